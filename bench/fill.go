@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -275,34 +274,27 @@ func (f *filler) create(ctx context.Context, parent tko.DeploymentID, batch []tk
 		return nil, err
 	}
 	ids := make([]tko.DeploymentID, len(batch))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(f.Clients)
-	for i, child := range batch {
+	_, err = parallel(ctx, f.Clients, len(batch), func(ctx context.Context, i int) (err error) {
+		child := batch[i]
 		f.lock.Lock()
 		id, ok := known[child.Origin]
 		f.lock.Unlock()
-		if ok {
-			ids[i] = id
-			continue
-		}
-		group.Go(func() (err error) {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		if !ok {
 			// Not cancelled: a cancelled call may succeed after the next run has listed.
-			ids[i], err = f.client.CreateDeployment(context.WithoutCancel(ctx), tko.NewDeployment{
+			if id, err = f.client.CreateDeployment(context.WithoutCancel(ctx), tko.NewDeployment{
 				Parent: parent, Template: child.Template, Site: child.Site, Merge: merge, Metadata: map[string]string{"origin": child.Origin},
-			})
-			if err == nil {
-				f.created.Add(1)
-				f.lock.Lock()
-				known[child.Origin] = ids[i]
-				f.lock.Unlock()
+			}); err != nil {
+				return err
 			}
-			return err
-		})
-	}
-	return ids, group.Wait()
+			f.created.Add(1)
+			f.lock.Lock()
+			known[child.Origin] = id
+			f.lock.Unlock()
+		}
+		ids[i] = id
+		return nil
+	})
+	return ids, err
 }
 
 // childrenOf returns a deployment's children by the origin in their metadata.

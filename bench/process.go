@@ -27,15 +27,24 @@ func resident(pid int) int {
 // tick is Linux's unit of processor time in /proc, on all of its architectures.
 const tick = 10 * time.Millisecond
 
-// processorTime returns the processor time of a process, 0 if it can't be read.
-func processorTime(pid int) time.Duration {
+// stat returns the name of a process, and the fields after it in /proc, which are at least
+// 13; none if they can't be read.
+func stat(pid int) (name string, fields []string) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0
+		return "", nil
 	}
-	end := bytes.LastIndexByte(data, ')') // of the name, which may contain any character
-	fields := strings.Fields(string(data[end+1:]))
-	if len(fields) < 13 {
+	begin, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')') // the name may contain any character
+	if fields = strings.Fields(string(data[end+1:])); begin < 0 || len(fields) < 13 {
+		return "", nil
+	}
+	return string(data[begin+1 : end]), fields
+}
+
+// processorTime returns the processor time of a process, 0 if it can't be read.
+func processorTime(pid int) time.Duration {
+	_, fields := stat(pid)
+	if fields == nil {
 		return 0
 	}
 	user, err1 := strconv.Atoi(fields[11])
@@ -46,19 +55,21 @@ func processorTime(pid int) time.Duration {
 	return time.Duration(user+system) * tick
 }
 
+// processorTimes returns the processor time of some processes together.
+func processorTimes(pids []int) (sum time.Duration) {
+	for _, pid := range pids {
+		sum += processorTime(pid)
+	}
+	return sum
+}
+
 // parent returns the parent of a process and its name; 0 if they can't be read.
 func parent(pid int) (parent int, name string) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, ""
+	name, fields := stat(pid)
+	if fields != nil {
+		parent, _ = strconv.Atoi(fields[1])
 	}
-	begin, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
-	fields := strings.Fields(string(data[end+1:]))
-	if len(fields) < 2 {
-		return 0, ""
-	}
-	parent, _ = strconv.Atoi(fields[1])
-	return parent, string(data[begin+1 : end])
+	return parent, name
 }
 
 // childrenOf returns the processes whose parent a process is.

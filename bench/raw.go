@@ -3,12 +3,15 @@ package bench
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tko-orchestrator/tko"
 )
 
 // Raw is PostgreSQL without TKO. It runs similar work just before TKO does, so that
@@ -16,9 +19,7 @@ import (
 type Raw struct {
 	pool    *pgxpool.Pool
 	options Options
-	inserts []float64
-	groups  []float64
-	streams []float64
+	rates   RawRates
 }
 
 const (
@@ -52,59 +53,64 @@ func OpenRaw(ctx context.Context, dsn string, o Options) (*Raw, error) {
 		return nil, err
 	}
 	r := &Raw{pool: pool, options: o}
-	for _, statement := range []struct {
-		sql  string
-		args []any
-	}{
-		{dropRaw, nil},
-		{createRaw, nil},
-		{createSix, nil},
-		{createSet, nil},
-		{manyRaw, []any{rawMetadata, rawBody, o.Deployments}},
-		{`VACUUM ANALYZE tko_bench_raw`, nil},
-	} {
-		if _, err := pool.Exec(ctx, statement.sql, statement.args...); err != nil {
-			pool.Close()
-			return nil, err
-		}
+	err = r.execute(ctx, dropRaw, createRaw, createSix, createSet)
+	if err == nil {
+		_, err = pool.Exec(ctx, manyRaw, rawMetadata, rawBody, o.Deployments)
+	}
+	if err == nil {
+		err = r.execute(ctx, `VACUUM ANALYZE tko_bench_raw`)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, err
 	}
 	return r, nil
 }
 
+func (r *Raw) execute(ctx context.Context, statements ...string) error {
+	for _, sql := range statements {
+		if _, err := r.pool.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Close drops the table.
 func (r *Raw) Close(ctx context.Context) error {
-	_, err := r.pool.Exec(ctx, dropRaw)
+	err := r.execute(ctx, dropRaw)
 	r.pool.Close()
 	return err
 }
 
 // insert returns the rate of transactions with a single INSERT, with as many clients; 0
 // without PostgreSQL.
-func (r *Raw) insert(ctx context.Context) (float64, error) {
+func (r *Raw) insert(ctx context.Context) (rate float64, err error) {
 	if r == nil {
 		return 0, nil
 	}
-	series := len(r.inserts)
-	rate, err := parallel(ctx, r.options.Clients, r.options.Register, func(ctx context.Context, i int) error {
+	series := len(r.rates.Inserts)
+	rate, err = parallel(ctx, r.options.Clients, r.options.Register, func(ctx context.Context, i int) error {
 		_, err := r.pool.Exec(ctx, insertRaw, fmt.Sprintf("one-%d-%09d", series, i), "site", "template", rawMetadata, rawBody)
 		return err
 	})
-	r.inserts = append(r.inserts, rate)
+	r.rates.Inserts = append(r.rates.Inserts, rate)
 	return rate, err
 }
 
 // insertGroup returns the rate of transactions that insert one row, and one row for
 // each of some metadata, with as many clients; 0 without PostgreSQL.
-func (r *Raw) insertGroup(ctx context.Context, metadata map[string]string) (float64, error) {
+func (r *Raw) insertGroup(ctx context.Context, metadata map[string]string) (rate float64, err error) {
 	if r == nil {
 		return 0, nil
 	}
-	var keys, values []string
-	for key, value := range metadata {
-		keys, values = append(keys, key), append(values, value)
+	keys := slices.Collect(maps.Keys(metadata))
+	values := make([]string, len(keys))
+	for i, key := range keys {
+		values[i] = metadata[key]
 	}
-	series := len(r.groups)
-	rate, err := parallel(ctx, r.options.Clients, r.options.Register, func(ctx context.Context, i int) error {
+	series := len(r.rates.Groups)
+	rate, err = parallel(ctx, r.options.Clients, r.options.Register, func(ctx context.Context, i int) error {
 		id := fmt.Sprintf("group-%d-%09d", series, i)
 		return pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, insertRaw, id, "site", "template", rawMetadata, rawBody); err != nil {
@@ -114,45 +120,33 @@ func (r *Raw) insertGroup(ctx context.Context, metadata map[string]string) (floa
 			return err
 		})
 	})
-	r.groups = append(r.groups, rate)
+	r.rates.Groups = append(r.rates.Groups, rate)
 	return rate, err
 }
 
-// streamRows returns the rate of rows of a SELECT of n rows with the columns of a list;
-// 0 without PostgreSQL.
-func (r *Raw) streamRows(ctx context.Context, n int, id, template, site string, metadata map[string]string) (float64, error) {
+// streamRows returns the best rate of rows of a SELECT of n rows with the columns of a list,
+// like those of a deployment; 0 without PostgreSQL.
+func (r *Raw) streamRows(ctx context.Context, n int, id string, like tko.Deployment) (best float64, err error) {
 	if r == nil {
 		return 0, nil
 	}
-	for _, statement := range []struct {
-		sql  string
-		args []any
-	}{{`TRUNCATE tko_bench_rows`, nil}, {fillSet, []any{id, template, site, metadata, n}}, {`VACUUM ANALYZE tko_bench_rows`, nil}} {
-		if _, err := r.pool.Exec(ctx, statement.sql, statement.args...); err != nil {
-			return 0, err
-		}
+	if err := r.execute(ctx, `TRUNCATE tko_bench_rows`); err != nil {
+		return 0, err
 	}
-	var best float64
+	if _, err := r.pool.Exec(ctx, fillSet, id, string(like.Template), string(like.Site), like.Metadata, n); err != nil {
+		return 0, err
+	}
+	if err := r.execute(ctx, `VACUUM ANALYZE tko_bench_rows`); err != nil {
+		return 0, err
+	}
 	for range 3 {
-		began := time.Now()
-		rows, err := r.pool.Query(ctx, streamSet)
+		rate, err := r.selectAll(ctx, streamSet, new(time.Time))
 		if err != nil {
 			return 0, err
 		}
-		var text [4]string
-		var updated time.Time
-		for rows.Next() {
-			if err := rows.Scan(&text[0], &text[1], &text[2], &text[3], &updated); err != nil {
-				rows.Close()
-				return 0, err
-			}
-		}
-		if err := rows.Err(); err != nil {
-			return 0, err
-		}
-		best = max(best, float64(n)/time.Since(began).Seconds())
+		best = max(best, rate)
 	}
-	r.streams = append(r.streams, best)
+	r.rates.Streams = append(r.rates.Streams, best)
 	return best, nil
 }
 
@@ -161,22 +155,21 @@ func (r *Raw) stream(ctx context.Context) (float64, error) {
 	if r == nil {
 		return 0, nil
 	}
-	began, n := time.Now(), 0
-	rows, err := r.pool.Query(ctx, streamRaw)
+	rate, err := r.selectAll(ctx, streamRaw, new(string))
+	r.rates.Streams = append(r.rates.Streams, rate)
+	return rate, err
+}
+
+// selectAll returns the rate of rows of a SELECT with four columns of text and another one.
+func (r *Raw) selectAll(ctx context.Context, sql string, last any) (float64, error) {
+	began := time.Now()
+	rows, err := r.pool.Query(ctx, sql)
 	if err != nil {
 		return 0, err
 	}
-	defer rows.Close()
-	var id, site, template, meta, text string
-	for rows.Next() {
-		if err := rows.Scan(&id, &site, &template, &meta, &text); err != nil {
-			return 0, err
-		}
-		n++
-	}
-	rate := float64(n) / time.Since(began).Seconds()
-	r.streams = append(r.streams, rate)
-	return rate, rows.Err()
+	var text [4]string
+	done, err := pgx.ForEachRow(rows, []any{&text[0], &text[1], &text[2], &text[3], last}, func() error { return nil })
+	return float64(done.RowsAffected()) / time.Since(began).Seconds(), err
 }
 
 // RawRates are the rates of raw PostgreSQL, in the order of measurement.
@@ -191,7 +184,7 @@ func (r *Raw) Rates() RawRates {
 	if r == nil {
 		return RawRates{}
 	}
-	return RawRates{Inserts: r.inserts, Groups: r.groups, Streams: r.streams}
+	return r.rates
 }
 
 func (r RawRates) String() string {
@@ -219,32 +212,27 @@ func (r RawRates) String() string {
 // A database is the server's database, for statistics.
 type database struct{ conn *pgx.Conn }
 
-// size returns the size of the database on disk, in bytes.
-func (d database) size(ctx context.Context) (bytes int64, err error) {
-	err = d.conn.QueryRow(ctx, `SELECT pg_database_size(current_database())`).Scan(&bytes)
-	return bytes, err
+// number returns the value of an expression.
+func (d database) number(ctx context.Context, expression string) (n int64, err error) {
+	err = d.conn.QueryRow(ctx, `SELECT `+expression).Scan(&n)
+	return n, err
 }
 
 // transactions returns the number of transactions so far, without this one.
-func (d database) transactions(ctx context.Context) (n int64, err error) {
-	err = d.conn.QueryRow(ctx, `SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
-	return n, err
+func (d database) transactions(ctx context.Context) (int64, error) {
+	return d.number(ctx, `xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`)
 }
 
 // processorTime returns the processor time that PostgreSQL's processes have used so far,
 // if it runs on this machine; otherwise 0.
 func (d database) processorTime(ctx context.Context) (sum time.Duration) {
-	var pid int
-	if err := d.conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+	pid, err := d.number(ctx, `pg_backend_pid()`)
+	if err != nil {
 		return 0
 	}
-	server, name := parent(pid)
+	server, name := parent(int(pid))
 	if server == 0 || name != "postgres" {
 		return 0
 	}
-	sum = processorTime(server)
-	for _, child := range childrenOf(server) {
-		sum += processorTime(child)
-	}
-	return sum
+	return processorTimes(append(childrenOf(server), server))
 }

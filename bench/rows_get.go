@@ -15,17 +15,13 @@ func rowGet(clients int) string {
 	return fmt.Sprintf("get a deployment (1.9 kB package), %d clients", clients)
 }
 
-func rowGetLatency(clients int) string { return rowGet(clients) + ": p99" }
+func rowsGet(clients int) []string {
+	return []string{rowGet(clients), rowGet(clients) + ": p99", rowGet(clients) + ": server processor time"}
+}
 
-func rowGetProcessor(clients int) string { return rowGet(clients) + ": server processor time" }
-
-// Aims of gets.
 const (
-	aimGet          = 10_000
-	aimGetLatency   = 10 * time.Millisecond
-	aimGetProcessor = 80 * time.Microsecond
-
-	manyClients = 256
+	manyClients = 256  // of the second measurement of gets
+	maxRead     = 5000 // deployments that are read in turn
 )
 
 // marker is a value in the package of created deployments that modifications replace. It
@@ -62,13 +58,9 @@ data:
     pool=198.51.100.0/24 ports=1024-65535 timeout=120s log=off
 `
 
-func rowsGet(clients int) []string {
-	return []string{rowGet(clients), rowGetLatency(clients), rowGetProcessor(clients)}
-}
-
 // get reads deployments with their packages, with all clients, and then with many.
 func (r *run) get(ctx context.Context) error {
-	made, err := r.newDeployments(ctx, manyTemplates, min(r.Create, minSampled))
+	made, err := r.newDeployments(ctx, manyTemplates, min(r.Create, maxRead))
 	if err == nil {
 		err = r.getBy(ctx, r.Clients, made)
 	}
@@ -79,47 +71,29 @@ func (r *run) get(ctx context.Context) error {
 }
 
 func (r *run) getBy(ctx context.Context, clients int, made deploymentsMade) error {
-	if !r.wanted(rowsGet(clients)) {
+	rows := rowsGet(clients)
+	if !r.wanted(rows) {
 		return nil
 	}
-	l, err := newLoad(ctx, r.Address, clients)
-	if err != nil {
-		return err
-	}
-	defer l.close()
 	n := max(r.Samples*100, 100)
-	took := make([]time.Duration, n)
-	sizes := make([]int, n)
-	one := func(ctx context.Context, client, i int) error {
+	took, sizes := make([]time.Duration, n), make([]int, n)
+	m, err := r.load(ctx, clients, max(1, n/10), n, func(ctx context.Context, p peer, i int) error {
 		began := time.Now()
-		d, err := l.data[client].GetDeployment(ctx, &tkopb.GetDeployment{
+		d, err := p.data.GetDeployment(ctx, &tkopb.GetDeployment{
 			DeploymentId: string(made.ids[(i*7919)%len(made.ids)]), PreferredPackageFormat: string(krm.CBOR),
 		})
 		took[i], sizes[i] = time.Since(began), len(d.GetPackage())
 		return err
-	}
-	if _, err := l.run(ctx, max(1, n/10), one); err != nil { // warm-up
-		return err
-	}
-	before := r.cost(ctx)
-	perSecond, err := l.run(ctx, n, one)
+	})
 	if err != nil {
 		return err
 	}
-	spent := r.since(ctx, before, n)
-	r.add(Row{
-		What: rowGet(clients), Value: perSecond, Unit: PerSecond, Aim: aimGet,
-		Note: fmt.Sprintf("%s; no errors; packages of %d to %d B", spent, slices.Min(sizes), slices.Max(sizes)),
-	})
-	row := latency(rowGetLatency(clients), took, aimGetLatency)
-	processor := Row{What: rowGetProcessor(clients), Value: spent.server.Seconds(), Unit: Seconds, Aim: aimGetProcessor.Seconds(), Note: "for each get"}
+	aimP99, aimProcessor := 10*time.Millisecond, 80*time.Microsecond
 	if clients > r.Clients {
-		row.Aim, processor.Aim = 0, 0 // with so many clients, the rate decides
+		aimP99, aimProcessor = 0, 0 // with so many clients, the rate decides
 	}
-	r.add(row)
-	if r.PID == 0 {
-		processor = Row{What: processor.What, Missing: "the server's process is not known: set -pid"}
-	}
-	r.add(processor)
+	r.add(Row{What: rows[0], Value: m.perSecond(), Unit: PerSecond, Aim: 10_000}.with(
+		m.String(), "no errors", fmt.Sprintf("packages of %d to %d B", slices.Min(sizes), slices.Max(sizes))))
+	r.add(latency(rows[1], took, aimP99), r.processor(rows[2], m, aimProcessor, "for each get"))
 	return nil
 }

@@ -18,46 +18,41 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 const (
 	catalogVersions = 50 // of each package
 	netBoxPage      = 500
-
-	aimInventory = time.Minute
-	aimUnchanged = 2 * time.Second
 )
 
-func rowInventory(sites int, unchanged bool) string {
-	return fmt.Sprintf("inventory: %s sites of NetBox, %s", thousands(sites), which(unchanged))
+func rowsInventory(sites int) []string {
+	what := fmt.Sprintf("inventory: %s sites of NetBox", thousands(sites))
+	return []string{what + ", until registered", what + ", unchanged"}
 }
 
-func rowCatalog(packages int, unchanged bool) string {
-	return fmt.Sprintf("catalog: %s packages with %d versions in git, %s", thousands(packages), catalogVersions, which(unchanged))
-}
-
-func which(unchanged bool) string {
-	if unchanged {
-		return "unchanged"
-	}
-	return "until registered"
+func rowsCatalog(packages int) []string {
+	what := fmt.Sprintf("catalog: %s packages with %d versions in git", thousands(packages), catalogVersions)
+	return []string{what + ", until registered", what + ", unchanged"}
 }
 
 // An outside is a source that others keep, and what it has to become.
 type outside struct {
+	rows     []string
 	kind     tko.Kind
 	settings string // YAML of the source, without its name
 	items    int
-	requests func() int64 // that the source has had; nil if they aren't counted
-	first    string       // rows
-	same     string
-	aim      time.Duration // of the first; 0 if there is none
+	requests *atomic.Int64 // that the source has had; nil if they aren't counted
+	aim      time.Duration // of the first row; 0 if there is none
 }
+
+// errNoGitOps is the reason why the rows of sources are missing.
+var errNoGitOps = &notMeasuredError{"the benchmark doesn't start the servers"}
 
 // inventory reads the sites of a NetBox, and reads it again without a change.
 func (r *run) inventory(ctx context.Context) error {
 	if r.GitOps == nil {
-		return &notMeasuredError{"the benchmark doesn't start the servers"}
+		return errNoGitOps
 	}
 	var requests atomic.Int64
 	pages, newest, err := netBoxPages(r.Inventory)
@@ -78,7 +73,7 @@ func (r *run) inventory(ctx context.Context) error {
 	}))
 	defer server.Close()
 	return r.outside(ctx, outside{
-		kind: tko.KindSite, items: r.Inventory, aim: aimInventory, requests: requests.Load, first: rowInventory(r.Inventory, false), same: rowInventory(r.Inventory, true),
+		rows: rowsInventory(r.Inventory), kind: tko.KindSite, items: r.Inventory, aim: time.Minute, requests: &requests,
 		settings: fmt.Sprintf(`inventory:
     from:
     - netbox: { url: %q, pageSize: %d }
@@ -121,7 +116,7 @@ func netBoxPages(sites int) (pages [][]byte, newest []byte, err error) {
 // catalog reads the packages of a git repository, and reads it again without a change.
 func (r *run) catalog(ctx context.Context) (err error) {
 	if r.GitOps == nil {
-		return &notMeasuredError{"the benchmark doesn't start the servers"}
+		return errNoGitOps
 	}
 	folder, err := os.MkdirTemp("", "tko-bench-catalog-")
 	if err != nil {
@@ -133,7 +128,7 @@ func (r *run) catalog(ctx context.Context) (err error) {
 	}
 	const keep = 10
 	return r.outside(ctx, outside{
-		kind: tko.KindTemplate, items: keep * r.Catalog, first: rowCatalog(r.Catalog, false), same: rowCatalog(r.Catalog, true),
+		rows: rowsCatalog(r.Catalog), kind: tko.KindTemplate, items: keep * r.Catalog,
 		settings: fmt.Sprintf("git: { url: %q }\n  path: nf\n  catalog: { id: \"catalog/{path}:{tag}\", keep: %d }\n", "file://"+folder, keep),
 	})
 }
@@ -187,8 +182,7 @@ func packagesIn(ctx context.Context, folder string, packages int) error {
 // while nothing changes.
 func (r *run) outside(ctx context.Context, o outside) error {
 	name := "bench-" + string(o.kind)
-	before := r.cost(ctx)
-	began := time.Now()
+	end := r.begin(ctx)
 	pid, stop, err := r.GitOps(ctx, []byte("sources:\n- name: "+name+"\n  interval: 1h\n  "+o.settings))
 	if err != nil {
 		return err
@@ -198,7 +192,7 @@ func (r *run) outside(ctx context.Context, o outside) error {
 	if err != nil {
 		return err
 	}
-	took, spent := time.Since(began), r.since(ctx, before, o.items)
+	m := end(o.items)
 	n := 0
 	for _, item := range s.Status.Items {
 		if item.Kind == string(o.kind) && !item.Pending {
@@ -208,14 +202,22 @@ func (r *run) outside(ctx context.Context, o outside) error {
 	if n != o.items {
 		return fmt.Errorf("%d of %d are registered: %+v", n, o.items, s.Status.Conditions)
 	}
-	requests := func(since int64, looks int) string {
-		if o.requests == nil {
-			return ""
+	requests := func() (n int64) {
+		if o.requests != nil {
+			n = o.requests.Load()
 		}
-		return fmt.Sprintf("; %d requests to the source", (o.requests()-since)/int64(max(1, looks)))
+		return n
 	}
-	r.add(Row{What: o.first, Value: took.Seconds(), Unit: Seconds, Aim: o.aim.Seconds(), Note: fmt.Sprintf(
-		"the role gitops: %s of processor time, in all%s; the data controller: %s", short(processorTime(pid)), requests(0, 1), spent)})
+	// used returns what the role has used since an earlier moment for each of n
+	// reconciliations.
+	used := func(since time.Duration, earlier int64, n int, each string) string {
+		text := fmt.Sprintf("the role gitops: %s of processor time%s", short((processorTime(pid)-since)/time.Duration(n)), each)
+		if o.requests != nil {
+			text += fmt.Sprintf("; %d requests to the source", (requests()-earlier)/int64(n))
+		}
+		return text
+	}
+	r.add(duration(o.rows[0], m.took, o.aim, used(0, 0, 1, ", in all")+"; the data controller: "+m.String()))
 
 	again := func(ctx context.Context) error {
 		if err := r.client.EnqueueSources(ctx, []string{name}, false, ""); err != nil {
@@ -227,17 +229,12 @@ func (r *run) outside(ctx context.Context, o outside) error {
 	if err := again(ctx); err != nil { // compares all with TKO, as after each change there
 		return err
 	}
-	seen, used := int64(0), processorTime(pid)
-	if o.requests != nil {
-		seen = o.requests()
-	}
+	since, earlier := processorTime(pid), requests()
 	all, err := sample(ctx, min(r.Samples, 20), again)
 	if err != nil {
 		return err
 	}
-	row := latency(o.same, all, aimUnchanged)
-	row.Note += fmt.Sprintf("; the role gitops: %s of processor time each%s", short((processorTime(pid)-used)/time.Duration(len(all))), requests(seen, len(all)))
-	r.add(row)
+	r.add(latency(o.rows[1], all, 2*time.Second).with(used(since, earlier, len(all), " each")))
 	return nil
 }
 
@@ -254,16 +251,15 @@ func (r *run) reconciled(ctx context.Context, name string, last tko.Source, ever
 				s.Status = last.Status
 			}
 			last = s
-			ready := slices.IndexFunc(s.Status.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionReady })
-			switch {
-			case ready < 0 || s.Enqueued:
-			case s.Status.Conditions[ready].Status == tko.ConditionTrue:
+			switch ready := tko.FindCondition(s.Status.Conditions, tko.ConditionReady); {
+			case ready == nil || s.Enqueued:
+			case ready.Status == tko.ConditionTrue:
 				return s, nil
-			case s.Status.Conditions[ready].Status == tko.ConditionFalse:
-				return s, fmt.Errorf("source %q: %s", name, s.Status.Conditions[ready].Message)
+			case ready.Status == tko.ConditionFalse:
+				return s, fmt.Errorf("source %q: %s", name, ready.Message)
 			}
 		}
-		if err := pause(ctx, every); err != nil {
+		if err := pause.For(ctx, every); err != nil {
 			return last, err
 		}
 	}

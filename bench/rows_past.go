@@ -16,16 +16,6 @@ const (
 	rowPastList  = "as of: list all deployments"
 	rowPastDisk  = "as of: size of the index"
 	rowPastWrite = "as of: cost of the index on writes, if each has an entry"
-
-	aimPastFirst = 30 * time.Millisecond
-	aimDiff      = 2 * time.Second
-	// aimPastList is the part of the rate of the same list now that a list as of a moment
-	// has to reach.
-	aimPastList = 1.0 / 3
-	// aimPastDisk is the part of the database that the index of the past may have.
-	aimPastDisk = 10
-	// aimPastWrite is what the index may add to writes.
-	aimPastWrite = 10
 )
 
 func rowDiff(n int) string {
@@ -40,8 +30,7 @@ func (r *run) past(ctx context.Context) error {
 	if _, err := r.client.Retention(ctx); err != nil {
 		return err
 	}
-	n := r.pastChanges()
-	made, err := r.newDeployments(ctx, 1, n)
+	made, err := r.newDeployments(ctx, 1, r.pastChanges())
 	if err == nil {
 		err = r.pastOf(ctx, made)
 	}
@@ -54,40 +43,33 @@ func (r *run) pastOf(ctx context.Context, made deploymentsMade) error {
 		return err
 	}
 	moment := tko.AsOf{Position: about.Position}
-	l, err := newLoad(ctx, r.Address, r.Clients)
+	write, err := r.modifyAll(ctx, made)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	before := r.cost(ctx)
-	if _, err := l.run(ctx, len(made.ids), func(ctx context.Context, client, i int) error {
-		return modifyOne(ctx, l.data[client], made.ids[i], marker, fmt.Sprintf("%0*d", len(marker), i))
-	}); err != nil {
-		return err
-	}
-	write := r.since(ctx, before, len(made.ids)).database
 	then := tko.WithAsOf(ctx, moment)
-	if err := r.pastPages(ctx, then); err != nil {
-		return err
+	for _, do := range []func() error{
+		func() error { return r.pastPages(ctx, then) },
+		func() error { return r.pastList(ctx, then) },
+		func() error { return r.pastDiff(ctx, moment, len(made.ids)) },
+		func() error { return r.pastDisk(ctx) },
+		func() error { return r.pastWrite(ctx, write.each().database) },
+	} {
+		if err := do(); err != nil {
+			return err
+		}
 	}
-	if err := r.pastList(ctx, then); err != nil {
-		return err
-	}
-	if err := r.pastDiff(ctx, moment, len(made.ids)); err != nil {
-		return err
-	}
-	if err := r.pastDisk(ctx); err != nil {
-		return err
-	}
-	return r.pastWrite(ctx, write)
+	return nil
 }
 
 // pastPages compares first rows of pages with those of now.
 func (r *run) pastPages(now, then context.Context) error {
-	page := 100
-	options := tko.ListOptions{Window: tko.Window{Max: &page}}
-	for what, sel := range map[string]tko.DeploymentSelect{rowPastFirst: {}, rowPastSites: {SiteMetadata: map[string]string{"channel": "canary"}}} {
-		read := func(ctx context.Context) error { return first(r.client.Deployments(ctx, sel, options)) }
+	for _, what := range []string{rowPastFirst, rowPastSites} {
+		var sel tko.DeploymentSelect
+		if what == rowPastSites {
+			sel.SiteMetadata = map[string]string{"channel": "canary"}
+		}
+		read := func(ctx context.Context) error { return firstOf(r.client.Deployments(ctx, sel, upTo(100))) }
 		current, err := sample(now, r.Samples, read)
 		if errors.Is(err, errNoRow) && r.Deployments < minFleetForRows {
 			r.add(Row{What: what, Missing: "nothing matches: the fleet is too small"})
@@ -100,41 +82,33 @@ func (r *run) pastPages(now, then context.Context) error {
 		if err != nil {
 			return err
 		}
-		row := latency(what, took, aimPastFirst)
-		row.also("p50 of the same page now: " + short(quantile(current, 50)))
-		r.add(row)
+		r.add(latency(what, took, 30*time.Millisecond).with("p50 of the same page now: " + short(quantile(current, 50))))
 	}
 	return nil
 }
 
 // pastList compares a list of all deployments with that of now.
 func (r *run) pastList(now, then context.Context) error {
-	list := func(ctx context.Context) (perSecond float64, c cost, err error) {
-		before, began, n := r.cost(now), time.Now(), 0
-		for _, err := range r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
-			if err != nil {
-				return 0, c, err
-			}
-			n++
-		}
-		return float64(n) / time.Since(began).Seconds(), r.since(now, before, n), nil
+	list := func(ctx context.Context) (measurement, error) {
+		end := r.begin(now)
+		n, err := count(r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}))
+		return end(n), err
 	}
-	idle := resident(r.PID)
-	current, costNow, err := list(now)
+	current, err := list(now)
 	if err != nil {
 		return err
 	}
-	stopWatching := watchResident(r.PID)
-	past, costThen, err := list(then)
-	peak := stopWatching()
+	var past measurement
+	growth, err := r.memory("", func() (err error) {
+		past, err = list(then)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	row := Row{What: rowPastList, Value: past, Unit: PerSecond, Aim: current * aimPastList}
-	row.also(fmt.Sprintf("%.2f of the same list now", past/current))
-	row.also(fmt.Sprintf("%s; now %s", costThen, costNow))
-	if idle > 0 {
-		row.also(fmt.Sprintf("the server's memory grew by %d MB", max(0, peak-idle)/1e6))
+	row := rate(rowPastList, past.perSecond(), current.perSecond(), "the same list now", 1.0/3).with(fmt.Sprintf("%s; now %s", past, current))
+	if growth.Missing == "" {
+		row = row.with(fmt.Sprintf("the server's memory grew by %d MB", int(growth.Value)/1e6))
 	}
 	r.add(row)
 	return nil
@@ -142,17 +116,14 @@ func (r *run) pastList(now, then context.Context) error {
 
 // pastDiff compares the fleet with what it was.
 func (r *run) pastDiff(ctx context.Context, from tko.AsOf, n int) error {
-	before := r.cost(ctx)
+	end := r.begin(ctx)
 	took, err := sample(ctx, min(r.Samples, minSamples), func(ctx context.Context) error {
-		return first(r.client.DiffPast(ctx, tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindDeployment}, From: from}))
+		return firstOf(r.client.DiffPast(ctx, tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindDeployment}, From: from}))
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		r.add(duration(rowDiff(n), quantile(took, 50), 2*time.Second, fmt.Sprintf("median of %d", len(took))).with(end(n * len(took)).String()))
 	}
-	row := Row{What: rowDiff(n), Value: quantile(took, 50).Seconds(), Unit: Seconds, Aim: aimDiff.Seconds(), Note: fmt.Sprintf("median of %d", len(took))}
-	row.also(r.since(ctx, before, n*len(took)).String())
-	r.add(row)
-	return nil
+	return err
 }
 
 // pastDisk measures the index that lists as of a moment need.
@@ -160,11 +131,11 @@ func (r *run) pastDisk(ctx context.Context) error {
 	if r.database == nil {
 		return &notMeasuredError{"the size of the index is measured in PostgreSQL only: set -dsn"}
 	}
-	var index, all int64
-	if err := r.database.conn.QueryRow(ctx, `SELECT pg_relation_size('change_departed'), pg_database_size(current_database())`).Scan(&index, &all); err != nil {
+	var index, all float64
+	if err := r.database.conn.QueryRow(ctx, `SELECT pg_relation_size('change_departed')::float8, pg_database_size(current_database())::float8`).Scan(&index, &all); err != nil {
 		return err
 	}
-	r.add(Row{What: rowPastDisk, Value: 100 * float64(index) / float64(all), Unit: Percent, Aim: aimPastDisk, Note: fmt.Sprintf("%.1f MB of the database's %.1f MB", float64(index)/1e6, float64(all)/1e6)})
+	r.add(Row{What: rowPastDisk, Value: 100 * index / all, Unit: Percent, Aim: 10, Note: fmt.Sprintf("%.1f MB of the database's %.1f MB", index/1e6, all/1e6)})
 	return nil
 }
 
@@ -179,22 +150,16 @@ func (r *run) pastWrite(ctx context.Context, write time.Duration) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	for _, sql := range []string{
-		"CREATE TABLE tko_bench_change (LIKE change INCLUDING ALL)",
-		fmt.Sprintf("CREATE TEMPORARY TABLE tko_bench_changes ON COMMIT DROP AS SELECT * FROM change WHERE op = 'written' ORDER BY position DESC LIMIT %d", rows),
-	} {
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			return err
-		}
+	if _, err := tx.Exec(ctx, fmt.Sprintf(`CREATE TABLE tko_bench_change (LIKE change INCLUDING ALL);
+		CREATE TEMPORARY TABLE tko_bench_changes ON COMMIT DROP AS SELECT * FROM change WHERE op = 'written' ORDER BY position DESC LIMIT %d`, rows)); err != nil {
+		return err
 	}
 	took := map[int][]time.Duration{}
 	n := int64(0)
 	for range rounds {
 		for _, departed := range []int{0, 31} {
-			for _, sql := range []string{"TRUNCATE tko_bench_change", fmt.Sprintf("UPDATE tko_bench_changes SET departed = %d", departed)} {
-				if _, err := tx.Exec(ctx, sql); err != nil {
-					return err
-				}
+			if _, err := tx.Exec(ctx, fmt.Sprintf("TRUNCATE tko_bench_change; UPDATE tko_bench_changes SET departed = %d", departed)); err != nil {
+				return err
 			}
 			began := time.Now()
 			done, err := tx.Exec(ctx, "INSERT INTO tko_bench_change SELECT * FROM tko_bench_changes")
@@ -211,7 +176,7 @@ func (r *run) pastWrite(ctx context.Context, write time.Duration) error {
 		return nil
 	}
 	r.add(Row{
-		What: rowPastWrite, Value: 100 * entry.Seconds() / write.Seconds(), Unit: Percent, Aim: aimPastWrite,
+		What: rowPastWrite, Value: 100 * entry.Seconds() / write.Seconds(), Unit: Percent, Aim: 10,
 		Note: fmt.Sprintf("an entry takes %s, a modification %s of the database's processor time; %d times %d changes", short(entry), short(write), rounds, n),
 	})
 	return nil

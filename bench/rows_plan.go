@@ -22,135 +22,106 @@ func rowUndo(n int) string { return fmt.Sprintf("undo the upgrade of %s deployme
 
 func rowPlanStatus(n int) string { return rowPlan(n) + ": status" }
 
-// The aims of plans.
-const (
-	aimPlan       = 10 * time.Second
-	aimPlanStatus = 100 * time.Millisecond
-	aimApply      = time.Minute
-)
-
 // plans measures the plan of a rollout that upgrades deployments whose packages no plugin
 // prepares.
-func (r *run) plans(ctx context.Context) error {
-	name, n := r.name("planned"), r.Planned
-	l, err := newLoad(ctx, r.Address, r.Clients)
+func (r *run) plans(ctx context.Context) (err error) {
+	n, own := r.Planned, r.scope("planned")
+	id := tko.RolloutID(own.name + "/upgrade")
+	undo := id + "-undo"
+	old, err := own.template(ctx, "nf:v1", plannedPackage("nf:1"), nil)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	old, next := tko.TemplateID(name+":v1"), tko.TemplateID(name+":v2")
-	for image, id := range map[string]tko.TemplateID{"nf:1": old, "nf:2": next} {
-		if _, err := r.client.RegisterTemplate(ctx, tko.Template{ID: id, Package: plannedPackage(image)}); err != nil {
-			return err
-		}
+	next, err := own.template(ctx, "nf:v2", plannedPackage("nf:2"), nil)
+	if err != nil {
+		return err
 	}
-	if _, err := l.run(ctx, n, func(ctx context.Context, client, _ int) error {
-		_, err := l.clients[client].CreateDeployment(ctx, tko.NewDeployment{Template: old, Prepared: true, Approved: true})
+	defer func() {
+		for _, rollout := range []tko.RolloutID{undo, id} {
+			if deleted := r.client.DeleteRollout(ctx, rollout); !errors.Is(deleted, tko.ErrNotFound) {
+				err = errors.Join(err, deleted)
+			}
+		}
+		err = errors.Join(err, own.purge(ctx))
+	}()
+	if _, err := r.load(ctx, r.Clients, 0, n, func(ctx context.Context, p peer, _ int) error {
+		_, err := p.CreateDeployment(ctx, tko.NewDeployment{Template: old, Prepared: true, Approved: true})
 		return err
 	}); err != nil {
 		return err
 	}
-	id := tko.RolloutID(name + "/upgrade")
-	err = r.plan(ctx, id, n, plannedRollout(string(old), string(next)))
-	undo := tko.RolloutID(string(id) + "-undo")
-	if err == nil {
-		err = r.apply(ctx, id, undo, n)
-	}
-	purged := purge(ctx, r.client.PurgeDeployments, tko.DeploymentSelect{Templates: []string{string(old)}})
-	if undone := r.client.DeleteRollout(ctx, undo); !errors.Is(undone, tko.ErrNotFound) {
-		err = errors.Join(err, undone)
-	}
-	err = errors.Join(err, r.client.DeleteRollout(ctx, id), purged)
-	for _, template := range []tko.TemplateID{old, next} {
-		_, deleted := r.client.DeleteTemplate(ctx, template)
-		err = errors.Join(err, deleted)
-	}
-	return err
-}
-
-func (r *run) plan(ctx context.Context, id tko.RolloutID, n int, pkg krm.Package) error {
-	idle := resident(r.PID)
-	stopWatching := watchResident(r.PID)
-	began, before := time.Now(), r.cost(ctx)
-	_, err := r.client.RegisterRollout(ctx, tko.Rollout{ID: id, Package: pkg})
-	var status tko.RolloutStatus
-	for err == nil && status.State != "Planned" {
-		if _, err = r.client.AdvanceRollout(ctx, id); errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrBusy) {
-			err = nil // the rollout controller plans it, too
-		}
-		if err == nil {
-			status, err = r.client.RolloutStatus(ctx, id)
-		}
-		if err == nil && status.State == "Draft" && status.Reason != "" {
-			err = errors.New(status.Reason)
-		}
-	}
-	took, used := time.Since(began), r.since(ctx, before, n)
-	peak := stopWatching()
+	plan, err := r.plan(ctx, id, n, plannedRollout(string(old), string(next)))
 	if err != nil {
 		return err
 	}
-	if changes := status.Kinds["Change"]; changes != n {
-		return fmt.Errorf("the plan changes %d deployments, want %d", changes, n)
+	// The deployments have no sites, so that they are healthy at once.
+	if err := r.carryOut(ctx, rowApply(n), n, tko.RolloutCommand{ID: id, Verb: "start", Plan: plan}, "Done", id); err != nil {
+		return err
 	}
-	r.add(Row{What: rowPlan(n), Value: took.Seconds(), Unit: Seconds, Aim: aimPlan.Seconds(), Note: used.String()})
-	if r.PID == 0 || idle == 0 {
-		r.add(Row{What: rowGrowth(rowPlan(n)), Missing: "the server's process is not known: set -pid"})
-	} else {
-		r.add(Row{What: rowGrowth(rowPlan(n)), Value: float64(max(0, peak-idle)), Unit: Bytes, Aim: 64e6, Note: fmt.Sprintf("to %d MB at the most", peak/1e6)})
+	return r.carryOut(ctx, rowUndo(n), n, tko.RolloutCommand{ID: id, Verb: "undo"}, "Undone", undo, id)
+}
+
+// plan plans a rollout, and returns the digest of the plan.
+func (r *run) plan(ctx context.Context, id tko.RolloutID, n int, pkg krm.Package) (digest string, err error) {
+	var m measurement
+	var status tko.RolloutStatus
+	growth, err := r.memory(rowGrowth(rowPlan(n)), func() error {
+		end := r.begin(ctx)
+		_, err := r.client.RegisterRollout(ctx, tko.Rollout{ID: id, Package: pkg})
+		if err == nil {
+			status, err = r.until(ctx, id, "Planned", id)
+		}
+		m = end(n)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	if changes := status.Kinds["Change"]; changes != n {
+		return "", fmt.Errorf("the plan changes %d deployments, want %d", changes, n)
 	}
 	samples, err := sample(ctx, r.Samples, func(ctx context.Context) error {
 		_, err := r.client.RolloutStatus(ctx, id)
 		return err
 	})
-	if err != nil {
-		return err
+	r.add(duration(rowPlan(n), m.took, 10*time.Second, m.String()), growth)
+	if err == nil {
+		r.add(latency(rowPlanStatus(n), samples, 100*time.Millisecond))
 	}
-	r.add(latency(rowPlanStatus(n), samples, aimPlanStatus))
-	return nil
+	return status.Plan, err
 }
 
-// apply measures how long all rows of a planned rollout take, and those of its undo. The
-// deployments have no sites, so that they are healthy at once.
-func (r *run) apply(ctx context.Context, id, undo tko.RolloutID, n int) error {
-	status, err := r.client.RolloutStatus(ctx, id)
-	if err != nil {
-		return err
+// carryOut measures how long all rows of a planned rollout take until it is in a state.
+func (r *run) carryOut(ctx context.Context, what string, n int, command tko.RolloutCommand, state string, advance ...tko.RolloutID) error {
+	end := r.begin(ctx)
+	_, err := r.client.RolloutDo(ctx, command)
+	if err == nil {
+		_, err = r.until(ctx, command.ID, state, advance...)
 	}
-	began, before := time.Now(), r.cost(ctx)
-	if _, err := r.client.RolloutDo(ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil {
-		return err
+	if err == nil {
+		m := end(n)
+		r.add(duration(what, m.took, time.Minute, m.String()))
 	}
-	if err := r.until(ctx, id, "Done", id); err != nil {
-		return err
-	}
-	r.add(Row{What: rowApply(n), Value: time.Since(began).Seconds(), Unit: Seconds, Aim: aimApply.Seconds(), Note: r.since(ctx, before, n).String()})
-	began, before = time.Now(), r.cost(ctx)
-	if _, err := r.client.RolloutDo(ctx, tko.RolloutCommand{ID: id, Verb: "undo"}); err != nil {
-		return err
-	}
-	if err := r.until(ctx, id, "Undone", undo, id); err != nil {
-		return err
-	}
-	r.add(Row{What: rowUndo(n), Value: time.Since(began).Seconds(), Unit: Seconds, Aim: aimApply.Seconds(), Note: r.since(ctx, before, n).String()})
-	return nil
+	return err
 }
 
-// until advances rollouts until one of them is in a state. The rollout controller
-// advances them, too.
-func (r *run) until(ctx context.Context, id tko.RolloutID, state string, advance ...tko.RolloutID) error {
+// until advances rollouts until one of them is in a state, and returns its status. The
+// rollout controller advances them, too.
+func (r *run) until(ctx context.Context, id tko.RolloutID, state string, advance ...tko.RolloutID) (tko.RolloutStatus, error) {
 	for {
 		for _, one := range advance {
 			if _, err := r.client.AdvanceRollout(ctx, one); err != nil && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) {
-				return err
+				return tko.RolloutStatus{}, err
 			}
 		}
 		status, err := r.client.RolloutStatus(ctx, id)
-		if err != nil || status.State == state {
-			return err
-		}
-		if status.State == "Paused" || status.State == "Cancelled" {
-			return fmt.Errorf("rollout %q is %s: %s", id, status.State, status.Reason)
+		switch {
+		case err != nil || status.State == state:
+			return status, err
+		case status.State == "Draft" && status.Reason != "":
+			return status, errors.New(status.Reason)
+		case status.State == "Paused" || status.State == "Cancelled":
+			return status, fmt.Errorf("rollout %q is %s: %s", id, status.State, status.Reason)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/cli/scaffold"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -32,17 +34,11 @@ done`
 var waitingGVK = krm.GVK{Group: "bench.example", Version: "v1", Kind: "Waiting"}
 
 func rowWaiting(n, preparers int) string {
-	if preparers == 1 {
-		return fmt.Sprintf("prepare %d deployments by a plugin that waits %s s, one preparer", n, waitTime)
-	}
-	return fmt.Sprintf("prepare %d deployments by a plugin that waits %s s, %d preparers", n, waitTime, preparers)
+	return fmt.Sprintf("prepare %d deployments by a plugin that waits %s s, %s", n, waitTime, numbered(preparers))
 }
 
-func rowPython(n int, persistent bool) string {
-	if persistent {
-		return fmt.Sprintf("prepare %d deployments by a persistent plugin in Python", n)
-	}
-	return fmt.Sprintf("prepare %d deployments by a plugin in Python", n)
+func rowsPython(n int) []string {
+	return []string{fmt.Sprintf("prepare %d deployments by a plugin in Python", n), fmt.Sprintf("prepare %d deployments by a persistent plugin in Python", n)}
 }
 
 // waiting measures how preparers share work that consists of waiting for plugins.
@@ -86,18 +82,19 @@ func (r *run) python(ctx context.Context) error {
 		pkg = append(pkg, krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprint("c", i)}, "data": map[string]any{"a": "b", "c": "d"}})
 	}
 	var once float64
-	for _, persistent := range []bool{false, true} {
+	for i, what := range rowsPython(r.Prepared) {
 		rate, err := r.prepareBy(ctx, tko.Plugin{
-			Arguments: []string{filepath.Join(folder, "example.py")}, Properties: map[string]string{tko.PropertyPersistent: strconv.FormatBool(persistent)}, Triggers: []krm.GVK{trigger},
+			Arguments: []string{filepath.Join(folder, "example.py")}, Properties: map[string]string{tko.PropertyPersistent: strconv.FormatBool(i == 1)}, Triggers: []krm.GVK{trigger},
 		}, pkg, 1)
 		if err != nil {
 			return err
 		}
-		row := Row{What: rowPython(r.Prepared, persistent), Value: rate, Unit: PerSecond}
-		if persistent {
+		row := Row{What: what, Value: rate, Unit: PerSecond}
+		if i == 0 {
+			once = rate
+		} else {
 			row.Note = fmt.Sprintf("%.1f times as many", rate/once)
 		}
-		once = rate
 		r.add(row)
 	}
 	return nil
@@ -107,24 +104,26 @@ func (r *run) python(ctx context.Context) error {
 // per second. It removes all that it created.
 func (r *run) prepareBy(ctx context.Context, plugin tko.Plugin, pkg krm.Package, preparers int) (perSecond float64, err error) {
 	if r.Preparers == nil {
-		return 0, &notMeasuredError{"the benchmark can't start preparers at a running server"}
+		return 0, errNoPreparers
 	}
-	_, stop, err := r.Preparers(ctx, 1)
-	if err != nil {
+	if err := r.withPreparers(ctx, 1, func([]int) error { // so that only the new deployments wait
+		_, _, err := r.drain(ctx)
+		return err
+	}); err != nil {
 		return 0, err
 	}
-	_, _, err = r.drain(ctx) // so that only the new deployments wait
-	stop()
-	if err != nil {
-		return 0, err
-	}
-	name := r.name("prepared")
-	plugin.Type, plugin.Name = tko.PluginPrepare, name
+	own := r.scope("prepared")
+	defer func() { err = errors.Join(err, own.purge(ctx)) }()
+	plugin.Type, plugin.Name = tko.PluginPrepare, own.name
 	if _, err := r.client.RegisterPlugin(ctx, plugin); err != nil {
 		return 0, err
 	}
-	template := tko.TemplateID(name)
-	if _, err := r.client.RegisterTemplate(ctx, tko.Template{ID: template, Package: pkg}); err != nil {
+	defer func() {
+		_, deleted := r.client.DeletePlugin(ctx, plugin.Type, plugin.Name)
+		err = errors.Join(err, deleted)
+	}()
+	template, err := own.template(ctx, "template", pkg, nil)
+	if err != nil {
 		return 0, err
 	}
 	if _, err := parallel(ctx, r.Clients, r.Prepared, func(ctx context.Context, _ int) error {
@@ -133,56 +132,34 @@ func (r *run) prepareBy(ctx context.Context, plugin tko.Plugin, pkg krm.Package,
 	}); err != nil {
 		return 0, err
 	}
-	if perSecond, err = r.preparing(ctx, template, preparers); err != nil {
-		return 0, err
-	}
-	if err := purge(ctx, r.client.PurgeDeployments, tko.DeploymentSelect{Templates: []string{name}}); err != nil {
-		return 0, err
-	}
-	if _, err := r.client.DeleteTemplate(ctx, template); err != nil {
-		return 0, err
-	}
-	_, err = r.client.DeletePlugin(ctx, plugin.Type, plugin.Name)
-	return perSecond, err
+	return r.preparing(ctx, template, preparers)
 }
 
 // preparing starts preparers and waits until they have prepared a template's
 // deployments. It excludes their start-up time if enough deployments are left after it.
 func (r *run) preparing(ctx context.Context, template tko.TemplateID, preparers int) (perSecond float64, err error) {
-	no, row, began := false, 1, time.Now()
-	_, stop, err := r.Preparers(ctx, preparers)
-	if err != nil {
-		return 0, err
-	}
-	defer stop()
-	left, ready := 0, time.Now()
-	for _, err := range r.client.Deployments(ctx, tko.DeploymentSelect{Templates: []string{string(template)}, Prepared: &no}, tko.ListOptions{}) {
-		if err != nil {
-			return 0, err
+	no, began := false, time.Now()
+	unprepared := tko.DeploymentSelect{Templates: []string{string(template)}, Prepared: &no}
+	err = r.withPreparers(ctx, preparers, func([]int) error {
+		ready := time.Now()
+		left, err := count(r.client.Deployments(ctx, unprepared, tko.ListOptions{}))
+		if left < r.Prepared/2 {
+			left, ready = r.Prepared, began
 		}
-		left++
-	}
-	if left < r.Prepared/2 {
-		left, ready = r.Prepared, began
-	}
-	for {
-		var waits *tko.Deployment
-		for d, err := range r.client.Deployments(ctx, tko.DeploymentSelect{Templates: []string{string(template)}, Prepared: &no}, tko.ListOptions{Window: tko.Window{Max: &row}}) {
-			if err != nil {
-				return 0, err
+		for err == nil {
+			var waits tko.Deployment
+			if waits, err = first(r.client.Deployments(ctx, unprepared, upTo(1))); err != nil {
+				break
 			}
-			waits = &d
-		}
-		if waits == nil {
-			return float64(left) / time.Since(ready).Seconds(), nil
-		}
-		for _, c := range waits.Stamp.Conditions {
-			if c.Type == tko.ConditionPrepared && c.Status == tko.ConditionFalse {
-				return 0, fmt.Errorf("deployment %s: %s: %s", waits.ID, c.Reason, c.Message)
+			if c := tko.FindCondition(waits.Stamp.Conditions, tko.ConditionPrepared); c != nil && c.Status == tko.ConditionFalse {
+				return fmt.Errorf("deployment %s: %s: %s", waits.ID, c.Reason, c.Message)
 			}
+			err = pause.For(ctx, 20*time.Millisecond)
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return 0, err
+		if errors.Is(err, errNoRow) {
+			perSecond, err = float64(left)/time.Since(ready).Seconds(), nil
 		}
-	}
+		return err
+	})
+	return perSecond, err
 }

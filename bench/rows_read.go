@@ -4,38 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 const (
 	rowStart  = "server start to first row"
 	rowStream = "stream all deployments, while a client writes"
 	rowMemory = "memory growth of the server meanwhile"
-
-	aimFirstRow = 10 * time.Millisecond
 )
 
 // start restarts the server, so that the next rows begin with the least memory.
 func (r *run) start(ctx context.Context) error {
-	var took []time.Duration
-	for range 3 {
-		if err := r.restart(ctx); err != nil {
-			return err
+	took, err := collect(3, func() (time.Duration, error) {
+		err := r.restart(ctx)
+		if err == nil {
+			err = firstOf(r.client.Deployments(ctx, tko.DeploymentSelect{}, upTo(1)))
 		}
-		one := 1
-		if err := first(r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Window: tko.Window{Max: &one}})); err != nil {
-			return err
-		}
-		took = append(took, time.Since(r.started))
-	}
-	r.add(Row{
-		What: rowStart, Value: quantile(took, 50).Seconds(), Unit: Seconds, Aim: 1,
-		Note: fmt.Sprintf("median of %d starts, from the process to the first row of a list", len(took)),
+		return time.Since(r.started), err
 	})
-	return nil
+	if err == nil {
+		r.add(duration(rowStart, quantile(took, 50), time.Second, fmt.Sprintf("median of %d starts, from the process to the first row of a list", len(took))))
+	}
+	return err
 }
 
 func (r *run) restart(ctx context.Context) (err error) {
@@ -46,30 +41,6 @@ func (r *run) restart(ctx context.Context) (err error) {
 		return err
 	}
 	return r.dial()
-}
-
-// minSampled is the minimum number of sampled IDs of deployments, if there are as many.
-const minSampled = 5000
-
-// ids returns IDs of deployments, evenly spread over all.
-func (r *run) ids(ctx context.Context) ([]tko.DeploymentID, error) {
-	if len(r.sampled) > 0 {
-		return r.sampled, nil
-	}
-	every, n := max(1, r.Deployments/minSampled), 0
-	for d, err := range r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
-		if err != nil {
-			return nil, err
-		}
-		if n%every == 0 {
-			r.sampled = append(r.sampled, d.ID)
-		}
-		n++
-	}
-	if len(r.sampled) == 0 {
-		return nil, errNoRow
-	}
-	return r.sampled, nil
 }
 
 // stream lists all deployments while a client creates and deletes some, and checks that
@@ -83,63 +54,17 @@ func (r *run) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before := resident(r.PID)
-	stopWatching := watchResident(r.PID)
-	var writing sync.WaitGroup
-	writerContext, stopWriting := context.WithCancel(ctx)
-	every, n := max(1, r.Deployments/minSampled), 0
-	var sampled []tko.DeploymentID
-	seen := map[tko.DeploymentID]bool{}
-	began := time.Now()
-	var failed error
-	for d, err := range r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
-		if err != nil {
-			failed = err
-			break
-		}
-		if n == 0 { // the snapshot is older than the writes
-			writing.Go(func() { w.write(writerContext) })
-		}
-		switch d.Parent {
-		case w.doomedParent:
-			seen[d.ID] = true
-		case w.parent:
-			failed = fmt.Errorf("the list has the deployment %s, which was created after the list began", d.ID)
-		default:
-			if n%every == 0 && d.ID != w.parent && d.ID != w.doomedParent {
-				sampled = append(sampled, d.ID)
-			}
-		}
-		n++
-	}
-	took := time.Since(began)
-	stopWriting()
-	writing.Wait()
-	peak := stopWatching()
-	if failed == nil {
-		failed = w.failed
-	}
-	if failed == nil && len(seen) != len(w.doomed) {
-		failed = fmt.Errorf("the list has %d of %d deployments that were deleted after the list began", len(seen), len(w.doomed))
-	}
-	if failed = errors.Join(failed, w.clean(ctx)); failed != nil {
-		return failed
-	}
-	r.sampled = sampled
-	row := rate(rowStream, float64(n)/took.Seconds(), raw, "raw SELECT")
-	row.Aim = max(100_000, raw/4)
-	if row.Note != "" {
-		row.Note += "; "
-	}
-	row.Note += fmt.Sprintf("%d rows of one snapshot, %d concurrent writes", n, w.created+w.deleted)
-	r.add(row)
-	if r.PID == 0 || before == 0 {
-		return &notMeasuredError{"the server's process is not known: set -pid"}
-	}
-	r.add(Row{
-		What: rowMemory, Value: float64(max(0, peak-before)), Unit: Bytes, Aim: 64e6,
-		Note: fmt.Sprintf("to %d MB at the most", peak/1e6),
+	var listed measurement
+	growth, err := r.memory(rowMemory, func() (err error) {
+		listed, err = w.list(ctx)
+		return err
 	})
+	if err = errors.Join(err, w.clean(ctx)); err != nil {
+		return err
+	}
+	row := rate(rowStream, listed.perSecond(), raw, "raw SELECT", 0).with(fmt.Sprintf("%d rows of one snapshot, %d concurrent writes", listed.n, w.created+w.deleted))
+	row.Aim = max(100_000, raw/4)
+	r.add(row, growth)
 	return nil
 }
 
@@ -162,14 +87,48 @@ func (w *concurrentWriter) prepare(ctx context.Context) (err error) {
 	if w.doomedParent, err = w.client.CreateDeployment(ctx, tko.NewDeployment{Prepared: true}); err != nil {
 		return err
 	}
-	for range doomedCount {
-		id, err := w.client.CreateDeployment(ctx, tko.NewDeployment{Parent: w.doomedParent, Prepared: true})
-		if err != nil {
+	w.doomed = make([]tko.DeploymentID, doomedCount)
+	for i := range w.doomed {
+		if w.doomed[i], err = w.client.CreateDeployment(ctx, tko.NewDeployment{Parent: w.doomedParent, Prepared: true}); err != nil {
 			return err
 		}
-		w.doomed = append(w.doomed, id)
 	}
 	return nil
+}
+
+// list lists all deployments, and writes from the first one on: the snapshot is older.
+func (w *concurrentWriter) list(ctx context.Context) (m measurement, failed error) {
+	var writing sync.WaitGroup
+	writerContext, stopWriting := context.WithCancel(ctx)
+	defer writing.Wait()
+	defer stopWriting()
+	seen := map[tko.DeploymentID]bool{} // of those that are deleted meanwhile
+	began := time.Now()
+	for d, err := range w.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			return m, err
+		}
+		if m.n == 0 {
+			writing.Go(func() { w.write(writerContext) })
+		}
+		if d.Parent == w.doomedParent {
+			seen[d.ID] = true
+		}
+		if d.Parent == w.parent {
+			failed = fmt.Errorf("the list has the deployment %s, which was created after the list began", d.ID)
+		}
+		m.n++
+	}
+	m.took = time.Since(began)
+	stopWriting()
+	writing.Wait()
+	if failed == nil {
+		failed = w.failed
+	}
+	if failed == nil && len(seen) != len(w.doomed) {
+		failed = fmt.Errorf("the list has %d of %d deployments that were deleted after the list began", len(seen), len(w.doomed))
+	}
+	return m, failed
 }
 
 // write creates and deletes until the context ends.
@@ -188,7 +147,7 @@ func (w *concurrentWriter) write(ctx context.Context) {
 			}
 			w.deleted++
 		}
-		if pause(ctx, time.Millisecond) != nil {
+		if pause.For(ctx, time.Millisecond) != nil {
 			return
 		}
 	}
@@ -201,65 +160,12 @@ func (w *concurrentWriter) clean(ctx context.Context) error {
 }
 
 // firstRows returns the steps for lists with all sorts of queries.
-func (r *run) firstRows() []step {
-	page := 100
-	window := tko.Window{Max: &page}
-	f := r.fleet
-	site := f.Site(0)
-	deployments := func(s tko.DeploymentSelect, w tko.Window) func(context.Context) error {
-		return func(ctx context.Context) error {
-			return first(r.client.Deployments(ctx, s, tko.ListOptions{Window: w}))
-		}
-	}
-	sites := func(s tko.SiteSelect) func(context.Context) error {
-		return func(ctx context.Context) error {
-			return first(r.client.Sites(ctx, s, tko.ListOptions{Window: window}))
-		}
-	}
-	type query struct {
-		what string
-		do   func(context.Context) error
-	}
-	queries := []query{
-		{"sites by ID prefix", sites(tko.SiteSelect{IDs: []string{string(site.ID[:len(site.ID)-len("site-000000")]) + "**"}})},
-		{"sites by one metadata key (1 %)", sites(tko.SiteSelect{Metadata: map[string]string{"channel": "canary"}})},
-		{"deployments by site ID prefix", deployments(tko.DeploymentSelect{Sites: []string{string(site.ID[:len(site.ID)-2]) + "*"}}, window)},
-		{"deployments by template ID prefix", deployments(tko.DeploymentSelect{Templates: []string{f.Name() + "/nef/**"}}, window)},
-	}
-	for _, s := range Shares {
-		queries = append(queries, query{
-			fmt.Sprintf("deployments by one metadata key (%s)", s),
-			deployments(tko.DeploymentSelect{Metadata: map[string]string{"channel": s.Channel}}, window),
-		})
-	}
-	queries = append(queries, []query{
-		{"deployments by three metadata keys (10 %, 30 % and 45 %)", deployments(tko.DeploymentSelect{Metadata: map[string]string{
-			"channel": "early", "NetworkFunction.name": "upf", "NetworkFunction.variant.vendor": "acme",
-		}}, window)},
-		{"deployments by three metadata keys (10 %, 1 % and 1 %)", deployments(tko.DeploymentSelect{Metadata: map[string]string{
-			"channel": "early", "NetworkFunction.name": "nef", "NetworkFunction.variant.vendor": "umbrella",
-		}}, window)},
-		{"deployments by three metadata patterns", deployments(tko.DeploymentSelect{Metadata: map[string]string{
-			"channel": "ca*", "NetworkFunction.name": "u*", "NetworkFunction.variant.version": "v3.*",
-		}}, window)},
-	}...)
-	for _, s := range Shares {
-		queries = append(queries, query{
-			fmt.Sprintf("deployments by site metadata (%s)", s),
-			deployments(tko.DeploymentSelect{SiteMetadata: map[string]string{"channel": s.Channel}}, window),
-		})
-	}
-	yes, no := true, false
-	queries = append(queries, []query{
-		{"deployments by site metadata (90 %)", deployments(tko.DeploymentSelect{SiteMetadata: map[string]string{"tier": "edge"}}, window)},
-		{"deployments by template metadata (1 %)", deployments(tko.DeploymentSelect{TemplateMetadata: map[string]string{"channel": "canary"}}, window)},
-		{"deployments that wait for approval", deployments(tko.DeploymentSelect{Prepared: &yes, Approved: &no}, window)},
-	}...)
-	var steps []step
-	for _, s := range queries {
-		what := "first row: " + s.what
+func (r *run) firstRows() (steps []step) {
+	const page = 100
+	add := func(what string, do func(context.Context) error) {
+		what = "first row: " + what
 		steps = append(steps, step{[]string{what}, func(ctx context.Context) error {
-			took, err := sample(ctx, r.Samples, s.do)
+			took, err := sample(ctx, r.Samples, do)
 			switch {
 			case errors.Is(err, errNoRow) && r.Deployments < minFleetForRows:
 				return &notMeasuredError{"nothing matches in a fleet this small"}
@@ -269,6 +175,33 @@ func (r *run) firstRows() []step {
 			return err
 		}})
 	}
+	sites := func(by string, s tko.SiteSelect) {
+		add("sites by "+by, func(ctx context.Context) error { return firstOf(r.client.Sites(ctx, s, upTo(page))) })
+	}
+	deployments := func(by string, s tko.DeploymentSelect) {
+		add("deployments "+by, func(ctx context.Context) error { return firstOf(r.client.Deployments(ctx, s, upTo(page))) })
+	}
+	metadata := func(channel, function, key, value string) tko.DeploymentSelect {
+		return tko.DeploymentSelect{Metadata: map[string]string{"channel": channel, "NetworkFunction.name": function, "NetworkFunction.variant." + key: value}}
+	}
+	site := string(r.fleet.Site(0).ID)
+	sites("ID prefix", tko.SiteSelect{IDs: []string{site[:len(site)-len("site-000000")] + "**"}})
+	sites("one metadata key (1 %)", tko.SiteSelect{Metadata: map[string]string{"channel": "canary"}})
+	deployments("by site ID prefix", tko.DeploymentSelect{Sites: []string{site[:len(site)-2] + "*"}})
+	deployments("by template ID prefix", tko.DeploymentSelect{Templates: []string{r.fleet.Name() + "/nef/**"}})
+	for _, s := range Shares {
+		deployments(fmt.Sprintf("by one metadata key (%s)", s), tko.DeploymentSelect{Metadata: map[string]string{"channel": s.Channel}})
+	}
+	deployments("by three metadata keys (10 %, 30 % and 45 %)", metadata("early", "upf", "vendor", "acme"))
+	deployments("by three metadata keys (10 %, 1 % and 1 %)", metadata("early", "nef", "vendor", "umbrella"))
+	deployments("by three metadata patterns", metadata("ca*", "u*", "version", "v3.*"))
+	for _, s := range Shares {
+		deployments(fmt.Sprintf("by site metadata (%s)", s), tko.DeploymentSelect{SiteMetadata: map[string]string{"channel": s.Channel}})
+	}
+	yes, no := true, false
+	deployments("by site metadata (90 %)", tko.DeploymentSelect{SiteMetadata: map[string]string{"tier": "edge"}})
+	deployments("by template metadata (1 %)", tko.DeploymentSelect{TemplateMetadata: map[string]string{"channel": "canary"}})
+	deployments("that wait for approval", tko.DeploymentSelect{Prepared: &yes, Approved: &no})
 	return append(
 		steps,
 		step{[]string{rowDeepCursor}, r.deepByCursor},
@@ -284,20 +217,24 @@ const (
 	rowDeepCursor       = "first row: page at 90 % by cursor"
 	rowDeepOffset       = "first row: pages from 90 % on by growing offset"
 	rowDeepSingleOffset = "first row: page at 90 % by a single offset"
+
+	aimFirstRow = 10 * time.Millisecond
 )
 
+// at lists a page of deployments at an offset.
+func (r *run) at(ctx context.Context, offset, page int) iter.Seq2[tko.Deployment, error] {
+	return r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Window: tko.Window{Max: &page, Offset: uint32(offset)}}) //nolint:gosec // it isn't negative
+}
+
 func (r *run) deepByCursor(ctx context.Context) error {
-	ids, err := r.ids(ctx)
-	if err != nil {
-		return err
-	}
-	page := 100
-	at := ids[len(ids)*9/10]
-	if d, err := r.client.Deployment(ctx, at, 0); err != nil || d.Stamp.Position == 0 {
+	d, err := first(r.at(ctx, r.Deployments*9/10, 1))
+	if err != nil || d.Stamp.Position == 0 {
 		return errors.Join(err, &notMeasuredError{"the server has no cursors"})
 	}
+	page := upTo(100)
+	page.Window.After = string(d.ID)
 	took, err := sample(ctx, r.Samples, func(ctx context.Context) error {
-		return first(r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Window: tko.Window{Max: &page, After: string(at)}}))
+		return firstOf(r.client.Deployments(ctx, tko.DeploymentSelect{}, page))
 	})
 	if err == nil {
 		r.add(latency(rowDeepCursor, took, aimFirstRow))
@@ -309,13 +246,11 @@ func (r *run) deepByCursor(ctx context.Context) error {
 func (r *run) deepByOffset(ctx context.Context) error {
 	size := min(100, max(1, r.Deployments/50))
 	offset := r.Deployments * 9 / 10
-	end := r.Deployments - size
-	next := func() ([]time.Duration, error) {
+	next := func() (took time.Duration, err error) {
 		began, n := time.Now(), 0
-		var took time.Duration
-		for _, err := range r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Window: tko.Window{Max: &size, Offset: uint32(offset)}}) { //nolint:gosec // it isn't negative
+		for _, err := range r.at(ctx, offset, size) {
 			if err != nil {
-				return nil, err
+				return 0, err
 			}
 			if n == 0 {
 				took = time.Since(began)
@@ -323,38 +258,30 @@ func (r *run) deepByOffset(ctx context.Context) error {
 			n++
 		}
 		if n == 0 {
-			return nil, errNoRow
+			return 0, errNoRow
 		}
 		offset += size
-		return []time.Duration{took}, nil
+		return took, nil
 	}
 	if _, err := next(); err != nil { // the first page has no page before it
 		return err
 	}
-	var took []time.Duration
-	for start := time.Now(); len(took) < r.Samples && offset < end; {
-		one, err := next()
-		if err != nil {
-			return err
-		}
-		took = append(took, one...)
-		if len(took) >= minSamples && time.Since(start) > sampleTime {
-			break
-		}
-	}
-	if len(took) == 0 {
+	pages := (r.Deployments - offset - 1) / size // all but the last one
+	if pages < 1 {
 		return &notMeasuredError{"the fleet has too few deployments"}
 	}
-	r.add(latency(rowDeepOffset, took, aimFirstRow))
-	return nil
+	took, err := collect(min(r.Samples, pages), next)
+	if err == nil {
+		r.add(latency(rowDeepOffset, took, aimFirstRow))
+	}
+	return err
 }
 
 func (r *run) deepBySingleOffset(ctx context.Context) error {
-	page := 100
 	offset := r.Deployments * 9 / 10
 	took, err := sample(ctx, min(r.Samples, 50), func(ctx context.Context) error {
 		offset = max(0, offset-997)
-		return first(r.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Window: tko.Window{Max: &page, Offset: uint32(offset)}})) //nolint:gosec // it isn't negative
+		return firstOf(r.at(ctx, offset, 100))
 	})
 	if err == nil {
 		r.add(latency(rowDeepSingleOffset, took, aimFirstRow))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 func rowWatch(watchers int) string {
@@ -23,20 +24,27 @@ const (
 	watchedPause          = 100 * time.Millisecond
 )
 
+// position returns the newest position of the server's change feed.
+func (r *run) position(ctx context.Context) (int64, error) {
+	about, err := r.client.About(ctx)
+	if err == nil && about.Position == 0 {
+		err = &notMeasuredError{"the server has no change feed"}
+	}
+	return about.Position, err
+}
+
 // watch measures the time from the start of a write until each of many watchers has
 // received it.
-func (r *run) watch(ctx context.Context) error {
-	about, err := r.client.About(ctx)
+func (r *run) watch(ctx context.Context) (err error) {
+	position, err := r.position(ctx)
 	if err != nil {
 		return err
 	}
-	if about.Position == 0 {
-		return &notMeasuredError{"the server has no change feed"}
-	}
-	writes := min(r.Samples, maxWatchedWrites)
-	name := r.name("watched")
-	w := &watchers{name: name, began: map[string]time.Time{}, failed: make(chan error, 1)}
-	ctx, stop := context.WithCancel(ctx)
+	writes, own := min(r.Samples, maxWatchedWrites), r.scope("watched")
+	defer func() { err = errors.Join(err, own.purge(ctx)) }()
+	w := &watchers{began: map[string]time.Time{}, failed: make(chan error, 1)}
+	watching, stop := context.WithCancel(ctx)
+	defer w.wait.Wait()
 	defer stop()
 	w.ready.Add(r.Watchers)
 	w.arrived.Add(r.Watchers * writes)
@@ -47,21 +55,21 @@ func (r *run) watch(ctx context.Context) error {
 		}
 		defer func() { _ = c.Close() }()
 		for range min(watchersPerConnection, r.Watchers-from) {
-			w.wait.Go(func() { w.watch(ctx, c, about.Position-1) })
+			w.wait.Go(func() { w.watch(watching, c, position-1) })
 		}
 	}
 	if err := w.until(ctx, &w.ready); err != nil {
 		return err
 	}
 	for i := range writes {
-		id := fmt.Sprintf("%s/site-%03d", name, i)
+		id := own.site(i)
 		w.lock.Lock()
-		w.began[id] = time.Now()
+		w.began[string(id)] = time.Now()
 		w.lock.Unlock()
-		if _, err := r.client.RegisterSite(ctx, tko.Site{ID: tko.SiteID(id)}); err != nil {
+		if _, err := r.client.RegisterSite(ctx, tko.Site{ID: id}); err != nil {
 			return err
 		}
-		if err := pause(ctx, watchedPause); err != nil {
+		if err := pause.For(ctx, watchedPause); err != nil {
 			return err
 		}
 	}
@@ -71,12 +79,11 @@ func (r *run) watch(ctx context.Context) error {
 	stop()
 	w.wait.Wait()
 	r.add(latency(rowWatch(r.Watchers), w.times.took, 250*time.Millisecond))
-	return purge(context.WithoutCancel(ctx), r.client.PurgeSites, tko.SiteSelect{IDs: []string{name + "/**"}})
+	return nil
 }
 
 // watchers are independent watchers of the change feed.
 type watchers struct {
-	name           string
 	lock           sync.RWMutex
 	began          map[string]time.Time // start times of writes, by ID
 	times          stopwatch
@@ -88,7 +95,7 @@ type watchers struct {
 // watch watches from a position on. The change after that position exists, and shows that
 // the watch has begun.
 func (w *watchers) watch(ctx context.Context, c *client.Client, after int64) {
-	isReady := false
+	var begun sync.Once
 	seen := map[string]bool{} // other clients may write the same ID
 	for change, err := range c.Watch(ctx, after) {
 		if err != nil {
@@ -100,10 +107,7 @@ func (w *watchers) watch(ctx context.Context, c *client.Client, after int64) {
 			}
 			return
 		}
-		if !isReady {
-			isReady = true
-			w.ready.Done()
-		}
+		begun.Do(w.ready.Done)
 		w.lock.RLock()
 		began, ok := w.began[change.ID]
 		w.lock.RUnlock()
@@ -136,14 +140,11 @@ func (w *watchers) until(ctx context.Context, group *sync.WaitGroup) error {
 
 // resume measures how long a watch takes to receive missed changes.
 func (r *run) resume(ctx context.Context) error {
-	about, err := r.client.About(ctx)
+	position, err := r.position(ctx)
 	if err != nil {
 		return err
 	}
-	if about.Position == 0 {
-		return &notMeasuredError{"the server has no change feed"}
-	}
-	after := max(0, about.Position-int64(r.Missed))
+	after := max(0, position-int64(r.Missed))
 	began, n := time.Now(), int64(0)
 	for change, err := range r.client.Watch(ctx, after) {
 		if errors.Is(err, tko.ErrGone) {
@@ -155,12 +156,12 @@ func (r *run) resume(ctx context.Context) error {
 		if n++; change.Position != after+n {
 			return fmt.Errorf("the change at position %d follows the one at %d", change.Position, after+n-1)
 		}
-		if change.Position >= about.Position {
+		if change.Position >= position {
 			break
 		}
 	}
-	if after+n < about.Position {
-		return fmt.Errorf("the feed ended at position %d of %d", after+n, about.Position)
+	if after+n < position {
+		return fmt.Errorf("the feed ended at position %d of %d", after+n, position)
 	}
 	took := time.Since(began)
 	r.add(Row{

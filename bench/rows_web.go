@@ -25,14 +25,14 @@ const (
 	rowWebCost     = rowWebCount + ": server processor time"
 	rowWebChange   = "dashboard: write to server-sent event"
 
-	aimWebPage   = 300 * time.Millisecond
-	aimWebChange = time.Second
+	aimWebPage = 300 * time.Millisecond
+	webRows    = 100
 )
 
-const webRows = 100
-
-// maxWebBody bounds responses.
-const maxWebBody = 64 << 20
+const (
+	maxWebBody = 64 << 20 // of a response
+	maxWebLine = 4 << 20  // of a stream: a frame has 500 changes at most
+)
 
 // web measures the HTTP API as the dashboard uses it.
 func (r *run) web(ctx context.Context) error {
@@ -50,27 +50,24 @@ func (r *run) web(ctx context.Context) error {
 }
 
 func (r *run) webReads(ctx context.Context, w *webClient) error {
-	var size int
-	took, err := sample(ctx, r.Samples, func(ctx context.Context) error {
+	size, rows := 0, min(webRows, r.Deployments)
+	took, err := sample(ctx, r.Samples, func(ctx context.Context) (err error) {
 		var page struct{ Rows []json.RawMessage }
-		n, err := w.get(ctx, "/api/v1/deployment/list?limit="+strconv.Itoa(webRows), &page)
-		size = n
-		if err == nil && len(page.Rows) != min(webRows, r.Deployments) {
-			err = fmt.Errorf("the page has %d rows, want %d", len(page.Rows), min(webRows, r.Deployments))
+		size, err = w.get(ctx, "/api/v1/deployment/list?limit="+strconv.Itoa(webRows), &page)
+		if err == nil && len(page.Rows) != rows {
+			err = fmt.Errorf("the page has %d rows, want %d", len(page.Rows), rows)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	row := latency(rowWebPage, took, aimWebPage)
-	row.also(fmt.Sprintf("%d rows, %d kB", min(webRows, r.Deployments), size/1000))
-	r.add(row)
+	r.add(latency(rowWebPage, took, aimWebPage).with(fmt.Sprintf("%d rows, %d kB", rows, size/1000)))
 
 	took, err = sample(ctx, r.Samples, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return w.newest(ctx, "deployment", "state,reason") })
-		group.Go(func() error { return w.newest(ctx, "site", "state") })
+		group.Go(func() error { _, err := w.count(ctx, "deployment", "state,reason"); return err })
+		group.Go(func() error { _, err := w.count(ctx, "site", "state"); return err })
 		group.Go(func() error { _, err := w.get(ctx, "/api/v1/me", &struct{}{}); return err })
 		return group.Wait()
 	})
@@ -79,42 +76,34 @@ func (r *run) webReads(ctx context.Context, w *webClient) error {
 	}
 	r.add(latency(rowWebOverview, took, aimWebPage))
 
-	before, start := r.cost(ctx), time.Now()
-	if err := w.all(ctx, "deployment", "template", r.Deployments); err != nil {
-		return err
+	end := r.begin(ctx)
+	if err = w.countAll(ctx, "deployment", "template", r.Deployments); err == nil {
+		m := end(r.Deployments)
+		r.add(duration(rowWebCount, m.took, 0, "in the background"), r.processor(rowWebCost, m, 0, "for each deployment; "+m.String()))
 	}
-	whole := time.Since(start)
-	spent := r.since(ctx, before, r.Deployments)
-	r.add(Row{What: rowWebCount, Value: whole.Seconds(), Unit: Seconds, Note: "in the background"})
-	if r.PID == 0 {
-		r.add(Row{What: rowWebCost, Missing: "the server's process is not known: set -pid"})
-		return nil
-	}
-	r.add(Row{What: rowWebCost, Value: spent.server.Seconds(), Unit: Seconds, Note: "for each deployment; " + spent.String()})
-	return nil
+	return err
 }
 
 // webChanges measures the time from the start of a write until a stream of server-sent
 // events has it. A frame is sent at most four times a second.
-func (r *run) webChanges(ctx context.Context, w *webClient) error {
-	name := r.name("streamed")
-	write := func(i int) (string, error) {
-		id := fmt.Sprintf("%s/site-%03d", name, i)
-		_, err := r.client.RegisterSite(ctx, tko.Site{ID: tko.SiteID(id)})
-		return id, err
-	}
-	about, err := r.client.About(ctx)
+func (r *run) webChanges(ctx context.Context, w *webClient) (err error) {
+	position, err := r.position(ctx)
 	if err != nil {
 		return err
 	}
-	if about.Position == 0 {
-		return &notMeasuredError{"the server has no change feed"}
+	own, n := r.scope("streamed"), 0
+	defer func() { err = errors.Join(err, own.purge(context.WithoutCancel(ctx))) }()
+	write := func() (string, error) {
+		id := own.site(n)
+		n++
+		_, err := r.client.RegisterSite(ctx, tko.Site{ID: id})
+		return string(id), err
 	}
-	first, err := write(0) // the stream begins before this change, which shows that it has begun
+	first, err := write() // the stream begins before this change, which shows that it has begun
 	if err != nil {
 		return err
 	}
-	events, err := w.stream(ctx, about.Position)
+	events, err := w.stream(ctx, position)
 	if err != nil {
 		return err
 	}
@@ -122,21 +111,17 @@ func (r *run) webChanges(ctx context.Context, w *webClient) error {
 	if err := events.until(first); err != nil {
 		return err
 	}
-	n := 0
 	took, err := sample(ctx, min(r.Samples, maxWatchedWrites), func(context.Context) error {
-		n++
-		id, err := write(n)
+		id, err := write()
 		if err != nil {
 			return err
 		}
 		return events.until(id)
 	})
-	purged := purge(context.WithoutCancel(ctx), r.client.PurgeSites, tko.SiteSelect{IDs: []string{name + "/**"}})
-	if err = errors.Join(err, purged); err != nil {
-		return err
+	if err == nil {
+		r.add(latency(rowWebChange, took, time.Second))
 	}
-	r.add(latency(rowWebChange, took, aimWebChange))
-	return nil
+	return err
 }
 
 // A webClient is a client of the HTTP API.
@@ -182,13 +167,8 @@ type webCount struct {
 	Counting bool
 }
 
-// newest reads the numbers of the whole fleet that the server has.
-func (w *webClient) newest(ctx context.Context, kind, by string) error {
-	_, err := w.whole(ctx, kind, by)
-	return err
-}
-
-func (w *webClient) whole(ctx context.Context, kind, by string) (count webCount, err error) {
+// count reads the numbers of the whole fleet that the server has.
+func (w *webClient) count(ctx context.Context, kind, by string) (count webCount, err error) {
 	_, err = w.get(ctx, "/api/v1/"+kind+"/count?"+url.Values{"by": {by}, "whole": {"true"}}.Encode(), &count)
 	if err == nil && count.Counted == 0 && !count.Counting {
 		err = errNoRow
@@ -196,18 +176,16 @@ func (w *webClient) whole(ctx context.Context, kind, by string) (count webCount,
 	return count, err
 }
 
-// all waits until the server has counted all entities, of which there are some at least.
-func (w *webClient) all(ctx context.Context, kind, by string, least int) error {
+// countAll waits until the server has counted all entities, of which there are some at
+// least.
+func (w *webClient) countAll(ctx context.Context, kind, by string, least int) error {
 	for {
-		count, err := w.whole(ctx, kind, by)
-		if err != nil {
-			return err
+		count, err := w.count(ctx, kind, by)
+		if err == nil && !count.Counting && count.Counted < least {
+			err = fmt.Errorf("%d %ss were counted, want %d", count.Counted, kind, least)
 		}
-		if !count.Counting {
-			if count.Counted < least {
-				return fmt.Errorf("%d %ss were counted, want %d", count.Counted, kind, least)
-			}
-			return nil
+		if err != nil || !count.Counting {
+			return err
 		}
 	}
 }
@@ -217,9 +195,6 @@ type webStream struct {
 	body  io.ReadCloser
 	lines *bufio.Scanner
 }
-
-// maxWebLine bounds a line of a stream: a frame has 500 changes at most.
-const maxWebLine = 4 << 20
 
 func (w *webClient) stream(ctx context.Context, after int64) (*webStream, error) {
 	response, err := w.open(ctx, fmt.Sprintf("/api/v1/stream?kind=site&after=%d", after)) //nolint:bodyclose // webStream.close closes it

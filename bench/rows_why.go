@@ -14,8 +14,6 @@ const (
 	blamed          = 16 // deployments
 	rowBlame        = "blame of a deployment (1.9 kB package, 30 revisions)"
 	rowBlameCost    = rowBlame + ": server processor time"
-
-	aimBlame = 100 * time.Millisecond
 )
 
 // blame explains deployments that were modified many times, one after another.
@@ -28,20 +26,15 @@ func (r *run) blame(ctx context.Context) error {
 }
 
 func (r *run) blameOf(ctx context.Context, ids []tko.DeploymentID) error {
-	l, err := newLoad(ctx, r.Address, r.Clients)
-	if err != nil {
-		return err
-	}
-	defer l.close()
 	value := func(revision int) string {
 		if revision == 1 {
 			return marker
 		}
 		return fmt.Sprintf("%0*d", len(marker), revision)
 	}
-	if _, err := l.run(ctx, len(ids), func(ctx context.Context, client, i int) error {
+	if _, err := r.load(ctx, r.Clients, 0, len(ids), func(ctx context.Context, p peer, i int) error {
 		for revision := 1; revision < blamedRevisions; revision++ {
-			if err := modifyOne(ctx, l.data[client], ids[i], value(revision), value(revision+1)); err != nil {
+			if err := modifyOne(ctx, p.data, ids[i], value(revision), value(revision+1)); err != nil {
 				return err
 			}
 		}
@@ -49,8 +42,7 @@ func (r *run) blameOf(ctx context.Context, ids []tko.DeploymentID) error {
 	}); err != nil {
 		return err
 	}
-	n := 0
-	before := r.cost(ctx)
+	n, end := 0, r.begin(ctx)
 	took, err := sample(ctx, r.Samples, func(ctx context.Context) error {
 		n++
 		b, err := r.client.Blame(ctx, tko.BlameRequest{Kind: tko.KindDeployment, ID: string(ids[n%len(ids)])})
@@ -59,15 +51,9 @@ func (r *run) blameOf(ctx context.Context, ids []tko.DeploymentID) error {
 		}
 		return err
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		m := end(len(took))
+		r.add(latency(rowBlame, took, 100*time.Millisecond), r.processor(rowBlameCost, m, 0, "for each blame; "+m.String()))
 	}
-	spent := r.since(ctx, before, len(took))
-	r.add(latency(rowBlame, took, aimBlame))
-	if r.PID == 0 {
-		r.add(Row{What: rowBlameCost, Missing: "the server's process is not known: set -pid"})
-	} else {
-		r.add(Row{What: rowBlameCost, Value: spent.server.Seconds(), Unit: Seconds, Note: "for each blame; " + spent.String()})
-	}
-	return nil
+	return err
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 const (
@@ -16,55 +18,54 @@ const (
 	rowProcessor    = "idle: processor time of the servers"
 )
 
-func rowPrepare(preparers int) string {
+// numbered returns a number of preparers.
+func numbered(preparers int) string {
 	if preparers == 1 {
-		return "prepare, one preparer"
+		return "one preparer"
 	}
-	return "prepare, two preparers"
+	return fmt.Sprintf("%d preparers", preparers)
 }
 
-// Aims of preparers.
-const (
-	aimPrepare      = 3000
-	aimTwoPreparers = 1.5 // times one, where the processors allow it
-
-	// twoPreparersNeed is the number of processors from which two preparers can be
-	// faster than one, next to the data controller, the database and the benchmark.
-	twoPreparersNeed = 4
-)
-
-func rowPlaced(n int) string { return fmt.Sprintf("placement on %d sites: children there", n) }
-
-func rowAllPrepared(n, preparers int) string {
-	if preparers == 1 {
-		return fmt.Sprintf("placement on %d sites: all prepared, one preparer", n)
-	}
-	return fmt.Sprintf("placement on %d sites: all prepared, %d preparers", n, preparers)
+func rowsPlacement(sites int) []string {
+	what := fmt.Sprintf("placement on %d sites: ", sites)
+	return []string{what + "children there", what + "all prepared, " + numbered(1), what + "all prepared, " + numbered(2)}
 }
 
-// preparers starts preparers, or uses the running ones.
-func (r *run) preparers(ctx context.Context, n int) (pids []int, stop func(), err error) {
+// rowsPrepare are the rows of backlogs, of one preparer and of two.
+var rowsPrepare = []string{"prepare, one preparer", "prepare, two preparers"}
+
+// twoPreparersNeed is the number of processors from which two preparers can be faster than
+// one, next to the data controller, the database and the benchmark.
+const twoPreparersNeed = 4
+
+// errNoPreparers is the reason why rows of several preparers are missing.
+var errNoPreparers = &notMeasuredError{"the benchmark can't start preparers at a running server"}
+
+// withPreparers starts preparers, or uses the running ones, while do runs. do gets the
+// processes that were started.
+func (r *run) withPreparers(ctx context.Context, n int, do func(pids []int) error) error {
 	if r.Preparers == nil {
-		return nil, func() {}, r.probe(ctx)
+		if err := r.probe(ctx); err != nil {
+			return err
+		}
+		return do(nil)
 	}
-	return r.Preparers(ctx, n)
+	pids, stop, err := r.Preparers(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return do(pids)
 }
 
 // probe finds out whether deployments are prepared at a server whose preparers the
 // benchmark doesn't start.
 func (r *run) probe(ctx context.Context) error {
-	if r.Preparers != nil {
-		return nil
-	}
 	if !r.probed {
 		r.probed = true
-		id, err := r.client.CreateDeployment(ctx, tko.NewDeployment{Template: r.fleet.template("upf", Stable)})
-		if err != nil {
-			return err
-		}
 		limited, cancel := context.WithTimeout(ctx, r.PreparerWait)
 		defer cancel()
-		err = r.untilPrepared(limited, id)
+		id, err := r.createPrepared(limited, r.frequent())
 		r.prepares = err == nil
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil { // the server may report the deadline first
 			return errors.Join(err, ctx.Err())
@@ -83,31 +84,25 @@ func (r *run) probe(ctx context.Context) error {
 // many were.
 func (r *run) drain(ctx context.Context) (waited int, took time.Duration, err error) {
 	no := false
-	count := func() (n int, err error) {
-		for _, err := range r.client.Deployments(ctx, tko.DeploymentSelect{Prepared: &no}, tko.ListOptions{}) {
-			if err != nil {
-				return 0, err
-			}
-			n++
-		}
-		return n, nil
+	unprepared := func(o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+		return r.client.Deployments(ctx, tko.DeploymentSelect{Prepared: &no}, o)
 	}
-	began, one := time.Now(), 1
-	if waited, err = count(); err != nil || waited == 0 {
+	began := time.Now()
+	if waited, err = count(unprepared(tko.ListOptions{})); err != nil || waited == 0 {
 		return waited, 0, err
 	}
 	for last, since := waited, time.Now(); ; {
-		err := first(r.client.Deployments(ctx, tko.DeploymentSelect{Prepared: &no}, tko.ListOptions{Window: tko.Window{Max: &one}}))
+		err := firstOf(unprepared(upTo(1)))
 		if errors.Is(err, errNoRow) {
 			return waited, time.Since(began), nil
 		}
-		if err = errors.Join(err, pause(ctx, 50*time.Millisecond)); err != nil {
+		if err = errors.Join(err, pause.For(ctx, 50*time.Millisecond)); err != nil {
 			return waited, 0, err
 		}
 		if time.Since(since) < r.PreparerWait {
 			continue
 		}
-		n, err := count()
+		n, err := count(unprepared(tko.ListOptions{}))
 		switch {
 		case err != nil:
 			return waited, 0, err
@@ -118,84 +113,86 @@ func (r *run) drain(ctx context.Context) (waited int, took time.Duration, err er
 	}
 }
 
+// createPrepared creates a deployment of the fleet's most frequent function, and waits
+// until it is prepared.
+func (r *run) createPrepared(ctx context.Context, template tko.TemplateID) (tko.DeploymentID, error) {
+	id, err := r.client.CreateDeployment(ctx, tko.NewDeployment{Template: template})
+	for err == nil {
+		var d tko.Deployment
+		if d, err = r.client.Deployment(ctx, id, 0); err != nil || d.Prepared {
+			break
+		}
+		err = pause.For(ctx, 500*time.Microsecond)
+	}
+	return id, err
+}
+
 // prepare measures one preparer and two with a backlog, and then one with one deployment
 // after the other on an idle system.
 func (r *run) prepare(ctx context.Context) error {
 	if err := r.prepareBacklogs(ctx); err != nil {
 		return err
 	}
-	_, stop, err := r.preparers(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if _, _, err := r.drain(ctx); err != nil {
-		return err
-	}
-	if !r.wanted([]string{rowPrepared}) {
-		return nil
-	}
-	var made []tko.DeploymentID
-	one := func(ctx context.Context) error {
-		id, err := r.client.CreateDeployment(ctx, tko.NewDeployment{Template: r.fleet.template("upf", Stable)})
+	return r.withPreparers(ctx, 1, func([]int) error {
+		if _, _, err := r.drain(ctx); err != nil || !r.wanted([]string{rowPrepared}) {
+			return err
+		}
+		var made []tko.DeploymentID
+		one := func(ctx context.Context) error {
+			id, err := r.createPrepared(ctx, r.frequent())
+			made = append(made, id)
+			return err
+		}
+		if _, err := sample(ctx, 20, one); err != nil { // warm-up
+			return err
+		}
+		times, err := sample(ctx, r.Samples, one)
 		if err != nil {
 			return err
 		}
-		made = append(made, id)
-		return r.untilPrepared(ctx, id)
-	}
-	if _, err := sample(ctx, 20, one); err != nil { // warm-up
-		return err
-	}
-	times, err := sample(ctx, r.Samples, one)
-	if err != nil {
-		return err
-	}
-	r.add(Row{
-		What: rowPrepared, Value: quantile(times, 50).Seconds(), Unit: Seconds, Aim: 0.025,
-		Note: fmt.Sprintf("p50; p99 %s, %d samples", short(quantile(times, 99)), len(times)),
-	})
-	for _, id := range made {
-		if _, err := r.client.DeleteDeployment(ctx, id); err != nil {
-			return err
+		r.add(duration(rowPrepared, quantile(times, 50), 25*time.Millisecond, fmt.Sprintf("p50; p99 %s, %d samples", short(quantile(times, 99)), len(times))))
+		for _, id := range made {
+			if _, err := r.client.DeleteDeployment(ctx, id); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
+
+// frequent returns the template of the fleet's most frequent function.
+func (r *run) frequent() tko.TemplateID { return r.fleet.template("upf", Stable) }
 
 // prepareBacklogs measures how long preparers take for deployments that were created
 // before the preparers were started.
 func (r *run) prepareBacklogs(ctx context.Context) error {
-	if !r.wanted([]string{rowPrepare(1), rowPrepare(2)}) {
+	if !r.wanted(rowsPrepare) {
 		return nil
 	}
 	if r.Preparers == nil {
-		for _, preparers := range []int{1, 2} {
-			r.add(Row{What: rowPrepare(preparers), Missing: "the benchmark can't start preparers at a running server"})
-		}
+		r.missing(rowsPrepare, errNoPreparers)
 		return nil
 	}
 	if err := r.drainFleet(ctx); err != nil {
 		return err
 	}
 	var one float64
-	for _, preparers := range []int{1, 2} {
-		rate, spent, err := r.prepareBacklog(ctx, preparers)
+	for i, what := range rowsPrepare {
+		rate, spent, err := r.prepareBacklog(ctx, i+1)
 		if err != nil {
 			return err
 		}
-		row := Row{What: rowPrepare(preparers), Value: rate, Unit: PerSecond}
+		row := Row{What: what, Value: rate, Unit: PerSecond}
 		switch {
-		case preparers == 1:
-			one, row.Aim = rate, aimPrepare
+		case i == 0:
+			one, row.Aim = rate, 3000
 		case runtime.NumCPU() >= twoPreparersNeed:
-			row.Aim = aimTwoPreparers * one
+			row.Aim = 1.5 * one
 			row.Note = fmt.Sprintf("%.2f times one", rate/one)
 		default:
 			row.Note = fmt.Sprintf("%.2f times one; %d processors have no room for more", rate/one, runtime.NumCPU())
 		}
-		row.also(spent)
-		r.add(row)
+		r.add(row.with(spent))
 	}
 	return nil
 }
@@ -203,21 +200,17 @@ func (r *run) prepareBacklogs(ctx context.Context) error {
 // drainFleet prepares what waits already, and waits until the work of deleted
 // deployments is done, too: a new deployment is prepared after it.
 func (r *run) drainFleet(ctx context.Context) error {
-	_, stop, err := r.preparers(ctx, 1)
-	if err != nil {
+	return r.withPreparers(ctx, 1, func([]int) error {
+		if _, _, err := r.drain(ctx); err != nil {
+			return err
+		}
+		id, err := r.createPrepared(ctx, r.frequent())
+		if id != "" {
+			_, deleted := r.client.DeleteDeployment(ctx, id)
+			err = errors.Join(err, deleted)
+		}
 		return err
-	}
-	defer stop()
-	if _, _, err = r.drain(ctx); err != nil {
-		return err
-	}
-	id, err := r.client.CreateDeployment(ctx, tko.NewDeployment{Template: r.fleet.template("upf", Stable)})
-	if err != nil {
-		return err
-	}
-	err = r.untilPrepared(ctx, id)
-	_, deleted := r.client.DeleteDeployment(ctx, id)
-	return errors.Join(err, deleted)
+	})
 }
 
 func (r *run) prepareBacklog(ctx context.Context, preparers int) (perSecond float64, spent string, err error) {
@@ -226,40 +219,22 @@ func (r *run) prepareBacklog(ctx context.Context, preparers int) (perSecond floa
 	if err != nil {
 		return 0, "", err
 	}
-	before := r.cost(ctx)
-	pids, stop, err := r.preparers(ctx, preparers)
-	if err != nil {
-		return 0, "", err
-	}
-	defer stop()
-	started := time.Duration(0)
-	for _, pid := range pids {
-		started += processorTime(pid)
-	}
-	waited, took, err := r.drain(ctx)
-	if err != nil {
-		return 0, "", err
-	}
-	if waited == 0 {
-		return 0, "", errors.New("all deployments were prepared before the measurement began: set -backlog to more")
-	}
-	used := -started
-	for _, pid := range pids {
-		used += processorTime(pid)
-	}
-	return float64(waited) / took.Seconds(), fmt.Sprintf("%d in %s; %s, preparers %s", waited, short(took), r.since(ctx, before, r.Backlog), short(used/time.Duration(waited))), nil
-}
-
-func (r *run) untilPrepared(ctx context.Context, id tko.DeploymentID) error {
-	for {
-		d, err := r.client.Deployment(ctx, id, 0)
-		if err != nil || d.Prepared {
+	end := r.begin(ctx)
+	err = r.withPreparers(ctx, preparers, func(pids []int) error {
+		started := processorTimes(pids)
+		waited, took, err := r.drain(ctx)
+		if err == nil && waited == 0 {
+			err = errors.New("all deployments were prepared before the measurement began: set -backlog to more")
+		}
+		if err != nil {
 			return err
 		}
-		if err := pause(ctx, 500*time.Microsecond); err != nil {
-			return err
-		}
-	}
+		used := processorTimes(pids) - started
+		perSecond = float64(waited) / took.Seconds()
+		spent = fmt.Sprintf("%d in %s; %s, preparers %s", waited, short(took), end(r.Backlog), short(used/time.Duration(waited)))
+		return nil
+	})
+	return perSecond, spent, err
 }
 
 const placementTopology = `
@@ -280,92 +255,75 @@ spec: {templates: [{template: workload, sites: [sites]}]}
 `
 
 // placement places a template on its own sites, with one preparer and then with two.
-func (r *run) placement(ctx context.Context, n int) error {
-	if err := r.probe(ctx); err != nil {
+func (r *run) placement(ctx context.Context, n int) (err error) {
+	if r.Preparers == nil {
+		if err := r.probe(ctx); err != nil {
+			return err
+		}
+	}
+	rows, own := rowsPlacement(n), r.scope("placed")
+	defer func() { err = errors.Join(err, own.purge(ctx)) }()
+	if _, err := own.registerSites(ctx, n, tko.Site{Metadata: map[string]string{"fleet": own.name}}); err != nil {
 		return err
 	}
-	name := r.name("placed")
-	if _, err := parallel(ctx, r.Clients, n, func(ctx context.Context, i int) error {
-		_, err := r.client.RegisterSite(ctx, tko.Site{ID: tko.SiteID(fmt.Sprintf("%s/site-%06d", name, i)), Metadata: map[string]string{"fleet": name}})
-		return err
-	}); err != nil {
-		return err
-	}
-	p, err := decode(fmt.Sprintf(placementTopology, r.fleet.template("upf", Stable), name))
+	p, err := decode(fmt.Sprintf(placementTopology, r.frequent(), own.name))
 	if err != nil {
 		return err
 	}
-	template := tko.TemplateID(name + "/topology")
-	if _, err := r.client.RegisterTemplate(ctx, tko.Template{ID: template, Package: p}); err != nil {
+	template, err := own.template(ctx, "topology", p, nil)
+	if err != nil {
 		return err
 	}
+	note := func(took time.Duration) string { return fmt.Sprintf("%.0f/s", float64(n)/took.Seconds()) }
 	var one time.Duration
 	for _, preparers := range []int{1, 2} {
 		if preparers == 2 && r.Preparers == nil {
-			return &notMeasuredError{"the benchmark can't start preparers at a running server"}
+			return errNoPreparers
 		}
 		placed, prepared, err := r.place(ctx, template, n, preparers)
 		if err != nil {
 			return err
 		}
-		aim := time.Duration(n) * 2 * time.Millisecond
-		note := fmt.Sprintf("%.0f/s", float64(n)/prepared.Seconds())
+		row := duration(rows[preparers], prepared, time.Duration(n)*2*time.Millisecond, note(prepared))
 		if preparers == 1 {
 			one = prepared
-			r.add(Row{
-				What: rowPlaced(n), Value: placed.Seconds(), Unit: Seconds, Aim: (time.Duration(n) * time.Millisecond / 2).Seconds(),
-				Note: fmt.Sprintf("%.0f/s", float64(n)/placed.Seconds()),
-			})
+			r.add(duration(rows[0], placed, time.Duration(n)*time.Millisecond/2, note(placed)))
 		} else {
-			note += fmt.Sprintf(", %.2f times one", one.Seconds()/prepared.Seconds())
+			row.Note += fmt.Sprintf(", %.2f times one", one.Seconds()/prepared.Seconds())
 		}
-		r.add(Row{What: rowAllPrepared(n, preparers), Value: prepared.Seconds(), Unit: Seconds, Aim: aim.Seconds(), Note: note})
+		r.add(row)
 	}
-	if err := purge(ctx, r.client.PurgeSites, tko.SiteSelect{IDs: []string{name + "/**"}}); err != nil {
-		return err
-	}
-	_, err = r.client.DeleteTemplate(ctx, template)
-	return err
+	return nil
 }
 
 // place measures one placement, checks the number of its children, and removes them.
 func (r *run) place(ctx context.Context, template tko.TemplateID, n, preparers int) (placed, prepared time.Duration, err error) {
-	_, stop, err := r.preparers(ctx, preparers)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer stop()
-	began := time.Now()
-	parent, err := r.client.CreateDeployment(ctx, tko.NewDeployment{Template: template})
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := r.untilPrepared(ctx, parent); err != nil { // the placement is prepared when all children exist
-		return 0, 0, err
-	}
-	placed = time.Since(began)
-	yes, no, row := true, false, 1
-	for {
-		err := first(r.client.Deployments(ctx, tko.DeploymentSelect{Parent: parent, Prepared: &no}, tko.ListOptions{Window: tko.Window{Max: &row}}))
-		if errors.Is(err, errNoRow) {
-			break
-		}
-		if err = errors.Join(err, pause(ctx, 20*time.Millisecond)); err != nil {
-			return 0, 0, err
-		}
-	}
-	prepared = time.Since(began)
-	count := 0
-	for _, err := range r.client.Deployments(ctx, tko.DeploymentSelect{Parent: parent, Prepared: &yes}, tko.ListOptions{}) {
+	err = r.withPreparers(ctx, preparers, func([]int) error {
+		began := time.Now()
+		parent, err := r.createPrepared(ctx, template) // the placement is prepared when all children exist
 		if err != nil {
-			return 0, 0, err
+			return err
 		}
-		count++
-	}
-	if count != n {
-		return 0, 0, fmt.Errorf("%d children are prepared, want %d", count, n)
-	}
-	_, err = r.client.DeleteDeployment(tko.WithConfirmation(ctx, n+1), parent)
+		placed = time.Since(began)
+		children := func(prepared bool, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+			return r.client.Deployments(ctx, tko.DeploymentSelect{Parent: parent, Prepared: &prepared}, o)
+		}
+		for {
+			err := firstOf(children(false, upTo(1)))
+			if errors.Is(err, errNoRow) {
+				break
+			}
+			if err = errors.Join(err, pause.For(ctx, 20*time.Millisecond)); err != nil {
+				return err
+			}
+		}
+		prepared = time.Since(began)
+		if have, err := count(children(true, tko.ListOptions{})); err != nil || have != n {
+			return errors.Join(err, fmt.Errorf("%d children are prepared, want %d", have, n))
+		}
+		_, err = r.client.DeleteDeployment(tko.WithConfirmation(ctx, n+1), parent)
+		return err
+	})
 	return placed, prepared, err
 }
 
@@ -381,23 +339,18 @@ func (r *run) idle(ctx context.Context) error {
 	if r.database == nil && r.PID == 0 {
 		return &notMeasuredError{"neither the server's database nor its process is known: set -dsn and -pid"}
 	}
-	pids, stop, err := r.preparers(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if _, _, err := r.drain(ctx); err != nil {
-		return err
-	}
-	if r.PID != 0 {
-		pids = append(pids, r.PID)
-	}
-	used := func() (sum time.Duration) {
-		for _, pid := range pids {
-			sum += processorTime(pid)
+	return r.withPreparers(ctx, 1, func(pids []int) error {
+		if _, _, err := r.drain(ctx); err != nil {
+			return err
 		}
-		return sum
-	}
+		if r.PID != 0 {
+			pids = append(pids, r.PID)
+		}
+		return r.idleProcesses(ctx, pids)
+	})
+}
+
+func (r *run) idleProcesses(ctx context.Context, pids []int) error {
 	transactions := func() (int64, error) {
 		if r.database == nil {
 			return 0, nil
@@ -410,7 +363,7 @@ func (r *run) idle(ctx context.Context) error {
 	}
 	for range settleRounds { // PostgreSQL's statistics are delayed
 		wait := min(r.Idle, settleTime)
-		if err := pause(ctx, wait); err != nil {
+		if err := pause.For(ctx, wait); err != nil {
 			return err
 		}
 		last := before
@@ -421,11 +374,11 @@ func (r *run) idle(ctx context.Context) error {
 			break
 		}
 	}
-	processor, began := used(), time.Now()
-	if err := pause(ctx, r.Idle); err != nil {
+	processor, began := processorTimes(pids), time.Now()
+	if err := pause.For(ctx, r.Idle); err != nil {
 		return err
 	}
-	processor = used() - processor
+	processor = processorTimes(pids) - processor
 	took := time.Since(began)
 	after, err := transactions()
 	if err != nil {
@@ -439,7 +392,7 @@ func (r *run) idle(ctx context.Context) error {
 		r.add(Row{What: rowTransactions, Value: float64(max(0, after-before-1)) / took.Seconds(), Unit: Frequency, Aim: 1, Note: note})
 	}
 	if r.PID == 0 {
-		return &notMeasuredError{"the server's process is not known: set -pid"}
+		return errNoProcess
 	}
 	r.add(Row{What: rowProcessor, Value: 100 * processor.Seconds() / took.Seconds(), Unit: Percent, Aim: 1, Note: note})
 	return nil

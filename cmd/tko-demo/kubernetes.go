@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/demo"
 	"github.com/tko-orchestrator/tko/internal/kube"
@@ -24,15 +24,10 @@ var clusterNames = []string{"central", "edge-1"}
 // runKubernetes runs the demo with Kubernetes clusters as sites. It removes its
 // folder at the end, unless it fails.
 func runKubernetes(ctx context.Context, o options) (err error) {
-	if err := os.MkdirAll(o.dir, 0o750); err != nil {
-		return err
-	}
 	if o.dir, err = os.MkdirTemp(o.dir, "kubernetes-"); err != nil {
 		return err
 	}
-	if o.store == "" {
-		o.store = "sqlite:" + filepath.Join(o.dir, "tko.db")
-	}
+	o.store = cmp.Or(o.store, "sqlite:"+filepath.Join(o.dir, "tko.db"))
 	defer func() {
 		if err == nil {
 			err = os.RemoveAll(o.dir)
@@ -49,44 +44,25 @@ func runKubernetes(ctx context.Context, o options) (err error) {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	say("        ready after %s", time.Since(began).Round(100*time.Millisecond))
+	indented("ready after " + since(began))
 
 	o.arguments = []string{"--kubeconfigs=" + kubeconfigs}
-	running, err := start(ctx, o)
-	if err != nil && ctx.Err() != nil {
-		return nil // Ctrl-C
-	}
-	if err != nil {
-		return err
-	}
-	defer running.Stop()
-	say("server  %s, log in %s", strings.Join(running.GRPC, " and "), running.log)
-	c, err := client.Dial(client.Options{Address: running.GRPC[0], Author: tko.Author{Who: "demo", Why: "make demo-kubernetes"}})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-
-	working, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done after %s", o.timeout))
-	defer cancel()
-	s, err := newShell(o, running, kubeconfigs)
-	if err != nil {
-		return err
-	}
-	err = demonstrateKubernetes(working, o, c, s)
-	if ctx.Err() != nil {
-		return nil // Ctrl-C
-	}
-	if err != nil {
-		if p, lookErr := demo.Observe(ctx, c); lookErr == nil && len(p.Problems) > 0 {
-			err = fmt.Errorf("%w\n%s", err, strings.Join(p.Problems, "\n"))
-		}
-		return fmt.Errorf("%w\nThe server's log is in %s", err, running.log)
-	}
-	if o.once {
-		return nil
-	}
-	say(`
+	var s *shell
+	return perform(ctx, o, demonstration{
+		why: "make demo-kubernetes", stopping: "Stopping the server and both clusters.",
+		work: func(working context.Context, running *tkoServer, c *client.Client) (err error) {
+			if s, err = newShell(o, running, kubeconfigs); err != nil {
+				return err
+			}
+			if err = demonstrateKubernetes(working, o, c, s); err != nil {
+				if p, lookErr := demo.Observe(ctx, c); lookErr == nil && len(p.Problems) > 0 {
+					err = fmt.Errorf("%w\n%s", err, strings.Join(p.Problems, "\n"))
+				}
+			}
+			return err
+		},
+		tour: func(*tkoServer) {
+			say(`
 Look around (in another terminal; export these first):
   export PATH=%s:%s:$PATH %s
   cd %s
@@ -96,13 +72,8 @@ Change something:
   kubectl --kubeconfig edge-1.yaml scale -n core deployment smf --replicas 9   # TKO restores it
   tko deployment delete ID                                     # deletes its objects; the topology recreates it when it changes
 Serving until Ctrl-C.`, o.bin, o.kubernetes, strings.Join(s.tko, " "), kubeconfigs)
-	select {
-	case <-ctx.Done():
-		say("\nStopping the server and both clusters.")
-		return nil
-	case <-running.Done:
-		return fmt.Errorf("the server ended: see %s", running.log)
-	}
+		},
+	})
 }
 
 // startClusters starts the clusters concurrently, and writes their kubeconfigs into a
@@ -135,14 +106,22 @@ func startClusters(programs, folder string) (stop func(), err error) {
 	}, errors.Join(failures...)
 }
 
+// An api is the part of the client that the demo with clusters uses.
+type api interface {
+	demo.Registrar
+	demo.Creator
+	demo.Lister
+	demo.RolloutReader
+}
+
 // demonstrateKubernetes places a topology, waits until the clusters run it, changes
 // one of its templates, and waits until the clusters follow.
-func demonstrateKubernetes(ctx context.Context, o options, c *client.Client, s *shell) error {
+func demonstrateKubernetes(ctx context.Context, o options, c api, s *shell) error {
 	catalog, err := demo.Load(o.catalog, map[string]string{"BIN": o.bin})
 	if err != nil {
 		return err
 	}
-	if err := catalog.Register(ctx, c, func(text string) { say("        %s", text) }); err != nil {
+	if err := catalog.Register(ctx, c, indented); err != nil {
 		return err
 	}
 	say("catalog %d templates, %d sites, %d plugins from %s", len(catalog.Templates), len(catalog.Sites), len(catalog.Plugins), o.catalog)
@@ -151,68 +130,63 @@ func demonstrateKubernetes(ctx context.Context, o options, c *client.Client, s *
 		return err
 	}
 	say("create  %s from template %s", ids[0], catalog.Topologies[0].Template)
-	follow := func() (demo.Progress, error) {
+	follow := func() (progress demo.Progress, err error) {
 		last := ""
-		return demo.Follow(ctx, c, 200*time.Millisecond, func(p demo.Progress) {
+		progress, err = demo.Follow(ctx, c, interval, func(p demo.Progress) {
 			line := p.String()
 			if n := len(p.Problems); n > 0 {
 				line += fmt.Sprintf(", %d conditions are not true yet", n)
 			}
 			if line != last {
-				say("        %s", line)
+				indented(line)
 			}
 			last = line
 		})
+		if err == nil {
+			report(progress)
+		}
+		return progress, err
 	}
 	began := time.Now()
 	progress, err := follow()
 	if err != nil {
 		return err
 	}
-	report(progress)
 	if progress.Deployments != catalog.Expect.Deployments {
 		return fmt.Errorf("the number of deployments is %[2]d, want %[1]d", catalog.Expect.Deployments, progress.Deployments)
 	}
-	say("\nBoth clusters run what they should, %s after the topology was created:", time.Since(began).Round(100*time.Millisecond))
-	for _, name := range clusterNames {
-		if err := s.demonstrate(ctx, "kubectl --kubeconfig "+name+".yaml get deployments --all-namespaces -o wide"); err != nil {
-			return err
-		}
-	}
-	if err := s.demonstrate(ctx, "kubectl --kubeconfig edge-1.yaml get pods --namespace core"); err != nil {
+	say("\nBoth clusters run what they should, %s after the topology was created:", since(began))
+	if err := s.demonstrate(ctx, append(everywhere("get deployments --all-namespaces -o wide"), "kubectl --kubeconfig edge-1.yaml get pods --namespace core")...); err != nil {
 		return err
 	}
-	before, err := s.uids(ctx)
+	const uid = "{.metadata.uid} "
+	before, err := s.smfs(ctx, uid)
 	if err != nil {
 		return err
 	}
 
 	say("\nA new version of the SMF: its template, with another image and a replica more. The topology gets it, and both sites follow.")
-	for _, command := range []string{
+	if err := s.demonstrate(ctx,
 		"tko template get workload/smf:v1 | sed 's/:v1.4.0/:v1.5.0/; s/replicas: 2/replicas: 3/' | tko template register workload/smf:v2 --stdin",
 		fmt.Sprintf(`TOKEN=$(tko deployment mod start %[1]s) && tko deployment get %[1]s | sed 's/smf:v1/smf:v2/' | tko deployment mod end "$TOKEN" --stdin`, ids[0]),
-	} {
-		if err := s.demonstrate(ctx, command); err != nil {
-			return err
-		}
+	); err != nil {
+		return err
 	}
 	changed := time.Now()
 	for _, name := range clusterNames {
-		for _, is := range []string{"{.spec.template.spec.containers[0].image}=registry.example/5g/smf:v1.5.0", "{.status.readyReplicas}=3"} {
-			if err := s.demonstrate(ctx, fmt.Sprintf("kubectl --kubeconfig %s.yaml wait --namespace core deployment/smf --timeout=4m --for=jsonpath='%s'", name, is)); err != nil {
-				return err
-			}
+		wait := "kubectl --kubeconfig " + name + ".yaml wait --namespace core deployment/smf --timeout=4m --for=jsonpath='"
+		if err := s.demonstrate(ctx, wait+"{.spec.template.spec.containers[0].image}=registry.example/5g/smf:v1.5.0'", wait+"{.status.readyReplicas}=3'"); err != nil {
+			return err
 		}
 	}
-	took := time.Since(changed).Round(100 * time.Millisecond)
-	if progress, err = follow(); err != nil {
+	took := since(changed)
+	if _, err := follow(); err != nil {
 		return err
 	}
-	report(progress)
 	if err := s.demonstrate(ctx, "kubectl --kubeconfig edge-1.yaml get deployments --all-namespaces -o wide"); err != nil {
 		return err
 	}
-	after, err := s.uids(ctx)
+	after, err := s.smfs(ctx, uid)
 	if err != nil {
 		return err
 	}
@@ -228,37 +202,28 @@ const neverReady = "registry.example/5g/smf:v1.6.0-never-ready"
 
 // demonstrateRollout upgrades the SMF to an image that never becomes ready: the rollout
 // stops in the canary, and is undone.
-func demonstrateRollout(ctx context.Context, c *client.Client, s *shell) error {
-	images := func() (string, error) {
-		return s.each(ctx, "kubectl --kubeconfig %s.yaml get deployment smf --namespace core -o jsonpath='{.metadata.uid} {.spec.template.spec.containers[0].image} {.status.readyReplicas} ready; '")
-	}
-	before, err := images()
+func demonstrateRollout(ctx context.Context, c demo.RolloutReader, s *shell) error {
+	const images = "{.metadata.uid} {.spec.template.spec.containers[0].image} {.status.readyReplicas} ready; "
+	before, err := s.smfs(ctx, images)
 	if err != nil {
 		return err
 	}
 	say("\nA broken version of the SMF: its image can't be pulled. A rollout changes one site first, the canary, and expects it to be healthy within 90 seconds.")
-	for _, command := range []string{
-		"tko template get workload/smf:v2 | sed 's|registry.example/5g/smf:v1.5.0|" + neverReady + "|' | tko template register workload/smf:v3 --stdin",
+	if err := s.demonstrate(ctx,
+		"tko template get workload/smf:v2 | sed 's|registry.example/5g/smf:v1.5.0|"+neverReady+"|' | tko template register workload/smf:v3 --stdin",
 		"tko rollout create smf-v3 --upgrade workload/smf:v2=workload/smf:v3 --wave canary=1 --wave rest --health within=90s",
 		"tko rollout start smf-v3 --plan $(tko rollout status smf-v3 -o jsonpath='{.plan}')",
-	} {
-		if err := s.demonstrate(ctx, command); err != nil {
-			return err
-		}
+	); err != nil {
+		return err
 	}
-	if _, err := demo.Await(ctx, c, "smf-v3", "Paused", func(line string) { say("        %s", line) }); err != nil {
+	if _, err := demo.Await(ctx, c, "smf-v3", "Paused", indented); err != nil {
 		return err
 	}
 	say("\nThe new pod isn't ready after 90 seconds, so the rollout has stopped in the canary. The other site is as it was, and the old pods of the canary serve on:")
-	if err := s.demonstrate(ctx, "tko rollout status smf-v3"); err != nil {
+	if err := s.demonstrate(ctx, append([]string{"tko rollout status smf-v3"}, everywhere("get pods --namespace core --selector app.kubernetes.io/name=smf")...)...); err != nil {
 		return err
 	}
-	for _, name := range clusterNames {
-		if err := s.demonstrate(ctx, "kubectl --kubeconfig "+name+".yaml get pods --namespace core --selector app.kubernetes.io/name=smf"); err != nil {
-			return err
-		}
-	}
-	during, err := images()
+	during, err := s.smfs(ctx, images)
 	if err != nil {
 		return err
 	}
@@ -266,17 +231,11 @@ func demonstrateRollout(ctx context.Context, c *client.Client, s *shell) error {
 		return fmt.Errorf("not one of the sites got the image, or pods that were ready are gone: %s", during)
 	}
 	say("\nIt is undone:")
-	for _, command := range []string{"tko rollout undo smf-v3", "tko rollout status smf-v3 --watch"} {
-		if err := s.demonstrate(ctx, command); err != nil {
-			return err
-		}
+	if err := s.demonstrate(ctx, append([]string{"tko rollout undo smf-v3", "tko rollout status smf-v3 --watch"},
+		everywhere("get deployments --namespace core --selector app.kubernetes.io/name=smf -o wide")...)...); err != nil {
+		return err
 	}
-	for _, name := range clusterNames {
-		if err := s.demonstrate(ctx, "kubectl --kubeconfig "+name+".yaml get deployments --namespace core --selector app.kubernetes.io/name=smf -o wide"); err != nil {
-			return err
-		}
-	}
-	after, err := images()
+	after, err := s.smfs(ctx, images)
 	if err != nil {
 		return err
 	}
@@ -285,6 +244,16 @@ func demonstrateRollout(ctx context.Context, c *client.Client, s *shell) error {
 	}
 	say("\nBoth sites run what they ran before.")
 	return nil
+}
+
+func since(began time.Time) string { return time.Since(began).Round(100 * time.Millisecond).String() }
+
+// everywhere returns a command of kubectl for all clusters.
+func everywhere(command string) (commands []string) {
+	for _, name := range clusterNames {
+		commands = append(commands, "kubectl --kubeconfig "+name+".yaml "+command)
+	}
+	return commands
 }
 
 // A shell runs commands as a user would.
@@ -306,14 +275,19 @@ func newShell(o options, running *tkoServer, folder string) (*shell, error) {
 	return s, nil
 }
 
-// demonstrate prints a command, runs it, and prints its output.
-func (s *shell) demonstrate(ctx context.Context, command string) error {
-	say("\n$ %s", command)
-	out, err := s.run(ctx, command)
-	if text := strings.TrimRight(out, "\n"); text != "" {
-		say("%s", text)
+// demonstrate prints commands, runs them, and prints their output, until one fails.
+func (s *shell) demonstrate(ctx context.Context, commands ...string) error {
+	for _, command := range commands {
+		say("\n$ %s", command)
+		out, err := s.run(ctx, command)
+		if text := strings.TrimRight(out, "\n"); text != "" {
+			say("%s", text)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 func (s *shell) run(ctx context.Context, command string) (string, error) {
@@ -328,9 +302,9 @@ func (s *shell) run(ctx context.Context, command string) (string, error) {
 	return out.String(), nil
 }
 
-// uids returns the UIDs of the SMFs.
-func (s *shell) uids(ctx context.Context) (string, error) {
-	return s.each(ctx, "kubectl --kubeconfig %s.yaml get deployment smf --namespace core -o jsonpath='{.metadata.uid} '")
+// smfs returns values of the SMFs of all clusters, by a template of kubectl.
+func (s *shell) smfs(ctx context.Context, jsonpath string) (string, error) {
+	return s.each(ctx, "kubectl --kubeconfig %s.yaml get deployment smf --namespace core -o jsonpath='"+jsonpath+"'")
 }
 
 // each runs a command, in which %s is the name of a cluster, for all of them, and

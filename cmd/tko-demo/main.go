@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -64,12 +65,10 @@ func run(ctx context.Context, args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q: see tko-demo -help for the flags, such as -once", flags.Arg(0))
 	}
-	if o.catalog == "" {
-		o.catalog = "examples"
-		if o.kubernetes != "" {
-			o.catalog = filepath.Join("examples", "kubernetes")
-		}
+	if o.catalog == "" && o.kubernetes != "" {
+		o.catalog = filepath.Join("examples", "kubernetes")
 	}
+	o.catalog = cmp.Or(o.catalog, "examples")
 	for _, dir := range []*string{&o.dir, &o.catalog, &o.bin} {
 		absolute, err := filepath.Abs(*dir)
 		if err != nil {
@@ -77,16 +76,13 @@ func run(ctx context.Context, args []string) error {
 		}
 		*dir = absolute
 	}
-	if o.kubernetes != "" {
-		return runKubernetes(ctx, o)
-	}
-	if o.store == "" {
-		o.store = "sqlite:" + filepath.Join(o.dir, "tko.db")
-	}
 	if err := os.MkdirAll(o.dir, 0o750); err != nil {
 		return err
 	}
-
+	if o.kubernetes != "" {
+		return runKubernetes(ctx, o)
+	}
+	o.store = cmp.Or(o.store, "sqlite:"+filepath.Join(o.dir, "tko.db"))
 	catalog, err := demo.Load(o.catalog, map[string]string{"BIN": o.bin, "DEMO": o.dir})
 	if err != nil {
 		return err
@@ -96,6 +92,36 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	o.arguments = append(o.arguments, "--gitops-sources="+sources)
+	return perform(ctx, o, demonstration{
+		why: "make demo", advice: ". To start over: make clean-demo demo", stopping: "Stopping.",
+		work: func(working context.Context, _ *tkoServer, c *client.Client) error {
+			began := time.Now()
+			progress, err := work(working, o, catalog, c)
+			if ctx.Err() != nil {
+				return err // Ctrl-C
+			}
+			report(progress)
+			if err == nil {
+				say("\nAll sites are scheduled, %s after the start.", since(began))
+			}
+			return err
+		},
+		tour: func(s *tkoServer) { tour(o, s) },
+	})
+}
+
+// A demonstration is what a demo does with its server.
+type demonstration struct {
+	why      string // of what it writes
+	work     func(context.Context, *tkoServer, *client.Client) error
+	tour     func(*tkoServer)
+	advice   string // after a failure
+	stopping string // after Ctrl-C
+}
+
+// perform starts a server, does the work within the time limit, and then serves until
+// Ctrl-C.
+func perform(ctx context.Context, o options, d demonstration) error {
 	running, err := start(ctx, o)
 	if err != nil && ctx.Err() != nil {
 		return nil // Ctrl-C
@@ -105,81 +131,74 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer running.Stop()
 	say("server  %s, log in %s", strings.Join(running.GRPC, " and "), running.log)
-
-	c, err := client.Dial(client.Options{Address: running.GRPC[0], Author: tko.Author{Who: "demo", Why: "make demo"}})
+	c, err := client.Dial(client.Options{Address: running.GRPC[0], Author: tko.Author{Who: "demo", Why: d.why}})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
 
-	began := time.Now()
 	late := fmt.Errorf("not done after %s", o.timeout)
 	working, cancel := context.WithTimeoutCause(ctx, o.timeout, late)
 	defer cancel()
-	progress, err := work(working, o, catalog, c)
-	if ctx.Err() != nil {
+	err = d.work(working, running, c)
+	switch {
+	case ctx.Err() != nil:
 		return nil // Ctrl-C
-	}
-	report(progress)
-	if err != nil {
+	case err != nil:
 		if ended := working.Err() != nil || errors.Is(err, context.DeadlineExceeded); ended && !errors.Is(err, late) { // a call was in progress
 			err = fmt.Errorf("%w: %w", late, err)
 		}
-		return fmt.Errorf("%w\nThe server's log is in %s. To start over: make clean-demo demo", err, running.log)
-	}
-	say("\nAll sites are scheduled, %s after the start.", time.Since(began).Round(100*time.Millisecond))
-	if o.once {
+		return fmt.Errorf("%w\nThe server's log is in %s%s", err, running.log, d.advice)
+	case o.once:
 		return nil
 	}
-	tour(o, running)
+	d.tour(running)
 	select {
 	case <-ctx.Done():
-		say("\nStopping.")
+		say("\n%s", d.stopping)
 		return nil
 	case <-running.Done:
 		return fmt.Errorf("the server ended: see %s", running.log)
 	}
 }
 
-func work(ctx context.Context, o options, catalog *demo.Catalog, c *client.Client) (demo.Progress, error) {
-	if err := catalog.Register(ctx, c, func(text string) { say("        %s", text) }); err != nil {
-		return demo.Progress{}, err
+func work(ctx context.Context, o options, catalog *demo.Catalog, c *client.Client) (progress demo.Progress, err error) {
+	if err := catalog.Register(ctx, c, indented); err != nil {
+		return progress, err
 	}
 	say("catalog %d templates, %d plugins from %s", len(catalog.Templates), len(catalog.Plugins), o.catalog)
-	sites, err := catalog.AwaitSites(ctx, c, func(text string) { say("        waiting: %s", text) })
+	sites, err := catalog.AwaitSites(ctx, c, func(text string) { indented("waiting: " + text) })
 	if err != nil {
-		return demo.Progress{}, err
+		return progress, err
 	}
 	say("sites   %d from the inventory %s", sites, filepath.Join(o.dir, catalog.Inventory.Sites))
 	ids, err := catalog.Create(ctx, c)
 	if err != nil {
-		return demo.Progress{}, err
+		return progress, err
 	}
 	for i, id := range ids {
 		say("create  %s from template %s", id, catalog.Topologies[i].Template)
 	}
-	progress, err := demo.Follow(ctx, c, 200*time.Millisecond, func(p demo.Progress) {
-		say("        %s", p)
-		for _, problem := range p.Problems {
-			say("        waiting: %s", problem)
+	follow := func(report func(demo.Progress)) error {
+		if progress, err = demo.Follow(ctx, c, interval, report); err != nil {
+			return err
 		}
-	})
-	if err != nil {
+		return catalog.Check(progress, filepath.Join(o.dir, "sites.git"))
+	}
+	if err := follow(func(p demo.Progress) {
+		indented(p.String())
+		for _, problem := range p.Problems {
+			indented("waiting: " + problem)
+		}
+	}); err != nil {
 		return progress, err
 	}
-	if err := catalog.Check(progress, filepath.Join(o.dir, "sites.git")); err != nil {
+	say("\nA new version of the SMF: a rollout upgrades its deployments in two waves. Then it is undone.")
+	if err := demo.Upgrade(ctx, c, indented); err != nil {
 		return progress, err
 	}
-	say("")
-	say("A new version of the SMF: a rollout upgrades its deployments in two waves. Then it is undone.")
-	if err := demo.Upgrade(ctx, c, func(text string) { say("        %s", text) }); err != nil {
-		return progress, err
-	}
-	progress, err = demo.Follow(ctx, c, 200*time.Millisecond, func(p demo.Progress) { say("        %s", p) })
-	if err != nil {
-		return progress, err
-	}
-	return progress, catalog.Check(progress, filepath.Join(o.dir, "sites.git"))
+	err = follow(func(p demo.Progress) { indented(p.String()) })
+	return progress, err
 }
 
 func report(p demo.Progress) {
@@ -224,15 +243,13 @@ Change something:
   %[1]s deployment create topology/cu-tosca:v1 --wait  # topology/cu once more, from TOSCA: prints its ID
   %[1]s status                                  # reports the conflict with what runs, which stays as it is
   %[1]s deployment delete ID                    # that ID: the conflict ends
-Serving until Ctrl-C.`, command, o.dir, first(s.Web))
+Serving until Ctrl-C.`, command, o.dir, strings.Join(s.Web[:min(1, len(s.Web))], ""))
 }
 
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
-}
+// interval is that of looks at the progress.
+const interval = 200 * time.Millisecond
+
+func indented(text string) { say("        %s", text) }
 
 func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format+"\n", args...) }
 

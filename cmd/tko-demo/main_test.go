@@ -48,9 +48,13 @@ func standIn(args []string) int {
 		}
 	}
 	report("arguments", strings.Join(args, "\n"))
-	if os.Getenv("STAND_IN") == "ends" {
+	switch does := os.Getenv("STAND_IN"); {
+	case does == "ends":
 		fmt.Println("the settings are wrong")
 		return 2
+	case does == "taken" && !slices.Contains(args, "--listen-grpc=localhost:0"):
+		fmt.Println("listen:", syscall.EADDRINUSE)
+		return 1
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -251,18 +255,7 @@ func Example_report() {
 // The commands of the tour reach the server, at the usual port or at another.
 func TestTourHasTheAddressOfTheServer(t *testing.T) { //nolint:paralleltest // replaces the standard output
 	printed := func(web []string, api string) string {
-		file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func(out *os.File) { os.Stdout = out }(os.Stdout)
-		os.Stdout = file
-		tour(options{dir: "/demo"}, &tkoServer{Server: &server.Server{GRPC: []string{api}, Web: web}})
-		text, err := os.ReadFile(file.Name())
-		if err := errors.Join(err, file.Close()); err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
+		return printed(t, func() { tour(options{dir: "/demo"}, &tkoServer{Server: &server.Server{GRPC: []string{api}, Web: web}}) })
 	}
 	usual := printed([]string{"[::1]:50051", "127.0.0.1:50051"}, "[::1]:50050")
 	for _, line := range []string{"\n  bin/tko site list\n", " >> /demo/sites.csv ", "git --git-dir /demo/sites.git log", "curl http://[::1]:50051/api/deployment/list\n"} {

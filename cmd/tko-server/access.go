@@ -65,7 +65,7 @@ func (s *server) keepAudit(ctx context.Context, group *errgroup.Group) error {
 	}
 	host := hostname()
 	send := fileSink(a.AuditExport)
-	for prefix, secure := range map[string]*tls.Config{"syslog:": nil, "syslog+tls:": {MinVersion: tls.VersionTLS12}} {
+	for prefix, secure := range syslogs {
 		address, ok := strings.CutPrefix(a.AuditExport, prefix)
 		if !ok {
 			continue
@@ -77,6 +77,19 @@ func (s *server) keepAudit(ctx context.Context, group *errgroup.Group) error {
 	}
 	group.Go(func() error { return s.service.ExportAudit(ctx, sinkName(a.AuditExport), a.AuditInterval, send) })
 	return nil
+}
+
+// syslogs are the prefixes of the addresses of syslog servers, and TLS if they have it.
+var syslogs = map[string]*tls.Config{"syslog:": nil, "syslog+tls:": {MinVersion: tls.VersionTLS12}}
+
+// sinkKind returns the kind of a sink of the audit log, for metrics.
+func sinkKind(export string) string {
+	for prefix := range syslogs {
+		if strings.HasPrefix(export, prefix) {
+			return "syslog"
+		}
+	}
+	return "file"
 }
 
 // sinkName returns the name of this server's sink of the audit log.

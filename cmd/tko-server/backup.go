@@ -19,10 +19,12 @@ import (
 	"github.com/tko-orchestrator/tko/internal/version"
 )
 
-// storeFlag adds the flag of a command that opens the store.
-func storeFlag(c *cobra.Command, where *secret.Text) {
-	c.Flags().Var(where, "store", "store, as for tko-server")
+// storeFlag adds the flag of a command that opens the store. The command reads its flags
+// from the environment, too.
+func storeFlag(c *cobra.Command, where *secret.Text, usage string) {
+	c.Flags().Var(where, "store", usage)
 	c.Flags().Lookup("store").DefValue = string(*where)
+	c.PreRunE = func(c *cobra.Command, _ []string) error { return config.Load(c.Flags(), os.LookupEnv, "") }
 }
 
 // openArchiver opens a store, which may have an incomplete restore. A server may use a
@@ -52,9 +54,6 @@ in it, and so are their keys: without the file of --encryption-key they are lost
 Clients with the right backup can do the same through a server: tko backup FILE.`,
 		Example: "  tko-server backup --store=postgres://tko@db/tko tko-2026-01-31.backup\n  tko-server backup --verify tko-2026-01-31.backup",
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := config.Load(c.Flags(), os.LookupEnv, ""); err != nil {
-				return err
-			}
 			if verify {
 				return verifyArchive(c, args[0])
 			}
@@ -75,7 +74,7 @@ Clients with the right backup can do the same through a server: tko backup FILE.
 			return nil
 		},
 	}
-	storeFlag(command, &where)
+	storeFlag(command, &where, "store, as for tko-server")
 	command.Flags().BoolVar(&verify, "verify", false, "check that FILE is a complete archive, without a store")
 	return command
 }
@@ -122,9 +121,6 @@ So nothing is scheduled, prepared or synchronised until an administrator release
 servers with the same --encryption-key as before if packages were encrypted.`,
 		Example: "  tko-server restore --store=postgres://tko@db/tko --access=backup tko-2026-01-31.backup",
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := config.Load(c.Flags(), os.LookupEnv, ""); err != nil {
-				return err
-			}
 			if rights != "" && rights != "backup" && rights != "none" {
 				return tko.Errorf(tko.ErrInvalid, "--access=%s: use backup or none", rights)
 			}
@@ -162,7 +158,7 @@ servers with the same --encryption-key as before if packages were encrypted.`,
 			return nil
 		},
 	}
-	storeFlag(command, &where)
+	storeFlag(command, &where, "store, as for tko-server")
 	command.Flags().StringVar(&rights, "access", "", "rights of clients: backup (as in the archive) or none")
 	return command
 }

@@ -59,5 +59,6 @@ func (s *server) webHandler(log *slog.Logger, stopping <-chan struct{}) (http.Ha
 	mux.Handle("/auth/", codeLogin) // for browsers that have no identity yet
 	mux.Handle("/auth/session", identified)
 	mux.Handle("/", assets)
-	return s.observeWeb(webapi.WithRequests(webapi.WithHosts(mux, s.allowedHosts(s.config.ListenWeb)), s.tracer)), nil
+	requests := webapi.WithRequests(webapi.WithHosts(mux, s.allowedHosts(s.config.ListenWeb)), s.tracer)
+	return webapi.WithObserver(requests, s.metrics.API("http").Requested), nil
 }

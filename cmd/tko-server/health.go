@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 )
 
@@ -41,10 +41,5 @@ func serveHealth(ctx context.Context, l net.Listener, data *client.Client, kuber
 		}
 	})
 	health := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = health.Close() })
-	defer stop()
-	if err := health.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return wiring.ServeHTTP(ctx, health, l)
 }

@@ -170,13 +170,10 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// serveHTTP serves HTTP securely, by a server whose ConnContext is [withConn]. It
-// returns when the listener is closed.
-func (s *security) serveHTTP(server *http.Server, l net.Listener) error {
-	if err := server.Serve(s.listener(l, wiring.HTTPProtocol)); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+// serveHTTP serves HTTP securely, by a server whose ConnContext is [withConn], until the
+// context ends, or the server or the listener is closed.
+func (s *security) serveHTTP(ctx context.Context, server *http.Server, l net.Listener) error {
+	return wiring.ServeHTTP(ctx, server, s.listener(l, wiring.HTTPProtocol))
 }
 
 // identified adds the identities of callers to requests, and refuses those

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -17,14 +16,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
-
-// An encryptedStore is a store that can encrypt packages.
-type encryptedStore interface {
-	seal.KeyStore
-	Encrypt(sealer relational.Sealer)
-	Reseal(ctx context.Context, progress func(done int)) error
-	Close() error
-}
 
 // keyEncryptor returns the key that --encryption-key names: a file, or a key in Vault.
 func keyEncryptor(name string, v config.Vault) (seal.KeyEncryptor, error) {
@@ -40,11 +31,7 @@ func keyEncryptor(name string, v config.Vault) (seal.KeyEncryptor, error) {
 
 // encrypt makes a store encrypt packages with a key. Without one,
 // it returns an error if the store has encrypted packages.
-func encrypt(ctx context.Context, store any, path string, vault config.Vault) error {
-	s, ok := store.(encryptedStore)
-	if !ok {
-		return nil
-	}
+func encrypt(ctx context.Context, s *relational.Store, path string, vault config.Vault) error {
 	if path == "" {
 		_, version, err := s.SealingKey(ctx)
 		if err == nil && version > 0 {
@@ -80,10 +67,7 @@ func keysCommand(stderr io.Writer) *cobra.Command {
 			return nil
 		},
 	}
-	open := func(c *cobra.Command) (s encryptedStore, k *seal.Keys, err error) {
-		if err := config.Load(c.Flags(), os.LookupEnv, ""); err != nil {
-			return nil, nil, err
-		}
+	open := func(c *cobra.Command) (s *relational.Store, k *seal.Keys, err error) {
 		if path == "" {
 			return nil, nil, tko.Errorf(tko.ErrInvalid, "give --encryption-key, the current key")
 		}
@@ -91,11 +75,9 @@ func keysCommand(stderr io.Writer) *cobra.Command {
 		if err != nil {
 			return nil, nil, err
 		}
-		store, err := openStore(c.Context(), &config.Config{Store: where, StoreWait: time.Minute}, slog.New(slog.DiscardHandler))
-		if err != nil {
+		if s, err = openStore(c.Context(), &config.Config{Store: where, StoreWait: time.Minute}, slog.New(slog.DiscardHandler)); err != nil {
 			return nil, nil, err
 		}
-		s = store
 		if k, err = seal.Open(c.Context(), s, kek); err != nil {
 			_ = s.Close()
 			return nil, nil, err
@@ -153,8 +135,7 @@ func keysCommand(stderr io.Writer) *cobra.Command {
 	for _, c := range []*cobra.Command{check, rotate} {
 		c.Flags().StringVar(&path, "encryption-key", "", "current key: a file, or vault:MOUNT/NAME")
 		vault.Flags(c.Flags())
-		c.Flags().Var(&where, "store", "store, as for tko-server; a server on the same SQLite file must not run")
-		c.Flags().Lookup("store").DefValue = string(where)
+		storeFlag(c, &where, "store, as for tko-server; a server on the same SQLite file must not run")
 	}
 	keys.AddCommand(create, check, rotate)
 	return keys

@@ -19,7 +19,6 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/config"
-	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
@@ -107,14 +106,11 @@ func storeSampler(store *relational.Store, c *config.Access) *metrics.Sampler {
 			values = append(values, metrics.Value{Name: "tko_audit_records_total", Value: float64(st.Audited)})
 		}
 		if c.Audit && c.AuditExport != "" {
-			kind, behind := "file", st.Audited // before it has received any
-			if strings.HasPrefix(c.AuditExport, "syslog:") {
-				kind = "syslog"
-			}
+			behind := st.Audited // before it has received any
 			if n, ok := st.Behind[sinkName(c.AuditExport)]; ok {
 				behind = n
 			}
-			values = append(values, metrics.Value{Name: "tko_audit_sink_lag_records", Value: float64(behind), Labels: []string{kind}})
+			values = append(values, metrics.Value{Name: "tko_audit_sink_lag_records", Value: float64(behind), Labels: []string{sinkKind(c.AuditExport)}})
 		}
 		for _, q := range st.Queues {
 			for state, n := range map[string]int{"ready": q.Ready, "running": q.Running, "retrying": q.Retrying, "waiting": q.Waiting} {
@@ -239,16 +235,6 @@ func expiryOf(path string) time.Time {
 	return cert.NotAfter
 }
 
-// grpcMetrics returns the observer of the gRPC API.
-func (s *server) grpcMetrics() grpcapi.Observer {
-	return s.metrics.API("grpc", grpcapi.LimitNames()...)
-}
-
-// observeWeb counts the requests of the HTTP API.
-func (s *server) observeWeb(handler http.Handler) http.Handler {
-	return webapi.WithObserver(handler, s.metrics.API("http").Requested)
-}
-
 // serveMetrics serves /metrics until the context ends.
 func (s *server) serveMetrics(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
@@ -258,9 +244,7 @@ func (s *server) serveMetrics(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenMetrics)), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, ConnContext: withConn,
 	}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	return s.security.serveHTTP(server, l)
+	return s.security.serveHTTP(ctx, server, l)
 }
 
 // minFree is the free space of a database's disk, in bytes, below which it counts as
@@ -269,8 +253,8 @@ const minFree = 1 << 20
 
 // disks returns why changes fail, or "", and what will soon make them fail.
 func (s *server) disks(ctx context.Context) (problem string, warnings []string) {
-	if store := s.database; store != nil {
-		if full, since := store.DiskFull(ctx); full {
+	if s.store != nil {
+		if full, since := s.store.DiskFull(ctx); full {
 			problem = fmt.Sprintf("the disk of the database is full since %s, changes fail: free space on it, the server then continues by itself", since.UTC().Format(time.RFC3339))
 		}
 	}

@@ -384,8 +384,7 @@ type server struct {
 	grpc, web, logs, debug, health, scraped, kube, hooks []net.Listener
 	unix                                                 []net.Listener // none without a Unix socket
 	security                                             *security
-	store                                                catalog.Store
-	database                                             *relational.Store // the same; nil without the data controller
+	store                                                *relational.Store // nil without the data controller
 	service                                              *catalog.Service
 	inProcess                                            map[string]*bufconn.Listener // by role; nil without the data controller
 	logServer                                            plugin.LogServer
@@ -590,7 +589,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	if err != nil {
 		return err
 	}
-	s.store, s.database = store, store
+	s.store = store
 	s.observe(store)
 	if err := encrypt(ctx, store, s.config.EncryptionKey, s.config.Vault); err != nil {
 		return err
@@ -623,11 +622,11 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	s.security.refused, s.security.rate = s.service.RecordRefusal, s.config.RequestsPerClient
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
 		Refused:  s.service.RecordRefusal,
-		Observer: s.grpcMetrics(), Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
+		Observer: s.metrics.API("grpc", grpcapi.LimitNames()...), Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log.With("component", logging.API), Tracer: s.tracer,
 		Limits: grpcapi.Limits{
 			Connection: wiring.LimitOr(s.config.StreamsPerConnection), Client: wiring.LimitOr(s.config.StreamsPerClient), Total: wiring.LimitOr(s.config.Streams),
-			Rate: rateOr(s.config.RequestsPerClient),
+			Rate: wiring.LimitOr(s.config.RequestsPerClient),
 		},
 	})
 	s.inProcess = map[string]*bufconn.Listener{}
@@ -653,7 +652,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	}
 	web := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ConnContext: withConn, ErrorLog: slog.NewLogLogger(webLog.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
-		serving.Go(func() error { return s.security.serveHTTP(web, l) })
+		serving.Go(func() error { return s.security.serveHTTP(context.WithoutCancel(apis), web, l) }) // stopHTTP ends it
 	}
 	serving.Go(func() error {
 		<-apis.Done()
@@ -672,9 +671,7 @@ func (s *server) serveDebug(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(s.inspectors(mux), s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second, ConnContext: withConn}
-	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
-	defer stop()
-	return s.security.serveHTTP(debug, l)
+	return s.security.serveHTTP(ctx, debug, l)
 }
 
 // inspectors refuses callers without the right to inspect: profiles show what the server
@@ -784,12 +781,4 @@ var errStore = tko.Errorf(tko.ErrInvalid, "--store is not a known kind of store:
 
 func isPostgres(store string) bool {
 	return strings.HasPrefix(store, "postgres://") || strings.HasPrefix(store, "postgresql://") || strings.Contains(store, "=")
-}
-
-// rateOr returns the rate r; a negative number is no limit.
-func rateOr(r float64) float64 {
-	if r == 0 {
-		return -1
-	}
-	return r
 }

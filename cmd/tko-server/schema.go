@@ -2,11 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -24,9 +22,6 @@ schema 54, and those that don't know rollouts and freezes (before 70). To go bac
 may go on meanwhile; what only they know stays in the store.`,
 		Example: "  tko-server schema --store=postgres://tko@db/tko\n  tko-server schema --store=postgres://tko@db/tko --allow=54",
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			if err := config.Load(c.Flags(), os.LookupEnv, ""); err != nil {
-				return err
-			}
 			store, err := openArchiver(c.Context(), where, false)
 			if err != nil {
 				return err
@@ -45,7 +40,7 @@ may go on meanwhile; what only they know stays in the store.`,
 			return nil
 		},
 	}
-	storeFlag(command, &where)
+	storeFlag(command, &where, "store, as for tko-server")
 	command.Flags().Int64Var(&allow, "allow", 0, "newest schema of an older TKO that may use the store")
 	command.Flags().BoolVar(&ignoreRights, "ignore-rights", false, "allow it although that TKO ignores rights of clients")
 	return command

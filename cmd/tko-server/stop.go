@@ -25,22 +25,22 @@ const (
 // limit, because a call that never ends must not keep a server from stopping. All
 // acknowledged writes are stored by then.
 func endWithin(ctx context.Context, limit time.Duration, log *slog.Logger, do func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- do() }()
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = do()
+	}()
 	select {
-	case err := <-done:
+	case <-ended:
 		return err
 	case <-ctx.Done():
 	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case err := <-done:
+	if endedWithin(ended, limit) {
 		return err
-	case <-timer.C:
-		log.ErrorContext(ctx, "stopping although some goroutines still run", "after", limit, "stacks", stacks())
-		return fmt.Errorf("stopping took longer than %s (--stop-timeout): some goroutines still run", limit)
 	}
+	log.ErrorContext(ctx, "stopping although some goroutines still run", "after", limit, "stacks", stacks())
+	return fmt.Errorf("stopping took longer than %s (--stop-timeout): some goroutines still run", limit)
 }
 
 func stacks() string {

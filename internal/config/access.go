@@ -67,33 +67,29 @@ func (a *Access) PersonsBySubject() (map[string]string, error) {
 	return persons, nil
 }
 
-// checkAccess returns the problems of the settings of rights and audit.
-func (c *Config) checkAccess() []string {
-	var wrong []string
+// checkAccess adds the problems of the settings of rights and audit.
+func (c *Config) checkAccess(wrong *problems) {
 	a := &c.Access
 	roles := access.Roles()
-	switch {
-	case !slices.Contains([]string{AccessAuto, "off", "report", "enforce"}, a.Mode):
-		wrong = append(wrong, "--access is \""+a.Mode+"\": use auto, off, report or enforce")
-	case (a.Mode == "off" || a.Mode == "report") && c.Has(RoleData) && len(c.Exposed()) > 0 && !c.Identity.Insecure:
-		wrong = append(wrong, "--access="+a.Mode+" gives every client all rights, and other machines are served ("+strings.Join(c.Exposed(), " ")+"): use --access=enforce, or --insecure")
+	wrong.word("access", a.Mode, AccessAuto, "off", "report", "enforce")
+	if (a.Mode == "off" || a.Mode == "report") && c.Has(RoleData) && len(c.Exposed()) > 0 && !c.Identity.Insecure {
+		wrong.add("--access=%s gives every client all rights, and other machines are served (%s): use --access=enforce, or --insecure", a.Mode, strings.Join(c.Exposed(), " "))
 	}
 	for flag, role := range map[string]string{"access-anonymous": a.Anonymous, "access-kubernetes": a.Kubernetes} {
 		if role != "" && !slices.Contains(roles, access.Role(role)) {
-			wrong = append(wrong, "--"+flag+" is \""+role+"\", which is no role")
+			wrong.add("--%s is %q, which is no role", flag, role)
 		}
 	}
 	if a.AuditKeep != 0 && a.AuditKeep < 24*time.Hour {
-		wrong = append(wrong, "--audit-keep is less than 24h: use more, or 0 for ever")
+		wrong.add("--audit-keep is less than 24h: use more, or 0 for ever")
 	}
 	if _, err := a.PersonsBySubject(); err != nil {
-		wrong = append(wrong, err.Error())
+		wrong.add("%s", err)
 	}
 	if a.AuditInterval <= 0 {
-		wrong = append(wrong, "--audit-interval must be more than 0")
+		wrong.add("--audit-interval must be more than 0")
 	}
 	if a.AuditExport != "" && !a.Audit {
-		wrong = append(wrong, "--audit-export needs --audit")
+		wrong.add("--audit-export needs --audit")
 	}
-	return wrong
 }

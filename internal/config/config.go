@@ -185,24 +185,22 @@ func (v *Vault) Flags(flags *pflag.FlagSet) {
 	flags.StringVar(&v.JWTFile, "vault-service-account-file", "/var/run/secrets/kubernetes.io/serviceaccount/token", "file of the service account's token for that login")
 }
 
-// check returns what is wrong. If encrypts, a key of Vault encrypts packages.
-func (v Vault) check(encrypts bool) []string {
-	var wrong []string
+// check adds what is wrong. If encrypts, a key of Vault encrypts packages.
+func (v Vault) check(wrong *problems, encrypts bool) {
 	u, err := url.Parse(v.Address)
 	switch {
 	case v.Address == "" && (len(v.Paths) > 0 || v.TokenFile != "" || v.Role != ""):
-		wrong = append(wrong, "--vault-path, --vault-token-file and --vault-role need --vault-address")
+		wrong.add("--vault-path, --vault-token-file and --vault-role need --vault-address")
 	case v.Address == "" && encrypts:
-		wrong = append(wrong, "--encryption-key names a key in Vault: give --vault-address")
+		wrong.add("--encryption-key names a key in Vault: give --vault-address")
 	case v.Address == "":
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		wrong = append(wrong, fmt.Sprintf("--vault-address is %q: use a URL such as https://vault.example.com:8200", v.Address))
+		wrong.add("--vault-address is %q: use a URL such as https://vault.example.com:8200", v.Address)
 	case len(v.Paths) == 0 && !encrypts:
-		wrong = append(wrong, "--vault-address needs --vault-path, the paths that packages may refer to")
+		wrong.add("--vault-address needs --vault-path, the paths that packages may refer to")
 	case v.TokenFile == "" && v.Role == "":
-		wrong = append(wrong, "--vault-address needs --vault-token-file or --vault-role")
+		wrong.add("--vault-address needs --vault-token-file or --vault-role")
 	}
-	return wrong
 }
 
 // KubernetesAudit configures the audit log of the Kubernetes API.
@@ -470,8 +468,8 @@ func verbose(level string) string {
 
 // Validate checks the settings, each and together. The error lists all problems.
 func (c *Config) Validate() error {
-	var wrong []string
-	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	var wrong problems
+	add := wrong.add
 	if len(c.Roles) == 0 {
 		add("--roles is empty: name at least one of %s", strings.Join(Roles, ", "))
 	}
@@ -486,12 +484,10 @@ func (c *Config) Validate() error {
 			add("--roles has %q: use %s", r, strings.Join(Roles, ", "))
 		}
 	}
-	if !slices.Contains([]string{"dual", "ipv6", "ipv4"}, c.IPStack) {
-		add("--ip-stack is %q: use dual, ipv6 or ipv4", c.IPStack)
-	}
-	if f := krm.Format(c.PackageFormat); f != krm.YAML && f != krm.CBOR {
-		add("--package-format is %q: use yaml or cbor", c.PackageFormat)
-	}
+	wrong.word("ip-stack", c.IPStack, "dual", "ipv6", "ipv4")
+	wrong.word("package-format", c.PackageFormat, string(krm.YAML), string(krm.CBOR))
+	wrong.word("secrets-check", c.SecretsCheck, "exact", "strict", "off")
+	wrong.word("plugin-isolation", c.PluginIsolation, "best", "require", "off")
 	if !slices.Contains(logging.Formats(), c.LogFormat) {
 		add("--log-format is %q: use %s", c.LogFormat, strings.Join(logging.Formats(), ", "))
 	}
@@ -565,9 +561,11 @@ func (c *Config) Validate() error {
 	if c.ClusterWatches < 0 {
 		add("--cluster-watches is %d: use 1 or more, or 0 for none", c.ClusterWatches)
 	}
-	for _, problem := range slices.Concat(c.checkKubernetes(), c.checkIdentity(), c.checkAccess(), c.GitOps.check(c.Has(RoleGitOps))) {
-		add("%s", problem)
-	}
+	c.checkKubernetes(&wrong)
+	c.checkIdentity(&wrong)
+	c.checkAccess(&wrong)
+	c.GitOps.check(&wrong, c.Has(RoleGitOps))
+	c.Vault.check(&wrong, strings.HasPrefix(c.EncryptionKey, secret.TransitPrefix))
 	for _, name := range c.WebHosts {
 		if name == "" || strings.ContainsAny(name, "/: ") || strings.Contains(strings.TrimPrefix(name, "*."), "*") && name != "*" {
 			add("--web-hosts has %q: use names such as tko.example.com or *.example.com, without scheme and port", name)
@@ -577,13 +575,6 @@ func (c *Config) Validate() error {
 		if !slices.Contains(toscaSchemes, scheme) {
 			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
-	}
-	wrong = append(wrong, c.Vault.check(strings.HasPrefix(c.EncryptionKey, secret.TransitPrefix))...)
-	if !slices.Contains([]string{"exact", "strict", "off"}, c.SecretsCheck) {
-		add("--secrets-check is %q: use exact, strict or off", c.SecretsCheck)
-	}
-	if !slices.Contains([]string{"best", "require", "off"}, c.PluginIsolation) {
-		add("--plugin-isolation is %q: use best, require or off", c.PluginIsolation)
 	}
 	if c.PluginMemory != 0 && c.PluginMemory < tko.MinMemory {
 		add("--plugin-memory is %d: use at least %d, 16 mebibytes, or 0 for no limit", c.PluginMemory, tko.MinMemory)
@@ -601,28 +592,41 @@ func (c *Config) Validate() error {
 	return tko.Errorf(tko.ErrInvalid, "%s", strings.Join(wrong, "\n"))
 }
 
-// checkKubernetes returns the problems of the settings of the Kubernetes API.
-func (c *Config) checkKubernetes() []string {
-	var wrong []string
-	if (c.KubernetesCert == "") != (c.KubernetesKey == "") {
-		wrong = append(wrong, "--kubernetes-cert and --kubernetes-key belong together: give both, or none")
-	}
-	for _, n := range []struct {
-		flag  string
-		value int
-	}{{"age", c.KubernetesAudit.MaxAge}, {"backups", c.KubernetesAudit.MaxBackups}, {"size", c.KubernetesAudit.MaxSize}} {
-		if n.value < 0 {
-			wrong = append(wrong, fmt.Sprintf("--kubernetes-audit-log-max-%s is %d: use 0 or more", n.flag, n.value))
+// checkKubernetes adds the problems of the settings of the Kubernetes API.
+func (c *Config) checkKubernetes(wrong *problems) {
+	wrong.pair("kubernetes", c.KubernetesCert, c.KubernetesKey)
+	for what, value := range map[string]int{"age": c.KubernetesAudit.MaxAge, "backups": c.KubernetesAudit.MaxBackups, "size": c.KubernetesAudit.MaxSize} {
+		if value < 0 {
+			wrong.add("--kubernetes-audit-log-max-%s is %d: use 0 or more", what, value)
 		}
 	}
 	if !isRemote(c.Kubernetes) {
-		return wrong
+		return
 	}
 	if c.KubernetesTrustEverybody {
-		wrong = append(wrong, fmt.Sprintf("--kubernetes-trust-everybody with --kubernetes=%s: only on loopback, use --kubernetes=localhost:50052", c.Kubernetes))
+		wrong.add("--kubernetes-trust-everybody with --kubernetes=%s: only on loopback, use --kubernetes=localhost:50052", c.Kubernetes)
 	}
 	if c.KubernetesCert == "" && c.Identity.TLSCert == "" {
-		wrong = append(wrong, fmt.Sprintf("--kubernetes is %s, and there is no certificate: give --tls-cert and --tls-key, or --kubernetes-cert and --kubernetes-key; only on loopback there is one without", c.Kubernetes))
+		wrong.add("--kubernetes is %s, and there is no certificate: give --tls-cert and --tls-key, or --kubernetes-cert and --kubernetes-key; only on loopback there is one without", c.Kubernetes)
 	}
-	return wrong
+}
+
+// problems are what is wrong with settings, each with a remedy.
+type problems []string
+
+func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
+
+// word adds a problem if the value of a setting is none of some words.
+func (p *problems) word(flag, value string, words ...string) {
+	if last := len(words) - 1; !slices.Contains(words, value) {
+		p.add("--%s is %q: use %s or %s", flag, value, strings.Join(words[:last], ", "), words[last])
+	}
+}
+
+// pair adds a problem if there is a certificate without its key, or a key without its
+// certificate.
+func (p *problems) pair(flags, cert, key string) {
+	if (cert == "") != (key == "") {
+		p.add("--%[1]s-cert and --%[1]s-key belong together: give both, or none", flags)
+	}
 }

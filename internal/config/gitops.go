@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"net"
 	"net/url"
 	"time"
@@ -83,11 +82,10 @@ func (g *GitOps) flags(flags *pflag.FlagSet) {
 // FollowsFlux returns whether sources of Flux are configured.
 func (g *GitOps) FollowsFlux() bool { return g.FluxInCluster || g.FluxKubeconfig != "" }
 
-// check returns the problems of the settings; here is true if this process has the
-// role gitops.
-func (g *GitOps) check(here bool) []string {
-	var wrong []string
-	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+// check adds the problems of the settings; here is true if this process has the role
+// gitops.
+func (g *GitOps) check(wrong *problems, here bool) {
+	add := wrong.add
 	if !here && (len(g.Git) > 0 || g.Sources != "" || g.Webhook != "" || g.FluxKubeconfig != "" || g.FluxInCluster) {
 		add("--git, --gitops-sources, --flux-kubeconfig, --flux-in-cluster and --listen-webhook need the role gitops: add it to --roles")
 	}
@@ -110,7 +108,7 @@ func (g *GitOps) check(here bool) []string {
 		add("--git-budget-percent is %d and --git-budget-entities %d: use 0 to 100, and 0 or more", g.BudgetPercent, g.BudgetEntities)
 	}
 	if g.Webhook == "" {
-		return wrong
+		return
 	}
 	if _, _, err := net.SplitHostPort(g.Webhook); err != nil {
 		add("--listen-webhook is %q: use host:port", g.Webhook)
@@ -118,5 +116,4 @@ func (g *GitOps) check(here bool) []string {
 	if g.WebhookSecret == "" {
 		add("--listen-webhook needs --webhook-secret-file: unsigned webhooks are refused")
 	}
-	return wrong
 }

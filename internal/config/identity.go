@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -114,41 +113,31 @@ func isRemote(address string) bool {
 // their values, sorted.
 func (c *Config) Exposed() []string {
 	var exposed []string
-	add := func(flag, address string) {
-		if isRemote(address) {
-			exposed = append(exposed, "--"+flag+"="+address)
+	for _, at := range []struct{ role, flag, address string }{
+		{"", "listen-debug", c.ListenDebug},
+		{RoleData, "listen-grpc", c.ListenGRPC},
+		{"", "listen-health", c.ListenHealth},
+		{"", "listen-log", c.ListenLog},
+		{"", "listen-metrics", c.ListenMetrics},
+		{RoleData, "listen-web", c.ListenWeb},
+		{RoleGitOps, "listen-webhook", c.GitOps.Webhook},
+	} {
+		if isRemote(at.address) && (at.role == "" || c.Has(at.role)) {
+			exposed = append(exposed, "--"+at.flag+"="+at.address)
 		}
-	}
-	add("listen-debug", c.ListenDebug)
-	if c.Has(RoleData) {
-		add("listen-grpc", c.ListenGRPC)
-	}
-	add("listen-health", c.ListenHealth)
-	add("listen-log", c.ListenLog)
-	add("listen-metrics", c.ListenMetrics)
-	if c.Has(RoleData) {
-		add("listen-web", c.ListenWeb)
-	}
-	if c.Has(RoleGitOps) {
-		add("listen-webhook", c.GitOps.Webhook)
 	}
 	return exposed
 }
 
-// checkIdentity returns the problems of the settings of TLS and identities.
-func (c *Config) checkIdentity() []string {
-	var wrong []string
-	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+// checkIdentity adds the problems of the settings of TLS and identities.
+func (c *Config) checkIdentity(wrong *problems) {
+	add := wrong.add
 	i := &c.Identity
 	if u, err := url.Parse(i.WebURL); i.WebURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "") {
 		add("--web-url is %q: use the URL of the dashboard without a path, such as https://tko.example.com", i.WebURL)
 	}
-	if (i.TLSCert == "") != (i.TLSKey == "") {
-		add("--tls-cert and --tls-key belong together: give both, or none")
-	}
-	if (i.DataTLSCert == "") != (i.DataTLSKey == "") {
-		add("--data-tls-cert and --data-tls-key belong together: give both, or none")
-	}
+	wrong.pair("tls", i.TLSCert, i.TLSKey)
+	wrong.pair("data-tls", i.DataTLSCert, i.DataTLSKey)
 	switch {
 	case i.TLSClientCA != "" && i.TLSCert == "":
 		add("--tls-client-ca needs --tls-cert and --tls-key: clients give certificates over TLS only")
@@ -159,10 +148,8 @@ func (c *Config) checkIdentity() []string {
 	case i.TLSClientCA == "" && i.TLSCRL != "":
 		add("--tls-crl needs --tls-client-ca")
 	}
-	switch i.TLSClientAuth {
-	case "", "none", "request", "require":
-	default:
-		add("--tls-client-auth is %q: use none, request or require", i.TLSClientAuth)
+	if i.TLSClientAuth != "" {
+		wrong.word("tls-client-auth", i.TLSClientAuth, "none", "request", "require")
 	}
 	for _, domain := range i.SPIFFEDomains {
 		if domain == "" || domain != strings.ToLower(domain) || strings.ContainsAny(domain, "/: *") {
@@ -181,5 +168,4 @@ func (c *Config) checkIdentity() []string {
 	if !c.Has(RoleData) && isRemote(c.Data) && !i.DataSecure() && !i.Insecure {
 		add("--data=%s is on another machine: give --data-tls-ca (or --data-tls) and credentials (--data-tls-cert and --data-tls-key, or --data-token-file); or --insecure for plain text", c.Data)
 	}
-	return wrong
 }

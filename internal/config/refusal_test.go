@@ -42,6 +42,7 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 		"TOSCA":              {"git goes over http and https", args{"--tosca-schemes=ssh"}, args{"--tosca-schemes", "file, http, https, git"}, args{"--tosca-schemes=git,https"}},
 		"web hosts":          {"a scheme is no name", args{"--web-hosts=https://tko.example.com"}, args{"--web-hosts", "without scheme and port"}, args{"--web-hosts=tko.example.com,*.example.com,*"}},
 		"web hosts, ports":   {"a port is no name", args{"--web-hosts=tko.example.com:443"}, args{"--web-hosts", "without scheme and port"}, args{"--web-hosts=tko.example.com"}},
+		"web hosts, empty":   {"an empty name would be that of requests without one", args{"--web-hosts=a,"}, args{"--web-hosts", `""`}, args{"--web-hosts=a"}},
 		"web hosts, middle":  {"patterns begin with *.", args{"--web-hosts=tko.*.com"}, args{"--web-hosts", "*.example.com"}, args{"--web-hosts=*.com"}},
 
 		// TLS and identities (docs/security.md)
@@ -67,6 +68,7 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 		"an unknown word about certificates":     {"a typo must not be less than was meant", args{cert, key, ca, "--tls-client-auth=required"}, args{`"required"`, "none, request or require"}, args{cert, key, ca, "--tls-client-auth=require"}},
 		"revocations without authorities":        {"nothing would be revoked", args{cert, key, "--tls-crl=l"}, args{"--tls-crl", "--tls-client-ca"}, args{cert, key, ca, "--tls-crl=l"}},
 		"a trust domain with its scheme":         {"a domain is a name", args{"--tls-spiffe-domains=spiffe://example.org"}, args{"--tls-spiffe-domains", "such as example.org"}, args{"--tls-spiffe-domains=example.org"}},
+		"an empty trust domain":                  {"it would be that of no ID", args{"--tls-spiffe-domains=example.org,"}, args{"--tls-spiffe-domains", `""`}, args{"--tls-spiffe-domains=example.org"}},
 		"a trust domain in capitals":             {"no SPIFFE ID has capitals there", args{"--tls-spiffe-domains=Example.org"}, args{"--tls-spiffe-domains", "such as example.org"}, args{"--tls-spiffe-domains=example.org,b"}},
 		"the dashboard's URL with a path":        {"the server adds the path", args{"--web-url=https://tko.example.com/auth"}, args{"--web-url", "without a path"}, args{"--web-url=https://tko.example.com/"}},
 		"the dashboard's URL without a scheme":   {"browsers need one", args{"--web-url=tko.example.com"}, args{"--web-url", "https://tko.example.com"}, args{"--web-url=http://tko.example.com:8080"}},
@@ -99,6 +101,7 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 		"a role without Vault":            {"where is it?", args{"--vault-role=tko"}, args{"--vault-role", "--vault-address"}, args{vault, "--vault-role=tko", path}},
 		"a key in Vault without Vault":    {"where is it?", args{"--encryption-key=vault:transit/tko"}, args{"--encryption-key", "give --vault-address"}, args{"--encryption-key=vault:transit/tko", vault, token}},
 		"an address without a scheme":     {"TLS or none?", args{"--vault-address=vault.example.com:8200", token, path}, args{"--vault-address", "https://vault.example.com:8200"}, args{vault, token, path}},
+		"an address without a host":       {"where is it?", args{"--vault-address=https://", token, path}, args{"--vault-address", "https://vault.example.com:8200"}, args{vault, token, path}},
 		"Vault over another scheme":       {"Vault speaks HTTP", args{"--vault-address=grpc://vault", token, path}, args{"--vault-address", "https://"}, args{"--vault-address=http://vault", token, path}},
 		"Vault without paths":             {"packages could read all of it, or nothing", args{vault, token}, args{"--vault-address needs --vault-path"}, args{vault, token, path}},
 		"Vault without a login":           {"it would refuse everything", args{vault, path}, args{"--vault-token-file or --vault-role"}, args{vault, path, "--vault-role=tko"}},
@@ -128,10 +131,12 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 		"namespaces without Flux":          {"nothing would be reconciled", args{"--flux-namespaces=a"}, args{"--flux-namespaces", "--flux-in-cluster or --flux-kubeconfig"}, args{"--flux-namespaces=a", "--flux-kubeconfig=k"}},
 		"artifacts without Flux":           {"nothing would be fetched", args{"--flux-artifacts=a:1"}, args{"--flux-artifacts", "--flux-in-cluster"}, args{"--flux-artifacts=a:1", "--flux-in-cluster"}},
 		"events without Flux":              {"there are none", args{"--events-addr=http://a"}, args{"--events-addr", "--flux-in-cluster"}, args{"--events-addr=https://a", "--flux-in-cluster"}},
+		"events without a host":            {"where is the controller?", args{"--events-addr=http:///events", "--flux-in-cluster"}, args{"--events-addr", "http or https"}, args{"--events-addr=http://a/events", "--flux-in-cluster"}},
 		"events over another scheme":       {"the controller speaks HTTP", args{"--events-addr=ftp://a", "--flux-in-cluster"}, args{"--events-addr", "http or https"}, args{"--events-addr=http://a", "--flux-in-cluster"}},
 
 		// Numbers, at their limits
 		"part of traces":         {"more than all", args{"--traces-sample=1.1"}, args{"--traces-sample", "0 (none) to 1 (all)"}, args{"--traces-sample=1"}},
+		"less than no traces":    {"0 is none", args{"--traces-sample=-0.1"}, args{"--traces-sample", "0 (none) to 1 (all)"}, args{"--traces-sample=0.1"}},
 		"no part of traces":      {"NaN compares with nothing", args{"--traces-sample=NaN"}, args{"--traces-sample", "0 (none) to 1 (all)"}, args{"--traces-sample=0"}},
 		"receiver of traces":     {"of a protocol that exists", args{"--traces-endpoint=ftp://a"}, args{"--traces-endpoint", "grpc"}, args{"--traces-endpoint=grpc://a:4317"}},
 		"space of disks":         {"more than all", args{"--disk-low=100.5"}, args{"--disk-low", "0 to 100"}, args{"--disk-low=100"}},

@@ -30,7 +30,7 @@ func Connect(c *config.Config, dial func(context.Context) (net.Conn, error)) (*c
 }
 
 // LimitOr returns the limit n; a negative number if it is 0.
-func LimitOr(n int) int {
+func LimitOr[N int | float64](n N) N {
 	if n == 0 {
 		return -1
 	}

@@ -146,6 +146,11 @@ func hookKey(c *config.GitOps) func() (secret.Text, error) {
 func ServeHooks(ctx context.Context, c *config.GitOps, l net.Listener, controller *gitops.Controller, log *slog.Logger) error {
 	handler := gitops.Hooks(hookKey(c), controller.Names, controller.Enqueue, log)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	return ServeHTTP(ctx, server, l)
+}
+
+// ServeHTTP serves until the context ends, or the server or the listener is closed.
+func ServeHTTP(ctx context.Context, server *http.Server, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
