@@ -60,7 +60,7 @@ func inventorySettings(o cli.InventoryOptions) (gitops.Settings, remote.Access, 
 	return found[0], access, nil
 }
 
-// ReadInventory implements [cli.InventoryReader].
+// ReadInventory implements [cli.Planner].
 func (planner) ReadInventory(ctx context.Context, o cli.InventoryOptions) ([]cli.InventorySite, []string, error) { //nolint:unparam // an interface's method
 	settings, access, err := inventorySettings(o)
 	if err != nil {
@@ -81,7 +81,7 @@ func (planner) ReadInventory(ctx context.Context, o cli.InventoryOptions) ([]cli
 	return sites, notes, nil
 }
 
-// PlanInventory implements [cli.InventoryReader].
+// PlanInventory implements [cli.Planner].
 func (planner) PlanInventory(ctx context.Context, client cli.SourceClient, o cli.InventoryOptions) (cli.SourcePlan, error) {
 	settings, access, err := inventorySettings(o)
 	if err != nil {

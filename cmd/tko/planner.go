@@ -19,7 +19,7 @@ import (
 // A planner plans with the code of the GitOps controller.
 type planner struct{}
 
-// PlanSource implements [cli.SourcePlanner].
+// PlanSource implements [cli.Planner].
 func (planner) PlanSource(ctx context.Context, client cli.SourceClient, tree fs.FS, o cli.PlanOptions) (cli.SourcePlan, error) {
 	keys, err := sops.FileKeys(o.AgeKeys, o.PGPKeys)
 	if err != nil {
@@ -40,7 +40,7 @@ func (planner) PlanSource(ctx context.Context, client cli.SourceClient, tree fs.
 	return sourcePlan(preview), nil
 }
 
-// ReadManifests implements [cli.ManifestReader].
+// ReadManifests implements [cli.Planner].
 func (planner) ReadManifests(tree fs.FS) ([]cli.Manifest, error) {
 	found, err := manifest.Read(tree, ".")
 	if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -31,22 +32,12 @@ func (a *app) accessCommand() *cobra.Command {
 
 func scopeText(s *tkopb.Scope) string {
 	var parts []string
-	if len(s.GetKinds()) > 0 {
-		parts = append(parts, "kind="+strings.Join(s.GetKinds(), "|"))
+	for _, part := range [][2]string{{"kind=", strings.Join(s.GetKinds(), "|")}, {"site-id=", s.GetSiteId()}, {"template-id=", s.GetTemplateId()}, {"", metadataText(s.GetMetadata())}} {
+		if part[1] != "" {
+			parts = append(parts, part[0]+part[1])
+		}
 	}
-	if s.GetSiteId() != "" {
-		parts = append(parts, "site-id="+s.GetSiteId())
-	}
-	if s.GetTemplateId() != "" {
-		parts = append(parts, "template-id="+s.GetTemplateId())
-	}
-	if len(s.GetMetadata()) > 0 {
-		parts = append(parts, metadataText(s.GetMetadata()))
-	}
-	if len(parts) == 0 {
-		return "all"
-	}
-	return strings.Join(parts, ",")
+	return cmp.Or(strings.Join(parts, ","), "all")
 }
 
 func scopeValue(s *tkopb.Scope) map[string]any {
@@ -54,12 +45,8 @@ func scopeValue(s *tkopb.Scope) map[string]any {
 	if len(s.GetKinds()) > 0 {
 		value["kinds"] = listValue(s.GetKinds())
 	}
-	if s.GetSiteId() != "" {
-		value["siteId"] = s.GetSiteId()
-	}
-	if s.GetTemplateId() != "" {
-		value["templateId"] = s.GetTemplateId()
-	}
+	setText(value, "siteId", s.GetSiteId())
+	setText(value, "templateId", s.GetTemplateId())
 	if len(s.GetMetadata()) > 0 {
 		value["metadata"] = metadataValue(s.GetMetadata())
 	}
@@ -74,7 +61,7 @@ func timeText(t *timestamppb.Timestamp) string {
 }
 
 var bindingView = view[*tkopb.Binding]{
-	id: func(b *tkopb.Binding) string { return b.GetId() },
+	id: (*tkopb.Binding).GetId,
 	row: func(b *tkopb.Binding) map[string]any {
 		return map[string]any{
 			"id": b.GetId(), "subject": b.GetSubject(), "group": b.GetGroup(), "role": b.GetRole(), "scope": scopeValue(b.GetScope()),
@@ -82,19 +69,19 @@ var bindingView = view[*tkopb.Binding]{
 		}
 	},
 	columns: []column[*tkopb.Binding]{
-		{name: "ID", text: func(b *tkopb.Binding) string { return b.GetId() }},
-		{name: "SUBJECT", text: func(b *tkopb.Binding) string { return b.GetSubject() }},
-		{name: "GROUP", text: func(b *tkopb.Binding) string { return b.GetGroup() }},
-		{name: "ROLE", text: func(b *tkopb.Binding) string { return b.GetRole() }},
+		{name: "ID", text: (*tkopb.Binding).GetId},
+		{name: "SUBJECT", text: (*tkopb.Binding).GetSubject},
+		{name: "GROUP", text: (*tkopb.Binding).GetGroup},
+		{name: "ROLE", text: (*tkopb.Binding).GetRole},
 		{name: "SCOPE", text: func(b *tkopb.Binding) string { return scopeText(b.GetScope()) }},
 		{name: "EXPIRES", text: func(b *tkopb.Binding) string { return timeText(b.GetExpires()) }},
-		{name: "BY", wide: true, text: func(b *tkopb.Binding) string { return b.GetBoundBy() }},
-		{name: "REASON", wide: true, text: func(b *tkopb.Binding) string { return b.GetReason() }},
+		{name: "BY", wide: true, text: (*tkopb.Binding).GetBoundBy},
+		{name: "REASON", wide: true, text: (*tkopb.Binding).GetReason},
 	},
 }
 
 var policyView = view[*tkopb.Policy]{
-	id: func(p *tkopb.Policy) string { return p.GetId() },
+	id: (*tkopb.Policy).GetId,
 	row: func(p *tkopb.Policy) map[string]any {
 		return map[string]any{
 			"id": p.GetId(), "scope": scopeValue(p.GetScope()), "approvers": int64(p.GetApprovers()), "groups": listValue(p.GetGroups()),
@@ -102,11 +89,11 @@ var policyView = view[*tkopb.Policy]{
 		}
 	},
 	columns: []column[*tkopb.Policy]{
-		{name: "ID", text: func(p *tkopb.Policy) string { return p.GetId() }},
+		{name: "ID", text: (*tkopb.Policy).GetId},
 		{name: "SCOPE", text: func(p *tkopb.Policy) string { return scopeText(p.GetScope()) }},
 		{name: "APPROVERS", text: func(p *tkopb.Policy) string { return strconv.FormatUint(uint64(p.GetApprovers()), 10) }},
 		{name: "GROUPS", text: func(p *tkopb.Policy) string { return strings.Join(p.GetGroups(), " ") }},
-		{name: "REASON", text: func(p *tkopb.Policy) string { return p.GetReason() }},
+		{name: "REASON", text: (*tkopb.Policy).GetReason},
 	},
 }
 
@@ -165,7 +152,7 @@ covers sites and deployments, and no templates. Use --reason to record why.`,
 			if err != nil {
 				return err
 			}
-			return a.printFacts([]fact{{"id", "ID", bound.GetId(), bound.GetId()}})
+			return a.printFacts([]fact{textFact("id", "ID", bound.GetId())})
 		}),
 	}
 	scope.add(cmd)
@@ -181,7 +168,7 @@ func (a *app) accessUnbind() *cobra.Command {
 its streams end within a second.`,
 		Example: `  tko access unbind "$id"`, Args: arguments(1, 1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Access().Unbind(ctx, args[0]) })
+			err := s.do(ctx, func(ctx context.Context) error { return s.Access().Unbind(ctx, args[0]) })
 			if err == nil {
 				a.notice("removed %q", args[0])
 			}
@@ -206,7 +193,7 @@ without a kind inspect, bind, audit, backup, log, impersonate. The exit code is 
 				return err
 			}
 			text := map[bool]string{true: "yes", false: "no"}[may.GetAllowed()]
-			if err := a.printFacts([]fact{{"allowed", "Allowed", text, may.GetAllowed()}, {"access", "Rights", may.GetAccess(), may.GetAccess()}}); err != nil {
+			if err := a.printFacts([]fact{{"allowed", "Allowed", text, may.GetAllowed()}, textFact("access", "Rights", may.GetAccess())}); err != nil {
 				return err
 			}
 			if !may.GetAllowed() {
@@ -231,7 +218,7 @@ log, and exported with the severity critical.`,
 				return err
 			}
 			return a.printFacts([]fact{
-				{"subject", "Subject", b.GetSubject(), b.GetSubject()}, {"role", "Role", b.GetRole(), b.GetRole()}, {"expires", "Expires", timeText(b.GetExpires()), timeText(b.GetExpires())},
+				textFact("subject", "Subject", b.GetSubject()), textFact("role", "Role", b.GetRole()), textFact("expires", "Expires", timeText(b.GetExpires())),
 			})
 		}),
 	}
@@ -262,7 +249,7 @@ a change of an approved deployment withdraws its approval.`,
 			if err != nil {
 				return err
 			}
-			return a.printFacts([]fact{{"id", "ID", p.GetId(), p.GetId()}})
+			return a.printFacts([]fact{textFact("id", "ID", p.GetId())})
 		}),
 	}
 	scope.add(add)

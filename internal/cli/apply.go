@@ -171,10 +171,6 @@ func (a *app) showSteps(steps []step, details bool) (changes int) {
 // readManifests reads the manifests of all files, in the order in which they can
 // be applied.
 func (a *app) readManifests(files []string) ([]Manifest, error) {
-	reader, ok := a.planner.(ManifestReader)
-	if !ok {
-		return nil, errors.New("this program can't read manifests")
-	}
 	if len(files) == 0 {
 		return nil, tko.Errorf(errUsage, "no manifests: name a file or folder with -f, or - for stdin")
 	}
@@ -183,7 +179,7 @@ func (a *app) readManifests(files []string) ([]Manifest, error) {
 		if file == "" || slices.Contains(files[:i], file) {
 			return nil, tko.Errorf(errUsage, "-f %q is empty or given twice: leave it out", file)
 		}
-		found, err := a.readFile(reader, file)
+		found, err := a.readFile(file)
 		if err != nil {
 			return nil, err
 		}
@@ -208,21 +204,12 @@ func (a *app) readManifests(files []string) ([]Manifest, error) {
 
 // readFile reads the manifests of a folder, a file or stdin. A file may have any
 // name.
-func (a *app) readFile(reader ManifestReader, file string) ([]Manifest, error) {
+func (a *app) readFile(file string) ([]Manifest, error) {
 	folder := file
 	if info, err := os.Stat(file); file == "-" || err == nil && !info.IsDir() {
-		in := a.streams.In
-		if file != "-" {
-			f, err := os.Open(file) //nolint:gosec // the user names the file
-			if err != nil {
-				return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
-			}
-			defer f.Close() //nolint:errcheck // it was only read
-			in = f
-		}
-		data, err := io.ReadAll(io.LimitReader(in, applyInput+1))
+		data, err := a.readInput(file, applyInput+1)
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
+			return nil, err
 		}
 		if len(data) > applyInput {
 			return nil, tko.Errorf(tko.ErrInvalid, "%s has more than %d bytes: use several files", file, applyInput)
@@ -246,7 +233,25 @@ func (a *app) readFile(reader ManifestReader, file string) ([]Manifest, error) {
 		return nil, err
 	}
 	defer root.Close() //nolint:errcheck // it was only read
-	return reader.ReadManifests(root.FS())
+	return a.planner.ReadManifests(root.FS())
+}
+
+// readInput reads a file, or stdin if it is "-", up to a number of bytes.
+func (a *app) readInput(file string, most int64) ([]byte, error) {
+	in := a.streams.In
+	if file != "-" {
+		f, err := os.Open(file) //nolint:gosec // the user names the file
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
+		}
+		defer f.Close() //nolint:errcheck // it was only read
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, most))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return data, nil
 }
 
 // planApply checks all manifests on the server.
@@ -333,7 +338,7 @@ func namedDeployment(ctx context.Context, s *session, name string) (d tko.Deploy
 		id = name
 	}
 	get := func(id string) (tko.Deployment, bool, error) {
-		d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, tko.DeploymentID(id), 0) })
+		d, err := s.deployment(ctx, tko.DeploymentID(id), 0)
 		if errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrInvalid) {
 			return d, false, nil
 		}
@@ -475,15 +480,15 @@ func modify(ctx context.Context, s *session, id tko.DeploymentID, change func(kr
 	}
 	pkg, err := change(m.Package)
 	if err == nil {
-		_, err = call(ctx, s, func(ctx context.Context) (none, error) {
+		err = s.do(ctx, func(ctx context.Context) error {
 			_, _, err := s.EndModification(ctx, m.Token, pkg)
-			return none{}, err
+			return err
 		})
 	}
 	if err == nil {
 		return nil
 	}
-	_, cancelled := call(context.WithoutCancel(ctx), s, func(ctx context.Context) (none, error) { return none{}, s.CancelModification(ctx, m.Token) })
+	cancelled := s.do(context.WithoutCancel(ctx), func(ctx context.Context) error { return s.CancelModification(ctx, m.Token) })
 	if errors.Is(cancelled, tko.ErrNotFound) { // it has ended
 		cancelled = nil
 	}

@@ -38,15 +38,24 @@ func (b *bulkFlag) confirmFlag(f *pflag.FlagSet) {
 func (b *bulkFlag) check(cmd *cobra.Command) error {
 	filtered := filtered(cmd)
 	err := emptyFilter(cmd, true)
+	if err == nil {
+		err = b.checkCount(cmd, "entities")
+	}
 	switch {
 	case err != nil:
 		return err
-	case cmd.Flags().Changed("confirm") && b.confirm < 1:
-		return usageError(cmd, fmt.Errorf("--confirm %d: use the number of entities, at least 1", b.confirm))
 	case b.all && filtered:
 		return usageError(cmd, errors.New("--all and filters can't be used together: use one"))
 	case !b.all && !filtered && !b.dryRun:
 		return usageError(cmd, errors.New("nothing is selected: use filters, or --all"))
+	}
+	return nil
+}
+
+// checkCount returns an error if the confirmed number is none.
+func (b *bulkFlag) checkCount(cmd *cobra.Command, what string) error {
+	if cmd.Flags().Changed("confirm") && b.confirm < 1 {
+		return usageError(cmd, fmt.Errorf("--confirm %d: use the number of %s, at least 1", b.confirm, what))
 	}
 	return nil
 }

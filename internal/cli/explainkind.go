@@ -150,11 +150,7 @@ func definedKinds(ctx context.Context, s *session, id tko.TemplateID) ([]kindSch
 func value[M ~map[string]any](m M, path ...string) any {
 	var v any = map[string]any(m)
 	for _, key := range path {
-		within, ok := v.(map[string]any)
-		if !ok {
-			return nil
-		}
-		v = within[key]
+		v = asMap(v)[key]
 	}
 	return v
 }
@@ -203,30 +199,23 @@ func findKind(all []kindSchema, name, apiVersion, template string) (k kindSchema
 }
 
 func (a *app) listKinds(all []kindSchema) error {
-	t := table[kindSchema]{app: a, columns: []column[kindSchema]{
-		{name: "KIND", text: func(k kindSchema) string { return k.kind }},
-		{name: "API VERSION", text: func(k kindSchema) string { return k.apiVersion }},
-		{name: "DESCRIPTION", text: func(k kindSchema) string { return k.about }},
-	}}
-	if f := a.globals.format; f != "" && f != formatTable && f != formatWide {
-		var rows []any
+	switch f := a.globals.format; f {
+	case "", formatTable, formatWide:
+		return printTable(a, []column[kindSchema]{
+			{name: "KIND", text: func(k kindSchema) string { return k.kind }},
+			{name: "API VERSION", text: func(k kindSchema) string { return k.apiVersion }},
+			{name: "DESCRIPTION", text: func(k kindSchema) string { return k.about }},
+		}, all)
+	case formatBare:
 		for _, k := range all {
-			rows = append(rows, map[string]any{"kind": k.kind, "apiVersion": k.apiVersion, "description": k.about})
+			fmt.Fprintln(a.out, k.kind)
 		}
-		if f == formatBare {
-			for _, k := range all {
-				fmt.Fprintln(a.out, k.kind)
-			}
-			return nil
-		}
-		return a.encoder(f).value(a.out, rows)
+		return nil
+	default:
+		return a.encoder(f).value(a.out, values(all, func(k kindSchema) map[string]any {
+			return map[string]any{"kind": k.kind, "apiVersion": k.apiVersion, "description": k.about}
+		}))
 	}
-	for _, k := range all {
-		if err := t.add(k); err != nil {
-			return err
-		}
-	}
-	return t.end()
 }
 
 // explainKind shows a kind, or the field at a path.
@@ -253,7 +242,7 @@ func (a *app) explainKind(k kindSchema, path string, recursive bool) error {
 		}
 		at, required = next, isRequired(below, name)
 	}
-	if f := a.globals.format; f != "" && f != formatTable && f != formatWide && f != formatBare {
+	if f := a.globals.format; f != "" && !isForPeople(f) {
 		return a.encoder(f).value(a.out, map[string]any{
 			"kind": k.kind, "apiVersion": k.apiVersion, "path": strings.Join(fields, "."), "description": k.describe(fields, at), "schema": at,
 		})

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -206,13 +205,13 @@ func revisionFlag(f *pflag.FlagSet, to *int64) {
 func asOfFlag(cmd *cobra.Command) *cobra.Command {
 	const name = "as-of"
 	var text string
-	cmd.Flags().StringVar(&text, name, "", "`moment` of the past to read: a position, a time (2026-11-22T14:00:00Z), a duration before now (2h), \"yesterday 14:00\"")
+	cmd.Flags().StringVar(&text, name, "", "`moment` of the past to read"+momentHelp)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed(name) {
-			asOf, err := tko.ParseAsOf(text, time.Now())
+			asOf, err := parseMoment(name, text)
 			if err != nil {
-				return tko.Errorf(errUsage, "--%s: %w", name, err)
+				return err
 			}
 			cmd.SetContext(tko.WithAsOf(cmd.Context(), asOf))
 		}
@@ -242,9 +241,6 @@ func (a *app) deleted(what, whats string, d tko.Deleted, dryRun bool) error {
 	a.notice("%s", text)
 	return a.printResult(map[string]any{"deleted": int64(d.Count), "descendants": int64(d.Descendants), "dryRun": dryRun})
 }
-
-// none is the result of calls that return only an error.
-type none struct{}
 
 var errNoSource = errors.New("no package: use --url or --stdin")
 

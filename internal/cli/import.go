@@ -24,13 +24,6 @@ type Manifest struct {
 	Put  tko.Put
 }
 
-// A ManifestReader is a [SourcePlanner] that reads manifests.
-type ManifestReader interface {
-	// ReadManifests reads the manifests in a tree, in the order in which they can be
-	// applied. The error is an ErrInvalid with one line for each problem.
-	ReadManifests(tree fs.FS) ([]Manifest, error)
-}
-
 func (a *app) importCommand() *cobra.Command {
 	var dryRun bool
 	var confirm int
@@ -132,16 +125,12 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 
 // planImport reads and checks all manifests.
 func (a *app) planImport(ctx context.Context, s *session, from string) ([]step, error) {
-	reader, ok := a.planner.(ManifestReader)
-	if !ok {
-		return nil, errors.New("this program can't read manifests")
-	}
 	tree, done, err := openTree(from)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	manifests, err := reader.ReadManifests(tree)
+	manifests, err := a.planner.ReadManifests(tree)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +149,7 @@ func planOne(ctx context.Context, s *session, m Manifest, coming map[string]bool
 		if err != nil {
 			id = m.Name
 		}
-		_, err = call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, tko.DeploymentID(id), 0) })
+		_, err = s.deployment(ctx, tko.DeploymentID(id), 0)
 		if err == nil {
 			return step, nil
 		}

@@ -43,7 +43,7 @@ const (
 // environment variables: TKO_ and the flag's name. The planner computes what
 // "tko gitops plan" prints. Main may be called any number of times, also
 // concurrently.
-func Main(ctx context.Context, args []string, streams Streams, planner SourcePlanner) int {
+func Main(ctx context.Context, args []string, streams Streams, planner Planner) int {
 	a := newApp(streams, dial)
 	a.planner = planner
 	return a.main(ctx, args)
@@ -54,7 +54,7 @@ type app struct {
 	streams  Streams
 	out      *bufio.Writer
 	dial     dialer
-	planner  SourcePlanner
+	planner  Planner
 	now      func() time.Time
 	globals  globals
 	log      *slog.Logger

@@ -92,6 +92,10 @@ func moment(flag, text string) (tko.AsOf, error) {
 	if text == "" {
 		return tko.AsOf{}, nil
 	}
+	return parseMoment(flag, text)
+}
+
+func parseMoment(flag, text string) (tko.AsOf, error) {
 	asOf, err := tko.ParseAsOf(text, time.Now())
 	if err != nil {
 		return asOf, tko.Errorf(errUsage, "--%s: %w", flag, err)
@@ -174,10 +178,7 @@ func (a *app) printGroup(kind tko.Kind, g tko.PastGroup) error {
 	if g.Coarse {
 		text.WriteString("    the same fields change, with different values; for example:\n")
 	}
-	text.WriteString(diffText(g.Changes))
-	if g.More > 0 {
-		fmt.Fprintf(&text, "... and %s\n", count(g.More, "more change", "more changes"))
-	}
+	text.WriteString(groupText(g.Changes, g.More))
 	return a.printDifference(text.String())
 }
 
@@ -328,14 +329,8 @@ database only.`,
 			if err != nil {
 				return err
 			}
-			stamp := func(t time.Time) string {
-				if t.IsZero() {
-					return ""
-				}
-				return t.UTC().Format(time.RFC3339)
-			}
 			number := func(n int64) string { return strconv.FormatInt(n, 10) }
-			oldest := stamp(r.OldestTime)
+			oldest := momentText(r.OldestTime)
 			if r.OldestPosition == 0 {
 				oldest = "the beginning"
 			}
@@ -348,19 +343,17 @@ database only.`,
 			}
 			facts := []fact{
 				{"oldestPosition", "Oldest position", number(r.OldestPosition), number(r.OldestPosition)},
-				{"oldestTime", "Oldest time", oldest, stamp(r.OldestTime)},
+				{"oldestTime", "Oldest time", oldest, momentText(r.OldestTime)},
 				{"newestPosition", "Newest position", number(r.NewestPosition), number(r.NewestPosition)},
-				{"newestTime", "Newest time", stamp(r.NewestTime), stamp(r.NewestTime)},
+				{"newestTime", "Newest time", momentText(r.NewestTime), momentText(r.NewestTime)},
 				{"keepChanges", "All is kept for", all, r.KeepChanges.String()},
 				{"keepRevisions", "Revisions kept longer", revisions, int64(r.KeepRevisions)},
 				{"changes", "Changes", number(r.Changes), r.Changes},
 			}
-			for _, size := range []struct {
-				key, name string
-				bytes     int64
-			}{{"bytes", "Size of the changes", r.Bytes}, {"databaseBytes", "Size of the database", r.DatabaseBytes}} {
-				if size.bytes > 0 {
-					facts = append(facts, fact{size.key, size.name, fmt.Sprintf("%.1f MB", float64(size.bytes)/1e6), size.bytes})
+			for _, size := range []fact{{key: "bytes", name: "Size of the changes", value: r.Bytes}, {key: "databaseBytes", name: "Size of the database", value: r.DatabaseBytes}} {
+				if bytes, _ := size.value.(int64); bytes > 0 {
+					size.text = fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
+					facts = append(facts, size)
 				}
 			}
 			lines := isForPeople(a.format())

@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -72,18 +70,9 @@ func (a *app) readPatches(text, file string) (krm.Package, error) {
 	case (text == "") == (file == ""):
 		return nil, tko.Errorf(errUsage, "give the patch with --patch or --patch-file")
 	case file != "":
-		in := a.streams.In
-		if file != "-" {
-			f, err := os.Open(file) //nolint:gosec // the user names the file
-			if err != nil {
-				return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
-			}
-			defer f.Close() //nolint:errcheck // it was only read
-			in = f
-		}
 		var err error
-		if data, err = io.ReadAll(io.LimitReader(in, applyInput)); err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
+		if data, err = a.readInput(file, applyInput); err != nil {
+			return nil, err
 		}
 	}
 	patches, err := krm.Decode(krm.YAML, data, krm.Limits{})

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,9 +56,7 @@ func triggersText(p tko.Plugin) string {
 
 var pluginKind = entityKind[tko.Plugin, tko.PluginSelect]{
 	kind: tko.KindPlugin, view: pluginView,
-	list: func(ctx context.Context, s *session, sel tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error] {
-		return s.Plugins(ctx, sel, o)
-	},
+	list: server.Plugins,
 	one: func(sel tko.PluginSelect, id string) tko.PluginSelect {
 		typ, name, _ := strings.Cut(id, "|")
 		if sel.Type == nil {
@@ -68,9 +65,7 @@ var pluginKind = entityKind[tko.Plugin, tko.PluginSelect]{
 		sel.Names = append(slices.Clone(sel.Names), tko.LiteralPattern(name))
 		return sel
 	},
-	purge: func(ctx context.Context, s *session, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
-		return s.PurgePlugins(ctx, sel, dryRun)
-	},
+	purge: server.PurgePlugins,
 	delete: func(ctx context.Context, s *session, id string) (tko.Deleted, error) {
 		typ, name, _ := strings.Cut(id, "|")
 		return s.DeletePlugin(ctx, typ, name)
@@ -163,11 +158,7 @@ func (a *app) pluginGet() *cobra.Command {
 			}
 			switch f := a.format(); f {
 			case formatTable, formatWide:
-				t := table[tko.Plugin]{app: a, columns: pluginView.columns, wide: f == formatWide}
-				if err := t.add(p); err != nil {
-					return err
-				}
-				return t.end()
+				return printTable(a, pluginView.columns, []tko.Plugin{p})
 			case formatBare:
 				return a.encoder(formatYAML).value(a.out, pluginRow(p))
 			default:

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -40,17 +39,13 @@ var siteView = view[tko.Site]{
 }
 
 var siteKind = entityKind[tko.Site, tko.SiteSelect]{
-	kind: tko.KindSite, view: siteView, complete: completeSites,
-	list: func(ctx context.Context, s *session, sel tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
-		return s.Sites(ctx, sel, o)
-	},
+	kind: tko.KindSite, view: siteView,
+	list: server.Sites,
 	one: func(sel tko.SiteSelect, id string) tko.SiteSelect {
 		sel.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
 		return sel
 	},
-	purge: func(ctx context.Context, s *session, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
-		return s.PurgeSites(ctx, sel, dryRun)
-	},
+	purge: server.PurgeSites,
 	delete: func(ctx context.Context, s *session, id string) (tko.Deleted, error) {
 		return s.DeleteSite(ctx, tko.SiteID(id))
 	},
@@ -71,7 +66,12 @@ func (a *app) siteCommand() *cobra.Command {
 		siteKind.purgeCommand(a, &cobra.Command{
 			Short: "Delete all matching sites, or --all", Example: "  tko site purge --id 'provisioned/*' --dry-run\n  tko site purge --id 'provisioned/*'",
 		}, &siteFilter{}),
-		a.siteSuspend(), a.siteResume())
+		a.suspend(tko.KindSite, "Stop scheduling at sites, without removing anything", `Stop scheduling at sites: nothing is applied there, removed from there, or repaired there, until
+tko site resume. What runs there stays. Deployments can be changed meanwhile; the conditions of
+the site and of the deployments report what waits. The site has the metadata
+`+tko.MetadataSuspend+`=true, which kubectl label and manifests set as well. For many sites,
+and with an end, use tko freeze.`, "tko site suspend lagos/1 --reason 'switch replacement'"),
+		a.resume(tko.KindSite, "Schedule at suspended sites again", "tko site resume lagos/1"))
 }
 
 // A siteFilter holds the flags that select sites.

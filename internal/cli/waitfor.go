@@ -104,7 +104,6 @@ func (s *session) waitFor(ctx context.Context, kind tko.Kind, id string, g goal,
 	defer cancel()
 	changed, stopWatching := s.changesOf(ctx, kind, id)
 	defer stopWatching()
-	w := waiter{session: s}
 	last, shown := "", ""
 	for {
 		began := time.Now()
@@ -127,7 +126,7 @@ func (s *session) waitFor(ctx context.Context, kind tko.Kind, id string, g goal,
 			s.app.notice("%s %q: %s", kind, id, last)
 			shown = last
 		}
-		if err := w.pause(ctx, changed, max(waitPause, waitCost*took)); err != nil && !errors.Is(err, errWaitTimeout) {
+		if err := untilChanged(ctx, changed, max(waitPause, waitCost*took)); err != nil && !errors.Is(err, errWaitTimeout) {
 			return err
 		}
 	}

@@ -30,6 +30,9 @@ const (
 
 var tabNames = []string{"why", "yaml", "conditions", "history", "diff", "tree"}
 
+// tabKeys are the keys that open tabs.
+var tabKeys = map[string]int{"w": tabWhy, "y": tabPackage, "d": tabDiff, "H": tabHistory, "t": tabTree}
+
 // tabName returns the name of a tab: rollouts have their waves and their plan.
 func tabName(kind tko.Kind, tab int) string {
 	if kind == tko.KindRollout && tab == tabWhy {
@@ -104,6 +107,15 @@ type line struct {
 }
 
 func (l line) opens() bool { return l.id != "" || l.filter != "" }
+
+// textLines returns the lines of a text, each after a prefix.
+func textLines(prefix, text string, look style) []line {
+	var lines []line
+	for one := range strings.Lines(text) {
+		lines = append(lines, line{text: prefix + printable.Text(strings.TrimSuffix(one, "\n")), style: look})
+	}
+	return lines
+}
 
 // A detail shows one entity.
 type detail struct {
@@ -264,13 +276,11 @@ func packageLines(text string) []line {
 	if text == "" {
 		return []line{{text: "There is no package.", style: faint}}
 	}
-	var lines []line
-	for one := range strings.Lines(text) {
-		l := line{text: printable.Text(strings.TrimSuffix(one, "\n"))}
+	lines := textLines("", text, plain)
+	for i, l := range lines {
 		if strings.HasPrefix(l.text, "---") || strings.HasPrefix(strings.TrimSpace(l.text), "#") {
-			l.style = faint
+			lines[i].style = faint
 		}
-		lines = append(lines, l)
 	}
 	return lines
 }
@@ -293,9 +303,7 @@ func conditionLines(conditions []tko.Condition, zone *time.Location) []line {
 			look = strong
 		}
 		lines = append(lines, line{text: printable.Text(fmt.Sprintf("%s: %s %s", c.Type, c.Status, c.Reason)), style: look})
-		for one := range strings.Lines(c.Text()) {
-			lines = append(lines, line{text: "  " + printable.Text(strings.TrimSuffix(one, "\n"))})
-		}
+		lines = append(lines, textLines("  ", c.Text(), plain)...)
 		lines = append(lines, line{text: fmt.Sprintf("  since %s, at revision %d", stampText(c.LastTransition, zone), c.ObservedRevision), style: faint})
 	}
 	return lines
@@ -311,9 +319,7 @@ func whyLines(e entity, kind tko.Kind, zone *time.Location) []line {
 		}
 		lines = append(lines, line{text: printable.Text(title), style: styleOf(s.State)})
 		if s.Message != "" && s.State != tko.StateHealthy {
-			for one := range strings.Lines(s.Message) {
-				lines = append(lines, line{text: "  " + printable.Text(strings.TrimSuffix(one, "\n"))})
-			}
+			lines = append(lines, textLines("  ", s.Message, plain)...)
 			lines = append(lines, line{text: "  since " + stampText(s.Since, zone), style: faint})
 		}
 		lines = append(lines, line{})
@@ -416,23 +422,16 @@ func diffLines(before, after string) []line {
 	diffs := d.DiffCharsToLines(d.DiffMainRunes(a, b, false), texts)
 	var lines []line
 	for i, one := range diffs {
-		var parts []string
-		for text := range strings.Lines(one.Text) {
-			parts = append(parts, printable.Text(strings.TrimSuffix(text, "\n")))
-		}
 		switch one.Type {
 		case diffmatchpatch.DiffDelete:
-			for _, text := range parts {
-				lines = append(lines, line{text: "- " + text, style: removed})
-			}
+			lines = append(lines, textLines("- ", one.Text, removed)...)
 		case diffmatchpatch.DiffInsert:
-			for _, text := range parts {
-				lines = append(lines, line{text: "+ " + text, style: added})
-			}
+			lines = append(lines, textLines("+ ", one.Text, added)...)
 		case diffmatchpatch.DiffEqual:
 			if len(diffs) == 1 {
 				return nil
 			}
+			parts := textLines("  ", one.Text, plain)
 			from, to := contextLines, len(parts)-contextLines
 			if i == 0 {
 				from = 0
@@ -443,10 +442,10 @@ func diffLines(before, after string) []line {
 			if to-from < 2 { // their number would take as much place
 				from, to = len(parts), len(parts)
 			}
-			for n, text := range parts {
+			for n, part := range parts {
 				switch {
 				case n < from || n >= to:
-					lines = append(lines, line{text: "  " + text})
+					lines = append(lines, part)
 				case n == from:
 					lines = append(lines, line{text: fmt.Sprintf("  (%d equal lines)", to-from), style: faint})
 				}
@@ -610,7 +609,10 @@ func (m *model) detailKey(name string) tea.Cmd {
 	}
 	tabs := tabsOf(d.kind)
 	at := slices.Index(tabs, d.tab)
-	to := -1
+	to, ok := tabKeys[name]
+	if !ok {
+		to = -1
+	}
 	switch name {
 	case "esc", "backspace":
 		m.back()
@@ -618,16 +620,6 @@ func (m *model) detailKey(name string) tea.Cmd {
 		to = tabs[(at+1)%len(tabs)]
 	case "shift+tab", "left", "h":
 		to = tabs[(at+len(tabs)-1)%len(tabs)]
-	case "w":
-		to = tabWhy
-	case "y":
-		to = tabPackage
-	case "d":
-		to = tabDiff
-	case "H":
-		to = tabHistory
-	case "t":
-		to = tabTree
 	case "/":
 		m.line = newInput("/", d.search)
 	case "n", "N":
@@ -653,10 +645,8 @@ func (m *model) detailKey(name string) tea.Cmd {
 		return m.copy(command(d.kind, d.id))
 	case "enter":
 		m.follow()
-	case "A":
-		return m.planFor("approve", d.kind, []string{d.id})
-	case "D":
-		return m.planFor("delete", d.kind, []string{d.id})
+	case "A", "D":
+		return m.planFor(actionKeys[name], d.kind, []string{d.id})
 	case "R":
 		m.startCommand(d.kind, d.id)
 		return nil
