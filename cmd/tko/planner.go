@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/cli"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
@@ -41,14 +42,22 @@ func (planner) PlanSource(ctx context.Context, client cli.SourceClient, tree fs.
 }
 
 // ReadManifests implements [cli.Planner].
-func (planner) ReadManifests(tree fs.FS) ([]cli.Manifest, error) {
-	found, err := manifest.Read(tree, ".")
+func (planner) ReadManifests(tree fs.FS, sources bool) (manifests []cli.Manifest, err error) {
+	var found []manifest.Manifest
+	var declared []manifest.Source
+	if sources {
+		found, declared, err = manifest.ReadAll(tree, ".")
+	} else {
+		found, err = manifest.Read(tree, ".")
+	}
 	if err != nil {
 		return nil, err
 	}
-	manifests := make([]cli.Manifest, len(found))
-	for i, m := range found {
-		manifests[i] = cli.Manifest{File: m.File, Name: m.Name, Put: m.Put}
+	for _, m := range found {
+		manifests = append(manifests, cli.Manifest{File: m.File, Name: m.Name, Put: m.Put})
+	}
+	for _, d := range declared {
+		manifests = append(manifests, cli.Manifest{File: d.File, Name: d.Name, Put: tko.Put{Kind: cli.KindSource}, Source: &d.SourceDefinition})
 	}
 	return manifests, nil
 }

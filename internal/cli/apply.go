@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,9 @@ const (
 	applyInput   = 1 << 30 // bytes of one file
 	applyDetails = 20      // lines that are shown for one entity
 )
+
+// appliedKinds are the kinds in the order in which they are applied.
+var appliedKinds = append(slices.Clone(exportedKinds), KindSource)
 
 // A step is what an apply or import does with a manifest.
 type step struct {
@@ -57,7 +61,10 @@ Templates, sites and plugins become what the manifest says. The metadata.name of
 Deployment identifies it, as with kubectl apply: the first time, it is created; later,
 the resources of the manifest are merged into its package, and what changed is prepared
 again. What a manifest doesn't mention stays. A different template, site, parent or label
-of an existing deployment is refused. Nothing is ever deleted.`
+of an existing deployment is refused. Nothing is ever deleted.
+
+Manifests of GitOps sources (GitOpsSource, Inventory, Catalog) are registered last, all of them or
+none, as tko gitops source register does, with the same right.`
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
@@ -95,7 +102,16 @@ same command.`,
 			if err := a.confirmChanges(changes, confirm, applyUnasked); err != nil {
 				return err
 			}
-			done, err := applyAll(steps, func(one step) error { return applyOne(ctx, s, one) })
+			register := sync.OnceValue(func() error {
+				_, err := s.registerSources(ctx, sourcesIn(steps), false)
+				return err
+			})
+			done, err := applyAll(steps, func(one step) error {
+				if one.Source != nil {
+					return register()
+				}
+				return applyOne(ctx, s, one)
+			})
 			if err == nil {
 				a.notice("made %s, %d unchanged", count(done, "change", "changes"), len(steps)-done)
 			}
@@ -149,11 +165,7 @@ func (a *app) showSteps(steps []step, details bool) (changes int) {
 			continue
 		}
 		changes++
-		line := fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))
-		if a.colors(a.streams.Out) {
-			line = colors[step.verb] + line + "\x1b[0m"
-		}
-		fmt.Fprintln(a.out, line)
+		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[step.verb], fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))))
 		if !details {
 			continue
 		}
@@ -189,7 +201,7 @@ func (a *app) readManifests(files []string) ([]Manifest, error) {
 		all = append(all, found...)
 	}
 	slices.SortStableFunc(all, func(a, b Manifest) int {
-		return slices.Index(exportedKinds, a.Put.Kind) - slices.Index(exportedKinds, b.Put.Kind)
+		return slices.Index(appliedKinds, a.Put.Kind) - slices.Index(appliedKinds, b.Put.Kind)
 	})
 	seen := map[string]string{}
 	for _, m := range all {
@@ -233,7 +245,7 @@ func (a *app) readFile(file string) ([]Manifest, error) {
 		return nil, err
 	}
 	defer root.Close() //nolint:errcheck // it was only read
-	return a.planner.ReadManifests(root.FS())
+	return a.planner.ReadManifests(root.FS(), true)
 }
 
 // readInput reads a file, or stdin if it is "-", up to a number of bytes.
@@ -260,7 +272,65 @@ func (a *app) planApply(ctx context.Context, s *session, files []string) ([]step
 	if err != nil {
 		return nil, err
 	}
-	return planAll(manifests, func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
+	first := len(manifests) // of the sources
+	if i := slices.IndexFunc(manifests, func(m Manifest) bool { return m.Source != nil }); i >= 0 {
+		first = i
+	}
+	steps, wrong := planAll(manifests[:first], func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
+	if wrong != nil && steps == nil {
+		return nil, wrong
+	}
+	sources, err := planSources(ctx, s, manifests[first:])
+	return append(steps, sources...), errors.Join(wrong, err)
+}
+
+// planSources checks the manifests of GitOps sources on the server, together: they may name
+// each other.
+func planSources(ctx context.Context, s *session, manifests []Manifest) ([]step, error) {
+	if len(manifests) == 0 {
+		return nil, nil
+	}
+	steps := make([]step, len(manifests))
+	for i, m := range manifests {
+		steps[i].Manifest = m
+	}
+	results, err := s.registerSources(ctx, sourcesIn(steps), true)
+	if err != nil {
+		return nil, err
+	}
+	there, err := s.definitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range results {
+		switch {
+		case r.Created:
+			steps[i].verb = "create"
+		case r.Changed:
+			steps[i].verb = "update"
+			at := slices.IndexFunc(there, func(d tko.SourceDefinition) bool { return d.Name == r.Name })
+			if at < 0 {
+				continue // it was deleted meanwhile
+			}
+			before, beforeErr := there[at].Manifest()
+			after, afterErr := steps[i].Source.Manifest()
+			if err := errors.Join(beforeErr, afterErr); err != nil {
+				return nil, err
+			}
+			steps[i].details = slices.Collect(krm.Package{before}.Changes(krm.Package{after}))
+		}
+	}
+	return steps, nil
+}
+
+// sourcesIn returns the definitions of GitOps sources in steps.
+func sourcesIn(steps []step) (definitions []tko.SourceDefinition) {
+	for _, one := range steps {
+		if one.Source != nil {
+			definitions = append(definitions, *one.Source)
+		}
+	}
+	return definitions
 }
 
 // planAll plans manifests. coming has the entities of all of them, by kind and ID. The error
@@ -384,10 +454,7 @@ func (step *step) compare(ctx context.Context, s *session, d tko.Deployment) err
 // mergeInto merges a manifest's resources into the package of a deployment, and
 // returns what changes. What changes is prepared again.
 func mergeInto(pkg, resources krm.Package) (merged krm.Package, changes []string, err error) {
-	was := map[krm.Identity]krm.Resource{}
-	for _, r := range pkg {
-		was[r.Identity()] = r
-	}
+	was := byIdentity(pkg)
 	// What preparation added to a resource stays: without this, each apply would undo
 	// it, and prepare again.
 	deep := slices.Clone(resources)

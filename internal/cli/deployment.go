@@ -209,16 +209,12 @@ func (d *deploymentFilter) flagsWithoutMetadata(a *app, cmd *cobra.Command) {
 	metadataPatterns(f, &d.sel.TemplateMetadata, "template-metadata", "", " of the template")
 	patterns(f, &d.sel.Sites, "site-id", "", "the site's ID")
 	metadataPatterns(f, &d.sel.SiteMetadata, "site-metadata", "", " of the site")
-	stateFlag(f, &d.prepared, "prepared")
-	stateFlag(f, &d.approved, "approved")
-	stateFlag(f, &d.outdated, "outdated")
-	f.Lookup("outdated").Usage = "only deployments made from an earlier revision of their template; =false: all others"
+	stateFlag(cmd, &d.prepared, "prepared", "only prepared ones; =false: all others")
+	stateFlag(cmd, &d.approved, "approved", "only approved ones; =false: all others")
+	stateFlag(cmd, &d.outdated, "outdated", "only deployments made from an earlier revision of their template; =false: all others")
 	complete(cmd, "parent", a.completion(completeDeployments))
 	complete(cmd, "template-id", a.completion(completeTemplates))
 	complete(cmd, "site-id", a.completion(completeSites))
-	complete(cmd, "prepared", fixed("true", "false"))
-	complete(cmd, "approved", fixed("true", "false"))
-	complete(cmd, "outdated", fixed("true", "false"))
 	d.conditions.flags(cmd)
 }
 

@@ -122,15 +122,12 @@ func (c *conditionFlags) flags(cmd *cobra.Command) {
 	if c == nil {
 		return
 	}
-	f := cmd.Flags()
-	f.StringArrayVar(&c.texts, "condition", nil, "`TYPE[=STATUS][:REASON]` of a condition, such as Healthy=False, Prepared:PluginFailed, or Scheduled!=True (may be repeated, all must match)")
+	cmd.Flags().StringArrayVar(&c.texts, "condition", nil, "`TYPE[=STATUS][:REASON]` of a condition, such as Healthy=False, Prepared:PluginFailed, or Scheduled!=True (may be repeated, all must match)")
 	for _, flag := range []struct {
 		name, typ string
 		to        *state
 	}{{"scheduled", tko.ConditionScheduled, &c.scheduled}, {"healthy", tko.ConditionHealthy, &c.healthy}} {
-		f.Var(flag.to, flag.name, "only those whose condition "+flag.typ+" is True; =false: all others, those without the condition too")
-		f.Lookup(flag.name).NoOptDefVal = "true"
-		complete(cmd, flag.name, fixed("true", "false"))
+		stateFlag(cmd, flag.to, flag.name, "only those whose condition "+flag.typ+" is True; =false: all others, those without the condition too")
 	}
 	complete(cmd, "condition", fixed("Healthy=False", "Scheduled=False", "Prepared=False", "Approved=False", "Placed=False"))
 }
@@ -177,9 +174,10 @@ func (c *conditionFlags) selects() ([]tko.ConditionSelect, error) {
 	return selects, nil
 }
 
-func stateFlag(f *pflag.FlagSet, to *state, name string) {
-	f.Var(to, name, "only "+name+" ones; =false: all others")
-	f.Lookup(name).NoOptDefVal = "true"
+func stateFlag(cmd *cobra.Command, to *state, name, usage string) {
+	cmd.Flags().Var(to, name, usage)
+	cmd.Flags().Lookup(name).NoOptDefVal = "true"
+	complete(cmd, name, fixed("true", "false"))
 }
 
 // keyValues adds a flag of keys with values, which is empty by default. pflag would print an

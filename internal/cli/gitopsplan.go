@@ -19,8 +19,9 @@ import (
 // A Planner plans with the code of the GitOps controller. It writes nothing.
 type Planner interface {
 	// ReadManifests reads the manifests in a tree, in the order in which they can be
-	// applied. The error is an ErrInvalid with one line for each problem.
-	ReadManifests(tree fs.FS) ([]Manifest, error)
+	// applied. The error is an ErrInvalid with one line for each problem; manifests of
+	// GitOps sources are one unless sources is set.
+	ReadManifests(tree fs.FS, sources bool) ([]Manifest, error)
 	// ReadInventory reads an inventory and returns its sites, in the order of their
 	// IDs, and notes about contradictions. If the settings or records are invalid, the
 	// error is an ErrInvalid.

@@ -52,9 +52,7 @@ refused. If it was removed there, --take-over takes over its entities.`,
 			for i := range definitions {
 				definitions[i].TakeOver = takeOver
 			}
-			results, err := call(ctx, s, func(ctx context.Context) ([]tko.RegisteredSource, error) {
-				return s.RegisterSources(ctx, definitions, dryRun)
-			})
+			results, err := s.registerSources(ctx, definitions, dryRun)
 			if err != nil {
 				return err
 			}
@@ -81,6 +79,13 @@ refused. If it was removed there, --take-over takes over its entities.`,
 	dryRunFlag(cmd.Flags(), &dryRun)
 	complete(cmd, "filename", fileNames)
 	return cmd
+}
+
+// registerSources registers definitions, or only checks them. The results are in their order.
+func (s *session) registerSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error) {
+	return call(ctx, s, func(ctx context.Context) ([]tko.RegisteredSource, error) {
+		return s.RegisterSources(ctx, definitions, dryRun)
+	})
 }
 
 // readDefinitions reads manifests of sources.

@@ -256,6 +256,14 @@ func (a *app) colors(w io.Writer) bool {
 	return isTerminal(w)
 }
 
+// paint returns a text in a color, if colors are written to w.
+func (a *app) paint(w io.Writer, color, text string) string {
+	if color == "" || !a.colors(w) {
+		return text
+	}
+	return color + text + "\x1b[0m"
+}
+
 // who returns USER@HOST.
 func who() string {
 	name := "unknown"

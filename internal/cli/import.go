@@ -17,12 +17,16 @@ import (
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
-// A Manifest is the desired state of an entity, in a file.
+// A Manifest is the desired state of an entity, or of a GitOps source, in a file.
 type Manifest struct {
-	File string
-	Name string // the ID; of a deployment, the name of the manifest
-	Put  tko.Put
+	File   string
+	Name   string // the ID; of a deployment, the name of the manifest
+	Put    tko.Put
+	Source *tko.SourceDefinition // of a GitOps source, whose Put has the kind KindSource only; else nil
 }
+
+// KindSource is the kind of GitOps sources among manifests.
+const KindSource tko.Kind = "source"
 
 func (a *app) importCommand() *cobra.Command {
 	var dryRun bool
@@ -130,7 +134,7 @@ func (a *app) planImport(ctx context.Context, s *session, from string) ([]step, 
 		return nil, err
 	}
 	defer done()
-	manifests, err := a.planner.ReadManifests(tree)
+	manifests, err := a.planner.ReadManifests(tree, false)
 	if err != nil {
 		return nil, err
 	}

@@ -141,11 +141,7 @@ func (a *app) fail(ctx context.Context, err error) int {
 	if id := client.RequestID(err); id != "" && hint == "" && (code == exitOther || code == exitUnavailable) {
 		hint = "the server's log has more about request " + printable.Text(id)
 	}
-	message := "tko: " + printable.Text(err.Error())
-	if a.colors(a.streams.Err) {
-		message = "\x1b[31m" + message + "\x1b[0m"
-	}
-	fmt.Fprintln(a.streams.Err, message)
+	fmt.Fprintln(a.streams.Err, a.paint(a.streams.Err, "\x1b[31m", "tko: "+printable.Text(err.Error())))
 	if hint != "" {
 		fmt.Fprintln(a.streams.Err, "hint: "+hint)
 	}

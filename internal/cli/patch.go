@@ -129,13 +129,18 @@ func mergePatch(base, patch map[string]any) map[string]any {
 	return merged
 }
 
+func byIdentity(pkg krm.Package) map[krm.Identity]krm.Resource {
+	all := map[krm.Identity]krm.Resource{}
+	for _, r := range pkg {
+		all[r.Identity()] = r
+	}
+	return all
+}
+
 // unprepared returns the changed package of a deployment without the marks of preparation
 // of what differs from the one before, so that it is prepared again.
 func unprepared(before, after krm.Package) krm.Package {
-	was := map[krm.Identity]krm.Resource{}
-	for _, r := range before {
-		was[r.Identity()] = r
-	}
+	was := byIdentity(before)
 	after = slices.Clone(after)
 	for i, r := range after {
 		old, ok := was[r.Identity()]

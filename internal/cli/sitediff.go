@@ -91,10 +91,7 @@ func (a *app) printSiteChanges(changes []tko.SiteChange) {
 		default:
 			line += printable.Text(fmt.Sprintf(" (deployment %s)", change.Deployment))
 		}
-		if a.colors(a.streams.Out) {
-			line = colors[change.Verb] + line + "\x1b[0m"
-		}
-		fmt.Fprintln(a.out, line)
+		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[change.Verb], line))
 		for _, detail := range change.Details {
 			fmt.Fprintln(a.out, "    "+cut(printable.Text(detail), a.width()))
 		}

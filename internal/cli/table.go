@@ -128,8 +128,8 @@ func (t *table[T]) write(row []string, header bool) error {
 		}
 	}
 	line := cut(b.String(), t.app.width())
-	if header && t.app.colors(t.app.streams.Out) {
-		line = "\x1b[1m" + line + "\x1b[0m"
+	if header {
+		line = t.app.paint(t.app.streams.Out, "\x1b[1m", line)
 	}
 	_, err := fmt.Fprintln(t.app.out, line)
 	return err

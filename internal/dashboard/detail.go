@@ -44,18 +44,13 @@ func tabName(kind tko.Kind, tab int) string {
 	return tabNames[tab]
 }
 
-// tabsOf returns the tabs of a kind.
-func tabsOf(kind tko.Kind) []int {
-	switch kind {
-	case tko.KindDeployment:
-		return []int{tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabTree}
-	case tko.KindPlugin:
-		return []int{tabWhy, tabPackage, tabConditions}
-	case tko.KindRollout:
-		return []int{tabWhy, tabDiff, tabPackage, tabConditions, tabHistory}
-	case tko.KindSite, tko.KindTemplate:
-	}
-	return []int{tabWhy, tabPackage, tabConditions, tabHistory, tabDiff}
+// tabsOf are the tabs of each kind.
+var tabsOf = map[tko.Kind][]int{
+	tko.KindDeployment: {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabTree},
+	tko.KindSite:       {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff},
+	tko.KindTemplate:   {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff},
+	tko.KindPlugin:     {tabWhy, tabPackage, tabConditions},
+	tko.KindRollout:    {tabWhy, tabDiff, tabPackage, tabConditions, tabHistory},
 }
 
 // Limits of a detail.
@@ -82,20 +77,8 @@ const (
 	healthy
 )
 
-func styleOf(s tko.State) style {
-	switch s {
-	case tko.StateFailing:
-		return failing
-	case tko.StateWaiting:
-		return waiting
-	case tko.StateWorking:
-		return working
-	case tko.StateHealthy:
-		return healthy
-	case tko.StateUnknown:
-	}
-	return plain
-}
+// styleOf are the styles of states; plain of others.
+var styleOf = map[tko.State]style{tko.StateFailing: failing, tko.StateWaiting: waiting, tko.StateWorking: working, tko.StateHealthy: healthy}
 
 // A line is a line of a detail. Enter opens what it names: an entity, or a list.
 type line struct {
@@ -152,7 +135,7 @@ func (m *model) show(kind tko.Kind, id string, tab int) {
 		m.notice = fmt.Sprintf("a %s is not shown here: use %s", kind, command(kind, id))
 		return
 	}
-	if !slices.Contains(tabsOf(kind), tab) {
+	if !slices.Contains(tabsOf[kind], tab) {
 		m.notice = fmt.Sprintf("a %s has no %s", kind, tabNames[tab])
 		return
 	}
@@ -317,7 +300,7 @@ func whyLines(e entity, kind tko.Kind, zone *time.Location) []line {
 		if s.Reason != "" && s.State != tko.StateHealthy {
 			title += ": " + s.Reason
 		}
-		lines = append(lines, line{text: printable.Text(title), style: styleOf(s.State)})
+		lines = append(lines, line{text: printable.Text(title), style: styleOf[s.State]})
 		if s.Message != "" && s.State != tko.StateHealthy {
 			lines = append(lines, textLines("  ", s.Message, plain)...)
 			lines = append(lines, line{text: "  since " + stampText(s.Since, zone), style: faint})
@@ -481,7 +464,7 @@ func readTree(ctx context.Context, s Server, id tko.DeploymentID) ([]line, error
 		if one.Stamp.Revision == 0 {
 			text = string(one.ID) + " (was not found)"
 		}
-		lines = append(lines, line{text: strings.Repeat("  ", depth) + printable.Text(text), style: styleOf(one.Summary().State), kind: tko.KindDeployment, id: string(one.ID)})
+		lines = append(lines, line{text: strings.Repeat("  ", depth) + printable.Text(text), style: styleOf[one.Summary().State], kind: tko.KindDeployment, id: string(one.ID)})
 	}
 	groups, order, total := map[tko.TemplateID]*treeGroup{}, []tko.TemplateID{}, 0
 	most := maxScanned + 1
@@ -560,14 +543,14 @@ func (g *treeGroup) lines(indent string, parent tko.DeploymentID, template tko.T
 		children += " template-id=" + quoted(tko.LiteralPattern(string(template)))
 	}
 	lines := []line{{
-		text: printable.Text(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: children,
+		text: printable.Text(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf[worst], kind: tko.KindDeployment, filter: children,
 	}}
 	slices.SortStableFunc(g.first, func(a, b tko.Deployment) int {
 		rank := func(d tko.Deployment) int { return slices.Index(tko.States(), d.Summary().State) }
 		return rank(a) - rank(b)
 	})
 	for _, d := range g.first {
-		lines = append(lines, line{text: indent + "  " + printable.Text(treeText(d)), style: styleOf(d.Summary().State), kind: tko.KindDeployment, id: string(d.ID)})
+		lines = append(lines, line{text: indent + "  " + printable.Text(treeText(d)), style: styleOf[d.Summary().State], kind: tko.KindDeployment, id: string(d.ID)})
 	}
 	if more := g.count - len(g.first); more > 0 {
 		lines = append(lines, line{text: fmt.Sprintf("%s  and %d more: enter opens all", indent, more), style: faint, kind: tko.KindDeployment, filter: children})
@@ -607,7 +590,7 @@ func (m *model) detailKey(name string) tea.Cmd {
 		d.scroll(by, m.detailHeight())
 		return nil
 	}
-	tabs := tabsOf(d.kind)
+	tabs := tabsOf[d.kind]
 	at := slices.Index(tabs, d.tab)
 	to, ok := tabKeys[name]
 	if !ok {

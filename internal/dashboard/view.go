@@ -178,7 +178,7 @@ func (m *model) tabAt(x int) (int, bool) { return nameAt(m.tabNames(), x) }
 
 func (m *model) detailNames() []string {
 	var names []string
-	for _, tab := range tabsOf(m.detail.kind) {
+	for _, tab := range tabsOf[m.detail.kind] {
 		names = append(names, " "+tabName(m.detail.kind, tab)+" ")
 	}
 	return names
@@ -186,10 +186,7 @@ func (m *model) detailNames() []string {
 
 func (m *model) detailTabAt(x int) (int, bool) {
 	i, ok := nameAt(m.detailNames(), x)
-	if !ok {
-		return 0, false
-	}
-	return tabsOf(m.detail.kind)[i], true
+	return tabsOf[m.detail.kind][i], ok
 }
 
 func (m *model) listLines() []string {
@@ -284,7 +281,7 @@ func (m *model) rowLine(l *list, i int, widths []int, width int) string {
 		switch c.cell {
 		case cellState:
 			cell = m.glyph(r.summary.State) + " " + string(r.summary.State)
-			look = styleOf(r.summary.State)
+			look = styleOf[r.summary.State]
 		case cellChanged:
 			cell = since(m.now, r.changed)
 		default:
@@ -336,7 +333,7 @@ func (m *model) tallyLine(l *list) string {
 	}
 	for _, state := range tko.States() {
 		if n := l.tally.states[state]; n > 0 {
-			total.WriteString("  " + m.paint(styleOf(state), fmt.Sprintf("%s %d %s", m.glyph(state), n, state)))
+			total.WriteString("  " + m.paint(styleOf[state], fmt.Sprintf("%s %d %s", m.glyph(state), n, state)))
 		}
 	}
 	return total.String()
@@ -387,7 +384,7 @@ func (m *model) withPane(body []string, l *list, width int) []string {
 		r := l.rows[i]
 		pane = append(pane, m.paint(strong, printable.Text(r.id)))
 		if r.summary.State != "" {
-			pane = append(pane, m.paint(styleOf(r.summary.State), m.glyph(r.summary.State)+" "+printable.Text(strings.TrimSuffix(string(r.summary.State)+": "+r.summary.Reason, ": "))))
+			pane = append(pane, m.paint(styleOf[r.summary.State], m.glyph(r.summary.State)+" "+printable.Text(strings.TrimSuffix(string(r.summary.State)+": "+r.summary.Reason, ": "))))
 		}
 		for _, f := range r.facts {
 			pane = append(pane, wrap(printable.Text(f), right)...)
@@ -458,7 +455,7 @@ func (m *model) keysLine(keys string) string {
 
 func (m *model) detailLines() []string {
 	d := m.detail
-	lines := append(m.header(), m.paint(strong, fmt.Sprintf(" %s %s", d.kind, printable.Text(d.id))), tabsLine(m.detailNames(), slices.Index(tabsOf(d.kind), d.tab)))
+	lines := append(m.header(), m.paint(strong, fmt.Sprintf(" %s %s", d.kind, printable.Text(d.id))), tabsLine(m.detailNames(), slices.Index(tabsOf[d.kind], d.tab)))
 	switch {
 	case d.err != nil:
 		lines = append(lines, m.paint(failing, " "+printable.Text(errorText(d.err))))
