@@ -61,7 +61,7 @@ func inventorySettings(o cli.InventoryOptions) (gitops.Settings, remote.Access, 
 }
 
 // ReadInventory implements [cli.Planner].
-func (planner) ReadInventory(ctx context.Context, o cli.InventoryOptions) ([]cli.InventorySite, []string, error) { //nolint:unparam // an interface's method
+func (planner) ReadInventory(ctx context.Context, o cli.InventoryOptions) ([]cli.InventorySite, []string, error) {
 	settings, access, err := inventorySettings(o)
 	if err != nil {
 		return nil, nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/archive"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 func (a *app) backupCommand() *cobra.Command {
@@ -141,10 +142,10 @@ func (a *app) holdRelease() *cobra.Command {
 				return err
 			}
 			for _, name := range released.GetQueues() {
-				_, _ = fmt.Fprintln(a.streams.Out, "queue", name)
+				fmt.Fprintln(a.out, "queue", printable.Text(name))
 			}
 			for _, name := range released.GetSites() {
-				_, _ = fmt.Fprintln(a.streams.Out, name)
+				fmt.Fprintln(a.out, printable.Text(name))
 			}
 			verb := "released"
 			if m.GetDryRun() {

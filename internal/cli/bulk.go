@@ -83,8 +83,10 @@ func (b *bulkFlag) settle(ctx context.Context, s *session, doing, one, many stri
 
 var errNotConfirmed = errors.New("not confirmed: nothing was changed")
 
-// ask asks the user a question, and reports whether the answer is yes.
+// ask asks the user a question, after what was printed so far, and reports whether the
+// answer is yes.
 func (a *app) ask(format string, args ...any) bool {
+	_ = a.out.Flush() // a later write reports the error
 	fmt.Fprint(a.streams.Err, printable.Text(fmt.Sprintf(format, args...))+" [y/N] ")
 	line, _ := bufio.NewReader(a.streams.In).ReadString('\n') // the end of the input is no
 	switch strings.ToLower(strings.TrimSpace(line)) {

@@ -226,8 +226,9 @@ func (e encoder) xml(b *strings.Builder, v any, indent string) {
 
 // golang returns a value as a Go expression.
 func (e encoder) golang(v any, indent string) string {
+	var head string
 	var items []string
-	head, line := "", "\n"+indent
+	line := "\n" + indent
 	switch v := v.(type) {
 	case map[string]any:
 		head = "map[string]any"

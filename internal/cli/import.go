@@ -92,12 +92,8 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 			if err != nil {
 				return err
 			}
-			changes, updates := 0, 0
+			changes, updates := a.showSteps(steps, false), 0
 			for _, step := range steps {
-				if step.verb != "" {
-					changes++
-					_, _ = fmt.Fprintf(a.streams.Out, "%s %s %s\n", step.verb, step.Put.Kind, step.Name)
-				}
 				if step.verb == "update" {
 					updates++
 				}
