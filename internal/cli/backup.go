@@ -147,11 +147,7 @@ func (a *app) holdRelease() *cobra.Command {
 			for _, name := range released.GetSites() {
 				fmt.Fprintln(a.out, printable.Text(name))
 			}
-			verb := "released"
-			if m.GetDryRun() {
-				verb = "would release"
-			}
-			a.notice("%s %s and %s", verb, count(len(released.GetQueues()), "queue", "queues"), count(len(released.GetSites()), "site", "sites"))
+			a.notice("%s %s and %s", either(m.GetDryRun(), "would release", "released"), count(len(released.GetQueues()), "queue", "queues"), count(len(released.GetSites()), "site", "sites"))
 			return nil
 		}),
 	}

@@ -99,9 +99,7 @@ plugins don't run at the site meanwhile. The deployment has the metadata
 
 func (a *app) deploymentCreate() *cobra.Command {
 	var pkg packageFlag
-	var metadata map[string]string
-	var parent, site string
-	var prepared, approved bool
+	var d tko.NewDeployment
 	var wait waitFlag
 	cmd := &cobra.Command{
 		Use:   "create [TEMPLATE]",
@@ -117,13 +115,9 @@ into the template's. Without a template, it is the deployment's package.`,
 			if len(args) == 0 && !pkg.given() {
 				return tko.Errorf(errUsage, "nothing to deploy: name a TEMPLATE, or a package with --url or --stdin")
 			}
-			content, err := pkg.read(ctx, a)
-			if err != nil {
+			var err error
+			if d.Merge, err = pkg.read(ctx, a); err != nil {
 				return err
-			}
-			d := tko.NewDeployment{
-				Parent: tko.DeploymentID(parent), Site: tko.SiteID(site), Metadata: metadata,
-				Prepared: prepared, Approved: approved, Merge: content,
 			}
 			if len(args) > 0 {
 				d.Template = tko.TemplateID(args[0])
@@ -146,13 +140,13 @@ into the template's. Without a template, it is the deployment's package.`,
 		}),
 	}
 	f := cmd.Flags()
-	metadataFlag(f, &metadata)
+	metadataFlag(f, &d.Metadata)
 	pkg.flags(f)
 	f.StringVar(&pkg.url, "merge", "", "the same as --url")
-	f.StringVar(&parent, "parent", "", "`ID` of the parent deployment")
-	f.StringVarP(&site, "site", "s", "", "`ID` of the site to run at")
-	f.BoolVar(&prepared, "prepared", false, "the package is complete and needs no preparation")
-	f.BoolVar(&approved, "approved", false, "the deployment is approved")
+	f.StringVar((*string)(&d.Parent), "parent", "", "`ID` of the parent deployment")
+	f.StringVarP((*string)(&d.Site), "site", "s", "", "`ID` of the site to run at")
+	f.BoolVar(&d.Prepared, "prepared", false, "the package is complete and needs no preparation")
+	f.BoolVar(&d.Approved, "approved", false, "the deployment is approved")
 	wait.flags(f, "wait until the deployment and all its descendants are prepared")
 	cmd.MarkFlagsMutuallyExclusive("url", "merge")
 	complete(cmd, "site", a.completion(completeSites))
@@ -190,11 +184,8 @@ func wouldDelete(ctx context.Context, s *session, id tko.DeploymentID) (tko.Dele
 
 // deploymentFilter holds the flags that select deployments.
 type deploymentFilter struct {
-	sel                tko.DeploymentSelect
-	parent             string
-	prepared, approved state
-	outdated           state
-	conditions         *conditionFlags // nil: deployments aren't selected by conditions
+	sel        tko.DeploymentSelect
+	conditions *conditionFlags // nil: deployments aren't selected by conditions
 }
 
 func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
@@ -204,14 +195,14 @@ func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
 
 func (d *deploymentFilter) flagsWithoutMetadata(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&d.parent, "parent", "", "`ID` of the parent")
+	f.StringVar((*string)(&d.sel.Parent), "parent", "", "`ID` of the parent")
 	patterns(f, &d.sel.Templates, "template-id", "", "the template's ID")
 	metadataPatterns(f, &d.sel.TemplateMetadata, "template-metadata", "", " of the template")
 	patterns(f, &d.sel.Sites, "site-id", "", "the site's ID")
 	metadataPatterns(f, &d.sel.SiteMetadata, "site-metadata", "", " of the site")
-	stateFlag(cmd, &d.prepared, "prepared", "only prepared ones; =false: all others")
-	stateFlag(cmd, &d.approved, "approved", "only approved ones; =false: all others")
-	stateFlag(cmd, &d.outdated, "outdated", "only deployments made from an earlier revision of their template; =false: all others")
+	stateFlag(cmd, &d.sel.Prepared, "prepared", "only prepared ones; =false: all others")
+	stateFlag(cmd, &d.sel.Approved, "approved", "only approved ones; =false: all others")
+	stateFlag(cmd, &d.sel.Outdated, "outdated", "only deployments made from an earlier revision of their template; =false: all others")
 	complete(cmd, "parent", a.completion(completeDeployments))
 	complete(cmd, "template-id", a.completion(completeTemplates))
 	complete(cmd, "site-id", a.completion(completeSites))
@@ -220,8 +211,6 @@ func (d *deploymentFilter) flagsWithoutMetadata(a *app, cmd *cobra.Command) {
 
 func (d *deploymentFilter) selection() (sel tko.DeploymentSelect, err error) {
 	sel = d.sel
-	sel.Parent = tko.DeploymentID(d.parent)
-	sel.Prepared, sel.Approved, sel.Outdated = d.prepared.value, d.approved.value, d.outdated.value
 	sel.Conditions, err = d.conditions.selects()
 	return sel, err
 }
@@ -296,11 +285,7 @@ With an ID, the changes that the placements of a topology propose are approved, 
 		if err != nil {
 			return err
 		}
-		verb := "approved "
-		if dryRun {
-			verb = "would approve "
-		}
-		a.notice("%s", verb+count(approved, "deployment", "deployments"))
+		a.notice("%s %s", either(dryRun, "would approve", "approved"), count(approved, "deployment", "deployments"))
 		return a.printResult(map[string]any{"approved": int64(approved), "dryRun": dryRun})
 	})
 	return cmd

@@ -114,7 +114,7 @@ func metadataPatterns(f *pflag.FlagSet, to *map[string]string, name, shorthand, 
 // conditionFlags select entities by their conditions.
 type conditionFlags struct {
 	texts              []string
-	scheduled, healthy state
+	scheduled, healthy *bool
 }
 
 // flags adds the flags; none if c is nil.
@@ -125,7 +125,7 @@ func (c *conditionFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&c.texts, "condition", nil, "`TYPE[=STATUS][:REASON]` of a condition, such as Healthy=False, Prepared:PluginFailed, or Scheduled!=True (may be repeated, all must match)")
 	for _, flag := range []struct {
 		name, typ string
-		to        *state
+		to        **bool
 	}{{"scheduled", tko.ConditionScheduled, &c.scheduled}, {"healthy", tko.ConditionHealthy, &c.healthy}} {
 		stateFlag(cmd, flag.to, flag.name, "only those whose condition "+flag.typ+" is True; =false: all others, those without the condition too")
 	}
@@ -166,7 +166,7 @@ func (c *conditionFlags) selects() ([]tko.ConditionSelect, error) {
 		}
 		selects = append(selects, one)
 	}
-	for typ, wanted := range map[string]*bool{tko.ConditionScheduled: c.scheduled.value, tko.ConditionHealthy: c.healthy.value} {
+	for typ, wanted := range map[string]*bool{tko.ConditionScheduled: c.scheduled, tko.ConditionHealthy: c.healthy} {
 		if wanted != nil {
 			selects = append(selects, tko.ConditionSelect{Type: typ, Status: tko.ConditionTrue, Not: !*wanted})
 		}
@@ -174,8 +174,8 @@ func (c *conditionFlags) selects() ([]tko.ConditionSelect, error) {
 	return selects, nil
 }
 
-func stateFlag(cmd *cobra.Command, to *state, name, usage string) {
-	cmd.Flags().Var(to, name, usage)
+func stateFlag(cmd *cobra.Command, to **bool, name, usage string) {
+	cmd.Flags().Var(&state{to}, name, usage)
 	cmd.Flags().Lookup(name).NoOptDefVal = "true"
 	complete(cmd, name, fixed("true", "false"))
 }
@@ -228,11 +228,7 @@ func parseTrigger(text string) (krm.GVK, error) {
 
 // deleted prints how many entities were or would be deleted.
 func (a *app) deleted(what, whats string, d tko.Deleted, dryRun bool) error {
-	verb := "deleted "
-	if dryRun {
-		verb = "would delete "
-	}
-	text := verb + count(d.Count, what, whats)
+	text := either(dryRun, "would delete ", "deleted ") + count(d.Count, what, whats)
 	if d.Descendants > 0 {
 		text += ", of which " + count(d.Descendants, "is a descendant", "are descendants")
 	}
@@ -263,10 +259,15 @@ func (a *app) run(work func(ctx context.Context, s *session, args []string) erro
 	}
 }
 
+// either returns the first text if is is true, and otherwise the second one.
+func either(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
 // count returns, for example, "1 template" or "2 templates".
 func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
+	return strconv.Itoa(n) + " " + either(n == 1, one, many)
 }

@@ -56,10 +56,7 @@ refused. If it was removed there, --take-over takes over its entities.`,
 			if err != nil {
 				return err
 			}
-			would := ""
-			if dryRun {
-				would = "would be "
-			}
+			would := either(dryRun, "would be ", "")
 			for _, r := range results {
 				done := "unchanged"
 				switch {

@@ -276,27 +276,27 @@ func who() string {
 	return name
 }
 
-// A state is a flag that is true, false or not set.
-type state struct{ value *bool }
+// A state is a flag that is true, false or not set: nil.
+type state struct{ value **bool }
 
 func (s *state) Set(text string) error {
+	*s.value = nil
 	if text == "" {
-		s.value = nil
 		return nil
 	}
 	b, err := strconv.ParseBool(text)
 	if err != nil {
 		return errors.New("use true or false")
 	}
-	s.value = &b
+	*s.value = &b
 	return nil
 }
 
 func (s *state) String() string {
-	if s.value == nil {
+	if *s.value == nil {
 		return ""
 	}
-	return strconv.FormatBool(*s.value)
+	return strconv.FormatBool(**s.value)
 }
 
 // Type names the value in help.

@@ -25,10 +25,7 @@ type past interface {
 var pastKinds = []string{string(tko.KindTemplate), string(tko.KindSite), string(tko.KindDeployment), string(tko.KindPlugin)}
 
 // A pastFilter selects entities by a kind, an ID and the filters of lists.
-type pastFilter struct {
-	sel    tko.PastSelect
-	parent string
-}
+type pastFilter struct{ sel tko.PastSelect }
 
 func (p *pastFilter) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -38,7 +35,7 @@ func (p *pastFilter) flags(cmd *cobra.Command) {
 	metadataPatterns(f, &p.sel.TemplateMetadata, "template-metadata", "", " of the template (deployments)")
 	patterns(f, &p.sel.Sites, "site-id", "", "the site's ID (deployments)")
 	metadataPatterns(f, &p.sel.SiteMetadata, "site-metadata", "", " of the site (deployments)")
-	f.StringVar(&p.parent, "parent", "", "`ID` of the parent (deployments)")
+	f.StringVar((*string)(&p.sel.Parent), "parent", "", "`ID` of the parent (deployments)")
 	cmd.ValidArgsFunction = fixedFirst(pastKinds...)
 }
 
@@ -56,7 +53,6 @@ func fixedFirst(values ...string) cobra.CompletionFunc {
 // Filters without arguments select deployments.
 func (p *pastFilter) read(args []string) (tko.PastSelect, error) {
 	sel := p.sel
-	sel.Parent = tko.DeploymentID(p.parent)
 	if len(args) == 0 {
 		if sel.IsAll() {
 			return sel, tko.Errorf(errUsage, "nothing is selected: name a kind (%s), or use filters of deployments", strings.Join(pastKinds, ", "))
@@ -202,9 +198,9 @@ may be revisions: r1, r2.`
 	between := a.run(func(ctx context.Context, s *session, args []string) error {
 		var requests []tko.DiffRequest
 		kinds := pastKinds
-		if all := filter.sel; len(args) > 0 {
+		if len(args) > 0 {
 			kinds = args[:1]
-		} else if filter.parent != "" || !all.IsAll() {
+		} else if !filter.sel.IsAll() {
 			kinds = []string{string(tko.KindDeployment)}
 		}
 		for _, kind := range kinds {
@@ -228,7 +224,7 @@ may be revisions: r1, r2.`
 		if !cmd.Flags().Changed("filename") {
 			return between(cmd, args)
 		}
-		if all := filter.sel; len(args) > 0 || from != "" || to != "" || filter.parent != "" || !all.IsAll() {
+		if len(args) > 0 || from != "" || to != "" || !filter.sel.IsAll() {
 			return tko.Errorf(errUsage, "-f can't be used together with KIND, filters, --from or --to: use one")
 		}
 		return manifests(cmd, args)

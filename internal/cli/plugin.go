@@ -97,8 +97,7 @@ func (a *app) pluginDelete() *cobra.Command {
 }
 
 func (a *app) pluginRegister() *cobra.Command {
-	var executor string
-	var properties map[string]string
+	var p tko.Plugin
 	var triggers []string
 	cmd := &cobra.Command{
 		Use:   "register TYPE NAME ARGUMENT...",
@@ -114,7 +113,7 @@ Put -- before arguments that begin with a dash.`,
 		Args:              arguments(3, -1),
 		ValidArgsFunction: completePluginArgs(a, false),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			p := tko.Plugin{Type: args[0], Name: args[1], Executor: executor, Arguments: args[2:], Properties: properties}
+			p.Type, p.Name, p.Arguments = args[0], args[1], args[2:]
 			for _, text := range triggers {
 				gvk, err := parseTrigger(text)
 				if err != nil {
@@ -137,8 +136,8 @@ Put -- before arguments that begin with a dash.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVarP(&executor, "executor", "e", tko.ExecutorCommand, "`executor` of the plugin: command, kpt, ansible")
-	keyValues(f, &properties, "property", "r", "`key=value` (may be repeated); keys that begin with _ configure the executor")
+	f.StringVarP(&p.Executor, "executor", "e", tko.ExecutorCommand, "`executor` of the plugin: command, kpt, ansible")
+	keyValues(f, &p.Properties, "property", "r", "`key=value` (may be repeated); keys that begin with _ configure the executor")
 	f.StringArrayVarP(&triggers, "trigger", "g", nil, "`group,version,kind` of the plugin's resources (may be repeated)")
 	complete(cmd, "executor", fixed(tko.ExecutorCommand, tko.ExecutorKpt, tko.ExecutorAnsible))
 	return cmd

@@ -169,11 +169,7 @@ func (a *app) restoreAtOnce(ctx context.Context, s *session, sel tko.PastSelect,
 	if err != nil {
 		return err
 	}
-	verb := "restored"
-	if r.bulk.dryRun {
-		verb = "would restore"
-	}
-	a.notice("%s %s as of position %d: %d created, %d changed, %d deleted; %d are the same", verb,
+	a.notice("%s %s as of position %d: %d created, %d changed, %d deleted; %d are the same", either(r.bulk.dryRun, "would restore", "restored"),
 		count(done.Created+done.Changed+done.Deleted, string(sel.Kind), string(sel.Kind)+"s"), done.Position, done.Created, done.Changed, done.Deleted, done.Same)
 	return a.printResult(map[string]any{
 		"position": done.Position, "created": int64(done.Created), "changed": int64(done.Changed), "deleted": int64(done.Deleted), "same": int64(done.Same), "dryRun": r.bulk.dryRun,

@@ -496,7 +496,7 @@ func (s *session) planned(ctx context.Context, id tko.RolloutID) (tko.RolloutSta
 }
 
 func (a *app) rolloutPlan() *cobra.Command {
-	var deployment, site string
+	var rows tko.RolloutRows
 	var show bool
 	cmd := &cobra.Command{
 		Use:   "plan ID",
@@ -514,7 +514,8 @@ its plan is printed. Values of Secrets are never shown.`,
 			if err != nil {
 				return err
 			}
-			if slices.Contains([]string{"Draft", "Planned", "Paused", "Cancelled"}, status.State) && !show && deployment == "" && site == "" {
+			single := rows.Deployment != "" || rows.Site != ""
+			if slices.Contains([]string{"Draft", "Planned", "Paused", "Cancelled"}, status.State) && !show && !single {
 				if _, err := s.command(ctx, tko.RolloutCommand{ID: id, Verb: "plan"}); err != nil {
 					return err
 				}
@@ -522,15 +523,16 @@ its plan is printed. Values of Secrets are never shown.`,
 			if _, err := s.planned(ctx, id); err != nil {
 				return err
 			}
-			if deployment != "" || site != "" {
-				return a.printRows(ctx, s, tko.RolloutRows{ID: id, Deployment: tko.DeploymentID(deployment), Site: site})
+			if single {
+				rows.ID = id
+				return a.printRows(ctx, s, rows)
 			}
 			return a.printPlanOf(ctx, s, id, "", true)
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&deployment, "deployment", "", "`ID` of the deployment to show")
-	f.StringVar(&site, "site", "", "`PATTERN` of the sites whose deployments to show")
+	f.StringVar((*string)(&rows.Deployment), "deployment", "", "`ID` of the deployment to show")
+	f.StringVar(&rows.Site, "site", "", "`PATTERN` of the sites whose deployments to show")
 	f.BoolVar(&show, "show", false, "print the plan that was made, without planning anew")
 	return cmd
 }

@@ -97,7 +97,7 @@ func (f *siteFilter) selection() (sel tko.SiteSelect, err error) {
 
 func (a *app) siteRegister() *cobra.Command {
 	var pkg packageFlag
-	var metadata map[string]string
+	var site tko.Site
 	cmd := &cobra.Command{
 		Use:   "register ID [TEMPLATE]",
 		Short: "Create or replace a site",
@@ -114,7 +114,7 @@ package and metadata; the given ones are merged into them. Without --url and
 			if err != nil {
 				return err
 			}
-			site := tko.Site{ID: tko.SiteID(args[0]), Metadata: metadata, Package: content}
+			site.ID, site.Package = tko.SiteID(args[0]), content
 			if len(args) > 1 {
 				site.Template = tko.TemplateID(args[1])
 			}
@@ -126,7 +126,7 @@ package and metadata; the given ones are merged into them. Without --url and
 			return a.printResult(map[string]any{"id": args[0], "revision": revision})
 		}),
 	}
-	metadataFlag(cmd.Flags(), &metadata)
+	metadataFlag(cmd.Flags(), &site.Metadata)
 	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
 	return cmd
