@@ -107,26 +107,16 @@ func (a *app) accessList() *cobra.Command {
 	}
 }
 
-// scopeFlags are the flags of a scope.
-type scopeFlags struct {
-	kinds          []string
-	site, template string
-	metadata       map[string]string
-}
-
-func (f *scopeFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "`kinds` of the scope: template, site, deployment, plugin (default all)")
-	cmd.Flags().StringVar(&f.site, "site-id", "", "`ID` of the site, or the beginning of IDs followed by **: sites, and deployments at them")
-	cmd.Flags().StringVar(&f.template, "template-id", "", "`ID` of the template, or the beginning of IDs followed by **: templates, and sites and deployments made from them")
-	keyValues(cmd.Flags(), &f.metadata, "metadata", "", "`KEY=VALUE` that the metadata must have")
-}
-
-func (f *scopeFlags) scope() *tkopb.Scope {
-	return &tkopb.Scope{Kinds: f.kinds, SiteId: f.site, TemplateId: f.template, Metadata: f.metadata}
+// scopeFlags adds the flags of a scope.
+func scopeFlags(cmd *cobra.Command, s *tkopb.Scope) {
+	cmd.Flags().StringSliceVar(&s.Kinds, "kind", nil, "`kinds` of the scope: template, site, deployment, plugin (default all)")
+	cmd.Flags().StringVar(&s.SiteId, "site-id", "", "`ID` of the site, or the beginning of IDs followed by **: sites, and deployments at them")
+	cmd.Flags().StringVar(&s.TemplateId, "template-id", "", "`ID` of the template, or the beginning of IDs followed by **: templates, and sites and deployments made from them")
+	keyValues(cmd.Flags(), &s.Metadata, "metadata", "", "`KEY=VALUE` that the metadata must have")
 }
 
 func (a *app) accessBind() *cobra.Command {
-	var scope scopeFlags
+	b := &tkopb.Binding{Scope: &tkopb.Scope{}}
 	var isGroup bool
 	var expires time.Duration
 	cmd := &cobra.Command{
@@ -138,7 +128,7 @@ covers sites and deployments, and no templates. Use --reason to record why.`,
   tko access bind oidc:corp:noc viewer --group`,
 		Args: arguments(2, 2),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			b := &tkopb.Binding{Subject: args[0], Role: args[1], Scope: scope.scope(), Reason: a.globals.reason}
+			b.Subject, b.Role, b.Reason = args[0], args[1], a.globals.reason
 			if isGroup {
 				b.Subject, b.Group = "", args[0]
 			}
@@ -155,7 +145,7 @@ covers sites and deployments, and no templates. Use --reason to record why.`,
 			return a.printFacts([]fact{textFact("id", "ID", bound.GetId())})
 		}),
 	}
-	scope.add(cmd)
+	scopeFlags(cmd, b.GetScope())
 	cmd.Flags().BoolVar(&isGroup, "group", false, "the name is that of a group")
 	cmd.Flags().DurationVar(&expires, "expires", 0, "`duration` after which the binding ends (0: never)")
 	return cmd
@@ -233,9 +223,7 @@ func (a *app) accessPolicy() *cobra.Command {
 			return list(ctx, s, policyView, nil, s.Access().Policies)
 		}),
 	}
-	var scope scopeFlags
-	var approvers uint32
-	var groups []string
+	p := &tkopb.Policy{Scope: &tkopb.Scope{}}
 	add := &cobra.Command{
 		Use: "add", Short: "Require approvals by others than the authors",
 		Long: `Require explicit approvals of the deployments of a scope, by others than those who changed
@@ -243,17 +231,16 @@ them since their last approval. Deployments are not approved automatically any m
 a change of an approved deployment withdraws its approval.`,
 		Example: "  tko access policy add --site-id 'emea/**' --approvers 2 --groups oidc:corp:change-board",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			p, err := call(ctx, s, func(ctx context.Context) (*tkopb.Policy, error) {
-				return s.Access().AddPolicy(ctx, &tkopb.Policy{Scope: scope.scope(), Approvers: approvers, Groups: groups, Reason: a.globals.reason})
-			})
+			p.Reason = a.globals.reason
+			added, err := call(ctx, s, func(ctx context.Context) (*tkopb.Policy, error) { return s.Access().AddPolicy(ctx, p) })
 			if err != nil {
 				return err
 			}
-			return a.printFacts([]fact{textFact("id", "ID", p.GetId())})
+			return a.printFacts([]fact{textFact("id", "ID", added.GetId())})
 		}),
 	}
-	scope.add(add)
-	add.Flags().Uint32Var(&approvers, "approvers", 1, "`number` of persons who must approve")
-	add.Flags().StringSliceVar(&groups, "groups", nil, "`groups` that approvers are from (default any)")
+	scopeFlags(add, p.GetScope())
+	add.Flags().Uint32Var(&p.Approvers, "approvers", 1, "`number` of persons who must approve")
+	add.Flags().StringSliceVar(&p.Groups, "groups", nil, "`groups` that approvers are from (default any)")
 	return group("policy", "Policies of approvals", list, add)
 }

@@ -124,32 +124,15 @@ same command.`,
 	return cmd
 }
 
-// diffFilesCommand compares manifests with the server.
-func (a *app) diffFilesCommand() *cobra.Command {
-	var files []string
-	cmd := &cobra.Command{
-		Use:   "diff -f FILE|FOLDER|-",
-		Short: "Show what tko apply would change, field by field",
-		Long: `Show what tko apply would change, field by field, without changing anything: the server
-derives and validates what it would store. The exit code is 7 if there are changes, and 0 if
-there are none. Values of Secrets are not shown.
-
-` + applyHelp,
-		Example: "  tko diff -f ./fleet\n  tko diff -f site.yaml && echo 'up to date'",
-		Args:    arguments(0, 0),
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			steps, err := a.planApply(ctx, s, files)
-			if err != nil {
-				return err
-			}
-			if a.showSteps(steps, true) > 0 {
-				return errChanges
-			}
-			return nil
-		}),
-	}
-	fileFlag(cmd, &files)
-	return cmd
+// diffFiles returns the function that compares manifests with the server.
+func (a *app) diffFiles(files *[]string) func(*cobra.Command, []string) error {
+	return a.run(func(ctx context.Context, s *session, _ []string) error {
+		steps, err := a.planApply(ctx, s, *files)
+		if err == nil && a.showSteps(steps, true) > 0 {
+			err = errChanges
+		}
+		return err
+	})
 }
 
 func fileFlag(cmd *cobra.Command, files *[]string) {

@@ -208,7 +208,7 @@ const sourcePoll = 200 * time.Millisecond
 // operation is in progress in them. The error names those that aren't ready, and
 // why.
 func settled(ctx context.Context, s *session, names []string, timeout time.Duration) error {
-	ctx, cancel := withWaitTimeout(ctx, timeout)
+	ctx, cancel := expiring(ctx, timeout, errWaitTimeout)
 	defer cancel()
 	var trouble []string
 	for _, name := range names {

@@ -181,20 +181,27 @@ func (a *app) printGroup(kind tko.Kind, g tko.PastGroup) error {
 func (a *app) diffCommand() *cobra.Command {
 	var filter pastFilter
 	var from, to string
-	cmd := a.diffFilesCommand()
-	manifests, long := cmd.RunE, cmd.Long
-	cmd.Use, cmd.Short = "diff -f FILE|FOLDER|-, or diff [KIND [ID]] --from MOMENT", "Show what tko apply would change, or what changed between two moments"
-	cmd.Long = long + `
+	var files []string
+	manifests := a.diffFiles(&files)
+	cmd := &cobra.Command{
+		Use: "diff -f FILE|FOLDER|-, or diff [KIND [ID]] --from MOMENT", Short: "Show what tko apply would change, or what changed between two moments",
+		Long: `Show what tko apply would change, field by field, without changing anything: the server
+derives and validates what it would store. The exit code is 7 if there are changes, and 0 if
+there are none. Values of Secrets are not shown.
+
+` + applyHelp + `
 
 With --from instead of -f: show what differs between two moments, of an entity, of those that
 matched filters at either moment (without KIND: of deployments), or, without KIND and filters,
 of all sites, templates, deployments and plugins. Equal differences are shown once, with their number. For one entity, --from and --to
-may be revisions: r1, r2.`
-	cmd.Example += `
+may be revisions: r1, r2.`,
+		Example: `  tko diff -f ./fleet
+  tko diff -f site.yaml && echo 'up to date'
   tko diff --from 2h
   tko diff deployment --site-metadata region=north --from 'yesterday 14:00' --to 'yesterday 15:00'
-  tko diff site lagos/1 --from r1 --to r3`
-	cmd.Args = arguments(0, 3)
+  tko diff site lagos/1 --from r1 --to r3`,
+		Args: arguments(0, 3),
+	}
 	between := a.run(func(ctx context.Context, s *session, args []string) error {
 		var requests []tko.DiffRequest
 		kinds := pastKinds
@@ -229,6 +236,7 @@ may be revisions: r1, r2.`
 		}
 		return manifests(cmd, args)
 	}
+	fileFlag(cmd, &files)
 	filter.flags(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "`moment` to compare with"+momentHelp+"; rN is a revision")
 	cmd.Flags().StringVar(&to, "to", "", "later `moment`, as for --from (default now)")

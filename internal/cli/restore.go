@@ -116,14 +116,14 @@ func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSele
 	if err != nil {
 		return err
 	}
-	if status.Kinds["Change"]+status.Kinds["Create"]+status.Kinds["Delete"]+status.Kinds["Conflict"] == 0 {
+	changed, blocked := changing(status.Kinds)
+	if changed+status.Kinds["Conflict"] == 0 {
 		if err := s.do(ctx, func(ctx context.Context) error { return s.DeleteRollout(ctx, id) }); err != nil {
 			return err
 		}
 		a.notice("the deployments are as they were: nothing is to be restored")
 		return nil
 	}
-	blocked := status.Kinds["Conflict"] + status.Kinds["Invalid"]
 	if !r.start || blocked > 0 {
 		if err := a.printPlanOf(ctx, s, id, formatTable, false); err != nil {
 			return err

@@ -476,6 +476,11 @@ func (s *session) start(ctx context.Context, status tko.RolloutStatus, wait *wai
 	return waitRollout(ctx, s, status.ID, wait.timeout)
 }
 
+// changing returns how many deployments a plan changes, and how many it can't change.
+func changing(kinds map[string]int) (changed, blocked int) {
+	return kinds["Change"] + kinds["Create"] + kinds["Delete"], kinds["Conflict"] + kinds["Invalid"]
+}
+
 // planned waits until a rollout is planned, and returns its status.
 func (s *session) planned(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
 	for {
@@ -587,7 +592,6 @@ func (a *app) printPlanOf(ctx context.Context, s *session, id tko.RolloutID, oth
 	if err != nil {
 		return err
 	}
-	changes := p.Kinds["Change"] + p.Kinds["Create"] + p.Kinds["Delete"]
 	switch f := cmp.Or(a.globals.format, otherwise, formatTable); f {
 	case formatTable, formatWide, formatBare:
 		if err := a.planText(ctx, s, p); err != nil {
@@ -602,7 +606,7 @@ func (a *app) printPlanOf(ctx context.Context, s *session, id tko.RolloutID, oth
 			return err
 		}
 	}
-	if exitCode && changes > 0 {
+	if changed, _ := changing(p.Kinds); exitCode && changed > 0 {
 		return errChanges
 	}
 	return nil
@@ -645,13 +649,13 @@ func (a *app) planText(ctx context.Context, s *session, p tko.RolloutPlan) error
 			fmt.Fprintf(&text, "  (the same fields, with %s)\n", count(g.Distinct, "different set of values", "different sets of values"))
 		}
 	}
-	switch changes := p.Kinds["Change"] + p.Kinds["Create"] + p.Kinds["Delete"]; {
+	switch changes, blocked := changing(p.Kinds); {
 	case p.Digest == "" || p.State != "Planned":
 	case changes == 0 && len(p.Groups) == 0:
 		fmt.Fprintf(&text, "\nNothing would change: check the filters (tko rollout get %s)\n", p.ID)
 	case changes > 0:
 		more := ""
-		if p.Kinds["Conflict"]+p.Kinds["Invalid"] > 0 {
+		if blocked > 0 {
 			more = " --skip-blocked (without those in conflict or invalid)"
 		}
 		fmt.Fprintf(&text, "\nTo start it: tko rollout start %s --plan %.12s%s\n", p.ID, p.Digest, more)
@@ -890,7 +894,7 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 		if err != nil {
 			return err
 		}
-		if blocked := status.Kinds["Conflict"] + status.Kinds["Invalid"]; blocked > 0 {
+		if _, blocked := changing(status.Kinds); blocked > 0 {
 			if err := a.printPlanOf(ctx, s, id, formatTable, false); err != nil {
 				return err
 			}

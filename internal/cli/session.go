@@ -170,8 +170,13 @@ func (a *app) timeout() time.Duration {
 
 // call makes one call to the server, within the time limit.
 func call[T any](ctx context.Context, s *session, ask func(ctx context.Context) (T, error)) (T, error) {
-	ctx, stop := s.limit(ctx)
-	defer stop(nil)
+	ctx, stop := expiring(ctx, s.app.timeout(), errTimeout)
+	defer stop()
+	return callWithin(ctx, s, ask)
+}
+
+// callWithin makes one call to the server, without a time limit of its own.
+func callWithin[T any](ctx context.Context, s *session, ask func(ctx context.Context) (T, error)) (T, error) {
 	began := time.Now()
 	result, err := ask(ctx)
 	s.app.log.DebugContext(ctx, "called the server", "took", time.Since(began), "err", err)
@@ -209,14 +214,11 @@ func callLong[T any](ctx context.Context, s *session, ask func(ctx context.Conte
 	if s.app.globals.timeoutSet {
 		return call(ctx, s, ask)
 	}
-	began := time.Now()
 	timer := time.AfterFunc(slow, func() {
 		s.app.notice("still running; if it is interrupted, the changes made so far stay, and the same command continues")
 	})
 	defer timer.Stop()
-	result, err := ask(ctx)
-	s.app.log.DebugContext(ctx, "called the server", "took", time.Since(began), "err", err)
-	return result, s.explain(ctx, err)
+	return callWithin(ctx, s, ask)
 }
 
 // each calls row for each item of a list. The time limit applies to each item.
@@ -247,16 +249,16 @@ func each[T any](ctx context.Context, s *session, list func(ctx context.Context)
 	return s.explain(ctx, context.Cause(ctx))
 }
 
-func (s *session) limit(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+// expiring returns a context that ends with a cause after a time; 0: never.
+func expiring(ctx context.Context, limit time.Duration, cause error) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	d := s.app.timeout()
-	if d == 0 {
-		return ctx, cancel
+	if limit <= 0 {
+		return ctx, func() { cancel(nil) }
 	}
-	watchdog := time.AfterFunc(d, func() { cancel(errTimeout) })
-	return ctx, func(err error) {
-		watchdog.Stop()
-		cancel(err)
+	timer := time.AfterFunc(limit, func() { cancel(cause) })
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
 	}
 }
 

@@ -39,7 +39,7 @@ var errWaitTimeout = errors.New("timed out waiting")
 // waitPrepared waits until a deployment and all its descendants are prepared, and
 // shows the progress. After the timeout, the error reports why some are not.
 func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout time.Duration) error {
-	ctx, cancel := withWaitTimeout(ctx, timeout)
+	ctx, cancel := expiring(ctx, timeout, errWaitTimeout)
 	defer cancel()
 	changed, stopWatching := s.changesOf(ctx, tko.KindDeployment, "")
 	defer stopWatching()
@@ -64,19 +64,6 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 		if err := untilChanged(ctx, changed, max(waitPause, waitCost*took)); err != nil && !errors.Is(err, errWaitTimeout) {
 			return err
 		}
-	}
-}
-
-// withWaitTimeout returns a context that ends with errWaitTimeout after a time; 0: never.
-func withWaitTimeout(ctx context.Context, timeout time.Duration) (_ context.Context, cancel func()) {
-	ctx, cancelCause := context.WithCancelCause(ctx)
-	if timeout <= 0 {
-		return ctx, func() { cancelCause(nil) }
-	}
-	timer := time.AfterFunc(timeout, func() { cancelCause(errWaitTimeout) })
-	return ctx, func() {
-		timer.Stop()
-		cancelCause(nil)
 	}
 }
 

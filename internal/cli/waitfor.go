@@ -100,7 +100,7 @@ func parseGoal(kind tko.Kind, text string) (goal, error) {
 
 // waitFor waits until an entity reaches a goal.
 func (s *session) waitFor(ctx context.Context, kind tko.Kind, id string, g goal, timeout time.Duration) error {
-	ctx, cancel := withWaitTimeout(ctx, timeout)
+	ctx, cancel := expiring(ctx, timeout, errWaitTimeout)
 	defer cancel()
 	changed, stopWatching := s.changesOf(ctx, kind, id)
 	defer stopWatching()

@@ -21,7 +21,7 @@ const (
 // waitRollout waits until a rollout is done, and shows the progress. A rollout that stops
 // before, or that isn't done in time, is an error, which says what it waits for.
 func waitRollout(ctx context.Context, s *session, id tko.RolloutID, timeout time.Duration) error {
-	within, cancel := withWaitTimeout(ctx, timeout)
+	within, cancel := expiring(ctx, timeout, errWaitTimeout)
 	defer cancel()
 	w := rolloutWaiter{progressLine: newProgressLine(s), moved: time.Now()}
 	defer w.clear()

@@ -606,10 +606,7 @@ func (m *model) detailKey(name string) tea.Cmd {
 	case "/":
 		m.line = newInput("/", d.search)
 	case "n", "N":
-		step := 1
-		if name == "N" {
-			step = -1
-		}
+		step := map[string]int{"n": 1, "N": -1}[name]
 		if d.search == "" || !d.find(step, true, m.detailHeight()) {
 			m.notice = "not found: " + d.search
 		}
