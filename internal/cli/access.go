@@ -182,7 +182,7 @@ without a kind inspect, bind, audit, backup, log, impersonate. The exit code is 
 			if err != nil {
 				return err
 			}
-			text := map[bool]string{true: "yes", false: "no"}[may.GetAllowed()]
+			text := either(may.GetAllowed(), "yes", "no")
 			if err := a.printFacts([]fact{{"allowed", "Allowed", text, may.GetAllowed()}, textFact("access", "Rights", may.GetAccess())}); err != nil {
 				return err
 			}

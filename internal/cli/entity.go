@@ -39,7 +39,7 @@ func (s *session) entity(ctx context.Context, kind tko.Kind, id string, revision
 }
 
 // An entityKind is what the commands of a kind of entities have in common. T is an entity,
-// S a select of entities.
+// S a select of entities. list and purge are methods of server.
 type entityKind[T, S any] struct {
 	kind    tko.Kind
 	view    view[T]

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -132,13 +133,7 @@ func (h history) took() time.Duration {
 
 // lacks returns the conditions that are False.
 func (h history) lacks() []tko.Condition {
-	var lacks []tko.Condition
-	for _, c := range h.Stamp.Conditions {
-		if c.Status == tko.ConditionFalse {
-			lacks = append(lacks, c)
-		}
-	}
-	return lacks
+	return slices.DeleteFunc(slices.Clone(h.Stamp.Conditions), func(c tko.Condition) bool { return c.Status != tko.ConditionFalse })
 }
 
 // proposal returns the condition with the changes that the placements of a
@@ -262,11 +257,7 @@ func (h history) state() string {
 			parts[0] += " within " + took.Round(time.Millisecond).String()
 		}
 	}
-	approved := "not approved"
-	if h.Approved {
-		approved = "approved"
-	}
-	return strings.Join(append(parts, approved, "revision "+strconv.FormatInt(h.Stamp.Revision, 10)), ", ")
+	return strings.Join(append(parts, either(h.Approved, "approved", "not approved"), "revision "+strconv.FormatInt(h.Stamp.Revision, 10)), ", ")
 }
 
 func (h history) printRevision(a *app, r tko.Stamp) {
@@ -274,13 +265,7 @@ func (h history) printRevision(a *app, r tko.Stamp) {
 	if r.Revision > 1 {
 		when = "+" + max(r.Updated.Sub(h.Stamp.Created), 0).Round(time.Millisecond).String()
 	}
-	what := r.Why
-	switch {
-	case what == "" && r.Revision == 1:
-		what = "created it"
-	case what == "":
-		what = "changed it"
-	}
+	what := cmp.Or(r.Why, either(r.Revision == 1, "created it", "changed it"))
 	fmt.Fprintf(a.out, "  %-4d %-25s %s: %s\n", r.Revision, when, printable.Text(cmp.Or(r.Who, "unknown")), printable.Text(what))
 	for _, s := range r.Steps {
 		by := "TKO"

@@ -84,12 +84,8 @@ func (a *app) printSiteChanges(changes []tko.SiteChange) {
 	colors := map[string]string{tko.SiteCreate: "\x1b[32m", tko.SiteUpdate: "\x1b[33m", tko.SiteRemove: "\x1b[31m", tko.SiteBlocked: "\x1b[35m", tko.SiteOrphan: "\x1b[36m"}
 	for _, change := range changes {
 		line := printable.Text(change.Verb + " " + change.Object)
-		switch {
-		case change.Deployment == "":
-		case change.Verb == tko.SiteOrphan:
-			line += printable.Text(fmt.Sprintf(" (labelled with deployment %s)", change.Deployment))
-		default:
-			line += printable.Text(fmt.Sprintf(" (deployment %s)", change.Deployment))
+		if change.Deployment != "" {
+			line += printable.Text(fmt.Sprintf(" (%s %s)", either(change.Verb == tko.SiteOrphan, "labelled with deployment", "deployment"), change.Deployment))
 		}
 		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[change.Verb], line))
 		for _, detail := range change.Details {

@@ -280,11 +280,7 @@ func explanationText(e tko.SiteExplanation, topology string) string {
 			fmt.Fprintf(&text, ": doesn't select %s\n", e.Site)
 		}
 		for _, c := range p.Unmet {
-			is := "is missing"
-			if c.Present {
-				is = "is " + strconv.Quote(c.Value)
-			}
-			fmt.Fprintf(&text, "  %s %s, wanted %q\n", c.Field, is, c.Wanted)
+			fmt.Fprintf(&text, "  %s is %s, wanted %q\n", c.Field, either(c.Present, strconv.Quote(c.Value), "missing"), c.Wanted)
 		}
 		if len(p.Deployments) > 0 {
 			fmt.Fprintf(&text, "  deployed there as %s\n", strings.Join(idTexts(p.Deployments), ", "))
@@ -349,19 +345,12 @@ func impactText(i tko.TemplateImpact) string {
 	fmt.Fprintf(&text, "Template:     %s, revision %d\n", i.Template, i.Revision)
 	fmt.Fprintf(&text, "Deployments:  %d, at %s\n", i.Deployments, count(i.DeploymentSites, "site", "sites"))
 	for _, r := range i.Revisions {
-		name := fmt.Sprintf("of revision %d", r.Revision)
-		if r.Revision == 0 {
-			name = "of a revision that wasn't recorded"
-		}
-		fmt.Fprintf(&text, "              %d %s\n", r.Deployments, name)
+		name := either(r.Revision == 0, "a revision that wasn't recorded", fmt.Sprintf("revision %d", r.Revision))
+		fmt.Fprintf(&text, "              %d of %s\n", r.Deployments, name)
 	}
 	fmt.Fprintf(&text, "Sites:        %d based on it\n", i.Sites)
 	for _, t := range i.Topologies {
-		how := "names it"
-		if t.Selects {
-			how = "selects it by metadata"
-		}
-		fmt.Fprintf(&text, "Topology:     %s %s: %s %s\n", t.Kind, t.ID, t.Resource, how)
+		fmt.Fprintf(&text, "Topology:     %s %s: %s %s\n", t.Kind, t.ID, t.Resource, either(t.Selects, "selects it by metadata", "names it"))
 	}
 	for _, r := range i.Rollouts {
 		fmt.Fprintf(&text, "Rollout:      %s, %s\n", r.ID, r.State)
