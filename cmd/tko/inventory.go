@@ -60,8 +60,8 @@ func inventorySettings(o cli.InventoryOptions) (gitops.Settings, remote.Access, 
 	return found[0], access, nil
 }
 
-// ReadInventory implements [cli.InventoryReader].
-func (planner) ReadInventory(ctx context.Context, o cli.InventoryOptions) ([]cli.InventorySite, []string, error) { //nolint:unparam // an interface's method
+// ReadInventory implements [cli.Planner].
+func (planner) ReadInventory(ctx context.Context, o cli.InventoryOptions) ([]cli.InventorySite, []string, error) {
 	settings, access, err := inventorySettings(o)
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +81,7 @@ func (planner) ReadInventory(ctx context.Context, o cli.InventoryOptions) ([]cli
 	return sites, notes, nil
 }
 
-// PlanInventory implements [cli.InventoryReader].
+// PlanInventory implements [cli.Planner].
 func (planner) PlanInventory(ctx context.Context, client cli.SourceClient, o cli.InventoryOptions) (cli.SourcePlan, error) {
 	settings, access, err := inventorySettings(o)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/cli"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
@@ -19,7 +20,7 @@ import (
 // A planner plans with the code of the GitOps controller.
 type planner struct{}
 
-// PlanSource implements [cli.SourcePlanner].
+// PlanSource implements [cli.Planner].
 func (planner) PlanSource(ctx context.Context, client cli.SourceClient, tree fs.FS, o cli.PlanOptions) (cli.SourcePlan, error) {
 	keys, err := sops.FileKeys(o.AgeKeys, o.PGPKeys)
 	if err != nil {
@@ -40,15 +41,23 @@ func (planner) PlanSource(ctx context.Context, client cli.SourceClient, tree fs.
 	return sourcePlan(preview), nil
 }
 
-// ReadManifests implements [cli.ManifestReader].
-func (planner) ReadManifests(tree fs.FS) ([]cli.Manifest, error) {
-	found, err := manifest.Read(tree, ".")
+// ReadManifests implements [cli.Planner].
+func (planner) ReadManifests(tree fs.FS, sources bool) (manifests []cli.Manifest, err error) {
+	var found []manifest.Manifest
+	var declared []manifest.Source
+	if sources {
+		found, declared, err = manifest.ReadAll(tree, ".")
+	} else {
+		found, err = manifest.Read(tree, ".")
+	}
 	if err != nil {
 		return nil, err
 	}
-	manifests := make([]cli.Manifest, len(found))
-	for i, m := range found {
-		manifests[i] = cli.Manifest{File: m.File, Name: m.Name, Put: m.Put}
+	for _, m := range found {
+		manifests = append(manifests, cli.Manifest{File: m.File, Name: m.Name, Put: m.Put})
+	}
+	for _, d := range declared {
+		manifests = append(manifests, cli.Manifest{File: d.File, Name: d.Name, Put: tko.Put{Kind: cli.KindSource}, Source: &d.SourceDefinition})
 	}
 	return manifests, nil
 }

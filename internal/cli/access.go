@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -31,22 +32,12 @@ func (a *app) accessCommand() *cobra.Command {
 
 func scopeText(s *tkopb.Scope) string {
 	var parts []string
-	if len(s.GetKinds()) > 0 {
-		parts = append(parts, "kind="+strings.Join(s.GetKinds(), "|"))
+	for _, part := range [][2]string{{"kind=", strings.Join(s.GetKinds(), "|")}, {"site-id=", s.GetSiteId()}, {"template-id=", s.GetTemplateId()}, {"", metadataText(s.GetMetadata())}} {
+		if part[1] != "" {
+			parts = append(parts, part[0]+part[1])
+		}
 	}
-	if s.GetSiteId() != "" {
-		parts = append(parts, "site-id="+s.GetSiteId())
-	}
-	if s.GetTemplateId() != "" {
-		parts = append(parts, "template-id="+s.GetTemplateId())
-	}
-	if len(s.GetMetadata()) > 0 {
-		parts = append(parts, metadataText(s.GetMetadata()))
-	}
-	if len(parts) == 0 {
-		return "all"
-	}
-	return strings.Join(parts, ",")
+	return cmp.Or(strings.Join(parts, ","), "all")
 }
 
 func scopeValue(s *tkopb.Scope) map[string]any {
@@ -54,12 +45,8 @@ func scopeValue(s *tkopb.Scope) map[string]any {
 	if len(s.GetKinds()) > 0 {
 		value["kinds"] = listValue(s.GetKinds())
 	}
-	if s.GetSiteId() != "" {
-		value["siteId"] = s.GetSiteId()
-	}
-	if s.GetTemplateId() != "" {
-		value["templateId"] = s.GetTemplateId()
-	}
+	setText(value, "siteId", s.GetSiteId())
+	setText(value, "templateId", s.GetTemplateId())
 	if len(s.GetMetadata()) > 0 {
 		value["metadata"] = metadataValue(s.GetMetadata())
 	}
@@ -74,7 +61,7 @@ func timeText(t *timestamppb.Timestamp) string {
 }
 
 var bindingView = view[*tkopb.Binding]{
-	id: func(b *tkopb.Binding) string { return b.GetId() },
+	id: (*tkopb.Binding).GetId,
 	row: func(b *tkopb.Binding) map[string]any {
 		return map[string]any{
 			"id": b.GetId(), "subject": b.GetSubject(), "group": b.GetGroup(), "role": b.GetRole(), "scope": scopeValue(b.GetScope()),
@@ -82,19 +69,19 @@ var bindingView = view[*tkopb.Binding]{
 		}
 	},
 	columns: []column[*tkopb.Binding]{
-		{name: "ID", text: func(b *tkopb.Binding) string { return b.GetId() }},
-		{name: "SUBJECT", text: func(b *tkopb.Binding) string { return b.GetSubject() }},
-		{name: "GROUP", text: func(b *tkopb.Binding) string { return b.GetGroup() }},
-		{name: "ROLE", text: func(b *tkopb.Binding) string { return b.GetRole() }},
+		{name: "ID", text: (*tkopb.Binding).GetId},
+		{name: "SUBJECT", text: (*tkopb.Binding).GetSubject},
+		{name: "GROUP", text: (*tkopb.Binding).GetGroup},
+		{name: "ROLE", text: (*tkopb.Binding).GetRole},
 		{name: "SCOPE", text: func(b *tkopb.Binding) string { return scopeText(b.GetScope()) }},
 		{name: "EXPIRES", text: func(b *tkopb.Binding) string { return timeText(b.GetExpires()) }},
-		{name: "BY", wide: true, text: func(b *tkopb.Binding) string { return b.GetBoundBy() }},
-		{name: "REASON", wide: true, text: func(b *tkopb.Binding) string { return b.GetReason() }},
+		{name: "BY", wide: true, text: (*tkopb.Binding).GetBoundBy},
+		{name: "REASON", wide: true, text: (*tkopb.Binding).GetReason},
 	},
 }
 
 var policyView = view[*tkopb.Policy]{
-	id: func(p *tkopb.Policy) string { return p.GetId() },
+	id: (*tkopb.Policy).GetId,
 	row: func(p *tkopb.Policy) map[string]any {
 		return map[string]any{
 			"id": p.GetId(), "scope": scopeValue(p.GetScope()), "approvers": int64(p.GetApprovers()), "groups": listValue(p.GetGroups()),
@@ -102,11 +89,11 @@ var policyView = view[*tkopb.Policy]{
 		}
 	},
 	columns: []column[*tkopb.Policy]{
-		{name: "ID", text: func(p *tkopb.Policy) string { return p.GetId() }},
+		{name: "ID", text: (*tkopb.Policy).GetId},
 		{name: "SCOPE", text: func(p *tkopb.Policy) string { return scopeText(p.GetScope()) }},
 		{name: "APPROVERS", text: func(p *tkopb.Policy) string { return strconv.FormatUint(uint64(p.GetApprovers()), 10) }},
 		{name: "GROUPS", text: func(p *tkopb.Policy) string { return strings.Join(p.GetGroups(), " ") }},
-		{name: "REASON", text: func(p *tkopb.Policy) string { return p.GetReason() }},
+		{name: "REASON", text: (*tkopb.Policy).GetReason},
 	},
 }
 
@@ -120,26 +107,16 @@ func (a *app) accessList() *cobra.Command {
 	}
 }
 
-// scopeFlags are the flags of a scope.
-type scopeFlags struct {
-	kinds          []string
-	site, template string
-	metadata       map[string]string
-}
-
-func (f *scopeFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "`kinds` of the scope: template, site, deployment, plugin (default all)")
-	cmd.Flags().StringVar(&f.site, "site-id", "", "`ID` of the site, or the beginning of IDs followed by **: sites, and deployments at them")
-	cmd.Flags().StringVar(&f.template, "template-id", "", "`ID` of the template, or the beginning of IDs followed by **: templates, and sites and deployments made from them")
-	keyValues(cmd.Flags(), &f.metadata, "metadata", "", "`KEY=VALUE` that the metadata must have")
-}
-
-func (f *scopeFlags) scope() *tkopb.Scope {
-	return &tkopb.Scope{Kinds: f.kinds, SiteId: f.site, TemplateId: f.template, Metadata: f.metadata}
+// scopeFlags adds the flags of a scope.
+func scopeFlags(cmd *cobra.Command, s *tkopb.Scope) {
+	cmd.Flags().StringSliceVar(&s.Kinds, "kind", nil, "`kinds` of the scope: template, site, deployment, plugin (default all)")
+	cmd.Flags().StringVar(&s.SiteId, "site-id", "", "`ID` of the site, or the beginning of IDs followed by **: sites, and deployments at them")
+	cmd.Flags().StringVar(&s.TemplateId, "template-id", "", "`ID` of the template, or the beginning of IDs followed by **: templates, and sites and deployments made from them")
+	keyValues(cmd.Flags(), &s.Metadata, "metadata", "", "`KEY=VALUE` that the metadata must have")
 }
 
 func (a *app) accessBind() *cobra.Command {
-	var scope scopeFlags
+	b := &tkopb.Binding{Scope: &tkopb.Scope{}}
 	var isGroup bool
 	var expires time.Duration
 	cmd := &cobra.Command{
@@ -151,7 +128,7 @@ covers sites and deployments, and no templates. Use --reason to record why.`,
   tko access bind oidc:corp:noc viewer --group`,
 		Args: arguments(2, 2),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			b := &tkopb.Binding{Subject: args[0], Role: args[1], Scope: scope.scope(), Reason: a.globals.reason}
+			b.Subject, b.Role, b.Reason = args[0], args[1], a.globals.reason
 			if isGroup {
 				b.Subject, b.Group = "", args[0]
 			}
@@ -165,10 +142,10 @@ covers sites and deployments, and no templates. Use --reason to record why.`,
 			if err != nil {
 				return err
 			}
-			return a.printFacts([]fact{{"id", "ID", bound.GetId(), bound.GetId()}})
+			return a.printFacts([]fact{textFact("id", "ID", bound.GetId())})
 		}),
 	}
-	scope.add(cmd)
+	scopeFlags(cmd, b.GetScope())
 	cmd.Flags().BoolVar(&isGroup, "group", false, "the name is that of a group")
 	cmd.Flags().DurationVar(&expires, "expires", 0, "`duration` after which the binding ends (0: never)")
 	return cmd
@@ -181,7 +158,7 @@ func (a *app) accessUnbind() *cobra.Command {
 its streams end within a second.`,
 		Example: `  tko access unbind "$id"`, Args: arguments(1, 1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Access().Unbind(ctx, args[0]) })
+			err := s.do(ctx, func(ctx context.Context) error { return s.Access().Unbind(ctx, args[0]) })
 			if err == nil {
 				a.notice("removed %q", args[0])
 			}
@@ -205,8 +182,8 @@ without a kind inspect, bind, audit, backup, log, impersonate. The exit code is 
 			if err != nil {
 				return err
 			}
-			text := map[bool]string{true: "yes", false: "no"}[may.GetAllowed()]
-			if err := a.printFacts([]fact{{"allowed", "Allowed", text, may.GetAllowed()}, {"access", "Rights", may.GetAccess(), may.GetAccess()}}); err != nil {
+			text := either(may.GetAllowed(), "yes", "no")
+			if err := a.printFacts([]fact{{"allowed", "Allowed", text, may.GetAllowed()}, textFact("access", "Rights", may.GetAccess())}); err != nil {
 				return err
 			}
 			if !may.GetAllowed() {
@@ -231,7 +208,7 @@ log, and exported with the severity critical.`,
 				return err
 			}
 			return a.printFacts([]fact{
-				{"subject", "Subject", b.GetSubject(), b.GetSubject()}, {"role", "Role", b.GetRole(), b.GetRole()}, {"expires", "Expires", timeText(b.GetExpires()), timeText(b.GetExpires())},
+				textFact("subject", "Subject", b.GetSubject()), textFact("role", "Role", b.GetRole()), textFact("expires", "Expires", timeText(b.GetExpires())),
 			})
 		}),
 	}
@@ -246,9 +223,7 @@ func (a *app) accessPolicy() *cobra.Command {
 			return list(ctx, s, policyView, nil, s.Access().Policies)
 		}),
 	}
-	var scope scopeFlags
-	var approvers uint32
-	var groups []string
+	p := &tkopb.Policy{Scope: &tkopb.Scope{}}
 	add := &cobra.Command{
 		Use: "add", Short: "Require approvals by others than the authors",
 		Long: `Require explicit approvals of the deployments of a scope, by others than those who changed
@@ -256,17 +231,16 @@ them since their last approval. Deployments are not approved automatically any m
 a change of an approved deployment withdraws its approval.`,
 		Example: "  tko access policy add --site-id 'emea/**' --approvers 2 --groups oidc:corp:change-board",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			p, err := call(ctx, s, func(ctx context.Context) (*tkopb.Policy, error) {
-				return s.Access().AddPolicy(ctx, &tkopb.Policy{Scope: scope.scope(), Approvers: approvers, Groups: groups, Reason: a.globals.reason})
-			})
+			p.Reason = a.globals.reason
+			added, err := call(ctx, s, func(ctx context.Context) (*tkopb.Policy, error) { return s.Access().AddPolicy(ctx, p) })
 			if err != nil {
 				return err
 			}
-			return a.printFacts([]fact{{"id", "ID", p.GetId(), p.GetId()}})
+			return a.printFacts([]fact{textFact("id", "ID", added.GetId())})
 		}),
 	}
-	scope.add(add)
-	add.Flags().Uint32Var(&approvers, "approvers", 1, "`number` of persons who must approve")
-	add.Flags().StringSliceVar(&groups, "groups", nil, "`groups` that approvers are from (default any)")
+	scopeFlags(add, p.GetScope())
+	add.Flags().Uint32Var(&p.Approvers, "approvers", 1, "`number` of persons who must approve")
+	add.Flags().StringSliceVar(&p.Groups, "groups", nil, "`groups` that approvers are from (default any)")
 	return group("policy", "Policies of approvals", list, add)
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,9 @@ const (
 	applyInput   = 1 << 30 // bytes of one file
 	applyDetails = 20      // lines that are shown for one entity
 )
+
+// appliedKinds are the kinds in the order in which they are applied.
+var appliedKinds = append(slices.Clone(exportedKinds), KindSource)
 
 // A step is what an apply or import does with a manifest.
 type step struct {
@@ -57,7 +61,10 @@ Templates, sites and plugins become what the manifest says. The metadata.name of
 Deployment identifies it, as with kubectl apply: the first time, it is created; later,
 the resources of the manifest are merged into its package, and what changed is prepared
 again. What a manifest doesn't mention stays. A different template, site, parent or label
-of an existing deployment is refused. Nothing is ever deleted.`
+of an existing deployment is refused. Nothing is ever deleted.
+
+Manifests of GitOps sources (GitOpsSource, Inventory, Catalog) are registered last, all of them or
+none, as tko gitops source register does, with the same right.`
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
@@ -95,7 +102,16 @@ same command.`,
 			if err := a.confirmChanges(changes, confirm, applyUnasked); err != nil {
 				return err
 			}
-			done, err := applyAll(steps, func(one step) error { return applyOne(ctx, s, one) })
+			register := sync.OnceValue(func() error {
+				_, err := s.registerSources(ctx, sourcesIn(steps), false)
+				return err
+			})
+			done, err := applyAll(steps, func(one step) error {
+				if one.Source != nil {
+					return register()
+				}
+				return applyOne(ctx, s, one)
+			})
 			if err == nil {
 				a.notice("made %s, %d unchanged", count(done, "change", "changes"), len(steps)-done)
 			}
@@ -108,32 +124,15 @@ same command.`,
 	return cmd
 }
 
-// diffFilesCommand compares manifests with the server.
-func (a *app) diffFilesCommand() *cobra.Command {
-	var files []string
-	cmd := &cobra.Command{
-		Use:   "diff -f FILE|FOLDER|-",
-		Short: "Show what tko apply would change, field by field",
-		Long: `Show what tko apply would change, field by field, without changing anything: the server
-derives and validates what it would store. The exit code is 7 if there are changes, and 0 if
-there are none. Values of Secrets are not shown.
-
-` + applyHelp,
-		Example: "  tko diff -f ./fleet\n  tko diff -f site.yaml && echo 'up to date'",
-		Args:    arguments(0, 0),
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			steps, err := a.planApply(ctx, s, files)
-			if err != nil {
-				return err
-			}
-			if a.showSteps(steps, true) > 0 {
-				return errChanges
-			}
-			return nil
-		}),
-	}
-	fileFlag(cmd, &files)
-	return cmd
+// diffFiles returns the function that compares manifests with the server.
+func (a *app) diffFiles(files *[]string) func(*cobra.Command, []string) error {
+	return a.run(func(ctx context.Context, s *session, _ []string) error {
+		steps, err := a.planApply(ctx, s, *files)
+		if err == nil && a.showSteps(steps, true) > 0 {
+			err = errChanges
+		}
+		return err
+	})
 }
 
 func fileFlag(cmd *cobra.Command, files *[]string) {
@@ -149,11 +148,7 @@ func (a *app) showSteps(steps []step, details bool) (changes int) {
 			continue
 		}
 		changes++
-		line := fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))
-		if a.colors(a.streams.Out) {
-			line = colors[step.verb] + line + "\x1b[0m"
-		}
-		fmt.Fprintln(a.out, line)
+		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[step.verb], fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))))
 		if !details {
 			continue
 		}
@@ -171,10 +166,6 @@ func (a *app) showSteps(steps []step, details bool) (changes int) {
 // readManifests reads the manifests of all files, in the order in which they can
 // be applied.
 func (a *app) readManifests(files []string) ([]Manifest, error) {
-	reader, ok := a.planner.(ManifestReader)
-	if !ok {
-		return nil, errors.New("this program can't read manifests")
-	}
 	if len(files) == 0 {
 		return nil, tko.Errorf(errUsage, "no manifests: name a file or folder with -f, or - for stdin")
 	}
@@ -183,7 +174,7 @@ func (a *app) readManifests(files []string) ([]Manifest, error) {
 		if file == "" || slices.Contains(files[:i], file) {
 			return nil, tko.Errorf(errUsage, "-f %q is empty or given twice: leave it out", file)
 		}
-		found, err := a.readFile(reader, file)
+		found, err := a.readFile(file)
 		if err != nil {
 			return nil, err
 		}
@@ -193,7 +184,7 @@ func (a *app) readManifests(files []string) ([]Manifest, error) {
 		all = append(all, found...)
 	}
 	slices.SortStableFunc(all, func(a, b Manifest) int {
-		return slices.Index(exportedKinds, a.Put.Kind) - slices.Index(exportedKinds, b.Put.Kind)
+		return slices.Index(appliedKinds, a.Put.Kind) - slices.Index(appliedKinds, b.Put.Kind)
 	})
 	seen := map[string]string{}
 	for _, m := range all {
@@ -208,21 +199,12 @@ func (a *app) readManifests(files []string) ([]Manifest, error) {
 
 // readFile reads the manifests of a folder, a file or stdin. A file may have any
 // name.
-func (a *app) readFile(reader ManifestReader, file string) ([]Manifest, error) {
+func (a *app) readFile(file string) ([]Manifest, error) {
 	folder := file
 	if info, err := os.Stat(file); file == "-" || err == nil && !info.IsDir() {
-		in := a.streams.In
-		if file != "-" {
-			f, err := os.Open(file) //nolint:gosec // the user names the file
-			if err != nil {
-				return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
-			}
-			defer f.Close() //nolint:errcheck // it was only read
-			in = f
-		}
-		data, err := io.ReadAll(io.LimitReader(in, applyInput+1))
+		data, err := a.readInput(file, applyInput+1)
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
+			return nil, err
 		}
 		if len(data) > applyInput {
 			return nil, tko.Errorf(tko.ErrInvalid, "%s has more than %d bytes: use several files", file, applyInput)
@@ -246,7 +228,25 @@ func (a *app) readFile(reader ManifestReader, file string) ([]Manifest, error) {
 		return nil, err
 	}
 	defer root.Close() //nolint:errcheck // it was only read
-	return reader.ReadManifests(root.FS())
+	return a.planner.ReadManifests(root.FS(), true)
+}
+
+// readInput reads a file, or stdin if it is "-", up to a number of bytes.
+func (a *app) readInput(file string, most int64) ([]byte, error) {
+	in := a.streams.In
+	if file != "-" {
+		f, err := os.Open(file) //nolint:gosec // the user names the file
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
+		}
+		defer f.Close() //nolint:errcheck // it was only read
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, most))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return data, nil
 }
 
 // planApply checks all manifests on the server.
@@ -255,7 +255,65 @@ func (a *app) planApply(ctx context.Context, s *session, files []string) ([]step
 	if err != nil {
 		return nil, err
 	}
-	return planAll(manifests, func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
+	first := len(manifests) // of the sources
+	if i := slices.IndexFunc(manifests, func(m Manifest) bool { return m.Source != nil }); i >= 0 {
+		first = i
+	}
+	steps, wrong := planAll(manifests[:first], func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
+	if wrong != nil && steps == nil {
+		return nil, wrong
+	}
+	sources, err := planSources(ctx, s, manifests[first:])
+	return append(steps, sources...), errors.Join(wrong, err)
+}
+
+// planSources checks the manifests of GitOps sources on the server, together: they may name
+// each other.
+func planSources(ctx context.Context, s *session, manifests []Manifest) ([]step, error) {
+	if len(manifests) == 0 {
+		return nil, nil
+	}
+	steps := make([]step, len(manifests))
+	for i, m := range manifests {
+		steps[i].Manifest = m
+	}
+	results, err := s.registerSources(ctx, sourcesIn(steps), true)
+	if err != nil {
+		return nil, err
+	}
+	there, err := s.definitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range results {
+		switch {
+		case r.Created:
+			steps[i].verb = "create"
+		case r.Changed:
+			steps[i].verb = "update"
+			at := slices.IndexFunc(there, func(d tko.SourceDefinition) bool { return d.Name == r.Name })
+			if at < 0 {
+				continue // it was deleted meanwhile
+			}
+			before, beforeErr := there[at].Manifest()
+			after, afterErr := steps[i].Source.Manifest()
+			if err := errors.Join(beforeErr, afterErr); err != nil {
+				return nil, err
+			}
+			steps[i].details = slices.Collect(krm.Package{before}.Changes(krm.Package{after}))
+		}
+	}
+	return steps, nil
+}
+
+// sourcesIn returns the definitions of GitOps sources in steps.
+func sourcesIn(steps []step) (definitions []tko.SourceDefinition) {
+	for _, one := range steps {
+		if one.Source != nil {
+			definitions = append(definitions, *one.Source)
+		}
+	}
+	return definitions
 }
 
 // planAll plans manifests. coming has the entities of all of them, by kind and ID. The error
@@ -333,7 +391,7 @@ func namedDeployment(ctx context.Context, s *session, name string) (d tko.Deploy
 		id = name
 	}
 	get := func(id string) (tko.Deployment, bool, error) {
-		d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, tko.DeploymentID(id), 0) })
+		d, err := s.deployment(ctx, tko.DeploymentID(id), 0)
 		if errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrInvalid) {
 			return d, false, nil
 		}
@@ -379,10 +437,7 @@ func (step *step) compare(ctx context.Context, s *session, d tko.Deployment) err
 // mergeInto merges a manifest's resources into the package of a deployment, and
 // returns what changes. What changes is prepared again.
 func mergeInto(pkg, resources krm.Package) (merged krm.Package, changes []string, err error) {
-	was := map[krm.Identity]krm.Resource{}
-	for _, r := range pkg {
-		was[r.Identity()] = r
-	}
+	was := byIdentity(pkg)
 	// What preparation added to a resource stays: without this, each apply would undo
 	// it, and prepare again.
 	deep := slices.Clone(resources)
@@ -475,15 +530,15 @@ func modify(ctx context.Context, s *session, id tko.DeploymentID, change func(kr
 	}
 	pkg, err := change(m.Package)
 	if err == nil {
-		_, err = call(ctx, s, func(ctx context.Context) (none, error) {
+		err = s.do(ctx, func(ctx context.Context) error {
 			_, _, err := s.EndModification(ctx, m.Token, pkg)
-			return none{}, err
+			return err
 		})
 	}
 	if err == nil {
 		return nil
 	}
-	_, cancelled := call(context.WithoutCancel(ctx), s, func(ctx context.Context) (none, error) { return none{}, s.CancelModification(ctx, m.Token) })
+	cancelled := s.do(context.WithoutCancel(ctx), func(ctx context.Context) error { return s.CancelModification(ctx, m.Token) })
 	if errors.Is(cancelled, tko.ErrNotFound) { // it has ended
 		cancelled = nil
 	}

@@ -31,6 +31,21 @@ func TestChangesAreMadeOnlyIfTheirNumberIsConfirmed(t *testing.T) {
 	}
 }
 
+// A user who is asked has seen what would be changed, and nothing that controls the terminal.
+func TestPlansAreShownBeforeTheQuestion(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	a := newApp(Streams{In: strings.NewReader("y\n"), Out: &out, Err: &out}, nil)
+	a.interactive = true
+	n := a.showSteps([]step{{Manifest: Manifest{Name: "lagos\x1b[2J", Put: tko.Put{Kind: tko.KindSite}}, verb: "create"}, {}}, false)
+	if err := a.confirmChanges(n, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if want := "create site lagos\uFFFD[2J\nThis will make 1 change. Continue? [y/N] "; out.String() != want {
+		t.Errorf("%q, want %q", &out, want)
+	}
+}
+
 func TestPlansReportAllThatIsWrong(t *testing.T) {
 	t.Parallel()
 	manifests := []Manifest{

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -43,22 +42,18 @@ var auditView = view[*auditRow]{
 	id:  func(r *auditRow) string { return r.field("seq") },
 	row: func(r *auditRow) map[string]any { return r.fields },
 	columns: []column[*auditRow]{
-		{name: "SEQ", text: func(r *auditRow) string { return r.field("seq") }},
-		{name: "TIME", text: func(r *auditRow) string { return r.field("time") }},
-		{name: "SUBJECT", text: func(r *auditRow) string { return r.field("subject") }},
-		{name: "DECISION", text: func(r *auditRow) string { return r.field("decision") }},
-		{name: "ACTION", text: func(r *auditRow) string { return r.field("action") }},
-		{name: "KIND", text: func(r *auditRow) string { return r.field("kind") }},
-		{name: "ID", text: func(r *auditRow) string { return r.field("id") }},
-		{name: "OP", text: func(r *auditRow) string { return r.field("op") }},
-		{name: "REVISION", text: func(r *auditRow) string { return r.field("revision") }},
-		{name: "SITE", wide: true, text: func(r *auditRow) string { return r.field("site") }},
-		{name: "SOURCE", wide: true, text: func(r *auditRow) string { return r.field("source") }},
-		{name: "REQUEST", wide: true, text: func(r *auditRow) string { return r.field("request") }},
+		auditColumn("seq", false), auditColumn("time", false), auditColumn("subject", false), auditColumn("decision", false), auditColumn("action", false),
+		auditColumn("kind", false), auditColumn("id", false), auditColumn("op", false), auditColumn("revision", false),
+		auditColumn("site", true), auditColumn("source", true), auditColumn("request", true),
 		{name: "DETAIL", wide: true, text: func(r *auditRow) string {
 			return strings.TrimSpace(r.field("status") + " " + r.field("detail") + " " + r.field("why"))
 		}},
 	},
+}
+
+// auditColumn returns the column of a field.
+func auditColumn(field string, wide bool) column[*auditRow] {
+	return column[*auditRow]{name: strings.ToUpper(field), wide: wide, text: func(r *auditRow) string { return r.field(field) }}
 }
 
 func (a *app) auditCommand() *cobra.Command {
@@ -82,6 +77,10 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.m.SiteId, "site-id", "", "`ID` of a site: records about it and the deployments at it")
 	cmd.Flags().StringVar(&f.m.Decision, "decision", "", "`decision`: allow, refuse, report")
 	cmd.Flags().StringVar(&f.m.Request, "request", "", "`ID` of the request that made the change, or was refused")
+	f.sinceFlag(cmd)
+}
+
+func (f *auditFlags) sinceFlag(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&f.since, "since", 0, "`duration` until now (0: all that is retained)")
 }
 
@@ -123,7 +122,7 @@ func (a *app) auditList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(ctx, s, auditView, nil, func(context.Context) iter.Seq2[*auditRow, error] { return sequence(rows) })
+			return listItems(ctx, s, auditView, rows)
 		}),
 	}
 	flags.add(cmd)
@@ -148,24 +147,26 @@ found. The exit code is 4 for a broken chain.`,
 					return err
 				}
 			}
-			r, err := callLong(ctx, s, func(ctx context.Context) (*tkopb.VerifyAuditResponse, error) {
-				return s.Access().VerifyAudit(ctx, checkpoints...)
-			})
+			r, err := verifyAudit(ctx, s, checkpoints...)
 			if err != nil {
 				return err
 			}
 			first, last := strconv.FormatInt(r.GetBase().GetSeq()+1, 10), strconv.FormatInt(r.GetHead().GetSeq(), 10)
 			hash := hex.EncodeToString(r.GetHead().GetHash())
 			return a.printFacts([]fact{
-				{"first", "First record", first, first},
-				{"last", "Last record", last, last},
-				{"hash", "Hash", hash, hash},
+				textFact("first", "First record", first), textFact("last", "Last record", last), textFact("hash", "Hash", hash),
 				{"checkpoints", "Checkpoints", strconv.Itoa(len(checkpoints)), int64(len(checkpoints))},
 			})
 		}),
 	}
 	cmd.Flags().StringVar(&file, "checkpoint", "", "`file` of checkpoints: lines with a number (seq) and a hash")
 	return cmd
+}
+
+func verifyAudit(ctx context.Context, s *session, checkpoints ...*tkopb.AuditHead) (*tkopb.VerifyAuditResponse, error) {
+	return callLong(ctx, s, func(ctx context.Context) (*tkopb.VerifyAuditResponse, error) {
+		return s.Access().VerifyAudit(ctx, checkpoints...)
+	})
 }
 
 // maxCheckpoints is the maximum number of checkpoints of one request: the last ones of
@@ -229,7 +230,7 @@ deployments at it (what was approved by whom, with the digests of packages; what
 and what was seen, as changes of conditions), each with its hash, and a last line with
 the head of the chain, which tko audit verify checks.`,
 		Example: "  tko audit evidence emea/lagos --since 8760h > lagos.jsonl",
-		Args:    arguments(1, 1), ValidArgsFunction: a.completeFirst(completeSites),
+		Args:    arguments(1, 1), ValidArgsFunction: a.completeArgs(completeSites),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			flags.m.SiteId = args[0]
 			n := 0
@@ -241,7 +242,7 @@ the head of the chain, which tko audit verify checks.`,
 			if err != nil {
 				return err
 			}
-			v, err := callLong(ctx, s, func(ctx context.Context) (*tkopb.VerifyAuditResponse, error) { return s.Access().VerifyAudit(ctx) })
+			v, err := verifyAudit(ctx, s)
 			if err != nil {
 				return err
 			}
@@ -250,6 +251,6 @@ the head of the chain, which tko audit verify checks.`,
 			return err
 		}),
 	}
-	cmd.Flags().DurationVar(&flags.since, "since", 0, "`duration` until now (0: all that is retained)")
+	flags.sinceFlag(cmd)
 	return cmd
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"iter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/archive"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 func (a *app) backupCommand() *cobra.Command {
@@ -82,9 +82,9 @@ var holdView = view[*tkopb.Hold]{
 		return map[string]any{"queue": h.GetQueue(), "key": h.GetKey(), "mode": h.GetMode()}
 	},
 	columns: []column[*tkopb.Hold]{
-		{name: "QUEUE", text: func(h *tkopb.Hold) string { return h.GetQueue() }},
-		{name: "SITE", text: func(h *tkopb.Hold) string { return h.GetKey() }},
-		{name: "MODE", text: func(h *tkopb.Hold) string { return h.GetMode() }},
+		{name: "QUEUE", text: (*tkopb.Hold).GetQueue},
+		{name: "SITE", text: (*tkopb.Hold).GetKey},
+		{name: "MODE", text: (*tkopb.Hold).GetMode},
 	},
 }
 
@@ -94,7 +94,7 @@ func (a *app) holdList() *cobra.Command {
 		Long:    "List the work that is held: of a queue as a whole, or of sites. In the mode held, no worker\ngets it; in the mode keep, sites are reconciled, and nothing that the store doesn't have is removed.",
 		Example: "  tko hold list -o yaml",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			return list(ctx, s, holdView, nil, func(ctx context.Context) iter.Seq2[*tkopb.Hold, error] { return s.Admin().Holds(ctx) })
+			return list(ctx, s, holdView, nil, s.Admin().Holds)
 		}),
 	}
 }
@@ -115,6 +115,10 @@ func (a *app) confirmRemoval(sites, confirmed int) error {
 	return nil
 }
 
+func release(ctx context.Context, s *session, m *tkopb.ReleaseHolds) (*tkopb.ReleaseHoldsResponse, error) {
+	return call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) { return s.Admin().ReleaseHolds(ctx, m) })
+}
+
 func (a *app) holdRelease() *cobra.Command {
 	var confirm int
 	m := &tkopb.ReleaseHolds{}
@@ -125,10 +129,7 @@ func (a *app) holdRelease() *cobra.Command {
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			m.Sites = args
 			if m.GetRemove() && !m.GetDryRun() {
-				try := &tkopb.ReleaseHolds{Sites: args, Queues: m.GetQueues(), Remove: true, DryRun: true}
-				would, err := call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) {
-					return s.Admin().ReleaseHolds(ctx, try)
-				})
+				would, err := release(ctx, s, &tkopb.ReleaseHolds{Sites: args, Queues: m.GetQueues(), Remove: true, DryRun: true})
 				if err != nil {
 					return err
 				}
@@ -136,21 +137,17 @@ func (a *app) holdRelease() *cobra.Command {
 					return err
 				}
 			}
-			released, err := call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) { return s.Admin().ReleaseHolds(ctx, m) })
+			released, err := release(ctx, s, m)
 			if err != nil {
 				return err
 			}
 			for _, name := range released.GetQueues() {
-				_, _ = fmt.Fprintln(a.streams.Out, "queue", name)
+				fmt.Fprintln(a.out, "queue", printable.Text(name))
 			}
 			for _, name := range released.GetSites() {
-				_, _ = fmt.Fprintln(a.streams.Out, name)
+				fmt.Fprintln(a.out, printable.Text(name))
 			}
-			verb := "released"
-			if m.GetDryRun() {
-				verb = "would release"
-			}
-			a.notice("%s %s and %s", verb, count(len(released.GetQueues()), "queue", "queues"), count(len(released.GetSites()), "site", "sites"))
+			a.notice("%s %s and %s", either(m.GetDryRun(), "would release", "released"), count(len(released.GetQueues()), "queue", "queues"), count(len(released.GetSites()), "site", "sites"))
 			return nil
 		}),
 	}

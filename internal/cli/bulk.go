@@ -38,15 +38,24 @@ func (b *bulkFlag) confirmFlag(f *pflag.FlagSet) {
 func (b *bulkFlag) check(cmd *cobra.Command) error {
 	filtered := filtered(cmd)
 	err := emptyFilter(cmd, true)
+	if err == nil {
+		err = b.checkCount(cmd, "entities")
+	}
 	switch {
 	case err != nil:
 		return err
-	case cmd.Flags().Changed("confirm") && b.confirm < 1:
-		return usageError(cmd, fmt.Errorf("--confirm %d: use the number of entities, at least 1", b.confirm))
 	case b.all && filtered:
 		return usageError(cmd, errors.New("--all and filters can't be used together: use one"))
 	case !b.all && !filtered && !b.dryRun:
 		return usageError(cmd, errors.New("nothing is selected: use filters, or --all"))
+	}
+	return nil
+}
+
+// checkCount returns an error if the confirmed number is none.
+func (b *bulkFlag) checkCount(cmd *cobra.Command, what string) error {
+	if cmd.Flags().Changed("confirm") && b.confirm < 1 {
+		return usageError(cmd, fmt.Errorf("--confirm %d: use the number of %s, at least 1", b.confirm, what))
 	}
 	return nil
 }
@@ -74,8 +83,10 @@ func (b *bulkFlag) settle(ctx context.Context, s *session, doing, one, many stri
 
 var errNotConfirmed = errors.New("not confirmed: nothing was changed")
 
-// ask asks the user a question, and reports whether the answer is yes.
+// ask asks the user a question, after what was printed so far, and reports whether the
+// answer is yes.
 func (a *app) ask(format string, args ...any) bool {
+	_ = a.out.Flush() // a later write reports the error
 	fmt.Fprint(a.streams.Err, printable.Text(fmt.Sprintf(format, args...))+" [y/N] ")
 	line, _ := bufio.NewReader(a.streams.In).ReadString('\n') // the end of the input is no
 	switch strings.ToLower(strings.TrimSpace(line)) {

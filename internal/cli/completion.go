@@ -40,20 +40,20 @@ type completer func(ctx context.Context, s *session, prefix string) ([]string, e
 
 func completeTemplates(ctx context.Context, s *session, prefix string) ([]string, error) {
 	sel := tko.TemplateSelect{IDs: []string{prefixPattern(prefix)}}
-	return offers(ctx, s, s.Templates(ctx, sel, firstFew("")), func(t tko.Template) string {
+	return offers(s.Templates(ctx, sel, firstFew("")), func(t tko.Template) string {
 		return describe(string(t.ID), metadataText(t.Metadata))
 	})
 }
 
 func completeSites(ctx context.Context, s *session, prefix string) ([]string, error) {
 	sel := tko.SiteSelect{IDs: []string{prefixPattern(prefix)}}
-	return offers(ctx, s, s.Sites(ctx, sel, firstFew("")), func(site tko.Site) string {
+	return offers(s.Sites(ctx, sel, firstFew("")), func(site tko.Site) string {
 		return describe(string(site.ID), metadataText(site.Metadata))
 	})
 }
 
 func completeDeployments(ctx context.Context, s *session, prefix string) ([]string, error) {
-	return offers(ctx, s, s.Deployments(ctx, tko.DeploymentSelect{}, firstFew(prefix)), func(d tko.Deployment) string {
+	return offers(s.Deployments(ctx, tko.DeploymentSelect{}, firstFew(prefix)), func(d tko.Deployment) string {
 		if !strings.HasPrefix(string(d.ID), prefix) {
 			return ""
 		}
@@ -61,14 +61,19 @@ func completeDeployments(ctx context.Context, s *session, prefix string) ([]stri
 	})
 }
 
+func completeRollouts(ctx context.Context, s *session, prefix string) ([]string, error) {
+	sel := tko.RolloutSelect{IDs: []string{prefixPattern(prefix)}}
+	return offers(s.Rollouts(ctx, sel, firstFew("")), func(r tko.Rollout) string { return describe(string(r.ID), r.State) })
+}
+
 func completePlugins(typ string) completer {
 	return func(ctx context.Context, s *session, prefix string) ([]string, error) {
 		sel := tko.PluginSelect{Type: &typ, Names: []string{prefixPattern(prefix)}}
-		return offers(ctx, s, s.Plugins(ctx, sel, firstFew("")), func(p tko.Plugin) string { return p.Name })
+		return offers(s.Plugins(ctx, sel, firstFew("")), func(p tko.Plugin) string { return p.Name })
 	}
 }
 
-func offers[T any](_ context.Context, _ *session, items iter.Seq2[T, error], offer func(T) string) ([]string, error) {
+func offers[T any](items iter.Seq2[T, error], offer func(T) string) ([]string, error) {
 	var all []string
 	for item, err := range items {
 		if err != nil {
@@ -131,7 +136,10 @@ func (a *app) completeArgs(finds ...completer) cobra.CompletionFunc {
 	}
 }
 
-func (a *app) completeFirst(find completer) cobra.CompletionFunc { return a.completeArgs(find) }
+// completers find the IDs of kinds of entities.
+var completers = map[tko.Kind]completer{
+	tko.KindTemplate: completeTemplates, tko.KindSite: completeSites, tko.KindDeployment: completeDeployments, tko.KindRollout: completeRollouts,
+}
 
 // completePluginArgs completes a type, a name and, unless all is set, files.
 func completePluginArgs(a *app, all bool) cobra.CompletionFunc {
@@ -157,9 +165,4 @@ func complete(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
 		panic(err)
 	}
-}
-
-func completeRollouts(ctx context.Context, s *session, prefix string) ([]string, error) {
-	sel := tko.RolloutSelect{IDs: []string{prefixPattern(prefix)}}
-	return offers(ctx, s, s.Rollouts(ctx, sel, firstFew("")), func(r tko.Rollout) string { return describe(string(r.ID), r.State) })
 }

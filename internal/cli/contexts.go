@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,6 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
-	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A contextFile is the configuration file of the command: servers, and how to
@@ -209,26 +209,14 @@ func (a *app) contextList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if f := a.format(); !isForPeople(f) {
-				rows := make([]any, 0, len(file.Contexts))
-				for _, name := range slices.Sorted(maps.Keys(file.Contexts)) {
-					rows = append(rows, map[string]any{"name": name, "current": name == file.Current, "address": file.Contexts[name].Address})
-				}
-				return a.encoder(f).value(a.out, map[string]any{"contexts": rows})
-			}
+			var text strings.Builder
+			rows := []any{}
 			for _, name := range slices.Sorted(maps.Keys(file.Contexts)) {
-				mark, address := " ", file.Contexts[name].Address
-				if name == file.Current {
-					mark = "*"
-				}
-				if address == "" {
-					address = "this machine"
-				}
-				if _, err := fmt.Fprintf(a.out, "%s %-20s %s\n", mark, name, printable.Text(address)); err != nil {
-					return err
-				}
+				current, address := name == file.Current, file.Contexts[name].Address
+				rows = append(rows, map[string]any{"name": name, "current": current, "address": address})
+				fmt.Fprintf(&text, "%s %-20s %s\n", either(current, "*", " "), name, cmp.Or(address, "this machine"))
 			}
-			return nil
+			return a.show(text.String(), map[string]any{"contexts": rows})
 		},
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -48,11 +47,7 @@ Colors are off with --colorize=false or NO_COLOR. Without a UTF-8 locale, or wit
 			return &hintedError{err: tko.Errorf(errUsage, "the dashboard needs a terminal that can move the cursor"), hint: "use the list commands, such as tko deployment list"}
 		}
 		return a.run(func(ctx context.Context, s *session, _ []string) error {
-			server, ok := s.server.(dashboard.Server)
-			if !ok {
-				return errors.New("this connection has no service of the dashboard")
-			}
-			err := dashboard.Run(ctx, server, dashboard.Options{
+			err := dashboard.Run(ctx, s, dashboard.Options{
 				In: a.streams.In, Out: a.streams.Out, Every: time.Duration(float64(time.Second) / frequency), Timeout: a.timeout(),
 				Location: location, Color: a.colors(a.streams.Out), ASCII: ascii || !utf8Locale(), Mouse: mouse, Now: a.now,
 			})

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,17 +65,13 @@ func preparedText(d tko.Deployment) string {
 }
 
 var deploymentKind = entityKind[tko.Deployment, tko.DeploymentSelect]{
-	kind: tko.KindDeployment, view: deploymentView, complete: completeDeployments,
-	list: func(ctx context.Context, s *session, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
-		return s.Deployments(ctx, sel, o)
-	},
+	kind: tko.KindDeployment, view: deploymentView,
+	list: server.Deployments,
 	one: func(sel tko.DeploymentSelect, id string) tko.DeploymentSelect {
 		sel.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
 		return sel
 	},
-	purge: func(ctx context.Context, s *session, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
-		return s.PurgeDeployments(ctx, sel, dryRun)
-	},
+	purge: server.PurgeDeployments,
 }
 
 func (a *app) deploymentCommand() *cobra.Command {
@@ -91,14 +86,20 @@ func (a *app) deploymentCommand() *cobra.Command {
 			Short:   "Delete all matching deployments, or --all, and their descendants",
 			Example: "  tko deployment purge --site-id 'test/*' --dry-run\n  tko deployment purge --site-id 'test/*'",
 		}, &deploymentFilter{}),
-		a.deploymentApprove(), a.deploymentUpgrade(), a.deploymentSuspend(), a.deploymentResume(), a.modCommand())
+		a.deploymentApprove(), a.deploymentUpgrade(),
+		a.suspend(tko.KindDeployment, "Stop scheduling deployments, without removing anything", `Stop scheduling deployments: nothing of them is applied, removed or repaired at their sites,
+until tko deployment resume. What runs there stays, also if the approval is withdrawn. The
+packages can be changed and prepared meanwhile; the conditions Frozen and Scheduled report it.
+A deployment that is deleted, or moved to another site, is removed from its site. Schedule
+plugins don't run at the site meanwhile. The deployment has the metadata
+`+tko.MetadataSuspend+`=true, which kubectl label and manifests set as well.`, `tko deployment suspend "$id" --reason 'incident 4711'`),
+		a.resume(tko.KindDeployment, "Schedule suspended deployments again", `tko deployment resume "$id"`),
+		a.modCommand())
 }
 
 func (a *app) deploymentCreate() *cobra.Command {
 	var pkg packageFlag
-	var metadata map[string]string
-	var parent, site string
-	var prepared, approved bool
+	var d tko.NewDeployment
 	var wait waitFlag
 	cmd := &cobra.Command{
 		Use:   "create [TEMPLATE]",
@@ -109,18 +110,14 @@ into the template's. Without a template, it is the deployment's package.`,
   id=$(tko deployment create topology/core:v1 --wait --wait-timeout 10m)
   tko deployment create --url ./package --parent "$id"`,
 		Args:              arguments(0, 1),
-		ValidArgsFunction: a.completeFirst(completeTemplates),
+		ValidArgsFunction: a.completeArgs(completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if len(args) == 0 && !pkg.given() {
 				return tko.Errorf(errUsage, "nothing to deploy: name a TEMPLATE, or a package with --url or --stdin")
 			}
-			content, err := pkg.read(ctx, a)
-			if err != nil {
+			var err error
+			if d.Merge, err = pkg.read(ctx, a); err != nil {
 				return err
-			}
-			d := tko.NewDeployment{
-				Parent: tko.DeploymentID(parent), Site: tko.SiteID(site), Metadata: metadata,
-				Prepared: prepared, Approved: approved, Merge: content,
 			}
 			if len(args) > 0 {
 				d.Template = tko.TemplateID(args[0])
@@ -143,14 +140,14 @@ into the template's. Without a template, it is the deployment's package.`,
 		}),
 	}
 	f := cmd.Flags()
-	metadataFlag(f, &metadata)
+	metadataFlag(f, &d.Metadata)
 	pkg.flags(f)
 	f.StringVar(&pkg.url, "merge", "", "the same as --url")
-	f.StringVar(&parent, "parent", "", "`ID` of the parent deployment")
-	f.StringVarP(&site, "site", "s", "", "`ID` of the site to run at")
-	f.BoolVar(&prepared, "prepared", false, "the package is complete and needs no preparation")
-	f.BoolVar(&approved, "approved", false, "the deployment is approved")
-	wait.flags(f)
+	f.StringVar((*string)(&d.Parent), "parent", "", "`ID` of the parent deployment")
+	f.StringVarP((*string)(&d.Site), "site", "s", "", "`ID` of the site to run at")
+	f.BoolVar(&d.Prepared, "prepared", false, "the package is complete and needs no preparation")
+	f.BoolVar(&d.Approved, "approved", false, "the deployment is approved")
+	wait.flags(f, "wait until the deployment and all its descendants are prepared")
 	cmd.MarkFlagsMutuallyExclusive("url", "merge")
 	complete(cmd, "site", a.completion(completeSites))
 	complete(cmd, "parent", a.completion(completeDeployments))
@@ -159,24 +156,18 @@ into the template's. Without a template, it is the deployment's package.`,
 
 func (a *app) deploymentDelete() *cobra.Command {
 	bulk := bulkFlag{unasked: 1}
-	cmd := &cobra.Command{
-		Use:               "delete ID",
-		Short:             "Delete a deployment and all its descendants",
-		Example:           "  tko deployment delete 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf",
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeDeployments),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("deployment ID", args[0]); err != nil {
-				return err
+	cmd := a.ofOne(tko.KindDeployment, &cobra.Command{
+		Use:     "delete ID",
+		Short:   "Delete a deployment and all its descendants",
+		Example: "  tko deployment delete 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf",
+	}, func(ctx context.Context, s *session, id string) error {
+		return a.purge(ctx, s, &bulk, "deployment", "deployments", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
+			if dryRun {
+				return wouldDelete(ctx, s, tko.DeploymentID(id))
 			}
-			return a.purge(ctx, s, &bulk, "deployment", "deployments", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
-				if dryRun {
-					return wouldDelete(ctx, s, tko.DeploymentID(args[0]))
-				}
-				return s.DeleteDeployment(ctx, tko.DeploymentID(args[0]))
-			})
-		}),
-	}
+			return s.DeleteDeployment(ctx, tko.DeploymentID(id))
+		})
+	})
 	bulk.confirmFlag(cmd.Flags())
 	dryRunFlag(cmd.Flags(), &bulk.dryRun)
 	return cmd
@@ -193,11 +184,8 @@ func wouldDelete(ctx context.Context, s *session, id tko.DeploymentID) (tko.Dele
 
 // deploymentFilter holds the flags that select deployments.
 type deploymentFilter struct {
-	sel                tko.DeploymentSelect
-	parent             string
-	prepared, approved state
-	outdated           state
-	conditions         *conditionFlags // nil: deployments aren't selected by conditions
+	sel        tko.DeploymentSelect
+	conditions *conditionFlags // nil: deployments aren't selected by conditions
 }
 
 func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
@@ -207,28 +195,22 @@ func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
 
 func (d *deploymentFilter) flagsWithoutMetadata(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&d.parent, "parent", "", "`ID` of the parent")
+	f.StringVar((*string)(&d.sel.Parent), "parent", "", "`ID` of the parent")
 	patterns(f, &d.sel.Templates, "template-id", "", "the template's ID")
 	metadataPatterns(f, &d.sel.TemplateMetadata, "template-metadata", "", " of the template")
 	patterns(f, &d.sel.Sites, "site-id", "", "the site's ID")
 	metadataPatterns(f, &d.sel.SiteMetadata, "site-metadata", "", " of the site")
-	stateFlag(f, &d.prepared, "prepared")
-	stateFlag(f, &d.approved, "approved")
-	stateFlag(f, &d.outdated, "outdated")
-	f.Lookup("outdated").Usage = "only deployments made from an earlier revision of their template; =false: all others"
+	stateFlag(cmd, &d.sel.Prepared, "prepared", "only prepared ones; =false: all others")
+	stateFlag(cmd, &d.sel.Approved, "approved", "only approved ones; =false: all others")
+	stateFlag(cmd, &d.sel.Outdated, "outdated", "only deployments made from an earlier revision of their template; =false: all others")
 	complete(cmd, "parent", a.completion(completeDeployments))
 	complete(cmd, "template-id", a.completion(completeTemplates))
 	complete(cmd, "site-id", a.completion(completeSites))
-	complete(cmd, "prepared", fixed("true", "false"))
-	complete(cmd, "approved", fixed("true", "false"))
-	complete(cmd, "outdated", fixed("true", "false"))
 	d.conditions.flags(cmd)
 }
 
 func (d *deploymentFilter) selection() (sel tko.DeploymentSelect, err error) {
 	sel = d.sel
-	sel.Parent = tko.DeploymentID(d.parent)
-	sel.Prepared, sel.Approved, sel.Outdated = d.prepared.value, d.approved.value, d.outdated.value
 	sel.Conditions, err = d.conditions.selects()
 	return sel, err
 }
@@ -267,7 +249,7 @@ With an ID, the changes that the placements of a topology propose are approved, 
 		Example: `  tko deployment approve 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko deployment approve --site-metadata region=west --dry-run`,
 		Args:              arguments(0, 1),
-		ValidArgsFunction: a.completeFirst(completeDeployments),
+		ValidArgsFunction: a.completeArgs(completeDeployments),
 	}
 	filter.flags(a, cmd)
 	bulk.flags(cmd.Flags(), "prepared deployments")
@@ -303,11 +285,7 @@ With an ID, the changes that the placements of a topology propose are approved, 
 		if err != nil {
 			return err
 		}
-		verb := "approved "
-		if dryRun {
-			verb = "would approve "
-		}
-		a.notice("%s", verb+count(approved, "deployment", "deployments"))
+		a.notice("%s %s", either(dryRun, "would approve", "approved"), count(approved, "deployment", "deployments"))
 		return a.printResult(map[string]any{"approved": int64(approved), "dryRun": dryRun})
 	})
 	return cmd
@@ -338,7 +316,8 @@ func (a *app) modCommand() *cobra.Command {
 func (a *app) modStart() *cobra.Command {
 	var to string
 	var validity time.Duration
-	cmd := &cobra.Command{
+	var cmd *cobra.Command
+	cmd = a.ofOne(tko.KindDeployment, &cobra.Command{
 		Use:   "start ID",
 		Short: "Start to modify a deployment, and print the token",
 		Long: `Start to modify a deployment, and print the modification's token. No other client
@@ -349,15 +328,7 @@ terminal the token is valid for a minute; otherwise for the time that the server
 		Example: `  token=$(tko deployment mod start "$id" --url ./work --for 10m)
   sed -i 's/replicas: 1/replicas: 2/' work/package.yaml
   tko deployment mod end "$token" --url ./work`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeDeployments),
-	}
-	cmd.Flags().StringVarP(&to, "url", "u", "", "`file` (.yaml, .yml) or folder to write the package to")
-	cmd.Flags().DurationVar(&validity, "for", 0, "`time` that the token is valid, 1s to 1h (default 1m at a terminal, else the server's)")
-	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		if err := expectID("deployment ID", args[0]); err != nil {
-			return err
-		}
+	}, func(ctx context.Context, s *session, id string) error {
 		switch {
 		case validity != 0 || cmd.Flags().Changed("for"):
 			ctx = tko.WithModificationTime(ctx, validity)
@@ -365,15 +336,14 @@ terminal the token is valid for a minute; otherwise for the time that the server
 			ctx = tko.WithModificationTime(ctx, time.Minute)
 		}
 		m, err := call(ctx, s, func(ctx context.Context) (tko.Modification, error) {
-			return s.StartModification(ctx, tko.DeploymentID(args[0]))
+			return s.StartModification(ctx, tko.DeploymentID(id))
 		})
 		if err != nil {
 			return err
 		}
 		if to != "" {
 			if err := writePackage(to, m.Package); err != nil {
-				_, cancelled := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.CancelModification(ctx, m.Token) })
-				return errors.Join(err, cancelled)
+				return errors.Join(err, s.do(ctx, func(ctx context.Context) error { return s.CancelModification(ctx, m.Token) }))
 			}
 		}
 		if !m.Expires.IsZero() {
@@ -381,6 +351,8 @@ terminal the token is valid for a minute; otherwise for the time that the server
 		}
 		return a.printScalar(m.Token)
 	})
+	cmd.Flags().StringVarP(&to, "url", "u", "", "`file` (.yaml, .yml) or folder to write the package to")
+	cmd.Flags().DurationVar(&validity, "for", 0, "`time` that the token is valid, 1s to 1h (default 1m at a terminal, else the server's)")
 	return cmd
 }
 
@@ -457,12 +429,11 @@ func (a *app) modCancel() *cobra.Command {
 		Example: `  tko deployment mod cancel "$token"`,
 		Args:    arguments(1, 1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			_, err := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.CancelModification(ctx, args[0]) })
-			if err != nil {
-				return err
+			err := s.do(ctx, func(ctx context.Context) error { return s.CancelModification(ctx, args[0]) })
+			if err == nil {
+				a.notice("cancelled the modification")
 			}
-			a.notice("cancelled the modification")
-			return nil
+			return err
 		}),
 	}
 }

@@ -17,29 +17,23 @@ import (
 
 func (a *app) deploymentEdit() *cobra.Command {
 	var yes bool
-	cmd := &cobra.Command{
+	cmd := a.ofOne(tko.KindDeployment, &cobra.Command{
 		Use:   "edit ID",
 		Short: "Change a deployment's package in an editor",
 		Long: `Change a deployment's package in an editor: VISUAL, EDITOR, or vi. The command shows what
 changed, and asks before it stores it; without a terminal, it stores it. Other clients can change
 the deployment while the editor is open: then nothing is stored, and the edited file stays. So it
 does if the package is invalid. An unchanged file changes nothing.`,
-		Example:           `  tko deployment edit "$id"` + "\n" + `  EDITOR='sed -i s/v1.4/v1.5/' tko deployment edit "$id"`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeDeployments),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("deployment ID", args[0]); err != nil {
-				return err
-			}
-			return a.edit(ctx, s, tko.DeploymentID(args[0]), yes)
-		}),
-	}
+		Example: `  tko deployment edit "$id"` + "\n" + `  EDITOR='sed -i s/v1.4/v1.5/' tko deployment edit "$id"`,
+	}, func(ctx context.Context, s *session, id string) error {
+		return a.edit(ctx, s, tko.DeploymentID(id), yes)
+	})
 	cmd.Flags().BoolVar(&yes, "yes", false, "store the changes without asking")
 	return cmd
 }
 
 func (a *app) edit(ctx context.Context, s *session, id tko.DeploymentID, yes bool) error {
-	d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, 0) })
+	d, err := s.deployment(ctx, id, 0)
 	if err != nil {
 		return err
 	}
@@ -89,13 +83,7 @@ func (a *app) editFile(ctx context.Context, s *session, d tko.Deployment, file s
 		a.notice("nothing was changed")
 		return true, nil
 	}
-	for i, change := range changes {
-		if i == applyDetails {
-			a.notice("and %s", count(len(changes)-i, "more change", "more changes"))
-			break
-		}
-		a.notice("%s", change)
-	}
+	a.noticeChanges(changes)
 	if !yes && a.interactive && !a.ask("Store it?") {
 		return false, errNotConfirmed
 	}

@@ -87,9 +87,7 @@ func (e encoder) text(v any, indent string) (string, error) {
 		e.xml(&b, v, indent)
 		return b.String(), nil
 	case formatGo:
-		var b strings.Builder
-		e.golang(&b, v, indent)
-		return b.String(), nil
+		return e.golang(v, indent), nil
 	default:
 		return e.yaml(v)
 	}
@@ -122,8 +120,7 @@ func strictYAML(b *strings.Builder, v any, indent string) error {
 	switch v := v.(type) {
 	case map[string]any:
 		if len(v) == 0 {
-			b.WriteString(" {}\n")
-			return nil
+			b.WriteString(" {}")
 		}
 		b.WriteString("\n")
 		for _, key := range slices.Sorted(maps.Keys(v)) {
@@ -134,8 +131,7 @@ func strictYAML(b *strings.Builder, v any, indent string) error {
 		}
 	case []any:
 		if len(v) == 0 {
-			b.WriteString(" []\n")
-			return nil
+			b.WriteString(" []")
 		}
 		b.WriteString("\n")
 		for _, item := range v {
@@ -171,11 +167,7 @@ func extended(v any) any {
 	case int64:
 		return map[string]any{"$ard.integer": strconv.FormatInt(v, 10)}
 	case []any:
-		list := make([]any, len(v))
-		for i, item := range v {
-			list[i] = extended(item)
-		}
-		return list
+		return values(v, extended)
 	case map[string]any:
 		m := make(map[string]any, len(v))
 		for key, item := range v {
@@ -232,51 +224,35 @@ func (e encoder) xml(b *strings.Builder, v any, indent string) {
 	}
 }
 
-// golang writes a value as a Go expression.
-func (e encoder) golang(b *strings.Builder, v any, indent string) {
-	open, separator, closing := "{", ", ", "}"
-	if e.pretty {
-		open, separator, closing = "{\n"+indent+"\t", ",\n"+indent+"\t", ",\n"+indent+"}"
-	}
+// golang returns a value as a Go expression.
+func (e encoder) golang(v any, indent string) string {
+	var head string
+	var items []string
+	line := "\n" + indent
 	switch v := v.(type) {
 	case map[string]any:
-		b.WriteString("map[string]any")
-		if len(v) == 0 {
-			b.WriteString("{}")
-			return
+		head = "map[string]any"
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			items = append(items, strconv.Quote(key)+": "+e.golang(v[key], indent+"\t"))
 		}
-		b.WriteString(open)
-		for i, key := range slices.Sorted(maps.Keys(v)) {
-			if i > 0 {
-				b.WriteString(separator)
-			}
-			b.WriteString(strconv.Quote(key) + ": ")
-			e.golang(b, v[key], indent+"\t")
-		}
-		b.WriteString(closing)
 	case []any:
-		b.WriteString("[]any")
-		if len(v) == 0 {
-			b.WriteString("{}")
-			return
+		head = "[]any"
+		for _, item := range v {
+			items = append(items, e.golang(item, indent+"\t"))
 		}
-		b.WriteString(open)
-		for i, item := range v {
-			if i > 0 {
-				b.WriteString(separator)
-			}
-			e.golang(b, item, indent+"\t")
-		}
-		b.WriteString(closing)
 	case nil:
-		b.WriteString("nil")
+		return "nil"
 	case int64:
-		fmt.Fprintf(b, "int64(%d)", v)
+		return fmt.Sprintf("int64(%d)", v)
 	case float64:
-		fmt.Fprintf(b, "float64(%v)", v)
+		return fmt.Sprintf("float64(%v)", v)
 	default:
-		fmt.Fprintf(b, "%#v", v)
+		return fmt.Sprintf("%#v", v)
 	}
+	if len(items) == 0 || !e.pretty {
+		return head + "{" + strings.Join(items, ", ") + "}"
+	}
+	return head + "{" + line + "\t" + strings.Join(items, ","+line+"\t") + "," + line + "}"
 }
 
 // A listEncoder writes a list item by item where the format allows it.
@@ -300,66 +276,48 @@ func (l *listEncoder) add(v any) error {
 		}
 		return err
 	}
-	indent, before, between, after := l.frame()
+	indent, before, separator, _ := l.frame()
 	if l.n > 1 {
-		before = between
+		before = separator
 	}
 	text, err := l.text(v, indent)
 	if err == nil {
-		_, err = io.WriteString(l.w, before+indent+text+after)
+		_, err = io.WriteString(l.w, before+indent+text)
 	}
 	return err
 }
 
-// frame returns the texts before and after the items.
-func (l *listEncoder) frame() (indent, before, between, after string) {
+// frame returns the indentation of items, and the texts around and between them.
+func (l *listEncoder) frame() (indent, before, separator, after string) {
 	line := ""
 	if l.pretty {
-		line = "\n"
+		indent, line = "  ", "\n"
 	}
-	switch l.format {
-	case formatXML:
-		if l.pretty {
-			indent = "  "
-		}
-		return indent, xml.Header + "<list>" + line, line, ""
-	case formatGo:
-		if l.pretty {
-			return "\t", "[]any{\n", "\n", ","
-		}
-		return "", "[]any{", ", ", ""
-	default:
-		if l.pretty {
-			indent = "  "
-		}
-		return indent, "[" + line, "," + line, ""
+	switch {
+	case l.format == formatXML:
+		return indent, xml.Header + "<list>" + line, line, line + "</list>"
+	case l.format != formatGo:
+		return indent, "[" + line, "," + line, line + "]"
+	case l.pretty:
+		return "\t", "[]any{\n", ",\n", ",\n}"
 	}
+	return "", "[]any{", ", ", "}"
 }
 
 func (l *listEncoder) end() error {
 	if l.n == 0 {
 		return l.value(l.w, []any{})
 	}
-	line := ""
-	if l.pretty {
-		line = "\n"
-	}
 	switch l.format {
 	case formatCBOR, formatMessagePack:
 		return l.value(l.w, l.items)
 	case formatYAML:
 		return nil
-	case formatXML:
-		_, err := fmt.Fprintln(l.w, line+"</list>")
-		return err
-	case formatGo:
-		_, err := fmt.Fprintln(l.w, line+"}")
-		return err
-	default:
-		_, err := fmt.Fprintln(l.w, line+"]")
-		return err
 	}
+	_, _, _, after := l.frame()
+	_, err := fmt.Fprintln(l.w, after)
+	return err
 }
 
 // plainResource returns a resource as a value.
-func plainResource(r krm.Resource) any { return map[string]any(r) }
+func plainResource(r krm.Resource) map[string]any { return r }

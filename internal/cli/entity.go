@@ -39,16 +39,15 @@ func (s *session) entity(ctx context.Context, kind tko.Kind, id string, revision
 }
 
 // An entityKind is what the commands of a kind of entities have in common. T is an entity,
-// S a select of entities.
+// S a select of entities. list and purge are methods of server.
 type entityKind[T, S any] struct {
-	kind     tko.Kind
-	view     view[T]
-	complete completer // of IDs
-	list     func(ctx context.Context, s *session, sel S, o tko.ListOptions) iter.Seq2[T, error]
-	one      func(sel S, id string) S // those of the selected entities that have an ID; may select others, too
-	purge    func(ctx context.Context, s *session, sel S, dryRun bool) (tko.Deleted, error)
-	delete   func(ctx context.Context, s *session, id string) (tko.Deleted, error)
-	instead  func(ctx context.Context, s *session, sel S, w *windowFlag) (listed bool, err error) // another list; may be nil
+	kind    tko.Kind
+	view    view[T]
+	list    func(s server, ctx context.Context, sel S, o tko.ListOptions) iter.Seq2[T, error]
+	one     func(sel S, id string) S // those of the selected entities that have an ID; may select others, too
+	purge   func(s server, ctx context.Context, sel S, dryRun bool) (tko.Deleted, error)
+	delete  func(ctx context.Context, s *session, id string) (tko.Deleted, error)
+	instead func(ctx context.Context, s *session, sel S, w *windowFlag) (listed bool, err error) // another list; may be nil
 }
 
 // A selector holds the flags that select entities.
@@ -60,16 +59,24 @@ type selector[S any] interface {
 // name returns the name of the kind, and its plural.
 func (k *entityKind[T, S]) name() (one, many string) { return string(k.kind), string(k.kind) + "s" }
 
+// ofOne completes a command whose only argument is the ID of an entity.
+func (a *app) ofOne(kind tko.Kind, cmd *cobra.Command, work func(ctx context.Context, s *session, id string) error) *cobra.Command {
+	cmd.Args, cmd.ValidArgsFunction = arguments(1, 1), a.completeArgs(completers[kind])
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		if err := expectID(string(kind)+" ID", args[0]); err != nil {
+			return err
+		}
+		return work(ctx, s, args[0])
+	})
+	return cmd
+}
+
 // getCommand completes a command that prints the package of an entity.
 func (k *entityKind[T, S]) getCommand(a *app, cmd *cobra.Command) *cobra.Command {
 	var revision int64
 	var watch watchFlag
-	cmd.Use, cmd.Args, cmd.ValidArgsFunction = "get ID", arguments(1, 1), a.completeFirst(k.complete)
-	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		id := args[0]
-		if err := expectID(string(k.kind)+" ID", id); err != nil {
-			return err
-		}
+	cmd.Use = "get ID"
+	a.ofOne(k.kind, cmd, func(ctx context.Context, s *session, id string) error {
 		return watch.get(ctx, s, k.kind, id, revision, func(ctx context.Context) (tko.Stamp, krm.Package, error) {
 			e, err := s.entity(ctx, k.kind, id, revision)
 			if text := trouble(id, e.stamp.Conditions); k.kind == tko.KindDeployment && err == nil && text != "" && revision == 0 {
@@ -88,13 +95,8 @@ func (k *entityKind[T, S]) getCommand(a *app, cmd *cobra.Command) *cobra.Command
 // deleteCommand completes a command that deletes an entity without descendants.
 func (k *entityKind[T, S]) deleteCommand(a *app, cmd *cobra.Command) *cobra.Command {
 	var dryRun bool
-	cmd.Use, cmd.Args, cmd.ValidArgsFunction = "delete ID", arguments(1, 1), a.completeFirst(k.complete)
-	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		if err := expectID(string(k.kind)+" ID", args[0]); err != nil {
-			return err
-		}
-		return k.deleteOne(ctx, s, args[0], args[0], dryRun)
-	})
+	cmd.Use = "delete ID"
+	a.ofOne(k.kind, cmd, func(ctx context.Context, s *session, id string) error { return k.deleteOne(ctx, s, id, id, dryRun) })
 	dryRunFlag(cmd.Flags(), &dryRun)
 	return cmd
 }
@@ -107,7 +109,7 @@ func (k *entityKind[T, S]) deleteOne(ctx context.Context, s *session, id, name s
 			return k.delete(ctx, s, id)
 		}
 		var all S
-		d, err := k.purge(ctx, s, k.one(all, id), true)
+		d, err := k.purge(s, ctx, k.one(all, id), true)
 		if err == nil && d.Count == 0 {
 			if err = tko.CheckID(string(k.kind)+" ID", name); err == nil {
 				err = tko.NotFound(k.kind, id)
@@ -137,14 +139,14 @@ func (k *entityKind[T, S]) listCommand(a *app, cmd *cobra.Command, f selector[S]
 				return err
 			}
 		}
-		ask := func(ctx context.Context) iter.Seq2[T, error] { return k.list(ctx, s, sel, window.options(a)) }
+		ask := func(ctx context.Context) iter.Seq2[T, error] { return k.list(s, ctx, sel, window.options(a)) }
 		if !watch.on {
 			return list(ctx, s, k.view, &window, ask)
 		}
 		return watchList(ctx, s, &window, watched[T]{
 			view: k.view, kind: k.kind, all: ask,
 			one: func(ctx context.Context, id string) iter.Seq2[T, error] {
-				return k.list(ctx, s, k.one(sel, id), window.options(a))
+				return k.list(s, ctx, k.one(sel, id), window.options(a))
 			},
 		})
 	})
@@ -170,7 +172,7 @@ func (k *entityKind[T, S]) purgeCommand(a *app, cmd *cobra.Command, f selector[S
 			return err
 		}
 		return a.purge(ctx, s, &bulk, one, many, func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
-			return k.purge(ctx, s, sel, dryRun)
+			return k.purge(s, ctx, sel, dryRun)
 		})
 	})
 	f.flags(a, cmd)

@@ -139,15 +139,13 @@ func (a *app) follow(ctx context.Context, s *session, after int64, id string, ki
 		if id != "" && c.ID != id {
 			continue
 		}
-		switch f := a.format(); f {
+		switch a.format() {
 		case formatTable, formatWide:
 			_, err = fmt.Fprintln(a.out, cut(printable.Text(fmt.Sprintf("%s  %s  %s  %s  %d  %s", c.Time.UTC().Format(time.RFC3339), c.Kind, c.ID, c.Op, c.Revision, c.Author)), a.width()))
 		case formatBare:
 			_, err = fmt.Fprintln(a.out, eventView.id(c))
-		case formatYAML:
-			err = a.encoder(f).value(a.out, []any{eventView.row(c)})
 		default:
-			err = a.encoder(f).value(a.out, eventView.row(c))
+			err = a.printStreamed(eventView.row(c))
 		}
 		if err == nil {
 			err = a.out.Flush()

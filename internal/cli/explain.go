@@ -1,10 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ const (
 
 func (a *app) deploymentExplain() *cobra.Command {
 	var field string
-	cmd := &cobra.Command{
+	cmd := a.ofOne(tko.KindDeployment, &cobra.Command{
 		Use:   "explain ID",
 		Short: "Show how a deployment was prepared, and what it waits for",
 		Long: `Show how a deployment was prepared, and what it waits for: the author of each
@@ -39,37 +40,27 @@ With --as-of, show all of this as it was.`,
 		Example: `  tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --field 'apps/v1 Deployment "smf" spec.replicas'
   tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeDeployments),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("deployment ID", args[0]); err != nil {
-				return err
-			}
-			if field != "" {
-				request := tko.BlameRequest{Kind: tko.KindDeployment, ID: args[0], Field: field, History: true}
-				if !tko.AsOfOf(ctx).IsZero() {
-					d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) {
-						return s.Deployment(ctx, tko.DeploymentID(args[0]), 0)
-					})
-					if err != nil {
-						return err
-					}
-					request.Revision = d.Stamp.Revision
+	}, func(ctx context.Context, s *session, id string) error {
+		if field != "" {
+			request := tko.BlameRequest{Kind: tko.KindDeployment, ID: id, Field: field, History: true}
+			if !tko.AsOfOf(ctx).IsZero() {
+				d, err := s.deployment(ctx, tko.DeploymentID(id), 0)
+				if err != nil {
+					return err
 				}
-				return a.explainField(tko.WithAsOf(ctx, tko.AsOf{}), s, request)
+				request.Revision = d.Stamp.Revision
 			}
-			h, err := readHistory(ctx, s, tko.DeploymentID(args[0]))
-			if err != nil {
-				return err
-			}
-			switch f := a.format(); f {
-			case formatTable, formatWide, formatBare:
-				return h.print(a)
-			default:
-				return a.encoder(f).value(a.out, h.value())
-			}
-		}),
-	}
+			return a.explainField(tko.WithAsOf(ctx, tko.AsOf{}), s, request)
+		}
+		h, err := readHistory(ctx, s, tko.DeploymentID(id))
+		if err != nil {
+			return err
+		}
+		if f := a.format(); !isForPeople(f) {
+			return a.encoder(f).value(a.out, h.value())
+		}
+		return h.print(a)
+	})
 	cmd.Flags().StringVar(&field, "field", "", "`FIELD` whose values to show: a resource and a path")
 	return cmd
 }
@@ -86,7 +77,7 @@ type history struct {
 
 // readHistory reads a deployment, its revisions and its children.
 func readHistory(ctx context.Context, s *session, id tko.DeploymentID) (history, error) {
-	d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, 0) })
+	d, err := s.deployment(ctx, id, 0)
 	if err != nil {
 		return history{}, err
 	}
@@ -97,7 +88,7 @@ func readHistory(ctx context.Context, s *session, id tko.DeploymentID) (history,
 			revision = d.Stamp.Revision - historyRevisions
 			h.missing += int(revision) - 2
 		}
-		was, err := call(byRevision, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, revision) })
+		was, err := s.deployment(byRevision, id, revision)
 		if errors.Is(err, tko.ErrNotFound) {
 			h.missing++
 			continue
@@ -109,7 +100,7 @@ func readHistory(ctx context.Context, s *session, id tko.DeploymentID) (history,
 	}
 	newest := d.Stamp
 	if newest.Revision > 1 { // only responses to requests for a revision have its steps
-		switch was, err := call(byRevision, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, newest.Revision) }); {
+		switch was, err := s.deployment(byRevision, id, newest.Revision); {
 		case err == nil:
 			newest = was.Stamp
 		case !errors.Is(err, tko.ErrNotFound):
@@ -117,10 +108,7 @@ func readHistory(ctx context.Context, s *session, id tko.DeploymentID) (history,
 		}
 	}
 	h.revisions = append(h.revisions, newest)
-	children := func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
-		return s.Deployments(ctx, tko.DeploymentSelect{Parent: id}, tko.ListOptions{})
-	}
-	err = each(ctx, s, children, func(child tko.Deployment) error {
+	err = s.eachDeployment(ctx, tko.DeploymentSelect{Parent: id}, tko.ListOptions{}, func(child tko.Deployment) {
 		h.children++
 		if child.Approved {
 			h.approved++
@@ -130,7 +118,6 @@ func readHistory(ctx context.Context, s *session, id tko.DeploymentID) (history,
 		} else if len(h.pending) < historyPending {
 			h.pending = append(h.pending, child)
 		}
-		return nil
 	})
 	return h, err
 }
@@ -146,13 +133,7 @@ func (h history) took() time.Duration {
 
 // lacks returns the conditions that are False.
 func (h history) lacks() []tko.Condition {
-	var lacks []tko.Condition
-	for _, c := range h.Stamp.Conditions {
-		if c.Status == tko.ConditionFalse {
-			lacks = append(lacks, c)
-		}
-	}
-	return lacks
+	return slices.DeleteFunc(slices.Clone(h.Stamp.Conditions), func(c tko.Condition) bool { return c.Status != tko.ConditionFalse })
 }
 
 // proposal returns the condition with the changes that the placements of a
@@ -167,14 +148,11 @@ func proposal(d tko.Deployment) (c tko.Condition, ok bool) {
 // value returns the history for the formats for programs.
 func (h history) value() map[string]any {
 	row := deploymentView.row(h.Deployment)
-	if h.Origin != "" {
-		row["origin"] = h.Origin
-	}
+	setText(row, "origin", h.Origin)
 	if h.Prepared {
 		row["preparedSeconds"] = h.took().Seconds()
 	}
-	revisions := make([]any, len(h.revisions))
-	for i, r := range h.revisions {
+	row["history"] = values(h.revisions, func(r tko.Stamp) map[string]any {
 		entry := map[string]any{"revision": r.Revision, "time": r.Updated.UTC().Format(time.RFC3339Nano), "who": r.Who, "why": r.Why}
 		var steps []any
 		for _, s := range r.Steps {
@@ -182,11 +160,7 @@ func (h history) value() map[string]any {
 				"resource": s.Resource, "plugin": s.Plugin, "iteration": int64(s.Iteration), "seconds": s.Took.Seconds(),
 			}
 			if len(s.Notes) > 0 {
-				notes := make([]any, len(s.Notes))
-				for i, note := range s.Notes {
-					notes[i] = note
-				}
-				step["notes"] = notes
+				step["notes"] = listValue(s.Notes)
 			}
 			if s.NotesLeftOut > 0 {
 				step["notesLeftOut"] = int64(s.NotesLeftOut)
@@ -196,9 +170,8 @@ func (h history) value() map[string]any {
 		if steps != nil {
 			entry["steps"] = steps
 		}
-		revisions[i] = entry
-	}
-	row["history"] = revisions
+		return entry
+	})
 	row["historyMissing"] = int64(h.missing)
 	waits := []any{}
 	for _, c := range h.lacks() {
@@ -214,9 +187,7 @@ func (h history) value() map[string]any {
 
 func waitValue(c tko.Condition, child string) map[string]any {
 	wait := map[string]any{"type": c.Type, "reason": c.Reason, "message": c.Message}
-	if child != "" {
-		wait["deployment"] = child
-	}
+	setText(wait, "deployment", child)
 	addAttempt(wait, c)
 	return wait
 }
@@ -275,11 +246,7 @@ func (h history) replaces() string {
 	if len(h.Replaces) == 0 {
 		return ""
 	}
-	ids := make([]string, len(h.Replaces))
-	for i, id := range h.Replaces {
-		ids[i] = string(id)
-	}
-	return strings.Join(ids, ", ") + ", when it is prepared and approved"
+	return strings.Join(idTexts(h.Replaces), ", ") + ", when it is prepared and approved"
 }
 
 func (h history) state() string {
@@ -290,11 +257,7 @@ func (h history) state() string {
 			parts[0] += " within " + took.Round(time.Millisecond).String()
 		}
 	}
-	approved := "not approved"
-	if h.Approved {
-		approved = "approved"
-	}
-	return strings.Join(append(parts, approved, "revision "+strconv.FormatInt(h.Stamp.Revision, 10)), ", ")
+	return strings.Join(append(parts, either(h.Approved, "approved", "not approved"), "revision "+strconv.FormatInt(h.Stamp.Revision, 10)), ", ")
 }
 
 func (h history) printRevision(a *app, r tko.Stamp) {
@@ -302,18 +265,8 @@ func (h history) printRevision(a *app, r tko.Stamp) {
 	if r.Revision > 1 {
 		when = "+" + max(r.Updated.Sub(h.Stamp.Created), 0).Round(time.Millisecond).String()
 	}
-	who := r.Who
-	if who == "" {
-		who = "unknown"
-	}
-	what := r.Why
-	switch {
-	case what == "" && r.Revision == 1:
-		what = "created it"
-	case what == "":
-		what = "changed it"
-	}
-	fmt.Fprintf(a.out, "  %-4d %-25s %s: %s\n", r.Revision, when, printable.Text(who), printable.Text(what))
+	what := cmp.Or(r.Why, either(r.Revision == 1, "created it", "changed it"))
+	fmt.Fprintf(a.out, "  %-4d %-25s %s: %s\n", r.Revision, when, printable.Text(cmp.Or(r.Who, "unknown")), printable.Text(what))
 	for _, s := range r.Steps {
 		by := "TKO"
 		if s.Plugin != "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // topology returns a server with a topology that is prepared and waits for an approval,
@@ -184,5 +185,24 @@ func TestExplainAsOfReadsRevisionsByNumber(t *testing.T) {
 	}
 	if out := run(t, topology(), "", "site", "explain", "lagos/1", "--as-of", "7"); out.code != exitUsage || !strings.Contains(out.err, "--topology") {
 		t.Errorf("a site without a topology: exit code %d, %q", out.code, out.err)
+	}
+}
+
+func TestExplainKindShowsNothingThatControlsTheTerminal(t *testing.T) {
+	t.Parallel()
+	f := example()
+	field := map[string]any{"type": "string\x1b[2J", "enum": []any{"a\x1b[3J"}}
+	f.templates[0].Package = krm.Package{{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "upfs"},
+		"spec": map[string]any{
+			"group": "x.io", "names": map[string]any{"kind": "UPF"},
+			"versions": []any{map[string]any{"name": "v1\x1b[4J", "schema": map[string]any{"openAPIV3Schema": map[string]any{
+				"properties": map[string]any{"spec": map[string]any{"properties": map[string]any{"capa\x1b[5Jcity": field}}},
+			}}}},
+		},
+	}}
+	got := run(t, f, "", "explain", "--template", "nf/smf:v1", "UPF", "-o", "table")
+	if got.code != 0 || !strings.Contains(got.out, "capa\uFFFD[5Jcity") || strings.Contains(got.out, "\x1b") {
+		t.Errorf("code %d, %q, %s", got.code, got.out, got.err)
 	}
 }

@@ -150,11 +150,7 @@ func definedKinds(ctx context.Context, s *session, id tko.TemplateID) ([]kindSch
 func value[M ~map[string]any](m M, path ...string) any {
 	var v any = map[string]any(m)
 	for _, key := range path {
-		within, ok := v.(map[string]any)
-		if !ok {
-			return nil
-		}
-		v = within[key]
+		v = asMap(v)[key]
 	}
 	return v
 }
@@ -203,30 +199,23 @@ func findKind(all []kindSchema, name, apiVersion, template string) (k kindSchema
 }
 
 func (a *app) listKinds(all []kindSchema) error {
-	t := table[kindSchema]{app: a, columns: []column[kindSchema]{
-		{name: "KIND", text: func(k kindSchema) string { return k.kind }},
-		{name: "API VERSION", text: func(k kindSchema) string { return k.apiVersion }},
-		{name: "DESCRIPTION", text: func(k kindSchema) string { return k.about }},
-	}}
-	if f := a.globals.format; f != "" && f != formatTable && f != formatWide {
-		var rows []any
+	switch f := a.globals.format; f {
+	case "", formatTable, formatWide:
+		return printTable(a, []column[kindSchema]{
+			{name: "KIND", text: func(k kindSchema) string { return k.kind }},
+			{name: "API VERSION", text: func(k kindSchema) string { return k.apiVersion }},
+			{name: "DESCRIPTION", text: func(k kindSchema) string { return k.about }},
+		}, all)
+	case formatBare:
 		for _, k := range all {
-			rows = append(rows, map[string]any{"kind": k.kind, "apiVersion": k.apiVersion, "description": k.about})
+			fmt.Fprintln(a.out, printable.Text(k.kind))
 		}
-		if f == formatBare {
-			for _, k := range all {
-				fmt.Fprintln(a.out, k.kind)
-			}
-			return nil
-		}
-		return a.encoder(f).value(a.out, rows)
+		return nil
+	default:
+		return a.encoder(f).value(a.out, values(all, func(k kindSchema) map[string]any {
+			return map[string]any{"kind": k.kind, "apiVersion": k.apiVersion, "description": k.about}
+		}))
 	}
-	for _, k := range all {
-		if err := t.add(k); err != nil {
-			return err
-		}
-	}
-	return t.end()
 }
 
 // explainKind shows a kind, or the field at a path.
@@ -253,46 +242,46 @@ func (a *app) explainKind(k kindSchema, path string, recursive bool) error {
 		}
 		at, required = next, isRequired(below, name)
 	}
-	if f := a.globals.format; f != "" && f != formatTable && f != formatWide && f != formatBare {
+	if f := a.globals.format; f != "" && !isForPeople(f) {
 		return a.encoder(f).value(a.out, map[string]any{
 			"kind": k.kind, "apiVersion": k.apiVersion, "path": strings.Join(fields, "."), "description": k.describe(fields, at), "schema": at,
 		})
 	}
-	fmt.Fprintf(a.out, "KIND:         %s\nAPI VERSION:  %s\n", k.kind, k.apiVersion)
+	var text strings.Builder
+	fmt.Fprintf(&text, "KIND:         %s\nAPI VERSION:  %s\n", k.kind, k.apiVersion)
 	about := k.about
 	if len(fields) > 1 || path != "" {
-		fmt.Fprintf(a.out, "FIELD:        %s  %s\n", strings.Join(fields, "."), schemaType(at, required))
+		fmt.Fprintf(&text, "FIELD:        %s  %s\n", strings.Join(fields, "."), schemaType(at, required))
 		about = k.describe(fields, at)
 	}
 	if about != "" {
-		fmt.Fprintf(a.out, "\n%s\n", printable.Text(about))
+		fmt.Fprintf(&text, "\n%s\n", printable.Text(about))
 	}
-	if len(asMap(elements(at)["properties"])) == 0 {
-		return nil
+	if len(asMap(elements(at)["properties"])) > 0 {
+		fmt.Fprintf(&text, "\nFIELDS of %s:\n", strings.Join(fields, "."))
+		depth := 1
+		if recursive {
+			depth = explainDepth
+		}
+		k.writeFields(&text, fields, at, 1, depth)
 	}
-	fmt.Fprintf(a.out, "\nFIELDS of %s:\n", strings.Join(fields, "."))
-	depth := 1
-	if recursive {
-		depth = explainDepth
-	}
-	a.showFields(k, fields, at, 1, depth)
-	return nil
+	return a.printLines(text.String())
 }
 
-// showFields prints the fields below a path.
-func (a *app) showFields(k kindSchema, path []string, at map[string]any, level, depth int) {
+// writeFields writes the fields below a path.
+func (k kindSchema) writeFields(text *strings.Builder, path []string, at map[string]any, level, depth int) {
 	below := elements(at)
 	properties := asMap(below["properties"])
 	indent := strings.Repeat("  ", level)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		field := asMap(properties[name])
 		here := append(slices.Clone(path), name)
-		fmt.Fprintf(a.out, "%s%s  %s\n", indent, name, schemaType(field, isRequired(below, name)))
+		fmt.Fprintf(text, "%s%s  %s\n", indent, name, schemaType(field, isRequired(below, name)))
 		if about := k.describe(here, field); about != "" {
-			fmt.Fprintf(a.out, "%s    %s\n", indent, printable.Text(about))
+			fmt.Fprintf(text, "%s    %s\n", indent, printable.Text(about))
 		}
 		if level < depth {
-			a.showFields(k, here, field, level+1, depth)
+			k.writeFields(text, here, field, level+1, depth)
 		}
 	}
 }

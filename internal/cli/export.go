@@ -18,12 +18,10 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/archive"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
-
-// manifestVersion is the API version of exported manifests.
-const manifestVersion = "tko.nephio.org/v1alpha1"
 
 // exportedKinds are the kinds in the order in which they are imported.
 var exportedKinds = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout}
@@ -39,16 +37,9 @@ type exportFlags struct {
 // selected returns the kinds to export. A filter that a kind doesn't have leaves it
 // out, unless it was named.
 func (f *exportFlags) selected() ([]tko.Kind, error) {
-	has := map[tko.Kind]map[string]bool{
-		tko.KindPlugin:     {},
-		tko.KindTemplate:   {"--id": true, "--metadata": true},
-		tko.KindSite:       {"--id": true, "--metadata": true, "--template-id": true},
-		tko.KindDeployment: {"--metadata": true, "--template-id": true, "--site-id": true},
-		tko.KindRollout:    {"--id": true, "--metadata": true},
-	}
-	used := map[string]bool{"--id": len(f.ids) > 0, "--metadata": len(f.metadata) > 0, "--template-id": len(f.templates) > 0, "--site-id": len(f.sites) > 0}
+	used := map[string]bool{"id": len(f.ids) > 0, "metadata": len(f.metadata) > 0, "template-id": len(f.templates) > 0, "site-id": len(f.sites) > 0}
 	for _, name := range f.kinds {
-		if has[tko.Kind(name)] == nil {
+		if !slices.Contains(exportedKinds, tko.Kind(name)) {
 			return nil, tko.Errorf(errUsage, "--kind %s: use plugin, template, site, deployment or rollout", name)
 		}
 	}
@@ -60,10 +51,10 @@ func (f *exportFlags) selected() ([]tko.Kind, error) {
 		}
 		fits := true
 		for flag, given := range used {
-			if given && !has[kind][flag] {
+			if given && !slices.Contains(filter.Words(kind), flag) {
 				fits = false
 				if named {
-					return nil, tko.Errorf(errUsage, "%s can't select a %s: leave one of them out", flag, kind)
+					return nil, tko.Errorf(errUsage, "--%s can't select a %s: leave one of them out", flag, kind)
 				}
 			}
 		}
@@ -167,7 +158,7 @@ func exportAll(ctx context.Context, s *session, kinds []tko.Kind, flags *exportF
 		if err != nil {
 			return err
 		}
-		m := krm.Resource{"apiVersion": manifestVersion, "kind": kind, "metadata": map[string]any{"name": file}, "spec": spec}
+		m := krm.Resource{"apiVersion": entityVersion, "kind": kind, "metadata": map[string]any{"name": file}, "spec": spec}
 		if len(metadata) > 0 {
 			labels, err := exportedLabels(metadata)
 			if err != nil {
@@ -240,7 +231,7 @@ func exportedRollout(r tko.Rollout) map[string]any {
 	spec, others := map[string]any{}, krm.Package{}
 	for _, one := range r.Package {
 		own, ok := one["spec"].(map[string]any)
-		if one.GVK() != krm.ParseGVK(manifestVersion, "Rollout") || !ok {
+		if one.GVK() != krm.ParseGVK(entityVersion, "Rollout") || !ok {
 			others = append(others, one)
 			continue
 		}
@@ -254,12 +245,6 @@ func exportedRollout(r tko.Rollout) map[string]any {
 		spec["package"] = exportedPackage(others, false)
 	}
 	return spec
-}
-
-func setText(spec map[string]any, key, value string) {
-	if value != "" {
-		spec[key] = value
-	}
 }
 
 func pluginSpec(p tko.Plugin) map[string]any {

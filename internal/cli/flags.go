@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -115,7 +114,7 @@ func metadataPatterns(f *pflag.FlagSet, to *map[string]string, name, shorthand, 
 // conditionFlags select entities by their conditions.
 type conditionFlags struct {
 	texts              []string
-	scheduled, healthy state
+	scheduled, healthy *bool
 }
 
 // flags adds the flags; none if c is nil.
@@ -123,15 +122,12 @@ func (c *conditionFlags) flags(cmd *cobra.Command) {
 	if c == nil {
 		return
 	}
-	f := cmd.Flags()
-	f.StringArrayVar(&c.texts, "condition", nil, "`TYPE[=STATUS][:REASON]` of a condition, such as Healthy=False, Prepared:PluginFailed, or Scheduled!=True (may be repeated, all must match)")
+	cmd.Flags().StringArrayVar(&c.texts, "condition", nil, "`TYPE[=STATUS][:REASON]` of a condition, such as Healthy=False, Prepared:PluginFailed, or Scheduled!=True (may be repeated, all must match)")
 	for _, flag := range []struct {
 		name, typ string
-		to        *state
+		to        **bool
 	}{{"scheduled", tko.ConditionScheduled, &c.scheduled}, {"healthy", tko.ConditionHealthy, &c.healthy}} {
-		f.Var(flag.to, flag.name, "only those whose condition "+flag.typ+" is True; =false: all others, those without the condition too")
-		f.Lookup(flag.name).NoOptDefVal = "true"
-		complete(cmd, flag.name, fixed("true", "false"))
+		stateFlag(cmd, flag.to, flag.name, "only those whose condition "+flag.typ+" is True; =false: all others, those without the condition too")
 	}
 	complete(cmd, "condition", fixed("Healthy=False", "Scheduled=False", "Prepared=False", "Approved=False", "Placed=False"))
 }
@@ -170,7 +166,7 @@ func (c *conditionFlags) selects() ([]tko.ConditionSelect, error) {
 		}
 		selects = append(selects, one)
 	}
-	for typ, wanted := range map[string]*bool{tko.ConditionScheduled: c.scheduled.value, tko.ConditionHealthy: c.healthy.value} {
+	for typ, wanted := range map[string]*bool{tko.ConditionScheduled: c.scheduled, tko.ConditionHealthy: c.healthy} {
 		if wanted != nil {
 			selects = append(selects, tko.ConditionSelect{Type: typ, Status: tko.ConditionTrue, Not: !*wanted})
 		}
@@ -178,9 +174,10 @@ func (c *conditionFlags) selects() ([]tko.ConditionSelect, error) {
 	return selects, nil
 }
 
-func stateFlag(f *pflag.FlagSet, to *state, name string) {
-	f.Var(to, name, "only "+name+" ones; =false: all others")
-	f.Lookup(name).NoOptDefVal = "true"
+func stateFlag(cmd *cobra.Command, to **bool, name, usage string) {
+	cmd.Flags().Var(&state{to}, name, usage)
+	cmd.Flags().Lookup(name).NoOptDefVal = "true"
+	complete(cmd, name, fixed("true", "false"))
 }
 
 // keyValues adds a flag of keys with values, which is empty by default. pflag would print an
@@ -206,13 +203,13 @@ func revisionFlag(f *pflag.FlagSet, to *int64) {
 func asOfFlag(cmd *cobra.Command) *cobra.Command {
 	const name = "as-of"
 	var text string
-	cmd.Flags().StringVar(&text, name, "", "`moment` of the past to read: a position, a time (2026-11-22T14:00:00Z), a duration before now (2h), \"yesterday 14:00\"")
+	cmd.Flags().StringVar(&text, name, "", "`moment` of the past to read"+momentHelp)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed(name) {
-			asOf, err := tko.ParseAsOf(text, time.Now())
+			asOf, err := parseMoment(name, text)
 			if err != nil {
-				return tko.Errorf(errUsage, "--%s: %w", name, err)
+				return err
 			}
 			cmd.SetContext(tko.WithAsOf(cmd.Context(), asOf))
 		}
@@ -231,20 +228,13 @@ func parseTrigger(text string) (krm.GVK, error) {
 
 // deleted prints how many entities were or would be deleted.
 func (a *app) deleted(what, whats string, d tko.Deleted, dryRun bool) error {
-	verb := "deleted "
-	if dryRun {
-		verb = "would delete "
-	}
-	text := verb + count(d.Count, what, whats)
+	text := either(dryRun, "would delete ", "deleted ") + count(d.Count, what, whats)
 	if d.Descendants > 0 {
 		text += ", of which " + count(d.Descendants, "is a descendant", "are descendants")
 	}
 	a.notice("%s", text)
 	return a.printResult(map[string]any{"deleted": int64(d.Count), "descendants": int64(d.Descendants), "dryRun": dryRun})
 }
-
-// none is the result of calls that return only an error.
-type none struct{}
 
 var errNoSource = errors.New("no package: use --url or --stdin")
 
@@ -269,10 +259,15 @@ func (a *app) run(work func(ctx context.Context, s *session, args []string) erro
 	}
 }
 
+// either returns the first text if is is true, and otherwise the second one.
+func either(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
 // count returns, for example, "1 template" or "2 templates".
 func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
+	return strconv.Itoa(n) + " " + either(n == 1, one, many)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 var freezeView = view[*tkopb.Freeze]{
-	id: func(f *tkopb.Freeze) string { return f.GetId() },
+	id: (*tkopb.Freeze).GetId,
 	row: func(f *tkopb.Freeze) map[string]any {
 		return map[string]any{
 			"id": f.GetId(), "siteMetadata": metadataValue(f.GetSiteMetadata()), "until": timeText(f.GetUntil()), "reason": f.GetReason(),
@@ -21,11 +21,11 @@ var freezeView = view[*tkopb.Freeze]{
 		}
 	},
 	columns: []column[*tkopb.Freeze]{
-		{name: "ID", text: func(f *tkopb.Freeze) string { return f.GetId() }},
+		{name: "ID", text: (*tkopb.Freeze).GetId},
 		{name: "SITES", text: func(f *tkopb.Freeze) string { return metadataText(f.GetSiteMetadata()) }},
 		{name: "UNTIL", text: func(f *tkopb.Freeze) string { return timeText(f.GetUntil()) }},
-		{name: "BY", text: func(f *tkopb.Freeze) string { return f.GetFrozenBy() }},
-		{name: "REASON", text: func(f *tkopb.Freeze) string { return f.GetReason() }},
+		{name: "BY", text: (*tkopb.Freeze).GetFrozenBy},
+		{name: "REASON", text: (*tkopb.Freeze).GetReason},
 		{name: "CREATED", wide: true, text: func(f *tkopb.Freeze) string { return timeText(f.GetCreated()) }},
 	},
 }
@@ -49,9 +49,10 @@ a freeze earlier, use tko unfreeze.`,
 		Args: arguments(0, 0),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
+		if err := bulk.checkCount(cmd, "sites"); err != nil {
+			return err
+		}
 		switch {
-		case cmd.Flags().Changed("confirm") && bulk.confirm < 1:
-			return usageError(cmd, tko.Errorf(errUsage, "--confirm %d: use the number of sites, at least 1", bulk.confirm))
 		case len(metadata) == 0:
 			return tko.Errorf(errUsage, "name the sites with --site-metadata KEY=PATTERN: a freeze of everything is not a default")
 		case until == "":
@@ -86,9 +87,7 @@ a freeze earlier, use tko unfreeze.`,
 			return err
 		}
 		return a.printFacts([]fact{
-			{"id", "ID", f.GetId(), f.GetId()},
-			{"sites", "Sites", metadataText(f.GetSiteMetadata()), metadataText(f.GetSiteMetadata())},
-			{"until", "Until", timeText(f.GetUntil()), timeText(f.GetUntil())},
+			textFact("id", "ID", f.GetId()), textFact("sites", "Sites", metadataText(f.GetSiteMetadata())), textFact("until", "Until", timeText(f.GetUntil())),
 		})
 	})
 	bulk.confirmFlag(cmd.Flags())
@@ -108,7 +107,7 @@ func (a *app) unfreezeCommand() *cobra.Command {
 		Use: "unfreeze ID...", Short: "End freezes", Long: "End freezes. What waits is scheduled at once.",
 		Example: `  tko unfreeze "$id"`, Args: arguments(1, -1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			_, err := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.Access().Unfreeze(ctx, args...) })
+			err := s.do(ctx, func(ctx context.Context) error { return s.Access().Unfreeze(ctx, args...) })
 			if err == nil {
 				a.notice("ended %s", count(len(args), "freeze", "freezes"))
 			}

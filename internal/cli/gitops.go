@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/pause"
@@ -72,13 +70,10 @@ func shortRevision(revision string) string {
 }
 
 func itemRows(items []tko.SourceItem) []any {
-	rows := make([]any, len(items))
-	for i, item := range items {
+	return values(items, func(item tko.SourceItem) map[string]any {
 		row := map[string]any{"kind": item.Kind, "name": item.Name}
 		for key, value := range map[string]string{"id": item.ID, "digest": item.Digest, "status": item.Status, "rollout": string(item.Rollout)} {
-			if value != "" {
-				row[key] = value
-			}
+			setText(row, key, value)
 		}
 		if item.Revision != 0 {
 			row["revision"] = item.Revision
@@ -86,21 +81,16 @@ func itemRows(items []tko.SourceItem) []any {
 		if item.Pending {
 			row["pending"] = true
 		}
-		rows[i] = row
-	}
-	return rows
+		return row
+	})
 }
 
 func operationRows(operations []tko.SourceOperation) []any {
-	rows := make([]any, len(operations))
-	for i, o := range operations {
+	return values(operations, func(o tko.SourceOperation) map[string]any {
 		row := map[string]any{"time": o.Time.UTC().Format(time.RFC3339Nano), "revision": o.Revision, "verb": o.Verb, "kind": o.Kind, "name": o.Name}
-		if o.Error != "" {
-			row["error"] = o.Error
-		}
-		rows[i] = row
-	}
-	return rows
+		setText(row, "error", o.Error)
+		return row
+	})
 }
 
 func (a *app) gitopsStatus() *cobra.Command {
@@ -116,13 +106,13 @@ inventory, and its last operations.`,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			var sources []tko.Source
 			if len(args) > 0 {
-				source, err := call(ctx, s, func(ctx context.Context) (tko.Source, error) { return s.Source(ctx, args[0]) })
+				source, err := s.source(ctx, args[0])
 				if err != nil {
 					return err
 				}
 				if f := a.format(); f == formatTable || f == formatWide {
 					a.noticeSilence([]tko.Source{source})
-					return a.printSource(source, f == formatWide)
+					return a.printSource(source)
 				}
 				sources = []tko.Source{source}
 			} else {
@@ -132,24 +122,14 @@ inventory, and its last operations.`,
 				}
 			}
 			a.noticeSilence(sources)
-			return list(ctx, s, sourceView, nil, func(context.Context) iter.Seq2[tko.Source, error] { return sequence(sources) })
+			return listItems(ctx, s, sourceView, sources)
 		}),
 	}
 }
 
-func sequence[T any](items []T) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, item := range items {
-			if !yield(item, nil) {
-				return
-			}
-		}
-	}
-}
-
 // printSource writes the details of a source for users.
-func (a *app) printSource(s tko.Source, wide bool) error {
-	text := func(name, s string) fact { return fact{name, name, s, s} }
+func (a *app) printSource(s tko.Source) error {
+	text := func(name, s string) fact { return textFact(name, name, s) }
 	facts := []fact{
 		text("Source", s.Name), text("Kind", s.Status.Kind), text("URL", s.Status.URL), text("Applied", s.Status.Applied), text("Attempted", s.Status.Attempted),
 	}
@@ -164,13 +144,7 @@ func (a *app) printSource(s tko.Source, wide bool) error {
 	}
 	if len(s.Status.Items) > 0 {
 		fmt.Fprintln(a.out)
-		items := table[tko.SourceItem]{app: a, wide: wide, columns: itemColumns}
-		for _, item := range s.Status.Items {
-			if err := items.add(item); err != nil {
-				return err
-			}
-		}
-		if err := items.end(); err != nil {
+		if err := printTable(a, itemColumns, s.Status.Items); err != nil {
 			return err
 		}
 	}
@@ -178,13 +152,7 @@ func (a *app) printSource(s tko.Source, wide bool) error {
 		return nil
 	}
 	fmt.Fprintln(a.out)
-	operations := table[tko.SourceOperation]{app: a, wide: wide, columns: operationColumns}
-	for _, o := range s.Status.Operations {
-		if err := operations.add(o); err != nil {
-			return err
-		}
-	}
-	return operations.end()
+	return printTable(a, operationColumns, s.Status.Operations)
 }
 
 var itemColumns = []column[tko.SourceItem]{
@@ -205,7 +173,7 @@ var operationColumns = []column[tko.SourceOperation]{
 }
 
 func (a *app) gitopsSync() *cobra.Command {
-	var wait sourceWait
+	var wait waitFlag
 	cmd := &cobra.Command{
 		Use:   "sync NAME…",
 		Short: "Reconcile sources now",
@@ -218,30 +186,19 @@ and with 1 if one isn't, or after the timeout.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			for _, name := range args {
-				if _, err := call(ctx, s, func(ctx context.Context) (tko.Source, error) { return s.Source(ctx, name) }); err != nil {
+				if _, err := s.source(ctx, name); err != nil {
 					return err
 				}
 			}
-			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.EnqueueSources(ctx, args, false, "") })
+			err := s.do(ctx, func(ctx context.Context) error { return s.EnqueueSources(ctx, args, false, "") })
 			if err != nil || !wait.wait {
 				return err
 			}
-			return wait.settled(ctx, s, args)
+			return settled(ctx, s, args, wait.timeout)
 		}),
 	}
-	wait.flags(cmd.Flags())
+	wait.flags(cmd.Flags(), "wait until the sources are reconciled, and report whether they are ready")
 	return cmd
-}
-
-// A sourceWait has a command wait until sources are reconciled.
-type sourceWait struct {
-	wait    bool
-	timeout time.Duration
-}
-
-func (w *sourceWait) flags(f *pflag.FlagSet) {
-	f.BoolVar(&w.wait, "wait", false, "wait until the sources are reconciled, and report whether they are ready")
-	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "`time` to wait at most (0: no limit)")
 }
 
 // sourcePoll is the interval of polling sources while waiting.
@@ -250,20 +207,16 @@ const sourcePoll = 200 * time.Millisecond
 // settled waits until sources have been reconciled since they were enqueued, and no
 // operation is in progress in them. The error names those that aren't ready, and
 // why.
-func (w *sourceWait) settled(ctx context.Context, s *session, names []string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if w.timeout > 0 {
-		timer := time.AfterFunc(w.timeout, func() { cancel(errWaitTimeout) })
-		defer timer.Stop()
-	}
+func settled(ctx context.Context, s *session, names []string, timeout time.Duration) error {
+	ctx, cancel := expiring(ctx, timeout, errWaitTimeout)
+	defer cancel()
 	var trouble []string
 	for _, name := range names {
 		source, err := settledSource(ctx, s, name)
 		switch {
 		case errors.Is(context.Cause(ctx), errWaitTimeout):
 			return &hintedError{
-				err:  fmt.Errorf("source %q is not settled after %v: %s", name, w.timeout, underWay(source)),
+				err:  fmt.Errorf("source %q is not settled after %v: %s", name, timeout, underWay(source)),
 				hint: "reconciliation continues: see tko gitops status " + name,
 			}
 		case err != nil:
@@ -281,12 +234,16 @@ func (w *sourceWait) settled(ctx context.Context, s *session, names []string) er
 	return nil
 }
 
+func (s *session) source(ctx context.Context, name string) (tko.Source, error) {
+	return call(ctx, s, func(ctx context.Context) (tko.Source, error) { return s.Source(ctx, name) })
+}
+
 // settledSource returns a source once it is settled. With an error, it returns the
 // source as it was read last.
 func settledSource(ctx context.Context, s *session, name string) (tko.Source, error) {
 	var source tko.Source
 	for {
-		now, err := call(ctx, s, func(ctx context.Context) (tko.Source, error) { return s.Source(ctx, name) })
+		now, err := s.source(ctx, name)
 		if err != nil {
 			return source, err
 		}
@@ -334,9 +291,7 @@ removal and its digest. If the removal changes, so does its digest.`,
 			if err := expectID("digest of the removal", args[1]); err != nil {
 				return err
 			}
-			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, s.EnqueueSources(ctx, args[:1], false, args[1])
-			})
+			err := s.do(ctx, func(ctx context.Context) error { return s.EnqueueSources(ctx, args[:1], false, args[1]) })
 			if err == nil {
 				a.notice("approved the removal of source %q", args[0])
 			}

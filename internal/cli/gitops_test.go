@@ -127,11 +127,16 @@ func TestSyncWaitsUntilSourcesAreReconciled(t *testing.T) {
 	}
 }
 
-// A planFunc is a SourcePlanner for tests.
+// A planFunc plans sources in tests.
 type planFunc func(tree fs.FS, o PlanOptions) (SourcePlan, error)
 
-func (f planFunc) PlanSource(_ context.Context, _ SourceClient, tree fs.FS, o PlanOptions) (SourcePlan, error) {
-	return f(tree, o)
+type fakePlanner struct {
+	Planner // nil: methods that no test expects
+	plan    planFunc
+}
+
+func (f fakePlanner) PlanSource(_ context.Context, _ SourceClient, tree fs.FS, o PlanOptions) (SourcePlan, error) {
+	return f.plan(tree, o)
 }
 
 // runPlan runs "tko gitops plan" with a planner.
@@ -139,7 +144,7 @@ func runPlan(t *testing.T, plan planFunc, args ...string) result {
 	t.Helper()
 	var out, errs bytes.Buffer
 	a := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, func(target) (server, error) { return example(), nil })
-	a.planner = plan
+	a.planner = fakePlanner{plan: plan}
 	code := a.main(t.Context(), append([]string{"gitops", "plan"}, args...))
 	return result{out.String(), errs.String(), code}
 }

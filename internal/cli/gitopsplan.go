@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,12 +12,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
-// A SourcePlanner computes what a working tree would change if it were the next
-// revision of a GitOps source.
-type SourcePlanner interface {
+// A Planner plans with the code of the GitOps controller. It writes nothing.
+type Planner interface {
+	// ReadManifests reads the manifests in a tree, in the order in which they can be
+	// applied. The error is an ErrInvalid with one line for each problem; manifests of
+	// GitOps sources are one unless sources is set.
+	ReadManifests(tree fs.FS, sources bool) ([]Manifest, error)
+	// ReadInventory reads an inventory and returns its sites, in the order of their
+	// IDs, and notes about contradictions. If the settings or records are invalid, the
+	// error is an ErrInvalid.
+	ReadInventory(ctx context.Context, o InventoryOptions) (sites []InventorySite, notes []string, err error)
+	// PlanInventory returns what an inventory would change now.
+	PlanInventory(ctx context.Context, client SourceClient, o InventoryOptions) (SourcePlan, error)
 	// PlanSource reads tree and the server's state, and writes nothing: it calls
 	// the writing methods of client with dry runs only. If the tree is invalid, the
 	// error is an ErrInvalid with one line for each problem. If an encrypted file
@@ -27,13 +36,14 @@ type SourcePlanner interface {
 	PlanSource(ctx context.Context, client SourceClient, tree fs.FS, o PlanOptions) (SourcePlan, error)
 }
 
-// SourceClient is the part of the server's API that a [SourcePlanner] uses.
+// SourceClient is the part of the server's API that a [Planner] uses.
 type SourceClient interface {
-	templates
-	sites
-	deployments
-	plugins
-	sources
+	filter.Getter
+	filter.Lister
+	Source(ctx context.Context, name string) (tko.Source, error)
+	Sources(ctx context.Context) ([]tko.Source, error)
+	PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
+	RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
 }
 
 // PlanOptions are the settings of the source that is planned.
@@ -79,11 +89,8 @@ var plannedView = view[PlannedChange]{
 	id: func(c PlannedChange) string { return c.Verb + " " + c.Kind + " " + c.Name },
 	row: func(c PlannedChange) map[string]any {
 		row := map[string]any{"verb": c.Verb, "kind": c.Kind, "name": c.Name}
-		for key, value := range map[string]string{"file": c.File, "reason": c.reason()} {
-			if value != "" {
-				row[key] = value
-			}
-		}
+		setText(row, "file", c.File)
+		setText(row, "reason", c.reason())
 		if len(c.Details) > 0 {
 			row["changes"] = listValue(c.Details)
 		}
@@ -209,7 +216,7 @@ func (a *app) printPlan(ctx context.Context, s *session, plan SourcePlan, exitCo
 		a.notice("nothing would change")
 		return nil
 	}
-	if err := list(ctx, s, plannedView, nil, func(context.Context) iter.Seq2[PlannedChange, error] { return sequence(plan.Changes) }); err != nil {
+	if err := listItems(ctx, s, plannedView, plan.Changes); err != nil {
 		return err
 	}
 	if err := errors.Join(plan.Refused...); err != nil {

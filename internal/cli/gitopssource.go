@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,16 +52,11 @@ refused. If it was removed there, --take-over takes over its entities.`,
 			for i := range definitions {
 				definitions[i].TakeOver = takeOver
 			}
-			results, err := call(ctx, s, func(ctx context.Context) ([]tko.RegisteredSource, error) {
-				return s.RegisterSources(ctx, definitions, dryRun)
-			})
+			results, err := s.registerSources(ctx, definitions, dryRun)
 			if err != nil {
 				return err
 			}
-			would := ""
-			if dryRun {
-				would = "would be "
-			}
+			would := either(dryRun, "would be ", "")
 			for _, r := range results {
 				done := "unchanged"
 				switch {
@@ -80,10 +74,15 @@ refused. If it was removed there, --take-over takes over its entities.`,
 	cmd.Flags().StringVarP(&at, "url", "u", "", "`location` of manifests: a file, a folder, a URL, a git repository, or LOCATION!/PATH within one")
 	cmd.Flags().BoolVar(&takeOver, "take-over", false, "take over the entities of a source of the same name that was removed from the settings of the role gitops")
 	dryRunFlag(cmd.Flags(), &dryRun)
-	complete(cmd, "filename", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return nil, cobra.ShellCompDirectiveDefault
-	})
+	complete(cmd, "filename", fileNames)
 	return cmd
+}
+
+// registerSources registers definitions, or only checks them. The results are in their order.
+func (s *session) registerSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error) {
+	return call(ctx, s, func(ctx context.Context) ([]tko.RegisteredSource, error) {
+		return s.RegisterSources(ctx, definitions, dryRun)
+	})
 }
 
 // readDefinitions reads manifests of sources.
@@ -167,7 +166,7 @@ func (a *app) sourceList() *cobra.Command {
 sources of the role gitops, also those in its settings.`,
 		Example: "  tko gitops source list", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			definitions, err := call(ctx, s, func(ctx context.Context) (tko.SourceDefinitions, error) { return s.SourceDefinitions(ctx, 0) })
+			definitions, err := s.definitions(ctx)
 			if err != nil {
 				return err
 			}
@@ -177,16 +176,22 @@ sources of the role gitops, also those in its settings.`,
 			}
 			a.noticeSilence(sources)
 			var all []definedSource
-			for _, d := range definitions.All {
+			for _, d := range definitions {
 				of := definedSource{SourceDefinition: d}
 				if i := slices.IndexFunc(sources, func(source tko.Source) bool { return source.Name == d.Name }); i >= 0 {
 					of.status = sources[i]
 				}
 				all = append(all, of)
 			}
-			return list(ctx, s, definedView, nil, func(context.Context) iter.Seq2[definedSource, error] { return sequence(all) })
+			return listItems(ctx, s, definedView, all)
 		}),
 	}
+}
+
+// definitions returns the sources in the store.
+func (s *session) definitions(ctx context.Context) ([]tko.SourceDefinition, error) {
+	all, err := call(ctx, s, func(ctx context.Context) (tko.SourceDefinitions, error) { return s.SourceDefinitions(ctx, 0) })
+	return all.All, err
 }
 
 func (a *app) sourceGet() *cobra.Command {
@@ -194,25 +199,23 @@ func (a *app) sourceGet() *cobra.Command {
 		Use: "get NAME", Short: "Show the manifest of a source in the store",
 		Example: "  tko gitops source get fleet > fleet.yaml", Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			definitions, err := call(ctx, s, func(ctx context.Context) (tko.SourceDefinitions, error) { return s.SourceDefinitions(ctx, 0) })
+			definitions, err := s.definitions(ctx)
 			if err != nil {
 				return err
 			}
-			for _, d := range definitions.All {
-				if d.Name != args[0] {
-					continue
-				}
-				manifest, err := d.Manifest()
-				if err != nil {
-					return err
-				}
-				f := a.globals.format
-				if f == "" || f == formatTable || f == formatWide || f == formatBare {
-					f = formatYAML
-				}
-				return a.encoder(f).value(a.out, map[string]any(manifest))
+			i := slices.IndexFunc(definitions, func(d tko.SourceDefinition) bool { return d.Name == args[0] })
+			if i < 0 {
+				return tko.Errorf(tko.ErrNotFound, "source %q: not registered: tko gitops source list shows those that are", args[0])
 			}
-			return tko.Errorf(tko.ErrNotFound, "source %q: not registered: tko gitops source list shows those that are", args[0])
+			manifest, err := definitions[i].Manifest()
+			if err != nil {
+				return err
+			}
+			f := a.globals.format
+			if f == "" || isForPeople(f) {
+				f = formatYAML
+			}
+			return a.encoder(f).value(a.out, map[string]any(manifest))
 		}),
 	}
 }
@@ -229,10 +232,10 @@ gitops approve. The templates of catalogs are always kept.`,
 		Example: "  tko gitops source delete fleet --keep\n  tko gitops source delete test --confirm 12", Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		switch {
-		case cmd.Flags().Changed("confirm") && bulk.confirm < 1:
-			return usageError(cmd, tko.Errorf(errUsage, "--confirm %d: use the number of entities, at least 1", bulk.confirm))
-		case keep && bulk.confirm > 0:
+		if err := bulk.checkCount(cmd, "entities"); err != nil {
+			return err
+		}
+		if keep && bulk.confirm > 0 {
 			return usageError(cmd, tko.Errorf(errUsage, "--keep and --confirm can't be used together: use one"))
 		}
 		if !keep {
@@ -247,7 +250,7 @@ gitops approve. The templates of catalogs are always kept.`,
 				return err
 			}
 		}
-		_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.DeleteSource(ctx, args[0], keep) })
+		err := s.do(ctx, func(ctx context.Context) error { return s.DeleteSource(ctx, args[0], keep) })
 		if err == nil {
 			a.notice("source %q is deleted: tko gitops source list shows it until the role gitops has done it", args[0])
 		}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/spelling"
@@ -115,30 +114,20 @@ func (g *globals) check() error {
 			errs = append(errs, fmt.Errorf("--sort-by: %w", err))
 		}
 	}
-	if _, err := strconv.ParseBool(g.colorize); err != nil && g.colorize != "force" {
-		errs = append(errs, fmt.Errorf("--colorize %q: use true, false or force", g.colorize))
+	wrong := func(is bool, format string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
-	if !slices.Contains([]string{"dual", "ipv6", "ipv4"}, g.ipStack) {
-		errs = append(errs, fmt.Errorf("--grpc-ip-stack %q: use dual, ipv6 or ipv4", g.ipStack))
-	}
-	if !slices.Contains([]krm.Format{krm.YAML, krm.CBOR}, krm.Format(g.grpcFormat)) {
-		errs = append(errs, fmt.Errorf("--grpc-format %q: use cbor or yaml", g.grpcFormat))
-	}
-	if g.port == 0 {
-		errs = append(errs, errors.New("--grpc-port 0: use 1 to 65535"))
-	}
-	if g.timeout < 0 || math.IsNaN(g.timeout) || g.timeout > math.MaxInt64/float64(time.Second) {
-		errs = append(errs, fmt.Errorf("--grpc-timeout %v: use seconds, or 0 for no limit", g.timeout))
-	}
-	if g.width < -1 {
-		errs = append(errs, fmt.Errorf("--width %d: use a number of columns, 0 for the terminal's, or -1 for no limit", g.width))
-	}
-	if g.requestID != "" && !trail.IsRequest(g.requestID) {
-		errs = append(errs, fmt.Errorf("--request-id %q: use 1 to 64 letters, digits and . _ : / + = @ -", g.requestID))
-	}
-	if (g.tlsCert == "") != (g.tlsKey == "") {
-		errs = append(errs, errors.New("--tls-cert and --tls-key belong together: give both, or none"))
-	}
+	_, err = strconv.ParseBool(g.colorize)
+	wrong(err != nil && g.colorize != "force", "--colorize %q: use true, false or force", g.colorize)
+	wrong(!slices.Contains([]string{"dual", "ipv6", "ipv4"}, g.ipStack), "--grpc-ip-stack %q: use dual, ipv6 or ipv4", g.ipStack)
+	wrong(!slices.Contains([]krm.Format{krm.YAML, krm.CBOR}, krm.Format(g.grpcFormat)), "--grpc-format %q: use cbor or yaml", g.grpcFormat)
+	wrong(g.port == 0, "--grpc-port 0: use 1 to 65535")
+	wrong(g.timeout < 0 || math.IsNaN(g.timeout) || g.timeout > math.MaxInt64/float64(time.Second), "--grpc-timeout %v: use seconds, or 0 for no limit", g.timeout)
+	wrong(g.width < -1, "--width %d: use a number of columns, 0 for the terminal's, or -1 for no limit", g.width)
+	wrong(g.requestID != "" && !trail.IsRequest(g.requestID), "--request-id %q: use 1 to 64 letters, digits and . _ : / + = @ -", g.requestID)
+	wrong((g.tlsCert == "") != (g.tlsKey == ""), "--tls-cert and --tls-key belong together: give both, or none")
 	if len(errs) > 0 {
 		return tko.Errorf(errUsage, "%w", errors.Join(errs...))
 	}
@@ -264,8 +253,15 @@ func (a *app) colors(w io.Writer) bool {
 	if on, err := strconv.ParseBool(a.globals.colorize); err != nil || !on || os.Getenv("NO_COLOR") != "" {
 		return false
 	}
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return isTerminal(w)
+}
+
+// paint returns a text in a color, if colors are written to w.
+func (a *app) paint(w io.Writer, color, text string) string {
+	if color == "" || !a.colors(w) {
+		return text
+	}
+	return color + text + "\x1b[0m"
 }
 
 // who returns USER@HOST.
@@ -280,27 +276,27 @@ func who() string {
 	return name
 }
 
-// A state is a flag that is true, false or not set.
-type state struct{ value *bool }
+// A state is a flag that is true, false or not set: nil.
+type state struct{ value **bool }
 
 func (s *state) Set(text string) error {
+	*s.value = nil
 	if text == "" {
-		s.value = nil
 		return nil
 	}
 	b, err := strconv.ParseBool(text)
 	if err != nil {
 		return errors.New("use true or false")
 	}
-	s.value = &b
+	*s.value = &b
 	return nil
 }
 
 func (s *state) String() string {
-	if s.value == nil {
+	if *s.value == nil {
 		return ""
 	}
-	return strconv.FormatBool(*s.value)
+	return strconv.FormatBool(**s.value)
 }
 
 // Type names the value in help.

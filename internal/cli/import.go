@@ -17,19 +17,16 @@ import (
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
-// A Manifest is the desired state of an entity, in a file.
+// A Manifest is the desired state of an entity, or of a GitOps source, in a file.
 type Manifest struct {
-	File string
-	Name string // the ID; of a deployment, the name of the manifest
-	Put  tko.Put
+	File   string
+	Name   string // the ID; of a deployment, the name of the manifest
+	Put    tko.Put
+	Source *tko.SourceDefinition // of a GitOps source, whose Put has the kind KindSource only; else nil
 }
 
-// A ManifestReader is a [SourcePlanner] that reads manifests.
-type ManifestReader interface {
-	// ReadManifests reads the manifests in a tree, in the order in which they can be
-	// applied. The error is an ErrInvalid with one line for each problem.
-	ReadManifests(tree fs.FS) ([]Manifest, error)
-}
+// KindSource is the kind of GitOps sources among manifests.
+const KindSource tko.Kind = "source"
 
 func (a *app) importCommand() *cobra.Command {
 	var dryRun bool
@@ -95,12 +92,8 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 			if err != nil {
 				return err
 			}
-			changes, updates := 0, 0
+			changes, updates := a.showSteps(steps, false), 0
 			for _, step := range steps {
-				if step.verb != "" {
-					changes++
-					_, _ = fmt.Fprintf(a.streams.Out, "%s %s %s\n", step.verb, step.Put.Kind, step.Name)
-				}
 				if step.verb == "update" {
 					updates++
 				}
@@ -132,16 +125,12 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 
 // planImport reads and checks all manifests.
 func (a *app) planImport(ctx context.Context, s *session, from string) ([]step, error) {
-	reader, ok := a.planner.(ManifestReader)
-	if !ok {
-		return nil, errors.New("this program can't read manifests")
-	}
 	tree, done, err := openTree(from)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	manifests, err := reader.ReadManifests(tree)
+	manifests, err := a.planner.ReadManifests(tree, false)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +149,7 @@ func planOne(ctx context.Context, s *session, m Manifest, coming map[string]bool
 		if err != nil {
 			id = m.Name
 		}
-		_, err = call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, tko.DeploymentID(id), 0) })
+		_, err = s.deployment(ctx, tko.DeploymentID(id), 0)
 		if err == nil {
 			return step, nil
 		}

@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -16,16 +14,6 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
 )
-
-// An InventoryReader is a [SourcePlanner] that reads inventories of sites.
-type InventoryReader interface {
-	// ReadInventory reads an inventory and returns its sites, in the order of their
-	// IDs, and notes about contradictions. If the settings or records are invalid, the
-	// error is an ErrInvalid.
-	ReadInventory(ctx context.Context, o InventoryOptions) (sites []InventorySite, notes []string, err error)
-	// PlanInventory returns what an inventory would change now. It writes nothing.
-	PlanInventory(ctx context.Context, client SourceClient, o InventoryOptions) (SourcePlan, error)
-}
 
 // InventoryOptions select an inventory.
 type InventoryOptions struct {
@@ -80,27 +68,13 @@ func (o *InventoryOptions) flags(cmd *cobra.Command) {
 	_ = cmd.MarkFlagRequired("file")
 }
 
-func (a *app) inventories() (InventoryReader, error) {
-	reader, ok := a.planner.(InventoryReader)
-	if !ok {
-		return nil, errors.New("this program can't read inventories")
-	}
-	return reader, nil
-}
-
 var inventorySiteView = view[InventorySite]{
 	id: func(s InventorySite) string { return s.ID },
 	row: func(s InventorySite) map[string]any {
 		row := map[string]any{"siteId": s.ID, "metadata": metadataValue(s.Metadata), "origins": metadataValue(s.Origins)}
-		if s.Template != "" {
-			row["templateId"] = s.Template
-		}
+		setText(row, "templateId", s.Template)
 		if len(s.Package) > 0 {
-			resources := make([]any, len(s.Package))
-			for i, r := range s.Package {
-				resources[i] = map[string]any(r)
-			}
-			row["package"] = resources
+			row["package"] = values(s.Package, plainResource)
 		}
 		return row
 	},
@@ -134,11 +108,7 @@ func (a *app) inventoryTest() *cobra.Command {
 of each part. The server isn't called. With IDs, only these sites are shown.`,
 		Example: "  tko inventory test --file sources.yaml\n  tko inventory test --file sources.yaml --name netbox lagos/1 -o yaml",
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			reader, err := a.inventories()
-			if err != nil {
-				return err
-			}
-			sites, notes, err := reader.ReadInventory(ctx, o)
+			sites, notes, err := a.planner.ReadInventory(ctx, o)
 			if err != nil {
 				return err
 			}
@@ -156,7 +126,7 @@ of each part. The server isn't called. With IDs, only these sites are shown.`,
 			} else if most > 0 && total > most {
 				sites = sites[:most]
 			}
-			if err := list(ctx, s, inventorySiteView, nil, func(context.Context) iter.Seq2[InventorySite, error] { return sequence(sites) }); err != nil {
+			if err := listItems(ctx, s, inventorySiteView, sites); err != nil {
 				return err
 			}
 			a.notice("%d of %s", len(sites), count(total, "site", "sites"))
@@ -182,12 +152,8 @@ are, wait for an approval, and so do all other changes.
 With --exit-code the exit code is 7 if something would change, and 0 if not.`,
 		Example: "  tko inventory plan --file sources.yaml --name netbox\n  tko inventory plan --file sources.yaml --exit-code",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			reader, err := a.inventories()
-			if err != nil {
-				return err
-			}
 			o.Catalog = catalog
-			plan, err := callLong(ctx, s, func(ctx context.Context) (SourcePlan, error) { return reader.PlanInventory(ctx, s, o) })
+			plan, err := callLong(ctx, s, func(ctx context.Context) (SourcePlan, error) { return a.planner.PlanInventory(ctx, s, o) })
 			if err != nil {
 				return err
 			}
@@ -232,7 +198,7 @@ status NAME.`,
 				return err
 			}
 			sources = slices.DeleteFunc(sources, func(source tko.Source) bool { return source.Status.Kind != kind })
-			return list(ctx, s, inventoryView, nil, func(context.Context) iter.Seq2[tko.Source, error] { return sequence(sources) })
+			return listItems(ctx, s, inventoryView, sources)
 		}),
 	}
 }

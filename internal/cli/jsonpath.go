@@ -13,40 +13,12 @@ import (
 
 // A jsonPath is a parsed template of kubectl's JSONPath: text, and expressions in
 // braces. Supported are .key, ['key'], [n], [*], .*, [?(@.key=="text")] (also !=),
-// quoted text, range and end. A key that is missing has no value.
-type jsonPath []pathNode
+// quoted text, range and end. A key that is missing has no value. Each part writes its
+// text for a value.
+type jsonPath []func(b *strings.Builder, v any)
 
-// A pathNode is a part of a jsonPath: text, the values at steps, or, of a range,
-// its body for each of the values.
-type pathNode struct {
-	text  string
-	steps []pathStep
-	kind  int
-	body  jsonPath
-}
-
-const (
-	nodeText = iota
-	nodeValues
-	nodeRange
-)
-
-// A pathStep leads from a value to others.
-type pathStep struct {
-	key    string
-	index  int
-	kind   int
-	filter []pathStep // of a filter
-	equal  bool
-	value  string
-}
-
-const (
-	stepKey = iota
-	stepIndex
-	stepAll
-	stepFilter
-)
+// A pathStep returns the values to which it leads from a value.
+type pathStep func(v any) []any
 
 func pathError(text, reason string) error {
 	return tko.Errorf(errUsage, "the JSONPath %.200q %s: use, for example, {.items[*].siteId} or {range .items[*]}{.siteId}{\"\\n\"}{end}", text, reason)
@@ -54,59 +26,69 @@ func pathError(text, reason string) error {
 
 // parseJSONPath parses a template.
 func parseJSONPath(text string) (jsonPath, error) {
-	path, rest, ended, err := parseNodes(text, text)
-	if err == nil && (ended || rest != "") {
-		err = pathError(text, "has an {end} without {range}")
-	}
-	return path, err
+	p := pathParser{whole: text, rest: text}
+	return p.parts(false)
 }
 
-// parseNodes parses up to the end, or up to {end}.
-func parseNodes(whole, text string) (path jsonPath, rest string, ended bool, err error) {
-	for text != "" {
-		before, after, ok := strings.Cut(text, "{")
+// A pathParser parses a template; rest is what it hasn't read yet.
+type pathParser struct{ whole, rest string }
+
+// parts parses up to the end, or, within a range, up to its {end}.
+func (p *pathParser) parts(within bool) (path jsonPath, err error) {
+	for p.rest != "" {
+		before, after, ok := strings.Cut(p.rest, "{")
 		if before != "" {
-			path = append(path, pathNode{text: before})
+			path = append(path, literal(before))
 		}
 		if !ok {
-			return path, "", false, nil
+			break
 		}
 		end := closing(after)
 		if end < 0 {
-			return nil, "", false, pathError(whole, "has a { without }")
+			return nil, pathError(p.whole, "has a { without }")
 		}
 		expression := strings.TrimSpace(after[:end])
-		text = after[end+1:]
+		p.rest = after[end+1:]
+		repeated, isRange := strings.CutPrefix(expression, "range ")
 		switch {
+		case expression == "end" && within:
+			return path, nil
 		case expression == "end":
-			return path, text, true, nil
+			return nil, pathError(p.whole, "has an {end} without {range}")
 		case strings.HasPrefix(expression, `"`) || strings.HasPrefix(expression, `'`):
-			literal, err := unquote(expression)
+			text, err := unquote(expression)
 			if err != nil {
-				return nil, "", false, pathError(whole, "has wrong quotes")
+				return nil, pathError(p.whole, "has wrong quotes")
 			}
-			path = append(path, pathNode{text: literal})
-		case strings.HasPrefix(expression, "range "):
-			node := pathNode{kind: nodeRange}
-			if node.steps, err = parseSteps(whole, strings.TrimSpace(expression[len("range "):])); err != nil {
-				return nil, "", false, err
-			}
-			if node.body, text, ended, err = parseNodes(whole, text); err != nil {
-				return nil, "", false, err
-			}
-			if !ended {
-				return nil, "", false, pathError(whole, "has a {range} without {end}")
-			}
-			path = append(path, node)
-		default:
-			node := pathNode{kind: nodeValues}
-			if node.steps, err = parseSteps(whole, expression); err != nil {
-				return nil, "", false, err
-			}
-			path = append(path, node)
+			path = append(path, literal(text))
+			continue
 		}
+		steps, err := parseSteps(p.whole, strings.TrimSpace(repeated))
+		if err != nil {
+			return nil, err
+		}
+		if !isRange {
+			path = append(path, func(b *strings.Builder, v any) { b.WriteString(strings.Join(textsAt(v, steps), " ")) })
+			continue
+		}
+		body, err := p.parts(true)
+		if err != nil {
+			return nil, err
+		}
+		path = append(path, func(b *strings.Builder, v any) {
+			for _, found := range valuesAt(v, steps) {
+				body.write(b, found)
+			}
+		})
 	}
-	return path, "", false, nil
+	if within {
+		return nil, pathError(p.whole, "has a {range} without {end}")
+	}
+	return path, nil
+}
+
+func literal(text string) func(b *strings.Builder, v any) {
+	return func(b *strings.Builder, _ any) { b.WriteString(text) }
 }
 
 // closing returns the position of the } that ends an expression, outside of quotes;
@@ -161,9 +143,9 @@ func parseSteps(whole, text string) ([]pathStep, error) {
 				}
 				return nil, pathError(whole, "has an empty key")
 			case "*":
-				steps = append(steps, pathStep{kind: stepAll})
+				steps = append(steps, allIn)
 			default:
-				steps = append(steps, pathStep{key: key})
+				steps = append(steps, atKey(key))
 			}
 		case '[':
 			end := bracketEnd(text)
@@ -209,38 +191,86 @@ func bracketEnd(text string) int {
 func parseBracket(whole, text string) (pathStep, error) {
 	switch {
 	case text == "*":
-		return pathStep{kind: stepAll}, nil
+		return allIn, nil
 	case strings.HasPrefix(text, "?(") && strings.HasSuffix(text, ")"):
-		step := pathStep{kind: stepFilter, equal: true}
-		left, right, ok := strings.Cut(text[2:len(text)-1], "==")
-		if !ok {
-			left, right, ok = strings.Cut(text[2:len(text)-1], "!=")
-			step.equal = false
+		condition := text[2 : len(text)-1]
+		left, right, equal := strings.Cut(condition, "==")
+		if !equal {
+			var ok bool
+			if left, right, ok = strings.Cut(condition, "!="); !ok {
+				return nil, pathError(whole, "has a filter without == or !=")
+			}
 		}
-		if !ok {
-			return step, pathError(whole, "has a filter without == or !=")
+		steps, err := parseSteps(whole, strings.TrimSpace(left))
+		if err != nil {
+			return nil, err
 		}
-		var err error
-		if step.filter, err = parseSteps(whole, strings.TrimSpace(left)); err != nil {
-			return step, err
+		wanted := strings.TrimSpace(right)
+		if text, err := unquote(wanted); err == nil {
+			wanted = text
 		}
-		step.value = strings.TrimSpace(right)
-		if text, err := unquote(step.value); err == nil {
-			step.value = text
-		}
-		return step, nil
+		return matching(steps, wanted, equal), nil
 	case strings.HasPrefix(text, `"`), strings.HasPrefix(text, `'`):
 		key, err := unquote(text)
 		if err != nil {
-			return pathStep{}, pathError(whole, "has wrong quotes")
+			return nil, pathError(whole, "has wrong quotes")
 		}
-		return pathStep{key: key}, nil
+		return atKey(key), nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return pathStep{}, pathError(whole, fmt.Sprintf("has the index %q", text))
+		return nil, pathError(whole, fmt.Sprintf("has the index %q", text))
 	}
-	return pathStep{kind: stepIndex, index: n}, nil
+	return atIndex(n), nil
+}
+
+func atKey(key string) pathStep {
+	return func(v any) []any {
+		if value := asMap(v)[key]; value != nil {
+			return []any{value}
+		}
+		return nil
+	}
+}
+
+// atIndex counts negative indexes from the end.
+func atIndex(n int) pathStep {
+	return func(v any) []any {
+		list, _ := v.([]any)
+		i := n
+		if i < 0 {
+			i += len(list)
+		}
+		if i < 0 || i >= len(list) {
+			return nil
+		}
+		return list[i : i+1]
+	}
+}
+
+// allIn is the step to all values of a list, or of a map in the order of its keys.
+func allIn(v any) []any {
+	list, _ := v.([]any)
+	m := asMap(v)
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, m[key])
+	}
+	return list
+}
+
+// matching is the step to the items of a list whose first value at steps is the wanted one,
+// or is another one.
+func matching(steps []pathStep, wanted string, equal bool) pathStep {
+	return func(v any) (matches []any) {
+		list, _ := v.([]any)
+		for _, item := range list {
+			found := textsAt(item, steps)
+			if is := len(found) > 0 && found[0] == wanted; is == equal {
+				matches = append(matches, item)
+			}
+		}
+		return matches
+	}
 }
 
 // execute returns the template's text for a value.
@@ -251,22 +281,8 @@ func (p jsonPath) execute(v any) string {
 }
 
 func (p jsonPath) write(b *strings.Builder, v any) {
-	for _, node := range p {
-		switch node.kind {
-		case nodeText:
-			b.WriteString(node.text)
-		case nodeValues:
-			for i, found := range valuesAt(v, node.steps) {
-				if i > 0 {
-					b.WriteString(" ")
-				}
-				b.WriteString(pathText(found))
-			}
-		case nodeRange:
-			for _, found := range valuesAt(v, node.steps) {
-				node.body.write(b, found)
-			}
-		}
+	for _, part := range p {
+		part(b, v)
 	}
 }
 
@@ -276,45 +292,20 @@ func valuesAt(v any, steps []pathStep) []any {
 	for _, step := range steps {
 		var next []any
 		for _, v := range values {
-			next = append(next, step.from(v)...)
+			next = append(next, step(v)...)
 		}
 		values = next
 	}
 	return values
 }
 
-func (s pathStep) from(v any) []any {
-	list, _ := v.([]any)
-	m, _ := v.(map[string]any)
-	switch s.kind {
-	case stepIndex:
-		i := s.index
-		if i < 0 {
-			i += len(list)
-		}
-		if i >= 0 && i < len(list) {
-			return list[i : i+1]
-		}
-	case stepAll:
-		for _, key := range slices.Sorted(maps.Keys(m)) {
-			list = append(list, m[key])
-		}
-		return list
-	case stepFilter:
-		var matches []any
-		for _, item := range list {
-			found := valuesAt(item, s.filter)
-			if is := len(found) > 0 && pathText(found[0]) == s.value; is == s.equal {
-				matches = append(matches, item)
-			}
-		}
-		return matches
-	default:
-		if value, ok := m[s.key]; ok && value != nil {
-			return []any{value}
-		}
+// textsAt returns the values to which steps lead as texts.
+func textsAt(v any, steps []pathStep) []string {
+	var texts []string
+	for _, found := range valuesAt(v, steps) {
+		texts = append(texts, pathText(found))
 	}
-	return nil
+	return texts
 }
 
 // pathText returns a scalar as plain text, and others as JSON.

@@ -148,16 +148,20 @@ func (s *session) label(ctx context.Context, kind tko.Kind, id string, l labels,
 	return s.changed(kind, id, r, changes, dryRun)
 }
 
+// noticeChanges prints the first changes, and how many more there are.
+func (a *app) noticeChanges(changes []string) {
+	for _, change := range changes[:min(len(changes), applyDetails)] {
+		a.notice("%s", change)
+	}
+	if more := len(changes) - applyDetails; more > 0 {
+		a.notice("and %s", count(more, "more change", "more changes"))
+	}
+}
+
 // changed reports changes of an entity.
 func (s *session) changed(kind tko.Kind, id string, r tko.PutResult, changes []string, dryRun bool) error {
 	a := s.app
-	for i, change := range changes {
-		if i == applyDetails {
-			a.notice("and %s", count(len(changes)-i, "more change", "more changes"))
-			break
-		}
-		a.notice("%s", change)
-	}
+	a.noticeChanges(changes)
 	switch {
 	case len(changes) == 0:
 		a.notice("%s %q: nothing to change", kind, id)
@@ -176,31 +180,6 @@ func suspendedRow(row map[string]any, metadata map[string]string) {
 	}
 }
 
-func (a *app) siteSuspend() *cobra.Command {
-	return a.suspend(tko.KindSite, "Stop scheduling at sites, without removing anything", `Stop scheduling at sites: nothing is applied there, removed from there, or repaired there, until
-tko site resume. What runs there stays. Deployments can be changed meanwhile; the conditions of
-the site and of the deployments report what waits. The site has the metadata
-`+tko.MetadataSuspend+`=true, which kubectl label and manifests set as well. For many sites,
-and with an end, use tko freeze.`, "tko site suspend lagos/1 --reason 'switch replacement'")
-}
-
-func (a *app) siteResume() *cobra.Command {
-	return a.resume(tko.KindSite, "Schedule at suspended sites again", "tko site resume lagos/1")
-}
-
-func (a *app) deploymentSuspend() *cobra.Command {
-	return a.suspend(tko.KindDeployment, "Stop scheduling deployments, without removing anything", `Stop scheduling deployments: nothing of them is applied, removed or repaired at their sites,
-until tko deployment resume. What runs there stays, also if the approval is withdrawn. The
-packages can be changed and prepared meanwhile; the conditions Frozen and Scheduled report it.
-A deployment that is deleted, or moved to another site, is removed from its site. Schedule
-plugins don't run at the site meanwhile. The deployment has the metadata
-`+tko.MetadataSuspend+`=true, which kubectl label and manifests set as well.`, `tko deployment suspend "$id" --reason 'incident 4711'`)
-}
-
-func (a *app) deploymentResume() *cobra.Command {
-	return a.resume(tko.KindDeployment, "Schedule suspended deployments again", `tko deployment resume "$id"`)
-}
-
 func (a *app) suspend(kind tko.Kind, short, long, example string) *cobra.Command {
 	return a.suspension(kind, &cobra.Command{Use: "suspend ID…", Short: short, Long: long, Example: "  " + example}, labels{set: map[string]string{tko.MetadataSuspend: "true"}})
 }
@@ -212,11 +191,7 @@ func (a *app) resume(kind tko.Kind, short, example string) *cobra.Command {
 
 func (a *app) suspension(kind tko.Kind, cmd *cobra.Command, l labels) *cobra.Command {
 	var dryRun bool
-	ids := completeSites
-	if kind == tko.KindDeployment {
-		ids = completeDeployments
-	}
-	cmd.Args, cmd.ValidArgsFunction = arguments(1, -1), a.completion(ids)
+	cmd.Args, cmd.ValidArgsFunction = arguments(1, -1), a.completion(completers[kind])
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		for _, id := range args {
 			if err := s.label(ctx, kind, id, l, true, dryRun); err != nil {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"iter"
 	"strings"
 	"time"
 
@@ -25,9 +24,7 @@ var logLevelView = view[tko.LogLevel]{
 	id: func(l tko.LogLevel) string { return l.Component },
 	row: func(l tko.LogLevel) map[string]any {
 		row := map[string]any{"component": l.Component, "level": l.Level}
-		if !l.Until.IsZero() {
-			row["until"] = l.Until.UTC().Format(time.RFC3339)
-		}
+		setText(row, "until", momentText(l.Until))
 		return row
 	},
 	columns: []column[tko.LogLevel]{
@@ -65,7 +62,7 @@ change levels; the audit log has the changes.`,
 			if err != nil {
 				return err
 			}
-			return list(ctx, s, logLevelView, nil, func(context.Context) iter.Seq2[tko.LogLevel, error] { return sequence(levels) })
+			return listItems(ctx, s, logLevelView, levels)
 		}),
 	}
 	cmd.Flags().DurationVar(&lasting, "for", lasting, "`duration` of the change (0: until the server ends)")

@@ -330,17 +330,13 @@ func (a *app) whoamiCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			expires := ""
-			if !c.Expires.IsZero() {
-				expires = c.Expires.UTC().Format(time.RFC3339)
-			}
 			return a.printFacts([]fact{
 				textFact("subject", "Subject", c.Subject),
 				{"groups", "Groups", strings.Join(c.Groups, " "), listValue(c.Groups)},
 				textFact("authenticator", "Authenticated by", c.Authenticator),
 				textFact("displayName", "Display name", c.Display),
 				textFact("from", "From", c.From),
-				textFact("expires", "Expires", expires),
+				textFact("expires", "Expires", momentText(c.Expires)),
 			})
 		}),
 	}

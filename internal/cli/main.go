@@ -43,7 +43,7 @@ const (
 // environment variables: TKO_ and the flag's name. The planner computes what
 // "tko gitops plan" prints. Main may be called any number of times, also
 // concurrently.
-func Main(ctx context.Context, args []string, streams Streams, planner SourcePlanner) int {
+func Main(ctx context.Context, args []string, streams Streams, planner Planner) int {
 	a := newApp(streams, dial)
 	a.planner = planner
 	return a.main(ctx, args)
@@ -54,7 +54,7 @@ type app struct {
 	streams  Streams
 	out      *bufio.Writer
 	dial     dialer
-	planner  SourcePlanner
+	planner  Planner
 	now      func() time.Time
 	globals  globals
 	log      *slog.Logger
@@ -141,11 +141,7 @@ func (a *app) fail(ctx context.Context, err error) int {
 	if id := client.RequestID(err); id != "" && hint == "" && (code == exitOther || code == exitUnavailable) {
 		hint = "the server's log has more about request " + printable.Text(id)
 	}
-	message := "tko: " + printable.Text(err.Error())
-	if a.colors(a.streams.Err) {
-		message = "\x1b[31m" + message + "\x1b[0m"
-	}
-	fmt.Fprintln(a.streams.Err, message)
+	fmt.Fprintln(a.streams.Err, a.paint(a.streams.Err, "\x1b[31m", "tko: "+printable.Text(err.Error())))
 	if hint != "" {
 		fmt.Fprintln(a.streams.Err, "hint: "+hint)
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"iter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,33 +40,26 @@ the author and the expiry of each modification. Tokens are not shown.`,
 			if err != nil {
 				return err
 			}
-			return list(ctx, s, modificationView, nil, func(context.Context) iter.Seq2[tko.OpenModification, error] { return sequence(open) })
+			return listItems(ctx, s, modificationView, open)
 		}),
 	}
 }
 
 func (a *app) modBreak() *cobra.Command {
-	return &cobra.Command{
+	return a.ofOne(tko.KindDeployment, &cobra.Command{
 		Use:   "break ID",
 		Short: "Break the modification of a deployment",
 		Long: `Break the modification of a deployment: its token becomes invalid, and other clients
 can modify the deployment at once. Changes that its holder has not stored yet are
 lost: the holder must start again.`,
-		Example:           `  tko deployment mod break "$id"`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeDeployments),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("deployment ID", args[0]); err != nil {
-				return err
-			}
-			broken, err := call(ctx, s, func(ctx context.Context) (tko.OpenModification, error) {
-				return s.BreakModification(ctx, tko.DeploymentID(args[0]))
-			})
-			if err != nil {
-				return err
-			}
-			a.notice("broke the modification of deployment %q by %s", args[0], cmp.Or(broken.Author.Who, "an unknown client"))
-			return nil
-		}),
-	}
+		Example: `  tko deployment mod break "$id"`,
+	}, func(ctx context.Context, s *session, id string) error {
+		broken, err := call(ctx, s, func(ctx context.Context) (tko.OpenModification, error) {
+			return s.BreakModification(ctx, tko.DeploymentID(id))
+		})
+		if err == nil {
+			a.notice("broke the modification of deployment %q by %s", id, cmp.Or(broken.Author.Who, "an unknown client"))
+		}
+		return err
+	})
 }

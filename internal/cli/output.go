@@ -110,16 +110,18 @@ func (a *app) printPackage(pkg krm.Package) error {
 	f := a.globals.format
 	switch f {
 	case formatTable, formatWide:
-		t := table[krm.Resource]{app: a, columns: resourceColumns, wide: f == formatWide}
-		for _, r := range pkg {
-			if err := t.add(r); err != nil {
-				return err
-			}
-		}
-		return t.end()
+		return printTable(a, resourceColumns, pkg)
 	case "", formatBare, formatYAML:
 		if a.globals.strict {
-			return a.printStrict(pkg)
+			for i, r := range pkg {
+				if i > 0 {
+					fmt.Fprintln(a.out, "---")
+				}
+				if err := a.encoder(formatYAML).value(a.out, plainResource(r)); err != nil {
+					return err
+				}
+			}
+			return nil
 		}
 		text, err := krm.Encode(krm.YAML, pkg)
 		if err != nil {
@@ -129,11 +131,7 @@ func (a *app) printPackage(pkg krm.Package) error {
 		return err
 	}
 	if e := a.globals.expression; e != nil {
-		items := make([]any, len(pkg))
-		for i, r := range pkg {
-			items[i] = plainResource(r)
-		}
-		return e.list(a, items)
+		return e.list(a, values(pkg, plainResource))
 	}
 	list := &listEncoder{encoder: a.encoder(f), w: a.out}
 	for _, r := range pkg {
@@ -142,18 +140,6 @@ func (a *app) printPackage(pkg krm.Package) error {
 		}
 	}
 	return list.end()
-}
-
-func (a *app) printStrict(pkg krm.Package) error {
-	for i, r := range pkg {
-		if i > 0 {
-			fmt.Fprintln(a.out, "---")
-		}
-		if err := a.encoder(formatYAML).value(a.out, plainResource(r)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 var resourceColumns = []column[krm.Resource]{
@@ -207,6 +193,24 @@ func list[T any](ctx context.Context, s *session, v view[T], w *windowFlag, ask 
 	return nil
 }
 
+// listItems lists items that were read before.
+func listItems[T any](ctx context.Context, s *session, v view[T], items []T) error {
+	return list(ctx, s, v, nil, sequence(items))
+}
+
+// sequence returns the stream of items that were read before.
+func sequence[T any](items []T) func(context.Context) iter.Seq2[T, error] {
+	return func(context.Context) iter.Seq2[T, error] {
+		return func(yield func(T, error) bool) {
+			for _, item := range items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
 func listed[T any](ctx context.Context, s *session, v view[T], ask func(ctx context.Context) iter.Seq2[T, error]) error {
 	a := s.app
 	if steps := a.globals.sortSteps; steps != nil {
@@ -223,8 +227,8 @@ func listed[T any](ctx context.Context, s *session, v view[T], ask func(ctx cont
 		if len(items) > 0 && !slices.ContainsFunc(items, func(item T) bool { return len(valuesAt(v.row(item), steps)) > 0 }) {
 			a.notice("no row has the field %s of --sort-by: the rows are in the order of their IDs", a.globals.sortBy)
 		}
-		items = sorted(sorter{steps}, items, v.row)
-		ask = func(context.Context) iter.Seq2[T, error] { return sequence(items) }
+		items = sorted(steps, items, v.row)
+		ask = sequence(items)
 	}
 	if e := a.globals.expression; e != nil {
 		items := []any{}
@@ -239,7 +243,7 @@ func listed[T any](ctx context.Context, s *session, v view[T], ask func(ctx cont
 	}
 	switch f := a.format(); f {
 	case formatTable, formatWide:
-		t := table[T]{app: a, columns: v.columns, below: v.below, wide: f == formatWide}
+		t := newTable(a, v.columns, v.below)
 		if err := each(ctx, s, ask, t.add); err != nil {
 			return err
 		}
@@ -260,23 +264,13 @@ func listed[T any](ctx context.Context, s *session, v view[T], ask func(ctx cont
 
 // stampRow adds the fields of all entities to a row.
 func stampRow(row map[string]any, s tko.Stamp) {
-	moment := func(key string, t time.Time) {
-		if !t.IsZero() {
-			row[key] = t.UTC().Format(time.RFC3339)
-		}
-	}
-	text := func(key, s string) {
-		if s != "" {
-			row[key] = s
-		}
-	}
-	moment("created", s.Created)
-	moment("updated", s.Updated)
+	setText(row, "created", momentText(s.Created))
+	setText(row, "updated", momentText(s.Updated))
 	if s.Revision != 0 {
 		row["revision"] = s.Revision
 	}
-	text("who", s.Who)
-	text("why", s.Why)
+	setText(row, "who", s.Who)
+	setText(row, "why", s.Why)
 	if len(s.Conditions) == 0 {
 		return
 	}
@@ -296,9 +290,15 @@ func addAttempt(value map[string]any, c tko.Condition) {
 	if c.Attempt > 0 {
 		value["attempt"] = int64(c.Attempt)
 	}
-	if !c.NextTry.IsZero() {
-		value["nextTry"] = c.NextTry.UTC().Format(time.RFC3339)
+	setText(value, "nextTry", momentText(c.NextTry))
+}
+
+// momentText returns a time for programs; "" if it is zero.
+func momentText(t time.Time) string {
+	if t.IsZero() {
+		return ""
 	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 func metadataValue(m map[string]string) map[string]any {
@@ -309,8 +309,15 @@ func metadataValue(m map[string]string) map[string]any {
 	return values
 }
 
+// setText sets a text that isn't empty.
+func setText(row map[string]any, key, text string) {
+	if text != "" {
+		row[key] = text
+	}
+}
+
 // values returns the value of each entry of a list.
-func values[T any](list []T, value func(T) map[string]any) []any {
+func values[T, V any](list []T, value func(T) V) []any {
 	all := make([]any, len(list))
 	for i, entry := range list {
 		all[i] = value(entry)
@@ -319,11 +326,7 @@ func values[T any](list []T, value func(T) map[string]any) []any {
 }
 
 func listValue[S ~string](items []S) []any {
-	values := make([]any, len(items))
-	for i, item := range items {
-		values[i] = string(item)
-	}
-	return values
+	return values(items, func(item S) string { return string(item) })
 }
 
 func metadataText(m map[string]string) string {

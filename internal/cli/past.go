@@ -25,10 +25,7 @@ type past interface {
 var pastKinds = []string{string(tko.KindTemplate), string(tko.KindSite), string(tko.KindDeployment), string(tko.KindPlugin)}
 
 // A pastFilter selects entities by a kind, an ID and the filters of lists.
-type pastFilter struct {
-	sel    tko.PastSelect
-	parent string
-}
+type pastFilter struct{ sel tko.PastSelect }
 
 func (p *pastFilter) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -38,7 +35,7 @@ func (p *pastFilter) flags(cmd *cobra.Command) {
 	metadataPatterns(f, &p.sel.TemplateMetadata, "template-metadata", "", " of the template (deployments)")
 	patterns(f, &p.sel.Sites, "site-id", "", "the site's ID (deployments)")
 	metadataPatterns(f, &p.sel.SiteMetadata, "site-metadata", "", " of the site (deployments)")
-	f.StringVar(&p.parent, "parent", "", "`ID` of the parent (deployments)")
+	f.StringVar((*string)(&p.sel.Parent), "parent", "", "`ID` of the parent (deployments)")
 	cmd.ValidArgsFunction = fixedFirst(pastKinds...)
 }
 
@@ -56,7 +53,6 @@ func fixedFirst(values ...string) cobra.CompletionFunc {
 // Filters without arguments select deployments.
 func (p *pastFilter) read(args []string) (tko.PastSelect, error) {
 	sel := p.sel
-	sel.Parent = tko.DeploymentID(p.parent)
 	if len(args) == 0 {
 		if sel.IsAll() {
 			return sel, tko.Errorf(errUsage, "nothing is selected: name a kind (%s), or use filters of deployments", strings.Join(pastKinds, ", "))
@@ -92,6 +88,10 @@ func moment(flag, text string) (tko.AsOf, error) {
 	if text == "" {
 		return tko.AsOf{}, nil
 	}
+	return parseMoment(flag, text)
+}
+
+func parseMoment(flag, text string) (tko.AsOf, error) {
 	asOf, err := tko.ParseAsOf(text, time.Now())
 	if err != nil {
 		return asOf, tko.Errorf(errUsage, "--%s: %w", flag, err)
@@ -174,36 +174,40 @@ func (a *app) printGroup(kind tko.Kind, g tko.PastGroup) error {
 	if g.Coarse {
 		text.WriteString("    the same fields change, with different values; for example:\n")
 	}
-	text.WriteString(diffText(g.Changes))
-	if g.More > 0 {
-		fmt.Fprintf(&text, "... and %s\n", count(g.More, "more change", "more changes"))
-	}
+	text.WriteString(groupText(g.Changes, g.More))
 	return a.printDifference(text.String())
 }
 
 func (a *app) diffCommand() *cobra.Command {
 	var filter pastFilter
 	var from, to string
-	cmd := a.diffFilesCommand()
-	manifests, long := cmd.RunE, cmd.Long
-	cmd.Use, cmd.Short = "diff -f FILE|FOLDER|-, or diff [KIND [ID]] --from MOMENT", "Show what tko apply would change, or what changed between two moments"
-	cmd.Long = long + `
+	var files []string
+	manifests := a.diffFiles(&files)
+	cmd := &cobra.Command{
+		Use: "diff -f FILE|FOLDER|-, or diff [KIND [ID]] --from MOMENT", Short: "Show what tko apply would change, or what changed between two moments",
+		Long: `Show what tko apply would change, field by field, without changing anything: the server
+derives and validates what it would store. The exit code is 7 if there are changes, and 0 if
+there are none. Values of Secrets are not shown.
+
+` + applyHelp + `
 
 With --from instead of -f: show what differs between two moments, of an entity, of those that
 matched filters at either moment (without KIND: of deployments), or, without KIND and filters,
 of all sites, templates, deployments and plugins. Equal differences are shown once, with their number. For one entity, --from and --to
-may be revisions: r1, r2.`
-	cmd.Example += `
+may be revisions: r1, r2.`,
+		Example: `  tko diff -f ./fleet
+  tko diff -f site.yaml && echo 'up to date'
   tko diff --from 2h
   tko diff deployment --site-metadata region=north --from 'yesterday 14:00' --to 'yesterday 15:00'
-  tko diff site lagos/1 --from r1 --to r3`
-	cmd.Args = arguments(0, 3)
+  tko diff site lagos/1 --from r1 --to r3`,
+		Args: arguments(0, 3),
+	}
 	between := a.run(func(ctx context.Context, s *session, args []string) error {
 		var requests []tko.DiffRequest
 		kinds := pastKinds
-		if all := filter.sel; len(args) > 0 {
+		if len(args) > 0 {
 			kinds = args[:1]
-		} else if filter.parent != "" || !all.IsAll() {
+		} else if !filter.sel.IsAll() {
 			kinds = []string{string(tko.KindDeployment)}
 		}
 		for _, kind := range kinds {
@@ -227,11 +231,12 @@ may be revisions: r1, r2.`
 		if !cmd.Flags().Changed("filename") {
 			return between(cmd, args)
 		}
-		if all := filter.sel; len(args) > 0 || from != "" || to != "" || filter.parent != "" || !all.IsAll() {
+		if len(args) > 0 || from != "" || to != "" || !filter.sel.IsAll() {
 			return tko.Errorf(errUsage, "-f can't be used together with KIND, filters, --from or --to: use one")
 		}
 		return manifests(cmd, args)
 	}
+	fileFlag(cmd, &files)
 	filter.flags(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "`moment` to compare with"+momentHelp+"; rN is a revision")
 	cmd.Flags().StringVar(&to, "to", "", "later `moment`, as for --from (default now)")
@@ -328,14 +333,8 @@ database only.`,
 			if err != nil {
 				return err
 			}
-			stamp := func(t time.Time) string {
-				if t.IsZero() {
-					return ""
-				}
-				return t.UTC().Format(time.RFC3339)
-			}
 			number := func(n int64) string { return strconv.FormatInt(n, 10) }
-			oldest := stamp(r.OldestTime)
+			oldest := momentText(r.OldestTime)
 			if r.OldestPosition == 0 {
 				oldest = "the beginning"
 			}
@@ -348,19 +347,17 @@ database only.`,
 			}
 			facts := []fact{
 				{"oldestPosition", "Oldest position", number(r.OldestPosition), number(r.OldestPosition)},
-				{"oldestTime", "Oldest time", oldest, stamp(r.OldestTime)},
+				{"oldestTime", "Oldest time", oldest, momentText(r.OldestTime)},
 				{"newestPosition", "Newest position", number(r.NewestPosition), number(r.NewestPosition)},
-				{"newestTime", "Newest time", stamp(r.NewestTime), stamp(r.NewestTime)},
+				{"newestTime", "Newest time", momentText(r.NewestTime), momentText(r.NewestTime)},
 				{"keepChanges", "All is kept for", all, r.KeepChanges.String()},
 				{"keepRevisions", "Revisions kept longer", revisions, int64(r.KeepRevisions)},
 				{"changes", "Changes", number(r.Changes), r.Changes},
 			}
-			for _, size := range []struct {
-				key, name string
-				bytes     int64
-			}{{"bytes", "Size of the changes", r.Bytes}, {"databaseBytes", "Size of the database", r.DatabaseBytes}} {
-				if size.bytes > 0 {
-					facts = append(facts, fact{size.key, size.name, fmt.Sprintf("%.1f MB", float64(size.bytes)/1e6), size.bytes})
+			for _, size := range []fact{{key: "bytes", name: "Size of the changes", value: r.Bytes}, {key: "databaseBytes", name: "Size of the database", value: r.DatabaseBytes}} {
+				if bytes, _ := size.value.(int64); bytes > 0 {
+					size.text = fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
+					facts = append(facts, size)
 				}
 			}
 			lines := isForPeople(a.format())

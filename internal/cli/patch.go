@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -72,18 +70,9 @@ func (a *app) readPatches(text, file string) (krm.Package, error) {
 	case (text == "") == (file == ""):
 		return nil, tko.Errorf(errUsage, "give the patch with --patch or --patch-file")
 	case file != "":
-		in := a.streams.In
-		if file != "-" {
-			f, err := os.Open(file) //nolint:gosec // the user names the file
-			if err != nil {
-				return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
-			}
-			defer f.Close() //nolint:errcheck // it was only read
-			in = f
-		}
 		var err error
-		if data, err = io.ReadAll(io.LimitReader(in, applyInput)); err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
+		if data, err = a.readInput(file, applyInput); err != nil {
+			return nil, err
 		}
 	}
 	patches, err := krm.Decode(krm.YAML, data, krm.Limits{})
@@ -140,13 +129,18 @@ func mergePatch(base, patch map[string]any) map[string]any {
 	return merged
 }
 
+func byIdentity(pkg krm.Package) map[krm.Identity]krm.Resource {
+	all := map[krm.Identity]krm.Resource{}
+	for _, r := range pkg {
+		all[r.Identity()] = r
+	}
+	return all
+}
+
 // unprepared returns the changed package of a deployment without the marks of preparation
 // of what differs from the one before, so that it is prepared again.
 func unprepared(before, after krm.Package) krm.Package {
-	was := map[krm.Identity]krm.Resource{}
-	for _, r := range before {
-		was[r.Identity()] = r
-	}
+	was := byIdentity(before)
 	after = slices.Clone(after)
 	for i, r := range after {
 		old, ok := was[r.Identity()]

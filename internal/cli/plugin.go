@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,9 +56,7 @@ func triggersText(p tko.Plugin) string {
 
 var pluginKind = entityKind[tko.Plugin, tko.PluginSelect]{
 	kind: tko.KindPlugin, view: pluginView,
-	list: func(ctx context.Context, s *session, sel tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error] {
-		return s.Plugins(ctx, sel, o)
-	},
+	list: server.Plugins,
 	one: func(sel tko.PluginSelect, id string) tko.PluginSelect {
 		typ, name, _ := strings.Cut(id, "|")
 		if sel.Type == nil {
@@ -68,9 +65,7 @@ var pluginKind = entityKind[tko.Plugin, tko.PluginSelect]{
 		sel.Names = append(slices.Clone(sel.Names), tko.LiteralPattern(name))
 		return sel
 	},
-	purge: func(ctx context.Context, s *session, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
-		return s.PurgePlugins(ctx, sel, dryRun)
-	},
+	purge: server.PurgePlugins,
 	delete: func(ctx context.Context, s *session, id string) (tko.Deleted, error) {
 		typ, name, _ := strings.Cut(id, "|")
 		return s.DeletePlugin(ctx, typ, name)
@@ -102,8 +97,7 @@ func (a *app) pluginDelete() *cobra.Command {
 }
 
 func (a *app) pluginRegister() *cobra.Command {
-	var executor string
-	var properties map[string]string
+	var p tko.Plugin
 	var triggers []string
 	cmd := &cobra.Command{
 		Use:   "register TYPE NAME ARGUMENT...",
@@ -119,7 +113,7 @@ Put -- before arguments that begin with a dash.`,
 		Args:              arguments(3, -1),
 		ValidArgsFunction: completePluginArgs(a, false),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			p := tko.Plugin{Type: args[0], Name: args[1], Executor: executor, Arguments: args[2:], Properties: properties}
+			p.Type, p.Name, p.Arguments = args[0], args[1], args[2:]
 			for _, text := range triggers {
 				gvk, err := parseTrigger(text)
 				if err != nil {
@@ -142,8 +136,8 @@ Put -- before arguments that begin with a dash.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVarP(&executor, "executor", "e", tko.ExecutorCommand, "`executor` of the plugin: command, kpt, ansible")
-	keyValues(f, &properties, "property", "r", "`key=value` (may be repeated); keys that begin with _ configure the executor")
+	f.StringVarP(&p.Executor, "executor", "e", tko.ExecutorCommand, "`executor` of the plugin: command, kpt, ansible")
+	keyValues(f, &p.Properties, "property", "r", "`key=value` (may be repeated); keys that begin with _ configure the executor")
 	f.StringArrayVarP(&triggers, "trigger", "g", nil, "`group,version,kind` of the plugin's resources (may be repeated)")
 	complete(cmd, "executor", fixed(tko.ExecutorCommand, tko.ExecutorKpt, tko.ExecutorAnsible))
 	return cmd
@@ -163,11 +157,7 @@ func (a *app) pluginGet() *cobra.Command {
 			}
 			switch f := a.format(); f {
 			case formatTable, formatWide:
-				t := table[tko.Plugin]{app: a, columns: pluginView.columns, wide: f == formatWide}
-				if err := t.add(p); err != nil {
-					return err
-				}
-				return t.end()
+				return printTable(a, pluginView.columns, []tko.Plugin{p})
 			case formatBare:
 				return a.encoder(formatYAML).value(a.out, pluginRow(p))
 			default:

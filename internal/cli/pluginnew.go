@@ -22,13 +22,8 @@ README.md describes how to test and register the plugin. The command contacts no
 server.`,
 		Example: `  tko plugin new prepare my-plugin --language python
   tko plugin new validate network/limits --language go -g network.plugin.nephio.org,v1alpha1,Limits`,
-		Args: arguments(2, 2),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return []string{tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule}, cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:              arguments(2, 2),
+		ValidArgsFunction: fixedFirst(tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p := scaffold.Plugin{Type: args[0], Name: args[1], Language: language}
 			if trigger != "" {
@@ -45,10 +40,7 @@ server.`,
 			if err != nil {
 				return err
 			}
-			files := make([]any, len(names))
-			for i, name := range names {
-				files[i] = filepath.Join(directory, name)
-			}
+			files := values(names, func(name string) string { return filepath.Join(directory, name) })
 			a.notice("wrote %s: see %s", pluginText(p.Type, p.Name), filepath.Join(directory, "README.md"))
 			return a.printResult(map[string]any{"type": p.Type, "name": p.Name, "files": files})
 		},

@@ -1,12 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -74,8 +71,7 @@ Restore the sites that deployments need before the deployments.`,
 	f.StringVar(&r.id, "rollout", "", "`ID` of the rollout that restores deployments (default: restore- and the time)")
 	r.bounds.boundFlags(cmd)
 	f.BoolVar(&r.start, "start", false, "start the rollout at once, unless something conflicts")
-	r.wait.flags(f)
-	f.Lookup("wait").Usage = "wait until all are restored and healthy (with --start)"
+	r.wait.flags(f, "wait until all are restored and healthy (with --start)")
 	return cmd
 }
 
@@ -90,7 +86,7 @@ func (r *restoring) check(cmd *cobra.Command, sel tko.PastSelect) error {
 		case f.Name == "confirm" && sel.Kind == tko.KindDeployment:
 			err = tko.Errorf(errUsage, "--confirm isn't used for deployments: review the plan of the rollout, then start it")
 		case f.Name == "confirm" && r.bulk.confirm < 1:
-			err = tko.Errorf(errUsage, "--confirm %d: use the number of entities, at least 1", r.bulk.confirm)
+			err = r.bulk.checkCount(cmd, "entities")
 		case f.Name == "wait" && !r.start:
 			err = tko.Errorf(errUsage, "--wait is for --start: without it, nothing is changed")
 		}
@@ -108,12 +104,9 @@ func (r *restoring) check(cmd *cobra.Command, sel tko.PastSelect) error {
 
 // restoreByRollout writes and plans the rollout that restores deployments.
 func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSelect, asOf tko.AsOf, r *restoring) error {
-	id := tko.RolloutID(r.id)
-	if id == "" {
-		id = tko.RolloutID(fmt.Sprintf("restore-%s-%s", time.Now().UTC().Format("20060102-150405"), strings.ToLower(rand.Text()[:8])))
-	}
-	if was, err := s.status(ctx, id); err == nil && !slices.Contains([]string{"Draft", "Planning", "Planned"}, was.State) {
-		return tko.Errorf(tko.ErrConflict, "rollout %q exists and is %s: use another ID", id, was.State)
+	id := cmp.Or(tko.RolloutID(r.id), newRolloutID("restore"))
+	if err := s.replaceable(ctx, id); err != nil {
+		return err
 	}
 	pkg, err := r.pkg(id, sel, asOf)
 	if err != nil {
@@ -123,14 +116,14 @@ func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSele
 	if err != nil {
 		return err
 	}
-	if status.Kinds["Change"]+status.Kinds["Create"]+status.Kinds["Delete"]+status.Kinds["Conflict"] == 0 {
-		if _, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.DeleteRollout(ctx, id) }); err != nil {
+	changed, blocked := changing(status.Kinds)
+	if changed+status.Kinds["Conflict"] == 0 {
+		if err := s.do(ctx, func(ctx context.Context) error { return s.DeleteRollout(ctx, id) }); err != nil {
 			return err
 		}
 		a.notice("the deployments are as they were: nothing is to be restored")
 		return nil
 	}
-	blocked := status.Kinds["Conflict"] + status.Kinds["Invalid"]
 	if !r.start || blocked > 0 {
 		if err := a.printPlanOf(ctx, s, id, formatTable, false); err != nil {
 			return err
@@ -157,7 +150,7 @@ func (r *restoring) pkg(id tko.RolloutID, sel tko.PastSelect, asOf tko.AsOf) (kr
 	if err := r.bounds.bounds(spec); err != nil {
 		return nil, err
 	}
-	return krm.Package{{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": strings.ReplaceAll(string(id), "/", "-")}, "spec": spec}}, nil
+	return rolloutPackage(id, spec), nil
 }
 
 // restoreAtOnce restores entities that rollouts don't change, or counts.
@@ -176,11 +169,7 @@ func (a *app) restoreAtOnce(ctx context.Context, s *session, sel tko.PastSelect,
 	if err != nil {
 		return err
 	}
-	verb := "restored"
-	if r.bulk.dryRun {
-		verb = "would restore"
-	}
-	a.notice("%s %s as of position %d: %d created, %d changed, %d deleted; %d are the same", verb,
+	a.notice("%s %s as of position %d: %d created, %d changed, %d deleted; %d are the same", either(r.bulk.dryRun, "would restore", "restored"),
 		count(done.Created+done.Changed+done.Deleted, string(sel.Kind), string(sel.Kind)+"s"), done.Position, done.Created, done.Changed, done.Deleted, done.Same)
 	return a.printResult(map[string]any{
 		"position": done.Position, "created": int64(done.Created), "changed": int64(done.Changed), "deleted": int64(done.Deleted), "same": int64(done.Same), "dryRun": r.bulk.dryRun,

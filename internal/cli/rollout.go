@@ -22,31 +22,11 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// rollouts are the methods of client.Client for rollouts.
-type rollouts interface {
-	rolloutRecords
-	rolloutPlans
-}
-
-type rolloutRecords interface {
-	RegisterRollout(ctx context.Context, r tko.Rollout) (revision int64, err error)
-	DeleteRollout(ctx context.Context, id tko.RolloutID) error
-	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
-	Rollouts(ctx context.Context, s tko.RolloutSelect, o tko.ListOptions) iter.Seq2[tko.Rollout, error]
-}
-
-type rolloutPlans interface {
-	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
-	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
-	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
-	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
-}
-
 func (a *app) rolloutCommand() *cobra.Command {
 	command := func(verb, short, long string, flags func(*cobra.Command, *tko.RolloutCommand)) *cobra.Command {
 		c := tko.RolloutCommand{Verb: verb}
 		cmd := &cobra.Command{
-			Use: verb + " ID", Short: short, Long: long, Args: arguments(1, 1), Example: "  tko rollout " + verb + " smf-v2", ValidArgsFunction: a.completeFirst(completeRollouts),
+			Use: verb + " ID", Short: short, Long: long, Args: arguments(1, 1), Example: "  tko rollout " + verb + " smf-v2", ValidArgsFunction: a.completeArgs(completeRollouts),
 			RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 				c.ID = tko.RolloutID(args[0])
 				status, err := s.command(ctx, c)
@@ -75,7 +55,15 @@ func (a *app) rolloutCommand() *cobra.Command {
 			cmd.Flags().BoolVar(&c.SkipBlocked, "skip-blocked", false, "leave out deployments in conflict or invalid; the status reports them as skipped")
 		}),
 		a.rolloutStatus(),
-		a.rolloutApprove(),
+		command("approve", "Approve the next wave of a rollout",
+			`Approve the next wave of a rollout. While the wave that was approved last is in progress, the
+server refuses to approve the one after it, unless --wave names it: a second run approves
+nothing more.`,
+			func(cmd *cobra.Command, c *tko.RolloutCommand) {
+				digest(cmd, c)
+				cmd.Example += "\n  tko rollout approve smf-v2 --wave rest"
+				cmd.Flags().StringVar(&c.Wave, "wave", "", "`name` of the wave to approve: if it isn't the next one, nothing is changed")
+			}),
 		command("pause", "Pause a rollout: nothing more is changed; what is changed already is observed", "", nil),
 		command("resume", "Resume a paused rollout", "Resume a paused rollout. If what is left was planned again, name the digest of that plan.", digest),
 		command("cancel", "Cancel a rollout: what waits is skipped; what is changed stays, and can be undone", "", nil),
@@ -90,28 +78,6 @@ func (a *app) rolloutCommand() *cobra.Command {
 		asOfFlag(rolloutKind.listCommand(a, &cobra.Command{Short: "List rollouts", Example: "  tko rollout list\n  tko rollout list --id 'smf/**' -o json"}, &rolloutFilter{})),
 		asOfFlag(rolloutKind.getCommand(a, &cobra.Command{Short: "Print a rollout's package", Example: "  tko rollout get smf-v2 > smf-v2.yaml"})),
 		a.rolloutDelete())
-}
-
-func (a *app) rolloutApprove() *cobra.Command {
-	c := tko.RolloutCommand{Verb: "approve"}
-	cmd := &cobra.Command{
-		Use: "approve ID", Short: "Approve the next wave of a rollout",
-		Long: `Approve the next wave of a rollout. While the wave that was approved last is in progress, the
-server refuses to approve the one after it, unless --wave names it: a second run approves
-nothing more.`,
-		Args: arguments(1, 1), Example: "  tko rollout approve smf-v2\n  tko rollout approve smf-v2 --wave rest", ValidArgsFunction: a.completeFirst(completeRollouts),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			c.ID = tko.RolloutID(args[0])
-			status, err := s.command(ctx, c)
-			if err != nil {
-				return err
-			}
-			return a.commanded(status)
-		}),
-	}
-	cmd.Flags().StringVar(&c.Plan, "plan", "", "`DIGEST` of the plan that you have reviewed, or its first 12 characters")
-	cmd.Flags().StringVar(&c.Wave, "wave", "", "`name` of the wave to approve: if it isn't the next one, nothing is changed")
-	return cmd
 }
 
 // command does a command of a rollout.
@@ -138,15 +104,9 @@ func (a *app) commanded(s tko.RolloutStatus) error {
 
 func statusRow(s tko.RolloutStatus) map[string]any {
 	row := map[string]any{"rolloutId": string(s.ID), "state": s.State, "reason": s.Reason, "plan": s.Plan, "failures": int64(s.Failures), "kinds": countsValue(s.Kinds), "blocks": listValue(s.Blocks)}
-	if s.Undoes != "" {
-		row["undoes"] = string(s.Undoes)
-	}
-	if s.UndoneBy != "" {
-		row["undoneBy"] = string(s.UndoneBy)
-	}
-	if !s.Until.IsZero() {
-		row["until"] = s.Until.UTC().Format(time.RFC3339)
-	}
+	setText(row, "undoes", string(s.Undoes))
+	setText(row, "undoneBy", string(s.UndoneBy))
+	setText(row, "until", momentText(s.Until))
 	row["waves"] = values(s.Waves, func(w tko.RolloutWave) map[string]any {
 		return map[string]any{"name": w.Name, "deployments": int64(w.Rows), "approval": w.Approval, "progress": countsValue(w.Progress)}
 	})
@@ -206,7 +166,7 @@ func (e *rolloutEdits) check(cmd *cobra.Command, complete bool) error {
 }
 
 // pkg returns the package of a rollout that the flags describe.
-func (e *rolloutEdits) pkg(ctx context.Context, s *session, cmd *cobra.Command, id string) (krm.Package, error) {
+func (e *rolloutEdits) pkg(ctx context.Context, s *session, cmd *cobra.Command, id tko.RolloutID) (krm.Package, error) {
 	deployments, err := e.filter.selection()
 	if err != nil {
 		return nil, err
@@ -235,11 +195,9 @@ func (e *rolloutEdits) pkg(ctx context.Context, s *session, cmd *cobra.Command, 
 		if more, err = p.read(ctx, s.app); err != nil {
 			return nil, err
 		}
-		var refs []any
-		for _, r := range more {
-			refs = append(refs, map[string]any{"apiVersion": r.Text("apiVersion"), "kind": r.Text("kind"), "name": r.Name()})
-		}
-		edit["merge"] = refs
+		edit["merge"] = values(more, func(r krm.Resource) map[string]any {
+			return map[string]any{"apiVersion": r.Text("apiVersion"), "kind": r.Text("kind"), "name": r.Name()}
+		})
 	case e.function != "":
 		f := map[string]any{"image": e.function}
 		if len(e.config) > 0 {
@@ -260,9 +218,17 @@ func (e *rolloutEdits) pkg(ctx context.Context, s *session, cmd *cobra.Command, 
 	if err := e.bounds(spec); err != nil {
 		return nil, usageError(cmd, err)
 	}
-	return append(krm.Package{{
-		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": strings.ReplaceAll(id, "/", "-")}, "spec": spec,
-	}}, more...), nil
+	return append(rolloutPackage(id, spec), more...), nil
+}
+
+// rolloutPackage returns the package of a rollout.
+func rolloutPackage(id tko.RolloutID, spec map[string]any) krm.Package {
+	return krm.Package{{"apiVersion": entityVersion, "kind": "Rollout", "metadata": map[string]any{"name": strings.ReplaceAll(string(id), "/", "-")}, "spec": spec}}
+}
+
+// newRolloutID returns an ID that no other rollout has.
+func newRolloutID(verb string) tko.RolloutID {
+	return tko.RolloutID(fmt.Sprintf("%s-%s-%s", verb, time.Now().UTC().Format("20060102-150405"), strings.ToLower(rand.Text()[:8])))
 }
 
 // upgradeEdit returns the edit that upgrades the selected deployments of a template.
@@ -298,12 +264,8 @@ func (e *rolloutEdits) bounds(spec map[string]any) error {
 	if len(e.health) > 0 {
 		spec["health"] = metadataValue(e.health)
 	}
-	if e.conflicts != "" {
-		spec["conflicts"] = e.conflicts
-	}
-	if e.onFailure != "" {
-		spec["onFailure"] = e.onFailure
-	}
+	setText(spec, "conflicts", e.conflicts)
+	setText(spec, "onFailure", e.onFailure)
 	return nil
 }
 
@@ -388,9 +350,7 @@ func near(word, meant string) bool {
 // selectValue returns a select as the spec of rollouts has it.
 func selectValue(sel tko.DeploymentSelect) map[string]any {
 	out := map[string]any{}
-	if sel.Parent != "" {
-		out["parent"] = string(sel.Parent)
-	}
+	setText(out, "parent", string(sel.Parent))
 	for key, list := range map[string][]string{"templateIdPatterns": sel.Templates, "siteIdPatterns": sel.Sites} {
 		if len(list) > 0 {
 			out[key] = listValue(list)
@@ -434,17 +394,17 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 		}
 		var content krm.Package
 		var err error
+		id := tko.RolloutID(args[0])
 		if pkg.given() {
 			content, err = pkg.read(ctx, a)
 		} else {
-			content, err = e.pkg(ctx, s, cmd, args[0])
+			content, err = e.pkg(ctx, s, cmd, id)
+		}
+		if err == nil {
+			err = s.replaceable(ctx, id)
 		}
 		if err != nil {
 			return err
-		}
-		id := tko.RolloutID(args[0])
-		if was, err := s.status(ctx, id); err == nil && !slices.Contains([]string{"Draft", "Planning", "Planned"}, was.State) {
-			return tko.Errorf(tko.ErrConflict, "rollout %q exists and is %s: use another ID", id, was.State)
 		}
 		if _, err := s.plan(ctx, tko.Rollout{ID: id, Metadata: metadata, Package: content}); err != nil {
 			return err
@@ -485,6 +445,14 @@ func (e *rolloutEdits) boundFlags(cmd *cobra.Command) {
 	complete(cmd, "on-failure", fixed("Pause", "Undo", "Continue"))
 }
 
+// replaceable returns an error if there is a rollout that was started.
+func (s *session) replaceable(ctx context.Context, id tko.RolloutID) error {
+	if was, err := s.status(ctx, id); err == nil && !slices.Contains([]string{"Draft", "Planning", "Planned"}, was.State) {
+		return tko.Errorf(tko.ErrConflict, "rollout %q exists and is %s: use another ID", id, was.State)
+	}
+	return nil
+}
+
 // plan writes a rollout, and waits until it is planned.
 func (s *session) plan(ctx context.Context, r tko.Rollout) (tko.RolloutStatus, error) {
 	if _, err := call(ctx, s, func(ctx context.Context) (int64, error) { return s.RegisterRollout(ctx, r) }); err != nil {
@@ -508,6 +476,11 @@ func (s *session) start(ctx context.Context, status tko.RolloutStatus, wait *wai
 	return waitRollout(ctx, s, status.ID, wait.timeout)
 }
 
+// changing returns how many deployments a plan changes, and how many it can't change.
+func changing(kinds map[string]int) (changed, blocked int) {
+	return kinds["Change"] + kinds["Create"] + kinds["Delete"], kinds["Conflict"] + kinds["Invalid"]
+}
+
 // planned waits until a rollout is planned, and returns its status.
 func (s *session) planned(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
 	for {
@@ -528,7 +501,7 @@ func (s *session) planned(ctx context.Context, id tko.RolloutID) (tko.RolloutSta
 }
 
 func (a *app) rolloutPlan() *cobra.Command {
-	var deployment, site string
+	var rows tko.RolloutRows
 	var show bool
 	cmd := &cobra.Command{
 		Use:   "plan ID",
@@ -538,7 +511,7 @@ func (a *app) rolloutPlan() *cobra.Command {
 The exit code is 7 if there are changes. A rollout that is running isn't planned again:
 its plan is printed. Values of Secrets are never shown.`,
 		Example: "  tko rollout plan smf-v2\n  tko rollout plan smf-v2 --site 'north/*' -o diff",
-		Args:    arguments(1, 1), ValidArgsFunction: a.completeFirst(completeRollouts),
+		Args:    arguments(1, 1), ValidArgsFunction: a.completeArgs(completeRollouts),
 		Annotations: map[string]string{withDiff: ""},
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			id := tko.RolloutID(args[0])
@@ -546,7 +519,8 @@ its plan is printed. Values of Secrets are never shown.`,
 			if err != nil {
 				return err
 			}
-			if slices.Contains([]string{"Draft", "Planned", "Paused", "Cancelled"}, status.State) && !show && deployment == "" && site == "" {
+			single := rows.Deployment != "" || rows.Site != ""
+			if slices.Contains([]string{"Draft", "Planned", "Paused", "Cancelled"}, status.State) && !show && !single {
 				if _, err := s.command(ctx, tko.RolloutCommand{ID: id, Verb: "plan"}); err != nil {
 					return err
 				}
@@ -554,15 +528,16 @@ its plan is printed. Values of Secrets are never shown.`,
 			if _, err := s.planned(ctx, id); err != nil {
 				return err
 			}
-			if deployment != "" || site != "" {
-				return a.printRows(ctx, s, tko.RolloutRows{ID: id, Deployment: tko.DeploymentID(deployment), Site: site})
+			if single {
+				rows.ID = id
+				return a.printRows(ctx, s, rows)
 			}
 			return a.printPlanOf(ctx, s, id, "", true)
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&deployment, "deployment", "", "`ID` of the deployment to show")
-	f.StringVar(&site, "site", "", "`PATTERN` of the sites whose deployments to show")
+	f.StringVar((*string)(&rows.Deployment), "deployment", "", "`ID` of the deployment to show")
+	f.StringVar(&rows.Site, "site", "", "`PATTERN` of the sites whose deployments to show")
 	f.BoolVar(&show, "show", false, "print the plan that was made, without planning anew")
 	return cmd
 }
@@ -571,7 +546,11 @@ var rolloutRowView = view[tko.RolloutRow]{
 	id:  func(r tko.RolloutRow) string { return string(r.Deployment) },
 	row: rolloutRow,
 	below: func(r tko.RolloutRow) []string {
-		return slices.Concat(r.Findings, prefixed("known after preparation: ", r.Unknown))
+		lines := slices.Clone(r.Findings)
+		for _, unknown := range r.Unknown {
+			lines = append(lines, "known after preparation: "+unknown)
+		}
+		return lines
 	},
 	columns: []column[tko.RolloutRow]{
 		{name: "DEPLOYMENT", text: func(r tko.RolloutRow) string { return string(r.Deployment) }},
@@ -581,14 +560,6 @@ var rolloutRowView = view[tko.RolloutRow]{
 		{name: "PROGRESS", text: func(r tko.RolloutRow) string { return r.Progress }},
 		{name: "REASON", text: func(r tko.RolloutRow) string { return r.Reason }},
 	},
-}
-
-func prefixed(prefix string, list []string) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = prefix + s
-	}
-	return out
 }
 
 func (a *app) printRows(ctx context.Context, s *session, sel tko.RolloutRows) error {
@@ -621,7 +592,6 @@ func (a *app) printPlanOf(ctx context.Context, s *session, id tko.RolloutID, oth
 	if err != nil {
 		return err
 	}
-	changes := p.Kinds["Change"] + p.Kinds["Create"] + p.Kinds["Delete"]
 	switch f := cmp.Or(a.globals.format, otherwise, formatTable); f {
 	case formatTable, formatWide, formatBare:
 		if err := a.planText(ctx, s, p); err != nil {
@@ -636,13 +606,13 @@ func (a *app) printPlanOf(ctx context.Context, s *session, id tko.RolloutID, oth
 			return err
 		}
 	}
-	if exitCode && changes > 0 {
+	if changed, _ := changing(p.Kinds); exitCode && changed > 0 {
 		return errChanges
 	}
 	return nil
 }
 
-func (a *app) planText(ctx context.Context, r rolloutPlans, p tko.RolloutPlan) error {
+func (a *app) planText(ctx context.Context, s *session, p tko.RolloutPlan) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Rollout %s: %s\n", p.ID, planCounts(p.Kinds))
 	for _, w := range p.Waves {
@@ -655,7 +625,7 @@ func (a *app) planText(ctx context.Context, r rolloutPlans, p tko.RolloutPlan) e
 	for _, g := range p.Groups {
 		fmt.Fprintf(&text, "\n%s %s, such as %s\n", g.Kind, count(g.Count, "deployment", "deployments"), strings.Join(idTexts(g.Examples), ", "))
 		if g.Kind == "Invalid" && len(g.Examples) > 0 { // nothing comes of it, so there are no changes to show
-			for row, err := range r.RolloutRows(ctx, tko.RolloutRows{ID: p.ID, Deployment: g.Examples[0]}) {
+			for row, err := range s.RolloutRows(ctx, tko.RolloutRows{ID: p.ID, Deployment: g.Examples[0]}) {
 				if err != nil {
 					return err
 				}
@@ -679,13 +649,13 @@ func (a *app) planText(ctx context.Context, r rolloutPlans, p tko.RolloutPlan) e
 			fmt.Fprintf(&text, "  (the same fields, with %s)\n", count(g.Distinct, "different set of values", "different sets of values"))
 		}
 	}
-	switch changes := p.Kinds["Change"] + p.Kinds["Create"] + p.Kinds["Delete"]; {
+	switch changes, blocked := changing(p.Kinds); {
 	case p.Digest == "" || p.State != "Planned":
 	case changes == 0 && len(p.Groups) == 0:
 		fmt.Fprintf(&text, "\nNothing would change: check the filters (tko rollout get %s)\n", p.ID)
 	case changes > 0:
 		more := ""
-		if p.Kinds["Conflict"]+p.Kinds["Invalid"] > 0 {
+		if blocked > 0 {
 			more = " --skip-blocked (without those in conflict or invalid)"
 		}
 		fmt.Fprintf(&text, "\nTo start it: tko rollout start %s --plan %.12s%s\n", p.ID, p.Digest, more)
@@ -738,7 +708,7 @@ func (a *app) rolloutStatus() *cobra.Command {
 the rollout is Paused, or becomes so, it returns with exit code 1: a paused rollout goes on
 only after a command.`,
 		Example: "  tko rollout status smf-v2 --watch",
-		Args:    arguments(1, 1), ValidArgsFunction: a.completeFirst(completeRollouts),
+		Args:    arguments(1, 1), ValidArgsFunction: a.completeArgs(completeRollouts),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			last := ""
 			for {
@@ -868,10 +838,8 @@ var rolloutView = view[tko.Rollout]{
 }
 
 var rolloutKind = entityKind[tko.Rollout, tko.RolloutSelect]{
-	kind: tko.KindRollout, view: rolloutView, complete: completeRollouts,
-	list: func(ctx context.Context, s *session, sel tko.RolloutSelect, o tko.ListOptions) iter.Seq2[tko.Rollout, error] {
-		return s.Rollouts(ctx, sel, o)
-	},
+	kind: tko.KindRollout, view: rolloutView,
+	list: server.Rollouts,
 }
 
 // A rolloutFilter holds the flags that select rollouts.
@@ -885,20 +853,15 @@ func (r *rolloutFilter) flags(_ *app, cmd *cobra.Command) {
 func (r *rolloutFilter) selection() (tko.RolloutSelect, error) { return r.sel, nil }
 
 func (a *app) rolloutDelete() *cobra.Command {
-	return &cobra.Command{
+	return a.ofOne(tko.KindRollout, &cobra.Command{
 		Use: "delete ID", Short: "Delete a rollout that isn't in progress; what it changed stays, and can't be undone any more", Example: "  tko rollout delete smf-v2",
-		Args: arguments(1, 1), ValidArgsFunction: a.completeFirst(completeRollouts),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("rollout ID", args[0]); err != nil {
-				return err
-			}
-			_, err := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.DeleteRollout(ctx, tko.RolloutID(args[0])) })
-			if err == nil {
-				a.notice("deleted rollout %q", args[0])
-			}
-			return err
-		}),
-	}
+	}, func(ctx context.Context, s *session, id string) error {
+		err := s.do(ctx, func(ctx context.Context) error { return s.DeleteRollout(ctx, tko.RolloutID(id)) })
+		if err == nil {
+			a.notice("deleted rollout %q", id)
+		}
+		return err
+	})
 }
 
 func (a *app) deploymentUpgrade() *cobra.Command {
@@ -911,32 +874,27 @@ func (a *app) deploymentUpgrade() *cobra.Command {
 It is a rollout of one wave, which is planned, and started at once unless something
 conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 		Example: "  tko deployment upgrade 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --to nf/smf:v2 --wait",
-		Args:    arguments(1, 1000), ValidArgsFunction: a.completeFirst(completeDeployments),
+		Args:    arguments(1, 1000), ValidArgsFunction: a.completeArgs(completeDeployments),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		if to == "" {
 			return usageError(cmd, tko.Errorf(errUsage, "no template is named: add --to TEMPLATE"))
 		}
-		ids := make([]any, len(args))
-		for i, id := range args {
+		for _, id := range args {
 			if err := expectID("deployment ID", id); err != nil {
 				return err
 			}
-			ids[i] = id
 		}
 		if err := s.upgradable(ctx, args, tko.TemplateID(to)); err != nil {
 			return err
 		}
-		id := tko.RolloutID(fmt.Sprintf("upgrade-%s-%s", time.Now().UTC().Format("20060102-150405"), strings.ToLower(rand.Text()[:8])))
-		content := krm.Package{{
-			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": string(id)},
-			"spec": map[string]any{"edits": []any{map[string]any{"upgrade": map[string]any{"to": to}, "select": map[string]any{"deploymentIds": ids}}}},
-		}}
-		status, err := s.plan(ctx, tko.Rollout{ID: id, Package: content})
+		id := newRolloutID("upgrade")
+		edit := map[string]any{"upgrade": map[string]any{"to": to}, "select": map[string]any{"deploymentIds": listValue(args)}}
+		status, err := s.plan(ctx, tko.Rollout{ID: id, Package: rolloutPackage(id, map[string]any{"edits": []any{edit}})})
 		if err != nil {
 			return err
 		}
-		if blocked := status.Kinds["Conflict"] + status.Kinds["Invalid"]; blocked > 0 {
+		if _, blocked := changing(status.Kinds); blocked > 0 {
 			if err := a.printPlanOf(ctx, s, id, formatTable, false); err != nil {
 				return err
 			}
@@ -948,8 +906,7 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 		return s.start(ctx, status, &wait)
 	})
 	cmd.Flags().StringVar(&to, "to", "", "`TEMPLATE` to upgrade to")
-	wait.flags(cmd.Flags())
-	cmd.Flags().Lookup("wait").Usage = "wait until all are upgraded and healthy"
+	wait.flags(cmd.Flags(), "wait until all are upgraded and healthy")
 	complete(cmd, "to", a.completion(completeTemplates))
 	return cmd
 }
@@ -961,7 +918,7 @@ func (s *session) upgradable(ctx context.Context, ids []string, to tko.TemplateI
 		return err
 	}
 	for _, id := range ids {
-		if _, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, tko.DeploymentID(id), 0) }); err != nil {
+		if _, err := s.deployment(ctx, tko.DeploymentID(id), 0); err != nil {
 			return err
 		}
 	}

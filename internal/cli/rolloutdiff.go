@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"iter"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
@@ -16,11 +15,6 @@ const (
 	formatDiff = "diff"
 	withDiff   = "format diff"
 )
-
-// A rowSource streams rows of a plan.
-type rowSource interface {
-	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
-}
 
 func changesValue(changes []tko.RolloutChange) []any {
 	return values(changes, func(c tko.RolloutChange) map[string]any {
@@ -49,6 +43,15 @@ func diffText(changes []tko.RolloutChange) string {
 		}
 	}
 	return text.String()
+}
+
+// groupText returns the changes of a group as diffText does, and how many more there are.
+func groupText(changes []tko.RolloutChange, more int) string {
+	text := diffText(changes)
+	if more > 0 {
+		text += "... and " + count(more, "more change", "more changes") + "\n"
+	}
+	return text
 }
 
 // printDifference prints the text of a difference, in colors on terminals.
@@ -89,19 +92,16 @@ func (a *app) planDiff(p tko.RolloutPlan) error {
 	var text strings.Builder
 	for _, g := range p.Groups {
 		fmt.Fprintf(&text, "=== %s %s, such as %s\n", g.Kind, count(g.Count, "deployment", "deployments"), strings.Join(idTexts(g.Examples), ", "))
-		text.WriteString(diffText(g.Changes))
-		if g.More > 0 {
-			fmt.Fprintf(&text, "... and %s\n", count(g.More, "more change", "more changes"))
-		}
+		text.WriteString(groupText(g.Changes, g.More))
 	}
 	return a.printDifference(text.String())
 }
 
 // printRowDiffs prints the differences of rows of a plan. It returns errChanges if there
 // are any.
-func (a *app) printRowDiffs(ctx context.Context, r rowSource, sel tko.RolloutRows) error {
+func (a *app) printRowDiffs(ctx context.Context, s *session, sel tko.RolloutRows) error {
 	changes := false
-	for row, err := range r.RolloutRows(ctx, sel) {
+	for row, err := range s.RolloutRows(ctx, sel) {
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/dashboard"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -21,53 +22,39 @@ import (
 // The methods of client.Client that the commands use.
 type (
 	server interface {
-		ofKinds
+		dashboard.Server
+		writers
+		removers
 		modifications
-		instance
+		sources
 		services
 	}
-	ofKinds interface {
-		templates
-		sites
-		deployments
-		plugins
-	}
 	services interface {
-		rollouts
 		past
 		reasons
 		logServer
 		clients
+		RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
 	}
 	clients interface {
 		Access() *client.Access
 		Admin() *client.Admin
+		io.Closer
 	}
-	templates interface {
+	writers interface {
 		RegisterTemplate(ctx context.Context, t tko.Template) (revision int64, err error)
-		Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
-		Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error]
-		DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error)
-		PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error)
-	}
-	sites interface {
 		RegisterSite(ctx context.Context, s tko.Site) (revision int64, err error)
-		Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
-		Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error]
-		DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error)
-		PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error)
-	}
-	deployments interface {
-		approvals
+		RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error)
+		RegisterRollout(ctx context.Context, r tko.Rollout) (revision int64, err error)
 		CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.DeploymentID, error)
-		Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
-		Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error]
-		DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error)
-		PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error)
+		PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
 	}
-	approvals interface {
-		ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
-		ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error)
+	removers interface {
+		DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error)
+		DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error)
+		DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error)
+		DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error)
+		PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error)
 	}
 	modifications interface {
 		StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error)
@@ -76,32 +63,13 @@ type (
 		Modifications(ctx context.Context) ([]tko.OpenModification, error)
 		BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error)
 	}
-	plugins interface {
-		RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error)
-		Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
-		Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
-		DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error)
-		PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error)
-	}
 	sources interface {
 		Source(ctx context.Context, name string) (tko.Source, error)
 		Sources(ctx context.Context) ([]tko.Source, error)
 		EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error
-		definitions
-	}
-	definitions interface {
 		RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error)
 		SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
 		DeleteSource(ctx context.Context, name string, keep bool) error
-		PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
-		RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
-	}
-	instance interface {
-		sources
-		About(ctx context.Context) (tko.About, error)
-		WhoAmI(ctx context.Context) (tko.Caller, error)
-		Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
-		io.Closer
 	}
 )
 
@@ -202,13 +170,40 @@ func (a *app) timeout() time.Duration {
 
 // call makes one call to the server, within the time limit.
 func call[T any](ctx context.Context, s *session, ask func(ctx context.Context) (T, error)) (T, error) {
-	ctx, stop := s.limit(ctx)
-	defer stop(nil)
+	ctx, stop := expiring(ctx, s.app.timeout(), errTimeout)
+	defer stop()
+	return callWithin(ctx, s, ask)
+}
+
+// callWithin makes one call to the server, without a time limit of its own.
+func callWithin[T any](ctx context.Context, s *session, ask func(ctx context.Context) (T, error)) (T, error) {
 	began := time.Now()
 	result, err := ask(ctx)
 	s.app.log.DebugContext(ctx, "called the server", "took", time.Since(began), "err", err)
 	return result, s.explain(ctx, err)
 }
+
+// do makes a call that returns only an error.
+func (s *session) do(ctx context.Context, ask func(ctx context.Context) error) error {
+	_, err := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, ask(ctx) })
+	return err
+}
+
+// deployment reads a deployment.
+func (s *session) deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
+	return call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, revision) })
+}
+
+// eachDeployment calls row for each selected deployment.
+func (s *session) eachDeployment(ctx context.Context, sel tko.DeploymentSelect, o tko.ListOptions, row func(tko.Deployment)) error {
+	return each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Deployment, error] { return s.Deployments(ctx, sel, o) }, func(d tko.Deployment) error {
+		row(d)
+		return nil
+	})
+}
+
+// none is the result of calls that return only an error.
+type none struct{}
 
 // slow is the time after which a command reports that it is still running.
 const slow = 5 * time.Second
@@ -219,14 +214,11 @@ func callLong[T any](ctx context.Context, s *session, ask func(ctx context.Conte
 	if s.app.globals.timeoutSet {
 		return call(ctx, s, ask)
 	}
-	began := time.Now()
 	timer := time.AfterFunc(slow, func() {
 		s.app.notice("still running; if it is interrupted, the changes made so far stay, and the same command continues")
 	})
 	defer timer.Stop()
-	result, err := ask(ctx)
-	s.app.log.DebugContext(ctx, "called the server", "took", time.Since(began), "err", err)
-	return result, s.explain(ctx, err)
+	return callWithin(ctx, s, ask)
 }
 
 // each calls row for each item of a list. The time limit applies to each item.
@@ -257,16 +249,16 @@ func each[T any](ctx context.Context, s *session, list func(ctx context.Context)
 	return s.explain(ctx, context.Cause(ctx))
 }
 
-func (s *session) limit(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+// expiring returns a context that ends with a cause after a time; 0: never.
+func expiring(ctx context.Context, limit time.Duration, cause error) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	d := s.app.timeout()
-	if d == 0 {
-		return ctx, cancel
+	if limit <= 0 {
+		return ctx, func() { cancel(nil) }
 	}
-	watchdog := time.AfterFunc(d, func() { cancel(errTimeout) })
-	return ctx, func(err error) {
-		watchdog.Stop()
-		cancel(err)
+	timer := time.AfterFunc(limit, func() { cancel(cause) })
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
 	}
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -40,17 +39,13 @@ var siteView = view[tko.Site]{
 }
 
 var siteKind = entityKind[tko.Site, tko.SiteSelect]{
-	kind: tko.KindSite, view: siteView, complete: completeSites,
-	list: func(ctx context.Context, s *session, sel tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
-		return s.Sites(ctx, sel, o)
-	},
+	kind: tko.KindSite, view: siteView,
+	list: server.Sites,
 	one: func(sel tko.SiteSelect, id string) tko.SiteSelect {
 		sel.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
 		return sel
 	},
-	purge: func(ctx context.Context, s *session, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
-		return s.PurgeSites(ctx, sel, dryRun)
-	},
+	purge: server.PurgeSites,
 	delete: func(ctx context.Context, s *session, id string) (tko.Deleted, error) {
 		return s.DeleteSite(ctx, tko.SiteID(id))
 	},
@@ -71,7 +66,12 @@ func (a *app) siteCommand() *cobra.Command {
 		siteKind.purgeCommand(a, &cobra.Command{
 			Short: "Delete all matching sites, or --all", Example: "  tko site purge --id 'provisioned/*' --dry-run\n  tko site purge --id 'provisioned/*'",
 		}, &siteFilter{}),
-		a.siteSuspend(), a.siteResume())
+		a.suspend(tko.KindSite, "Stop scheduling at sites, without removing anything", `Stop scheduling at sites: nothing is applied there, removed from there, or repaired there, until
+tko site resume. What runs there stays. Deployments can be changed meanwhile; the conditions of
+the site and of the deployments report what waits. The site has the metadata
+`+tko.MetadataSuspend+`=true, which kubectl label and manifests set as well. For many sites,
+and with an end, use tko freeze.`, "tko site suspend lagos/1 --reason 'switch replacement'"),
+		a.resume(tko.KindSite, "Schedule at suspended sites again", "tko site resume lagos/1"))
 }
 
 // A siteFilter holds the flags that select sites.
@@ -97,7 +97,7 @@ func (f *siteFilter) selection() (sel tko.SiteSelect, err error) {
 
 func (a *app) siteRegister() *cobra.Command {
 	var pkg packageFlag
-	var metadata map[string]string
+	var site tko.Site
 	cmd := &cobra.Command{
 		Use:   "register ID [TEMPLATE]",
 		Short: "Create or replace a site",
@@ -114,7 +114,7 @@ package and metadata; the given ones are merged into them. Without --url and
 			if err != nil {
 				return err
 			}
-			site := tko.Site{ID: tko.SiteID(args[0]), Metadata: metadata, Package: content}
+			site.ID, site.Package = tko.SiteID(args[0]), content
 			if len(args) > 1 {
 				site.Template = tko.TemplateID(args[1])
 			}
@@ -126,7 +126,7 @@ package and metadata; the given ones are merged into them. Without --url and
 			return a.printResult(map[string]any{"id": args[0], "revision": revision})
 		}),
 	}
-	metadataFlag(cmd.Flags(), &metadata)
+	metadataFlag(cmd.Flags(), &site.Metadata)
 	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
 	return cmd

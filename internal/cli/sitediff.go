@@ -16,7 +16,7 @@ import (
 
 func (a *app) siteDiff() *cobra.Command {
 	var orphansCount bool
-	cmd := &cobra.Command{
+	cmd := a.ofOne(tko.KindSite, &cobra.Command{
 		Use:   "diff ID",
 		Short: "Show how a site differs from its desired state",
 		Long: `Show how a site differs from its desired state: what the next reconciliation would
@@ -30,38 +30,29 @@ belong to no deployment of the site. TKO doesn't remove them.
 The exit code is 7 if there are differences, 0 if there are none, and 1 if not everything
 could be compared, such as a site that a plugin or Open Source MANO applies. Orphans count
 with --count-orphans only.`,
-		Example:           "  tko site diff lagos/1\n  tko site diff lagos/1 --count-orphans -o json",
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeSites),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("site ID", args[0]); err != nil {
-				return err
-			}
-			c, err := callLong(ctx, s, func(ctx context.Context) (tko.SiteComparison, error) { return s.CompareSite(ctx, tko.SiteID(args[0])) })
-			if err != nil {
-				return err
-			}
-			switch f := a.format(); f {
-			case formatTable, formatWide, formatBare:
-				a.printComparison(c)
-			default:
-				if err := a.encoder(f).value(a.out, comparisonValue(c)); err != nil {
-					return err
-				}
-			}
-			problems, found := c.Problems, len(c.Changes)+c.More
-			if orphansCount {
-				problems, found = slices.Concat(problems, c.Unsearched), found+len(c.Orphans)+c.MoreOrphans
-			}
-			switch {
-			case len(problems) > 0:
-				return errors.New("not everything was compared: " + strings.Join(problems, "; "))
-			case found > 0:
-				return errChanges
-			}
-			return nil
-		}),
-	}
+		Example: "  tko site diff lagos/1\n  tko site diff lagos/1 --count-orphans -o json",
+	}, func(ctx context.Context, s *session, id string) error {
+		c, err := callLong(ctx, s, func(ctx context.Context) (tko.SiteComparison, error) { return s.CompareSite(ctx, tko.SiteID(id)) })
+		if err != nil {
+			return err
+		}
+		if f := a.format(); isForPeople(f) {
+			a.printComparison(c)
+		} else if err := a.encoder(f).value(a.out, comparisonValue(c)); err != nil {
+			return err
+		}
+		problems, found := c.Problems, len(c.Changes)+c.More
+		if orphansCount {
+			problems, found = slices.Concat(problems, c.Unsearched), found+len(c.Orphans)+c.MoreOrphans
+		}
+		switch {
+		case len(problems) > 0:
+			return errors.New("not everything was compared: " + strings.Join(problems, "; "))
+		case found > 0:
+			return errChanges
+		}
+		return nil
+	})
 	cmd.Flags().BoolVar(&orphansCount, "count-orphans", false, "exit code 7 also for orphans, and 1 if they could not be looked for everywhere")
 	return cmd
 }
@@ -93,17 +84,10 @@ func (a *app) printSiteChanges(changes []tko.SiteChange) {
 	colors := map[string]string{tko.SiteCreate: "\x1b[32m", tko.SiteUpdate: "\x1b[33m", tko.SiteRemove: "\x1b[31m", tko.SiteBlocked: "\x1b[35m", tko.SiteOrphan: "\x1b[36m"}
 	for _, change := range changes {
 		line := printable.Text(change.Verb + " " + change.Object)
-		switch {
-		case change.Deployment == "":
-		case change.Verb == tko.SiteOrphan:
-			line += printable.Text(fmt.Sprintf(" (labelled with deployment %s)", change.Deployment))
-		default:
-			line += printable.Text(fmt.Sprintf(" (deployment %s)", change.Deployment))
+		if change.Deployment != "" {
+			line += printable.Text(fmt.Sprintf(" (%s %s)", either(change.Verb == tko.SiteOrphan, "labelled with deployment", "deployment"), change.Deployment))
 		}
-		if a.colors(a.streams.Out) {
-			line = colors[change.Verb] + line + "\x1b[0m"
-		}
-		fmt.Fprintln(a.out, line)
+		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[change.Verb], line))
 		for _, detail := range change.Details {
 			fmt.Fprintln(a.out, "    "+cut(printable.Text(detail), a.width()))
 		}
@@ -118,11 +102,7 @@ func comparisonValue(c tko.SiteComparison) map[string]any {
 }
 
 func siteChangesValue(changes []tko.SiteChange) []any {
-	all := []any{}
-	for _, change := range changes {
-		all = append(all, map[string]any{
-			"target": change.Target, "verb": change.Verb, "object": change.Object, "deployment": string(change.Deployment), "details": listValue(change.Details),
-		})
-	}
-	return all
+	return values(changes, func(c tko.SiteChange) map[string]any {
+		return map[string]any{"target": c.Target, "verb": c.Verb, "object": c.Object, "deployment": string(c.Deployment), "details": listValue(c.Details)}
+	})
 }

@@ -24,17 +24,35 @@ const (
 
 // A fleet summarizes sites and deployments.
 type fleet struct {
-	sites       fleetSites
-	deployments fleetDeployments
+	sites       fleetCounts
+	deployments fleetCounts
 	failures    map[failureKey]*failure
 	overflow    int // failures of further kinds
 	waits       []fleetWait
 	problems    []string // of the server
 }
 
-type fleetSites struct{ total, scheduled, notScheduled, healthy, unhealthy int }
+// fleetCounts are numbers of entities, by what they are.
+type fleetCounts map[string]int
 
-type fleetDeployments struct{ total, prepared, approved, scheduled, healthy, unhealthy int }
+// add counts an entity by the status of a condition.
+func (c fleetCounts) add(conditions []tko.Condition, typ, yes, no string) {
+	switch tko.ConditionIs(conditions, typ) {
+	case tko.ConditionTrue:
+		c[yes]++
+	case tko.ConditionFalse:
+		c[no]++
+	}
+}
+
+// value returns some of the numbers for programs.
+func (c fleetCounts) value(names ...string) map[string]any {
+	value := map[string]any{}
+	for _, name := range names {
+		value[name] = int64(c[name])
+	}
+	return value
+}
 
 type failureKey struct {
 	kind        tko.Kind
@@ -96,7 +114,7 @@ the exit code is 1 if something fails.`,
 
 // readFleet reads each site and deployment once, without packages.
 func readFleet(ctx context.Context, s *session, sites tko.SiteSelect) (*fleet, error) {
-	f := &fleet{failures: map[failureKey]*failure{}}
+	f := &fleet{sites: fleetCounts{}, deployments: fleetCounts{}, failures: map[failureKey]*failure{}}
 	about, err := call(ctx, s, s.About)
 	if err != nil {
 		return nil, err
@@ -115,12 +133,7 @@ func readFleet(ctx context.Context, s *session, sites tko.SiteSelect) (*fleet, e
 	}
 	var w fleetWaits
 	sel := tko.DeploymentSelect{Sites: sites.IDs, SiteMetadata: sites.Metadata}
-	err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
-		return s.Deployments(ctx, sel, tko.ListOptions{})
-	}, func(d tko.Deployment) error {
-		f.addDeployment(d, &w)
-		return nil
-	})
+	err = s.eachDeployment(ctx, sel, tko.ListOptions{}, func(d tko.Deployment) { f.addDeployment(d, &w) })
 	if err != nil {
 		return nil, err
 	}
@@ -129,19 +142,9 @@ func readFleet(ctx context.Context, s *session, sites tko.SiteSelect) (*fleet, e
 }
 
 func (f *fleet) addSite(site tko.Site) {
-	f.sites.total++
-	switch tko.ConditionIs(site.Stamp.Conditions, tko.ConditionScheduled) {
-	case tko.ConditionTrue:
-		f.sites.scheduled++
-	case tko.ConditionFalse:
-		f.sites.notScheduled++
-	}
-	switch tko.ConditionIs(site.Stamp.Conditions, tko.ConditionHealthy) {
-	case tko.ConditionTrue:
-		f.sites.healthy++
-	case tko.ConditionFalse:
-		f.sites.unhealthy++
-	}
+	f.sites["total"]++
+	f.sites.add(site.Stamp.Conditions, tko.ConditionScheduled, "scheduled", "notScheduled")
+	f.sites.add(site.Stamp.Conditions, tko.ConditionHealthy, "healthy", "unhealthy")
 	f.addFailures(tko.KindSite, string(site.ID), site.Stamp.Conditions)
 }
 
@@ -163,24 +166,17 @@ func (w fleetWaits) list() []fleetWait {
 }
 
 func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
-	f.deployments.total++
+	f.deployments["total"]++
 	conditions := d.Stamp.Conditions
 	scheduled, prepared := tko.ConditionIs(conditions, tko.ConditionScheduled), tko.ConditionIs(conditions, tko.ConditionPrepared)
 	if d.Prepared {
-		f.deployments.prepared++
+		f.deployments["prepared"]++
 	}
 	if d.Approved {
-		f.deployments.approved++
+		f.deployments["approved"]++
 	}
-	if scheduled == tko.ConditionTrue {
-		f.deployments.scheduled++
-	}
-	switch tko.ConditionIs(conditions, tko.ConditionHealthy) {
-	case tko.ConditionTrue:
-		f.deployments.healthy++
-	case tko.ConditionFalse:
-		f.deployments.unhealthy++
-	}
+	f.deployments.add(conditions, tko.ConditionScheduled, "scheduled", "notScheduled")
+	f.deployments.add(conditions, tko.ConditionHealthy, "healthy", "unhealthy")
 	switch {
 	case !d.Prepared && prepared != tko.ConditionFalse:
 		w.preparer++
@@ -254,15 +250,10 @@ var failureColumns = []column[*failure]{
 
 func (f *fleet) print(a *app) error {
 	s, d := f.sites, f.deployments
-	facts := []fact{
-		{name: "Sites", text: fmt.Sprintf("%d: %d scheduled, %d not; %d healthy, %d not", s.total, s.scheduled, s.notScheduled, s.healthy, s.unhealthy)},
-		{name: "Deployments", text: fmt.Sprintf("%d: %d prepared, %d approved, %d scheduled; %d healthy, %d not", d.total, d.prepared, d.approved, d.scheduled, d.healthy, d.unhealthy)},
-	}
-	width := len(facts[1].name) + 1
-	for _, fact := range facts {
-		if _, err := fmt.Fprintf(a.out, "%-*s  %s\n", width, fact.name+":", fact.text); err != nil {
-			return err
-		}
+	err := a.printLines(fmt.Sprintf("Sites:        %d: %d scheduled, %d not; %d healthy, %d not\nDeployments:  %d: %d prepared, %d approved, %d scheduled; %d healthy, %d not\n",
+		s["total"], s["scheduled"], s["notScheduled"], s["healthy"], s["unhealthy"], d["total"], d["prepared"], d["approved"], d["scheduled"], d["healthy"], d["unhealthy"]))
+	if err != nil {
+		return err
 	}
 	for _, problem := range f.problems {
 		fmt.Fprintln(a.out, "Server problem: "+cut(printable.Text(problem), a.width()))
@@ -272,18 +263,12 @@ func (f *fleet) print(a *app) error {
 		fmt.Fprintln(a.out, "\nNothing fails.")
 	} else {
 		fmt.Fprintln(a.out, "\nWhat fails:")
-		t := table[*failure]{app: a, columns: failureColumns}
 		others := 2 + len(f.problems) + 4 // the title and the names of columns, with an empty line; the rest
 		if len(f.waits) > 0 {
 			others += 2 + len(f.waits)
 		}
 		shown := min(len(failures), statusFailures, max(3, statusLines-others))
-		for _, group := range failures[:shown] {
-			if err := t.add(group); err != nil {
-				return err
-			}
-		}
-		if err := t.end(); err != nil {
+		if err := printTable(a, failureColumns, failures[:shown]); err != nil {
 			return err
 		}
 		rest := f.overflow
@@ -314,15 +299,9 @@ func (f *fleet) value() map[string]any {
 	waits := values(f.waits, func(w fleetWait) map[string]any {
 		return map[string]any{"count": int64(w.count), "text": w.text, "command": w.how}
 	})
-	s, d := f.sites, f.deployments
 	return map[string]any{
-		"sites": map[string]any{
-			"total": int64(s.total), "scheduled": int64(s.scheduled), "notScheduled": int64(s.notScheduled), "healthy": int64(s.healthy), "unhealthy": int64(s.unhealthy),
-		},
-		"deployments": map[string]any{
-			"total": int64(d.total), "prepared": int64(d.prepared), "approved": int64(d.approved), "scheduled": int64(d.scheduled),
-			"healthy": int64(d.healthy), "unhealthy": int64(d.unhealthy),
-		},
-		"failures": failures, "failuresLeftOut": int64(f.overflow), "waits": waits, "serverProblems": listValue(f.problems),
+		"sites":       f.sites.value("total", "scheduled", "notScheduled", "healthy", "unhealthy"),
+		"deployments": f.deployments.value("total", "prepared", "approved", "scheduled", "healthy", "unhealthy"),
+		"failures":    failures, "failuresLeftOut": int64(f.overflow), "waits": waits, "serverProblems": listValue(f.problems),
 	}
 }

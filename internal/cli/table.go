@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -29,38 +31,49 @@ type table[T any] struct {
 	app     *app
 	columns []column[T]
 	below   func(T) []string // lines below a row; may be nil
-	wide    bool
 
 	sample []tableRow
 	widths []int
 	began  bool
 }
 
-func (t *table[T]) add(item T) error {
-	row := make([]string, 0, len(t.columns))
-	for _, c := range t.columns {
-		if c.wide && !t.wide {
-			continue
+// newTable returns a table of the columns that the output format has.
+func newTable[T any](a *app, columns []column[T], below func(T) []string) *table[T] {
+	if a.format() != formatWide {
+		columns = slices.DeleteFunc(slices.Clone(columns), func(c column[T]) bool { return c.wide })
+	}
+	return &table[T]{app: a, columns: columns, below: below}
+}
+
+// printTable writes items as a table.
+func printTable[T any](a *app, columns []column[T], items []T) error {
+	t := newTable(a, columns, nil)
+	for _, item := range items {
+		if err := t.add(item); err != nil {
+			return err
 		}
+	}
+	return t.end()
+}
+
+func (t *table[T]) add(item T) error {
+	row := tableRow{cells: make([]string, len(t.columns))}
+	for i, c := range t.columns {
 		var text string
 		if c.age != nil {
 			text = age(t.app.now(), c.age(item))
 		} else {
 			text = printable.Text(c.text(item))
 		}
-		if text == "" {
-			text = "-"
-		}
-		row = append(row, text)
+		row.cells[i] = cmp.Or(text, "-")
 	}
-	r := tableRow{cells: row}
 	if t.below != nil {
-		r.below = t.below(item)
+		row.below = t.below(item)
 	}
 	if t.began {
-		return t.writeRow(r)
+		return t.writeRow(row)
 	}
-	t.sample = append(t.sample, r)
+	t.sample = append(t.sample, row)
 	if len(t.sample) == tableSample {
 		return t.begin()
 	}
@@ -70,11 +83,9 @@ func (t *table[T]) add(item T) error {
 // begin writes the header and the sampled rows.
 func (t *table[T]) begin() error {
 	t.began = true
-	var header []string
-	for _, c := range t.columns {
-		if !c.wide || t.wide {
-			header = append(header, c.name)
-		}
+	header := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		header[i] = c.name
 	}
 	t.widths = make([]int, len(header))
 	for _, row := range append([]tableRow{{cells: header}}, t.sample...) {
@@ -117,8 +128,8 @@ func (t *table[T]) write(row []string, header bool) error {
 		}
 	}
 	line := cut(b.String(), t.app.width())
-	if header && t.app.colors(t.app.streams.Out) {
-		line = "\x1b[1m" + line + "\x1b[0m"
+	if header {
+		line = t.app.paint(t.app.streams.Out, "\x1b[1m", line)
 	}
 	_, err := fmt.Fprintln(t.app.out, line)
 	return err

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -33,17 +32,13 @@ var templateView = view[tko.Template]{
 }
 
 var templateKind = entityKind[tko.Template, tko.TemplateSelect]{
-	kind: tko.KindTemplate, view: templateView, complete: completeTemplates,
-	list: func(ctx context.Context, s *session, sel tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error] {
-		return s.Templates(ctx, sel, o)
-	},
+	kind: tko.KindTemplate, view: templateView,
+	list: server.Templates,
 	one: func(sel tko.TemplateSelect, id string) tko.TemplateSelect {
 		sel.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
 		return sel
 	},
-	purge: func(ctx context.Context, s *session, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
-		return s.PurgeTemplates(ctx, sel, dryRun)
-	},
+	purge: server.PurgeTemplates,
 	delete: func(ctx context.Context, s *session, id string) (tko.Deleted, error) {
 		return s.DeleteTemplate(ctx, tko.TemplateID(id))
 	},
@@ -88,7 +83,7 @@ remove the package of an existing template, unless --empty is given.`,
   tko template register nf/smf:v2 --url 'https://git.example.com/nf.git#main!/smf'
   kustomize build . | tko template register nf/amf:v1 --stdin`,
 		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeTemplates),
+		ValidArgsFunction: a.completeArgs(completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			ctx, content, err := pkg.content(ctx, a)
 			if err != nil {
@@ -129,11 +124,6 @@ func countOutdated(ctx context.Context, s *session, id tko.TemplateID, revision 
 	}
 	yes, n := true, 0
 	sel := tko.DeploymentSelect{Templates: []string{string(id)}, Outdated: &yes} // an ID is a pattern of itself
-	err := each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
-		return s.Deployments(ctx, sel, tko.ListOptions{})
-	}, func(tko.Deployment) error {
-		n++
-		return nil
-	})
+	err := s.eachDeployment(ctx, sel, tko.ListOptions{}, func(tko.Deployment) { n++ })
 	return n, err
 }

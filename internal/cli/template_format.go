@@ -100,35 +100,19 @@ func (e *expressionFormat) list(a *app, items []any) error {
 	if e.kind != formatCustomColumns {
 		return e.value(a.out, map[string]any{"items": items})
 	}
-	t := table[any]{app: a}
+	var columns []column[any]
 	for _, c := range e.columns {
-		t.columns = append(t.columns, column[any]{name: c.name, text: func(v any) string {
-			var texts []string
-			for _, found := range valuesAt(v, c.steps) {
-				texts = append(texts, pathText(found))
-			}
-			return strings.Join(texts, ",")
-		}})
+		columns = append(columns, column[any]{name: c.name, text: func(v any) string { return strings.Join(textsAt(v, c.steps), ",") }})
 	}
-	for _, item := range items {
-		if err := t.add(item); err != nil {
-			return err
-		}
-	}
-	return t.end()
+	return printTable(a, columns, items)
 }
 
 // maxSorted is the most rows that --sort-by holds in memory.
 const maxSorted = 1_000_000
 
-// A sorter sorts rows by the value at a path.
-type sorter struct {
-	steps []pathStep
-}
-
-// key returns the value to sort by, as a text and, of numbers, a number.
-func (s sorter) key(row map[string]any) (number float64, text string) {
-	found := valuesAt(row, s.steps)
+// sortKey returns the value of a row to sort by, as a text and, of numbers, a number.
+func sortKey(row map[string]any, steps []pathStep) (number float64, text string) {
+	found := valuesAt(row, steps)
 	if len(found) == 0 {
 		return 0, ""
 	}
@@ -152,8 +136,8 @@ func (s sorter) key(row map[string]any) (number float64, text string) {
 	return 0, pathText(found[0])
 }
 
-// sorted sorts items by their rows. Equal ones stay in their order.
-func sorted[T any](s sorter, items []T, row func(T) map[string]any) []T {
+// sorted sorts items by the values of their rows at a path. Equal ones stay in their order.
+func sorted[T any](steps []pathStep, items []T, row func(T) map[string]any) []T {
 	type keyed struct {
 		item   T
 		number float64
@@ -161,7 +145,7 @@ func sorted[T any](s sorter, items []T, row func(T) map[string]any) []T {
 	}
 	all := make([]keyed, len(items))
 	for i, item := range items {
-		number, text := s.key(row(item))
+		number, text := sortKey(row(item), steps)
 		all[i] = keyed{item, number, text}
 	}
 	slices.SortStableFunc(all, func(a, b keyed) int { return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.text, b.text)) })

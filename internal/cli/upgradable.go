@@ -90,10 +90,8 @@ func upgradableIn(ctx context.Context, s *session, sel tko.DeploymentSelect) (ma
 		one := sel
 		one.Templates = append(slices.Clone(sel.Templates), tko.LiteralPattern(id))
 		used := false
-		first := func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
-			return s.Deployments(ctx, one, tko.ListOptions{Window: tko.Window{Max: new(1)}})
-		}
-		if err := each(ctx, s, first, func(tko.Deployment) error { used = true; return nil }); err != nil {
+		first := tko.ListOptions{Window: tko.Window{Max: new(1)}}
+		if err := s.eachDeployment(ctx, one, first, func(tko.Deployment) { used = true }); err != nil {
 			return nil, err
 		}
 		if !used {

@@ -1,10 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,16 +13,17 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
-// A waitFlag has a command wait until a deployment is prepared.
+// A waitFlag has a command wait until what it has begun is done.
 type waitFlag struct {
 	wait    bool
 	timeout time.Duration
 }
 
-func (w *waitFlag) flags(f *pflag.FlagSet) {
-	f.BoolVar(&w.wait, "wait", false, "wait until the deployment and all its descendants are prepared")
+func (w *waitFlag) flags(f *pflag.FlagSet, usage string) {
+	f.BoolVar(&w.wait, "wait", false, usage)
 	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "`time` to wait at most (0: no limit)")
 }
 
@@ -37,45 +39,31 @@ var errWaitTimeout = errors.New("timed out waiting")
 // waitPrepared waits until a deployment and all its descendants are prepared, and
 // shows the progress. After the timeout, the error reports why some are not.
 func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout time.Duration) error {
-	ctx, cancel := withWaitTimeout(ctx, timeout)
+	ctx, cancel := expiring(ctx, timeout, errWaitTimeout)
 	defer cancel()
 	changed, stopWatching := s.changesOf(ctx, tko.KindDeployment, "")
 	defer stopWatching()
-	w := waiter{session: s, done: map[tko.DeploymentID]int{}, shown: map[string]bool{}}
+	w := waiter{progressLine: newProgressLine(s), done: map[tko.DeploymentID]int{}}
 	defer w.clear()
 	for {
 		began := time.Now()
 		seen, err := w.poll(ctx, id)
 		took := time.Since(began)
-		timedOut := errors.Is(context.Cause(ctx), errWaitTimeout)
 		switch {
 		case err == nil && len(seen.pending) == 0:
 			w.clear()
 			s.app.notice("prepared %s", count(seen.total, "deployment", "deployments"))
 			return nil
-		case timedOut:
+		case errors.Is(context.Cause(ctx), errWaitTimeout):
 			return w.late(id, timeout)
 		case err != nil:
 			return err
 		}
 		w.show(seen)
 		w.pending = seen.pending
-		if err := w.pause(ctx, changed, max(waitPause, waitCost*took)); err != nil {
-			return w.orLate(err, id, timeout)
+		if err := untilChanged(ctx, changed, max(waitPause, waitCost*took)); err != nil && !errors.Is(err, errWaitTimeout) {
+			return err
 		}
-	}
-}
-
-// withWaitTimeout returns a context that ends with errWaitTimeout after a time; 0: never.
-func withWaitTimeout(ctx context.Context, timeout time.Duration) (_ context.Context, cancel func()) {
-	ctx, cancelCause := context.WithCancelCause(ctx)
-	if timeout <= 0 {
-		return ctx, func() { cancelCause(nil) }
-	}
-	timer := time.AfterFunc(timeout, func() { cancelCause(errWaitTimeout) })
-	return ctx, func() {
-		timer.Stop()
-		cancelCause(nil)
 	}
 }
 
@@ -105,13 +93,72 @@ func (s *session) changesOf(ctx context.Context, kind tko.Kind, id string) (_ <-
 	}
 }
 
+// untilChanged waits at least for a time, so that concurrent changes need one poll, and
+// then for a change or the next poll.
+func untilChanged(ctx context.Context, changed <-chan struct{}, least time.Duration) error {
+	if err := pause.For(ctx, least); err != nil {
+		return err
+	}
+	poll := time.NewTimer(waitPoll)
+	defer poll.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-changed:
+	case <-poll.C:
+	}
+	return nil
+}
+
+// A progressLine shows the progress of a wait, on a terminal as a bar that is drawn in place,
+// and what holds it up, each reason once.
+type progressLine struct {
+	*session
+	last  string // that was shown
+	shown map[string]bool
+}
+
+func newProgressLine(s *session) progressLine {
+	return progressLine{session: s, shown: map[string]bool{}}
+}
+
+// isBar reports whether the progress is a bar.
+func (p *progressLine) isBar() bool { return p.app.progress && !p.app.globals.quiet }
+
+func (p *progressLine) draw(w tko.RolloutWave, line string) {
+	fmt.Fprintf(p.app.streams.Err, "\r%s %s\x1b[K", bar(w), line)
+}
+
+// clear removes the bar; the next one is drawn again.
+func (p *progressLine) clear() {
+	if p.last != "" && p.isBar() {
+		fmt.Fprint(p.app.streams.Err, "\r\x1b[K")
+		p.last = ""
+	}
+}
+
+// report shows a reason, unless it was shown or is "".
+func (p *progressLine) report(reason string) {
+	if reason != "" && !p.shown[reason] && len(p.shown) < waitShow {
+		p.shown[reason] = true
+		p.clear()
+		p.app.notice("%s", reason)
+	}
+}
+
+// reasonsText joins reasons, and states how many are left out.
+func reasonsText(reasons []string) string {
+	if more := len(reasons) - waitShow; more > 0 {
+		reasons = append(slices.Clip(reasons[:waitShow]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(reasons, "; ")
+}
+
 // A waiter follows the preparation of a deployment and its descendants.
 type waiter struct {
-	*session
+	progressLine
 	done    map[tko.DeploymentID]int // sizes of subtrees that are all prepared, by their root
 	pending []tko.Deployment         // at the last poll
-	shown   map[string]bool
-	last    string
 }
 
 // progress counts the deployments of a tree.
@@ -123,7 +170,7 @@ type progress struct {
 // poll reads the tree of a deployment.
 func (w *waiter) poll(ctx context.Context, id tko.DeploymentID) (progress, error) {
 	var seen progress
-	root, err := call(ctx, w.session, func(ctx context.Context) (tko.Deployment, error) { return w.Deployment(ctx, id, 0) })
+	root, err := w.deployment(ctx, id, 0)
 	if err == nil {
 		err = w.visit(ctx, root, &seen)
 	}
@@ -145,14 +192,8 @@ func (w *waiter) visit(ctx context.Context, d tko.Deployment, seen *progress) er
 	}
 	seen.prepared++
 	total, pending := seen.total, len(seen.pending)
-	children := func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
-		return w.Deployments(ctx, tko.DeploymentSelect{Parent: d.ID}, tko.ListOptions{})
-	}
 	var found []tko.Deployment
-	err := each(ctx, w.session, children, func(child tko.Deployment) error {
-		found = append(found, child)
-		return nil
-	})
+	err := w.eachDeployment(ctx, tko.DeploymentSelect{Parent: d.ID}, tko.ListOptions{}, func(child tko.Deployment) { found = append(found, child) })
 	if err != nil {
 		return err
 	}
@@ -167,33 +208,19 @@ func (w *waiter) visit(ctx context.Context, d tko.Deployment, seen *progress) er
 	return nil
 }
 
-// show prints the problems of deployments, each once, and the progress: on a terminal as a
-// bar that is drawn in place.
+// show prints the problems of deployments, each once, and the progress.
 func (w *waiter) show(seen progress) {
 	line := fmt.Sprintf("prepared %d of %s", seen.prepared, count(seen.total, "deployment", "deployments"))
 	if line != w.last && !w.app.progress {
 		w.app.notice("%s", line)
 	}
 	for _, d := range seen.pending {
-		if text := trouble(d.ID, d.Stamp.Conditions); text != "" && !w.shown[text] && len(w.shown) < waitShow {
-			w.shown[text] = true
-			w.clear()
-			w.app.notice("%s", text)
-		}
+		w.report(trouble(d.ID, d.Stamp.Conditions))
 	}
-	if line != w.last && w.app.progress && !w.app.globals.quiet {
-		wave := tko.RolloutWave{Rows: seen.total, Progress: map[string]int{"Healthy": seen.prepared}}
-		fmt.Fprintf(w.app.streams.Err, "\r%s %s\x1b[K", bar(wave), line)
+	if line != w.last && w.isBar() {
+		w.draw(tko.RolloutWave{Rows: seen.total, Progress: map[string]int{"Healthy": seen.prepared}}, line)
 	}
 	w.last = line
-}
-
-// clear removes the bar; the next show draws it again.
-func (w *waiter) clear() {
-	if w.last != "" && w.app.progress && !w.app.globals.quiet {
-		fmt.Fprint(w.app.streams.Err, "\r\x1b[K")
-		w.last = ""
-	}
 }
 
 // trouble returns the message of a deployment's Prepared condition that isn't true; "" if
@@ -205,53 +232,18 @@ func trouble[ID ~string](id ID, conditions []tko.Condition) string {
 	return ""
 }
 
-// pause waits at least for a time, so that concurrent changes need one poll, and
-// then for a change or the next poll.
-func (w *waiter) pause(ctx context.Context, changed <-chan struct{}, least time.Duration) error {
-	poll, rest := time.NewTimer(least+waitPoll), time.NewTimer(least)
-	defer poll.Stop()
-	defer rest.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-rest.C:
-	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-changed:
-	case <-poll.C:
-	}
-	return nil
-}
-
-func (w *waiter) orLate(err error, id tko.DeploymentID, timeout time.Duration) error {
-	if errors.Is(err, errWaitTimeout) {
-		return w.late(id, timeout)
-	}
-	return err
-}
-
 // late returns the error after the timeout: the deployments that aren't prepared,
 // and why.
 func (w *waiter) late(id tko.DeploymentID, timeout time.Duration) error {
 	var reasons []string
-	for i, d := range w.pending {
-		if i == waitShow {
-			reasons = append(reasons, fmt.Sprintf("and %d more", len(w.pending)-i))
-			break
-		}
-		text := trouble(d.ID, d.Stamp.Conditions)
-		if text == "" {
-			text = fmt.Sprintf("deployment %q is not prepared yet", d.ID)
-		}
-		reasons = append(reasons, text)
+	for _, d := range w.pending {
+		reasons = append(reasons, cmp.Or(trouble(d.ID, d.Stamp.Conditions), fmt.Sprintf("deployment %q is not prepared yet", d.ID)))
 	}
 	if len(reasons) == 0 {
 		reasons = []string{"the server has not reported a reason yet"}
 	}
 	return &hintedError{
-		err:  fmt.Errorf("deployment %q was created, but is not completely prepared after %v: %s", id, timeout, strings.Join(reasons, "; ")),
+		err:  fmt.Errorf("deployment %q was created, but is not completely prepared after %v: %s", id, timeout, reasonsText(reasons)),
 		hint: "preparation continues once the reason is resolved: see tko deployment list --prepared=false -o wide",
 	}
 }

@@ -100,11 +100,10 @@ func parseGoal(kind tko.Kind, text string) (goal, error) {
 
 // waitFor waits until an entity reaches a goal.
 func (s *session) waitFor(ctx context.Context, kind tko.Kind, id string, g goal, timeout time.Duration) error {
-	ctx, cancel := withWaitTimeout(ctx, timeout)
+	ctx, cancel := expiring(ctx, timeout, errWaitTimeout)
 	defer cancel()
 	changed, stopWatching := s.changesOf(ctx, kind, id)
 	defer stopWatching()
-	w := waiter{session: s}
 	last, shown := "", ""
 	for {
 		began := time.Now()
@@ -127,7 +126,7 @@ func (s *session) waitFor(ctx context.Context, kind tko.Kind, id string, g goal,
 			s.app.notice("%s %q: %s", kind, id, last)
 			shown = last
 		}
-		if err := w.pause(ctx, changed, max(waitPause, waitCost*took)); err != nil && !errors.Is(err, errWaitTimeout) {
+		if err := untilChanged(ctx, changed, max(waitPause, waitCost*took)); err != nil && !errors.Is(err, errWaitTimeout) {
 			return err
 		}
 	}

@@ -21,13 +21,9 @@ const (
 // waitRollout waits until a rollout is done, and shows the progress. A rollout that stops
 // before, or that isn't done in time, is an error, which says what it waits for.
 func waitRollout(ctx context.Context, s *session, id tko.RolloutID, timeout time.Duration) error {
-	within := ctx
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeoutCause(ctx, timeout, errWaitTimeout)
-		defer cancel()
-	}
-	w := rolloutWaiter{session: s, shown: map[string]bool{}, moved: time.Now()}
+	within, cancel := expiring(ctx, timeout, errWaitTimeout)
+	defer cancel()
+	w := rolloutWaiter{progressLine: newProgressLine(s), moved: time.Now()}
 	defer w.clear()
 	for {
 		status, err := s.status(within, id)
@@ -59,11 +55,9 @@ func waitRollout(ctx context.Context, s *session, id tko.RolloutID, timeout time
 
 // A rolloutWaiter follows a rollout.
 type rolloutWaiter struct {
-	*session
+	progressLine
 	status tko.RolloutStatus
-	last   string    // progress that was shown
 	moved  time.Time // when the progress changed, or what holds it up was shown
-	shown  map[string]bool
 }
 
 // show shows the progress: on a terminal as a bar that is drawn in place. If there was none
@@ -85,31 +79,19 @@ func (w *rolloutWaiter) show(ctx context.Context) error {
 			return err
 		}
 		for _, text := range reasons {
-			if !w.shown[text] && len(w.shown) < waitShow {
-				w.shown[text] = true
-				w.clear()
-				w.app.notice("%s", text)
-			}
+			w.report(text)
 		}
 	}
 	switch {
 	case line == w.last && !quiet:
 		return nil
-	case w.app.progress && !w.app.globals.quiet:
-		fmt.Fprintf(w.app.streams.Err, "\r%s %s\x1b[K", bar(all), line)
+	case w.isBar():
+		w.draw(all, line)
 	case line != w.last || len(w.shown) < waitShow:
 		w.app.notice("%s", line)
 	}
 	w.last, w.moved = line, time.Now()
 	return nil
-}
-
-// clear removes the bar; the next show draws it again.
-func (w *rolloutWaiter) clear() {
-	if w.last != "" && w.app.progress && !w.app.globals.quiet {
-		fmt.Fprint(w.app.streams.Err, "\r\x1b[K")
-		w.last = ""
-	}
 }
 
 // maxHeldUp is the maximum number of deployments that are read for their reasons.
@@ -127,7 +109,7 @@ func (w *rolloutWaiter) reasons(ctx context.Context) ([]string, error) {
 		ids = append(ids, row.Deployment)
 	}
 	for _, id := range ids {
-		d, err := call(ctx, w.session, func(ctx context.Context) (tko.Deployment, error) { return w.Deployment(ctx, id, 0) })
+		d, err := w.deployment(ctx, id, 0)
 		switch {
 		case errors.Is(err, tko.ErrNotFound): // it was deleted, and is to be removed from its site
 			all = append(all, fmt.Sprintf("deployment %q was deleted, and its site has not reported its removal yet: check that a server with the role meta-scheduler runs", id))
@@ -180,11 +162,8 @@ func (w *rolloutWaiter) late(ctx context.Context, id tko.RolloutID, timeout time
 	if err != nil || len(reasons) == 0 {
 		reasons = append(reasons, "the server has not reported a reason")
 	}
-	if len(reasons) > waitShow {
-		reasons = append(reasons[:waitShow], fmt.Sprintf("and %d more", len(reasons)-waitShow))
-	}
 	return &hintedError{
-		err:  fmt.Errorf("rollout %q is %s, and not done after %v: %s", id, w.status.State, timeout, strings.Join(reasons, "; ")),
+		err:  fmt.Errorf("rollout %q is %s, and not done after %v: %s", id, w.status.State, timeout, reasonsText(reasons)),
 		hint: "it continues: see tko rollout status " + string(id),
 	}
 }

@@ -90,7 +90,7 @@ func watchList[T any](ctx context.Context, s *session, w *windowFlag, l watched[
 		return err
 	}
 	f := a.format()
-	t := table[T]{app: a, columns: l.view.columns, below: l.view.below, wide: f == formatWide}
+	t := newTable(a, l.view.columns, l.view.below)
 	shown := map[string]uint64{} // by ID, a digest of what was shown
 	show := func(item T) error {
 		row := l.view.row(item)
@@ -164,10 +164,11 @@ func (a *app) showGone(kind tko.Kind, c tko.Change) error {
 // printStreamed writes one row of a list that doesn't end: all rows together are a list in
 // YAML, and a sequence of values in other formats.
 func (a *app) printStreamed(row map[string]any) error {
-	if f := a.format(); f == formatYAML {
+	f := a.format()
+	if f == formatYAML {
 		return a.encoder(f).value(a.out, []any{row})
 	}
-	return a.encoder(a.format()).value(a.out, row)
+	return a.encoder(f).value(a.out, row)
 }
 
 // digestOf returns a digest of a row.

@@ -1,9 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +34,7 @@ are never shown. Where earlier revisions are no longer retained, the command say
   tko blame 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --field 'apps/v1 Deployment "smf"'
   tko blame site lagos/1 -o json`,
 		Args:              arguments(1, 2),
-		ValidArgsFunction: a.completeFirst(completeDeployments),
+		ValidArgsFunction: a.completeArgs(completeDeployments),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			request.Kind, request.ID = tko.KindDeployment, args[len(args)-1]
 			if len(args) == 2 {
@@ -99,11 +99,7 @@ func valueOrHidden(value string, hidden bool) string {
 
 // stampText returns, for example, `4 2026-11-22 14:00:00 ann`.
 func stampText(o tko.Origin) string {
-	who := o.Author.Who
-	if who == "" {
-		who = "unknown"
-	}
-	return fmt.Sprintf("%d %s %s", o.Revision, o.Time.Local().Format(time.RFC3339), who)
+	return fmt.Sprintf("%d %s %s", o.Revision, o.Time.Local().Format(time.RFC3339), cmp.Or(o.Author.Who, "unknown"))
 }
 
 // sourceText describes the source of an origin.
@@ -142,16 +138,15 @@ func sourceText(o tko.Origin) string {
 }
 
 func blameValue(b tko.Blame) map[string]any {
-	fields := []any{}
-	for _, f := range b.Fields {
+	fields := values(b.Fields, func(f tko.BlamedField) map[string]any {
 		one := map[string]any{"resource": f.Resource, "path": f.Path, "origin": originValue(b.Origins[f.Origin])}
 		if f.Hidden {
 			one["hidden"] = true
 		} else {
 			one["value"] = f.Value
 		}
-		fields = append(fields, one)
-	}
+		return one
+	})
 	return map[string]any{"kind": string(b.Kind), "id": b.ID, "revision": b.Revision, "fields": fields}
 }
 
@@ -160,9 +155,7 @@ func originValue(o tko.Origin) map[string]any {
 	for key, text := range map[string]string{
 		"template": string(o.Template), "resource": o.Resource, "plugin": o.Plugin, "rollout": string(o.Rollout), "restoredBy": string(o.RestoredBy),
 	} {
-		if text != "" {
-			v[key] = text
-		}
+		setText(v, key, text)
 	}
 	for key, n := range map[string]int64{"templateRevision": o.TemplateRevision, "pluginRevision": o.PluginRevision, "restoredAt": o.RestoredAt} {
 		if n != 0 {
@@ -181,8 +174,7 @@ func (a *app) explainField(ctx context.Context, s *session, request tko.BlameReq
 	if err != nil {
 		return err
 	}
-	changes := []any{}
-	for _, c := range b.Changes {
+	changes := values(b.Changes, func(c tko.FieldChange) map[string]any {
 		one := map[string]any{"resource": c.Resource, "path": c.Path, "origin": originValue(c.Origin)}
 		if c.Hidden {
 			one["hidden"] = true
@@ -192,8 +184,8 @@ func (a *app) explainField(ctx context.Context, s *session, request tko.BlameReq
 		if len(c.Upstream) > 0 {
 			one["upstream"] = originValue(c.Upstream[0])
 		}
-		changes = append(changes, one)
-	}
+		return one
+	})
 	return a.show(changesText(b.Changes), map[string]any{"kind": string(b.Kind), "id": b.ID, "revision": b.Revision, "changes": changes})
 }
 
@@ -215,7 +207,7 @@ func changesText(changes []tko.FieldChange) string {
 func (a *app) siteExplain() *cobra.Command {
 	var topology string
 	var cmd *cobra.Command
-	cmd = &cobra.Command{
+	cmd = a.ofOne(tko.KindSite, &cobra.Command{
 		Use:   "explain ID",
 		Short: "Show where a site's template and metadata come from, or why a topology selects it or not",
 		Long: `Show for the template and each key of the metadata of a site where the value comes
@@ -229,39 +221,33 @@ site and the deployments are those of then.`,
 		Example: `  tko site explain lagos/1
   tko site explain lagos/1 --topology 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko site explain lagos/1 --topology topology/cu:v1`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeSites),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("site ID", args[0]); err != nil {
-				return err
+	}, func(ctx context.Context, s *session, id string) error {
+		if topology == "" {
+			if cmd.Flags().Changed("topology") {
+				return tko.Errorf(errUsage, "--topology is empty: name a deployment or a template")
 			}
-			if topology == "" {
-				if cmd.Flags().Changed("topology") {
-					return tko.Errorf(errUsage, "--topology is empty: name a deployment or a template")
-				}
-				if !tko.AsOfOf(ctx).IsZero() {
-					return tko.Errorf(errUsage, "--as-of explains a topology only, because the GitOps sources of a site are known as of now: add --topology")
-				}
-				parts, owner, err := readSiteParts(ctx, s, tko.SiteID(args[0]))
-				if err != nil {
-					return err
-				}
-				if c := readiness(owner); c.Status != "" && c.Status != tko.ConditionTrue {
-					a.notice("source %q has not been ready for %s: its values may be old. The reason: tko gitops status %s", owner.Name, age(a.now(), c.LastTransition), owner.Name)
-				}
-				return list(ctx, s, sitePartView, nil, func(context.Context) iter.Seq2[sitePart, error] { return sequence(parts) })
+			if !tko.AsOfOf(ctx).IsZero() {
+				return tko.Errorf(errUsage, "--as-of explains a topology only, because the GitOps sources of a site are known as of now: add --topology")
 			}
-			request := tko.SiteExplanationRequest{Site: tko.SiteID(args[0]), Template: tko.TemplateID(topology)}
-			if looksLikeDeployment(topology) {
-				request.Deployment, request.Template = tko.DeploymentID(topology), ""
-			}
-			e, err := call(ctx, s, func(ctx context.Context) (tko.SiteExplanation, error) { return s.ExplainSite(ctx, request) })
+			parts, owner, err := readSiteParts(ctx, s, tko.SiteID(id))
 			if err != nil {
 				return err
 			}
-			return a.show(explanationText(e, topology), explanationValue(e))
-		}),
-	}
+			if c := readiness(owner); c.Status != "" && c.Status != tko.ConditionTrue {
+				a.notice("source %q has not been ready for %s: its values may be old. The reason: tko gitops status %s", owner.Name, age(a.now(), c.LastTransition), owner.Name)
+			}
+			return listItems(ctx, s, sitePartView, parts)
+		}
+		request := tko.SiteExplanationRequest{Site: tko.SiteID(id), Template: tko.TemplateID(topology)}
+		if looksLikeDeployment(topology) {
+			request.Deployment, request.Template = tko.DeploymentID(topology), ""
+		}
+		e, err := call(ctx, s, func(ctx context.Context) (tko.SiteExplanation, error) { return s.ExplainSite(ctx, request) })
+		if err != nil {
+			return err
+		}
+		return a.show(explanationText(e, topology), explanationValue(e))
+	})
 	cmd.Flags().StringVar(&topology, "topology", "", "`ID` of the deployment or template of a topology")
 	return cmd
 }
@@ -294,11 +280,7 @@ func explanationText(e tko.SiteExplanation, topology string) string {
 			fmt.Fprintf(&text, ": doesn't select %s\n", e.Site)
 		}
 		for _, c := range p.Unmet {
-			is := "is missing"
-			if c.Present {
-				is = "is " + strconv.Quote(c.Value)
-			}
-			fmt.Fprintf(&text, "  %s %s, wanted %q\n", c.Field, is, c.Wanted)
+			fmt.Fprintf(&text, "  %s is %s, wanted %q\n", c.Field, either(c.Present, strconv.Quote(c.Value), "missing"), c.Wanted)
 		}
 		if len(p.Deployments) > 0 {
 			fmt.Fprintf(&text, "  deployed there as %s\n", strings.Join(idTexts(p.Deployments), ", "))
@@ -311,26 +293,24 @@ func explanationText(e tko.SiteExplanation, topology string) string {
 }
 
 func explanationValue(e tko.SiteExplanation) map[string]any {
-	placements := []any{}
-	for _, p := range e.Placements {
-		unmet := []any{}
-		for _, c := range p.Unmet {
+	placements := values(e.Placements, func(p tko.PlacementExplanation) map[string]any {
+		unmet := values(p.Unmet, func(c tko.UnmetCondition) map[string]any {
 			one := map[string]any{"field": c.Field, "wanted": c.Wanted}
 			if c.Present {
 				one["value"] = c.Value
 			}
-			unmet = append(unmet, one)
-		}
-		placements = append(placements, map[string]any{
-			"placement": p.Placement, "template": p.Template, "sites": p.Sites, "selected": p.Selected, "unmet": unmet, "deployments": listValue(p.Deployments), "note": p.Note,
+			return one
 		})
-	}
+		return map[string]any{
+			"placement": p.Placement, "template": p.Template, "sites": p.Sites, "selected": p.Selected, "unmet": unmet, "deployments": listValue(p.Deployments), "note": p.Note,
+		}
+	})
 	return map[string]any{"site": string(e.Site), "placements": placements}
 }
 
 func (a *app) templateImpact() *cobra.Command {
 	var pkg packageFlag
-	cmd := &cobra.Command{
+	cmd := a.ofOne(tko.KindTemplate, &cobra.Command{
 		Use:   "impact ID",
 		Short: "Show what depends on a template, and what a change of it would touch",
 		Long: `Show what depends on a template: deployments by revision, sites, topologies and rollouts.
@@ -340,28 +320,22 @@ current revision, or, with --url or --stdin, to a package that isn't registered 
 Nothing is changed.`,
 		Example: `  tko template impact nf/upf:v1
   tko template impact nf/upf:v1 --url ./upf -o diff`,
-		Args:              arguments(1, 1),
-		Annotations:       map[string]string{withDiff: "true"},
-		ValidArgsFunction: a.completeFirst(completeTemplates),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("template ID", args[0]); err != nil {
-				return err
-			}
-			content, err := pkg.read(ctx, a)
-			if err != nil {
-				return err
-			}
-			request := tko.TemplateImpactRequest{Template: tko.TemplateID(args[0]), Package: content}
-			i, err := call(ctx, s, func(ctx context.Context) (tko.TemplateImpact, error) { return s.TemplateImpact(ctx, request) })
-			if err != nil {
-				return err
-			}
-			if a.globals.format == formatDiff {
-				return a.printLines(impactGroups(i, true))
-			}
-			return a.show(impactText(i)+impactGroups(i, false), impactValue(i))
-		}),
-	}
+		Annotations: map[string]string{withDiff: "true"},
+	}, func(ctx context.Context, s *session, id string) error {
+		content, err := pkg.read(ctx, a)
+		if err != nil {
+			return err
+		}
+		request := tko.TemplateImpactRequest{Template: tko.TemplateID(id), Package: content}
+		i, err := call(ctx, s, func(ctx context.Context) (tko.TemplateImpact, error) { return s.TemplateImpact(ctx, request) })
+		if err != nil {
+			return err
+		}
+		if a.globals.format == formatDiff {
+			return a.printLines(impactGroups(i, true))
+		}
+		return a.show(impactText(i)+impactGroups(i, false), impactValue(i))
+	})
 	pkg.flags(cmd.Flags())
 	return cmd
 }
@@ -371,19 +345,12 @@ func impactText(i tko.TemplateImpact) string {
 	fmt.Fprintf(&text, "Template:     %s, revision %d\n", i.Template, i.Revision)
 	fmt.Fprintf(&text, "Deployments:  %d, at %s\n", i.Deployments, count(i.DeploymentSites, "site", "sites"))
 	for _, r := range i.Revisions {
-		name := fmt.Sprintf("of revision %d", r.Revision)
-		if r.Revision == 0 {
-			name = "of a revision that wasn't recorded"
-		}
-		fmt.Fprintf(&text, "              %d %s\n", r.Deployments, name)
+		name := either(r.Revision == 0, "a revision that wasn't recorded", fmt.Sprintf("revision %d", r.Revision))
+		fmt.Fprintf(&text, "              %d of %s\n", r.Deployments, name)
 	}
 	fmt.Fprintf(&text, "Sites:        %d based on it\n", i.Sites)
 	for _, t := range i.Topologies {
-		how := "names it"
-		if t.Selects {
-			how = "selects it by metadata"
-		}
-		fmt.Fprintf(&text, "Topology:     %s %s: %s %s\n", t.Kind, t.ID, t.Resource, how)
+		fmt.Fprintf(&text, "Topology:     %s %s: %s %s\n", t.Kind, t.ID, t.Resource, either(t.Selects, "selects it by metadata", "names it"))
 	}
 	for _, r := range i.Rollouts {
 		fmt.Fprintf(&text, "Rollout:      %s, %s\n", r.ID, r.State)
@@ -408,10 +375,7 @@ func impactGroups(i tko.TemplateImpact, whole bool) string {
 		for _, c := range g.Conflicts {
 			fmt.Fprintf(&text, "! %s\n", c)
 		}
-		text.WriteString(diffText(g.Changes))
-		if g.MoreChanges > 0 {
-			fmt.Fprintf(&text, "... and %s\n", count(g.MoreChanges, "more change", "more changes"))
-		}
+		text.WriteString(groupText(g.Changes, g.MoreChanges))
 	}
 	return text.String()
 }

@@ -30,6 +30,9 @@ const (
 
 var tabNames = []string{"why", "yaml", "conditions", "history", "diff", "tree"}
 
+// tabKeys are the keys that open tabs.
+var tabKeys = map[string]int{"w": tabWhy, "y": tabPackage, "d": tabDiff, "H": tabHistory, "t": tabTree}
+
 // tabName returns the name of a tab: rollouts have their waves and their plan.
 func tabName(kind tko.Kind, tab int) string {
 	if kind == tko.KindRollout && tab == tabWhy {
@@ -41,18 +44,13 @@ func tabName(kind tko.Kind, tab int) string {
 	return tabNames[tab]
 }
 
-// tabsOf returns the tabs of a kind.
-func tabsOf(kind tko.Kind) []int {
-	switch kind {
-	case tko.KindDeployment:
-		return []int{tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabTree}
-	case tko.KindPlugin:
-		return []int{tabWhy, tabPackage, tabConditions}
-	case tko.KindRollout:
-		return []int{tabWhy, tabDiff, tabPackage, tabConditions, tabHistory}
-	case tko.KindSite, tko.KindTemplate:
-	}
-	return []int{tabWhy, tabPackage, tabConditions, tabHistory, tabDiff}
+// tabsOf are the tabs of each kind.
+var tabsOf = map[tko.Kind][]int{
+	tko.KindDeployment: {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabTree},
+	tko.KindSite:       {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff},
+	tko.KindTemplate:   {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff},
+	tko.KindPlugin:     {tabWhy, tabPackage, tabConditions},
+	tko.KindRollout:    {tabWhy, tabDiff, tabPackage, tabConditions, tabHistory},
 }
 
 // Limits of a detail.
@@ -79,20 +77,8 @@ const (
 	healthy
 )
 
-func styleOf(s tko.State) style {
-	switch s {
-	case tko.StateFailing:
-		return failing
-	case tko.StateWaiting:
-		return waiting
-	case tko.StateWorking:
-		return working
-	case tko.StateHealthy:
-		return healthy
-	case tko.StateUnknown:
-	}
-	return plain
-}
+// styleOf are the styles of states; plain of others.
+var styleOf = map[tko.State]style{tko.StateFailing: failing, tko.StateWaiting: waiting, tko.StateWorking: working, tko.StateHealthy: healthy}
 
 // A line is a line of a detail. Enter opens what it names: an entity, or a list.
 type line struct {
@@ -104,6 +90,15 @@ type line struct {
 }
 
 func (l line) opens() bool { return l.id != "" || l.filter != "" }
+
+// textLines returns the lines of a text, each after a prefix.
+func textLines(prefix, text string, look style) []line {
+	var lines []line
+	for one := range strings.Lines(text) {
+		lines = append(lines, line{text: prefix + printable.Text(strings.TrimSuffix(one, "\n")), style: look})
+	}
+	return lines
+}
 
 // A detail shows one entity.
 type detail struct {
@@ -140,7 +135,7 @@ func (m *model) show(kind tko.Kind, id string, tab int) {
 		m.notice = fmt.Sprintf("a %s is not shown here: use %s", kind, command(kind, id))
 		return
 	}
-	if !slices.Contains(tabsOf(kind), tab) {
+	if !slices.Contains(tabsOf[kind], tab) {
 		m.notice = fmt.Sprintf("a %s has no %s", kind, tabNames[tab])
 		return
 	}
@@ -264,13 +259,11 @@ func packageLines(text string) []line {
 	if text == "" {
 		return []line{{text: "There is no package.", style: faint}}
 	}
-	var lines []line
-	for one := range strings.Lines(text) {
-		l := line{text: printable.Text(strings.TrimSuffix(one, "\n"))}
+	lines := textLines("", text, plain)
+	for i, l := range lines {
 		if strings.HasPrefix(l.text, "---") || strings.HasPrefix(strings.TrimSpace(l.text), "#") {
-			l.style = faint
+			lines[i].style = faint
 		}
-		lines = append(lines, l)
 	}
 	return lines
 }
@@ -293,9 +286,7 @@ func conditionLines(conditions []tko.Condition, zone *time.Location) []line {
 			look = strong
 		}
 		lines = append(lines, line{text: printable.Text(fmt.Sprintf("%s: %s %s", c.Type, c.Status, c.Reason)), style: look})
-		for one := range strings.Lines(c.Text()) {
-			lines = append(lines, line{text: "  " + printable.Text(strings.TrimSuffix(one, "\n"))})
-		}
+		lines = append(lines, textLines("  ", c.Text(), plain)...)
 		lines = append(lines, line{text: fmt.Sprintf("  since %s, at revision %d", stampText(c.LastTransition, zone), c.ObservedRevision), style: faint})
 	}
 	return lines
@@ -309,11 +300,9 @@ func whyLines(e entity, kind tko.Kind, zone *time.Location) []line {
 		if s.Reason != "" && s.State != tko.StateHealthy {
 			title += ": " + s.Reason
 		}
-		lines = append(lines, line{text: printable.Text(title), style: styleOf(s.State)})
+		lines = append(lines, line{text: printable.Text(title), style: styleOf[s.State]})
 		if s.Message != "" && s.State != tko.StateHealthy {
-			for one := range strings.Lines(s.Message) {
-				lines = append(lines, line{text: "  " + printable.Text(strings.TrimSuffix(one, "\n"))})
-			}
+			lines = append(lines, textLines("  ", s.Message, plain)...)
 			lines = append(lines, line{text: "  since " + stampText(s.Since, zone), style: faint})
 		}
 		lines = append(lines, line{})
@@ -416,23 +405,16 @@ func diffLines(before, after string) []line {
 	diffs := d.DiffCharsToLines(d.DiffMainRunes(a, b, false), texts)
 	var lines []line
 	for i, one := range diffs {
-		var parts []string
-		for text := range strings.Lines(one.Text) {
-			parts = append(parts, printable.Text(strings.TrimSuffix(text, "\n")))
-		}
 		switch one.Type {
 		case diffmatchpatch.DiffDelete:
-			for _, text := range parts {
-				lines = append(lines, line{text: "- " + text, style: removed})
-			}
+			lines = append(lines, textLines("- ", one.Text, removed)...)
 		case diffmatchpatch.DiffInsert:
-			for _, text := range parts {
-				lines = append(lines, line{text: "+ " + text, style: added})
-			}
+			lines = append(lines, textLines("+ ", one.Text, added)...)
 		case diffmatchpatch.DiffEqual:
 			if len(diffs) == 1 {
 				return nil
 			}
+			parts := textLines("  ", one.Text, plain)
 			from, to := contextLines, len(parts)-contextLines
 			if i == 0 {
 				from = 0
@@ -443,10 +425,10 @@ func diffLines(before, after string) []line {
 			if to-from < 2 { // their number would take as much place
 				from, to = len(parts), len(parts)
 			}
-			for n, text := range parts {
+			for n, part := range parts {
 				switch {
 				case n < from || n >= to:
-					lines = append(lines, line{text: "  " + text})
+					lines = append(lines, part)
 				case n == from:
 					lines = append(lines, line{text: fmt.Sprintf("  (%d equal lines)", to-from), style: faint})
 				}
@@ -482,7 +464,7 @@ func readTree(ctx context.Context, s Server, id tko.DeploymentID) ([]line, error
 		if one.Stamp.Revision == 0 {
 			text = string(one.ID) + " (was not found)"
 		}
-		lines = append(lines, line{text: strings.Repeat("  ", depth) + printable.Text(text), style: styleOf(one.Summary().State), kind: tko.KindDeployment, id: string(one.ID)})
+		lines = append(lines, line{text: strings.Repeat("  ", depth) + printable.Text(text), style: styleOf[one.Summary().State], kind: tko.KindDeployment, id: string(one.ID)})
 	}
 	groups, order, total := map[tko.TemplateID]*treeGroup{}, []tko.TemplateID{}, 0
 	most := maxScanned + 1
@@ -561,14 +543,14 @@ func (g *treeGroup) lines(indent string, parent tko.DeploymentID, template tko.T
 		children += " template-id=" + quoted(tko.LiteralPattern(string(template)))
 	}
 	lines := []line{{
-		text: printable.Text(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: children,
+		text: printable.Text(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf[worst], kind: tko.KindDeployment, filter: children,
 	}}
 	slices.SortStableFunc(g.first, func(a, b tko.Deployment) int {
 		rank := func(d tko.Deployment) int { return slices.Index(tko.States(), d.Summary().State) }
 		return rank(a) - rank(b)
 	})
 	for _, d := range g.first {
-		lines = append(lines, line{text: indent + "  " + printable.Text(treeText(d)), style: styleOf(d.Summary().State), kind: tko.KindDeployment, id: string(d.ID)})
+		lines = append(lines, line{text: indent + "  " + printable.Text(treeText(d)), style: styleOf[d.Summary().State], kind: tko.KindDeployment, id: string(d.ID)})
 	}
 	if more := g.count - len(g.first); more > 0 {
 		lines = append(lines, line{text: fmt.Sprintf("%s  and %d more: enter opens all", indent, more), style: faint, kind: tko.KindDeployment, filter: children})
@@ -608,9 +590,12 @@ func (m *model) detailKey(name string) tea.Cmd {
 		d.scroll(by, m.detailHeight())
 		return nil
 	}
-	tabs := tabsOf(d.kind)
+	tabs := tabsOf[d.kind]
 	at := slices.Index(tabs, d.tab)
-	to := -1
+	to, ok := tabKeys[name]
+	if !ok {
+		to = -1
+	}
 	switch name {
 	case "esc", "backspace":
 		m.back()
@@ -618,23 +603,10 @@ func (m *model) detailKey(name string) tea.Cmd {
 		to = tabs[(at+1)%len(tabs)]
 	case "shift+tab", "left", "h":
 		to = tabs[(at+len(tabs)-1)%len(tabs)]
-	case "w":
-		to = tabWhy
-	case "y":
-		to = tabPackage
-	case "d":
-		to = tabDiff
-	case "H":
-		to = tabHistory
-	case "t":
-		to = tabTree
 	case "/":
 		m.line = newInput("/", d.search)
 	case "n", "N":
-		step := 1
-		if name == "N" {
-			step = -1
-		}
+		step := map[string]int{"n": 1, "N": -1}[name]
 		if d.search == "" || !d.find(step, true, m.detailHeight()) {
 			m.notice = "not found: " + d.search
 		}
@@ -653,10 +625,8 @@ func (m *model) detailKey(name string) tea.Cmd {
 		return m.copy(command(d.kind, d.id))
 	case "enter":
 		m.follow()
-	case "A":
-		return m.planFor("approve", d.kind, []string{d.id})
-	case "D":
-		return m.planFor("delete", d.kind, []string{d.id})
+	case "A", "D":
+		return m.planFor(actionKeys[name], d.kind, []string{d.id})
 	case "R":
 		m.startCommand(d.kind, d.id)
 		return nil

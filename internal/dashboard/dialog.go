@@ -57,6 +57,9 @@ type (
 	}
 )
 
+// actionKeys are the keys that begin actions.
+var actionKeys = map[string]string{"A": "approve", "D": "delete"}
+
 // plan counts what an action would change, and asks.
 func (m *model) plan(verb string, l *list) tea.Cmd {
 	if l.all {
@@ -120,12 +123,7 @@ func (m *model) done(msg doneMsg) {
 	}
 }
 
-func amount(n int, kind tko.Kind) string {
-	if n == 1 {
-		return "1 " + string(kind)
-	}
-	return fmt.Sprintf("%d %ss", n, kind)
-}
+func amount(n int, kind tko.Kind) string { return plural(n, string(kind), string(kind)+"s") }
 
 // expected returns what the user must type.
 func (d *dialog) expected() string {
@@ -262,9 +260,7 @@ func (d *dialog) lines() []line {
 	lines := []line{{text: verb + " " + d.what(), style: strong}, {}}
 	switch {
 	case d.err != nil:
-		for one := range strings.Lines(errorText(d.err)) {
-			lines = append(lines, line{text: printable.Text(strings.TrimSuffix(one, "\n")), style: failing})
-		}
+		lines = append(lines, textLines("", errorText(d.err), failing)...)
 		return append(lines, line{}, line{text: "esc closes this"})
 	case d.running:
 		return append(lines, line{text: "working…"}, line{text: "esc leaves it working", style: faint})

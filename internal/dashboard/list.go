@@ -239,13 +239,6 @@ func (l *list) change(id string) {
 	}
 }
 
-// changeAll notes that anything may have changed.
-func (l *list) changeAll() {
-	for i := range l.pages {
-		l.pages[i].stale = true
-	}
-}
-
 // chosen returns the IDs that an action is for: the marked ones, or that under the cursor.
 func (l *list) chosen() []string {
 	if len(l.marks) == 0 {

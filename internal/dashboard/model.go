@@ -154,14 +154,8 @@ func (m *model) feed(msg feedMsg) {
 		m.live, m.liveSince = msg.live, m.options.Now()
 	}
 	m.feedErr, m.position = msg.err, max(m.position, msg.position)
-	for _, l := range m.lists {
-		if msg.lost {
-			l.changeAll()
-			l.recount = true
-		}
-	}
-	if msg.lost && m.detail != nil {
-		m.detail.stale = true
+	if msg.lost {
+		m.changeAll()
 	}
 	for _, c := range msg.changes {
 		i := slices.Index(kinds, c.Kind)
@@ -298,9 +292,18 @@ func (m *model) open(tab int) {
 // reread reads everything that is visible again.
 func (m *model) reread() {
 	for _, l := range m.lists {
-		l.err = nil
-		l.changeAll()
-		l.recount, l.countedAt = true, time.Time{}
+		l.err, l.countedAt = nil, time.Time{}
+	}
+	m.changeAll()
+}
+
+// changeAll notes that anything may have changed.
+func (m *model) changeAll() {
+	for _, l := range m.lists {
+		for i := range l.pages {
+			l.pages[i].stale = true
+		}
+		l.recount = true
 	}
 	if m.detail != nil {
 		m.detail.stale = true
@@ -405,24 +408,16 @@ func (m *model) listKey(name string) tea.Cmd {
 		default:
 			l.all, l.marks = !l.all, map[string]bool{}
 		}
-	case "enter", "w":
+	case "enter":
 		m.show(l.kind, id, tabWhy)
-	case "y":
-		m.show(l.kind, id, tabPackage)
+	case "w", "y", "d", "H", "t":
+		m.show(l.kind, id, tabKeys[name])
 	case "c":
 		return m.copy(id)
 	case "C":
 		return m.copy(l.query.filter.Command())
-	case "d":
-		m.show(l.kind, id, tabDiff)
-	case "H":
-		m.show(l.kind, id, tabHistory)
-	case "t":
-		m.show(l.kind, id, tabTree)
-	case "A":
-		return m.plan("approve", l)
-	case "D":
-		return m.plan("delete", l)
+	case "A", "D":
+		return m.plan(actionKeys[name], l)
 	case "R":
 		m.startCommand(l.kind, id)
 	}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -139,27 +140,21 @@ func (m *model) header() []string {
 		state = m.paint(failing, "not live since "+m.liveSince.In(m.options.Location).Format("15:04:05"))
 	}
 	left := fmt.Sprintf(" %s %s  %s, position %d", m.paint(strong, "TKO"), printable.Text(m.about.InstanceName), state, m.position)
-	who := m.me.Display
-	if who == "" {
-		who = m.me.Subject
-	}
-	right := printable.Text(who) + " "
+	right := printable.Text(cmp.Or(m.me.Display, m.me.Subject)) + " "
 	space := m.width - ansi.StringWidth(left) - ansi.StringWidth(right)
 	if space > 0 {
 		left += strings.Repeat(" ", space) + right
 	}
-	var tabs strings.Builder
-	for i, name := range m.tabNames() {
-		if i == m.tab {
-			name = current(name)
-		}
-		tabs.WriteString(name)
-	}
-	return []string{left, tabs.String()}
+	return []string{left, tabsLine(m.tabNames(), m.tab)}
 }
 
-// current returns the name of the current tab, which is marked without colors, too.
-func current(name string) string { return reverse("[" + strings.TrimSpace(name) + "]") }
+// tabsLine returns the names of tabs. The current one is marked without colors, too.
+func tabsLine(names []string, current int) string {
+	if current >= 0 {
+		names[current] = reverse("[" + strings.TrimSpace(names[current]) + "]")
+	}
+	return strings.Join(names, "")
+}
 
 func (m *model) tabNames() []string {
 	names := make([]string, 0, eventsTab+1)
@@ -183,7 +178,7 @@ func (m *model) tabAt(x int) (int, bool) { return nameAt(m.tabNames(), x) }
 
 func (m *model) detailNames() []string {
 	var names []string
-	for _, tab := range tabsOf(m.detail.kind) {
+	for _, tab := range tabsOf[m.detail.kind] {
 		names = append(names, " "+tabName(m.detail.kind, tab)+" ")
 	}
 	return names
@@ -191,10 +186,7 @@ func (m *model) detailNames() []string {
 
 func (m *model) detailTabAt(x int) (int, bool) {
 	i, ok := nameAt(m.detailNames(), x)
-	if !ok {
-		return 0, false
-	}
-	return tabsOf(m.detail.kind)[i], true
+	return tabsOf[m.detail.kind][i], ok
 }
 
 func (m *model) listLines() []string {
@@ -228,11 +220,19 @@ func (m *model) listLines() []string {
 	if paned {
 		body = m.withPane(body, l, width)
 	}
-	lines = append(lines, body...)
+	return m.framed(append(lines, body...), m.statusLine(l), listKeys(l.kind))
+}
+
+// framed returns the lines of a view with the lines below it: the notice, or else the
+// status, and the keys.
+func (m *model) framed(lines []string, status, keys string) []string {
 	for len(lines) < m.height-listBelow {
 		lines = append(lines, "")
 	}
-	return append(lines[:m.height-listBelow], m.statusLine(l), m.keysLine(listKeys(l.kind)))
+	if m.notice != "" {
+		status = " " + printable.Text(m.notice)
+	}
+	return append(lines[:m.height-listBelow], status, m.keysLine(keys))
 }
 
 func listKeys(kind tko.Kind) string {
@@ -281,7 +281,7 @@ func (m *model) rowLine(l *list, i int, widths []int, width int) string {
 		switch c.cell {
 		case cellState:
 			cell = m.glyph(r.summary.State) + " " + string(r.summary.State)
-			look = styleOf(r.summary.State)
+			look = styleOf[r.summary.State]
 		case cellChanged:
 			cell = since(m.now, r.changed)
 		default:
@@ -333,7 +333,7 @@ func (m *model) tallyLine(l *list) string {
 	}
 	for _, state := range tko.States() {
 		if n := l.tally.states[state]; n > 0 {
-			total.WriteString("  " + m.paint(styleOf(state), fmt.Sprintf("%s %d %s", m.glyph(state), n, state)))
+			total.WriteString("  " + m.paint(styleOf[state], fmt.Sprintf("%s %d %s", m.glyph(state), n, state)))
 		}
 	}
 	return total.String()
@@ -384,7 +384,7 @@ func (m *model) withPane(body []string, l *list, width int) []string {
 		r := l.rows[i]
 		pane = append(pane, m.paint(strong, printable.Text(r.id)))
 		if r.summary.State != "" {
-			pane = append(pane, m.paint(styleOf(r.summary.State), m.glyph(r.summary.State)+" "+printable.Text(strings.TrimSuffix(string(r.summary.State)+": "+r.summary.Reason, ": "))))
+			pane = append(pane, m.paint(styleOf[r.summary.State], m.glyph(r.summary.State)+" "+printable.Text(strings.TrimSuffix(string(r.summary.State)+": "+r.summary.Reason, ": "))))
 		}
 		for _, f := range r.facts {
 			pane = append(pane, wrap(printable.Text(f), right)...)
@@ -415,9 +415,6 @@ func wrap(text string, width int) []string {
 }
 
 func (m *model) statusLine(l *list) string {
-	if m.notice != "" {
-		return " " + printable.Text(m.notice)
-	}
 	text := " "
 	if len(l.rows) > 0 {
 		text += fmt.Sprintf("row %d", l.cursor+1)
@@ -458,15 +455,7 @@ func (m *model) keysLine(keys string) string {
 
 func (m *model) detailLines() []string {
 	d := m.detail
-	lines := append(m.header(), m.paint(strong, fmt.Sprintf(" %s %s", d.kind, printable.Text(d.id))))
-	var tabs strings.Builder
-	for i, name := range m.detailNames() {
-		if tabsOf(d.kind)[i] == d.tab {
-			name = current(name)
-		}
-		tabs.WriteString(name)
-	}
-	lines = append(lines, tabs.String())
+	lines := append(m.header(), m.paint(strong, fmt.Sprintf(" %s %s", d.kind, printable.Text(d.id))), tabsLine(m.detailNames(), slices.Index(tabsOf[d.kind], d.tab)))
 	switch {
 	case d.err != nil:
 		lines = append(lines, m.paint(failing, " "+printable.Text(errorText(d.err))))
@@ -478,13 +467,7 @@ func (m *model) detailLines() []string {
 			lines = append(lines, m.detailLine(d, i))
 		}
 	}
-	for len(lines) < m.height-listBelow {
-		lines = append(lines, "")
-	}
 	status := fmt.Sprintf(" line %d of %d  $ %s", min(d.cursor+1, len(d.lines)), len(d.lines), printable.Text(command(d.kind, d.id)))
-	if m.notice != "" {
-		status = " " + printable.Text(m.notice)
-	}
 	keys := "tab next  enter opens  / search  n N next match  A approve  D delete  esc back  ? help"
 	switch {
 	case d.kind == tko.KindRollout:
@@ -492,7 +475,7 @@ func (m *model) detailLines() []string {
 	case d.tab == tabDiff:
 		keys = "[ earlier  ] later revision  tab next  / search  esc back  ? help"
 	}
-	return append(lines[:m.height-listBelow], status, m.keysLine(keys))
+	return m.framed(lines, status, keys)
 }
 
 func (m *model) detailLine(d *detail, i int) string {
@@ -520,14 +503,7 @@ func (m *model) eventLines() []string {
 		}
 		lines = append(lines, text)
 	}
-	for len(lines) < m.height-listBelow {
-		lines = append(lines, "")
-	}
-	status := " changes held: " + strconv.Itoa(len(m.events))
-	if m.notice != "" {
-		status = " " + printable.Text(m.notice)
-	}
-	return append(lines[:m.height-listBelow], status, m.keysLine("enter opens  j k move  : command  ? help  q quit"))
+	return m.framed(lines, " changes held: "+strconv.Itoa(len(m.events)), "enter opens  j k move  : command  ? help  q quit")
 }
 
 // overlay draws the dialog over the screen.
