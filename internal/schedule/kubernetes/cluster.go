@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,14 +114,7 @@ func (c *cluster) kindOf(ctx context.Context, gvk krm.GVK) (k kind, known bool, 
 	return k, known, nil
 }
 
-func isSubresource(name string) bool {
-	for i := range len(name) {
-		if name[i] == '/' {
-			return true
-		}
-	}
-	return false
-}
+func isSubresource(name string) bool { return strings.Contains(name, "/") }
 
 // forget drops the cached kinds of a group and version.
 func (c *cluster) forget(gv schema.GroupVersion) {
@@ -239,6 +233,3 @@ func isUnreachable(err error) bool {
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTooManyRequests(err) || status.Status().Code >= http.StatusInternalServerError && status.Status().Code != http.StatusInternalServerError
 }
-
-// isGone returns whether the object or its kind does not exist.
-func isGone(err error) bool { return apierrors.IsNotFound(err) }

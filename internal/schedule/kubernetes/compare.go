@@ -106,7 +106,7 @@ func (rc *reconciliation) compare(ctx context.Context) ([]tko.SiteChange, error)
 		all = append(all, tko.SiteChange{Verb: tko.SiteRemove, Object: r.String(), Deployment: r.from[0]})
 	}
 	slices.SortStableFunc(all, func(a, b tko.SiteChange) int {
-		return cmp.Or(compareIDs(a.Deployment, b.Deployment), cmp.Compare(a.Object, b.Object))
+		return cmp.Or(cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Object, b.Object))
 	})
 	return all, nil
 }
@@ -147,7 +147,7 @@ func (rc *reconciliation) compareObject(ctx context.Context, o *object, what act
 		change.Verb = tko.SiteCreate
 		return change, nil
 	}
-	content := withIgnored(o.content, live, rc.spec.Ignored(o.Group, o.Kind, o.Namespace, o.Name))
+	content := withIgnored(o.content, live, rc.ignored(o.key))
 	if s.entry.Fields == "" && rc.isForeign(o, live) {
 		content = withoutOwner(content)
 		if (o.isNamespace() || o.isDefinition()) && containsAll(live.Object, content) {

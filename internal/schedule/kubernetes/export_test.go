@@ -43,6 +43,3 @@ func HealthOf(r *unstructured.Unstructured, rules ...trigger.HealthRule) (reason
 	h, why := compiled.healthOf(r)
 	return map[health]string{healthy: ReasonHealthy, inProgress: ReasonInProgress, failing: ReasonUnhealthy}[h], why
 }
-
-// Hide replaces the values of Secrets in a text.
-func Hide(text string, values ...any) string { return confidential(values).hide(text) }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -228,7 +229,7 @@ func (rc *reconciliation) inUse(ctx context.Context, definition *unstructured.Un
 		name, _ := version["name"].(string)
 		at := schema.GroupVersionResource{Group: r.Text("spec", "group"), Version: name, Resource: r.Text("spec", "names", "plural")}
 		list, err := rc.conn.dynamic.Resource(at).List(ctx, metav1.ListOptions{Limit: 1})
-		if isGone(err) {
+		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
 		if err != nil {

@@ -34,6 +34,7 @@ type reconciliation struct {
 	target      *Target
 	conn        *cluster // for objects: impersonates a user, if the spec asks for it
 	own         *cluster // for inventories
+	releases    releases // at conn
 	spec        spec
 	site        tko.Site
 	deployments []tko.Deployment
@@ -48,7 +49,7 @@ type reconciliation struct {
 	unreadable map[key]string                     // by recorded object that cannot be read: the reason; it stays as it is
 	blocked    map[tko.DeploymentID]string        // by deployment: what it waits for
 	depends    map[tko.DeploymentID]dependencies  // of those that depend on others
-	referred   map[key]referred                   // what values of charts are read from, and is in no package
+	sources    map[key]source                     // what values of charts are read from, and is in no package
 	removed    []tko.DeploymentID
 	removing   []string // objects that are being removed, or that can't be removed yet, with the reason
 	pruning    pruning
@@ -76,6 +77,8 @@ type state struct {
 	drift     string // changes by others that were not corrected
 	corrected string // changes by others that were corrected
 	waits     string // what it waits for before it reaches its desired state
+
+	deployed []map[string]any // the objects of its release, if this reconciliation deployed it and has not read them yet
 }
 
 // pending returns whether an object does not exist yet because it waits.
@@ -115,8 +118,8 @@ func (rc *reconciliation) run(ctx context.Context) error {
 // nothing in the cluster.
 func (rc *reconciliation) plan(ctx context.Context) (actions map[key]action, err error) {
 	rc.started = time.Now()
-	rc.live, rc.blocked, rc.states, rc.unreadable = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]*state{}, map[key]string{}
-	slices.SortFunc(rc.deployments, func(a, b tko.Deployment) int { return compareIDs(a.ID, b.ID) })
+	rc.live, rc.blocked, rc.unreadable = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]string{}
+	slices.SortFunc(rc.deployments, func(a, b tko.Deployment) int { return cmp.Compare(a.ID, b.ID) })
 	if rc.recorded, err = rc.own.readInventories(ctx, rc.spec.Inventory, rc.site.ID); err != nil {
 		return nil, err
 	}
@@ -126,19 +129,16 @@ func (rc *reconciliation) plan(ctx context.Context) (actions map[key]action, err
 	if err := rc.observe(ctx); err != nil {
 		return nil, err
 	}
-	actions = rc.decide()
-	return actions, rc.decideCharts(ctx, actions)
-}
-
-func compareIDs(a, b tko.DeploymentID) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	default:
-		return 0
+	seen := snapshot{wanted: rc.wanted, recorded: rc.recorded, live: rc.live, unreadable: rc.unreadable, drift: rc.spec.Drift}
+	d := decide(seen)
+	if len(d.unread) > 0 {
+		if seen.missing, err = rc.observeReleases(ctx, d.unread); err != nil {
+			return nil, err
+		}
+		d = decide(seen)
 	}
+	rc.states = d.states
+	return d.actions, nil
 }
 
 // desire computes the desired state of the cluster.
@@ -292,48 +292,9 @@ func (rc *reconciliation) recordLive(k key, r *unstructured.Unstructured) {
 	rc.live[k] = r
 }
 
-// decide chooses an action for each wanted object. It doesn't access the cluster.
-func (rc *reconciliation) decide() map[key]action {
-	actions := make(map[key]action, len(rc.wanted.objects))
-	for k, o := range rc.wanted.objects {
-		e, recorded := rc.entryOf(o)
-		actions[k] = actionOn(o, e, recorded, rc.live[k], rc.spec.Drift)
-		rc.states[k] = &state{live: rc.live[k], entry: e}
-		if why := rc.unreadable[k]; why != "" {
-			p := newProblem(k.String(), false, "%s", why)
-			actions[k], rc.states[k].problem = actionNone, &p
-			continue
-		}
-		if !recorded || actions[k] == actionApply || actions[k] == actionWait && e.Digest != o.digest {
-			// The new digest and fields are not known until it is applied; Fields
-			// records that it was applied before.
-			rc.states[k].entry = entry{Version: o.version, Step: o.step, Fields: e.Fields, Found: e.Found}
-		}
-		if actions[k] == actionWait && (e.Digest != o.digest || rc.spec.Drift == trigger.DriftCorrect) {
-			rc.states[k].waits = recreating
-		}
-	}
-	return actions
-}
-
-// entryOf returns the recorded entry of an object: of its deployment, or of the one
-// that had it before. If several inventories have different digests, the digest is
-// unknown: the object was being moved.
-func (rc *reconciliation) entryOf(o *object) (e entry, recorded bool) {
-	for _, i := range rc.recorded.mine {
-		other, ok := i.entries[o.key]
-		switch {
-		case !ok:
-			continue
-		case !recorded:
-			e, recorded = other, true
-			continue
-		case other.Digest != e.Digest:
-			e.Digest = ""
-		}
-		e.Fields, e.Found = cmp.Or(e.Fields, other.Fields), e.Found || other.Found
-	}
-	return e, recorded
+// hasRecorded returns whether the inventory of a deployment at this site has an object.
+func (rc *reconciliation) hasRecorded(owner string, k key) bool {
+	return rc.recorded.mine[tko.DeploymentID(owner)].names(k)
 }
 
 func (rc *reconciliation) inventory(id tko.DeploymentID) *inventory {
@@ -501,14 +462,17 @@ func (rc *reconciliation) applyBatch(ctx context.Context, batch []*object, actio
 func (rc *reconciliation) rejection(o *object, err error) *problem {
 	secrets := rc.secretsOf(o)
 	if immutable, ok := errors.AsType[*immutableError](err); ok {
-		p := newProblem(o.String(), true, "%s", secrets.hide(immutable.Error()))
-		return &p
+		return newProblem(o.String(), true, "%s", secrets.Hide(immutable.Error()))
 	}
-	p := newProblem(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", secrets.show(err.Error()))
 	if apierrors.IsConflict(err) {
-		p = newProblem(o.String(), true, "exists already, and other field managers own fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, secrets.show(err.Error()))
+		return newProblem(o.String(), true, "exists already, and other field managers own fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, secrets.Show(err.Error()))
 	}
-	return &p
+	return newProblem(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", secrets.Show(err.Error()))
+}
+
+// ignored returns the pointers to fields of an object that TKO does not manage.
+func (rc *reconciliation) ignored(k key) []pointer {
+	return rc.spec.Ignored(k.Group, k.Kind, k.Namespace, k.Name)
 }
 
 // execute executes the action that was decided for an object.
@@ -516,16 +480,7 @@ func (rc *reconciliation) execute(ctx context.Context, o *object, s *state, what
 	if o.chart != nil {
 		return rc.deploy(ctx, o, s)
 	}
-	content := withIgnored(o.content, s.live, rc.spec.Ignored(o.Group, o.Kind, o.Namespace, o.Name))
-	known := s.entry.Fields != "" // it was applied before
-	if what == actionApply && !known {
-		defer func() {
-			if apierrors.IsInvalid(err) {
-				err = rc.recreate(ctx, o, s, content, err)
-			}
-		}()
-		return rc.applyFirst(ctx, o, s)
-	}
+	content := withIgnored(o.content, s.live, rc.ignored(o.key))
 	if what != actionCompare || rc.spec.Drift == trigger.DriftCorrect {
 		defer func() {
 			if apierrors.IsInvalid(err) {
@@ -535,6 +490,9 @@ func (rc *reconciliation) execute(ctx context.Context, o *object, s *state, what
 	}
 	switch what {
 	case actionApply:
+		if s.entry.Fields == "" { // it was never applied
+			return rc.applyFirst(ctx, o, s)
+		}
 		if s.live != nil {
 			if err := rc.conn.transferFields(ctx, o, s.live, sharedByKubectl); err != nil {
 				return err

@@ -10,8 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/tko-orchestrator/tko"
 )
 
 // AnnotationRecreate with the value true allows TKO to delete and recreate an object
@@ -88,12 +86,7 @@ func (rc *reconciliation) recreate(ctx context.Context, o *object, s *state, con
 
 // isOurs returns whether TKO applied an existing object.
 func (rc *reconciliation) isOurs(k key, live *unstructured.Unstructured) bool {
-	i := rc.recorded.mine[tko.DeploymentID(live.GetLabels()[LabelDeployment])]
-	if i == nil || fieldsOf(live) == "" {
-		return false
-	}
-	_, ok := i.entries[k]
-	return ok
+	return fieldsOf(live) != "" && rc.hasRecorded(live.GetLabels()[LabelDeployment], k)
 }
 
 // creatable returns whether the API server would accept an object if it did not

@@ -96,7 +96,7 @@ func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, he
 	for _, k := range rc.wanted.of[id] {
 		s := rc.states[k]
 		if s.problem != nil {
-			problems = append(problems, *s.problem)
+			problems = append(problems, s.problem)
 		}
 		if s.drift != "" {
 			drifted = append(drifted, fmt.Sprintf("%s %s", k, s.drift))
@@ -159,7 +159,7 @@ func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, he
 	return state, worst
 }
 
-func failure(problems []problem) report.Outcome {
+func failure(problems []*problem) report.Outcome {
 	lines := make([]string, len(problems))
 	invalid := true
 	for i, p := range problems {

@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/pause"
-	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/chart"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
@@ -60,8 +60,7 @@ type Target struct {
 
 	options     Options
 	connections *connections
-	charts      *helm.Store
-	renderer    *helm.Renderer
+	charts      *chart.Deployer
 	watches     *watches
 	probes      chan struct{} // has an element for each running reconciliation of a cluster that was unreachable
 }
@@ -102,9 +101,11 @@ func New(o Options) *Target {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Target{
-		options: o, connections: &connections{options: o, entries: map[connectionKey]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins, Guard: o.Guard}),
-		renderer: helm.NewRenderer(helm.RendererOptions{Limit: o.RenderTimeout}),
-		watches:  &watches{options: o, open: openMetadata, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
+		options: o, connections: &connections{options: o, entries: map[connectionKey]*cluster{}},
+		charts: chart.NewDeployer(chart.Options{
+			Folder: o.Charts, Logins: o.Logins, Guard: o.Guard, Limit: o.ChartTimeout, Request: o.Timeout, Render: o.RenderTimeout, Label: LabelDeployment, Keep: isRetained,
+		}),
+		watches: &watches{options: o, open: openMetadata, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
 	}
 }
 
@@ -171,15 +172,23 @@ func (t *Target) deploy(ctx context.Context, s spec, rules healthRules, site tko
 // calls release when it no longer needs them.
 func (t *Target) connect(ctx context.Context, s spec) (rc *reconciliation, release func(), err error) {
 	own, releaseOwn, err := t.connections.get(ctx, s.Kubeconfig, trigger.Impersonation{})
-	if err != nil || s.Impersonate.User == "" {
-		return &reconciliation{target: t, conn: own, own: own, spec: s}, releaseOwn, err
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.Impersonate.User == "" {
+		return t.reconciliation(own, own, s), releaseOwn, nil
 	}
 	conn, releaseConn, err := t.connections.get(ctx, s.Kubeconfig, s.Impersonate)
 	if err != nil {
 		releaseOwn()
 		return nil, nil, err
 	}
-	return &reconciliation{target: t, conn: conn, own: own, spec: s}, func() { releaseConn(); releaseOwn() }, nil
+	return t.reconciliation(conn, own, s), func() { releaseConn(); releaseOwn() }, nil
+}
+
+// reconciliation makes a reconciliation of objects over conn, with inventories over own.
+func (t *Target) reconciliation(conn, own *cluster, s spec) *reconciliation {
+	return &reconciliation{target: t, conn: conn, own: own, releases: t.charts.At(conn.host, conn.client.Transport), spec: s}
 }
 
 // incompleteReport reports a reconciliation that failed: the health of the objects is
