@@ -152,10 +152,7 @@ func (all inventories) total() int {
 // of. New objects, and objects that TKO did not make, count only if they are in
 // removed.
 func (all inventories) settled(removed []removal) int {
-	seen := map[key]bool{}
-	for _, r := range removed {
-		seen[r.key] = true
-	}
+	seen := keysOf(removed)
 	for _, i := range all.mine {
 		for k, e := range i.entries {
 			if !e.New && !e.Found {

@@ -143,6 +143,14 @@ type removal struct {
 	from []tko.DeploymentID // the deployments whose inventories have it
 }
 
+func keysOf(all []removal) map[key]bool {
+	keys := make(map[key]bool, len(all))
+	for _, r := range all {
+		keys[r.key] = true
+	}
+	return keys
+}
+
 // A pruning is the plan for recorded objects that are not wanted.
 type pruning struct {
 	remove   []removal // in the order of removal

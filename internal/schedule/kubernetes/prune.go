@@ -198,10 +198,7 @@ func (rc *reconciliation) removeOne(ctx context.Context, r removal) (why string,
 // namespaceUser returns a deployment that has, or wants, an object in a namespace;
 // empty if there is none.
 func (rc *reconciliation) namespaceUser(namespace string) tko.DeploymentID {
-	toRemove := map[key]bool{}
-	for _, r := range rc.pruning.remove {
-		toRemove[r.key] = true
-	}
+	toRemove := keysOf(rc.pruning.remove)
 	for k, o := range rc.wanted.objects {
 		if k.Namespace == namespace {
 			return o.deployment
@@ -220,24 +217,19 @@ func (rc *reconciliation) namespaceUser(namespace string) tko.DeploymentID {
 // inUse returns whether objects of a definition's kind exist.
 func (rc *reconciliation) inUse(ctx context.Context, definition *unstructured.Unstructured) (bool, error) {
 	r := krm.Resource(definition.Object)
-	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	for _, v := range versions {
-		version, ok := v.(map[string]any)
-		if !ok || version["served"] != true {
-			continue
-		}
-		name, _ := version["name"].(string)
-		at := schema.GroupVersionResource{Group: r.Text("spec", "group"), Version: name, Resource: r.Text("spec", "names", "plural")}
-		list, err := rc.conn.dynamic.Resource(at).List(ctx, metav1.ListOptions{Limit: 1})
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("list the objects of %s: %w", at, err)
-		}
-		return len(list.Items) > 0, nil
+	versions := servedVersions(definition)
+	if len(versions) == 0 {
+		return false, nil
 	}
-	return false, nil
+	at := schema.GroupVersionResource{Group: r.Text("spec", "group"), Version: versions[0], Resource: r.Text("spec", "names", "plural")}
+	list, err := rc.conn.dynamic.Resource(at).List(ctx, metav1.ListOptions{Limit: 1})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list the objects of %s: %w", at, err)
+	}
+	return len(list.Items) > 0, nil
 }
 
 // record writes the inventories after the reconciliation, and collects the

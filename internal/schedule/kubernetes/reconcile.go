@@ -577,18 +577,10 @@ func (rc *reconciliation) awaitDefinitions(ctx context.Context, objects []*objec
 func (rc *reconciliation) isServed(ctx context.Context, definition *unstructured.Unstructured) bool {
 	r := krm.Resource(definition.Object)
 	group, name := r.Text("spec", "group"), r.Text("spec", "names", "kind")
-	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	for _, v := range versions {
-		version, ok := v.(map[string]any)
-		if !ok || version["served"] != true {
-			continue
-		}
-		text, _ := version["name"].(string)
-		if _, known, err := rc.conn.kindOf(ctx, krm.GVK{Group: group, Version: text, Kind: name}); err != nil || !known {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(servedVersions(definition), func(version string) bool {
+		_, known, err := rc.conn.kindOf(ctx, krm.GVK{Group: group, Version: version, Kind: name})
+		return err != nil || !known
+	})
 }
 
 // frozen returns whether the objects that a deployment has, but doesn't want, stay

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -76,30 +77,14 @@ func New(o Options) *Target {
 			o.Kubeconfigs = absolute
 		}
 	}
-	if o.Interval == 0 {
-		o.Interval = 10 * time.Minute
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
-	}
-	if o.Parallel == 0 {
-		o.Parallel = 8
-	}
-	if o.MaxConnections == 0 {
-		o.MaxConnections = 1000
-	}
-	if o.Idle == 0 {
-		o.Idle = 2 * time.Minute
-	}
-	if o.ChartTimeout == 0 {
-		o.ChartTimeout = 5 * time.Minute
-	}
-	if o.Watched == 0 {
-		o.Watched = 200
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Interval = cmp.Or(o.Interval, 10*time.Minute)
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.Parallel = cmp.Or(o.Parallel, 8)
+	o.MaxConnections = cmp.Or(o.MaxConnections, 1000)
+	o.Idle = cmp.Or(o.Idle, 2*time.Minute)
+	o.ChartTimeout = cmp.Or(o.ChartTimeout, 5*time.Minute)
+	o.Watched = cmp.Or(o.Watched, 200)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Target{
 		options: o, connections: &connections{options: o, entries: map[connectionKey]*cluster{}},
 		charts: chart.NewDeployer(chart.Options{

@@ -344,26 +344,14 @@ func (s *siteWatch) watch(ctx context.Context, at metadata.ResourceInterface, p 
 // listVersions returns the versions of all objects that options select, by namespace
 // and name, and the version of the list.
 func listVersions(ctx context.Context, at metadata.ResourceInterface, options metav1.ListOptions) (there map[types.NamespacedName]string, version string, err error) {
-	options.Limit = pageSize
 	there = map[types.NamespacedName]string{}
-	for restarted := false; ; {
-		page, err := at.List(ctx, options)
-		if apierrors.IsResourceExpired(err) && !restarted { // the list expired before its last page was read
-			restarted, options.Continue, options.Limit = true, "", 0
-			clear(there)
-			continue
-		}
-		if err != nil {
-			return nil, "", err
-		}
+	version, err = eachPage(ctx, at.List, options, func() { clear(there) }, func(page *metav1.PartialObjectMetadataList) {
 		for i := range page.Items {
 			r := &page.Items[i]
 			there[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}] = r.ResourceVersion
 		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return there, page.ResourceVersion, nil
-		}
-	}
+	})
+	return there, version, err
 }
 
 // compare requests a reconciliation if an object of p changed since it was observed.

@@ -1,6 +1,7 @@
 package helm
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/gob"
@@ -58,14 +59,10 @@ type RendererOptions struct {
 
 // NewRenderer returns a Renderer, which does not need to be closed.
 func NewRenderer(o RendererOptions) *Renderer {
-	r := &Renderer{limit: o.Limit, memory: o.Memory, slots: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), hopeless: map[string]hopeless{}}
-	if r.limit == 0 {
-		r.limit = 30 * time.Second
+	return &Renderer{
+		limit: cmp.Or(o.Limit, 30*time.Second), memory: cmp.Or(o.Memory, 512<<20),
+		slots: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), hopeless: map[string]hopeless{},
 	}
-	if r.memory == 0 {
-		r.memory = 512 << 20
-	}
-	return r
 }
 
 // A task is the input of a rendering process.

@@ -2,6 +2,7 @@ package helm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -117,9 +118,7 @@ var bound = sync.OnceFunc(func() { archive.MaxDecompressedChartSize = maxUnpack 
 // NewStore returns a Store.
 func NewStore(o StoreOptions) *Store {
 	bound()
-	if o.Timeout == 0 {
-		o.Timeout = time.Minute
-	}
+	o.Timeout = cmp.Or(o.Timeout, time.Minute)
 	if o.Client == nil {
 		o.Client = &http.Client{Transport: o.Guard.Transport()}
 	}
