@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
@@ -77,8 +76,7 @@ func (rc *reconciliation) compare(ctx context.Context) ([]tko.SiteChange, error)
 			all = append(all, tko.SiteChange{Verb: tko.SiteBlocked, Object: p.object, Deployment: id, Details: []string{p.message}})
 		}
 	}
-	g, limited := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, limited := rc.group(ctx)
 	for _, k := range slices.SortedFunc(maps.Keys(rc.wanted.objects), compareKeys) {
 		o := rc.wanted.objects[k]
 		g.Go(func() error {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,8 +54,7 @@ func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) 
 		return foreign{}, err
 	}
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, ctx := rc.group(ctx)
 	for _, namespace := range found {
 		for _, k := range kinds {
 			if !k.namespaced {

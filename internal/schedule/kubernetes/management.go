@@ -91,7 +91,7 @@ func combineReports(infrastructure report.Report, infrastructureErr error, own r
 		v.Message = where + v.Message
 		own.Site.Scheduled = v
 	case infrastructureErr != nil:
-		own.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: where + infrastructureErr.Error()}
+		own.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonFailed, Message: where + infrastructureErr.Error()}
 	}
 	if v := infrastructure.Site.Healthy; v.Status != "" && v.Status != tko.ConditionTrue && (own.Site.Healthy.Status == "" || own.Site.Healthy.Status == tko.ConditionTrue) {
 		v.Message = where + v.Message

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -131,8 +130,7 @@ func (i *inventory) defines(group string) bool {
 
 // removeBatch removes objects, and returns those that still exist.
 func (rc *reconciliation) removeBatch(ctx context.Context, batch []removal) (left []removal, err error) {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, ctx := rc.group(ctx)
 	for _, r := range batch {
 		g.Go(func() error {
 			why, err := rc.removeOne(ctx, r)

@@ -62,6 +62,13 @@ type reconciliation struct {
 	appliedCount, removedCount atomic.Int64 // objects, in this reconciliation
 }
 
+// group returns a group for concurrent requests to the cluster, within their limit.
+func (rc *reconciliation) group(ctx context.Context) (*errgroup.Group, context.Context) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(rc.target.options.Parallel)
+	return g, ctx
+}
+
 // log logs the numbers of applied and removed objects, unless both are 0.
 func (rc *reconciliation) log(ctx context.Context) {
 	if applied, gone := rc.appliedCount.Load(), rc.removedCount.Load(); applied+gone > 0 {
@@ -213,8 +220,7 @@ func (rc *reconciliation) observe(ctx context.Context) error {
 type collection struct{ group, version, kind, namespace string }
 
 func (rc *reconciliation) readCollections(ctx context.Context, places map[collection][]key) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, ctx := rc.group(ctx)
 	for at, keys := range places {
 		g.Go(func() error {
 			missing := keys
@@ -325,8 +331,7 @@ func (rc *reconciliation) recordIntent(ctx context.Context, actions map[key]acti
 
 // eachInventory updates the inventories of the deployments to the given entries.
 func (rc *reconciliation) eachInventory(ctx context.Context, ids []tko.DeploymentID, entries func(*inventory) map[key]entry) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, ctx := rc.group(ctx)
 	for _, id := range ids {
 		i := rc.inventory(id)
 		next := entries(i)
@@ -431,8 +436,7 @@ func (s *state) unready(rules healthRules) string {
 
 // applyBatch applies objects that don't depend on each other, concurrently.
 func (rc *reconciliation) applyBatch(ctx context.Context, batch []*object, actions map[key]action) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, ctx := rc.group(ctx)
 	for _, o := range batch {
 		if a := actions[o.key]; a == actionNone || a == actionWait {
 			continue

@@ -22,7 +22,6 @@ const recreating = "is being removed, to be recreated"
 // An immutableError reports that an object can't be updated, because its fields are
 // immutable.
 type immutableError struct {
-	object string
 	fields []string
 	hint   string
 	cause  error
@@ -58,7 +57,7 @@ func (rc *reconciliation) recreate(ctx context.Context, o *object, s *state, con
 	if !valid {
 		return said
 	}
-	refused := &immutableError{object: o.String(), fields: causes(said), cause: said}
+	refused := &immutableError{fields: causes(said), cause: said}
 	switch {
 	case o.isNamespace() || o.isDefinition():
 		refused.hint = "it is not recreated, because that would delete its contents: delete it by hand"

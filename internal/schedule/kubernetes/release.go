@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
@@ -182,8 +181,7 @@ func (rc *reconciliation) readSources(ctx context.Context) error {
 			}
 		}
 	}
-	g, limited := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, limited := rc.group(ctx)
 	for _, k := range slices.SortedFunc(maps.Keys(rc.sources), compareKeys) {
 		g.Go(func() error {
 			live, err := rc.conn.get(limited, k, "v1")
@@ -470,8 +468,7 @@ func (rc *reconciliation) recordFailedUpgrades(ctx context.Context, charts []*ob
 // matter of the deployment's health: nothing is rolled back, and it runs again with the
 // next upgrade.
 func (rc *reconciliation) testReleases(ctx context.Context) error {
-	g, limited := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, limited := rc.group(ctx)
 	for o := range rc.wanted.charts() {
 		s := rc.states[o.key]
 		if s.problem != nil || !o.chart.NeedsTest(s.entry.Chart) || s.entry.Digest != o.digest {

@@ -168,11 +168,11 @@ func TestReleasesAreDeployedTestedAndUninstalled(t *testing.T) {
 	t.Parallel()
 	w := newChartWorld(t)
 	const tested = "chart: c, test: {enable: true}"
-	w.said(w.expect("deploy n/web of a, test", trigger.DriftCorrect, tested), ReasonApplied, ReasonHealthy, "1 objects and 1 Helm chart are as they should be")
-	w.said(w.expect("", trigger.DriftCorrect, tested), ReasonApplied, ReasonHealthy, "1 objects are healthy")
+	w.said(w.expect("deploy n/web of a, test", trigger.DriftCorrect, tested), trigger.ReasonApplied, trigger.ReasonHealthy, "1 objects and 1 Helm chart are as they should be")
+	w.said(w.expect("", trigger.DriftCorrect, tested), trigger.ReasonApplied, trigger.ReasonHealthy, "1 objects are healthy")
 	w.fault = "no route"
-	w.said(w.expect("deploy n/web of a, test", trigger.DriftCorrect, tested+", version: '2'"), ReasonApplied, ReasonUnhealthy, "failed its test: no route")
-	w.said(w.expect("", trigger.DriftCorrect, tested+", version: '2'"), ReasonApplied, ReasonUnhealthy, "failed its test: no route")
+	w.said(w.expect("deploy n/web of a, test", trigger.DriftCorrect, tested+", version: '2'"), trigger.ReasonApplied, trigger.ReasonUnhealthy, "failed its test: no route")
+	w.said(w.expect("", trigger.DriftCorrect, tested+", version: '2'"), trigger.ReasonApplied, trigger.ReasonUnhealthy, "failed its test: no route")
 	w.expect("uninstall", trigger.DriftCorrect)
 	if left, err := w.cluster.list(t.Context(), configMaps, "tko", labelInventory); err != nil || len(left) > 0 {
 		t.Errorf("inventories are left: %v %v", left, err)
@@ -188,9 +188,9 @@ func TestFailedUpgradesAreRolledBackOnce(t *testing.T) {
 	w.expect("deploy n/web of a", trigger.DriftCorrect, "chart: c")
 	w.phase = "Failed"
 	const bad = "chart: c, version: '2'"
-	w.said(w.expect("deploy n/web of a, rollback", trigger.DriftCorrect, bad), ReasonInvalid, ReasonUnhealthy, "was rolled back after a failed upgrade: ")
-	w.said(w.expect("", trigger.DriftCorrect, bad), ReasonInvalid, ReasonUnhealthy, "was rolled back after a failed upgrade: ")
-	w.said(w.expect("deploy n/web of a", trigger.DriftCorrect, "chart: c, version: '3'"), ReasonApplied, ReasonHealthy, "")
+	w.said(w.expect("deploy n/web of a, rollback", trigger.DriftCorrect, bad), trigger.ReasonInvalid, trigger.ReasonUnhealthy, "was rolled back after a failed upgrade: ")
+	w.said(w.expect("", trigger.DriftCorrect, bad), trigger.ReasonInvalid, trigger.ReasonUnhealthy, "was rolled back after a failed upgrade: ")
+	w.said(w.expect("deploy n/web of a", trigger.DriftCorrect, "chart: c, version: '3'"), trigger.ReasonApplied, trigger.ReasonHealthy, "")
 }
 
 // If the cluster can't be reached at the rollback, it is done later, without an upgrade.
@@ -200,7 +200,7 @@ func TestInterruptedRollbackContinues(t *testing.T) {
 	w.expect("deploy n/web of a", trigger.DriftCorrect, "chart: c")
 	w.phase = "Running"
 	const bad = "chart: c, version: '2'"
-	w.said(w.expect("deploy n/web of a", trigger.DriftCorrect, bad), ReasonApplied, ReasonInProgress, "")
+	w.said(w.expect("deploy n/web of a", trigger.DriftCorrect, bad), trigger.ReasonApplied, trigger.ReasonInProgress, "")
 	w.phase = "Failed"
 	if err := w.put(t.Context()); err != nil {
 		t.Fatal(err)
@@ -211,8 +211,8 @@ func TestInterruptedRollbackContinues(t *testing.T) {
 		t.Fatalf("the calls are %v: %v", calls, err)
 	}
 	w.err = nil
-	w.said(w.expect("rollback", trigger.DriftCorrect, bad), ReasonInvalid, ReasonUnhealthy, "was rolled back after a failed upgrade: ")
-	w.said(w.expect("", trigger.DriftCorrect, bad), ReasonInvalid, ReasonUnhealthy, "")
+	w.said(w.expect("rollback", trigger.DriftCorrect, bad), trigger.ReasonInvalid, trigger.ReasonUnhealthy, "was rolled back after a failed upgrade: ")
+	w.said(w.expect("", trigger.DriftCorrect, bad), trigger.ReasonInvalid, trigger.ReasonUnhealthy, "")
 }
 
 func TestUninstalledReleasesFollowThePolicy(t *testing.T) {
@@ -223,16 +223,16 @@ func TestUninstalledReleasesFollowThePolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.revision = 0
-	w.said(w.expect("", trigger.DriftIgnore, "chart: c"), ReasonApplied, ReasonUnhealthy, "is missing")
-	w.said(w.expect("objects", trigger.DriftReport, "chart: c"), ReasonDrifted, ReasonUnhealthy, "is missing")
-	w.said(w.expect("objects, deploy n/web of a", trigger.DriftCorrect, "chart: c"), ReasonApplied, ReasonHealthy, "was uninstalled")
+	w.said(w.expect("", trigger.DriftIgnore, "chart: c"), trigger.ReasonApplied, trigger.ReasonUnhealthy, "is missing")
+	w.said(w.expect("objects", trigger.DriftReport, "chart: c"), trigger.ReasonDrifted, trigger.ReasonUnhealthy, "is missing")
+	w.said(w.expect("objects, deploy n/web of a", trigger.DriftCorrect, "chart: c"), trigger.ReasonApplied, trigger.ReasonHealthy, "was uninstalled")
 }
 
 func TestErrorsOfReleasesAreOfTheClusterOrOfTheChart(t *testing.T) {
 	t.Parallel()
 	w := newChartWorld(t)
 	w.err = errors.New("quota")
-	w.said(w.expect("deploy n/web of a", trigger.DriftCorrect, "chart: c"), ReasonFailed, ReasonUnhealthy, "quota")
+	w.said(w.expect("deploy n/web of a", trigger.DriftCorrect, "chart: c"), trigger.ReasonFailed, trigger.ReasonUnhealthy, "quota")
 	w.err = context.DeadlineExceeded
 	if calls, _, err := w.reconcile(trigger.DriftCorrect, "chart: c"); !errors.Is(err, w.err) {
 		t.Errorf("the cluster is unreachable, and the reconciliation continues: %v %v", calls, err)
@@ -240,8 +240,8 @@ func TestErrorsOfReleasesAreOfTheClusterOrOfTheChart(t *testing.T) {
 	w.err = nil
 	w.expect("deploy n/web of a", trigger.DriftCorrect, "chart: c")
 	w.err = errors.New("refused")
-	w.said(w.expect("test", trigger.DriftCorrect, "chart: c, test: {enable: true}"), ReasonFailed, ReasonUnhealthy, "refused")
-	if calls, r, err := w.reconcile(trigger.DriftCorrect); err != nil || !slices.Equal(calls, []string{"uninstall"}) || r.Site.Scheduled.Reason != ReasonRemoving {
+	w.said(w.expect("test", trigger.DriftCorrect, "chart: c, test: {enable: true}"), trigger.ReasonFailed, trigger.ReasonUnhealthy, "refused")
+	if calls, r, err := w.reconcile(trigger.DriftCorrect); err != nil || !slices.Equal(calls, []string{"uninstall"}) || r.Site.Scheduled.Reason != trigger.ReasonRemoving {
 		t.Errorf("it is removed later: %v %+v %v", calls, r, err)
 	}
 }
@@ -253,7 +253,7 @@ func TestChartsWithoutTheirValuesStay(t *testing.T) {
 	w := newChartWorld(t)
 	w.expect("deploy n/web of a", trigger.DriftCorrect, "chart: c")
 	s := w.expect("", trigger.DriftCorrect, "chart: c, valuesFrom: [{kind: Secret, name: x}]")
-	if s.Scheduled.Reason != ReasonFailed || !strings.Contains(s.Scheduled.Message, `HelmChart.workload.nephio.org "n/web" can't be deployed: spec.valuesFrom[0]: Secret "n/x"`) {
+	if s.Scheduled.Reason != trigger.ReasonFailed || !strings.Contains(s.Scheduled.Message, `HelmChart.workload.nephio.org "n/web" can't be deployed: spec.valuesFrom[0]: Secret "n/x"`) {
 		t.Errorf("the condition is %+v", s.Scheduled)
 	}
 	if pod, err := w.cluster.get(t.Context(), key{Kind: "Pod", Namespace: "n", Name: "web"}, "v1"); err != nil || pod == nil {

@@ -112,7 +112,7 @@ func (t *Target) Schedule(ctx context.Context, cluster krm.Resource, site tko.Si
 	if err != nil {
 		return report.Report{}, err
 	}
-	if away := tko.FindCondition(site.Stamp.Conditions, tko.ConditionHealthy); away != nil && away.Reason == ReasonUnreachable {
+	if away := tko.FindCondition(site.Stamp.Conditions, tko.ConditionHealthy); away != nil && away.Reason == trigger.ReasonUnreachable {
 		select {
 		case t.probes <- struct{}{}:
 			defer func() { <-t.probes }()
@@ -183,19 +183,19 @@ func (t *Target) incompleteReport(ctx context.Context, site tko.Site, deployment
 		return report.Report{}, err
 	}
 	r := report.Report{Deployments: map[tko.DeploymentID]report.State{}}
-	v := report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnknown}
+	v := report.Outcome{Status: tko.ConditionUnknown, Reason: trigger.ReasonUnknown}
 	var wait *waitError
 	switch {
 	case isUnreachable(err):
 		err = fmt.Errorf("the cluster is unreachable: %s", unreachableReason(err))
-		v.Reason, r.Requeue = ReasonUnreachable, t.retryAfter(site)
+		v.Reason, r.Requeue = trigger.ReasonUnreachable, t.retryAfter(site)
 		t.options.Log.DebugContext(ctx, "cluster is unreachable", "site", string(site.ID), "err", err)
 	case errors.As(err, &wait):
-		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: err.Error()}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonWaiting, Message: err.Error()}
 		r.Requeue = t.retryAfter(site)
 	}
 	v.Message = err.Error()
-	if v.Reason == ReasonUnreachable || tko.FindCondition(site.Stamp.Conditions, tko.ConditionHealthy) != nil {
+	if v.Reason == trigger.ReasonUnreachable || tko.FindCondition(site.Stamp.Conditions, tko.ConditionHealthy) != nil {
 		r.Site.Healthy = v
 	}
 	for _, d := range deployments {

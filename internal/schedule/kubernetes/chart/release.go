@@ -35,7 +35,7 @@ type Deployer struct {
 func NewDeployer(o Options) *Deployer {
 	return &Deployer{
 		options: o, store: helm.NewStore(helm.StoreOptions{Folder: o.Folder, Credentials: o.Logins, Guard: o.Guard}),
-		renderer: helm.NewRenderer(helm.RendererOptions{Limit: o.Render}),
+		renderer: helm.NewRenderer(o.Render),
 	}
 }
 
