@@ -45,7 +45,7 @@ func managed(at int64) *unstructured.Unstructured {
 
 func leaving(r *unstructured.Unstructured) *unstructured.Unstructured {
 	r = r.DeepCopy()
-	r.Object["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-01T00:00:03Z" //nolint:forcetypeassert // it is one of ours
+	r.Object["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-01T00:00:03Z"
 	return r
 }
 

@@ -79,7 +79,7 @@ func (c *Chart) resolve(namespace string, find func(Source) (map[string]any, err
 	values, total := map[string]any{}, 0
 	for i, ref := range c.from {
 		failed := func(err error) error {
-			return fmt.Errorf("spec.valuesFrom[%d]: %s %q, key %q: %s", i, ref.Kind, namespace+"/"+ref.Name, ref.ValuesKey, bounded(err.Error())) //nolint:errorlint // its kind is not this error's
+			return fmt.Errorf("spec.valuesFrom[%d]: %s %q, key %q: %s", i, ref.Kind, namespace+"/"+ref.Name, ref.ValuesKey, bounded(err.Error()))
 		}
 		content, err := find(ref.source())
 		if err != nil {
