@@ -1,6 +1,7 @@
 package gitclient
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -37,11 +38,7 @@ func Login(c Credentials) (a Auth, err error) {
 	case c.Password != "":
 		a = Auth{&http.BasicAuth{Username: c.Username, Password: c.Password}, c.Password}
 	case c.Token != "":
-		user := c.Username
-		if user == "" {
-			user = tokenUser
-		}
-		a = Auth{&http.BasicAuth{Username: user, Password: c.Token}, c.Token}
+		a = Auth{&http.BasicAuth{Username: cmp.Or(c.Username, tokenUser), Password: c.Token}, c.Token}
 	}
 	if err != nil {
 		return Auth{}, fmt.Errorf("the SSH key: %w", err)

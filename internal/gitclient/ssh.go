@@ -1,6 +1,7 @@
 package gitclient
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strconv"
@@ -34,18 +35,9 @@ func sshKey(url, user, key, knownHosts string) (transport.AuthMethod, error) {
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "the repository's URL can't be parsed")
 	}
-	if ep.User != "" {
-		user = ep.User
-	}
-	if user == "" {
-		user = gitssh.DefaultUsername
-	}
-	port := ep.Port
-	if port == 0 {
-		port = gitssh.DefaultPort
-	}
+	port := cmp.Or(ep.Port, gitssh.DefaultPort)
 	return &sshLogin{config: ssh.ClientConfig{
-		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, Timeout: dialTimeout,
+		User: cmp.Or(ep.User, user, gitssh.DefaultUsername), Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, Timeout: dialTimeout,
 		HostKeyCallback: known.HostKeyCallback(), HostKeyAlgorithms: known.HostKeyAlgorithms(net.JoinHostPort(ep.Host, strconv.Itoa(port))),
 	}}, nil
 }

@@ -31,12 +31,6 @@ func (o object) String() string {
 	return fmt.Sprintf("%s %q", kind, o.namespace+"/"+o.name)
 }
 
-// shareable reports whether several deployments may have the object if its
-// content is the same in all of them.
-func (o object) shareable() bool {
-	return o.group == "" && o.kind == "Namespace" || o.group == "apiextensions.k8s.io" && o.kind == "CustomResourceDefinition"
-}
-
 // conflicts finds deployments that have an object in common, and returns a message
 // for each. No target may apply such deployments: each would overwrite the
 // object of the other. namespace is the namespace of namespaced resources that
@@ -44,7 +38,7 @@ func (o object) shareable() bool {
 func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[tko.DeploymentID]string {
 	type owner struct {
 		id     tko.DeploymentID
-		digest [32]byte // only of shareable objects
+		digest [32]byte // only of shared objects
 	}
 	owners := map[object]owner{}
 	found := map[tko.DeploymentID]string{}
@@ -72,14 +66,15 @@ func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[
 					continue // the target reports it
 				}
 				mine := owner{id: d.ID}
-				if o.shareable() {
+				shared := scope.IsShared(o.group, o.kind)
+				if shared {
 					mine.digest = plainDigest(r)
 				}
 				first, there := owners[o]
 				switch {
 				case !there:
 					owners[o] = mine
-				case first.id == d.ID, o.shareable() && first.digest == mine.digest:
+				case first.id == d.ID, shared && first.digest == mine.digest:
 				default:
 					add(d.ID, o, first.id)
 					add(first.id, o, d.ID)

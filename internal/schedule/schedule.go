@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,12 +133,8 @@ type Scheduler struct {
 
 // New makes a Scheduler.
 func New(client Client, runner Runner, o Options) *Scheduler {
-	if o.Concurrency == 0 {
-		o.Concurrency = 64
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Concurrency = cmp.Or(o.Concurrency, 64)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.OSM.Log, o.OSM.References = o.Log, o.References
 	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
 	s.close, s.targets = func() {}, map[krm.GVK]target{

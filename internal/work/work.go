@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,9 +123,7 @@ func newRun(l *Loop) *run {
 	if r.Grace <= 0 {
 		r.Grace = 5 * time.Second
 	}
-	if r.Log == nil {
-		r.Log = slog.New(slog.DiscardHandler)
-	}
+	r.Log = cmp.Or(r.Log, slog.New(slog.DiscardHandler))
 	r.away.log = r.Log.With("queue", r.Queue)
 	r.slots = make(chan struct{}, r.Concurrency)
 	for range r.Concurrency {

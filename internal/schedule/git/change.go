@@ -40,15 +40,7 @@ type change struct {
 // changes. A request with a conflict gets its error and changes nothing; an error
 // that build returns is of the repository.
 func (c *change) build(tip plumbing.Hash, batch []*request) (plumbing.Hash, error) {
-	var base plumbing.Hash
-	if !tip.IsZero() {
-		commit, err := object.GetCommit(c.objects, tip)
-		if err != nil {
-			return plumbing.ZeroHash, fmt.Errorf("reading commit %s: %w: %w", tip, errUnreadable, err)
-		}
-		base = commit.TreeHash
-	}
-	root, err := openFolder(c.objects, base)
+	root, base, err := openRoot(c.objects, tip)
 	if err != nil {
 		return plumbing.ZeroHash, err
 	}
@@ -219,7 +211,7 @@ func checkNested(f *folder, name string, was filemode.FileMode) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := inner.entries[inventoryFile]; ok {
+	if inner.ofSite() {
 		return tko.Errorf(tko.ErrConflict, "the folder %q of the repository belongs to another site: choose another path", name)
 	}
 	return nil

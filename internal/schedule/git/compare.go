@@ -64,15 +64,7 @@ func (g *group) compare(ctx context.Context, r *request) (report.Differences, er
 	if err = errors.Join(err, r.err); err != nil {
 		return report.Differences{}, err
 	}
-	var base plumbing.Hash
-	if !tip.IsZero() {
-		commit, err := object.GetCommit(objects, tip)
-		if err != nil {
-			return report.Differences{}, fmt.Errorf("reading commit %s: %w", tip, err)
-		}
-		base = commit.TreeHash
-	}
-	root, err := openFolder(objects, base)
+	root, _, err := openRoot(objects, tip)
 	if err != nil {
 		return report.Differences{}, err
 	}
@@ -141,8 +133,9 @@ func (d *differ) entry(name string, was, now object.TreeEntry) {
 }
 
 func (d *differ) folder(name string, was, now object.TreeEntry) {
-	before, after := map[string]object.TreeEntry{}, map[string]object.TreeEntry{}
-	if !readFolder(d.objects, was.Hash, before) || !readFolder(d.objects, now.Hash, after) {
+	before, beforeErr := openFolder(d.objects, was.Hash)
+	after, afterErr := openFolder(d.objects, now.Hash)
+	if beforeErr != nil || afterErr != nil {
 		verb := tko.SiteUpdate
 		if now.Hash.IsZero() {
 			verb = tko.SiteRemove
@@ -150,27 +143,11 @@ func (d *differ) folder(name string, was, now object.TreeEntry) {
 		d.add(verb, name, d.why)
 		return
 	}
-	names := maps.Clone(before)
-	maps.Copy(names, after)
+	names := maps.Clone(before.entries)
+	maps.Copy(names, after.entries)
 	for _, one := range slices.Sorted(maps.Keys(names)) {
-		d.entry(name+"/"+one, before[one], after[one])
+		d.entry(name+"/"+one, before.entries[one], after.entries[one])
 	}
-}
-
-// readFolder adds the entries of a folder to into, by name. It returns false if the
-// folder can't be read.
-func readFolder(objects *staging, hash plumbing.Hash, into map[string]object.TreeEntry) bool {
-	if hash.IsZero() {
-		return true
-	}
-	t, err := object.GetTree(objects, hash)
-	if err != nil {
-		return false
-	}
-	for _, e := range t.Entries {
-		into[e.Name] = e
-	}
-	return true
 }
 
 // contents returns the differences of two files with one resource each, or why they

@@ -61,10 +61,8 @@ func (o *orphans) entries(path string, entries map[string]object.TreeEntry) {
 		}
 		switch c := o.read(e.Hash); {
 		case c.sites:
-			inner := map[string]object.TreeEntry{}
-			readFolder(o.objects, e.Hash, inner)
-			if _, site := inner[inventoryFile]; !site {
-				o.entries(at, inner)
+			if inner, err := openFolder(o.objects, e.Hash); err == nil && !inner.ofSite() {
+				o.entries(at, inner.entries)
 			}
 		case !c.whole && len(o.known) >= maxFolders:
 		case !c.whole:
@@ -90,12 +88,13 @@ func (o *orphans) read(hash plumbing.Hash) contents {
 		return contents{}
 	}
 	o.known[hash] = contents{}
-	entries := map[string]object.TreeEntry{}
-	c := contents{whole: readFolder(o.objects, hash, entries)}
-	if _, site := entries[inventoryFile]; site {
-		c.sites = true
-	} else {
-		for _, e := range entries {
+	f, err := openFolder(o.objects, hash)
+	if err != nil {
+		return contents{}
+	}
+	c := contents{whole: true, sites: f.ofSite()}
+	if !c.sites {
+		for _, e := range f.entries {
 			if e.Mode != filemode.Dir {
 				c.files++
 				continue

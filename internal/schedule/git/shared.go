@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/scope"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -15,10 +16,7 @@ type sharedFiles map[string]bool
 // add reports whether a resource is of one of these kinds and has a file. If it has
 // none, add notes its file.
 func (w sharedFiles) add(r krm.Resource) bool {
-	gvk := r.GVK()
-	namespace := gvk.Group == "" && gvk.Kind == "Namespace"
-	definition := gvk.Group == "apiextensions.k8s.io" && gvk.Kind == "CustomResourceDefinition"
-	if !namespace && !definition {
+	if gvk := r.GVK(); !scope.IsShared(gvk.Group, gvk.Kind) {
 		return false
 	}
 	name := fileName(r.Identity())

@@ -1,6 +1,7 @@
 package git
 
 import (
+	"cmp"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -39,7 +40,7 @@ var scpLike = regexp.MustCompile(`^[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[^:]`)
 // readSpec reads a Repository resource. Errors are ErrInvalid and name it.
 func readSpec(r krm.Resource, site tko.SiteID) (spec, error) {
 	s := spec{
-		URL: r.Text("spec", "url"), Branch: r.Text("spec", "branch"),
+		URL: r.Text("spec", "url"), Branch: cmp.Or(r.Text("spec", "branch"), "main"),
 		Credentials: credentials{
 			Username:       r.Text("spec", "credentials", "username"),
 			PasswordFile:   r.Text("spec", "credentials", "passwordFile"),
@@ -47,22 +48,13 @@ func readSpec(r krm.Resource, site tko.SiteID) (spec, error) {
 			SSHKeyFile:     r.Text("spec", "credentials", "sshKeyFile"),
 			KnownHostsFile: r.Text("spec", "credentials", "knownHostsFile"),
 		},
-		Author: author{Name: r.Text("spec", "author", "name"), Email: r.Text("spec", "author", "email")},
+		Author: author{Name: cmp.Or(r.Text("spec", "author", "name"), "TKO"), Email: cmp.Or(r.Text("spec", "author", "email"), "tko@localhost")},
 	}
 	invalid := func(format string, args ...any) (spec, error) {
 		return spec{}, tko.Errorf(tko.ErrInvalid, "%s: "+format, append([]any{r.Identity()}, args...)...)
 	}
-	if s.Branch == "" {
-		s.Branch = "main"
-	}
 	if err := plumbing.NewBranchReferenceName(s.Branch).Validate(); err != nil || strings.HasPrefix(s.Branch, "-") {
 		return invalid("spec.branch: %q is not the name of a branch", s.Branch)
-	}
-	if s.Author.Name == "" {
-		s.Author.Name = "TKO"
-	}
-	if s.Author.Email == "" {
-		s.Author.Email = "tko@localhost"
 	}
 	if strings.ContainsAny(s.Author.Name+s.Author.Email, "<>\n\r\x00") {
 		return invalid("spec.author: name and email can't have < > or line breaks")

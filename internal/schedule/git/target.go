@@ -1,6 +1,7 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,12 +45,8 @@ func New(o Options) *Target {
 		}
 		o.Cache = filepath.Join(base, "tko", "git")
 	}
-	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	secrets := secret.Folder{Path: o.Secrets, Owner: "meta-scheduler", Flag: "--git-secrets"}
 	return &Target{options: o, secrets: secrets, groups: map[groupKey]*group{}}
 }

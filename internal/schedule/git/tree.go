@@ -36,6 +36,20 @@ func openFolder(objects *staging, hash plumbing.Hash) (*folder, error) {
 	return f, nil
 }
 
+// openRoot opens the tree of a commit, and returns its hash; an empty one if the commit is
+// zero.
+func openRoot(objects *staging, tip plumbing.Hash) (root *folder, base plumbing.Hash, err error) {
+	if !tip.IsZero() {
+		commit, err := object.GetCommit(objects, tip)
+		if err != nil {
+			return nil, plumbing.ZeroHash, fmt.Errorf("reading commit %s: %w: %w", tip, errUnreadable, err)
+		}
+		base = commit.TreeHash
+	}
+	root, err = openFolder(objects, base)
+	return root, base, err
+}
+
 // at opens the folder at a path, and creates it if there is none. errNotFolder if
 // there is a file.
 func (f *folder) at(path string) (*folder, error) {
@@ -55,6 +69,12 @@ func (f *folder) at(path string) (*folder, error) {
 		f = child
 	}
 	return f, nil
+}
+
+// ofSite reports whether the folder is that of a site.
+func (f *folder) ofSite() bool {
+	_, ok := f.entries[inventoryFile]
+	return ok
 }
 
 // set sets an entry of the folder itself, or removes it if hash is zero.

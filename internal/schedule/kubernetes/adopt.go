@@ -27,7 +27,7 @@ func (rc *reconciliation) applyFirst(ctx context.Context, o *object, s *state) e
 	if err != nil {
 		return err
 	}
-	content := withIgnored(o.content, live, rc.spec.Ignored(o.Group, o.Kind, o.Namespace, o.Name))
+	content := withIgnored(o.content, live, rc.ignored(o.key))
 	switch {
 	case live == nil:
 		return rc.apply(ctx, o, s, content, false)
@@ -46,9 +46,7 @@ func (rc *reconciliation) applyFirst(ctx context.Context, o *object, s *state) e
 	case o.isNamespace() || o.isDefinition():
 		return rc.useFound(ctx, o, s, live, content)
 	}
-	s.live = live
-	p := newProblem(o.String(), true, "%s", notOurs)
-	s.problem = &p
+	s.live, s.problem = live, newProblem(o.String(), true, "%s", notOurs)
 	return nil
 }
 
@@ -86,23 +84,14 @@ func (rc *reconciliation) sharingInventory(o *object, live *unstructured.Unstruc
 // each site would undo the other's changes.
 func (rc *reconciliation) share(ctx context.Context, o *object, s *state, live *unstructured.Unstructured, content map[string]any) error {
 	other := rc.sharingInventory(o, live)
-	content = withoutOwner(content)
-	metadata, _ := content["metadata"].(map[string]any) // a copy
-	labels, _ := metadata["labels"].(map[string]any)
-	labels = maps.Clone(labels)
-	if labels == nil {
-		labels = map[string]any{}
-	}
-	labels[LabelDeployment] = live.GetLabels()[LabelDeployment]
-	metadata["labels"] = labels
+	content = withOwner(content, live.GetLabels()[LabelDeployment])
 	would, err := rc.conn.apply(ctx, o, content, true, true)
 	if err != nil {
 		return err
 	}
 	s.live = live
 	if found := differences(live, would); len(found) > 0 {
-		p := newProblem(o.String(), true, "is also in deployment %q of site %q in the same cluster, with another content: %s", other.deployment, other.site, describeDifferences(found))
-		s.problem = &p
+		s.problem = newProblem(o.String(), true, "is also in deployment %q of site %q in the same cluster, with another content: %s", other.deployment, other.site, describeDifferences(found))
 		return nil
 	}
 	return rc.apply(ctx, o, s, content, true)
@@ -122,9 +111,8 @@ func (rc *reconciliation) useFound(ctx context.Context, o *object, s *state, liv
 		found = differences(live, would)
 	}
 	if len(found) > 0 {
-		p := newProblem(o.String(), true, "was there before, and TKO did not make it: %s. Annotate it with %s: \"true\" to take it over, or change the package to match it",
+		s.problem = newProblem(o.String(), true, "was there before, and TKO did not make it: %s. Annotate it with %s: \"true\" to take it over, or change the package to match it",
 			describeDifferences(found), AnnotationAdopt)
-		s.problem = &p
 		return nil
 	}
 	s.entry = entry{Version: o.version, Step: o.step, Digest: o.digest, Found: true}
@@ -153,18 +141,29 @@ func containsAll(has, want any) bool {
 	}
 }
 
-// withoutOwner returns a copy of content without the deployment label.
-func withoutOwner(content map[string]any) map[string]any {
+// withOwner returns a copy of content with a deployment label.
+func withOwner(content map[string]any, id string) map[string]any {
 	content = maps.Clone(content)
 	metadata, _ := content["metadata"].(map[string]any)
 	metadata = maps.Clone(metadata)
 	labels, _ := metadata["labels"].(map[string]any)
-	labels = maps.Clone(labels)
+	if labels = maps.Clone(labels); labels == nil {
+		labels = map[string]any{}
+	}
+	labels[LabelDeployment] = id
+	metadata["labels"], content["metadata"] = labels, metadata
+	return content
+}
+
+// withoutOwner returns a copy of content without the deployment label.
+func withoutOwner(content map[string]any) map[string]any {
+	content = withOwner(content, "")
+	metadata, _ := content["metadata"].(map[string]any) // a copy, as are its labels
+	labels, _ := metadata["labels"].(map[string]any)
 	delete(labels, LabelDeployment)
-	if metadata["labels"] = labels; len(labels) == 0 {
+	if len(labels) == 0 {
 		delete(metadata, "labels")
 	}
-	content["metadata"] = metadata
 	return content
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -78,7 +79,7 @@ func TestUnreachableClusterIsReportedAndRetried(t *testing.T) {
 	// Without a kubeconfig, the health is unknown too.
 	w.set("none.yaml", "kubeconfig", "file")
 	r, err = w.schedule(t.Context(), d)
-	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonUnknown || r.Deployments["a"].Healthy.Reason != kubernetes.ReasonUnknown {
+	if err == nil || r.Site.Healthy.Reason != trigger.ReasonUnknown || r.Deployments["a"].Healthy.Reason != trigger.ReasonUnknown {
 		t.Errorf("without a kubeconfig: %v, %v", r, err)
 	}
 	w.set("edge.yaml", "kubeconfig", "file")
@@ -110,7 +111,7 @@ func TestReconciliationContinuesAfterAPIServerRestart(t *testing.T) {
 	}
 	c.StopAPI()
 	r, err := reconcile("2")
-	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonUnreachable || !strings.Contains(err.Error(), "unreachable: connection refused") {
+	if err == nil || r.Site.Healthy.Reason != trigger.ReasonUnreachable || !strings.Contains(err.Error(), "unreachable: connection refused") {
 		t.Errorf("while the API server is stopped: %v, %v", r.Site, err)
 	}
 	c.StartAPI(t)
@@ -186,7 +187,7 @@ func TestFewUnreachableClustersAreTriedConcurrently(t *testing.T) {
 	}
 	target := kubernetes.New(kubernetes.Options{Kubeconfigs: dir})
 	defer target.Close()
-	site := tko.Site{ID: "s", Stamp: tko.Stamp{Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: kubernetes.ReasonUnreachable, Message: "as before"}}}}
+	site := tko.Site{ID: "s", Stamp: tko.Stamp{Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: trigger.ReasonUnreachable, Message: "as before"}}}}
 	cluster := krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "spec": map[string]any{"kubeconfig": map[string]any{"file": "edge.yaml"}}}
 	const all = 50
 	ended := make(chan error, all)
@@ -253,7 +254,7 @@ func TestRotatedCredentialsAreUsed(t *testing.T) {
 	w.target = kubernetes.New(kubernetes.Options{Management: management})
 	w.set(map[string]any{"clusterAPI": map[string]any{"name": "edge", "namespace": w.ns}}, "kubeconfig")
 	r, err := w.schedule(t.Context(), d)
-	if err == nil || r.Site.Scheduled.Reason != kubernetes.ReasonWaiting || !strings.Contains(err.Error(), "not found yet") {
+	if err == nil || r.Site.Scheduled.Reason != trigger.ReasonWaiting || !strings.Contains(err.Error(), "not found yet") {
 		t.Errorf("without a Secret: %v %v", r.Site.Scheduled, err)
 	}
 	kubeconfig := func(token string) string {

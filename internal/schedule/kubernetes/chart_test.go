@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/chart"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -107,7 +108,7 @@ func TestChartsAreTestedAfterEachUpgrade(t *testing.T) {
 		t.Error(err)
 	}
 
-	a.Package[1] = annotated(a.Package[1], kubernetes.AnnotationRetry, "1")
+	a.Package[1] = annotated(a.Package[1], chart.AnnotationRetry, "1")
 	w.ends(second, passed, a)
 	r = w.reconcile(a)
 	same(t, "tested again", "True", r.Deployments["a"].Healthy.Status)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/tko-orchestrator/tko/krm"
@@ -113,14 +115,7 @@ func (c *cluster) kindOf(ctx context.Context, gvk krm.GVK) (k kind, known bool, 
 	return k, known, nil
 }
 
-func isSubresource(name string) bool {
-	for i := range len(name) {
-		if name[i] == '/' {
-			return true
-		}
-	}
-	return false
-}
+func isSubresource(name string) bool { return strings.Contains(name, "/") }
 
 // forget drops the cached kinds of a group and version.
 func (c *cluster) forget(gv schema.GroupVersion) {
@@ -163,23 +158,69 @@ func (c *cluster) get(ctx context.Context, k key, version string) (*unstructured
 // list returns all objects with a label.
 func (c *cluster) list(ctx context.Context, r schema.GroupVersionResource, namespace, label string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
-	options := metav1.ListOptions{LabelSelector: label, Limit: pageSize}
-	for restarted := false; ; {
-		page, err := c.dynamic.Resource(r).Namespace(namespace).List(ctx, options)
-		if apierrors.IsResourceExpired(err) && !restarted { // the list expired before its last page was read
-			restarted, all, options.Continue, options.Limit = true, nil, "", 0
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
+	restart := func() { all = nil }
+	_, err := eachPage(ctx, c.dynamic.Resource(r).Namespace(namespace).List, metav1.ListOptions{LabelSelector: label}, restart, func(page *unstructured.UnstructuredList) {
 		for i := range page.Items {
 			all = append(all, &page.Items[i])
 		}
+	})
+	return all, err
+}
+
+// eachPage calls do for each page of a list, and returns the version of the list. If the
+// list expires before its last page was read, it calls restart, and do for the whole list.
+func eachPage[L metav1.ListInterface](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), options metav1.ListOptions, restart func(), do func(L)) (version string, err error) {
+	for options.Limit = pageSize; ; {
+		page, err := list(ctx, options)
+		switch {
+		case apierrors.IsResourceExpired(err) && options.Limit > 0:
+			options.Continue, options.Limit = "", 0
+			restart()
+			continue
+		case err != nil:
+			return "", err
+		}
+		do(page)
 		if options.Continue = page.GetContinue(); options.Continue == "" {
-			return all, nil
+			return page.GetResourceVersion(), nil
 		}
 	}
+}
+
+// listMatching lists the objects of a kind that options select and that match; none if the
+// definition of the kind was deleted. If there are more than most, give or take a page, it
+// ends, and more is true. What was found is valid also with an error.
+func listMatching(ctx context.Context, at metadata.ResourceInterface, options metav1.ListOptions, most int, matches func(*metav1.PartialObjectMetadata) bool) (found []metav1.PartialObjectMetadata, more bool, err error) {
+	for options.Limit = pageSize; ; {
+		page, err := at.List(ctx, options)
+		switch {
+		case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+			return found, false, nil
+		case err != nil:
+			return found, false, err
+		}
+		for i := range page.Items {
+			if matches(&page.Items[i]) {
+				found = append(found, page.Items[i])
+			}
+		}
+		if options.Continue = page.GetContinue(); options.Continue == "" || len(found) > most {
+			return found, options.Continue != "", nil
+		}
+	}
+}
+
+// servedVersions returns the names of the versions of a definition that are served.
+func servedVersions(definition *unstructured.Unstructured) []string {
+	var names []string
+	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
+	for _, v := range versions {
+		if version, ok := v.(map[string]any); ok && version["served"] == true {
+			name, _ := version["name"].(string)
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // apply applies content and returns the resulting object. If dry, nothing changes,
@@ -239,6 +280,3 @@ func isUnreachable(err error) bool {
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTooManyRequests(err) || status.Status().Code >= http.StatusInternalServerError && status.Status().Code != http.StatusInternalServerError
 }
-
-// isGone returns whether the object or its kind does not exist.
-func isGone(err error) bool { return apierrors.IsNotFound(err) }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
@@ -77,8 +76,7 @@ func (rc *reconciliation) compare(ctx context.Context) ([]tko.SiteChange, error)
 			all = append(all, tko.SiteChange{Verb: tko.SiteBlocked, Object: p.object, Deployment: id, Details: []string{p.message}})
 		}
 	}
-	g, limited := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, limited := rc.group(ctx)
 	for _, k := range slices.SortedFunc(maps.Keys(rc.wanted.objects), compareKeys) {
 		o := rc.wanted.objects[k]
 		g.Go(func() error {
@@ -106,7 +104,7 @@ func (rc *reconciliation) compare(ctx context.Context) ([]tko.SiteChange, error)
 		all = append(all, tko.SiteChange{Verb: tko.SiteRemove, Object: r.String(), Deployment: r.from[0]})
 	}
 	slices.SortStableFunc(all, func(a, b tko.SiteChange) int {
-		return cmp.Or(compareIDs(a.Deployment, b.Deployment), cmp.Compare(a.Object, b.Object))
+		return cmp.Or(cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Object, b.Object))
 	})
 	return all, nil
 }
@@ -147,7 +145,7 @@ func (rc *reconciliation) compareObject(ctx context.Context, o *object, what act
 		change.Verb = tko.SiteCreate
 		return change, nil
 	}
-	content := withIgnored(o.content, live, rc.spec.Ignored(o.Group, o.Kind, o.Namespace, o.Name))
+	content := withIgnored(o.content, live, rc.ignored(o.key))
 	if s.entry.Fields == "" && rc.isForeign(o, live) {
 		content = withoutOwner(content)
 		if (o.isNamespace() || o.isDefinition()) && containsAll(live.Object, content) {

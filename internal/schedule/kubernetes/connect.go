@@ -272,11 +272,12 @@ func (c *connections) fromFile(s kubeconfigRef) (*rest.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("spec.kubeconfig.file %q: %w", file, err)
 		}
-		for _, origin := range one.Clusters {
-			origin.LocationOfOrigin = filepath.Join(c.options.Kubeconfigs, filepath.FromSlash(file))
+		origin := filepath.Join(c.options.Kubeconfigs, filepath.FromSlash(file))
+		for _, cluster := range one.Clusters {
+			cluster.LocationOfOrigin = origin
 		}
-		for _, origin := range one.AuthInfos {
-			origin.LocationOfOrigin = filepath.Join(c.options.Kubeconfigs, filepath.FromSlash(file))
+		for _, user := range one.AuthInfos {
+			user.LocationOfOrigin = origin
 		}
 		merge(merged, one)
 	}
@@ -292,19 +293,15 @@ func merge(into, from *api.Config) {
 	if into.CurrentContext == "" {
 		into.CurrentContext = from.CurrentContext
 	}
-	for name, v := range from.Clusters {
-		if into.Clusters[name] == nil {
-			into.Clusters[name] = v
-		}
-	}
-	for name, v := range from.AuthInfos {
-		if into.AuthInfos[name] == nil {
-			into.AuthInfos[name] = v
-		}
-	}
-	for name, v := range from.Contexts {
-		if into.Contexts[name] == nil {
-			into.Contexts[name] = v
+	addMissing(into.Clusters, from.Clusters)
+	addMissing(into.AuthInfos, from.AuthInfos)
+	addMissing(into.Contexts, from.Contexts)
+}
+
+func addMissing[V any](into, from map[string]*V) {
+	for name, v := range from {
+		if into[name] == nil {
+			into[name] = v
 		}
 	}
 }
@@ -439,14 +436,22 @@ func (c *connections) fromManagement(s kubeconfigRef) (*rest.Config, error) {
 	if c.options.Management == "" {
 		return nil, errors.New("this meta-scheduler has no management cluster: its operator names the kubeconfig of one with --management-kubeconfig")
 	}
-	config, err := clientcmd.LoadFromFile(c.options.Management)
+	_, config, err := fromOperator(c.options.Management, s, "the kubeconfig of the management cluster")
+	return config, err
+}
+
+// fromOperator reads a kubeconfig of the operator, which what describes, and chooses a
+// context.
+func fromOperator(path string, s kubeconfigRef, what string) (*api.Config, *rest.Config, error) {
+	read, err := clientcmd.LoadFromFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig of the management cluster: %w", reason(err))
+		return nil, nil, fmt.Errorf("read %s: %w", what, reason(err))
 	}
-	if err := clientcmd.ResolveLocalPaths(config); err != nil {
-		return nil, fmt.Errorf("the kubeconfig of the management cluster: %w", err)
+	if err := clientcmd.ResolveLocalPaths(read); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", what, err)
 	}
-	return choose(config, s, "the kubeconfig of the management cluster")
+	config, err := choose(read, s, what)
+	return read, config, err
 }
 
 // reason returns the cause of a file error, without the path on this machine.

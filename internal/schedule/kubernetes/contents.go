@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,10 +35,7 @@ type foreign struct {
 func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) {
 	var all foreign
 	var found []string
-	toRemove := map[key]bool{}
-	for _, r := range rc.pruning.remove {
-		toRemove[r.key] = true
-	}
+	toRemove := keysOf(rc.pruning.remove)
 	for _, r := range rc.pruning.remove {
 		if r.isNamespace() && !r.Removing && rc.live[r.key].GetDeletionTimestamp() == nil && rc.namespaceUser(r.Name) == "" {
 			found = append(found, r.Name)
@@ -58,8 +54,7 @@ func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) 
 		return foreign{}, err
 	}
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, ctx := rc.group(ctx)
 	for _, namespace := range found {
 		for _, k := range kinds {
 			if !k.namespaced {
@@ -91,29 +86,22 @@ func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) 
 // foreignOf lists the foreign objects of a kind in a namespace. If they can't be
 // listed, why is the reason.
 func (rc *reconciliation) foreignOf(ctx context.Context, at metadata.ResourceInterface, k listed, toRemove map[key]bool) (names []string, why string, err error) {
-	for options := (metav1.ListOptions{Limit: pageSize}); ; {
-		page, err := at.List(ctx, options)
-		var status apierrors.APIStatus
-		switch {
-		case err == nil:
-		case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-			return names, "", nil // its definition was deleted
-		case ctx.Err() == nil && errors.As(err, &status):
-			return names, bounded(err.Error()), nil
-		default:
-			return nil, "", err
-		}
-		for i := range page.Items {
-			r := &page.Items[i]
-			at := key{k.resource.Group, k.kind, r.Namespace, r.Name}
-			if !toRemove[at] && !rc.removedWithChart(r) && !rc.isInventory(at) && !isIncidental(at, r) {
-				names = append(names, at.String())
-			}
-		}
-		if options.Continue = page.GetContinue(); options.Continue == "" || len(names) > maxContents {
-			return names, "", nil
-		}
+	found, _, err := listMatching(ctx, at, metav1.ListOptions{}, maxContents, func(r *metav1.PartialObjectMetadata) bool {
+		at := k.keyOf(r)
+		return !toRemove[at] && !rc.removedWithChart(r) && !rc.isInventory(at) && !isIncidental(at, r)
+	})
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && errors.As(err, &status):
+		why = bounded(err.Error())
+	default:
+		return nil, "", err
 	}
+	for i := range found {
+		names = append(names, k.keyOf(&found[i]).String())
+	}
+	return names, why, nil
 }
 
 // isInventory returns whether an object is an inventory of the site. It is removed
@@ -158,6 +146,10 @@ type listed struct {
 	resource   schema.GroupVersionResource
 	kind       string
 	namespaced bool
+}
+
+func (k listed) keyOf(r *metav1.PartialObjectMetadata) key {
+	return key{k.resource.Group, k.kind, r.Namespace, r.Name}
 }
 
 // listable returns the kinds of objects that can be listed and deleted, and descriptions of

@@ -16,6 +16,9 @@
 // API server takes a field from TKO when another client changes it. Only an object
 // whose managed fields differ is compared, by a dry-run apply.
 //
+// HelmCharts are objects, too, whose content and releases package chart knows. Here, a
+// release is no more than objects that are applied and removed together, by others.
+//
 // The package reads no entities but its arguments. Its only state is connections and
 // watches. Start reading at [Target.Schedule].
 package kubernetes

@@ -41,8 +41,5 @@ func HealthOf(r *unstructured.Unstructured, rules ...trigger.HealthRule) (reason
 		return "", err.Error()
 	}
 	h, why := compiled.healthOf(r)
-	return map[health]string{healthy: ReasonHealthy, inProgress: ReasonInProgress, failing: ReasonUnhealthy}[h], why
+	return map[health]string{healthy: trigger.ReasonHealthy, inProgress: trigger.ReasonInProgress, failing: trigger.ReasonUnhealthy}[h], why
 }
-
-// Hide replaces the values of Secrets in a text.
-func Hide(text string, values ...any) string { return confidential(values).hide(text) }

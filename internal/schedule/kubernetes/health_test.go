@@ -98,14 +98,14 @@ func TestNextStepWaitsForTheHealthOfAnExpression(t *testing.T) {
 		return deployment("a", configMap("first", value), annotated(configMap("second", "ready"), kubernetes.AnnotationOrder, "1"))
 	}
 	r := w.reconcile(steps("starting"))
-	if got := r.Deployments["a"]; got.Scheduled.Reason != kubernetes.ReasonWaiting || got.Healthy.Reason != kubernetes.ReasonInProgress {
+	if got := r.Deployments["a"]; got.Scheduled.Reason != trigger.ReasonWaiting || got.Healthy.Reason != trigger.ReasonInProgress {
 		t.Errorf("%+v", got)
 	}
 	if w.get("ConfigMap", "second") != nil {
 		t.Error("the next step didn't wait")
 	}
 	r = w.reconcile(steps("ready"))
-	if got := r.Deployments["a"]; got.Scheduled.Reason != kubernetes.ReasonApplied || got.Healthy.Reason != kubernetes.ReasonHealthy {
+	if got := r.Deployments["a"]; got.Scheduled.Reason != trigger.ReasonApplied || got.Healthy.Reason != trigger.ReasonHealthy {
 		t.Errorf("%+v", got)
 	}
 	w.set([]any{map[string]any{"kind": "ConfigMap", "current": "status.("}}, "health")

@@ -24,6 +24,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/chart"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm/helmtest"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
@@ -219,7 +220,7 @@ func TestRejectedUpgradeIsRolledBack(t *testing.T) {
 	bad := deployment("a", release("web", map[string]any{"mode": "two", "name": "Bad_Name"}))
 	r, err := w.schedule(t.Context(), bad)
 	same(t, "said", "False Invalid", said(r)["a"])
-	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, `HelmChart.workload.nephio.org "`+w.ns+`/web" was rolled back after a failed upgrade: `) || !strings.Contains(text, "Bad_Name") || !strings.Contains(text, kubernetes.AnnotationRetry) {
+	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, `HelmChart.workload.nephio.org "`+w.ns+`/web" was rolled back after a failed upgrade: `) || !strings.Contains(text, "Bad_Name") || !strings.Contains(text, chart.AnnotationRetry) {
 		t.Errorf("%v: %s", err, text)
 	}
 	same(t, "as before", "one", w.data("web", "mode"))
@@ -230,7 +231,7 @@ func TestRejectedUpgradeIsRolledBack(t *testing.T) {
 	r = w.quiet(2, bad)
 	same(t, "still said", "False Invalid", said(r)["a"])
 
-	bad.Package[1] = annotated(bad.Package[1], kubernetes.AnnotationRetry, "1")
+	bad.Package[1] = annotated(bad.Package[1], chart.AnnotationRetry, "1")
 	_, _ = w.schedule(t.Context(), bad)
 	same(t, "tried again", []string{"1 superseded", "2 failed", "3 superseded", "4 failed", "5 deployed"}, w.revisions())
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/chart"
 )
 
 const (
@@ -40,8 +41,8 @@ type entry struct {
 	Removing  bool // its removal was approved
 	New       bool // added while objects that it may replace still exist: removal budgets don't count it
 
-	Chart   chartState // of a HelmChart
-	Release key        // the HelmChart whose release it is in, if any
+	Chart   chart.State // of a HelmChart
+	Release key         // the HelmChart whose release it is in, if any
 }
 
 // An inventory names the objects of a deployment at a site: all that may exist, and
@@ -51,6 +52,15 @@ type inventory struct {
 	deployment tko.DeploymentID
 	entries    map[key]entry
 	resource   *unstructured.Unstructured // as it was read; nil if it does not exist yet
+}
+
+// names returns whether an inventory, which may be nil, has an object.
+func (i *inventory) names(k key) bool {
+	if i == nil {
+		return false
+	}
+	_, ok := i.entries[k]
+	return ok
 }
 
 // An entryJSON is the stored form of an entry, one per line.
@@ -68,8 +78,8 @@ type entryJSON struct {
 	Removing  bool   `json:"removing,omitempty"`
 	New       bool   `json:"new,omitempty"`
 
-	Chart   chartState `json:"chart,omitzero"`
-	Release string     `json:"release,omitempty"` // NAMESPACE/NAME
+	Chart   chart.State `json:"chart,omitzero"`
+	Release string      `json:"release,omitempty"` // NAMESPACE/NAME
 }
 
 // inventoryName returns the name of a deployment's inventory. It is a hash, unique
@@ -142,10 +152,7 @@ func (all inventories) total() int {
 // of. New objects, and objects that TKO did not make, count only if they are in
 // removed.
 func (all inventories) settled(removed []removal) int {
-	seen := map[key]bool{}
-	for _, r := range removed {
-		seen[r.key] = true
-	}
+	seen := keysOf(removed)
 	for _, i := range all.mine {
 		for k, e := range i.entries {
 			if !e.New && !e.Found {
@@ -177,23 +184,38 @@ func (c *cluster) readInventories(ctx context.Context, namespace string, site tk
 	return all, nil
 }
 
+// entryOf returns the recorded entry of an object: of its deployment, or of the one
+// that had it before. If several inventories have different digests, the digest is
+// unknown: the object was being moved.
+func (all inventories) entryOf(k key) (e entry, recorded bool) {
+	for _, i := range all.mine {
+		other, ok := i.entries[k]
+		switch {
+		case !ok:
+			continue
+		case !recorded:
+			e, recorded = other, true
+			continue
+		case other.Digest != e.Digest:
+			e.Digest = ""
+		}
+		e.Fields, e.Found = cmp.Or(e.Fields, other.Fields), e.Found || other.Found
+	}
+	return e, recorded
+}
+
 // owner returns another site's inventory that has an object.
 func (all inventories) owner(k key) (*inventory, bool) {
-	for _, i := range all.others {
-		if _, ok := i.entries[k]; ok {
-			return i, true
-		}
+	i := slices.IndexFunc(all.others, func(i *inventory) bool { return i.names(k) })
+	if i < 0 {
+		return nil, false
 	}
-	return nil, false
+	return all.others[i], true
 }
 
 // has returns whether an inventory of a deployment, at any site, names an object.
 func (all inventories) has(id tko.DeploymentID, k key) bool {
-	names := func(i *inventory) bool {
-		_, ok := i.entries[k]
-		return ok && i.deployment == id
-	}
-	return all.mine[id] != nil && names(all.mine[id]) || slices.ContainsFunc(all.others, names)
+	return all.mine[id].names(k) || slices.ContainsFunc(all.others, func(i *inventory) bool { return i.deployment == id && i.names(k) })
 }
 
 // writeInventory replaces the entries of the cluster's inventory; one without entries

@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
@@ -51,14 +50,8 @@ func (c *connections) ofLabelled() (config *rest.Config, namespace string, err e
 		}
 		return config, strings.TrimSpace(string(text)), nil
 	}
-	read, err := clientcmd.LoadFromFile(c.options.LabelledIn)
+	read, config, err := fromOperator(c.options.LabelledIn, kubeconfigRef{}, "--kubeconfig-secrets-kubeconfig")
 	if err != nil {
-		return nil, "", fmt.Errorf("read --kubeconfig-secrets-kubeconfig: %w", reason(err))
-	}
-	if err := clientcmd.ResolveLocalPaths(read); err != nil {
-		return nil, "", fmt.Errorf("--kubeconfig-secrets-kubeconfig: %w", err)
-	}
-	if config, err = choose(read, kubeconfigRef{}, "--kubeconfig-secrets-kubeconfig"); err != nil {
 		return nil, "", err
 	}
 	return config, cmp.Or(read.Contexts[read.CurrentContext].Namespace, trigger.DefaultNamespace), nil

@@ -55,10 +55,8 @@ func (t *Target) ofManagement(ctx context.Context, s spec, rules healthRules, si
 	}
 	site.ID += " (management)"                         // no site has this name: the management cluster may also be the site's own cluster
 	id := tko.DeploymentID(inventoryName(site.ID, "")) // valid as a label's value, as IDs of deployments are
-	rc = &reconciliation{
-		target: t, conn: conn, own: conn, site: site, health: rules, management: true,
-		spec: spec{Namespace: trigger.DefaultNamespace, Inventory: s.Inventory, Drift: s.Drift, Ignore: s.Ignore, Approve: s.Approve},
-	}
+	rc = t.reconciliation(conn, conn, spec{Namespace: trigger.DefaultNamespace, Inventory: s.Inventory, Drift: s.Drift, Ignore: s.Ignore, Approve: s.Approve})
+	rc.site, rc.health, rc.management = site, rules, true
 	if len(pkg) > 0 {
 		rc.deployments = []tko.Deployment{{ID: id, Package: pkg}}
 		return rc, release, nil
@@ -93,7 +91,7 @@ func combineReports(infrastructure report.Report, infrastructureErr error, own r
 		v.Message = where + v.Message
 		own.Site.Scheduled = v
 	case infrastructureErr != nil:
-		own.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: where + infrastructureErr.Error()}
+		own.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonFailed, Message: where + infrastructureErr.Error()}
 	}
 	if v := infrastructure.Site.Healthy; v.Status != "" && v.Status != tko.ConditionTrue && (own.Site.Healthy.Status == "" || own.Site.Healthy.Status == tko.ConditionTrue) {
 		v.Message = where + v.Message

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/chart"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -75,8 +76,9 @@ type object struct {
 	content    map[string]any // never changed
 	digest     string         // of the content
 
-	chart   *chart // of a HelmChart
-	release key    // the HelmChart whose release it is in, if any
+	chart   *chart.Chart // of a HelmChart
+	keep    bool         // whether the release of the HelmChart stays when it is no longer wanted
+	release key          // the HelmChart whose release it is in, if any
 }
 
 func (o *object) apiVersion() string {
@@ -103,7 +105,7 @@ const (
 type wanted struct {
 	objects  map[key]*object
 	of       map[tko.DeploymentID][]key // in the order in which they are applied
-	problems map[tko.DeploymentID][]problem
+	problems map[tko.DeploymentID][]*problem
 }
 
 // A problem is a reason why an object is not in its desired state.
@@ -118,7 +120,7 @@ type problem struct {
 // is the same. With management, only resources for the management cluster are
 // considered.
 func collectWanted(deployments []tko.Deployment, namespace string, management bool, scopeOf func(krm.GVK) scope) wanted {
-	w := wanted{objects: map[key]*object{}, of: map[tko.DeploymentID][]key{}, problems: map[tko.DeploymentID][]problem{}}
+	w := wanted{objects: map[key]*object{}, of: map[tko.DeploymentID][]key{}, problems: map[tko.DeploymentID][]*problem{}}
 	defined := definitions(deployments)
 	for _, d := range deployments {
 		var mine []*object
@@ -126,13 +128,12 @@ func collectWanted(deployments []tko.Deployment, namespace string, management bo
 			var o *object
 			var problem *problem
 			switch {
-			case r.GVK() == chartKind:
+			case r.GVK() == chart.GVK:
 				o, problem = buildChart(r, d, namespace)
 			case r.IsLocal():
 				continue
 			case !management && r.Annotation(AnnotationTarget) == targetManagement:
-				p := newProblem(r.Identity().String(), true, "is for the management cluster, which takes resources from site packages only: put it into the site's package")
-				problem = &p
+				problem = newProblem(r.Identity().String(), true, "is for the management cluster, which takes resources from site packages only: put it into the site's package")
 			default:
 				at, known := defined[groupKind{r.GVK().Group, r.GVK().Kind}]
 				if !known {
@@ -141,7 +142,7 @@ func collectWanted(deployments []tko.Deployment, namespace string, management bo
 				o, problem = build(r, d.ID, namespace, at)
 			}
 			if problem != nil {
-				w.problems[d.ID] = append(w.problems[d.ID], *problem)
+				w.problems[d.ID] = append(w.problems[d.ID], problem)
 				continue
 			}
 			if there, ok := w.objects[o.key]; ok {
@@ -188,15 +189,14 @@ func definitions(deployments []tko.Deployment) map[groupKind]scope {
 	return m
 }
 
-func newProblem(what string, invalid bool, format string, args ...any) problem {
-	return problem{object: what, message: fmt.Sprintf(format, args...), invalid: invalid}
+func newProblem(what string, invalid bool, format string, args ...any) *problem {
+	return &problem{object: what, message: fmt.Sprintf(format, args...), invalid: invalid}
 }
 
 // build makes the desired object of a resource.
 func build(r krm.Resource, id tko.DeploymentID, namespace string, at scope) (*object, *problem) {
 	failed := func(invalid bool, format string, args ...any) (*object, *problem) {
-		p := newProblem(r.Identity().String(), invalid, format, args...)
-		return nil, &p
+		return nil, newProblem(r.Identity().String(), invalid, format, args...)
 	}
 	gvk := r.GVK()
 	o := &object{key: key{Group: gvk.Group, Kind: gvk.Kind, Name: r.Text("metadata", "name")}, version: gvk.Version, deployment: id}
@@ -213,11 +213,10 @@ func build(r krm.Resource, id tko.DeploymentID, namespace string, at scope) (*ob
 	if o.isNamespace() || o.isDefinition() {
 		o.step = first
 	} else {
-		n, ok := orderOf(r)
-		if !ok {
-			return failed(true, "has the annotation %s %q: it must be a whole number from -%d to %d", AnnotationOrder, r.Annotation(AnnotationOrder), maxOrder, maxOrder)
+		var err error
+		if o.step, err = orderOf(r); err != nil {
+			return failed(true, "%s", err)
 		}
-		o.step = n
 	}
 	o.content = content(r, o.Namespace, id)
 	digest, err := digestOf(o.content)
@@ -229,13 +228,13 @@ func build(r krm.Resource, id tko.DeploymentID, namespace string, at scope) (*ob
 }
 
 // orderOf returns the value of the order annotation.
-func orderOf(r krm.Resource) (n int, ok bool) {
+func orderOf(r krm.Resource) (int, error) {
 	text := r.Annotation(AnnotationOrder)
-	if text == "" {
-		return 0, true
+	n, err := strconv.Atoi(cmp.Or(text, "0"))
+	if err != nil || n < -maxOrder || n > maxOrder {
+		return 0, fmt.Errorf("has the annotation %s %q: it must be a whole number from -%d to %d", AnnotationOrder, text, maxOrder, maxOrder)
 	}
-	n, err := strconv.Atoi(text)
-	return n, err == nil && n >= -maxOrder && n <= maxOrder
+	return n, nil
 }
 
 // content returns the content to apply for a resource: without fields and annotations
@@ -294,14 +293,10 @@ func plainSecret(c map[string]any) {
 	c["data"] = data
 }
 
-// plainDigest returns the digest of an object's content without its deployment label.
+// plainDigest returns the digest of an object's content without its deployment label;
+// empty if the content can't be written as JSON.
 func plainDigest(o *object) string {
-	r := krm.Resource(o.content).Clone()
-	r.Set("", "metadata", "labels", LabelDeployment)
-	digest, err := digestOf(r)
-	if err != nil {
-		return ""
-	}
+	digest, _ := digestOf(withoutOwner(o.content))
 	return digest
 }
 

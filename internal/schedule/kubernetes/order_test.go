@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -262,7 +263,7 @@ func TestDeploymentWaitsForThoseItDependsOn(t *testing.T) {
 	}
 	waits := func(when string, r report.Report, text string) {
 		t.Helper()
-		if got := r.Deployments["a"].Scheduled; got.Reason != kubernetes.ReasonWaiting || !strings.Contains(got.Message, text) || r.Requeue > time.Minute {
+		if got := r.Deployments["a"].Scheduled; got.Reason != trigger.ReasonWaiting || !strings.Contains(got.Message, text) || r.Requeue > time.Minute {
 			t.Errorf("%s: %+v, again in %s", when, got, r.Requeue)
 		}
 		if w.get("ConfigMap", "of-a") != nil {
@@ -275,11 +276,11 @@ func TestDeploymentWaitsForThoseItDependsOn(t *testing.T) {
 	waits("it is not healthy", w.reconcile(a, of("b", "nf/operator:v1", "", "starting"), of("c", "nf/db:v1", "", "ready")), "is not healthy yet")
 	b, c := of("b", "nf/operator:v1", "", "ready"), of("c", "nf/db:v1", "", "ready")
 	w.reconcile(a, b, c) // changes it
-	if r := w.reconcile(a, b, c); r.Deployments["a"].Scheduled.Reason != kubernetes.ReasonApplied || w.get("ConfigMap", "of-a") == nil {
+	if r := w.reconcile(a, b, c); r.Deployments["a"].Scheduled.Reason != trigger.ReasonApplied || w.get("ConfigMap", "of-a") == nil {
 		t.Errorf("all are healthy: %+v", r.Deployments["a"])
 	}
 	r := w.reconcile(a, of("b", "nf/operator:v1", "", "broken"), c)
-	if got := r.Deployments["a"].Scheduled; got.Reason != kubernetes.ReasonWaiting || w.get("ConfigMap", "of-a") == nil {
+	if got := r.Deployments["a"].Scheduled; got.Reason != trigger.ReasonWaiting || w.get("ConfigMap", "of-a") == nil {
 		t.Errorf("what it depends on is broken later: it waits, and stays: %+v", got)
 	}
 	for when, wrong := range map[string][]tko.Deployment{
@@ -287,7 +288,7 @@ func TestDeploymentWaitsForThoseItDependsOn(t *testing.T) {
 		"no pattern": {of("a", "nf/smf:v1", "nf/operator:v1,,", "ready"), b, c},
 	} {
 		r, err := w.schedule(t.Context(), wrong...)
-		if got := r.Deployments["a"].Scheduled; err == nil || got.Reason != kubernetes.ReasonInvalid || !strings.Contains(got.Message, "depends-on") || w.get("ConfigMap", "of-a") == nil {
+		if got := r.Deployments["a"].Scheduled; err == nil || got.Reason != trigger.ReasonInvalid || !strings.Contains(got.Message, "depends-on") || w.get("ConfigMap", "of-a") == nil {
 			t.Errorf("%s: %+v, %v", when, got, err)
 		}
 	}

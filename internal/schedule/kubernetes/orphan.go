@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 
@@ -42,16 +41,17 @@ func (rc *reconciliation) orphans(ctx context.Context) (all []tko.SiteChange, un
 	g.SetLimit(rc.target.options.Parallel)
 	for _, k := range kinds {
 		g.Go(func() error {
-			found, err := labelled(ctx, client.Resource(k.resource), func(r *metav1.PartialObjectMetadata) bool {
-				at := key{k.resource.Group, k.kind, r.Namespace, r.Name}
+			found, more, err := listMatching(ctx, client.Resource(k.resource), metav1.ListOptions{LabelSelector: LabelDeployment}, maxOrphans, func(r *metav1.PartialObjectMetadata) bool {
+				at := k.keyOf(r)
 				return !known[at] && !charts[place{r.Namespace, tko.DeploymentID(r.Labels[LabelDeployment])}] && !isIncidental(at, r)
 			})
 			mu.Lock()
 			defer mu.Unlock()
 			for _, r := range found {
-				all = append(all, tko.SiteChange{
-					Verb: tko.SiteOrphan, Object: key{k.resource.Group, k.kind, r.Namespace, r.Name}.String(), Deployment: tko.DeploymentID(r.Labels[LabelDeployment]),
-				})
+				all = append(all, tko.SiteChange{Verb: tko.SiteOrphan, Object: k.keyOf(&r).String(), Deployment: tko.DeploymentID(r.Labels[LabelDeployment])})
+			}
+			if more {
+				err = errors.New("there are more")
 			}
 			if err != nil {
 				unsearched = append(unsearched, fmt.Sprintf("the %s (%s)", k.resource.GroupResource(), bounded(err.Error())))
@@ -96,29 +96,4 @@ func (rc *reconciliation) inventoried(ctx context.Context) (known map[key]bool, 
 		}
 	}
 	return known, charts, nil
-}
-
-// labelled lists the objects of a kind that have the label of a deployment, and that
-// match. It returns no more than maxOrphans, give or take a page.
-func labelled(ctx context.Context, at metadata.ResourceInterface, matches func(*metav1.PartialObjectMetadata) bool) (found []metav1.PartialObjectMetadata, err error) {
-	for options := (metav1.ListOptions{LabelSelector: LabelDeployment, Limit: pageSize}); ; {
-		page, err := at.List(ctx, options)
-		switch {
-		case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-			return found, nil // its definition was deleted
-		case err != nil:
-			return found, err
-		}
-		for i := range page.Items {
-			if matches(&page.Items[i]) {
-				found = append(found, page.Items[i])
-			}
-		}
-		switch options.Continue = page.GetContinue(); {
-		case options.Continue == "":
-			return found, nil
-		case len(found) > maxOrphans:
-			return found, errors.New("there are more")
-		}
-	}
 }

@@ -46,11 +46,109 @@ func actionOn(o *object, e entry, recorded bool, live *unstructured.Unstructured
 	}
 }
 
+// A snapshot is what a reconciliation observed: decide depends on nothing else.
+type snapshot struct {
+	wanted     wanted
+	recorded   inventories
+	live       map[key]*unstructured.Unstructured // of the recorded objects
+	unreadable map[key]string                     // by recorded object that cannot be read: the reason
+	missing    map[key]bool                       // releases that don't exist; nil if releases were not read
+	drift      string                             // the policy
+}
+
+// A decision has an action for each wanted object, and its state before the action.
+type decision struct {
+	actions map[key]action
+	states  map[key]*state
+	unread  []key // releases to read for another decision: their objects may have drifted
+}
+
+// decide chooses an action for each wanted object. It is pure: it accesses neither the
+// cluster nor the reconciliation, and changes nothing that it is given.
+func decide(seen snapshot) decision {
+	d := decision{actions: make(map[key]action, len(seen.wanted.objects)), states: make(map[key]*state, len(seen.wanted.objects))}
+	for k, o := range seen.wanted.objects {
+		d.actions[k], d.states[k] = seen.decideOne(o)
+	}
+	d.decideReleases(seen)
+	return d
+}
+
+// decideOne decides on an object alone.
+func (seen snapshot) decideOne(o *object) (action, *state) {
+	e, recorded := seen.recorded.entryOf(o.key)
+	s := &state{live: seen.live[o.key], entry: e}
+	if why := seen.unreadable[o.key]; why != "" {
+		s.problem = newProblem(o.String(), false, "%s", why)
+		return actionNone, s
+	}
+	what := actionOn(o, e, recorded, s.live, seen.drift)
+	if !recorded || what == actionApply || what == actionWait && e.Digest != o.digest {
+		// The new digest and fields are not known until it is applied; Fields
+		// records that it was applied before.
+		s.entry = entry{Version: o.version, Step: o.step, Fields: e.Fields, Found: e.Found}
+	}
+	if what == actionWait && (e.Digest != o.digest || seen.drift == trigger.DriftCorrect) {
+		s.waits = recreating
+	}
+	if o.chart == nil {
+		return what, s
+	}
+	s.entry.Chart, s.entry.Chart.Keep = e.Chart, o.keep
+	if e.Chart.Revision == 0 {
+		s.live = nil
+	}
+	if what == actionApply {
+		s.entry.Digest, s.entry.Chart.Failed = "", ""
+		return what, s
+	}
+	if e.Chart.Failed != "" {
+		s.problem = newProblem(o.String(), true, "%s", e.Chart.RolledBack())
+	}
+	return actionNone, s
+}
+
+// decideReleases corrects the decisions on the objects of releases: they are applied only
+// to correct drift, and only if their desired state was read. A release that no longer
+// exists is installed again, if drift is to be corrected.
+func (d *decision) decideReleases(seen snapshot) {
+	for k, o := range seen.wanted.objects {
+		what := d.actions[k]
+		switch {
+		case o.release == (key{}) || d.actions[o.release] == actionApply || what != actionCompare && what != actionRestore:
+		case seen.missing == nil:
+			if !slices.Contains(d.unread, o.release) {
+				d.unread = append(d.unread, o.release)
+			}
+		case !seen.missing[o.release]:
+		case seen.drift == trigger.DriftCorrect:
+			s := d.states[o.release]
+			d.actions[o.release], s.corrected, s.problem = actionApply, "was uninstalled", nil
+			s.entry.Digest, s.entry.Chart.Failed = "", ""
+		case what == actionRestore:
+			d.states[k].drift = "is missing"
+		}
+	}
+	for k, o := range seen.wanted.objects {
+		if o.release != (key{}) && (d.actions[o.release] == actionApply || o.content == nil && d.actions[k] != actionWait) {
+			d.actions[k] = actionNone
+		}
+	}
+}
+
 // A removal is a recorded object that no deployment wants any more.
 type removal struct {
 	key
 	entry
 	from []tko.DeploymentID // the deployments whose inventories have it
+}
+
+func keysOf(all []removal) map[key]bool {
+	keys := make(map[key]bool, len(all))
+	for _, r := range all {
+		keys[r.key] = true
+	}
+	return keys
 }
 
 // A pruning is the plan for recorded objects that are not wanted.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -130,8 +130,7 @@ func (i *inventory) defines(group string) bool {
 
 // removeBatch removes objects, and returns those that still exist.
 func (rc *reconciliation) removeBatch(ctx context.Context, batch []removal) (left []removal, err error) {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, ctx := rc.group(ctx)
 	for _, r := range batch {
 		g.Go(func() error {
 			why, err := rc.removeOne(ctx, r)
@@ -197,10 +196,7 @@ func (rc *reconciliation) removeOne(ctx context.Context, r removal) (why string,
 // namespaceUser returns a deployment that has, or wants, an object in a namespace;
 // empty if there is none.
 func (rc *reconciliation) namespaceUser(namespace string) tko.DeploymentID {
-	toRemove := map[key]bool{}
-	for _, r := range rc.pruning.remove {
-		toRemove[r.key] = true
-	}
+	toRemove := keysOf(rc.pruning.remove)
 	for k, o := range rc.wanted.objects {
 		if k.Namespace == namespace {
 			return o.deployment
@@ -219,24 +215,19 @@ func (rc *reconciliation) namespaceUser(namespace string) tko.DeploymentID {
 // inUse returns whether objects of a definition's kind exist.
 func (rc *reconciliation) inUse(ctx context.Context, definition *unstructured.Unstructured) (bool, error) {
 	r := krm.Resource(definition.Object)
-	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	for _, v := range versions {
-		version, ok := v.(map[string]any)
-		if !ok || version["served"] != true {
-			continue
-		}
-		name, _ := version["name"].(string)
-		at := schema.GroupVersionResource{Group: r.Text("spec", "group"), Version: name, Resource: r.Text("spec", "names", "plural")}
-		list, err := rc.conn.dynamic.Resource(at).List(ctx, metav1.ListOptions{Limit: 1})
-		if isGone(err) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("list the objects of %s: %w", at, err)
-		}
-		return len(list.Items) > 0, nil
+	versions := servedVersions(definition)
+	if len(versions) == 0 {
+		return false, nil
 	}
-	return false, nil
+	at := schema.GroupVersionResource{Group: r.Text("spec", "group"), Version: versions[0], Resource: r.Text("spec", "names", "plural")}
+	list, err := rc.conn.dynamic.Resource(at).List(ctx, metav1.ListOptions{Limit: 1})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list the objects of %s: %w", at, err)
+	}
+	return len(list.Items) > 0, nil
 }
 
 // record writes the inventories after the reconciliation, and collects the

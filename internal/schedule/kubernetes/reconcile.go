@@ -34,6 +34,7 @@ type reconciliation struct {
 	target      *Target
 	conn        *cluster // for objects: impersonates a user, if the spec asks for it
 	own         *cluster // for inventories
+	releases    releases // at conn
 	spec        spec
 	site        tko.Site
 	deployments []tko.Deployment
@@ -48,7 +49,7 @@ type reconciliation struct {
 	unreadable map[key]string                     // by recorded object that cannot be read: the reason; it stays as it is
 	blocked    map[tko.DeploymentID]string        // by deployment: what it waits for
 	depends    map[tko.DeploymentID]dependencies  // of those that depend on others
-	referred   map[key]referred                   // what values of charts are read from, and is in no package
+	sources    map[key]source                     // what values of charts are read from, and is in no package
 	removed    []tko.DeploymentID
 	removing   []string // objects that are being removed, or that can't be removed yet, with the reason
 	pruning    pruning
@@ -59,6 +60,13 @@ type reconciliation struct {
 	states map[key]*state // of the wanted objects
 
 	appliedCount, removedCount atomic.Int64 // objects, in this reconciliation
+}
+
+// group returns a group for concurrent requests to the cluster, within their limit.
+func (rc *reconciliation) group(ctx context.Context) (*errgroup.Group, context.Context) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(rc.target.options.Parallel)
+	return g, ctx
 }
 
 // log logs the numbers of applied and removed objects, unless both are 0.
@@ -76,6 +84,8 @@ type state struct {
 	drift     string // changes by others that were not corrected
 	corrected string // changes by others that were corrected
 	waits     string // what it waits for before it reaches its desired state
+
+	deployed []map[string]any // the objects of its release, if this reconciliation deployed it and has not read them yet
 }
 
 // pending returns whether an object does not exist yet because it waits.
@@ -115,8 +125,8 @@ func (rc *reconciliation) run(ctx context.Context) error {
 // nothing in the cluster.
 func (rc *reconciliation) plan(ctx context.Context) (actions map[key]action, err error) {
 	rc.started = time.Now()
-	rc.live, rc.blocked, rc.states, rc.unreadable = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]*state{}, map[key]string{}
-	slices.SortFunc(rc.deployments, func(a, b tko.Deployment) int { return compareIDs(a.ID, b.ID) })
+	rc.live, rc.blocked, rc.unreadable = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]string{}
+	slices.SortFunc(rc.deployments, func(a, b tko.Deployment) int { return cmp.Compare(a.ID, b.ID) })
 	if rc.recorded, err = rc.own.readInventories(ctx, rc.spec.Inventory, rc.site.ID); err != nil {
 		return nil, err
 	}
@@ -126,19 +136,16 @@ func (rc *reconciliation) plan(ctx context.Context) (actions map[key]action, err
 	if err := rc.observe(ctx); err != nil {
 		return nil, err
 	}
-	actions = rc.decide()
-	return actions, rc.decideCharts(ctx, actions)
-}
-
-func compareIDs(a, b tko.DeploymentID) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	default:
-		return 0
+	seen := snapshot{wanted: rc.wanted, recorded: rc.recorded, live: rc.live, unreadable: rc.unreadable, drift: rc.spec.Drift}
+	d := decide(seen)
+	if len(d.unread) > 0 {
+		if seen.missing, err = rc.observeReleases(ctx, d.unread); err != nil {
+			return nil, err
+		}
+		d = decide(seen)
 	}
+	rc.states = d.states
+	return d.actions, nil
 }
 
 // desire computes the desired state of the cluster.
@@ -213,8 +220,7 @@ func (rc *reconciliation) observe(ctx context.Context) error {
 type collection struct{ group, version, kind, namespace string }
 
 func (rc *reconciliation) readCollections(ctx context.Context, places map[collection][]key) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, ctx := rc.group(ctx)
 	for at, keys := range places {
 		g.Go(func() error {
 			missing := keys
@@ -292,48 +298,9 @@ func (rc *reconciliation) recordLive(k key, r *unstructured.Unstructured) {
 	rc.live[k] = r
 }
 
-// decide chooses an action for each wanted object. It doesn't access the cluster.
-func (rc *reconciliation) decide() map[key]action {
-	actions := make(map[key]action, len(rc.wanted.objects))
-	for k, o := range rc.wanted.objects {
-		e, recorded := rc.entryOf(o)
-		actions[k] = actionOn(o, e, recorded, rc.live[k], rc.spec.Drift)
-		rc.states[k] = &state{live: rc.live[k], entry: e}
-		if why := rc.unreadable[k]; why != "" {
-			p := newProblem(k.String(), false, "%s", why)
-			actions[k], rc.states[k].problem = actionNone, &p
-			continue
-		}
-		if !recorded || actions[k] == actionApply || actions[k] == actionWait && e.Digest != o.digest {
-			// The new digest and fields are not known until it is applied; Fields
-			// records that it was applied before.
-			rc.states[k].entry = entry{Version: o.version, Step: o.step, Fields: e.Fields, Found: e.Found}
-		}
-		if actions[k] == actionWait && (e.Digest != o.digest || rc.spec.Drift == trigger.DriftCorrect) {
-			rc.states[k].waits = recreating
-		}
-	}
-	return actions
-}
-
-// entryOf returns the recorded entry of an object: of its deployment, or of the one
-// that had it before. If several inventories have different digests, the digest is
-// unknown: the object was being moved.
-func (rc *reconciliation) entryOf(o *object) (e entry, recorded bool) {
-	for _, i := range rc.recorded.mine {
-		other, ok := i.entries[o.key]
-		switch {
-		case !ok:
-			continue
-		case !recorded:
-			e, recorded = other, true
-			continue
-		case other.Digest != e.Digest:
-			e.Digest = ""
-		}
-		e.Fields, e.Found = cmp.Or(e.Fields, other.Fields), e.Found || other.Found
-	}
-	return e, recorded
+// hasRecorded returns whether the inventory of a deployment at this site has an object.
+func (rc *reconciliation) hasRecorded(owner string, k key) bool {
+	return rc.recorded.mine[tko.DeploymentID(owner)].names(k)
 }
 
 func (rc *reconciliation) inventory(id tko.DeploymentID) *inventory {
@@ -364,8 +331,7 @@ func (rc *reconciliation) recordIntent(ctx context.Context, actions map[key]acti
 
 // eachInventory updates the inventories of the deployments to the given entries.
 func (rc *reconciliation) eachInventory(ctx context.Context, ids []tko.DeploymentID, entries func(*inventory) map[key]entry) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, ctx := rc.group(ctx)
 	for _, id := range ids {
 		i := rc.inventory(id)
 		next := entries(i)
@@ -470,8 +436,7 @@ func (s *state) unready(rules healthRules) string {
 
 // applyBatch applies objects that don't depend on each other, concurrently.
 func (rc *reconciliation) applyBatch(ctx context.Context, batch []*object, actions map[key]action) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rc.target.options.Parallel)
+	g, ctx := rc.group(ctx)
 	for _, o := range batch {
 		if a := actions[o.key]; a == actionNone || a == actionWait {
 			continue
@@ -501,14 +466,17 @@ func (rc *reconciliation) applyBatch(ctx context.Context, batch []*object, actio
 func (rc *reconciliation) rejection(o *object, err error) *problem {
 	secrets := rc.secretsOf(o)
 	if immutable, ok := errors.AsType[*immutableError](err); ok {
-		p := newProblem(o.String(), true, "%s", secrets.hide(immutable.Error()))
-		return &p
+		return newProblem(o.String(), true, "%s", secrets.Hide(immutable.Error()))
 	}
-	p := newProblem(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", secrets.show(err.Error()))
 	if apierrors.IsConflict(err) {
-		p = newProblem(o.String(), true, "exists already, and other field managers own fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, secrets.show(err.Error()))
+		return newProblem(o.String(), true, "exists already, and other field managers own fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, secrets.Show(err.Error()))
 	}
-	return &p
+	return newProblem(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", secrets.Show(err.Error()))
+}
+
+// ignored returns the pointers to fields of an object that TKO does not manage.
+func (rc *reconciliation) ignored(k key) []pointer {
+	return rc.spec.Ignored(k.Group, k.Kind, k.Namespace, k.Name)
 }
 
 // execute executes the action that was decided for an object.
@@ -516,16 +484,7 @@ func (rc *reconciliation) execute(ctx context.Context, o *object, s *state, what
 	if o.chart != nil {
 		return rc.deploy(ctx, o, s)
 	}
-	content := withIgnored(o.content, s.live, rc.spec.Ignored(o.Group, o.Kind, o.Namespace, o.Name))
-	known := s.entry.Fields != "" // it was applied before
-	if what == actionApply && !known {
-		defer func() {
-			if apierrors.IsInvalid(err) {
-				err = rc.recreate(ctx, o, s, content, err)
-			}
-		}()
-		return rc.applyFirst(ctx, o, s)
-	}
+	content := withIgnored(o.content, s.live, rc.ignored(o.key))
 	if what != actionCompare || rc.spec.Drift == trigger.DriftCorrect {
 		defer func() {
 			if apierrors.IsInvalid(err) {
@@ -535,6 +494,9 @@ func (rc *reconciliation) execute(ctx context.Context, o *object, s *state, what
 	}
 	switch what {
 	case actionApply:
+		if s.entry.Fields == "" { // it was never applied
+			return rc.applyFirst(ctx, o, s)
+		}
 		if s.live != nil {
 			if err := rc.conn.transferFields(ctx, o, s.live, sharedByKubectl); err != nil {
 				return err
@@ -619,18 +581,10 @@ func (rc *reconciliation) awaitDefinitions(ctx context.Context, objects []*objec
 func (rc *reconciliation) isServed(ctx context.Context, definition *unstructured.Unstructured) bool {
 	r := krm.Resource(definition.Object)
 	group, name := r.Text("spec", "group"), r.Text("spec", "names", "kind")
-	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	for _, v := range versions {
-		version, ok := v.(map[string]any)
-		if !ok || version["served"] != true {
-			continue
-		}
-		text, _ := version["name"].(string)
-		if _, known, err := rc.conn.kindOf(ctx, krm.GVK{Group: group, Version: text, Kind: name}); err != nil || !known {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(servedVersions(definition), func(version string) bool {
+		_, known, err := rc.conn.kindOf(ctx, krm.GVK{Group: group, Version: version, Kind: name})
+		return err != nil || !known
+	})
 }
 
 // frozen returns whether the objects that a deployment has, but doesn't want, stay

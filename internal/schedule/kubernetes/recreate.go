@@ -10,8 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/tko-orchestrator/tko"
 )
 
 // AnnotationRecreate with the value true allows TKO to delete and recreate an object
@@ -24,7 +22,6 @@ const recreating = "is being removed, to be recreated"
 // An immutableError reports that an object can't be updated, because its fields are
 // immutable.
 type immutableError struct {
-	object string
 	fields []string
 	hint   string
 	cause  error
@@ -60,7 +57,7 @@ func (rc *reconciliation) recreate(ctx context.Context, o *object, s *state, con
 	if !valid {
 		return said
 	}
-	refused := &immutableError{object: o.String(), fields: causes(said), cause: said}
+	refused := &immutableError{fields: causes(said), cause: said}
 	switch {
 	case o.isNamespace() || o.isDefinition():
 		refused.hint = "it is not recreated, because that would delete its contents: delete it by hand"
@@ -88,12 +85,7 @@ func (rc *reconciliation) recreate(ctx context.Context, o *object, s *state, con
 
 // isOurs returns whether TKO applied an existing object.
 func (rc *reconciliation) isOurs(k key, live *unstructured.Unstructured) bool {
-	i := rc.recorded.mine[tko.DeploymentID(live.GetLabels()[LabelDeployment])]
-	if i == nil || fieldsOf(live) == "" {
-		return false
-	}
-	_, ok := i.entries[k]
-	return ok
+	return fieldsOf(live) != "" && rc.hasRecorded(live.GetLabels()[LabelDeployment], k)
 }
 
 // creatable returns whether the API server would accept an object if it did not

@@ -32,7 +32,7 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 		return t.cleanupPending(ctx, s, err)
 	}
 	if len(recorded.mine) == 0 {
-		return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonRemoved, Message: fmt.Sprintf("no objects are left in %s", s.Kubeconfig)}, 0, nil
+		return report.Outcome{Status: tko.ConditionTrue, Reason: trigger.ReasonRemoved, Message: fmt.Sprintf("no objects are left in %s", s.Kubeconfig)}, 0, nil
 	}
 	for _, r := range now {
 		other, same, err := t.isSameCluster(ctx, r, s, recorded)
@@ -40,7 +40,7 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 		case err != nil:
 			return t.cleanupPending(ctx, s, fmt.Errorf("another Cluster of the site may be the same cluster: %w", err))
 		case same && other.Inventory == s.Inventory:
-			return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%s is the same cluster as %s, which TKO reconciles now", s.Kubeconfig, other.Kubeconfig)}, 0, nil
+			return report.Outcome{Status: tko.ConditionTrue, Reason: trigger.ReasonApplied, Message: fmt.Sprintf("%s is the same cluster as %s, which TKO reconciles now", s.Kubeconfig, other.Kubeconfig)}, 0, nil
 		case same:
 			return orphaned(s, fmt.Sprintf("the objects recorded in namespace %q", s.Inventory)), 0, nil
 		}
@@ -56,18 +56,18 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 	}
 	switch {
 	case rc.pruning.approval != "":
-		v = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: fmt.Sprintf(
+		v = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonApproval, Message: fmt.Sprintf(
 			"%s: %s; put the resource back for that, and take it out again", s.Kubeconfig, rc.approvalMessage())}
 		return v, jittered(t.options.Interval), nil
 	case len(rc.removing) > 0:
-		v = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonRemoving, Message: fmt.Sprintf("from %s: %s", s.Kubeconfig, firstFew(rc.removing, fewObjects))}
+		v = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonRemoving, Message: fmt.Sprintf("from %s: %s", s.Kubeconfig, firstFew(rc.removing, fewObjects))}
 		return v, t.retryAfter(site), nil
 	}
-	return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonRemoved, Message: "all applied objects in " + s.Kubeconfig.String() + " were removed"}, 0, nil
+	return report.Outcome{Status: tko.ConditionTrue, Reason: trigger.ReasonRemoved, Message: "all applied objects in " + s.Kubeconfig.String() + " were removed"}, 0, nil
 }
 
 func orphaned(s spec, what string) report.Outcome {
-	return report.Outcome{Status: tko.ConditionFalse, Reason: ReasonLeft, Message: fmt.Sprintf("left without reconciliation: %s, in %s", what, s.Kubeconfig)}
+	return report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonLeft, Message: fmt.Sprintf("left without reconciliation: %s, in %s", what, s.Kubeconfig)}
 }
 
 // cleanupPending returns the outcome for a cluster that can't be read. With cleanup
@@ -83,7 +83,7 @@ func (t *Target) cleanupPending(ctx context.Context, s spec, err error) (report.
 		return orphaned(s, "the applied objects, if any"), 0, nil
 	}
 	return report.Outcome{
-		Status: tko.ConditionFalse, Reason: ReasonRemoving,
+		Status: tko.ConditionFalse, Reason: trigger.ReasonRemoving,
 		Message: fmt.Sprintf("the objects in %s are not removed yet: %s", s.Kubeconfig, describeUnreachable(err)),
 	}, jittered(t.options.Interval), nil
 }

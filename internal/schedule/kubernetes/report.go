@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 )
 
 const (
@@ -28,12 +29,12 @@ func (rc *reconciliation) report() (report.Report, error) {
 		state, h := rc.deploymentState(d.ID)
 		r.Deployments[d.ID] = state
 		switch state.Scheduled.Reason {
-		case ReasonFailed, ReasonInvalid:
+		case trigger.ReasonFailed, trigger.ReasonInvalid:
 			failed = append(failed, fmt.Sprintf("deployment %q: %s", d.ID, state.Scheduled.Message))
-			invalid = invalid && state.Scheduled.Reason == ReasonInvalid
-		case ReasonWaiting:
+			invalid = invalid && state.Scheduled.Reason == trigger.ReasonInvalid
+		case trigger.ReasonWaiting:
 			waits = true
-		case ReasonDrifted:
+		case trigger.ReasonDrifted:
 			drifted = append(drifted, fmt.Sprintf("deployment %q: %s", d.ID, state.Scheduled.Message))
 		}
 		rc.changing = rc.changing || h == inProgress
@@ -48,9 +49,9 @@ func (rc *reconciliation) report() (report.Report, error) {
 	}
 	switch {
 	case len(failed) > 0:
-		reason, kind := ReasonFailed, error(nil)
+		reason, kind := trigger.ReasonFailed, error(nil)
 		if invalid {
-			reason, kind = ReasonInvalid, tko.ErrInvalid
+			reason, kind = trigger.ReasonInvalid, tko.ErrInvalid
 		}
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: reason, Message: firstFew(failed, fewDeployments)}
 		if kind != nil {
@@ -59,13 +60,13 @@ func (rc *reconciliation) report() (report.Report, error) {
 		r.Requeue = 0 // retry with the back-off of failures
 		return r, errors.New(r.Site.Scheduled.Message)
 	case rc.pruning.approval != "":
-		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: rc.approvalMessage()}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonApproval, Message: rc.approvalMessage()}
 	case len(rc.removing) > 0:
-		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonRemoving, Message: firstFew(rc.removing, fewObjects)}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonRemoving, Message: firstFew(rc.removing, fewObjects)}
 	case waits:
-		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: "some deployments wait for other objects to be ready or removed"}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonWaiting, Message: "some deployments wait for other objects to be ready or removed"}
 	case len(drifted) > 0:
-		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewDeployments)}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonDrifted, Message: firstFew(drifted, fewDeployments)}
 	}
 	return r, nil
 }
@@ -96,7 +97,7 @@ func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, he
 	for _, k := range rc.wanted.of[id] {
 		s := rc.states[k]
 		if s.problem != nil {
-			problems = append(problems, *s.problem)
+			problems = append(problems, s.problem)
 		}
 		if s.drift != "" {
 			drifted = append(drifted, fmt.Sprintf("%s %s", k, s.drift))
@@ -142,15 +143,15 @@ func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, he
 			sick = append(sick, "not all objects exist")
 		}
 	case rc.blocked[id] != "":
-		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: rc.blocked[id]}
+		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonWaiting, Message: rc.blocked[id]}
 	case len(waiting) > 0:
-		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: firstFew(waiting, fewObjects)}
+		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonWaiting, Message: firstFew(waiting, fewObjects)}
 	case len(drifted) > 0:
-		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewObjects)}
+		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonDrifted, Message: firstFew(drifted, fewObjects)}
 	case len(rc.wanted.of[id]) == 0:
 		state.Scheduled = report.Nothing()
 	default:
-		state.Scheduled = report.Outcome{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects%s are as they should be", objects, charts)}
+		state.Scheduled = report.Outcome{Status: tko.ConditionTrue, Reason: trigger.ReasonApplied, Message: fmt.Sprintf("%d objects%s are as they should be", objects, charts)}
 		if len(corrected) > 0 {
 			state.Scheduled.Note = fmt.Sprintf("corrected at %s: %s", time.Now().UTC().Format(time.RFC3339), firstFew(corrected, fewObjects))
 		}
@@ -159,16 +160,16 @@ func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, he
 	return state, worst
 }
 
-func failure(problems []problem) report.Outcome {
+func failure(problems []*problem) report.Outcome {
 	lines := make([]string, len(problems))
 	invalid := true
 	for i, p := range problems {
 		lines[i] = fmt.Sprintf("%s %s", p.object, p.message)
 		invalid = invalid && p.invalid
 	}
-	v := report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: firstFew(lines, fewObjects)}
+	v := report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonFailed, Message: firstFew(lines, fewObjects)}
 	if invalid {
-		v.Reason = ReasonInvalid
+		v.Reason = trigger.ReasonInvalid
 	}
 	return v
 }
@@ -176,10 +177,10 @@ func failure(problems []problem) report.Outcome {
 func healthOutcome(worst health, lines []string, few int, good string) report.Outcome {
 	switch worst {
 	case inProgress:
-		return report.Outcome{Status: tko.ConditionFalse, Reason: ReasonInProgress, Message: firstFew(lines, few)}
+		return report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonInProgress, Message: firstFew(lines, few)}
 	case failing:
-		return report.Outcome{Status: tko.ConditionFalse, Reason: ReasonUnhealthy, Message: firstFew(lines, few)}
+		return report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonUnhealthy, Message: firstFew(lines, few)}
 	case healthy:
 	}
-	return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonHealthy, Message: good}
+	return report.Outcome{Status: tko.ConditionTrue, Reason: trigger.ReasonHealthy, Message: good}
 }

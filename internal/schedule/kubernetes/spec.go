@@ -10,21 +10,3 @@ type (
 	kubeconfigRef = trigger.KubeconfigRef
 	pointer       = trigger.Pointer
 )
-
-// Reasons of the conditions that this target sets.
-const (
-	ReasonApplied     = trigger.ReasonApplied
-	ReasonFailed      = trigger.ReasonFailed
-	ReasonInvalid     = trigger.ReasonInvalid
-	ReasonWaiting     = trigger.ReasonWaiting
-	ReasonDrifted     = trigger.ReasonDrifted
-	ReasonRemoving    = trigger.ReasonRemoving
-	ReasonApproval    = trigger.ReasonApproval
-	ReasonHealthy     = trigger.ReasonHealthy
-	ReasonInProgress  = trigger.ReasonInProgress
-	ReasonUnhealthy   = trigger.ReasonUnhealthy
-	ReasonUnreachable = trigger.ReasonUnreachable
-	ReasonUnknown     = trigger.ReasonUnknown
-	ReasonLeft        = trigger.ReasonLeft
-	ReasonRemoved     = trigger.ReasonRemoved
-)

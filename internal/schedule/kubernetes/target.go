@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -18,7 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/pause"
-	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/chart"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
@@ -60,8 +61,7 @@ type Target struct {
 
 	options     Options
 	connections *connections
-	charts      *helm.Store
-	renderer    *helm.Renderer
+	charts      *chart.Deployer
 	watches     *watches
 	probes      chan struct{} // has an element for each running reconciliation of a cluster that was unreachable
 }
@@ -77,34 +77,20 @@ func New(o Options) *Target {
 			o.Kubeconfigs = absolute
 		}
 	}
-	if o.Interval == 0 {
-		o.Interval = 10 * time.Minute
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
-	}
-	if o.Parallel == 0 {
-		o.Parallel = 8
-	}
-	if o.MaxConnections == 0 {
-		o.MaxConnections = 1000
-	}
-	if o.Idle == 0 {
-		o.Idle = 2 * time.Minute
-	}
-	if o.ChartTimeout == 0 {
-		o.ChartTimeout = 5 * time.Minute
-	}
-	if o.Watched == 0 {
-		o.Watched = 200
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Interval = cmp.Or(o.Interval, 10*time.Minute)
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.Parallel = cmp.Or(o.Parallel, 8)
+	o.MaxConnections = cmp.Or(o.MaxConnections, 1000)
+	o.Idle = cmp.Or(o.Idle, 2*time.Minute)
+	o.ChartTimeout = cmp.Or(o.ChartTimeout, 5*time.Minute)
+	o.Watched = cmp.Or(o.Watched, 200)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Target{
-		options: o, connections: &connections{options: o, entries: map[connectionKey]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins, Guard: o.Guard}),
-		renderer: helm.NewRenderer(helm.RendererOptions{Limit: o.RenderTimeout}),
-		watches:  &watches{options: o, open: openMetadata, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
+		options: o, connections: &connections{options: o, entries: map[connectionKey]*cluster{}},
+		charts: chart.NewDeployer(chart.Options{
+			Folder: o.Charts, Logins: o.Logins, Guard: o.Guard, Limit: o.ChartTimeout, Request: o.Timeout, Render: o.RenderTimeout, Label: LabelDeployment, Keep: isRetained,
+		}),
+		watches: &watches{options: o, open: openMetadata, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
 	}
 }
 
@@ -126,7 +112,7 @@ func (t *Target) Schedule(ctx context.Context, cluster krm.Resource, site tko.Si
 	if err != nil {
 		return report.Report{}, err
 	}
-	if away := tko.FindCondition(site.Stamp.Conditions, tko.ConditionHealthy); away != nil && away.Reason == ReasonUnreachable {
+	if away := tko.FindCondition(site.Stamp.Conditions, tko.ConditionHealthy); away != nil && away.Reason == trigger.ReasonUnreachable {
 		select {
 		case t.probes <- struct{}{}:
 			defer func() { <-t.probes }()
@@ -171,15 +157,23 @@ func (t *Target) deploy(ctx context.Context, s spec, rules healthRules, site tko
 // calls release when it no longer needs them.
 func (t *Target) connect(ctx context.Context, s spec) (rc *reconciliation, release func(), err error) {
 	own, releaseOwn, err := t.connections.get(ctx, s.Kubeconfig, trigger.Impersonation{})
-	if err != nil || s.Impersonate.User == "" {
-		return &reconciliation{target: t, conn: own, own: own, spec: s}, releaseOwn, err
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.Impersonate.User == "" {
+		return t.reconciliation(own, own, s), releaseOwn, nil
 	}
 	conn, releaseConn, err := t.connections.get(ctx, s.Kubeconfig, s.Impersonate)
 	if err != nil {
 		releaseOwn()
 		return nil, nil, err
 	}
-	return &reconciliation{target: t, conn: conn, own: own, spec: s}, func() { releaseConn(); releaseOwn() }, nil
+	return t.reconciliation(conn, own, s), func() { releaseConn(); releaseOwn() }, nil
+}
+
+// reconciliation makes a reconciliation of objects over conn, with inventories over own.
+func (t *Target) reconciliation(conn, own *cluster, s spec) *reconciliation {
+	return &reconciliation{target: t, conn: conn, own: own, releases: t.charts.At(conn.host, conn.client.Transport), spec: s}
 }
 
 // incompleteReport reports a reconciliation that failed: the health of the objects is
@@ -189,19 +183,19 @@ func (t *Target) incompleteReport(ctx context.Context, site tko.Site, deployment
 		return report.Report{}, err
 	}
 	r := report.Report{Deployments: map[tko.DeploymentID]report.State{}}
-	v := report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnknown}
+	v := report.Outcome{Status: tko.ConditionUnknown, Reason: trigger.ReasonUnknown}
 	var wait *waitError
 	switch {
 	case isUnreachable(err):
 		err = fmt.Errorf("the cluster is unreachable: %s", unreachableReason(err))
-		v.Reason, r.Requeue = ReasonUnreachable, t.retryAfter(site)
+		v.Reason, r.Requeue = trigger.ReasonUnreachable, t.retryAfter(site)
 		t.options.Log.DebugContext(ctx, "cluster is unreachable", "site", string(site.ID), "err", err)
 	case errors.As(err, &wait):
-		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: err.Error()}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonWaiting, Message: err.Error()}
 		r.Requeue = t.retryAfter(site)
 	}
 	v.Message = err.Error()
-	if v.Reason == ReasonUnreachable || tko.FindCondition(site.Stamp.Conditions, tko.ConditionHealthy) != nil {
+	if v.Reason == trigger.ReasonUnreachable || tko.FindCondition(site.Stamp.Conditions, tko.ConditionHealthy) != nil {
 		r.Site.Healthy = v
 	}
 	for _, d := range deployments {

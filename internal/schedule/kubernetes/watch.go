@@ -1,7 +1,9 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -249,7 +251,7 @@ func (rc *reconciliation) watchTargets() ([]watchTarget, map[key]string) {
 		}
 		counts[p]++
 	}
-	for k, r := range rc.referred {
+	for k, r := range rc.sources {
 		found, ok := rc.conn.knownKind(krm.GVK{Version: "v1", Kind: k.Kind})
 		if !ok || r.err != nil {
 			continue
@@ -260,22 +262,11 @@ func (rc *reconciliation) watchTargets() ([]watchTarget, map[key]string) {
 		}
 		counts[watchTarget{resource: found.resource, namespace: k.Namespace, kind: groupKind{k.Group, k.Kind}, name: k.Name}] = 1
 	}
-	all := make([]watchTarget, 0, len(counts))
-	for p := range counts {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b watchTarget) int {
-		if n := counts[b] - counts[a]; n != 0 {
-			return n
-		}
-		if a.text() < b.text() {
-			return -1
-		}
-		return 1
-	})
+	all := slices.Collect(maps.Keys(counts))
+	slices.SortFunc(all, func(a, b watchTarget) int { return cmp.Or(counts[b]-counts[a], cmp.Compare(a.text(), b.text())) })
 	all = all[:min(len(all), maxPlaces)]
 	named := namedIn(all)
-	for k := range rc.referred {
+	for k := range rc.sources {
 		if !named[k] {
 			delete(known, k)
 		}
@@ -353,26 +344,14 @@ func (s *siteWatch) watch(ctx context.Context, at metadata.ResourceInterface, p 
 // listVersions returns the versions of all objects that options select, by namespace
 // and name, and the version of the list.
 func listVersions(ctx context.Context, at metadata.ResourceInterface, options metav1.ListOptions) (there map[types.NamespacedName]string, version string, err error) {
-	options.Limit = pageSize
 	there = map[types.NamespacedName]string{}
-	for restarted := false; ; {
-		page, err := at.List(ctx, options)
-		if apierrors.IsResourceExpired(err) && !restarted { // the list expired before its last page was read
-			restarted, options.Continue, options.Limit = true, "", 0
-			clear(there)
-			continue
-		}
-		if err != nil {
-			return nil, "", err
-		}
+	version, err = eachPage(ctx, at.List, options, func() { clear(there) }, func(page *metav1.PartialObjectMetadataList) {
 		for i := range page.Items {
 			r := &page.Items[i]
 			there[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}] = r.ResourceVersion
 		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return there, page.ResourceVersion, nil
-		}
-	}
+	})
+	return there, version, err
 }
 
 // compare requests a reconciliation if an object of p changed since it was observed.

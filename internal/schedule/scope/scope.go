@@ -1,5 +1,5 @@
 // Package scope separates cluster-scoped from namespaced resources, so that the
-// former can be applied first. It contacts no cluster: it knows Kubernetes' own
+// former can be applied first, and those of one deployment from shared ones. It contacts no cluster: it knows Kubernetes' own
 // kinds, and reads the scope of other kinds from the custom resource definitions
 // of the same package. It treats unknown kinds as namespaced.
 package scope
@@ -11,6 +11,7 @@ type groupKind struct{ group, kind string }
 const (
 	admission  = "admissionregistration.k8s.io"
 	extensions = "apiextensions.k8s.io"
+	definition = "CustomResourceDefinition"
 )
 
 // clusterKinds are the cluster-scoped kinds of Kubernetes itself.
@@ -25,7 +26,7 @@ var clusterKinds = map[groupKind]bool{
 	{admission, "ValidatingAdmissionPolicy"}:                       true,
 	{admission, "ValidatingAdmissionPolicyBinding"}:                true,
 	{admission, "ValidatingWebhookConfiguration"}:                  true,
-	{extensions, "CustomResourceDefinition"}:                       true,
+	{extensions, definition}:                                       true,
 	{"apiregistration.k8s.io", "APIService"}:                       true,
 	{"authentication.k8s.io", "SelfSubjectReview"}:                 true,
 	{"authentication.k8s.io", "TokenReview"}:                       true,
@@ -56,12 +57,18 @@ var clusterKinds = map[groupKind]bool{
 	{"storagemigration.k8s.io", "StorageVersionMigration"}:         true,
 }
 
+// IsShared reports whether several deployments of a site may have a resource of a kind, if
+// its content is the same in all of them.
+func IsShared(group, kind string) bool {
+	return group == "" && kind == "Namespace" || group == extensions && kind == definition
+}
+
 // Split returns the cluster-scoped and the namespaced resources of a package, both
 // in the order of the package.
 func Split(p krm.Package) (cluster, namespaced krm.Package) {
 	defined := map[groupKind]bool{}
 	for _, r := range p {
-		if gvk := r.GVK(); gvk.Group == extensions && gvk.Kind == "CustomResourceDefinition" && r.Text("spec", "scope") == "Cluster" {
+		if gvk := r.GVK(); gvk.Group == extensions && gvk.Kind == definition && r.Text("spec", "scope") == "Cluster" {
 			defined[groupKind{r.Text("spec", "group"), r.Text("spec", "names", "kind")}] = true
 		}
 	}

@@ -183,7 +183,7 @@ func parseSpec(value any) (Spec, error) {
 		return Spec{}, fmt.Errorf("inventoryNamespace: %q is not the name of a namespace", s.Inventory)
 	case s.Drift != DriftCorrect && s.Drift != DriftReport && s.Drift != DriftIgnore:
 		return Spec{}, fmt.Errorf("drift: %q is none of Correct, Report and Ignore", s.Drift)
-	case !isCleanup(s.Cleanup):
+	case s.Cleanup != CleanupLeave && s.Cleanup != CleanupRemove:
 		return Spec{}, fmt.Errorf("cleanup: %q is neither Leave nor Remove", s.Cleanup)
 	case len(w.Ignore) > maxIgnores:
 		return Spec{}, fmt.Errorf("ignore: there are more than %d rules", maxIgnores)

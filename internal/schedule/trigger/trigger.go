@@ -4,11 +4,7 @@
 // in the program tko-kubernetes.
 package trigger
 
-import (
-	"slices"
-
-	"github.com/tko-orchestrator/tko/krm"
-)
+import "github.com/tko-orchestrator/tko/krm"
 
 // Reasons of the conditions that this target sets.
 const (
@@ -65,6 +61,3 @@ func (Cluster) Place(trigger krm.Resource) string {
 	}
 	return s.Kubeconfig.String()
 }
-
-// isCleanup returns whether text is a value of cleanup.
-func isCleanup(text string) bool { return slices.Contains([]string{CleanupLeave, CleanupRemove}, text) }

@@ -18,26 +18,21 @@ var (
 	floatText   = regexp.MustCompile(`^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$`)
 )
 
+// functions are the built-in functions that don't use the package. Each has one argument.
+var functions = map[string]func(any) (any, error){
+	"bool": func(value any) (any, error) { return truth(value), nil }, "len": length, "str": toString, "int": toInt, "float": toFloat,
+}
+
 // call calls a built-in function that doesn't use the package.
 func call(name string, args []any) (any, error) {
-	if !slices.Contains([]string{"str", "int", "float", "bool", "len"}, name) {
+	function, ok := functions[name]
+	if !ok {
 		return nil, fmt.Errorf("there is no function %q", name)
 	}
 	if len(args) != 1 {
 		return nil, fmt.Errorf("%s takes 1 argument, not %d", name, len(args))
 	}
-	switch name {
-	case "bool":
-		return truth(args[0]), nil
-	case "len":
-		return length(args[0])
-	case "str":
-		return toString(args[0])
-	case "int":
-		return toInt(args[0])
-	default:
-		return toFloat(args[0])
-	}
+	return function(args[0])
 }
 
 func length(value any) (any, error) {
@@ -149,11 +144,7 @@ func method(of any, name string, args []any) (any, error) {
 			if len(args) > 0 {
 				return nil, errors.New("the method keys takes no arguments")
 			}
-			keys := []any{}
-			for _, key := range slices.Sorted(maps.Keys(m)) {
-				keys = append(keys, key)
-			}
-			return checked(keys)
+			return checked(anys(slices.Sorted(maps.Keys(m))))
 		}
 	}
 	s, ok := of.(string)
@@ -234,11 +225,15 @@ func split(s string, args []string) (any, error) {
 	default:
 		parts = strings.Split(s, args[0])
 	}
-	items := make([]any, len(parts))
-	for i, part := range parts {
-		items[i] = part
+	return anys(parts), nil
+}
+
+func anys(texts []string) []any {
+	items := make([]any, len(texts))
+	for i, text := range texts {
+		items[i] = text
 	}
-	return items, nil
+	return items
 }
 
 func replace(s string, args []string) (any, error) {

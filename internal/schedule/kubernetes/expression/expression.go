@@ -1,8 +1,10 @@
 package expression
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"regexp"
@@ -309,16 +311,7 @@ func equal(a, b any) bool {
 		return ok && slices.EqualFunc(x, y, equal)
 	case map[string]any:
 		y, ok := b.(map[string]any)
-		if !ok || len(x) != len(y) {
-			return false
-		}
-		for key, item := range x {
-			other, ok := y[key]
-			if !ok || !equal(item, other) {
-				return false
-			}
-		}
-		return true
+		return ok && maps.EqualFunc(x, y, equal)
 	}
 	if isNumber(a) && isNumber(b) && typeName(a) != typeName(b) {
 		return asFloat(a) == asFloat(b)
@@ -631,9 +624,9 @@ func ordered(op syntax.Token, a, b any) (any, error) {
 	case isText && isText2:
 		order = strings.Compare(x, y)
 	case isInt && isInt2:
-		order = big.NewInt(i).Cmp(big.NewInt(j))
+		order = cmp.Compare(i, j)
 	case isNumber(a) && isNumber(b):
-		order = big.NewFloat(asFloat(a)).Cmp(big.NewFloat(asFloat(b)))
+		order = cmp.Compare(asFloat(a), asFloat(b))
 	default:
 		return nil, fmt.Errorf("%s can't be applied to %s and %s", op, typeName(a), typeName(b))
 	}

@@ -66,8 +66,7 @@ type Release struct {
 // A State is the state of a deployed release.
 type State struct {
 	Revision int
-	Previous int    // revision for a rollback; 0 if none
-	Chart    string // name and version of the chart
+	Previous int // revision for a rollback; 0 if none
 	Objects  []map[string]any
 }
 
@@ -153,9 +152,6 @@ func (s *session) state(all []*release.Release) (*State, error) {
 	state := &State{Revision: r.Version}
 	if before := good(all, r.Version); before != nil {
 		state.Previous = before.Version
-	}
-	if r.Chart != nil && r.Chart.Metadata != nil {
-		state.Chart = r.Chart.Metadata.Name + " " + r.Chart.Metadata.Version
 	}
 	var err error
 	state.Objects, err = objects(r)

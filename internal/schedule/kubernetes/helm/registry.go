@@ -42,7 +42,7 @@ func (s *Store) fromRegistry(ctx context.Context, r Reference) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	at.Client = &auth.Client{Client: s.options.Client, Cache: auth.NewCache(), ClientID: "tko-meta-scheduler", Credential: credential}
+	at.Client = &auth.Client{Client: s.client, Cache: auth.NewCache(), ClientID: "tko-meta-scheduler", Credential: credential}
 	at.PlainHTTP = isLoopback(reference.Host())
 	at.MaxMetadataBytes = maxManifest
 	tag := reference.Reference

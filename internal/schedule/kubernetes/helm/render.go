@@ -1,6 +1,7 @@
 package helm
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/gob"
@@ -30,15 +31,15 @@ const (
 	grace = 30 * time.Second
 
 	maxHopeless = 10_000
+	maxMemory   = 512 << 20 // bytes of a rendering process
 )
 
 // A Renderer renders charts' templates. Templates are programs whose time and memory
 // can't be limited in the same process, so it runs this program again as a process
 // for each rendering. It is safe for concurrent use.
 type Renderer struct {
-	limit  time.Duration
-	memory int64
-	slots  chan struct{} // has an element for each process
+	limit time.Duration
+	slots chan struct{} // has an element for each process
 
 	mu       sync.Mutex
 	hopeless map[string]hopeless // by digest of chart and values
@@ -50,22 +51,10 @@ type hopeless struct {
 	until  time.Time // time of the next attempt
 }
 
-// RendererOptions are the settings of a Renderer. The zero value works.
-type RendererOptions struct {
-	Limit  time.Duration // limit of rendering a chart; 30 s if 0
-	Memory int64         // memory limit in bytes; 512 MiB if 0
-}
-
-// NewRenderer returns a Renderer, which does not need to be closed.
-func NewRenderer(o RendererOptions) *Renderer {
-	r := &Renderer{limit: o.Limit, memory: o.Memory, slots: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), hopeless: map[string]hopeless{}}
-	if r.limit == 0 {
-		r.limit = 30 * time.Second
-	}
-	if r.memory == 0 {
-		r.memory = 512 << 20
-	}
-	return r
+// NewRenderer returns a Renderer with a time limit for each chart, which is 30 s if limit is
+// 0. It does not need to be closed.
+func NewRenderer(limit time.Duration) *Renderer {
+	return &Renderer{limit: cmp.Or(limit, 30*time.Second), slots: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), hopeless: map[string]hopeless{}}
 }
 
 // A task is the input of a rendering process.
@@ -142,7 +131,7 @@ func (r *Renderer) start(ctx context.Context, t task, lookUp func(lookup) (map[s
 		return nil, fmt.Errorf("start the renderer: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, self) //nolint:gosec // it is this program
-	cmd.Args, cmd.Env, cmd.Dir = []string{rendererName, r.limit.String(), strconv.FormatInt(r.memory, 10)}, []string{}, "/"
+	cmd.Args, cmd.Env, cmd.Dir = []string{rendererName, r.limit.String(), strconv.Itoa(maxMemory)}, []string{}, "/"
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start the renderer: %w", err)
@@ -178,7 +167,7 @@ func (r *Renderer) start(ctx context.Context, t task, lookUp func(lookup) (map[s
 	case cmd.ProcessState.ExitCode() == exitLate:
 		return nil, r.late()
 	case cmd.ProcessState.ExitCode() == exitLarge:
-		return nil, &limitError{fmt.Sprintf("rendering its templates takes more than %d MiB of memory", r.memory>>20)}
+		return nil, &limitError{fmt.Sprintf("rendering its templates takes more than %d MiB of memory", maxMemory>>20)}
 	default:
 		return nil, fmt.Errorf("rendering its templates was interrupted: %w", errors.Join(err, waitErr))
 	}

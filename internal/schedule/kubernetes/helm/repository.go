@@ -1,6 +1,7 @@
 package helm
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -104,11 +105,7 @@ func choose(versions []string, want string) (int, error) {
 			return i, nil
 		}
 	}
-	text := want
-	if text == "" {
-		text = "*"
-	}
-	within, err := semver.NewConstraint(text)
+	within, err := semver.NewConstraint(cmp.Or(want, "*"))
 	if err != nil {
 		return 0, tko.Errorf(tko.ErrInvalid, "spec.version: %q is neither a version nor a range", want)
 	}

@@ -30,6 +30,8 @@ const (
 	maxIndex   = 64 << 20  // bytes of a repository's index
 	maxCached  = 256 << 20 // bytes of all cached charts
 	maxKnown   = 10_000    // references that are cached
+
+	downloadLimit = time.Minute
 )
 
 // Times for which a resolved reference is cached. Published versions rarely change;
@@ -41,10 +43,8 @@ const (
 
 // StoreOptions are the settings of a Store. The zero value works.
 type StoreOptions struct {
-	Folder  string        // folder of charts by path; none if empty
-	Timeout time.Duration // limit of a download; 1 min if 0
-	Client  *http.Client  // for downloads; if nil, one that connects only to what Guard allows
-	Guard   *guard.Guard  // limits the addresses of charts; no limits if nil
+	Folder string       // folder of charts by path; none if empty
+	Guard  *guard.Guard // limits the addresses of charts; no limits if nil
 
 	// Credentials is the path of a config.json as docker login writes it: credentials
 	// for registries and repositories, by host or path below a host. None are sent if
@@ -56,6 +56,7 @@ type StoreOptions struct {
 // to be closed.
 type Store struct {
 	options StoreOptions
+	client  *http.Client // for downloads
 	flights singleflight.Group
 	cache   *lru.Cache[string, *Chart] // by digest
 
@@ -117,21 +118,13 @@ var bound = sync.OnceFunc(func() { archive.MaxDecompressedChartSize = maxUnpack 
 // NewStore returns a Store.
 func NewStore(o StoreOptions) *Store {
 	bound()
-	if o.Timeout == 0 {
-		o.Timeout = time.Minute
-	}
-	if o.Client == nil {
-		o.Client = &http.Client{Transport: o.Guard.Transport()}
-	}
 	s := &Store{options: o, known: map[Reference]resolved{}, cache: lru.New[string, *Chart](maxCached), trees: map[string]tree{}}
 	if o.Folder != "" {
 		if absolute, err := filepath.Abs(o.Folder); err == nil {
 			s.options.Folder = absolute
 		}
 	}
-	client := *o.Client
-	client.CheckRedirect = s.redirect
-	s.options.Client = &client
+	s.client = &http.Client{Transport: o.Guard.Transport(), CheckRedirect: s.redirect}
 	return s
 }
 
@@ -179,7 +172,7 @@ func (s *Store) Get(ctx context.Context, r Reference) (*Chart, error) {
 	}
 	flight := s.flights.DoChan(fmt.Sprintf("%q", r), func() (any, error) {
 		// Other callers share the download: this caller's context must not end it.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Timeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), downloadLimit)
 		defer cancel()
 		data, err := s.fetch(ctx, at, r)
 		if err != nil {
@@ -252,7 +245,7 @@ func (s *Store) download(ctx context.Context, location string, limit int64) ([]b
 	if err := s.authorize(request); err != nil {
 		return nil, err
 	}
-	response, err := s.options.Client.Do(request)
+	response, err := s.client.Do(request)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package kubernetes
+package chart
 
 import (
 	"bytes"
@@ -16,17 +16,17 @@ import (
 // are parts of most words.
 const minConfidential = 3
 
-// confidential are values of Secrets. Messages of other programs, which quote values,
-// may not show them.
-type confidential []any
+// Secrets are values of Secrets. Messages of other programs, which quote values, may not
+// show them.
+type Secrets []any
 
-// hide replaces the values in a text, also as they are in quotes and in base64.
-func (c confidential) hide(text string) string {
-	if len(c) == 0 || text == "" {
+// Hide replaces the values in a text, also as they are in quotes and in base64.
+func (s Secrets) Hide(text string) string {
+	if len(s) == 0 || text == "" {
 		return text
 	}
 	var forms []string
-	for _, value := range c {
+	for _, value := range s {
 		forms = appendForms(forms, value)
 	}
 	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // a value may contain another one
@@ -77,27 +77,5 @@ func appendText(forms []string, text string) []string {
 	return slices.DeleteFunc(forms, func(form string) bool { return len(form) < minConfidential })
 }
 
-// show returns a text of another program for a message.
-func (c confidential) show(text string) string { return bounded(c.hide(text)) }
-
-// secretsOf returns the values of Secrets that an object may have: those of its chart.
-func (rc *reconciliation) secretsOf(o *object) confidential {
-	if c := rc.wanted.objects[o.release]; o.chart == nil && c != nil {
-		o = c
-	}
-	if o.chart == nil {
-		return nil
-	}
-	return o.chart.secrets
-}
-
-// differences returns the differences between an object as it is and as it should be.
-// Those of a chart with values of Secrets are confidential.
-func (rc *reconciliation) differences(o *object, found []krm.Difference) []krm.Difference {
-	if len(rc.secretsOf(o)) > 0 {
-		for i := range found {
-			found[i].Secret = true
-		}
-	}
-	return found
-}
+// Show returns a text of another program for a message.
+func (s Secrets) Show(text string) string { return bounded(s.Hide(text)) }
