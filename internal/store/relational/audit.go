@@ -30,7 +30,7 @@ func chainValue(h head) []byte {
 func (g *group) auditStatements() ([]Statement, error) {
 	write := Statement{
 		SQL:     "INSERT INTO audit (seq, at, doc, hash) SELECT r.seq, r.at, r.doc, r.hash FROM {rows} WHERE true",
-		Columns: []Column{{"seq", Int}, {"at", Int}, {"doc", Text}, {"hash", Bytes}},
+		Columns: []Column{Int.As("seq"), Int.As("at"), Text.As("doc"), Bytes.As("hash")},
 	}
 	add := func(r audit.Record) error {
 		r.Seq, r.Time = g.head.audited+1, g.now

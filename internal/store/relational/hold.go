@@ -36,7 +36,7 @@ func (s *Store) ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string)
 	if len(holds) == 0 {
 		return ctx.Err()
 	}
-	columns := []Column{{"queue", Text}, {"key", Text}}
+	columns := []Column{Text.As("queue"), Text.As("key")}
 	change := Statement{SQL: "DELETE FROM hold WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})", Columns: columns}
 	if mode == tko.HoldKeep {
 		change = Statement{SQL: "UPDATE hold SET mode = $1 WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})", Args: []any{mode}, Columns: columns}

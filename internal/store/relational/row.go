@@ -19,32 +19,35 @@ type row struct {
 
 // stateColumns are the columns that the tables entity and change share.
 var stateColumns = []Column{
-	{"kind", Text},
-	{"id", Text},
-	{"uid", Text},
-	{"revision", Int},
-	{"position", Int},
-	{"created", Int},
-	{"updated", Int},
-	{"parent", Text},
-	{"template", Text},
-	{"site", Text},
-	{"prepared", Bool},
-	{"approved", Bool},
-	{"origin", Text},
-	{"digest", Bytes},
-	{"metaset", Int},
-	{"plugin", Bytes},
-	{"crds", Bool},
-	{"who", Text},
-	{"why", Text},
-	{"derivation", Bytes},
+	Text.As("kind"),
+	Text.As("id"),
+	Text.As("uid"),
+	Int.As("revision"),
+	Int.As("position"),
+	Int.As("created"),
+	Int.As("updated"),
+	Text.As("parent"),
+	Text.As("template"),
+	Text.As("site"),
+	Bool.As("prepared"),
+	Bool.As("approved"),
+	Text.As("origin"),
+	Bytes.As("digest"),
+	Int.As("metaset"),
+	Bytes.As("plugin"),
+	Bool.As("crds"),
+	Text.As("who"),
+	Text.As("why"),
+	Bytes.As("derivation"),
 }
 
 var (
-	entityColumns = append(slices.Clip(stateColumns), Column{"conditions", Text}, Column{"replaces", Text}, Column{"base", Int})
-	changeColumns = append(slices.Clip(stateColumns), Column{"op", Text}, Column{"steps", Text}, Column{"departed", Int}, Column{"base", Int})
+	entityColumns = append(slices.Clip(stateColumns), Text.As("conditions"), Text.As("replaces"), Int.As("base"))
+	changeColumns = append(slices.Clip(stateColumns), Text.As("op"), Text.As("steps"), Int.As("departed"), Int.As("base"))
 )
+
+// selectedEntity are the columns that an entity scanner reads.
+var selectedEntity = names(entityColumns, "e.")
 
 // names lists columns, each with a prefix.
 func names(columns []Column, prefix string) string {
