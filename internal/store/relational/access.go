@@ -6,6 +6,7 @@ import (
 
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // staleAccess is what a write that the rules of access no longer permit has read.
@@ -40,6 +41,11 @@ func (s *Store) Access(ctx context.Context) (version int64, rules []catalog.Acce
 	return version, rules, fault("read the rules of access", err)
 }
 
+var (
+	deleteRules = sqldb.Delete("access_rule", Text.As("kind"), Text.As("id"))
+	putRules    = sqldb.Upsert("access_rule", 2, Text.As("kind"), Text.As("id"), Text.As("doc"))
+)
+
 // ChangeAccess writes and removes rules of access.
 func (s *Store) ChangeAccess(ctx context.Context, expect int64, put, remove []catalog.AccessRule, records ...audit.Record) (version int64, err error) {
 	for _, r := range slices.Concat(put, remove) {
@@ -64,12 +70,7 @@ func (s *Store) ChangeAccess(ctx context.Context, expect int64, put, remove []ca
 		if err != nil {
 			return nil, err
 		}
-		columns := []Column{Text.As("kind"), Text.As("id"), Text.As("doc")}
-		removed := Statement{SQL: "DELETE FROM access_rule WHERE (kind, id) IN (SELECT r.kind, r.id FROM {rows})", Columns: columns[:2]}
-		added := Statement{
-			SQL:     "INSERT INTO access_rule (kind, id, doc) SELECT r.kind, r.id, r.doc FROM {rows} WHERE true ON CONFLICT (kind, id) DO UPDATE SET doc = excluded.doc",
-			Columns: columns,
-		}
+		removed, added := deleteRules, putRules
 		for _, r := range remove {
 			removed.Rows = append(removed.Rows, []any{r.Kind, r.ID})
 		}

@@ -41,11 +41,7 @@ func (g *group) flush(ctx context.Context, run sqldb.Runner) ([]Statement, error
 
 // blobStatements write the packages that are not known to be stored.
 func (g *group) blobStatements() ([]Statement, error) {
-	statement := Statement{
-		SQL: "INSERT INTO blob (digest, encoding, size, data) " +
-			"SELECT r.digest, r.encoding, r.size, r.data FROM {rows} WHERE true ON CONFLICT (digest) DO NOTHING",
-		Columns: []Column{Bytes.As("digest"), Int.As("encoding"), Int.As("size"), Bytes.As("data")},
-	}
+	statement := addBlobs
 	for i := range g.changes {
 		if g.changes[i].op != tko.OpWritten {
 			continue
@@ -89,15 +85,7 @@ func (g *group) blobRow(digest catalog.Digest, content []byte) ([]any, error) {
 }
 
 func (g *group) entityStatements() ([]Statement, error) {
-	remove := Statement{
-		SQL:     "DELETE FROM entity WHERE (kind, id) IN (SELECT r.k, r.i FROM {rows})",
-		Columns: []Column{Text.As("k"), Text.As("i")},
-	}
-	tokens := Statement{
-		SQL:     "DELETE FROM modification WHERE deployment IN (SELECT r.i FROM {rows})",
-		Columns: []Column{Text.As("i")},
-	}
-	add, put := Statement{SQL: addEntity, Columns: entityColumns}, Statement{SQL: putEntity, Columns: entityColumns}
+	remove, tokens, add, put := deleteEntities, deleteTokensOf, addEntities, putEntities
 	for _, c := range g.changes {
 		if c.op == tko.OpDeleted && c.after.Kind == tko.KindDeployment {
 			tokens.Rows = append(tokens.Rows, []any{c.after.ID})
@@ -124,25 +112,16 @@ func (g *group) entityStatements() ([]Statement, error) {
 }
 
 var (
-	addEntity = "INSERT INTO entity (" + names(entityColumns, "") + ") SELECT " + names(entityColumns, "r.") + " FROM {rows} WHERE true"
-	putEntity = addEntity + " ON CONFLICT (kind, id) DO UPDATE SET " + replaced(entityColumns[2:])
-	addChange = "INSERT INTO change (" + names(changeColumns, "") + ") SELECT " + names(changeColumns, "r.") + " FROM {rows} WHERE true"
+	addBlobs       = sqldb.InsertNew("blob", 1, Bytes.As("digest"), Int.As("encoding"), Int.As("size"), Bytes.As("data"))
+	addEntities    = sqldb.Insert("entity", entityColumns...)
+	putEntities    = sqldb.Upsert("entity", 2, entityColumns...)
+	deleteEntities = sqldb.Delete("entity", Text.As("kind"), Text.As("id"))
+	deleteTokensOf = sqldb.Delete("modification", Text.As("deployment"))
+	addChanges     = sqldb.Insert("change", changeColumns...)
 )
 
-// replaced returns the SET clause of an upsert.
-func replaced(columns []Column) string {
-	var list []byte
-	for i, c := range columns {
-		if i > 0 {
-			list = append(list, ", "...)
-		}
-		list = append(list, c.Name+" = excluded."+c.Name...)
-	}
-	return string(list)
-}
-
 func (g *group) logStatements() ([]Statement, error) {
-	statement := Statement{SQL: addChange, Columns: changeColumns}
+	statement := addChanges
 	for _, c := range g.changes {
 		r := c.after
 		r.Updated = g.now

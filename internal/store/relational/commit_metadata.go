@@ -89,10 +89,7 @@ func (g *group) numberMetadata(ctx context.Context, run sqldb.Runner) (statement
 		}
 	}
 	shared = map[int64]*catalog.Metadata{}
-	write := Statement{
-		SQL:     "INSERT INTO metaset (id, digest, doc) SELECT r.id, r.digest, r.doc FROM {rows} WHERE true",
-		Columns: []Column{Int.As("id"), Bytes.As("digest"), Text.As("doc")},
-	}
+	write := addMetasets
 	for _, row := range read.Rows {
 		digest := catalog.Digest(row[0].([]byte)) //nolint:forcetypeassert,errcheck // put there above
 		if known[digest] == 0 {
@@ -239,11 +236,7 @@ func (g *group) indexMetadata(ctx context.Context, run sqldb.Runner, shared map[
 			return nil, fault("read metadata entries", err)
 		}
 	}
-	dictionary := Statement{
-		SQL: "INSERT INTO pair (id, kind, key, value, start, hash) " +
-			"SELECT r.id, r.kind, r.key, r.value, r.start, r.hash FROM {rows} WHERE true",
-		Columns: []Column{Int.As("id"), Text.As("kind"), Text.As("key"), Text.As("value"), Text.As("start"), Bytes.As("hash")},
-	}
+	dictionary := addPairs
 	for _, p := range unknown {
 		if numbers[p] == 0 {
 			g.head.number++
@@ -260,20 +253,15 @@ func (g *group) indexMetadata(ctx context.Context, run sqldb.Runner, shared map[
 		}
 		return rows
 	}
-	columns := []Column{Int.As("pair"), Text.As("id")}
 	return []Statement{
-		dictionary,
-		{
-			SQL:     "DELETE FROM entity_pair WHERE (pair, id) IN (SELECT r.pair, r.id FROM {rows})",
-			Columns: columns, Rows: rowsOf(removed),
-		},
-		{
-			SQL:     "INSERT INTO entity_pair (pair, id) SELECT r.pair, r.id FROM {rows} WHERE true",
-			Columns: columns, Rows: rowsOf(added),
-		},
-		{
-			SQL:     "INSERT INTO metaset_pair (pair, metaset) SELECT r.pair, r.metaset FROM {rows} WHERE true",
-			Columns: []Column{Int.As("pair"), Int.As("metaset")}, Rows: rowsOf(sharedEntries),
-		},
+		dictionary, deleteEntityPairs.With(rowsOf(removed)), addEntityPairs.With(rowsOf(added)), addMetasetPairs.With(rowsOf(sharedEntries)),
 	}, nil
 }
+
+var (
+	addMetasets       = sqldb.Insert("metaset", Int.As("id"), Bytes.As("digest"), Text.As("doc"))
+	addMetasetPairs   = sqldb.Insert("metaset_pair", Int.As("pair"), Int.As("metaset"))
+	addPairs          = sqldb.Insert("pair", Int.As("id"), Text.As("kind"), Text.As("key"), Text.As("value"), Text.As("start"), Bytes.As("hash"))
+	addEntityPairs    = sqldb.Insert("entity_pair", Int.As("pair"), Text.As("id"))
+	deleteEntityPairs = sqldb.Delete("entity_pair", Int.As("pair"), Text.As("id"))
+)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // A tokenCall is a call of Commit that starts, cancels or breaks a modification. If a
@@ -88,27 +89,20 @@ func (g *group) decideStart(t *tokenCall) error {
 
 // tokenStatements write the tokens that were started, and delete those that ended.
 func (g *group) tokenStatements() []Statement {
-	start := Statement{
-		SQL: "INSERT INTO modification (token, deployment, revision, expires, since, who, why) " +
-			"SELECT r.token, r.deployment, r.revision, r.expires, r.since, r.who, r.why FROM {rows} WHERE true",
-		Columns: []Column{
-			Text.As("token"), Text.As("deployment"), Int.As("revision"), Int.As("expires"), Int.As("since"), Text.As("who"), Text.As("why"),
-		},
-	}
+	start := addTokens
 	for _, t := range g.started {
 		start.Rows = append(start.Rows, []any{
 			t.token, t.deployment, t.row.Revision, micros(t.expires), micros(g.now), truncateText(t.author.Who), truncateText(t.author.Why),
 		})
 	}
-	end := Statement{
-		SQL:     "DELETE FROM modification WHERE token IN (SELECT r.t FROM {rows})",
-		Columns: []Column{Text.As("t")},
-	}
-	for _, token := range g.ended {
-		end.Rows = append(end.Rows, []any{token})
-	}
-	return []Statement{start, end}
+	return []Statement{start, deleteTokens.With(sqldb.Single(g.ended))}
 }
+
+var (
+	addTokens = sqldb.Insert("modification", Text.As("token"), Text.As("deployment"), Int.As("revision"), Int.As("expires"), Int.As("since"), Text.As("who"), Text.As("why"))
+
+	deleteTokens = sqldb.Delete("modification", Text.As("token"))
+)
 
 // StartModification stores token as the modification token of a deployment, valid
 // for ttl, and returns the deployment and the time when the token expires.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // keptItem and notHeld are the column and the condition of claims while there are holds.
@@ -37,7 +38,7 @@ func (s *Store) ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string)
 		return ctx.Err()
 	}
 	columns := []Column{Text.As("queue"), Text.As("key")}
-	change := Statement{SQL: "DELETE FROM hold WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})", Columns: columns}
+	change := sqldb.Delete("hold", columns...)
 	if mode == tko.HoldKeep {
 		change = Statement{SQL: "UPDATE hold SET mode = $1 WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})", Args: []any{mode}, Columns: columns}
 	}

@@ -306,6 +306,7 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " = r.i AND " + visible + ") FROM {rows}",
 		Args:    b.Args,
 		Columns: []Column{Text.As("i")},
+		Rows:    make([][]any, len(rows)),
 		Scan: func(from Row) error {
 			var id string
 			var count int
@@ -315,7 +316,7 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 		},
 	}
 	for i := range rows {
-		statement.Rows = append(statement.Rows, []any{rows[i].ID})
+		statement.Rows[i] = []any{rows[i].ID}
 	}
 	if err := l.lease.run(ctx, statement); err != nil {
 		return err

@@ -376,7 +376,7 @@ func (p *pastReader) revisions(ctx context.Context, kind tko.Kind, ids [][]any) 
 		return "SELECT " + columns + " FROM change " + table + " WHERE " + table + ".kind = $1 AND " + table + ".id = r.i AND " + table +
 			".op = 'written' AND " + table + ".position <= $2 ORDER BY " + table + ".revision DESC LIMIT 1"
 	}
-	columns := names(stateColumns, "c.") + ", c.base"
+	columns := sqldb.Names(stateColumns, "c.") + ", c.base"
 	statement := Statement{
 		SQL:     "SELECT " + columns + " FROM {rows} CROSS JOIN change c WHERE c.position = (" + newest("x.position", "x") + ")",
 		Args:    []any{string(kind), p.position},
@@ -384,7 +384,7 @@ func (p *pastReader) revisions(ctx context.Context, kind tko.Kind, ids [][]any) 
 		Rows:    ids,
 	}
 	if p.store.dialect.Lateral {
-		statement.SQL = "SELECT " + columns + " FROM {rows} CROSS JOIN LATERAL (" + newest(names(stateColumns, "x.")+", x.base", "x") + ") AS c"
+		statement.SQL = "SELECT " + columns + " FROM {rows} CROSS JOIN LATERAL (" + newest(sqldb.Names(stateColumns, "x.")+", x.base", "x") + ") AS c"
 	}
 	var rows []row
 	var base int64
@@ -505,14 +505,11 @@ func (p *pastReader) members(column string, values []string, limit int64, found 
 			found[id] = true
 			return err
 		},
-		Columns: []Column{Text.As("i")},
+		Columns: []Column{Text.As("i")}, Rows: sqldb.Single(values),
 	}
 	if limit >= 0 {
 		statement.SQL += " LIMIT $1"
 		statement.Args = []any{limit}
-	}
-	for _, v := range values {
-		statement.Rows = append(statement.Rows, []any{v})
 	}
 	return statement
 }

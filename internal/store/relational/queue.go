@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // maxError is the maximum number of bytes of an error that are stored with an item.
@@ -250,15 +251,14 @@ type claimed struct {
 	at               int64
 }
 
+var deleteItems = sqldb.Delete("work", itemColumns...)
+
 // finish decides the next state of items whose claims end. wake is true if some
 // are due at once, or earlier than the time that a worker was given.
 func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map[string]int64, now time.Time,
 	backoff func(attempt int) time.Duration,
 ) (statements []Statement, wake bool) {
-	remove := Statement{
-		SQL:     "DELETE FROM work WHERE (queue, key, claim) IN (SELECT r.queue, r.key, r.claim FROM {rows})",
-		Columns: itemColumns,
-	}
+	remove := deleteItems
 	keep := Statement{
 		SQL: "UPDATE work SET claim = '', lease_until = 0, due = r.due, since = {now}, attempt = r.attempt, last_error = r.error, " +
 			"claimed_generation = claimed_generation - r.released FROM {rows} " +

@@ -165,7 +165,7 @@ var revisionColumns = []Column{Text.As("k"), Text.As("i"), Int.As("v")}
 // Revisions returns records at revisions.
 func (s *Store) Revisions(ctx context.Context, fields catalog.Fields, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
 	statement := Statement{
-		SQL: "SELECT " + names(stateColumns, "c.") + ", c.steps FROM {rows} CROSS JOIN change c " +
+		SQL: "SELECT " + sqldb.Names(stateColumns, "c.") + ", c.steps FROM {rows} CROSS JOIN change c " +
 			"WHERE c.kind = r.k AND c.id = r.i AND c.revision = r.v AND c.op = 'written'",
 		Columns: revisionColumns,
 	}

@@ -175,12 +175,11 @@ func (s *Store) beginRestore(ctx context.Context) error {
 func (s *Store) restoreRows(ctx context.Context, t archive.Table, rows [][]any) error {
 	types := map[archive.Type]sqldb.Type{archive.Text: Text, archive.Int: Int, archive.Bytes: Bytes, archive.Bool: Bool}
 	columns := make([]Column, len(t.Columns))
-	var names, values []string
 	for i, c := range t.Columns {
 		columns[i] = types[c.Type].As(c.Name)
-		names = append(names, c.Name)
-		values = append(values, "r."+c.Name)
 	}
+	insert := sqldb.Insert(t.Name, columns...)
+	insert.SQL += " ON CONFLICT DO NOTHING"
 	return s.write(ctx, func(tx Tx) ([]Statement, error) {
 		marked := false
 		if err := tx.Run(ctx, Statement{
@@ -192,9 +191,7 @@ func (s *Store) restoreRows(ctx context.Context, t archive.Table, rows [][]any) 
 		if !marked {
 			return nil, tko.Errorf(tko.ErrConflict, "another restore into the store has ended meanwhile")
 		}
-		return []Statement{{
-			SQL: "INSERT INTO " + t.Name + " (" + strings.Join(names, ", ") + ") SELECT " + strings.Join(values, ", ") + " FROM {rows} WHERE true ON CONFLICT DO NOTHING", Columns: columns, Rows: rows,
-		}}, nil
+		return []Statement{insert.With(rows)}, nil
 	})
 }
 

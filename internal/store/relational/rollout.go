@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	fleetplan "github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // A rolloutChange is a decided [catalog.RolloutWrite].
@@ -76,7 +77,7 @@ var rolloutRowColumns = []Column{
 }
 
 // rolloutRowNames are the columns that scanRolloutRow reads.
-var rolloutRowNames = names(rolloutRowColumns[2:len(rolloutRowColumns)-1], "")
+var rolloutRowNames = sqldb.Names(rolloutRowColumns[2:len(rolloutRowColumns)-1], "")
 
 // A rowDoc holds what only few rows have.
 type rowDoc struct {
@@ -141,13 +142,12 @@ func scanRolloutRow(from Row) (catalog.RolloutRow, error) {
 	return r, fault("decode a row of a rollout", err)
 }
 
-func addRolloutRows(rows [][]any) Statement {
-	return Statement{
-		SQL: "INSERT INTO rollout_row (" + names(rolloutRowColumns, "") + ") SELECT " + names(rolloutRowColumns, "r.") +
-			" FROM {rows} WHERE true ON CONFLICT (rollout, plan, deployment) DO UPDATE SET " + replaced(rolloutRowColumns[3:]),
-		Columns: rolloutRowColumns, Rows: rows,
-	}
-}
+var (
+	putRolloutRows = sqldb.Upsert("rollout_row", 3, rolloutRowColumns...)
+	putRollouts    = sqldb.Upsert("rollout", 1, Text.As("id"), Bool.As("active"), Text.As("undoes"), Int.As("started"), Text.As("doc"))
+	putFlights     = sqldb.Upsert("flight", 1, Text.As("deployment"), Text.As("rollout"), Text.As("site"), Text.As("doc"), Bool.As("apart"))
+	deleteFlights  = sqldb.Delete("flight", Text.As("deployment"))
+)
 
 // rolloutStatements write the changes of rollouts, and enqueue the rollouts whose
 // deployments in flight have changed.
@@ -160,11 +160,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 				Statement{SQL: "UPDATE rollout_row SET plan = $2 WHERE rollout = $1 AND plan = $3", Args: []any{c.Rollout, c.Number, c.Replan}},
 			)
 		}
-		states := Statement{
-			SQL: "INSERT INTO rollout (id, active, undoes, started, doc) SELECT r.id, r.active, r.undoes, r.started, r.doc FROM {rows} WHERE true " +
-				"ON CONFLICT (id) DO UPDATE SET active = excluded.active, undoes = excluded.undoes, started = excluded.started, doc = excluded.doc",
-			Columns: []Column{Text.As("id"), Bool.As("active"), Text.As("undoes"), Int.As("started"), Text.As("doc")},
-		}
+		states := putRollouts
 		for _, s := range c.States {
 			if s.State == execute.Undone {
 				statements = append(statements, g.releaseOrigins(s.ID))
@@ -190,15 +186,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			}
 			rows = append(rows, values)
 		}
-		landed := Statement{SQL: "DELETE FROM flight WHERE deployment IN (SELECT r.i FROM {rows})", Columns: []Column{Text.As("i")}}
-		for _, id := range c.Land {
-			landed.Rows = append(landed.Rows, []any{id})
-		}
-		flown := Statement{
-			SQL: "INSERT INTO flight (deployment, rollout, site, doc, apart) SELECT r.i, r.r, r.s, r.d, r.a FROM {rows} WHERE true " +
-				"ON CONFLICT (deployment) DO UPDATE SET rollout = excluded.rollout, site = excluded.site, doc = excluded.doc, apart = excluded.apart",
-			Columns: []Column{Text.As("i"), Text.As("r"), Text.As("s"), Text.As("d"), Bool.As("a")},
-		}
+		flown := putFlights
 		for _, e := range c.Flight {
 			e.Now = nil
 			doc, err := json.Marshal(e)
@@ -207,7 +195,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			}
 			flown.Rows = append(flown.Rows, []any{string(e.Deployment), e.Rollout, string(e.Site), string(doc), len(e.Apart) > 0})
 		}
-		statements = append(statements, states, addRolloutRows(rows), landed, flown)
+		statements = append(statements, states, putRolloutRows.With(rows), deleteFlights.With(sqldb.Single(c.Land)), flown)
 		for _, id := range c.Forget {
 			statements = append(statements, g.releaseOrigins(id))
 			statements = append(statements, Statement{SQL: "DELETE FROM rollout WHERE id = $1", Args: []any{id}})
@@ -551,7 +539,7 @@ func (s *Store) WriteRolloutPlan(ctx context.Context, id string, number int64, r
 			}
 		}
 		err = s.write(ctx, func(Tx) ([]Statement, error) {
-			return []Statement{addRolloutRows(values), {
+			return []Statement{putRolloutRows.With(values), {
 				SQL:     "INSERT INTO rollout_pin (rollout, kind, id, revision) SELECT DISTINCT r.o, r.k, r.i, r.v FROM {rows} WHERE true ON CONFLICT (rollout, kind, id, revision) DO NOTHING",
 				Columns: []Column{Text.As("o"), Text.As("k"), Text.As("i"), Int.As("v")}, Rows: pins,
 			}}, nil

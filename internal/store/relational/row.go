@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // A row is a record as the tables have it, with its metadata by number.
@@ -47,19 +48,7 @@ var (
 )
 
 // selectedEntity are the columns that an entity scanner reads.
-var selectedEntity = names(entityColumns, "e.")
-
-// names lists columns, each with a prefix.
-func names(columns []Column, prefix string) string {
-	var list []byte
-	for i, c := range columns {
-		if i > 0 {
-			list = append(list, ", "...)
-		}
-		list = append(append(list, prefix...), c.Name...)
-	}
-	return string(list)
-}
+var selectedEntity = sqldb.Names(entityColumns, "e.")
 
 // values returns the row's values, in the order of stateColumns.
 func (r *row) values() []any {

@@ -471,7 +471,7 @@ func (c *collection) dropUnused(ctx context.Context, v *survey, packages [][]byt
 			return nil, nil
 		}
 		return []sqldb.Statement{
-			{SQL: "DELETE FROM blob WHERE digest IN (SELECT r.d FROM {rows})", Columns: []sqldb.Column{sqldb.Bytes.As("d")}, Rows: digests},
+			sqldb.Delete("blob", sqldb.Bytes.As("digest")).With(digests),
 			{SQL: "DELETE FROM metaset_pair WHERE " + c.store.Dialect.In("metaset", "$1"), Args: []any{c.store.Dialect.Ints(numbers)}},
 			{SQL: "DELETE FROM metaset WHERE " + c.store.Dialect.In("id", "$1"), Args: []any{c.store.Dialect.Ints(numbers)}},
 			{SQL: "UPDATE head SET collected = collected + 1 WHERE one = 1"},

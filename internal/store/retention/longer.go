@@ -145,7 +145,7 @@ func (c *collection) longerRetained(ctx context.Context) (more bool, err error) 
 			return nil, err
 		}
 		return []sqldb.Statement{
-			{SQL: "DELETE FROM longer WHERE id IN (SELECT r.i FROM {rows})", Columns: []sqldb.Column{sqldb.Text.As("i")}, Rows: over},
+			sqldb.Delete("longer", sqldb.Text.As("id")).With(over),
 			{
 				SQL: "INSERT INTO longer (id, policy, changes) SELECT r.i, r.p, (SELECT count(*) FROM change c WHERE c.kind = 'deployment' AND c.id = r.i " +
 					"AND c.op = 'written' AND c.revision <= r.g AND c.position <= $1) FROM {rows} WHERE true ON CONFLICT (id) DO UPDATE SET policy = excluded.policy, changes = excluded.changes",

@@ -51,11 +51,13 @@ func oneOf(expression string, list []string) Condition {
 	return func(b *Builder) string { return b.Dialect.Among(expression, b.Arg(b.Dialect.List(list))) }
 }
 
-// has is the condition that the metadata index has an ID under one of pairs.
+// has is the condition that the metadata index has an ID under one of pairs. With OFFSET,
+// the planner probes for each record. Without it, it may read all records that have the
+// pair, for each of those that it compares them with: because they are in the wanted order.
 func has(pairs []int64, id string) Condition {
 	pair := among("y.pair", pairs)
 	return func(b *Builder) string {
-		return "EXISTS (SELECT 1 FROM entity_pair y WHERE " + pair(b) + " AND y.id = " + hide(id) + ")"
+		return "EXISTS (SELECT 1 FROM entity_pair y WHERE " + pair(b) + " AND y.id = " + hide(id) + " LIMIT 1 OFFSET 0)"
 	}
 }
 

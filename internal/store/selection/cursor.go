@@ -16,6 +16,9 @@ const (
 	firstRangeSize = 500
 	maxRangeSize   = 16_000
 	deepRangeSize  = 100_000 // if a large offset is skipped
+	// maxChecked is the maximum number of IDs of a listed range that one statement checks
+	// for a page of fewer rows.
+	maxChecked = 1000
 	// settledRounds is the number of ranges for which all paths are compared. After
 	// that, the choice holds for as many ranges before it is made again.
 	settledRounds = 8
@@ -45,6 +48,7 @@ type Cursor struct {
 	rounds   int                  // number of ranges chosen
 	best     int                  // index of the filter with the best path
 	examined int                  // number of entries examined
+	checked  int                  // number of IDs of a listed range to check next, while few match
 	matched  int                  // number of examined entries that matched
 	merges   map[int]*mergedPaths // by index of the filter
 	searched bool                 // expensive paths were searched
@@ -404,14 +408,26 @@ func (c *Cursor) Rows(ctx context.Context, size int, columns string, scan func(s
 	}
 	before, last := c.matched, ""
 	each := func(from sqldb.Row) (err error) {
+		if c.matched-before == size { // of a range that is read by its IDs
+			return nil
+		}
 		last, err = scan(from)
 		c.matched++
 		return err
 	}
 	if r.listed {
-		ids := r.ids[:min(size, len(r.ids))]
+		ids := r.ids[:min(max(size, c.checked), len(r.ids))]
 		if err := c.run(ctx, c.selectIDs(r, ids, columns, each)); err != nil {
 			return false, err
+		}
+		switch found := c.matched - before; {
+		case found == size && len(ids) > size:
+			passed, _ := slices.BinarySearch(ids, last)
+			ids, c.checked = ids[:passed+1], 0
+		case found < len(ids)/8:
+			c.checked = min(2*len(ids), maxChecked)
+		default:
+			c.checked = 0
 		}
 		if r.ids = r.ids[len(ids):]; len(r.ids) == 0 {
 			return c.advance(r), nil

@@ -308,14 +308,12 @@ func (p *Plan) findShared(ctx context.Context, list []*metadataKey) error {
 // metadataFilter returns the filter of a key, with the access paths to records that
 // have it.
 func (p *Plan) metadataFilter(k *metadataKey) filter {
-	f := filter{hidden: has(k.pairs, "e.id")}
+	own := has(k.pairs, "e.id")
+	f := filter{hidden: own}
 	if len(k.sets) > 0 {
-		shared, pair := among("e.metaset", k.sets), among("y.pair", k.pairs)
+		shared := among("e.metaset", k.sets)
 		f.hidden = func(b *Builder) string {
-			// With OFFSET, the planner probes for each record, instead of reading all
-			// records that have the pair first.
-			return "CASE WHEN e.metaset < 0 THEN " + shared(b) +
-				" ELSE EXISTS (SELECT 1 FROM entity_pair y WHERE " + pair(b) + " AND y.id = " + hide("e.id") + " LIMIT 1 OFFSET 0) END"
+			return "CASE WHEN e.metaset < 0 THEN " + shared(b) + " ELSE " + own(b) + " END"
 		}
 	}
 	switch found := (&accessPaths{pairs: k.pairs, sets: k.sets}); {
