@@ -174,6 +174,28 @@ func TestListWithoutMatchesTakesFewStatements(t *testing.T) {
 	}
 }
 
+// A page that finds few matches among the IDs of several indexes checks ever more of them at
+// once, and has no more rows than it asked for when there are many again.
+func TestPageWithFewMatchesChecksManyIDsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := sharedFleet(t)
+	for ids, limit := range map[string]int{"**x": 17, "02**": 7, "**00": 17} {
+		q := everything(tko.KindDeployment)
+		q.Limit = 20
+		q.TemplateMetadata = map[string]tko.Pattern{"vendor": value(t, "v1")}
+		q.IDs = []tko.Pattern{pattern(t, ids)}
+		list, rows := statements(t, f.store, q)
+		if want := min(20, len(f.matches(q))); rows != want || len(list) > limit {
+			t.Errorf("%s: %d rows in %d statements, want %d in %d at most", ids, rows, len(list), want, limit)
+		}
+		t.Logf("%s: %d rows, %d statements", ids, rows, len(list))
+		q.Limit = -1
+		if got, want := listed(t, f.store, q), f.matches(q); !slices.Equal(got, want) {
+			t.Errorf("%s: %d rows, want %d", ids, len(got), len(want))
+		}
+	}
+}
+
 // A list whose connection is lost before its first row starts again, and the caller doesn't
 // notice. After that, the error names the row after which to continue, and there the rest
 // begins.

@@ -526,7 +526,9 @@ func (c *Cursor) filterIDs(ctx context.Context, r *idRange) error {
 func (c *Cursor) count(ctx context.Context, r *idRange) (count int, err error) {
 	b := &Builder{Dialect: c.dialect}
 	err = c.run(ctx, sqldb.Statement{
-		SQL:  "SELECT count(*)" + c.fromWhere(b, r, false),
+		// Ordered, so that the planner begins with the path: it estimates the hidden
+		// conditions as matching next to nothing, and would begin with those.
+		SQL:  "SELECT count(*) FROM (SELECT " + r.path.id + c.fromWhere(b, r, false) + " ORDER BY " + c.order(r.path) + ") AS found",
 		Args: b.Args,
 		Scan: func(from sqldb.Row) error { return from.Scan(&count) },
 	})
