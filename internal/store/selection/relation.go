@@ -101,9 +101,6 @@ func (r *relation) prepare(ctx context.Context) error {
 // the limits. complete is false if there may be more.
 func (r *relation) findFew(ctx context.Context) (list []string, complete bool, err error) {
 	if len(r.keys) == 0 {
-		if few, err := r.fewRecords(ctx); err != nil || !few {
-			return nil, false, err
-		}
 		list, err = r.values(ctx, maxMerged+1)
 		complete = len(list) <= maxMerged
 		return r.filterByPattern(list), complete, err
@@ -197,19 +194,6 @@ func (r *relation) between() (from, to []Condition) {
 		from = append(from, func(b *Builder) string { return column + " >= " + b.Arg(low.id) })
 	}
 	return from, to
-}
-
-// fewRecords reports whether at most maxCounted records can match the patterns.
-func (r *relation) fewRecords(ctx context.Context) (few bool, err error) {
-	b := &Builder{Dialect: r.plan.dialect}
-	from, _ := r.between()
-	count := 0
-	err = r.plan.run(ctx, sqldb.Statement{
-		SQL:  "SELECT count(*) FROM (SELECT 1 FROM " + r.table() + " WHERE " + b.all(from) + " LIMIT " + b.Arg(int64(maxCounted+1)) + ") AS found",
-		Args: b.Args,
-		Scan: func(from sqldb.Row) error { return from.Scan(&count) },
-	})
-	return count <= maxCounted, err
 }
 
 // values returns the distinct values of the column in the range that can match the
