@@ -173,7 +173,7 @@ func pages(t *testing.T, dsn, when string) {
 		"shared, and own":            {catalog.Query{Metadata: values("tenth", "t3"), After: "00039990"}, 50},
 		"shared, by cursor":          {catalog.Query{Metadata: values("function", "f03"), After: "00070000"}, 50},
 		"shared, by offset":          {catalog.Query{Metadata: values("function", "f03"), Offset: 500}, 50},
-		"metadata at sites, offset":  {catalog.Query{Metadata: values("all", "x"), Sites: ids("region-*/**"), Offset: 900}, 50},
+		"metadata at sites, offset":  {catalog.Query{Metadata: values("all", "x"), Sites: ids("region-*/**"), Offset: 400}, 50},
 		"site metadata, no match":    {catalog.Query{TemplateMetadata: values("vendor", "v2"), SiteMetadata: values("group", "g001"), Prepared: &no}, 0},
 		"shared, at a site":          {catalog.Query{Metadata: values("shared", "yes"), Sites: ids("region-10/site-1850")}, 50},
 		"shared, unprepared":         {catalog.Query{Metadata: values("shared", "yes"), Prepared: &no}, 0},

@@ -179,7 +179,7 @@ func TestListWithoutMatchesTakesFewStatements(t *testing.T) {
 func TestPageWithFewMatchesChecksManyIDsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := sharedFleet(t)
-	for ids, limit := range map[string]int{"**x": 17, "02**": 7, "**00": 17} {
+	for ids, limit := range map[string]int{"**x": 17, "02**": 7, "**00": 17, "?2**": 17} {
 		q := everything(tko.KindDeployment)
 		q.Limit = 20
 		q.TemplateMetadata = map[string]tko.Pattern{"vendor": value(t, "v1")}
@@ -190,8 +190,11 @@ func TestPageWithFewMatchesChecksManyIDsAtOnce(t *testing.T) {
 		}
 		t.Logf("%s: %d rows, %d statements", ids, rows, len(list))
 		q.Limit = -1
-		if got, want := listed(t, f.store, q), f.matches(q); !slices.Equal(got, want) {
-			t.Errorf("%s: %d rows, want %d", ids, len(got), len(want))
+		for _, packages := range []bool{false, true} { // of which a chunk has few
+			q.Fields.Package = packages
+			if got, want := listed(t, f.store, q), f.matches(q); !slices.Equal(got, want) {
+				t.Errorf("%s: %d rows, want %d", ids, len(got), len(want))
+			}
 		}
 	}
 }

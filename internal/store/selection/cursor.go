@@ -143,9 +143,7 @@ type candidatePath interface {
 // candidatePaths returns the paths to compare, and the statements that read how far
 // they lead.
 func (c *Cursor) candidatePaths() (list []candidatePath, statements []sqldb.Statement) {
-	ready := false
 	for i, f := range c.filters {
-		ready = ready || f.find == nil && (f.path != nil || f.paths != nil)
 		// To compare all paths every time would cost more than a wrong choice.
 		if c.rounds > settledRounds && c.rounds%settledRounds != 0 && i != c.best {
 			continue
@@ -160,7 +158,7 @@ func (c *Cursor) candidatePaths() (list []candidatePath, statements []sqldb.Stat
 			list = append(list, c.merges[i])
 		}
 	}
-	if len(list) == 0 || !ready && c.searched && !c.deep && (c.best < 0 || c.rounds%settledRounds == 0) {
+	if len(list) == 0 {
 		list = append(list, &singlePath{r: idRange{path: c.entityPath(""), filter: -1}})
 	}
 	for _, p := range list {
