@@ -188,7 +188,7 @@ func TestDeletionInStepsSurvivesLostConnections(t *testing.T) {
 			commit(t, s, writes...)
 			db.arm(n, kind)
 			removed, steps := removeInSteps(t, s, 5, deploymentKey(root))
-			_, failed := db.disarm()
+			failed := db.disarm()
 			if removed != 13 || steps < 3 {
 				t.Errorf("fault %d of operation %d: %d deleted in %d steps", kind, n, removed, steps)
 			}

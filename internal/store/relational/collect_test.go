@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +93,7 @@ func TestChangesAreRemovedFromTheirTimeOn(t *testing.T) {
 			case tko.OpDeleted:
 				w = deleted(tko.KindSite, id)
 			default:
-				w = catalog.Write{Op: op, Expect: catalog.Any, Record: catalog.Record{Key: w.Record.Key, Conditions: []tko.Condition{{Type: "c", Message: fmt.Sprint(len(log))}}}}
+				w = catalog.Write{Op: op, Expect: catalog.Any, Record: catalog.Record{Key: w.Record.Key, Conditions: []tko.Condition{{Type: "c", Message: strconv.Itoa(len(log))}}}}
 			}
 			commit(t, h.store, w)
 			log = append(log, entry{id, op, now[id]})
@@ -298,7 +299,7 @@ func TestCollectionInBatchesSurvivesLostConnections(t *testing.T) {
 	for n := 1; ; n++ {
 		h.db.arm(n, committed)
 		h.collect(int64(n)*40*second, catalog.Retention{Revisions: 1})
-		if _, failed := h.db.disarm(); failed == 0 || n > 25 {
+		if failed := h.db.disarm(); failed == 0 || n > 25 {
 			break
 		}
 	}

@@ -22,6 +22,6 @@
 //   - read, past: records, together (_group), and as of a position, even one whose state is
 //     not retained as a whole (_before);
 //   - backup, restore, collect, seal, schema: the database as a whole;
-//   - queue, hold, source, target, access, audit, rollout: what is stored besides records;
+//   - queue, hold, source, target, access, audit, rollout: what is stored that is no record;
 //   - store, retry, observe, clock, news, standby: what all of them use.
 package relational

@@ -62,12 +62,12 @@ func (f *faulty) arm(n int, kind fault) {
 	f.count, f.at, f.fault, f.failed = 0, n, kind, 0
 }
 
-// disarm returns how many operations there were since arm, and how many failed.
-func (f *faulty) disarm() (count, failed int) {
+// disarm returns how many operations failed since arm.
+func (f *faulty) disarm() (failed int) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	f.at = 0
-	return f.count, f.failed
+	return f.failed
 }
 
 // next counts an operation, and reports whether it fails.

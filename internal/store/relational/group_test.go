@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -87,13 +88,13 @@ func TestEachConditionOfAWriteIsChecked(t *testing.T) {
 		"another one of the parent":  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Record.Parent, w.ParentRevision = "p", 2 }), want: tko.ErrConflict},
 		"a parent that isn't there":  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Record.Parent, w.ParentRevision = "none", 3 }), want: tko.ErrConflict},
 		"a parent, deleting":         {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Record.Parent, w.ParentRevision = "p", 3 }), group: func(g *group) { deleting(g.state[catalog.Key{Kind: tko.KindDeployment, ID: "p"}]) }, want: tko.ErrConflict},
-		"a deployment that is held":  {write: groupWrite(tko.OpWritten, "d"), group: hold("token", 1), want: tko.ErrBusy},
-		"a condition of one held":    {write: groupWrite(tko.OpStatus, "d"), group: hold("token", 1)},
-		"a site of the same name":    {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Record.Kind, w.Expect = tko.KindSite, catalog.Absent }), group: hold("token", 1)},
-		"its token":                  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Token = "token" }), group: hold("token", 1)},
-		"an unknown token":           {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Token = "other" }), group: hold("token", 1), want: tko.ErrNotFound},
-		"the token of another":       {write: groupWrite(tko.OpWritten, "p", func(w *catalog.Write) { w.Token = "token" }), group: hold("token", 1), want: tko.ErrNotFound},
-		"a token that just expires":  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Token = "token" }), group: hold("token", 0), want: tko.ErrBusy},
+		"a deployment that is held":  {write: groupWrite(tko.OpWritten, "d"), group: hold(1), want: tko.ErrBusy},
+		"a condition of one held":    {write: groupWrite(tko.OpStatus, "d"), group: hold(1)},
+		"a site of the same name":    {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Record.Kind, w.Expect = tko.KindSite, catalog.Absent }), group: hold(1)},
+		"its token":                  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Token = "token" }), group: hold(1)},
+		"an unknown token":           {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Token = "other" }), group: hold(1), want: tko.ErrNotFound},
+		"the token of another":       {write: groupWrite(tko.OpWritten, "p", func(w *catalog.Write) { w.Token = "token" }), group: hold(1), want: tko.ErrNotFound},
+		"a token that just expires":  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Token = "token" }), group: hold(0), want: tko.ErrBusy},
 		"a deletion of several":      {write: groupWrite(tko.OpDeleted, "d", func(w *catalog.Write) { w.DeleteLimit = new(int) }), as: new(*catalog.ExceededError)},
 		"a single step with a child": {write: groupWrite(tko.OpDeleted, "p", func(w *catalog.Write) { w.SingleStep = true }), group: func(g *group) { g.state[catalog.Key{Kind: tko.KindDeployment, ID: "d"}].Parent = "p" }, want: tko.ErrConflict},
 		"a child that isn't known":   {write: groupWrite(tko.OpDeleted, "p", func(w *catalog.Write) { w.SingleStep = true }), group: func(g *group) { g.children["p"] = []string{"unread"} }, want: tko.ErrConflict},
@@ -126,7 +127,8 @@ func deleting(r *row) {
 }
 
 // hold issues a token of the deployment "d", which expires in some microseconds.
-func hold(token string, microseconds int) func(*group) {
+func hold(microseconds int) func(*group) {
+	const token = "token"
 	return func(g *group) {
 		expires := g.now.Add(time.Duration(microseconds) * time.Microsecond)
 		g.tokens[token] = modification{deployment: "d", revision: 3, expires: expires}
@@ -150,12 +152,12 @@ func snapshotOf(g *group) map[string]string {
 	}
 	for key, n := range g.newest {
 		if n != 0 {
-			state[fmt.Sprintf("newest of %s", key)] = fmt.Sprint(n)
+			state[fmt.Sprintf("newest of %s", key)] = strconv.FormatInt(n, 10)
 		}
 	}
 	state["origins"], state["tokens"], state["held"] = fmt.Sprint(g.origins), fmt.Sprint(g.tokens), fmt.Sprint(g.held)
 	state["head"], state["changes"], state["ended"] = fmt.Sprint(g.head), fmt.Sprint(g.changes), fmt.Sprint(g.ended)
-	state["rollouts"] = fmt.Sprint(len(g.rollouts))
+	state["rollouts"] = strconv.Itoa(len(g.rollouts))
 	return state
 }
 
@@ -168,7 +170,7 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 	written := 0
 	for round := range 3000 {
 		g := groupOf("d", "p", "c")
-		hold("token", 1)(g)
+		hold(1)(g)
 		g.state[catalog.Key{Kind: tko.KindDeployment, ID: "c"}].Parent = "p"
 		g.addRow(&row{Record: catalog.Record{Key: catalog.Key{Kind: tko.KindDeployment, ID: "o"}, Origin: "origin of o", Revision: 1, Position: 9}})
 		g.dependents = dependents{whole: map[string]bool{"d": true, "p": true, "c": true}, children: map[string][]string{"p": {"c"}}, open: map[string]bool{}, more: map[catalog.Key]bool{}}

@@ -227,7 +227,7 @@ func TestLostListContinuesAfterItsLastRow(t *testing.T) {
 					got = append(got, r.ID)
 				}
 			}
-			_, failed := f.database.disarm()
+			failed := f.database.disarm()
 			if failed == 0 {
 				break
 			}
@@ -258,7 +258,7 @@ func TestLostListContinuesAfterItsLastRow(t *testing.T) {
 // skips returns whether a page at an offset was found without reading the matches before it.
 func skips(t *testing.T, s *relational.Store, q catalog.Query, offset, limit int) (ids []string, counted bool) {
 	t.Helper()
-	q.Offset, q.Limit = uint32(offset), limit //nolint:gosec // small
+	q.Offset, q.Limit = uint32(offset), limit
 	ctx := relational.WithStatementHook(t.Context(), func(_ relational.Tx, s relational.Statement) error {
 		counted = counted || strings.Contains(s.SQL, "OFFSET") || strings.Contains(s.SQL, "count(*)")
 		return nil
@@ -396,7 +396,7 @@ func TestOffsetsEqualAModel(t *testing.T) {
 					want = append(want, id)
 				}
 			}
-			q.Offset, q.Limit = uint32(random.IntN(len(want)/7+1)*7), 7 //nolint:gosec // small
+			q.Offset, q.Limit = uint32(random.IntN(len(want)/7+1)*7), 7
 			from := min(int(q.Offset), len(want))
 			if got, want := listed(t, s, q), want[from:min(from+7, len(want))]; !slices.Equal(got, want) {
 				t.Fatalf("round %d, query %d: page at %d is %v, want %v", round, n, q.Offset, got, want)

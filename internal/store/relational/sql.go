@@ -2,7 +2,7 @@ package relational
 
 import "github.com/tko-orchestrator/tko/internal/store/sqldb"
 
-// The words of package sqldb, of which every file here is full.
+// Database and the other names are those of package sqldb, of which every file here is full.
 type (
 	Database            = sqldb.Database
 	Mode                = sqldb.Mode
@@ -13,6 +13,7 @@ type (
 	UnknownOutcomeError = sqldb.UnknownOutcomeError
 )
 
+// The modes of transactions, and the types of columns.
 const (
 	Read  = sqldb.Read
 	List  = sqldb.List
