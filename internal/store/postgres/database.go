@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // A database is a PostgreSQL database, or one with PostgreSQL's protocol.
@@ -25,8 +26,8 @@ type database struct {
 	planned    bool // connections cache generic plans
 	idleLimit  bool // it ends idle transactions
 
-	dialect relational.Dialect
-	texts   relational.RenderCache
+	dialect sqldb.Dialect
+	texts   sqldb.RenderCache
 	readers chan struct{} // one element per list; limits lists, so that short calls find a connection
 
 	standbys []*standby
@@ -61,14 +62,14 @@ func (db *database) probe(ctx context.Context) (err error) {
 	return nil
 }
 
-func (db *database) Dialect() relational.Dialect { return db.dialect }
+func (db *database) Dialect() sqldb.Dialect { return db.dialect }
 
 // idPrefix is what the indexes entity_template, entity_parent and entity_metaset contain
 // of a deployment's ID.
 const idPrefix = 26
 
-func (db *database) makeDialect() relational.Dialect {
-	d := relational.Dialect{
+func (db *database) makeDialect() sqldb.Dialect {
+	d := sqldb.Dialect{
 		Now:        "(CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint))",
 		ForUpdate:  "FOR UPDATE",
 		SkipLocked: "FOR UPDATE",
@@ -99,14 +100,14 @@ func amongArray(expression, parameter string) string {
 	return "(" + expression + " IN (SELECT unnest(" + parameter + "::text[]))) IS TRUE"
 }
 
-var arrayTypes = map[relational.Type]string{
-	relational.Text: "text[]", relational.Int: "bigint[]", relational.Bytes: "bytea[]", relational.Bool: "boolean[]",
+var arrayTypes = map[sqldb.Type]string{
+	sqldb.Text: "text[]", sqldb.Int: "bigint[]", sqldb.Bytes: "bytea[]", sqldb.Bool: "boolean[]",
 }
 
 var errClosed = errors.New("the store is closed")
 
 // rowsTable returns a table of parameters, with one array for each column.
-func rowsTable(columns []relational.Column, first int) string {
+func rowsTable(columns []sqldb.Column, first int) string {
 	var arrays, names strings.Builder
 	for i, c := range columns {
 		if i > 0 {
@@ -136,9 +137,9 @@ func (db *database) Close() error {
 	return nil
 }
 
-func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational.Tx, error) {
+func (db *database) Begin(ctx context.Context, mode sqldb.Mode) (sqldb.Tx, error) {
 	release := func() {}
-	if mode == relational.List {
+	if mode == sqldb.List {
 		select {
 		case db.readers <- struct{}{}:
 			release = func() { <-db.readers }
@@ -155,10 +156,10 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 	}
 	begin := []string{beginRead}
 	switch mode {
-	case relational.Read:
-	case relational.Write:
+	case sqldb.Read:
+	case sqldb.Write:
 		begin[0] = "BEGIN ISOLATION LEVEL READ COMMITTED"
-	case relational.List:
+	case sqldb.List:
 		begin = db.listBegin()
 	}
 	return &transaction{db: db, conn: conn, mode: mode, begin: begin, release: release}, nil
@@ -178,7 +179,7 @@ func (db *database) listBegin() []string {
 	return begin
 }
 
-func (db *database) Run(ctx context.Context, s relational.Statement) error {
+func (db *database) Run(ctx context.Context, s sqldb.Statement) error {
 	conn, err := db.pool.Acquire(ctx)
 	if err != nil {
 		return err
@@ -191,7 +192,7 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 }
 
 // query runs one statement, for which pgx needs less than for a batch.
-func (db *database) query(ctx context.Context, conn *pgx.Conn, s relational.Statement) error {
+func (db *database) query(ctx context.Context, conn *pgx.Conn, s sqldb.Statement) error {
 	rows, err := conn.Query(ctx, db.texts.Render(&db.dialect, s), arguments(s)...)
 	if err != nil {
 		return err
@@ -200,7 +201,7 @@ func (db *database) query(ctx context.Context, conn *pgx.Conn, s relational.Stat
 }
 
 // arguments returns the parameters of a statement, with those of its rows.
-func arguments(s relational.Statement) []any {
+func arguments(s sqldb.Statement) []any {
 	args := slices.Clip(s.Args)
 	if s.Columns != nil {
 		args = append(args, transpose(s.Columns, s.Rows)...)
@@ -208,7 +209,7 @@ func arguments(s relational.Statement) []any {
 	return args
 }
 
-func scanRows(rows pgx.Rows, scan func(relational.Row) error) error {
+func scanRows(rows pgx.Rows, scan func(sqldb.Row) error) error {
 	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
@@ -222,20 +223,20 @@ func scanRows(rows pgx.Rows, scan func(relational.Row) error) error {
 type transaction struct {
 	db    *database
 	conn  *pgxpool.Conn
-	mode  relational.Mode
+	mode  sqldb.Mode
 	begin []string // not yet sent
 	ended bool
 
 	release func()
 }
 
-func (t *transaction) Run(ctx context.Context, statements ...relational.Statement) error {
+func (t *transaction) Run(ctx context.Context, statements ...sqldb.Statement) error {
 	begin := t.begin
 	t.begin = nil
 	return t.db.send(ctx, t.conn.Conn(), begin, "", statements...)
 }
 
-func (t *transaction) Commit(ctx context.Context, statements ...relational.Statement) error {
+func (t *transaction) Commit(ctx context.Context, statements ...sqldb.Statement) error {
 	begin := t.begin
 	t.begin = nil
 	err := t.db.send(ctx, t.conn.Conn(), begin, "COMMIT", statements...)
@@ -245,10 +246,10 @@ func (t *transaction) Commit(ctx context.Context, statements ...relational.State
 		t.release()
 		return nil
 	}
-	if t.mode != relational.Write || outcomeKnown(err) {
+	if t.mode != sqldb.Write || outcomeKnown(err) {
 		return err
 	}
-	return &relational.UnknownOutcomeError{Err: err}
+	return &sqldb.UnknownOutcomeError{Err: err}
 }
 
 func (t *transaction) Rollback() {
@@ -273,7 +274,7 @@ const maxRollback = 10 * time.Second
 var errScan = errors.New("a result can't be read")
 
 // send sends statements together and reads their results.
-func (db *database) send(ctx context.Context, conn *pgx.Conn, begin []string, end string, statements ...relational.Statement) error {
+func (db *database) send(ctx context.Context, conn *pgx.Conn, begin []string, end string, statements ...sqldb.Statement) error {
 	batch := new(pgx.Batch)
 	for _, sql := range begin {
 		batch.Queue(sql)
@@ -309,15 +310,15 @@ func (db *database) explain(ctx context.Context, conn *pgx.Conn, err error) erro
 }
 
 // transpose returns an array for every column.
-func transpose(columns []relational.Column, rows [][]any) []any {
+func transpose(columns []sqldb.Column, rows [][]any) []any {
 	arrays := make([]any, len(columns))
 	for i, c := range columns {
 		switch c.Type {
-		case relational.Text:
+		case sqldb.Text:
 			arrays[i] = column[string](rows, i)
-		case relational.Int:
+		case sqldb.Int:
 			arrays[i] = column[int64](rows, i)
-		case relational.Bool:
+		case sqldb.Bool:
 			arrays[i] = column[bool](rows, i)
 		default:
 			arrays[i] = column[[]byte](rows, i)

@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // explained is the number of deployments of each sort: so many that a plan that reads
@@ -172,6 +173,8 @@ func pages(t *testing.T, dsn, when string) {
 		"shared, and own":            {catalog.Query{Metadata: values("tenth", "t3"), After: "00039990"}, 50},
 		"shared, by cursor":          {catalog.Query{Metadata: values("function", "f03"), After: "00070000"}, 50},
 		"shared, by offset":          {catalog.Query{Metadata: values("function", "f03"), Offset: 500}, 50},
+		"metadata at sites, offset":  {catalog.Query{Metadata: values("all", "x"), Sites: ids("region-*/**"), Offset: 400}, 50},
+		"site metadata, no match":    {catalog.Query{TemplateMetadata: values("vendor", "v2"), SiteMetadata: values("group", "g001"), Prepared: &no}, 0},
 		"shared, at a site":          {catalog.Query{Metadata: values("shared", "yes"), Sites: ids("region-10/site-1850")}, 50},
 		"shared, unprepared":         {catalog.Query{Metadata: values("shared", "yes"), Prepared: &no}, 0},
 		"metadata and template":      {catalog.Query{Metadata: values("tenth", "t7"), Templates: ids("nf/t07")}, 50},
@@ -202,7 +205,7 @@ func pages(t *testing.T, dsn, when string) {
 		}
 		test.query.Limit = 50
 		var cost spent
-		ctx := relational.WithStatementHook(t.Context(), func(tx relational.Tx, s relational.Statement) error {
+		ctx := relational.WithStatementHook(t.Context(), func(tx sqldb.Tx, s sqldb.Statement) error {
 			return cost.explain(t, tx, s)
 		})
 		rows := 0
@@ -247,7 +250,7 @@ type planNode struct {
 
 // explain runs a statement and adds its cost. EXECUTE uses the same plan as the
 // connection would for the statement, including generic plans.
-func (c *spent) explain(t *testing.T, tx relational.Tx, s relational.Statement) error {
+func (c *spent) explain(t *testing.T, tx sqldb.Tx, s sqldb.Statement) error {
 	args := make([]string, 0, len(s.Args)+len(s.Columns))
 	for _, arg := range s.Args {
 		args = append(args, literal(t, arg))
@@ -265,12 +268,12 @@ func (c *spent) explain(t *testing.T, tx relational.Tx, s relational.Statement) 
 	}
 	var text string
 	err := tx.Run(t.Context(),
-		relational.Statement{SQL: "PREPARE explained AS " + s.SQL},
-		relational.Statement{
+		sqldb.Statement{SQL: "PREPARE explained AS " + s.SQL},
+		sqldb.Statement{
 			SQL:  "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + execution,
-			Scan: func(row relational.Row) error { return row.Scan(&text) },
+			Scan: func(row sqldb.Row) error { return row.Scan(&text) },
 		},
-		relational.Statement{SQL: "DEALLOCATE explained"},
+		sqldb.Statement{SQL: "DEALLOCATE explained"},
 	)
 	if err != nil {
 		return fmt.Errorf("%w\n%s\n%s", err, s.SQL, execution)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/pause"
-	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 const (
@@ -160,7 +160,7 @@ func (db *database) HasStandby() bool {
 
 // BeginAt starts a transaction for a list on a standby that has reached a position, or
 // reaches it soon. It returns nil if there is none.
-func (db *database) BeginAt(ctx context.Context, position int64) relational.Tx {
+func (db *database) BeginAt(ctx context.Context, position int64) sqldb.Tx {
 	first := int(db.turn.Add(1))
 	for limit := time.Now().Add(standbyLag); ; {
 		behind := false
@@ -186,7 +186,7 @@ func (db *database) BeginAt(ctx context.Context, position int64) relational.Tx {
 
 // begin starts a transaction for a list if the standby has reached a position; late is
 // true if it hasn't yet.
-func (s *standby) begin(ctx context.Context, position int64) (tx relational.Tx, late bool) {
+func (s *standby) begin(ctx context.Context, position int64) (tx sqldb.Tx, late bool) {
 	select {
 	case s.readers <- struct{}{}:
 	default: // other lists use all connections
@@ -199,7 +199,7 @@ func (s *standby) begin(ctx context.Context, position int64) (tx relational.Tx, 
 		return nil, false
 	}
 	t := &standbyTx{
-		transaction: &transaction{db: s.database, conn: conn, mode: relational.List, begin: s.listBegin(), release: func() { <-s.readers }},
+		transaction: &transaction{db: s.database, conn: conn, mode: sqldb.List, begin: s.listBegin(), release: func() { <-s.readers }},
 		standby:     s,
 	}
 	reached, err := t.reached(ctx, position)
@@ -217,7 +217,7 @@ type standbyTx struct {
 	standby *standby
 }
 
-func (t *standbyTx) Run(ctx context.Context, statements ...relational.Statement) error {
+func (t *standbyTx) Run(ctx context.Context, statements ...sqldb.Statement) error {
 	err := t.transaction.Run(ctx, statements...)
 	if err != nil && transient(err) {
 		t.standby.report(ctx, err)
@@ -227,12 +227,12 @@ func (t *standbyTx) Run(ctx context.Context, statements ...relational.Statement)
 
 // reached reports whether the transaction's snapshot has reached a position.
 func (t *standbyTx) reached(ctx context.Context, position int64) (reached bool, err error) {
-	err = t.Run(ctx, relational.Statement{SQL: checkStandby, Scan: scanReached(position, &reached)})
+	err = t.Run(ctx, sqldb.Statement{SQL: checkStandby, Scan: scanReached(position, &reached)})
 	return reached, err
 }
 
-func scanReached(position int64, reached *bool) func(relational.Row) error {
-	return func(from relational.Row) error {
+func scanReached(position int64, reached *bool) func(sqldb.Row) error {
+	return func(from sqldb.Row) error {
 		var recovering bool
 		var at int64
 		err := from.Scan(&recovering, &at)
@@ -242,7 +242,7 @@ func scanReached(position int64, reached *bool) func(relational.Row) error {
 }
 
 // RunAt runs a statement on a standby that has reached a position.
-func (db *database) RunAt(ctx context.Context, position int64, statement relational.Statement) (ran bool) {
+func (db *database) RunAt(ctx context.Context, position int64, statement sqldb.Statement) (ran bool) {
 	first := int(db.turn.Add(1))
 	for i := range db.standbys {
 		s := db.standbys[(first+i)%len(db.standbys)]
@@ -255,7 +255,7 @@ func (db *database) RunAt(ctx context.Context, position int64, statement relatio
 
 // run runs a statement in one round trip, and returns false if the snapshot has not
 // reached the position.
-func (s *standby) run(ctx context.Context, position int64, statement relational.Statement) (ran bool) {
+func (s *standby) run(ctx context.Context, position int64, statement sqldb.Statement) (ran bool) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		s.report(ctx, err)
@@ -264,7 +264,7 @@ func (s *standby) run(ctx context.Context, position int64, statement relational.
 	defer conn.Release()
 	reached := false
 	err = s.send(ctx, conn.Conn(), []string{beginRead}, "COMMIT",
-		relational.Statement{SQL: checkStandby, Scan: scanReached(position, &reached)}, statement)
+		sqldb.Statement{SQL: checkStandby, Scan: scanReached(position, &reached)}, statement)
 	if err != nil && transient(err) {
 		s.report(ctx, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -65,8 +66,8 @@ func (r *replicated) write(id string) {
 // list lists the sites, and reports whether the list came from the standby.
 func (r *replicated) list() (ids []string, onStandby bool) {
 	r.t.Helper()
-	ctx := relational.WithStatementHook(r.t.Context(), func(tx relational.Tx, _ relational.Statement) error {
-		return tx.Run(r.t.Context(), relational.Statement{SQL: "SELECT pg_is_in_recovery()", Scan: func(from relational.Row) error { return from.Scan(&onStandby) }})
+	ctx := relational.WithStatementHook(r.t.Context(), func(tx sqldb.Tx, _ sqldb.Statement) error {
+		return tx.Run(r.t.Context(), sqldb.Statement{SQL: "SELECT pg_is_in_recovery()", Scan: func(from sqldb.Row) error { return from.Scan(&onStandby) }})
 	})
 	for record, err := range r.List(ctx, catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // hashOf returns a stored hash; zero if there is none.
@@ -25,13 +26,12 @@ func chainValue(h head) []byte {
 	return h.chain[:]
 }
 
+var addAudit = sqldb.Insert("audit", Int.As("seq"), Int.As("at"), Text.As("doc"), Bytes.As("hash"))
+
 // auditStatements numbers and chains the audit records of the changes decided since
 // the last flush, and returns the statement that writes them.
 func (g *group) auditStatements() ([]Statement, error) {
-	write := Statement{
-		SQL:     "INSERT INTO audit (seq, at, doc, hash) SELECT r.seq, r.at, r.doc, r.hash FROM {rows} WHERE true",
-		Columns: []Column{{"seq", Int}, {"at", Int}, {"doc", Text}, {"hash", Bytes}},
-	}
+	write := addAudit
 	add := func(r audit.Record) error {
 		r.Seq, r.Time = g.head.audited+1, g.now
 		text, err := r.Encode()

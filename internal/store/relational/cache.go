@@ -9,6 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // The encodings of blobs.
@@ -60,10 +61,10 @@ func decompress(encoding, size int, stored []byte) ([]byte, error) {
 }
 
 // fillPackages sets the packages of records.
-func (s *Store) fillPackages(ctx context.Context, run runner, records []*catalog.Record) error {
+func (s *Store) fillPackages(ctx context.Context, run sqldb.Runner, records []*catalog.Record) error {
 	missing := Statement{
 		SQL:     "SELECT b.digest, b.encoding, b.size, b.data FROM {rows} CROSS JOIN blob b WHERE b.digest = r.digest",
-		Columns: []Column{{"digest", Bytes}},
+		Columns: []Column{Bytes.As("digest")},
 	}
 	found := map[catalog.Digest][]byte{}
 	for _, r := range records {
@@ -107,10 +108,10 @@ func (s *Store) fillPackages(ctx context.Context, run runner, records []*catalog
 
 // metadataOf sets the metadata of all numbers in ids. It is an error if one is
 // missing.
-func (s *Store) metadataOf(ctx context.Context, run runner, ids map[int64]*catalog.Metadata) error {
+func (s *Store) metadataOf(ctx context.Context, run sqldb.Runner, ids map[int64]*catalog.Metadata) error {
 	missing := Statement{
 		SQL:     "SELECT m.id, m.doc FROM {rows} CROSS JOIN metaset m WHERE m.id = r.id",
-		Columns: []Column{{"id", Int}},
+		Columns: []Column{Int.As("id")},
 	}
 	for id := range ids {
 		metadata, ok := s.metasets.Get(id)
@@ -148,7 +149,7 @@ func (s *Store) metadataOf(ctx context.Context, run runner, ids map[int64]*catal
 }
 
 // fillMetadata sets the metadata of rows.
-func (s *Store) fillMetadata(ctx context.Context, run runner, rows []row) error {
+func (s *Store) fillMetadata(ctx context.Context, run sqldb.Runner, rows []row) error {
 	ids := map[int64]*catalog.Metadata{}
 	for i := range rows {
 		if rows[i].Revision != 0 {

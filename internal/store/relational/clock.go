@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/store/retention"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // clockStep is the maximum step back of the database's clock that is not detected:
@@ -63,11 +65,7 @@ func (s *Store) watchClock() {
 // any time, in several stores at once.
 func (s *Store) capDeadlines(ctx context.Context) error {
 	moved := 0
-	count := func(from Row) error {
-		moved++
-		var one int64
-		return from.Scan(&one)
-	}
+	count := sqldb.Count(&moved)
 	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
 		moved = 0
 		err := tx.Run(
@@ -79,7 +77,7 @@ func (s *Store) capDeadlines(ctx context.Context) error {
 			},
 			Statement{SQL: "UPDATE modification SET expires = {now} + (expires - since), since = {now} WHERE since > {now} RETURNING 1", Scan: count},
 			Statement{SQL: "UPDATE wake SET at = {now} WHERE at > {now}"},
-			Statement{SQL: "UPDATE collector SET until = {now} + $1 WHERE until > {now} + $1", Args: []any{collectLease.Microseconds()}},
+			Statement{SQL: "UPDATE collector SET until = {now} + $1 WHERE until > {now} + $1", Args: []any{retention.Lease.Microseconds()}},
 		)
 		return nil, err
 	})

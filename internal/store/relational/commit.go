@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
@@ -309,7 +310,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		statements = append(append(statements, g.saveHead()), s.notify(g.news)...)
 	}
 	if err := tx.Commit(ctx, statements...); err != nil {
-		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
+		if outcomeUnknown(err) {
 			*lost = g
 		}
 		return err
@@ -366,30 +367,17 @@ func (g *group) logged() bool { return g.last != catalog.Key{} }
 // writer's change at that position has another time. If it changed only tokens, the log
 // doesn't tell.
 func (g *group) wasCommitted(ctx context.Context, tx Tx) (happened bool, err error) {
-	var h head
-	var now time.Time
+	read, what := Statement{Scan: sqldb.Found(&happened)}, "read whether the commit succeeded"
 	switch {
 	case g.logged():
+		read.SQL = "SELECT position FROM change WHERE position = $1 AND updated = $2 AND kind = $3 AND id = $4"
+		read.Args = []any{g.head.position, micros(g.now), string(g.last.Kind), g.last.ID}
 	case g.recorded: // the newest audit record has a hash of its own
-		err = tx.Run(ctx, g.store.lockHead(&h, &now), Statement{
-			SQL:  "SELECT seq FROM audit WHERE seq = $1 AND hash = $2",
-			Args: []any{g.head.audited, chainValue(g.head)},
-			Scan: func(from Row) error {
-				happened = true
-				return from.Scan(new(int64))
-			},
-		})
-		return happened, fault("read whether the audit records were written", err)
+		read.SQL, what = "SELECT seq FROM audit WHERE seq = $1 AND hash = $2", "read whether the audit records were written"
+		read.Args = []any{g.head.audited, chainValue(g.head)}
 	default:
 		return false, nil
 	}
-	err = tx.Run(ctx, g.store.lockHead(&h, &now), Statement{
-		SQL:  "SELECT position FROM change WHERE position = $1 AND updated = $2 AND kind = $3 AND id = $4",
-		Args: []any{g.head.position, micros(g.now), string(g.last.Kind), g.last.ID},
-		Scan: func(from Row) error {
-			happened = true
-			return from.Scan(new(int64))
-		},
-	})
-	return happened, fault("read whether the commit succeeded", err)
+	err = tx.Run(ctx, g.store.lockHead(new(head), new(time.Time)), read)
+	return happened, fault(what, err)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // keptItem and notHeld are the column and the condition of claims while there are holds.
@@ -36,8 +37,8 @@ func (s *Store) ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string)
 	if len(holds) == 0 {
 		return ctx.Err()
 	}
-	columns := []Column{{"queue", Text}, {"key", Text}}
-	change := Statement{SQL: "DELETE FROM hold WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})", Columns: columns}
+	columns := []Column{Text.As("queue"), Text.As("key")}
+	change := sqldb.Delete("hold", columns...)
 	if mode == tko.HoldKeep {
 		change = Statement{SQL: "UPDATE hold SET mode = $1 WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})", Args: []any{mode}, Columns: columns}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // A watched database has every deployment, and "big" ones have more children than one
@@ -24,9 +25,9 @@ type watched struct {
 	groups  [][]string
 }
 
-func (*watched) Dialect() Dialect     { return Dialect{} }
-func (*watched) Close() error         { return nil }
-func (*watched) Transient(error) bool { return false }
+func (*watched) Dialect() sqldb.Dialect { return sqldb.Dialect{} }
+func (*watched) Close() error           { return nil }
+func (*watched) Transient(error) bool   { return false }
 
 func (d *watched) Begin(context.Context, Mode) (Tx, error) {
 	<-d.proceed

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/selection"
 )
 
 // The number of rows that are read at once: few at first, so that the first row
@@ -63,7 +64,7 @@ type lister struct {
 	yielded bool // a row was given to the caller
 
 	lease     *snapshotLease
-	cursor    *cursor
+	cursor    *selection.Cursor
 	remaining int    // rows of the limit that the caller has not read; negative: no limit
 	lastTaken string // ID of the last row that the caller read
 	stopped   bool   // the caller stopped reading
@@ -91,11 +92,11 @@ func (l *lister) list(caller context.Context) (err error) {
 	// connection and its prepared statements. So cancellation is checked between
 	// statements, which are short.
 	ctx := context.WithoutCancel(caller)
-	p := newPlan(l.store, &l.query, l.lease.run)
-	if err := p.prepare(ctx); err != nil || p.empty {
+	p := selection.New(&l.store.dialect, &l.query, l.lease.run)
+	if err := p.Prepare(ctx); err != nil || p.Empty() {
 		return err
 	}
-	l.cursor, l.remaining, l.skip = newCursor(p), l.query.Limit, int(l.query.Offset)
+	l.cursor, l.remaining, l.skip = p.Cursor(), l.query.Limit, int(l.query.Offset)
 	l.size, l.unread, l.lastRead = firstChunk, l.remaining, l.query.After
 	marks, err := l.seekOffset(ctx)
 	if err != nil || l.cursor == nil {
@@ -172,10 +173,16 @@ func (l *lister) readChunk(ctx context.Context) (c chunk, more bool) {
 		most = packageChunk
 	}
 	l.size = min(4*size, most)
-	if l.unread > 0 && !l.cursor.hasResidual() {
+	if l.unread > 0 && !l.cursor.HasResidual() {
 		size = min(size, l.unread)
 	}
-	c.rows, more, c.err = l.cursor.rows(ctx, size)
+	c.rows = make([]row, 0, size)
+	scanner := newEntityScanner()
+	more, c.err = l.cursor.Rows(ctx, size, selectedEntity, func(from Row) (string, error) {
+		r, err := scanner.scan(from)
+		c.rows = append(c.rows, r)
+		return r.ID, err
+	})
 	if c.err == nil {
 		c.rows, c.err = l.fill(ctx, c.rows)
 	}
@@ -224,10 +231,10 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 	if err := s.fillMetadata(ctx, l.lease.run, rows); err != nil {
 		return nil, err
 	}
-	if l.cursor.hasResidual() {
+	if l.cursor.HasResidual() {
 		all := len(rows)
-		rows = slices.DeleteFunc(rows, func(r row) bool { return !l.cursor.matches(&r.Record) })
-		l.cursor.matched -= all - len(rows)
+		rows = slices.DeleteFunc(rows, func(r row) bool { return !l.cursor.Matches(&r.Record) })
+		l.cursor.Reject(all - len(rows))
 		skipped := min(l.skip, len(rows))
 		l.skip -= skipped
 		rows = rows[skipped:]
@@ -254,18 +261,18 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 // are all records of a range of IDs, their deployments are a range of an index.
 func (l *lister) fillDeployments(ctx context.Context, rows []row) error {
 	kind := l.query.Kind
-	if len(l.cursor.filters) > 0 || l.cursor.hasResidual() || !l.query.Fields.Deployments || !hasDeployments(kind) || len(rows) < minRangeRows {
+	if !l.cursor.Unfiltered() || !l.query.Fields.Deployments || !hasDeployments(kind) || len(rows) < minRangeRows {
 		return l.store.fillDeployments(ctx, l.lease.run, l.query.Fields, rows)
 	}
 	column := "e." + string(kind)
-	b := &builder{dialect: &l.store.dialect}
-	sql := "SELECT " + column + ", e.id FROM entity e" + l.store.dialect.indexHint("entity_by_"+string(kind)) +
-		" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " >= " + b.arg(rows[0].ID) + " AND " + column + " <= " + b.arg(rows[len(rows)-1].ID) +
-		" AND " + within("e", tko.KindDeployment, l.query.Fields.Scope.Of(tko.KindDeployment))(b) + " ORDER BY " + column + ", e.id"
+	b := &selection.Builder{Dialect: &l.store.dialect}
+	sql := "SELECT " + column + ", e.id FROM entity e" + l.store.dialect.ByIndex("entity_by_"+string(kind)) +
+		" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " >= " + b.Arg(rows[0].ID) + " AND " + column + " <= " + b.Arg(rows[len(rows)-1].ID) +
+		" AND " + selection.Within("e", tko.KindDeployment, l.query.Fields.Scope.Of(tko.KindDeployment))(b) + " ORDER BY " + column + ", e.id"
 	next := 0
 	return l.lease.run(ctx, Statement{
 		SQL:  sql,
-		Args: b.args,
+		Args: b.Args,
 		Scan: func(from Row) error {
 			var owner, id string
 			err := from.Scan(&owner, &id)
@@ -286,8 +293,8 @@ const minRangeRows = 8
 
 // fillCounts sets the numbers of deployments of templates and sites.
 func (l *lister) fillCounts(ctx context.Context, rows []row) error {
-	b := &builder{dialect: &l.store.dialect}
-	visible := within("e", tko.KindDeployment, l.query.Scope.Of(tko.KindDeployment))(b)
+	b := &selection.Builder{Dialect: &l.store.dialect}
+	visible := selection.Within("e", tko.KindDeployment, l.query.Scope.Of(tko.KindDeployment))(b)
 	if kind := l.query.Kind; kind != tko.KindTemplate && kind != tko.KindSite {
 		return nil
 	}
@@ -295,10 +302,11 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 	column := "e." + name
 	counts := make(map[string]int, len(rows))
 	statement := Statement{
-		SQL: "SELECT r.i, (SELECT count(*) FROM entity e" + l.store.dialect.indexHint("entity_by_"+name) +
+		SQL: "SELECT r.i, (SELECT count(*) FROM entity e" + l.store.dialect.ByIndex("entity_by_"+name) +
 			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " = r.i AND " + visible + ") FROM {rows}",
-		Args:    b.args,
-		Columns: []Column{{"i", Text}},
+		Args:    b.Args,
+		Columns: []Column{Text.As("i")},
+		Rows:    make([][]any, len(rows)),
 		Scan: func(from Row) error {
 			var id string
 			var count int
@@ -308,7 +316,7 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 		},
 	}
 	for i := range rows {
-		statement.Rows = append(statement.Rows, []any{rows[i].ID})
+		statement.Rows[i] = []any{rows[i].ID}
 	}
 	if err := l.lease.run(ctx, statement); err != nil {
 		return err
@@ -317,27 +325,4 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 		rows[i].Count = counts[rows[i].ID]
 	}
 	return nil
-}
-
-// hasResidual reports whether rows are filtered after they are read. The database
-// can't check conditions: their text has several formats.
-func (p *plan) hasResidual() bool { return p.residual != nil || len(p.query.Conditions) > 0 }
-
-// matches reports whether a record fulfils the residual filters.
-func (p *plan) matches(r *catalog.Record) bool {
-	for _, c := range p.query.Conditions {
-		if !c.Match(r.Conditions) {
-			return false
-		}
-	}
-	for _, f := range p.residual {
-		has := r.Metadata.Effective
-		if f.label {
-			has = r.Metadata.Labels
-		}
-		if value, ok := has[f.key]; !ok || !f.match(value) {
-			return false
-		}
-	}
-	return true
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 var errConnection = errors.New("the connection is gone")
@@ -23,7 +24,7 @@ type patchy struct {
 	begin   func(ctx context.Context) error
 }
 
-func (*patchy) Dialect() Dialect         { return Dialect{} }
+func (*patchy) Dialect() sqldb.Dialect   { return sqldb.Dialect{} }
 func (*patchy) Close() error             { return nil }
 func (*patchy) Transient(err error) bool { return errors.Is(err, errConnection) }
 

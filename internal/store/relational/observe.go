@@ -40,11 +40,10 @@ func (s *Store) failed(err error) {
 		return
 	}
 	reason := ""
-	unknown := (*UnknownOutcomeError)(nil)
 	switch {
 	case s.base.Full(err):
 		reason = "full"
-	case errors.As(err, &unknown):
+	case outcomeUnknown(err):
 		reason = "unknown"
 	case s.base.Transient(err):
 		reason = "transient"

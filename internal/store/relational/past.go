@@ -3,15 +3,15 @@ package relational
 import (
 	"context"
 	"errors"
-	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/selection"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // This file reads records as of a position of the log.
@@ -132,6 +132,23 @@ func (s *Store) HistorySize(ctx context.Context) (size catalog.HistorySize, err 
 	}
 	size.DatabaseBytes, err = s.Size(ctx)
 	return size, err
+}
+
+// longerSizes returns what policies retain.
+func (s *Store) longerSizes(ctx context.Context, size catalog.HistorySize) (list []catalog.LongerSize, err error) {
+	err = s.run(ctx, Statement{
+		SQL: "SELECT policy, count(*), CAST(sum(changes) AS bigint) FROM longer GROUP BY policy ORDER BY policy",
+		Scan: func(from Row) error {
+			var l catalog.LongerSize
+			err := from.Scan(&l.Policy, &l.Deployments, &l.Changes)
+			if size.Changes > 0 {
+				l.Bytes = int64(float64(l.Changes) * float64(size.Bytes) / float64(size.Changes))
+			}
+			list = append(list, l)
+			return err
+		},
+	})
+	return list, err
 }
 
 // PositionAt returns the position of the newest change up to a time. Times in the log
@@ -359,15 +376,15 @@ func (p *pastReader) revisions(ctx context.Context, kind tko.Kind, ids [][]any) 
 		return "SELECT " + columns + " FROM change " + table + " WHERE " + table + ".kind = $1 AND " + table + ".id = r.i AND " + table +
 			".op = 'written' AND " + table + ".position <= $2 ORDER BY " + table + ".revision DESC LIMIT 1"
 	}
-	columns := names(stateColumns, "c.") + ", c.base"
+	columns := sqldb.Names(stateColumns, "c.") + ", c.base"
 	statement := Statement{
 		SQL:     "SELECT " + columns + " FROM {rows} CROSS JOIN change c WHERE c.position = (" + newest("x.position", "x") + ")",
 		Args:    []any{string(kind), p.position},
-		Columns: []Column{{"i", Text}},
+		Columns: []Column{Text.As("i")},
 		Rows:    ids,
 	}
 	if p.store.dialect.Lateral {
-		statement.SQL = "SELECT " + columns + " FROM {rows} CROSS JOIN LATERAL (" + newest(names(stateColumns, "x.")+", x.base", "x") + ") AS c"
+		statement.SQL = "SELECT " + columns + " FROM {rows} CROSS JOIN LATERAL (" + newest(sqldb.Names(stateColumns, "x.")+", x.base", "x") + ") AS c"
 	}
 	var rows []row
 	var base int64
@@ -400,7 +417,7 @@ func (p *pastReader) deletions(ctx context.Context, kind tko.Kind, ids [][]any) 
 	err := p.store.run(ctx, Statement{
 		SQL: "SELECT c.id, c.uid, c.created FROM {rows} CROSS JOIN change c WHERE c.kind = $1 AND c.id = r.i AND c.position > $2 " +
 			"AND c.departed <> 0 AND c.op <> 'status' AND c.op = 'deleted'",
-		Args: []any{string(kind), p.position}, Columns: []Column{{"i", Text}}, Rows: ids,
+		Args: []any{string(kind), p.position}, Columns: []Column{Text.As("i")}, Rows: ids,
 		Scan: func(from Row) error {
 			var id string
 			var t tombstone
@@ -450,17 +467,8 @@ func (p *pastReader) fillDeployments(ctx context.Context, kind tko.Kind, fields 
 	if err := p.store.run(ctx, p.members(column, owned, -1, candidates)); err != nil {
 		return err
 	}
-	for after, more := (bound{}), true; more; {
-		ids, err := p.departures(ctx, tko.KindDeployment, bit, after, bound{}, fullChunk)
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			candidates[id] = true
-		}
-		if more = len(ids) == fullChunk; more {
-			after = bound{id: ids[len(ids)-1], set: true}
-		}
+	if err := p.allDepartures(ctx, tko.KindDeployment, bit, func(id string) { candidates[id] = true }); err != nil {
+		return err
 	}
 	scope := fields.Scope.Of(tko.KindDeployment)
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(candidates)), fullChunk) {
@@ -497,316 +505,46 @@ func (p *pastReader) members(column string, values []string, limit int64, found 
 			found[id] = true
 			return err
 		},
-		Columns: []Column{{"i", Text}},
+		Columns: []Column{Text.As("i")}, Rows: sqldb.Single(values),
 	}
 	if limit >= 0 {
 		statement.SQL += " LIMIT $1"
 		statement.Args = []any{limit}
 	}
-	for _, v := range values {
-		statement.Rows = append(statement.Rows, []any{v})
-	}
 	return statement
 }
 
-// departures returns the IDs of a range, sorted, whose records lost one of bits since
-// the position, or were deleted.
-func (p *pastReader) departures(ctx context.Context, kind tko.Kind, bits int64, after, end bound, limit int) (ids []string, err error) {
-	b := &builder{dialect: &p.store.dialect}
-	sql := "SELECT DISTINCT c.id FROM change c WHERE c.departed <> 0 AND c.op <> 'status' AND c.kind = " + b.arg(string(kind)) +
-		" AND c.position > " + b.arg(p.position) + " AND (c.departed & " + b.arg(bits|departedRecord) + ") <> 0"
-	if after.set {
-		sql += " AND c.id" + orEqual(" >", after) + b.arg(after.id)
-	}
-	if end.set {
-		sql += " AND c.id" + orEqual(" <", end) + b.arg(end.id)
-	}
-	err = p.store.run(ctx, Statement{
-		SQL: sql + " ORDER BY c.id LIMIT " + b.arg(int64(limit)), Args: b.args,
-		Scan: func(from Row) error {
-			var id string
-			err := from.Scan(&id)
-			ids = append(ids, id)
-			return err
-		},
-	})
-	return ids, err
-}
-
-// maxMoved is the maximum number of deployments that are candidates of a list only
-// because the metadata of their template or site has changed. If there are more, the
-// list reads all deployments instead.
-const maxMoved = 20_000
-
-// A pastLister executes one query as of a position.
-type pastLister struct {
-	*pastReader
-
-	query     catalog.Query // as the caller asked
-	now       catalog.Query // selects among current records, in place of query
-	bits      int64         // of departures that matter
-	more      []string      // sorted IDs of further candidates
-	sites     map[string]catalog.Record
-	templates map[string]catalog.Record
-}
-
-// listAt lists the records that matched a query at its position.
-func (s *Store) listAt(ctx context.Context, query catalog.Query, yield func(catalog.Record, error) bool) error {
-	query.Fields.Scope = query.Scope
-	p, err := s.newPastReader(ctx, query.AsOf)
-	if err != nil {
-		return err
-	}
-	l := &pastLister{pastReader: p, query: query}
-	if err := l.prepare(ctx); err != nil {
-		return err
-	}
-	return l.list(ctx, yield)
-}
-
-// prepare finds how candidates are found. Conditions whose loss isn't recorded are
-// checked only on records as of the position.
-func (l *pastLister) prepare(ctx context.Context) error {
-	q := &l.query
-	l.now = *q
-	l.now.AsOf, l.now.Offset, l.now.Limit, l.now.Fields = 0, 0, -1, catalog.Fields{}
-	l.now.Prepared, l.now.Approved, l.now.Outdated, l.now.CRDs = nil, nil, nil, false
-	if len(q.Sites) > 0 || len(q.SiteMetadata) > 0 {
-		l.bits |= departedSite
-	}
-	if len(q.Templates) > 0 || len(q.TemplateMetadata) > 0 {
-		l.bits |= departedTemplate
-	}
-	if q.Parent != "" {
-		l.bits |= departedParent
-	}
-	if len(q.Metadata)+len(q.Labels) > 0 {
-		l.bits |= departedMetadata
-	}
-	if !q.Scope.IsAll() {
-		l.bits |= departedSite | departedTemplate | departedMetadata
-	}
-	more := map[string]bool{}
-	var err error
-	if len(q.SiteMetadata) > 0 {
-		if l.sites, err = l.related(ctx, tko.KindSite, q.SiteMetadata); err != nil {
-			return err
-		}
-		if l.now.SiteMetadata, err = l.moved(ctx, tko.KindSite, l.sites, q.SiteMetadata, more); err != nil {
-			return err
-		}
-	}
-	if len(q.TemplateMetadata) > 0 || q.Outdated != nil {
-		if l.templates, err = l.related(ctx, tko.KindTemplate, q.TemplateMetadata); err != nil {
-			return err
-		}
-	}
-	if len(q.TemplateMetadata) > 0 {
-		if l.now.TemplateMetadata, err = l.moved(ctx, tko.KindTemplate, l.templates, q.TemplateMetadata, more); err != nil {
-			return err
-		}
-	}
-	l.more = slices.Sorted(maps.Keys(more))
-	for len(l.more) > 0 && l.more[0] <= q.After {
-		l.more = l.more[1:]
-	}
-	return nil
-}
-
-// related returns the templates or sites that had metadata at the position, with
-// their revisions only.
-func (l *pastLister) related(ctx context.Context, kind tko.Kind, metadata map[string]tko.Pattern) (map[string]catalog.Record, error) {
-	found := map[string]catalog.Record{}
-	query := catalog.Query{Kind: kind, Scope: l.query.Scope, Metadata: metadata, Limit: -1, AsOf: l.position}
-	for r, err := range l.store.List(ctx, query) {
+// allDepartures calls found with the IDs whose records lost one of bits since the
+// position, or were deleted.
+func (p *pastReader) allDepartures(ctx context.Context, kind tko.Kind, bits int64, found func(id string)) error {
+	for after := ""; ; {
+		ids, err := p.departures(ctx, kind, bits, after, "", fullChunk)
 		if err != nil {
-			return nil, err
-		}
-		found[r.ID] = catalog.Record{Revision: r.Revision, Updated: r.Updated}
-	}
-	return found, nil
-}
-
-// moved adds to more the current deployments of those templates or sites that had the
-// metadata at the position and may not have it now. If they are too many, all
-// deployments are candidates: then it returns no metadata to select by.
-func (l *pastLister) moved(ctx context.Context, kind tko.Kind, then map[string]catalog.Record, metadata map[string]tko.Pattern, more map[string]bool) (map[string]tko.Pattern, error) {
-	var left []string
-	for after, next := (bound{}), true; next; {
-		ids, err := l.departures(ctx, kind, departedMetadata, after, bound{}, fullChunk)
-		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, id := range ids {
-			if _, ok := then[id]; ok {
-				left = append(left, id)
-			}
+			found(id)
 		}
-		if next = len(ids) == fullChunk; next {
-			after = bound{id: ids[len(ids)-1], set: true}
-		}
-	}
-	for ids := range slices.Chunk(left, fullChunk) {
-		if err := l.store.run(ctx, l.members(string(kind), ids, maxMoved+1, more)); err != nil {
-			return nil, err
-		}
-		if len(more) > maxMoved {
-			return nil, nil //nolint:nilnil // select by nothing
-		}
-	}
-	return metadata, nil
-}
-
-// matches reports whether a record as of the position matches the query.
-func (l *pastLister) matches(r *catalog.Record) bool {
-	if !l.query.Matches(*r) {
-		return false
-	}
-	if l.sites != nil {
-		if _, ok := l.sites[r.Site]; !ok {
-			return false
-		}
-	}
-	if l.templates == nil {
-		return true
-	}
-	t, ok := l.templates[r.Template]
-	if l.query.Outdated == nil {
-		return ok
-	}
-	outdated := ok && r.Base < t.Revision
-	if ok && r.Base == 0 {
-		outdated = t.Updated.After(r.Created)
-	}
-	return outdated == *l.query.Outdated && (ok || len(l.query.TemplateMetadata) == 0)
-}
-
-// list merges the candidates, chunk by chunk, and yields those that match.
-func (l *pastLister) list(ctx context.Context, yield func(catalog.Record, error) bool) error {
-	next, stop := iter.Pull2(l.store.List(ctx, l.now))
-	defer stop()
-	most := fullChunk
-	if l.query.Fields.Package {
-		most = packageChunk
-	}
-	after := bound{id: l.query.After, set: l.query.After != ""}
-	skip, left := int(l.query.Offset), l.query.Limit
-	var ahead []catalog.Record // read, and not yet listed
-	for size, ended := firstChunk, false; ; size = min(4*size, most) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		for len(ahead) < size && !ended {
-			r, err, ok := next()
-			if err != nil {
-				return err
-			}
-			if ended = !ok; ok {
-				ahead = append(ahead, r)
-			}
-		}
-		end := bound{}
-		if !ended {
-			end = bound{id: ahead[len(ahead)-1].ID, inclusive: true, set: true}
-		}
-		// After the current records were read, so that none is in neither.
-		departed, err := l.departures(ctx, l.query.Kind, l.bits, after, end, size)
-		if err != nil {
-			return err
-		}
-		complete := len(departed) < size
-		if !complete {
-			end = bound{id: departed[len(departed)-1], inclusive: true, set: true}
-		}
-		ids, now := departed, map[string]catalog.Record{}
-		for len(ahead) > 0 && (!end.set || ahead[0].ID <= end.id) {
-			r := ahead[0]
-			now[r.ID] = r
-			if micros(r.Created) <= l.at { // an earlier record of the ID has departed
-				ids = append(ids, r.ID)
-			}
-			ahead = ahead[1:]
-		}
-		for len(l.more) > 0 && (!end.set || l.more[0] <= end.id) {
-			ids = append(ids, l.more[0])
-			l.more = l.more[1:]
-		}
-		slices.Sort(ids)
-		records, err := l.records(ctx, l.query.Scope, l.query.Kind, slices.Compact(ids), now)
-		if err != nil {
-			return err
-		}
-		records = slices.DeleteFunc(records, func(r catalog.Record) bool { return !l.matches(&r) })
-		skipped := min(skip, len(records))
-		skip -= skipped
-		records = records[skipped:]
-		if left >= 0 {
-			records = records[:min(left, len(records))]
-			left -= len(records)
-		}
-		if err := l.complete(ctx, l.query.Kind, l.query.Fields, records); err != nil {
-			return err
-		}
-		if _, err := l.retained(ctx); err != nil {
-			return err
-		}
-		for _, r := range records {
-			if !yield(cloneRecord(r), nil) {
-				return nil
-			}
-		}
-		if left == 0 || ended && complete {
+		if len(ids) < fullChunk {
 			return nil
 		}
-		after = end
-		after.inclusive = false
+		after = ids[len(ids)-1]
 	}
 }
 
-// History returns changes newest first, without those of conditions.
-func (s *Store) History(ctx context.Context, q catalog.HistoryQuery) ([]tko.Change, error) {
-	if q.Limit <= 0 {
-		return nil, ctx.Err()
+// departures returns the IDs after one and up to another, sorted, whose records lost one
+// of bits since the position, or were deleted. "" is no limit.
+func (p *pastReader) departures(ctx context.Context, kind tko.Kind, bits int64, after, end string, limit int) (ids []string, err error) {
+	b := &selection.Builder{Dialect: &p.store.dialect}
+	sql := "SELECT DISTINCT c.id FROM change c WHERE c.departed <> 0 AND c.op <> 'status' AND c.kind = " + b.Arg(string(kind)) +
+		" AND c.position > " + b.Arg(p.position) + " AND (c.departed & " + b.Arg(bits|departedRecord) + ") <> 0"
+	if after != "" {
+		sql += " AND c.id > " + b.Arg(after)
 	}
-	after := q.After
-	if q.ID == "" {
-		oldest, _, err := s.Past(ctx)
-		if err != nil {
-			return nil, err
-		}
-		after = max(after, oldest.Position)
+	if end != "" {
+		sql += " AND c.id <= " + b.Arg(end)
 	}
-	var changes []tko.Change
-	read := func(order string, where ...string) Statement {
-		b := &builder{dialect: &s.dialect}
-		sql := "SELECT c.position, c.kind, c.id, c.op, c.revision, c.updated, c.who, c.why FROM change c WHERE c.op <> 'status' AND c.position > " +
-			b.arg(after) + " AND c.position < " + b.arg(q.Before) + " AND c.kind = " + b.arg(string(q.Kind))
-		sql += strings.Join(where, "")
-		if q.ID != "" {
-			sql += " AND c.id = " + b.arg(q.ID)
-		}
-		return Statement{
-			SQL: sql + " ORDER BY " + order + " DESC LIMIT " + b.arg(int64(q.Limit)), Args: b.args,
-			Scan: func(from Row) error {
-				var c tko.Change
-				var kind, op string
-				var at int64
-				err := from.Scan(&c.Position, &kind, &c.ID, &op, &c.Revision, &at, &c.Author.Who, &c.Author.Why)
-				c.Kind, c.Op, c.Time = tko.Kind(kind), tko.Op(op), moment(at)
-				changes = append(changes, c)
-				return err
-			},
-		}
-	}
-	var err error
-	if q.ID == "" {
-		err = s.run(ctx, read("c.position"))
-	} else { // by one index each
-		err = s.run(ctx, read("c.revision", " AND c.op = 'written'"), read("c.position", " AND c.op = 'deleted' AND c.departed <> 0"))
-	}
-	if err != nil {
-		return nil, fault("read the history", err)
-	}
-	slices.SortFunc(changes, func(a, b tko.Change) int { return int(b.Position - a.Position) })
-	return changes[:min(len(changes), q.Limit)], nil
+	sql += " ORDER BY c.id LIMIT " + b.Arg(int64(limit))
+	err = p.store.run(ctx, Statement{SQL: sql, Args: b.Args, Scan: sqldb.Collect(&ids)})
+	return ids, err
 }

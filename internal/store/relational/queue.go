@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // maxError is the maximum number of bytes of an error that are stored with an item.
@@ -52,7 +54,7 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 			SQL: "UPDATE work SET claim = $1, claimed = {now}, claimed_generation = generation, " +
 				"lease_until = {now} + $2, due = {now} + $2, since = {now} WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})",
 			Args:    []any{id, claim.Lease.Microseconds()},
-			Columns: []Column{{"queue", Text}, {"key", Text}},
+			Columns: []Column{Text.As("queue"), Text.As("key")},
 		}
 		kept, released := "0", ""
 		if holds != 0 {
@@ -100,7 +102,7 @@ func (s *Store) claimed(ctx context.Context, tx Tx, items []tko.WorkItem) ([]tko
 }
 
 // itemColumns identify claims.
-var itemColumns = []Column{{"queue", Text}, {"key", Text}, {"claim", Text}}
+var itemColumns = []Column{Text.As("queue"), Text.As("key"), Text.As("claim")}
 
 // RenewWork extends leases.
 func (s *Store) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
@@ -249,20 +251,19 @@ type claimed struct {
 	at               int64
 }
 
+var deleteItems = sqldb.Delete("work", itemColumns...)
+
 // finish decides the next state of items whose claims end. wake is true if some
 // are due at once, or earlier than the time that a worker was given.
 func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map[string]int64, now time.Time,
 	backoff func(attempt int) time.Duration,
 ) (statements []Statement, wake bool) {
-	remove := Statement{
-		SQL:     "DELETE FROM work WHERE (queue, key, claim) IN (SELECT r.queue, r.key, r.claim FROM {rows})",
-		Columns: itemColumns,
-	}
+	remove := deleteItems
 	keep := Statement{
 		SQL: "UPDATE work SET claim = '', lease_until = 0, due = r.due, since = {now}, attempt = r.attempt, last_error = r.error, " +
 			"claimed_generation = claimed_generation - r.released FROM {rows} " +
 			"WHERE work.queue = r.queue AND work.key = r.key AND work.claim = r.claim",
-		Columns: append(itemColumns[:3:3], Column{"due", Int}, Column{"attempt", Int}, Column{"error", Text}, Column{"released", Int}),
+		Columns: append(itemColumns[:3:3], Int.As("due"), Int.As("attempt"), Text.As("error"), Int.As("released")),
 	}
 	for _, f := range items {
 		item := tko.WorkItem{Queue: f.Item.Queue, Key: f.Item.Key, Claim: f.Item.Claim}
@@ -319,7 +320,9 @@ func truncateText(text string) string {
 	return printable.Storable(text)
 }
 
-func compareItems(a, b tko.WorkItem) int { return compareText(a.Queue+" "+a.Key, b.Queue+" "+b.Key) }
+func compareItems(a, b tko.WorkItem) int {
+	return strings.Compare(a.Queue+" "+a.Key, b.Queue+" "+b.Key)
+}
 
 func checkItem(item tko.WorkItem) error {
 	return checkTexts("queue", item.Queue, "key", item.Key, "claim", item.Claim, "error", item.LastError)

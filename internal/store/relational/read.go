@@ -7,6 +7,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/selection"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // Get returns the records of keys, in their order.
@@ -30,7 +32,7 @@ func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.
 	}
 	var rows []row
 	statement := rowsOf(distinct, func(r row) { rows = append(rows, r) })
-	err := s.view(ctx, fields, func(tx runner) error {
+	err := s.view(ctx, fields, func(tx sqldb.Runner) error {
 		rows = nil
 		if statement.Idle() {
 			return nil
@@ -66,11 +68,9 @@ func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.
 	return records, nil
 }
 
-type runner func(ctx context.Context, statements ...Statement) error
-
 // view runs fn, which reads. It begins a transaction only if several statements must
 // see one snapshot. Packages and metadata never change.
-func (s *Store) view(ctx context.Context, fields catalog.Fields, fn func(runner) error) error {
+func (s *Store) view(ctx context.Context, fields catalog.Fields, fn func(sqldb.Runner) error) error {
 	if fields.Deployments {
 		return s.read(ctx, func(tx Tx) error { return fn(tx.Run) })
 	}
@@ -93,7 +93,7 @@ func (s *Store) fill(ctx context.Context, fields catalog.Fields, rows []row) err
 }
 
 // fillDeployments sets the IDs of the deployments of templates and sites.
-func (s *Store) fillDeployments(ctx context.Context, run runner, fields catalog.Fields, rows []row) error {
+func (s *Store) fillDeployments(ctx context.Context, run sqldb.Runner, fields catalog.Fields, rows []row) error {
 	if !fields.Deployments {
 		return nil
 	}
@@ -101,12 +101,12 @@ func (s *Store) fillDeployments(ctx context.Context, run runner, fields catalog.
 	var statements []Statement
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite} {
 		column := string(kind)
-		b := &builder{dialect: &s.dialect}
+		b := &selection.Builder{Dialect: &s.dialect}
 		statement := Statement{
 			SQL: "SELECT e." + column + ", e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = 'deployment' AND e." + column + " = r.i " +
-				"AND e." + column + " <> '' AND " + within("e", tko.KindDeployment, fields.Scope.Of(tko.KindDeployment))(b),
-			Args:    b.args,
-			Columns: []Column{{"i", Text}},
+				"AND e." + column + " <> '' AND " + selection.Within("e", tko.KindDeployment, fields.Scope.Of(tko.KindDeployment))(b),
+			Args:    b.Args,
+			Columns: []Column{Text.As("i")},
 			Scan: func(from Row) error {
 				var owner, id string
 				err := from.Scan(&owner, &id)
@@ -160,12 +160,12 @@ func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (
 	return records[0], nil
 }
 
-var revisionColumns = []Column{{"k", Text}, {"i", Text}, {"v", Int}}
+var revisionColumns = []Column{Text.As("k"), Text.As("i"), Int.As("v")}
 
 // Revisions returns records at revisions.
 func (s *Store) Revisions(ctx context.Context, fields catalog.Fields, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
 	statement := Statement{
-		SQL: "SELECT " + names(stateColumns, "c.") + ", c.steps FROM {rows} CROSS JOIN change c " +
+		SQL: "SELECT " + sqldb.Names(stateColumns, "c.") + ", c.steps FROM {rows} CROSS JOIN change c " +
 			"WHERE c.kind = r.k AND c.id = r.i AND c.revision = r.v AND c.op = 'written'",
 		Columns: revisionColumns,
 	}

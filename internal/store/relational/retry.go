@@ -34,6 +34,11 @@ func (e *AwayError) Unwrap() error { return e.Cause }
 // Is makes it an ErrUnavailable.
 func (e *AwayError) Is(target error) bool { return target == tko.ErrUnavailable }
 
+func outcomeUnknown(err error) bool {
+	_, unknown := errors.AsType[*UnknownOutcomeError](err)
+	return unknown
+}
+
 // retry runs a transaction again while that may help and the context lasts.
 func (s *Store) retry(ctx context.Context, run func() error) error {
 	return s.retryUntil(ctx, time.Now().Add(MaxWait), run)
@@ -48,8 +53,7 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 		err := run()
 		took := time.Since(began)
 		s.failed(err)
-		unknown := (*UnknownOutcomeError)(nil)
-		if !errors.As(err, &unknown) && (err == nil || errors.Is(err, tko.ErrUnavailable) || !s.db.Transient(err)) {
+		if !outcomeUnknown(err) && (err == nil || errors.Is(err, tko.ErrUnavailable) || !s.db.Transient(err)) {
 			return err
 		}
 		wait := pause.Between(most/2, most)
@@ -69,7 +73,7 @@ func (s *Store) away(err error) error {
 	if s.base.Full(err) {
 		return &AwayError{"the disk of the database is full, nothing was changed: free space on it, and try again", err}
 	}
-	if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
+	if outcomeUnknown(err) {
 		return &AwayError{"the connection to the database was lost during the change, and it is away: whether the change was made is not known, so read it before you repeat it", err}
 	}
 	if errors.Is(err, tko.ErrUnavailable) {

@@ -14,12 +14,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	fleetplan "github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
-
-// unpinned is the condition that no rollout needs the revision c: to apply it, or to undo
-// it.
-const unpinned = "NOT EXISTS (SELECT 1 FROM rollout_row p WHERE c.kind = 'deployment' AND p.deployment = c.id AND (p.revision = c.revision OR p.target = c.revision)) " +
-	"AND NOT EXISTS (SELECT 1 FROM rollout_pin p WHERE p.kind = c.kind AND p.id = c.id AND p.revision = c.revision)"
 
 // A rolloutChange is a decided [catalog.RolloutWrite].
 type rolloutChange struct {
@@ -53,35 +49,35 @@ func (g *group) decideRollout(w *catalog.Write) {
 }
 
 var rolloutRowColumns = []Column{
-	{"rollout", Text},
-	{"plan", Int},
-	{"deployment", Text},
-	{"uid", Text},
-	{"revision", Int},
-	{"kind", Int},
-	{"wave", Int},
-	{"rank", Int},
-	{"before", Bytes},
-	{"after", Bytes},
-	{"grp", Int},
-	{"parent", Text},
-	{"site", Text},
-	{"progress", Text},
-	{"since", Int},
-	{"evaluated", Int},
-	{"credit", Int},
-	{"counted", Bool},
-	{"broken", Bool},
-	{"reason", Text},
-	{"applied", Int},
-	{"chain", Int},
-	{"target", Int},
-	{"doc", Text},
-	{"version", Int},
+	Text.As("rollout"),
+	Int.As("plan"),
+	Text.As("deployment"),
+	Text.As("uid"),
+	Int.As("revision"),
+	Int.As("kind"),
+	Int.As("wave"),
+	Int.As("rank"),
+	Bytes.As("before"),
+	Bytes.As("after"),
+	Int.As("grp"),
+	Text.As("parent"),
+	Text.As("site"),
+	Text.As("progress"),
+	Int.As("since"),
+	Int.As("evaluated"),
+	Int.As("credit"),
+	Bool.As("counted"),
+	Bool.As("broken"),
+	Text.As("reason"),
+	Int.As("applied"),
+	Int.As("chain"),
+	Int.As("target"),
+	Text.As("doc"),
+	Int.As("version"),
 }
 
 // rolloutRowNames are the columns that scanRolloutRow reads.
-var rolloutRowNames = names(rolloutRowColumns[2:len(rolloutRowColumns)-1], "")
+var rolloutRowNames = sqldb.Names(rolloutRowColumns[2:len(rolloutRowColumns)-1], "")
 
 // A rowDoc holds what only few rows have.
 type rowDoc struct {
@@ -146,13 +142,12 @@ func scanRolloutRow(from Row) (catalog.RolloutRow, error) {
 	return r, fault("decode a row of a rollout", err)
 }
 
-func addRolloutRows(rows [][]any) Statement {
-	return Statement{
-		SQL: "INSERT INTO rollout_row (" + names(rolloutRowColumns, "") + ") SELECT " + names(rolloutRowColumns, "r.") +
-			" FROM {rows} WHERE true ON CONFLICT (rollout, plan, deployment) DO UPDATE SET " + replaced(rolloutRowColumns[3:]),
-		Columns: rolloutRowColumns, Rows: rows,
-	}
-}
+var (
+	putRolloutRows = sqldb.Upsert("rollout_row", 3, rolloutRowColumns...)
+	putRollouts    = sqldb.Upsert("rollout", 1, Text.As("id"), Bool.As("active"), Text.As("undoes"), Int.As("started"), Text.As("doc"))
+	putFlights     = sqldb.Upsert("flight", 1, Text.As("deployment"), Text.As("rollout"), Text.As("site"), Text.As("doc"), Bool.As("apart"))
+	deleteFlights  = sqldb.Delete("flight", Text.As("deployment"))
+)
 
 // rolloutStatements write the changes of rollouts, and enqueue the rollouts whose
 // deployments in flight have changed.
@@ -165,11 +160,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 				Statement{SQL: "UPDATE rollout_row SET plan = $2 WHERE rollout = $1 AND plan = $3", Args: []any{c.Rollout, c.Number, c.Replan}},
 			)
 		}
-		states := Statement{
-			SQL: "INSERT INTO rollout (id, active, undoes, started, doc) SELECT r.id, r.active, r.undoes, r.started, r.doc FROM {rows} WHERE true " +
-				"ON CONFLICT (id) DO UPDATE SET active = excluded.active, undoes = excluded.undoes, started = excluded.started, doc = excluded.doc",
-			Columns: []Column{{"id", Text}, {"active", Bool}, {"undoes", Text}, {"started", Int}, {"doc", Text}},
-		}
+		states := putRollouts
 		for _, s := range c.States {
 			if s.State == execute.Undone {
 				statements = append(statements, g.releaseOrigins(s.ID))
@@ -195,15 +186,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			}
 			rows = append(rows, values)
 		}
-		landed := Statement{SQL: "DELETE FROM flight WHERE deployment IN (SELECT r.i FROM {rows})", Columns: []Column{{"i", Text}}}
-		for _, id := range c.Land {
-			landed.Rows = append(landed.Rows, []any{id})
-		}
-		flown := Statement{
-			SQL: "INSERT INTO flight (deployment, rollout, site, doc, apart) SELECT r.i, r.r, r.s, r.d, r.a FROM {rows} WHERE true " +
-				"ON CONFLICT (deployment) DO UPDATE SET rollout = excluded.rollout, site = excluded.site, doc = excluded.doc, apart = excluded.apart",
-			Columns: []Column{{"i", Text}, {"r", Text}, {"s", Text}, {"d", Text}, {"a", Bool}},
-		}
+		flown := putFlights
 		for _, e := range c.Flight {
 			e.Now = nil
 			doc, err := json.Marshal(e)
@@ -212,7 +195,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			}
 			flown.Rows = append(flown.Rows, []any{string(e.Deployment), e.Rollout, string(e.Site), string(doc), len(e.Apart) > 0})
 		}
-		statements = append(statements, states, addRolloutRows(rows), landed, flown)
+		statements = append(statements, states, putRolloutRows.With(rows), deleteFlights.With(sqldb.Single(c.Land)), flown)
 		for _, id := range c.Forget {
 			statements = append(statements, g.releaseOrigins(id))
 			statements = append(statements, Statement{SQL: "DELETE FROM rollout WHERE id = $1", Args: []any{id}})
@@ -220,7 +203,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 				statements = append(statements, Statement{SQL: "DELETE FROM " + table + " WHERE rollout = $1", Args: []any{id}})
 			}
 		}
-		wake := Statement{SQL: enqueueSQL("'"+tko.QueueRollout+"', r.i", "''", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"i", Text}}}
+		wake := Statement{SQL: enqueueSQL("'"+tko.QueueRollout+"', r.i", "''", "{rows}"), Args: []any{int64(0)}, Columns: []Column{Text.As("i")}}
 		for _, id := range slices.Compact(slices.Sorted(slices.Values(c.Wake))) {
 			wake.Rows = append(wake.Rows, []any{id})
 			g.news.add(tko.QueueRollout)
@@ -232,7 +215,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 	}
 	moved := Statement{
 		SQL: enqueueSQL("'"+tko.QueueRollout+"', f.rollout", "''", "(SELECT DISTINCT f.rollout FROM {rows} CROSS JOIN flight f WHERE f.deployment = r.i) f"), Args: []any{int64(0)},
-		Columns: []Column{{"i", Text}},
+		Columns: []Column{Text.As("i")},
 	}
 	seen := map[string]bool{}
 	for _, c := range g.changes {
@@ -292,15 +275,24 @@ func (s *Store) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (m
 
 const rolloutDocs = "SELECT doc FROM rollout"
 
-func scanState(states *[]catalog.RolloutState) func(Row) error {
+// scanDocs returns a Scan that appends what the only column of each row encodes.
+func scanDocs[T any](list *[]T) func(Row) error {
 	return func(from Row) error {
 		var doc string
 		if err := from.Scan(&doc); err != nil {
 			return err
 		}
-		var s catalog.RolloutState
-		err := json.Unmarshal([]byte(doc), &s)
-		*states = append(*states, s)
+		var value T
+		err := json.Unmarshal([]byte(doc), &value)
+		*list = append(*list, value)
+		return err
+	}
+}
+
+func scanRolloutRows(rows *[]catalog.RolloutRow) func(Row) error {
+	return func(from Row) error {
+		r, err := scanRolloutRow(from)
+		*rows = append(*rows, r)
 		return err
 	}
 }
@@ -317,23 +309,10 @@ func rolloutHead(version *int64, now *time.Time) Statement {
 	}
 }
 
-func scanFlight(entries *[]execute.Entry) func(Row) error {
-	return func(from Row) error {
-		var doc string
-		if err := from.Scan(&doc); err != nil {
-			return err
-		}
-		var e execute.Entry
-		err := json.Unmarshal([]byte(doc), &e)
-		*entries = append(*entries, e)
-		return err
-	}
-}
-
 // ApartFlights returns the deployments in flight of rollouts that keep sites apart.
 func (s *Store) ApartFlights(ctx context.Context) ([]execute.Entry, error) {
 	var entries []execute.Entry
-	err := s.run(ctx, Statement{SQL: "SELECT doc FROM flight WHERE apart ORDER BY deployment", Scan: scanFlight(&entries)})
+	err := s.run(ctx, Statement{SQL: "SELECT doc FROM flight WHERE apart ORDER BY deployment", Scan: scanDocs(&entries)})
 	return entries, fault("read the deployments in flight", err)
 }
 
@@ -343,12 +322,22 @@ func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []cata
 	if len(ids) > 0 {
 		read = Statement{SQL: rolloutDocs + " WHERE " + s.dialect.In("id", "$1") + " ORDER BY id", Args: []any{s.dialect.List(ids)}}
 	}
-	read.Scan = scanState(&states)
+	read.Scan = scanDocs(&states)
 	err = s.read(ctx, func(tx Tx) error {
 		states = nil
 		return tx.Commit(ctx, rolloutHead(&version, &now), read)
 	})
 	return states, version, now, fault("read the states of rollouts", err)
+}
+
+// readRollout reads the version of all rollouts, and the state of one.
+func readRollout(ctx context.Context, tx Tx, id string, version *int64, now *time.Time) (state catalog.RolloutState, found bool, err error) {
+	var own []catalog.RolloutState
+	err = tx.Run(ctx, rolloutHead(version, now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanDocs(&own)})
+	if err != nil || len(own) == 0 {
+		return state, false, err
+	}
+	return own[0], true, nil
 }
 
 // countRows counts the rows of the current plan.
@@ -373,14 +362,9 @@ func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (su
 	err = s.read(ctx, func(tx Tx) error {
 		sum = catalog.RolloutSummary{}
 		var version int64
-		var own []catalog.RolloutState
-		if err := tx.Run(ctx, rolloutHead(&version, &sum.Now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanState(&own)}); err != nil {
+		if sum.State, sum.Found, err = readRollout(ctx, tx, id, &version, &sum.Now); !sum.Found {
 			return err
 		}
-		if len(own) == 0 {
-			return nil
-		}
-		sum.Found, sum.State = true, own[0]
 		return tx.Commit(
 			ctx,
 			countRows(sum.State, &sum.Counts),
@@ -388,11 +372,7 @@ func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (su
 				SQL: "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 " +
 					"AND (progress IN ('Failed', 'Stale', 'Superseded', 'Applied') OR kind IN (4, 5)) ORDER BY (progress = 'Applied'), wave, rank, deployment LIMIT $3",
 				Args: []any{id, sum.State.Plan, int64(examples)},
-				Scan: func(from Row) error {
-					r, err := scanRolloutRow(from)
-					sum.Examples = append(sum.Examples, r)
-					return err
-				},
+				Scan: scanRolloutRows(&sum.Examples),
 			},
 		)
 	})
@@ -403,14 +383,9 @@ func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (su
 func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (v catalog.RolloutView, err error) {
 	err = s.read(ctx, func(tx Tx) error {
 		v = catalog.RolloutView{Held: map[tko.DeploymentID]string{}, Unscheduled: map[string]bool{}}
-		var own []catalog.RolloutState
-		if err := tx.Run(ctx, rolloutHead(&v.Version, &v.Now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanState(&own)}); err != nil {
+		if v.State, v.Found, err = readRollout(ctx, tx, id, &v.Version, &v.Now); !v.Found {
 			return err
 		}
-		if len(own) == 0 {
-			return nil
-		}
-		v.Found, v.State = true, own[0]
 		rows := Statement{
 			SQL:  "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 ORDER BY wave, rank, deployment",
 			Args: []any{id, v.State.Plan},
@@ -419,16 +394,12 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 			rows.SQL = "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND version > $3 AND version > 0"
 			rows.Args = append(rows.Args, known.Version)
 		}
-		rows.Scan = func(from Row) error {
-			r, err := scanRolloutRow(from)
-			v.Rows = append(v.Rows, r)
-			return err
-		}
+		rows.Scan = scanRolloutRows(&v.Rows)
 		return tx.Commit(
 			ctx,
 			rows,
 			activeRollouts(&v),
-			Statement{SQL: "SELECT doc FROM flight ORDER BY deployment", Scan: scanFlight(&v.Flight)},
+			Statement{SQL: "SELECT doc FROM flight ORDER BY deployment", Scan: scanDocs(&v.Flight)},
 			Statement{ // an item that is due later, without a failure, only repeats the work
 				SQL: "SELECT DISTINCT r.site FROM flight f CROSS JOIN rollout_row r CROSS JOIN work w " + // in this order: few are in flight
 					"WHERE r.deployment = f.deployment AND w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site AND r.rollout = $1 AND r.plan = $2 AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
@@ -449,7 +420,7 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 
 // activeRollouts reads the states that belong to a view.
 func activeRollouts(v *catalog.RolloutView) Statement {
-	return Statement{SQL: rolloutDocs + " WHERE active OR undoes = $1 OR id = $2 ORDER BY id", Args: []any{v.State.ID, v.State.UndoneBy}, Scan: scanState(&v.Active)}
+	return Statement{SQL: rolloutDocs + " WHERE active OR undoes = $1 OR id = $2 ORDER BY id", Args: []any{v.State.ID, v.State.UndoneBy}, Scan: scanDocs(&v.Active)}
 }
 
 // RolloutCommandView returns what a command of a rollout is decided from.
@@ -459,14 +430,9 @@ func (s *Store) RolloutCommandView(ctx context.Context, id string, filter catalo
 	}
 	err = s.read(ctx, func(tx Tx) error {
 		v = catalog.RolloutView{Held: map[tko.DeploymentID]string{}}
-		var own []catalog.RolloutState
-		if err := tx.Run(ctx, rolloutHead(&v.Version, &v.Now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanState(&own)}); err != nil {
+		if v.State, v.Found, err = readRollout(ctx, tx, id, &v.Version, &v.Now); !v.Found {
 			return err
 		}
-		if len(own) == 0 {
-			return nil
-		}
-		v.Found, v.State = true, own[0]
 		statements := []Statement{activeRollouts(&v), countRows(v.State, &v.Counts)}
 		var where []string
 		args := []any{id, v.State.Plan}
@@ -487,11 +453,7 @@ func (s *Store) RolloutCommandView(ctx context.Context, id string, filter catalo
 			statements = append(statements, Statement{
 				SQL:  "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND (" + strings.Join(where, " OR ") + ") ORDER BY wave, rank, deployment",
 				Args: args,
-				Scan: func(from Row) error {
-					r, err := scanRolloutRow(from)
-					v.Rows = append(v.Rows, r)
-					return err
-				},
+				Scan: scanRolloutRows(&v.Rows),
 			})
 		}
 		if filter.Held {
@@ -534,11 +496,7 @@ func (s *Store) RolloutRows(ctx context.Context, id string, number int64, after 
 		return tx.Commit(ctx, Statement{
 			SQL:  "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND deployment > $3 ORDER BY deployment LIMIT $4",
 			Args: []any{id, number, after, int64(limit)},
-			Scan: func(from Row) error {
-				r, err := scanRolloutRow(from)
-				rows = append(rows, r)
-				return err
-			},
+			Scan: scanRolloutRows(&rows),
 		})
 	})
 	return rows, fault("read the rows of a rollout", err)
@@ -581,9 +539,9 @@ func (s *Store) WriteRolloutPlan(ctx context.Context, id string, number int64, r
 			}
 		}
 		err = s.write(ctx, func(Tx) ([]Statement, error) {
-			return []Statement{addRolloutRows(values), {
+			return []Statement{putRolloutRows.With(values), {
 				SQL:     "INSERT INTO rollout_pin (rollout, kind, id, revision) SELECT DISTINCT r.o, r.k, r.i, r.v FROM {rows} WHERE true ON CONFLICT (rollout, kind, id, revision) DO NOTHING",
-				Columns: []Column{{"o", Text}, {"k", Text}, {"i", Text}, {"v", Int}}, Rows: pins,
+				Columns: []Column{Text.As("o"), Text.As("k"), Text.As("i"), Int.As("v")}, Rows: pins,
 			}}, nil
 		})
 	}

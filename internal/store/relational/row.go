@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // A row is a record as the tables have it, with its metadata by number.
@@ -19,44 +20,35 @@ type row struct {
 
 // stateColumns are the columns that the tables entity and change share.
 var stateColumns = []Column{
-	{"kind", Text},
-	{"id", Text},
-	{"uid", Text},
-	{"revision", Int},
-	{"position", Int},
-	{"created", Int},
-	{"updated", Int},
-	{"parent", Text},
-	{"template", Text},
-	{"site", Text},
-	{"prepared", Bool},
-	{"approved", Bool},
-	{"origin", Text},
-	{"digest", Bytes},
-	{"metaset", Int},
-	{"plugin", Bytes},
-	{"crds", Bool},
-	{"who", Text},
-	{"why", Text},
-	{"derivation", Bytes},
+	Text.As("kind"),
+	Text.As("id"),
+	Text.As("uid"),
+	Int.As("revision"),
+	Int.As("position"),
+	Int.As("created"),
+	Int.As("updated"),
+	Text.As("parent"),
+	Text.As("template"),
+	Text.As("site"),
+	Bool.As("prepared"),
+	Bool.As("approved"),
+	Text.As("origin"),
+	Bytes.As("digest"),
+	Int.As("metaset"),
+	Bytes.As("plugin"),
+	Bool.As("crds"),
+	Text.As("who"),
+	Text.As("why"),
+	Bytes.As("derivation"),
 }
 
 var (
-	entityColumns = append(slices.Clip(stateColumns), Column{"conditions", Text}, Column{"replaces", Text}, Column{"base", Int})
-	changeColumns = append(slices.Clip(stateColumns), Column{"op", Text}, Column{"steps", Text}, Column{"departed", Int}, Column{"base", Int})
+	entityColumns = append(slices.Clip(stateColumns), Text.As("conditions"), Text.As("replaces"), Int.As("base"))
+	changeColumns = append(slices.Clip(stateColumns), Text.As("op"), Text.As("steps"), Int.As("departed"), Int.As("base"))
 )
 
-// names lists columns, each with a prefix.
-func names(columns []Column, prefix string) string {
-	var list []byte
-	for i, c := range columns {
-		if i > 0 {
-			list = append(list, ", "...)
-		}
-		list = append(append(list, prefix...), c.Name...)
-	}
-	return string(list)
-}
+// selectedEntity are the columns that an entity scanner reads.
+var selectedEntity = sqldb.Names(entityColumns, "e.")
 
 // values returns the row's values, in the order of stateColumns.
 func (r *row) values() []any {

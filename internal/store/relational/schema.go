@@ -3,9 +3,9 @@ package relational
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"time"
 
@@ -221,42 +221,21 @@ func (s *Store) AllowOlder(ctx context.Context, version int64, ignoreRights bool
 // blocksOlder returns a rollout and a freeze that older programs would break; "" if there
 // is none.
 func blocksOlder(ctx context.Context, tx Tx, now time.Time) (rollout, freeze string, err error) {
+	var rollouts []catalog.RolloutState
+	var freezes []tko.Freeze
 	err = tx.Run(
 		ctx,
 		Statement{
-			SQL: rolloutDocs + " h WHERE active OR EXISTS (SELECT 1 FROM rollout_row r WHERE r.rollout = h.id AND " + deletedChildren + " AND r.applied > 0) ORDER BY id DESC",
-			Scan: func(from Row) error {
-				var doc string
-				if err := from.Scan(&doc); err != nil {
-					return err
-				}
-				var s catalog.RolloutState
-				if err := json.Unmarshal([]byte(doc), &s); err != nil {
-					return err
-				}
-				if s.State != execute.Undone {
-					rollout = s.ID
-				}
-				return nil
-			},
+			SQL:  rolloutDocs + " h WHERE active OR EXISTS (SELECT 1 FROM rollout_row r WHERE r.rollout = h.id AND " + deletedChildren + " AND r.applied > 0) ORDER BY id",
+			Scan: scanDocs(&rollouts),
 		},
-		Statement{
-			SQL: "SELECT doc FROM access_rule WHERE kind = 'freeze' ORDER BY id DESC",
-			Scan: func(from Row) error {
-				var doc string
-				if err := from.Scan(&doc); err != nil {
-					return err
-				}
-				var f tko.Freeze
-				if err := json.Unmarshal([]byte(doc), &f); err != nil {
-					return err
-				}
-				if now.Before(f.Until) {
-					freeze = f.ID
-				}
-				return nil
-			},
-		},
+		Statement{SQL: "SELECT doc FROM access_rule WHERE kind = 'freeze' ORDER BY id", Scan: scanDocs(&freezes)},
 	)
+	if i := slices.IndexFunc(rollouts, func(s catalog.RolloutState) bool { return s.State != execute.Undone }); i >= 0 {
+		rollout = rollouts[i].ID
+	}
+	if i := slices.IndexFunc(freezes, func(f tko.Freeze) bool { return now.Before(f.Until) }); i >= 0 {
+		freeze = freezes[i].ID
+	}
 	return rollout, freeze, err
 }

@@ -63,7 +63,7 @@ func (s *Store) SaveSealingKey(ctx context.Context, wrapped []byte, version int6
 	saved := Statement{
 		SQL: "INSERT INTO sealing_key (id, version, wrapped) SELECT 1, r.version, r.wrapped FROM {rows} WHERE true " +
 			"ON CONFLICT (id) DO UPDATE SET version = excluded.version, wrapped = excluded.wrapped",
-		Columns: []Column{{"version", Int}, {"wrapped", Bytes}}, Rows: [][]any{{version + 1, wrapped}},
+		Columns: []Column{Int.As("version"), Bytes.As("wrapped")}, Rows: [][]any{{version + 1, wrapped}},
 	}
 	return s.write(ctx, func(tx Tx) ([]Statement, error) {
 		now, same := int64(0), false
@@ -106,7 +106,7 @@ func (s *Store) Reseal(ctx context.Context, progress func(done int)) error {
 		}
 		update := Statement{
 			SQL:     "UPDATE blob SET encoding = r.encoding, data = r.data FROM {rows} WHERE blob.digest = r.digest",
-			Columns: []Column{{"digest", Bytes}, {"encoding", Int}, {"data", Bytes}}, Rows: rows,
+			Columns: []Column{Bytes.As("digest"), Int.As("encoding"), Bytes.As("data")}, Rows: rows,
 		}
 		if err := s.write(ctx, func(Tx) ([]Statement, error) { return []Statement{update}, nil }); err != nil {
 			return fault("encrypt packages", err)

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
@@ -15,9 +17,9 @@ import (
 // skips keys that have an item already.
 func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error {
 	keys = slices.Clone(keys)
-	slices.SortFunc(keys, compareText)
+	slices.SortFunc(keys, strings.Compare)
 	keys = slices.Compact(keys)
-	enqueue := Statement{SQL: enqueueSQL("r.queue, r.key", "r.cause", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}, {"cause", Text}}}
+	enqueue := Statement{SQL: enqueueSQL("r.queue, r.key", "r.cause", "{rows}"), Args: []any{int64(0)}, Columns: []Column{Text.As("queue"), Text.As("key"), Text.As("cause")}}
 	if missing {
 		enqueue.SQL = enqueueSQL("r.queue, r.key", "r.cause", "{rows}", "NOT EXISTS (SELECT 1 FROM work w WHERE w.queue = r.queue AND w.key = r.key)")
 	}
@@ -50,10 +52,7 @@ func errClaimLost(item tko.WorkItem) error {
 // transaction ends. It returns an error if the claim has ended.
 func lockClaim(ctx context.Context, tx Tx, item tko.WorkItem) error {
 	held := false
-	err := tx.Run(ctx, lockItems("w.key", [][]any{{item.Queue, item.Key, item.Claim}}, func(from Row) error {
-		held = true
-		return from.Scan(new(string))
-	}))
+	err := tx.Run(ctx, lockItems("w.key", [][]any{{item.Queue, item.Key, item.Claim}}, sqldb.Found(&held)))
 	if err == nil && !held {
 		err = errClaimLost(item)
 	}
@@ -141,16 +140,13 @@ func (s *Store) SaveSource(ctx context.Context, source tko.Source, claim tko.Wor
 		if err := lockClaim(ctx, tx, claim); err != nil {
 			return nil, err
 		}
-		version = 1
+		version = 0
 		err := tx.Run(ctx, Statement{
 			SQL:  "SELECT version FROM source WHERE name = $1",
 			Args: []any{source.Name},
-			Scan: func(from Row) error {
-				err := from.Scan(&version)
-				version++
-				return err
-			},
+			Scan: func(from Row) error { return from.Scan(&version) },
 		})
+		version++
 		return []Statement{{
 			SQL: "INSERT INTO source (name, version, updated, status, state, approved) VALUES ($1, $2, {now}, $3, $4, '') " +
 				"ON CONFLICT (name) DO UPDATE SET version = excluded.version, updated = excluded.updated, status = excluded.status, state = excluded.state",
@@ -169,10 +165,7 @@ func (s *Store) ApproveSource(ctx context.Context, name, digest string) error {
 		found := false
 		err := tx.Run(ctx, Statement{
 			SQL: "UPDATE source SET approved = $1 WHERE name = $2 RETURNING name", Args: []any{digest, name},
-			Scan: func(from Row) error {
-				found = true
-				return from.Scan(new(string))
-			},
+			Scan: sqldb.Found(&found),
 		})
 		if err == nil && !found {
 			err = errNoSource(name)

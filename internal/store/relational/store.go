@@ -13,13 +13,15 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/lru"
+	"github.com/tko-orchestrator/tko/internal/store/selection"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // A Store is a [catalog.Store] on a relational database.
 type Store struct {
 	db      Database // observed
 	base    Database // the same, not observed
-	dialect Dialect
+	dialect sqldb.Dialect
 	backend string
 
 	calls chan *call
@@ -103,7 +105,7 @@ type storedContent struct {
 	generation int64                             // head.collected
 	metasets   *lru.Cache[catalog.Digest, int64] // of metasets, by digest
 	packages   *lru.Cache[catalog.Digest, struct{}]
-	pairs      *lru.Cache[pairKey, int64]
+	pairs      *lru.Cache[selection.PairKey, int64]
 }
 
 func newStoredContent(generation int64) *storedContent {
@@ -111,7 +113,7 @@ func newStoredContent(generation int64) *storedContent {
 		generation,
 		lru.New[catalog.Digest, int64](cachedNumbers),
 		lru.New[catalog.Digest, struct{}](cachedNumbers),
-		lru.New[pairKey, int64](cachedPairs),
+		lru.New[selection.PairKey, int64](cachedPairs),
 	}
 }
 
@@ -146,8 +148,7 @@ func (s *Store) write(ctx context.Context, fn func(tx Tx) ([]Statement, error)) 
 	return s.retry(ctx, func() error {
 		decided, err := s.tryWrite(ctx, fn)
 		if decided {
-			unknown := (*UnknownOutcomeError)(nil)
-			lost = errors.As(err, &unknown)
+			lost = outcomeUnknown(err)
 		} else if lost { // the outcome is still unknown, whatever the reason
 			return &UnknownOutcomeError{Err: err}
 		}

@@ -56,16 +56,13 @@ func (s *Store) SaveTargetState(ctx context.Context, state tko.TargetState, clai
 		if err := lockClaim(ctx, tx, claim); err != nil {
 			return nil, err
 		}
-		version = 1
+		version = 0
 		err := tx.Run(ctx, Statement{
 			SQL:  "SELECT version FROM target_state WHERE site = $1 AND name = $2",
 			Args: []any{string(state.Site), state.Name},
-			Scan: func(from Row) error {
-				err := from.Scan(&version)
-				version++
-				return err
-			},
+			Scan: func(from Row) error { return from.Scan(&version) },
 		})
+		version++
 		var statements []Statement
 		if claim.Queue == tko.QueueCompare {
 			statements = append(statements, Statement{

@@ -8,6 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // Lists and other reads have many connections. With large page caches, streaming a large
@@ -16,8 +17,8 @@ func TestConnectionsOfReadersHaveSmallCaches(t *testing.T) {
 	t.Parallel()
 	s := manySites(t)
 	checked := 0
-	ctx := relational.WithStatementHook(t.Context(), func(tx relational.Tx, _ relational.Statement) error {
-		return tx.Run(context.WithoutCancel(t.Context()), relational.Statement{SQL: "PRAGMA cache_size", Scan: func(from relational.Row) error {
+	ctx := relational.WithStatementHook(t.Context(), func(tx sqldb.Tx, _ sqldb.Statement) error {
+		return tx.Run(context.WithoutCancel(t.Context()), sqldb.Statement{SQL: "PRAGMA cache_size", Scan: func(from sqldb.Row) error {
 			var size int
 			err := from.Scan(&size)
 			if checked++; size < -4<<10 || size >= 0 {

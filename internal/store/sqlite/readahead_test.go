@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -48,7 +49,7 @@ func TestListReadsOneChunkAhead(t *testing.T) {
 	t.Parallel()
 	s := manySites(t)
 	var read atomic.Int64
-	ctx := relational.WithStatementHook(t.Context(), func(relational.Tx, relational.Statement) error {
+	ctx := relational.WithStatementHook(t.Context(), func(sqldb.Tx, sqldb.Statement) error {
 		read.Add(1)
 		return nil
 	})

@@ -27,6 +27,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // Options configure a store.
@@ -330,8 +331,8 @@ type connection struct {
 // maxPrepared is the number of prepared statements that a connection caches.
 const maxPrepared = 200
 
-func (db *database) Dialect() relational.Dialect {
-	return relational.Dialect{
+func (db *database) Dialect() sqldb.Dialect {
+	return sqldb.Dialect{
 		Now:         "tko_now()",
 		HistorySize: "SELECT count(*), 0 FROM change",
 		Size:        "SELECT page_count * page_size FROM pragma_page_count() CROSS JOIN pragma_page_size()",
@@ -341,7 +342,7 @@ func (db *database) Dialect() relational.Dialect {
 		List:        func(list []string) any { return jsonList(list) },
 		Ints:        func(list []int64) any { return jsonList(list) },
 		Regexp:      func(expression, parameter string) string { return expression + " REGEXP " + parameter },
-		Rows: func(columns []relational.Column, first int) string {
+		Rows: func(columns []sqldb.Column, first int) string {
 			var b strings.Builder
 			for i, c := range columns {
 				if i > 0 {
@@ -453,13 +454,13 @@ func (db *database) take(ctx context.Context, home chan *connection) (*connectio
 	}
 }
 
-func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational.Tx, error) {
+func (db *database) Begin(ctx context.Context, mode sqldb.Mode) (sqldb.Tx, error) {
 	home, begin := db.quick, "BEGIN"
 	switch mode {
-	case relational.Read:
-	case relational.List:
+	case sqldb.Read:
+	case sqldb.List:
 		home = db.lists
-	case relational.Write:
+	case sqldb.Write:
 		home, begin = db.writer, "BEGIN IMMEDIATE"
 		if err := db.check(ctx); err != nil {
 			return nil, err
@@ -477,7 +478,7 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 	return &transaction{connection: c, db: db, home: home}, nil
 }
 
-func (db *database) Run(ctx context.Context, s relational.Statement) error {
+func (db *database) Run(ctx context.Context, s sqldb.Statement) error {
 	c, err := db.take(ctx, db.quick)
 	if err != nil {
 		return err
@@ -488,7 +489,7 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 
 var (
 	dialect = (&database{}).Dialect()
-	texts   relational.RenderCache
+	texts   sqldb.RenderCache
 )
 
 type transaction struct {
@@ -498,7 +499,7 @@ type transaction struct {
 	ended bool
 }
 
-func (t *transaction) Run(ctx context.Context, statements ...relational.Statement) error {
+func (t *transaction) Run(ctx context.Context, statements ...sqldb.Statement) error {
 	for _, s := range statements {
 		if err := t.run(ctx, dialect, s); err != nil {
 			return err
@@ -507,7 +508,7 @@ func (t *transaction) Run(ctx context.Context, statements ...relational.Statemen
 	return nil
 }
 
-func (t *transaction) Commit(ctx context.Context, statements ...relational.Statement) error {
+func (t *transaction) Commit(ctx context.Context, statements ...sqldb.Statement) error {
 	if err := t.Run(ctx, statements...); err != nil {
 		return err
 	}
@@ -570,7 +571,7 @@ func (c *connection) prepare(ctx context.Context, text string) (*sql.Stmt, error
 }
 
 // run runs a statement, once for each of its rows.
-func (c *connection) run(ctx context.Context, d relational.Dialect, s relational.Statement) error {
+func (c *connection) run(ctx context.Context, d sqldb.Dialect, s sqldb.Statement) error {
 	if s.Idle() {
 		return nil
 	}
@@ -589,7 +590,7 @@ func (c *connection) run(ctx context.Context, d relational.Dialect, s relational
 	return nil
 }
 
-func run(ctx context.Context, stmt *sql.Stmt, scan func(relational.Row) error, args []any) error {
+func run(ctx context.Context, stmt *sql.Stmt, scan func(sqldb.Row) error, args []any) error {
 	if scan == nil {
 		_, err := stmt.ExecContext(ctx, args...)
 		return err

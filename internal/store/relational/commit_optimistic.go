@@ -2,7 +2,6 @@ package relational
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -86,7 +85,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 		},
 	}
 	if err := tx.Commit(ctx, append(append([]Statement{move, unusedIDs(calls)}, statements...), s.notify(g.news)...)...); err != nil {
-		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
+		if outcomeUnknown(err) {
 			cc.valid = false
 			*lost = g
 			return false, err
@@ -133,7 +132,7 @@ func unusedIDs(calls []*call) Statement {
 	s := Statement{
 		SQL: "UPDATE head SET position = NULL WHERE one = 1 AND EXISTS " +
 			"(SELECT 1 FROM {rows} WHERE (SELECT max(c.revision) FROM change c WHERE c.kind = r.k AND c.id = r.i AND c.op = 'written') IS NOT NULL)",
-		Columns: []Column{{"k", Text}, {"i", Text}},
+		Columns: keyColumns,
 	}
 	for _, c := range calls {
 		for i := range c.writes {
@@ -151,7 +150,7 @@ func (g *group) loadCached(ctx context.Context, calls []*call) (ok bool, err err
 	ok = true
 	read := Statement{
 		SQL:     "SELECT r.k, r.i, h.position, e.position, e.conditions FROM {rows} CROSS JOIN head h LEFT JOIN entity e ON e.kind = r.k AND e.id = r.i",
-		Columns: []Column{{"k", Text}, {"i", Text}},
+		Columns: keyColumns,
 		Scan: func(from Row) error {
 			var key catalog.Key
 			var kind string

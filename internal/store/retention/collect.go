@@ -1,4 +1,4 @@
-package relational
+package retention
 
 import (
 	"context"
@@ -7,17 +7,19 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 const (
-	// collectLease is the duration of a collector's lease. If the collector dies, it
+	// Lease is the duration of a collector's lease. If the collector dies, it
 	// blocks other collectors for this time.
-	collectLease = time.Minute
+	Lease = time.Minute
 	// collectBatch is the maximum number of changes, packages or tokens in one
 	// transaction, and surveyBatch of changes in one query.
 	collectBatch = 500
@@ -34,7 +36,7 @@ var errElsewhere = errors.New("another store is collecting")
 
 // A collection is one call of Collect.
 type collection struct {
-	store  *Store
+	store  Store
 	id     string // the holder of the lease
 	cutoff int64  // changes since this time are retained
 	keep   catalog.Retention
@@ -46,21 +48,45 @@ type collection struct {
 	longer    string // the ID up to which deployments with policies were examined
 }
 
+// expiredTokenRetention is the retention time of an expired token: meanwhile its use
+// is reported as expired and not as unknown.
+const expiredTokenRetention = time.Hour
+
+// A Store is what a collection uses of a store.
+type Store struct {
+	Records
+
+	Dialect *sqldb.Dialect
+	Run     sqldb.Runner
+	// Write runs a transaction that writes. fn returns the statements that end it, and may
+	// run more than once.
+	Write func(ctx context.Context, fn func(tx sqldb.Tx) ([]sqldb.Statement, error)) error
+	// LockHead returns the statement that makes commits wait for the end of a transaction.
+	LockHead func() sqldb.Statement
+}
+
+// Records are the records of a store.
+type Records interface {
+	Head(ctx context.Context) (int64, error)
+	Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error)
+	Revisions(ctx context.Context, fields catalog.Fields, wanted ...catalog.AtRevision) ([]catalog.Record, error)
+}
+
 // Collect removes the changes, contents and tokens that need not be retained.
-func (s *Store) Collect(ctx context.Context, keep catalog.Retention) (catalog.Collected, error) {
+func Collect(ctx context.Context, s Store, keep catalog.Retention) (catalog.Collected, error) {
 	c := &collection{store: s, id: rand.Text(), keep: keep}
 	err := c.run(ctx)
 	if !errors.Is(err, errElsewhere) { // release the lease even after an error
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-		err = errors.Join(err, s.write(ctx, func(Tx) ([]Statement, error) {
-			return []Statement{{SQL: "UPDATE collector SET until = 0 WHERE one = 1 AND holder = $1", Args: []any{c.id}}}, nil
+		err = errors.Join(err, s.Write(ctx, func(sqldb.Tx) ([]sqldb.Statement, error) {
+			return []sqldb.Statement{{SQL: "UPDATE collector SET until = 0 WHERE one = 1 AND holder = $1", Args: []any{c.id}}}, nil
 		}))
 		cancel()
 	}
 	if errors.Is(err, errElsewhere) {
 		c.done.Elsewhere, err = true, nil
 	}
-	return c.done, fault("remove expired history", err)
+	return c.done, err
 }
 
 func (c *collection) run(ctx context.Context) error {
@@ -88,12 +114,12 @@ func (c *collection) run(ctx context.Context) error {
 }
 
 // acquireLease takes or extends the lease, unless another store holds it.
-func (c *collection) acquireLease(held *bool) Statement {
-	return Statement{
+func (c *collection) acquireLease(held *bool) sqldb.Statement {
+	return sqldb.Statement{
 		SQL: "UPDATE collector SET holder = $1, until = {now} + $2 WHERE one = 1 AND (holder = $1 OR until < {now}) " +
 			"RETURNING position, revisions, loose",
-		Args: []any{c.id, collectLease.Microseconds()},
-		Scan: func(from Row) error {
+		Args: []any{c.id, Lease.Microseconds()},
+		Scan: func(from sqldb.Row) error {
 			*held = true
 			return from.Scan(&c.position, &c.revisions, &c.loose)
 		},
@@ -102,13 +128,13 @@ func (c *collection) acquireLease(held *bool) Statement {
 
 // commit runs a transaction while this collection holds the lease. The context doesn't
 // interrupt it: a database might continue it after the lease was released.
-func (c *collection) commit(ctx context.Context, fn func(tx Tx) ([]Statement, error)) error {
+func (c *collection) commit(ctx context.Context, fn func(tx sqldb.Tx) ([]sqldb.Statement, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), collectLease)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Lease)
 	defer cancel()
-	return c.store.write(ctx, func(tx Tx) ([]Statement, error) {
+	return c.store.Write(ctx, func(tx sqldb.Tx) ([]sqldb.Statement, error) {
 		held := false
 		if err := tx.Run(ctx, c.acquireLease(&held)); err != nil {
 			return nil, err
@@ -122,22 +148,22 @@ func (c *collection) commit(ctx context.Context, fn func(tx Tx) ([]Statement, er
 
 // extend extends the lease if a quarter of it has passed.
 func (c *collection) extend(ctx context.Context, since *time.Time) error {
-	if time.Since(*since) < collectLease/4 {
+	if time.Since(*since) < Lease/4 {
 		return nil
 	}
 	*since = time.Now()
-	return c.commit(ctx, func(Tx) ([]Statement, error) { return nil, nil })
+	return c.commit(ctx, func(sqldb.Tx) ([]sqldb.Statement, error) { return nil, nil })
 }
 
 // begin takes the lease. If fewer revisions are retained than before, all changes are
 // examined again.
 func (c *collection) begin(ctx context.Context) error {
 	wanted := int64(c.keep.Revisions)
-	return c.commit(ctx, func(tx Tx) ([]Statement, error) {
-		if err := tx.Run(ctx, Statement{
+	return c.commit(ctx, func(tx sqldb.Tx) ([]sqldb.Statement, error) {
+		if err := tx.Run(ctx, sqldb.Statement{
 			SQL:  "SELECT {now} - $1 FROM head WHERE one = 1",
 			Args: []any{c.keep.Changes.Microseconds()},
-			Scan: func(from Row) error { return from.Scan(&c.cutoff) },
+			Scan: func(from sqldb.Row) error { return from.Scan(&c.cutoff) },
 		}); err != nil {
 			return nil, err
 		}
@@ -148,7 +174,7 @@ func (c *collection) begin(ctx context.Context) error {
 			c.position = 0
 		}
 		c.revisions = wanted
-		return []Statement{{
+		return []sqldb.Statement{{
 			SQL:  "UPDATE collector SET position = $1, revisions = $2 WHERE one = 1",
 			Args: []any{c.position, c.revisions},
 		}}, nil
@@ -158,16 +184,12 @@ func (c *collection) begin(ctx context.Context) error {
 // tokens removes tokens that expired long ago.
 func (c *collection) tokens(ctx context.Context) (more bool, err error) {
 	removed := 0
-	err = c.commit(ctx, func(Tx) ([]Statement, error) {
+	err = c.commit(ctx, func(sqldb.Tx) ([]sqldb.Statement, error) {
 		removed = 0
-		return []Statement{{
+		return []sqldb.Statement{{
 			SQL:  "DELETE FROM modification WHERE token IN (SELECT m.token FROM modification m WHERE m.expires < {now} - $1 LIMIT $2) RETURNING token",
 			Args: []any{expiredTokenRetention.Microseconds(), int64(collectBatch)},
-			Scan: func(from Row) error {
-				var token string
-				removed++
-				return from.Scan(&token)
-			},
+			Scan: sqldb.Count(&removed),
 		}}, nil
 	})
 	if err == nil {
@@ -226,30 +248,26 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 	for key, limit := range limits {
 		rows = append(rows, []any{string(key.Kind), key.ID, limit})
 	}
-	slices.SortFunc(rows, func(a, b []any) int { return compareText(a[1].(string), b[1].(string)) }) //nolint:forcetypeassert,errcheck // put there above
+	slices.SortFunc(rows, func(a, b []any) int { return strings.Compare(a[1].(string), b[1].(string)) }) //nolint:forcetypeassert,errcheck // put there above
 	removed := 0
-	err = c.commit(ctx, func(tx Tx) ([]Statement, error) {
+	err = c.commit(ctx, func(tx sqldb.Tx) ([]sqldb.Statement, error) {
 		removed = 0
-		count := func(from Row) error {
-			var position int64
-			removed++
-			return from.Scan(&position)
-		}
+		count := sqldb.Count(&removed)
 		if err := tx.Run(
 			ctx,
-			Statement{
-				SQL:  "DELETE FROM change WHERE " + c.store.dialect.In("position", "$1") + " RETURNING position",
-				Args: []any{c.store.dialect.Ints(entries)}, Scan: count,
+			sqldb.Statement{
+				SQL:  "DELETE FROM change WHERE " + c.store.Dialect.In("position", "$1") + " RETURNING position",
+				Args: []any{c.store.Dialect.Ints(entries)}, Scan: count,
 			},
 			removeRevisions(last, rows, count),
-			Statement{
+			sqldb.Statement{
 				SQL:     "INSERT INTO longer (id, policy, changes) SELECT DISTINCT r.i, r.p, 0 FROM {rows} WHERE true ON CONFLICT (id) DO UPDATE SET policy = excluded.policy",
-				Columns: []Column{{"i", Text}, {"p", Text}}, Rows: longer,
+				Columns: []sqldb.Column{sqldb.Text.As("i"), sqldb.Text.As("p")}, Rows: longer,
 			},
 		); err != nil {
 			return nil, err
 		}
-		return []Statement{
+		return []sqldb.Statement{
 			{SQL: "UPDATE collector SET position = $1, loose = loose + $2 WHERE one = 1", Args: []any{last, int64(removed)}},
 			{SQL: "UPDATE collector SET past = $1, past_at = $2 WHERE one = 1 AND past < $1", Args: []any{last, lastAt}},
 			// Last, because it makes commits wait.
@@ -264,16 +282,21 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 	return len(past) == collectBatch, nil
 }
 
+// unpinned is the condition that no rollout needs the revision c: to apply it, or to undo
+// it.
+const unpinned = "NOT EXISTS (SELECT 1 FROM rollout_row p WHERE c.kind = 'deployment' AND p.deployment = c.id AND (p.revision = c.revision OR p.target = c.revision)) " +
+	"AND NOT EXISTS (SELECT 1 FROM rollout_pin p WHERE p.kind = c.kind AND p.id = c.id AND p.revision = c.revision)"
+
 // removeRevisions returns the statement that removes revisions up to a position, unless a
 // modification or a rollout needs them. The columns of rows are the kind, the ID and the
 // newest revision to remove.
-func removeRevisions(position int64, rows [][]any, scan func(Row) error) Statement {
-	return Statement{
+func removeRevisions(position int64, rows [][]any, scan func(sqldb.Row) error) sqldb.Statement {
+	return sqldb.Statement{
 		SQL: "DELETE FROM change WHERE position IN (SELECT c.position FROM {rows} CROSS JOIN change c WHERE c.kind = r.k AND c.id = r.i " +
 			"AND c.op = 'written' AND c.revision <= r.v AND c.position <= $1 AND NOT EXISTS (SELECT 1 FROM modification m " +
 			"WHERE c.kind = 'deployment' AND m.deployment = c.id AND m.revision = c.revision) AND " + unpinned + ") RETURNING position",
 		Args:    []any{position},
-		Columns: []Column{{"k", Text}, {"i", Text}, {"v", Int}}, Rows: rows, Scan: scan,
+		Columns: []sqldb.Column{sqldb.Text.As("k"), sqldb.Text.As("i"), sqldb.Int.As("v")}, Rows: rows, Scan: scan,
 	}
 }
 
@@ -281,12 +304,12 @@ func removeRevisions(position int64, rows [][]any, scan func(Row) error) Stateme
 func (c *collection) nextChanges(ctx context.Context) ([]pastChange, error) {
 	var list []pastChange
 	young := false
-	err := c.store.run(ctx, Statement{
+	err := c.store.Run(ctx, sqldb.Statement{
 		SQL: "SELECT c.position, c.updated, c.kind, c.id, c.op, c.revision, e.revision FROM (SELECT position, updated, kind, id, op, revision FROM change " +
 			"WHERE position > $1 ORDER BY position LIMIT $2) AS c " +
 			"LEFT JOIN entity e ON e.kind = c.kind AND e.id = c.id ORDER BY c.position",
 		Args: []any{c.position, int64(collectBatch)},
-		Scan: func(from Row) error {
+		Scan: func(from sqldb.Row) error {
 			var p pastChange
 			var kind, op string
 			var current *int64
@@ -322,11 +345,11 @@ func digestPrefix(digest []byte) uint64 {
 
 // next returns the statement that reads the needs of further changes. The newest
 // revision of every record is among the changes, so no other table is read.
-func (v *survey) next(limit int, read *int) Statement {
-	return Statement{
+func (v *survey) next(limit int, read *int) sqldb.Statement {
+	return sqldb.Statement{
 		SQL:  "SELECT c.position, c.digest, c.metaset, c.derivation FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
 		Args: []any{v.position, int64(limit)},
-		Scan: func(from Row) error {
+		Scan: func(from sqldb.Row) error {
 			var digest, derivation []byte
 			var metaset int64
 			*read++
@@ -350,7 +373,7 @@ func (v *survey) scan(ctx context.Context, c *collection) error {
 	}
 	for held := time.Now(); v.position < newest; {
 		read, began := 0, time.Now()
-		if err := c.store.run(ctx, v.next(surveyBatch, &read)); err != nil {
+		if err := c.store.Run(ctx, v.next(surveyBatch, &read)); err != nil {
 			return err
 		}
 		if read < surveyBatch {
@@ -373,56 +396,43 @@ func (c *collection) dropUnusedContents(ctx context.Context) error {
 	if err := v.scan(ctx, c); err != nil {
 		return err
 	}
-	for digest := []byte{}; ; {
-		var batch [][]byte
-		if err := c.store.run(ctx, Statement{
-			SQL:  "SELECT b.digest FROM blob b WHERE b.digest > $1 ORDER BY b.digest LIMIT $2",
-			Args: []any{digest, int64(collectBatch)},
-			Scan: func(from Row) error {
-				var d []byte
-				err := from.Scan(&d)
-				batch = append(batch, d)
-				return err
-			},
-		}); err != nil {
-			return err
-		}
-		if len(batch) > 0 {
-			digest = batch[len(batch)-1]
-			if err := c.dropUnused(ctx, v, batch, nil); err != nil {
-				return err
-			}
-		}
-		if len(batch) < collectBatch {
-			break
-		}
+	if err := inBatches(ctx, c, "SELECT b.digest FROM blob b WHERE b.digest > $1 ORDER BY b.digest LIMIT $2", []byte{}, func(batch [][]byte) error {
+		return c.dropUnused(ctx, v, batch, nil)
+	}); err != nil {
+		return err
 	}
-	for id := int64(math.MinInt64); ; {
-		var batch []int64
-		if err := c.store.run(ctx, Statement{
-			SQL:  "SELECT m.id FROM metaset m WHERE m.id > $1 ORDER BY m.id LIMIT $2",
-			Args: []any{id, int64(collectBatch)},
-			Scan: func(from Row) error {
-				err := from.Scan(&id)
-				batch = append(batch, id)
-				return err
-			},
-		}); err != nil {
-			return err
-		}
-		if err := c.dropUnused(ctx, v, nil, batch); err != nil {
-			return err
-		}
-		if len(batch) < collectBatch {
-			break
-		}
+	if err := inBatches(ctx, c, "SELECT m.id FROM metaset m WHERE m.id > $1 ORDER BY m.id LIMIT $2", math.MinInt64, func(batch []int64) error {
+		return c.dropUnused(ctx, v, nil, batch)
+	}); err != nil {
+		return err
 	}
 	if err := c.dropUnusedPairs(ctx); err != nil {
 		return err
 	}
-	return c.commit(ctx, func(Tx) ([]Statement, error) {
-		return []Statement{{SQL: "UPDATE collector SET loose = loose - $1 WHERE one = 1", Args: []any{loose}}}, nil
+	return c.commit(ctx, func(sqldb.Tx) ([]sqldb.Statement, error) {
+		return []sqldb.Statement{{SQL: "UPDATE collector SET loose = loose - $1 WHERE one = 1", Args: []any{loose}}}, nil
 	})
+}
+
+// inBatches calls drop with the values that a statement reads, after the last one of the
+// batch before.
+func inBatches[T any](ctx context.Context, c *collection, sql string, after T, drop func([]T) error) error {
+	for {
+		var batch []T
+		read := sqldb.Statement{SQL: sql, Args: []any{after, int64(collectBatch)}, Scan: sqldb.Collect(&batch)}
+		if err := c.store.Run(ctx, read); err != nil {
+			return err
+		}
+		if len(batch) > 0 {
+			after = batch[len(batch)-1]
+			if err := drop(batch); err != nil {
+				return err
+			}
+		}
+		if len(batch) < collectBatch {
+			return nil
+		}
+	}
 }
 
 // dropUnused removes those of packages and metadata that no change needs. While it
@@ -452,20 +462,18 @@ func (c *collection) dropUnused(ctx context.Context, v *survey, packages [][]byt
 	began := time.Now()
 	var digests [][]any
 	var numbers []int64
-	err := c.commit(ctx, func(tx Tx) ([]Statement, error) {
-		var h head
-		var now time.Time
+	err := c.commit(ctx, func(tx sqldb.Tx) ([]sqldb.Statement, error) {
 		read := 0
-		if err := tx.Run(ctx, c.store.lockHead(&h, &now), v.next(math.MaxInt32, &read)); err != nil {
+		if err := tx.Run(ctx, c.store.LockHead(), v.next(math.MaxInt32, &read)); err != nil {
 			return nil, err
 		}
 		if digests, numbers = unneeded(); len(digests)+len(numbers) == 0 {
 			return nil, nil
 		}
-		return []Statement{
-			{SQL: "DELETE FROM blob WHERE digest IN (SELECT r.d FROM {rows})", Columns: []Column{{"d", Bytes}}, Rows: digests},
-			{SQL: "DELETE FROM metaset_pair WHERE " + c.store.dialect.In("metaset", "$1"), Args: []any{c.store.dialect.Ints(numbers)}},
-			{SQL: "DELETE FROM metaset WHERE " + c.store.dialect.In("id", "$1"), Args: []any{c.store.dialect.Ints(numbers)}},
+		return []sqldb.Statement{
+			sqldb.Delete("blob", sqldb.Bytes.As("digest")).With(digests),
+			{SQL: "DELETE FROM metaset_pair WHERE " + c.store.Dialect.In("metaset", "$1"), Args: []any{c.store.Dialect.Ints(numbers)}},
+			{SQL: "DELETE FROM metaset WHERE " + c.store.Dialect.In("id", "$1"), Args: []any{c.store.Dialect.Ints(numbers)}},
 			{SQL: "UPDATE head SET collected = collected + 1 WHERE one = 1"},
 		}, nil
 	})
@@ -486,10 +494,10 @@ func (c *collection) dropUnusedPairs(ctx context.Context) error {
 	for id := int64(math.MinInt64); ; {
 		read, began := 0, time.Now()
 		var loose []int64
-		if err := c.store.run(ctx, Statement{
+		if err := c.store.Run(ctx, sqldb.Statement{
 			SQL:  "SELECT pair.id, CASE WHEN " + pairInUse + " THEN 1 ELSE 0 END FROM pair WHERE pair.id > $1 ORDER BY pair.id LIMIT $2",
 			Args: []any{id, int64(surveyBatch)},
-			Scan: func(from Row) error {
+			Scan: func(from sqldb.Row) error {
 				var used int
 				read++
 				err := from.Scan(&id, &used)
@@ -523,22 +531,16 @@ func (c *collection) dropUnusedPairs(ctx context.Context) error {
 func (c *collection) dropPairs(ctx context.Context, ids []int64) error {
 	began := time.Now()
 	removed := 0
-	err := c.commit(ctx, func(tx Tx) ([]Statement, error) {
-		var h head
-		var now time.Time
+	err := c.commit(ctx, func(tx sqldb.Tx) ([]sqldb.Statement, error) {
 		removed = 0
-		if err := tx.Run(ctx, c.store.lockHead(&h, &now), Statement{
-			SQL:  "DELETE FROM pair WHERE " + c.store.dialect.In("pair.id", "$1") + " AND NOT " + pairInUse + " RETURNING id",
-			Args: []any{c.store.dialect.Ints(ids)},
-			Scan: func(from Row) error {
-				var id int64
-				removed++
-				return from.Scan(&id)
-			},
+		if err := tx.Run(ctx, c.store.LockHead(), sqldb.Statement{
+			SQL:  "DELETE FROM pair WHERE " + c.store.Dialect.In("pair.id", "$1") + " AND NOT " + pairInUse + " RETURNING id",
+			Args: []any{c.store.Dialect.Ints(ids)},
+			Scan: sqldb.Count(&removed),
 		}); err != nil || removed == 0 {
 			return nil, err
 		}
-		return []Statement{{SQL: "UPDATE head SET collected = collected + 1 WHERE one = 1"}}, nil
+		return []sqldb.Statement{{SQL: "UPDATE head SET collected = collected + 1 WHERE one = 1"}}, nil
 	})
 	if err != nil {
 		return err

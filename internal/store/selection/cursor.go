@@ -1,4 +1,4 @@
-package relational
+package selection
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 const (
@@ -15,6 +16,9 @@ const (
 	firstRangeSize = 500
 	maxRangeSize   = 16_000
 	deepRangeSize  = 100_000 // if a large offset is skipped
+	// maxChecked is the maximum number of IDs of a listed range that one statement checks
+	// for a page of fewer rows.
+	maxChecked = 1000
 	// settledRounds is the number of ranges for which all paths are compared. After
 	// that, the choice holds for as many ranges before it is made again.
 	settledRounds = 8
@@ -33,9 +37,10 @@ type idRange struct {
 	last   bool // no range follows
 }
 
-// A cursor reads the records that match, in the order of IDs.
-type cursor struct {
-	*plan
+// A Cursor reads the records that match, in the order of IDs.
+type Cursor struct {
+	*Plan
+
 	after   bound // IDs below were read
 	size    int   // number of entries of the next range
 	current *idRange
@@ -43,19 +48,27 @@ type cursor struct {
 	rounds   int                  // number of ranges chosen
 	best     int                  // index of the filter with the best path
 	examined int                  // number of entries examined
+	checked  int                  // number of IDs of a listed range to check next, while few match
 	matched  int                  // number of examined entries that matched
 	merges   map[int]*mergedPaths // by index of the filter
 	searched bool                 // expensive paths were searched
 	deep     bool                 // the offset is so large that any search for paths pays
 }
 
-func newCursor(p *plan) *cursor {
-	return &cursor{plan: p, after: p.low, size: firstRangeSize, merges: map[int]*mergedPaths{}}
+// Cursor returns a cursor before the first record that matches.
+func (p *Plan) Cursor() *Cursor {
+	return &Cursor{Plan: p, after: p.low, size: firstRangeSize, merges: map[int]*mergedPaths{}}
 }
+
+// Seek moves the cursor after an ID.
+func (c *Cursor) Seek(id string) { c.after = bound{id: id, set: true} }
+
+// Passed returns the ID up to which the cursor has passed the records.
+func (c *Cursor) Passed() string { return c.after.id }
 
 // onlyPath returns the access path that leads to exactly the records that match, if
 // there is one.
-func (p *plan) onlyPath() (path *accessPath, ok bool) {
+func (p *Plan) onlyPath() (path *accessPath, ok bool) {
 	switch {
 	case len(p.filters) == 0:
 		return p.entityPath(""), true
@@ -67,7 +80,7 @@ func (p *plan) onlyPath() (path *accessPath, ok bool) {
 
 // nextRange returns the current range, or chooses the next one if the current one
 // has been read.
-func (c *cursor) nextRange(ctx context.Context) (*idRange, error) {
+func (c *Cursor) nextRange(ctx context.Context) (*idRange, error) {
 	if c.current != nil {
 		return c.current, nil
 	}
@@ -121,14 +134,16 @@ func (r *idRange) farther(other *idRange) bool {
 }
 
 // A candidatePath is an access path, or several, that may be chosen.
-type candidatePath interface{ idRange() *idRange }
+type candidatePath interface {
+	// probe appends the statements that read how far the path leads.
+	probe(c *Cursor, statements []sqldb.Statement) []sqldb.Statement
+	idRange() *idRange
+}
 
 // candidatePaths returns the paths to compare, and the statements that read how far
 // they lead.
-func (c *cursor) candidatePaths() (list []candidatePath, statements []Statement) {
-	ready := false
+func (c *Cursor) candidatePaths() (list []candidatePath, statements []sqldb.Statement) {
 	for i, f := range c.filters {
-		ready = ready || f.find == nil && (f.path != nil || f.paths != nil)
 		// To compare all paths every time would cost more than a wrong choice.
 		if c.rounds > settledRounds && c.rounds%settledRounds != 0 && i != c.best {
 			continue
@@ -143,16 +158,11 @@ func (c *cursor) candidatePaths() (list []candidatePath, statements []Statement)
 			list = append(list, c.merges[i])
 		}
 	}
-	if len(list) == 0 || !ready && c.searched && !c.deep && (c.best < 0 || c.rounds%settledRounds == 0) {
+	if len(list) == 0 {
 		list = append(list, &singlePath{r: idRange{path: c.entityPath(""), filter: -1}})
 	}
 	for _, p := range list {
-		switch p := p.(type) {
-		case *singlePath:
-			statements = append(statements, p.probe(c))
-		case *mergedPaths:
-			statements = append(statements, p.probe(c)...)
-		}
+		statements = p.probe(c, statements)
 	}
 	return list, statements
 }
@@ -164,17 +174,17 @@ type singlePath struct {
 }
 
 // probe reads the last ID of the range.
-func (p *singlePath) probe(c *cursor) Statement {
-	b := &builder{dialect: &c.store.dialect}
-	return Statement{
+func (p *singlePath) probe(c *Cursor, statements []sqldb.Statement) []sqldb.Statement {
+	b := &Builder{Dialect: c.dialect}
+	return append(statements, sqldb.Statement{
 		SQL: "SELECT " + p.r.path.id + " FROM " + p.r.path.table + " WHERE " + b.all(p.r.path.where) + c.bounds(b, p.r.path, c.high) +
-			" ORDER BY " + c.order(p.r.path) + " LIMIT 1 OFFSET " + b.arg(int64(c.size-1)),
-		Args: b.args,
-		Scan: func(from Row) error {
+			" ORDER BY " + c.order(p.r.path) + " LIMIT 1 OFFSET " + b.Arg(int64(c.size-1)),
+		Args: b.Args,
+		Scan: func(from sqldb.Row) error {
 			p.more = true
 			return from.Scan(&p.r.end.id)
 		},
-	}
+	})
 }
 
 func (p *singlePath) idRange() *idRange {
@@ -203,7 +213,7 @@ type pathIDs struct {
 }
 
 // probe reads the IDs of those paths of which few IDs are left.
-func (p *mergedPaths) probe(c *cursor) []Statement {
+func (p *mergedPaths) probe(c *Cursor, statements []sqldb.Statement) []sqldb.Statement {
 	var wanted []int
 	for i := range p.read {
 		k := &p.read[i]
@@ -219,7 +229,7 @@ func (p *mergedPaths) probe(c *cursor) []Statement {
 		}
 	}
 	if len(wanted) == 0 {
-		return nil
+		return statements
 	}
 	each := max(2, (c.size+len(wanted)-1)/len(wanted))
 	var pairs, sets, texts [][]any
@@ -234,43 +244,45 @@ func (p *mergedPaths) probe(c *cursor) []Statement {
 			sets = append(sets, []any{int64(i), p.paths.sets[shared]})
 		}
 	}
-	return slices.Concat(
-		p.firstIDs(c, each, Column{"v", Int}, pairs, accessPath{table: "entity_pair x", id: "x.id"}, "x.pair"),
-		// Only deployments share metadata.
-		p.firstIDs(c, each, Column{"v", Int}, sets, accessPath{table: "entity e" + c.store.dialect.indexHint("entity_by_metaset"), id: "e.id", where: []condition{plain("e.metaset < 0")}, prefixed: prefixed("metaset")}, "e.metaset"),
-		p.firstIDs(c, each, Column{"v", Text}, texts, *c.columnPath(p.paths.column), "e."+p.paths.column),
-	)
+	add := func(value sqldb.Column, rows [][]any, from accessPath, column string) {
+		if len(rows) > 0 {
+			statements = append(statements, p.firstIDs(c, each, value, rows, from, column)...)
+		}
+	}
+	add(sqldb.Int.As("v"), pairs, accessPath{table: "entity_pair x", id: "x.id"}, "x.pair")
+	// Only deployments share metadata.
+	shared := accessPath{table: "entity e" + c.dialect.ByIndex("entity_by_metaset"), id: "e.id", where: []Condition{plain("e.metaset < 0")}, prefixed: sqldb.Prefixed("metaset")}
+	add(sqldb.Int.As("v"), sets, shared, "e.metaset")
+	add(sqldb.Text.As("v"), texts, *c.columnPath(p.paths.column), "e."+p.paths.column)
+	return statements
 }
 
 // firstIDs returns the statements that read the first IDs for each value of a column.
-func (p *mergedPaths) firstIDs(c *cursor, each int, value Column, rows [][]any, from accessPath, column string) []Statement {
-	if len(rows) == 0 {
-		return nil
-	}
-	scan := func(from Row) error {
+func (p *mergedPaths) firstIDs(c *Cursor, each int, value sqldb.Column, rows [][]any, from accessPath, column string) []sqldb.Statement {
+	scan := func(from sqldb.Row) error {
 		var number int
 		var id string
 		err := from.Scan(&number, &id)
 		p.read[number].ids = append(p.read[number].ids, id)
 		return err
 	}
-	inner := func(b *builder, number, value string) string {
+	inner := func(b *Builder, number, value string) string {
 		where := append(slices.Clip(from.where), plain(column+" = "+value))
 		return "SELECT " + number + " AS n, " + from.id + " AS id FROM " + from.table + " WHERE " + b.all(where) + c.bounds(b, &from, c.high) +
-			" ORDER BY " + c.order(&from) + " LIMIT " + b.arg(int64(each))
+			" ORDER BY " + c.order(&from) + " LIMIT " + b.Arg(int64(each))
 	}
-	if c.store.dialect.Lateral {
-		b := &builder{dialect: &c.store.dialect}
-		return []Statement{{
+	if c.dialect.Lateral {
+		b := &Builder{Dialect: c.dialect}
+		return []sqldb.Statement{{
 			SQL:  "SELECT l.n, l.id FROM {rows} CROSS JOIN LATERAL (" + inner(b, "r.n", "r.v") + ") AS l",
-			Args: b.args, Columns: []Column{{"n", Int}, value}, Rows: rows, Scan: scan,
+			Args: b.Args, Columns: []sqldb.Column{sqldb.Int.As("n"), value}, Rows: rows, Scan: scan,
 		}}
 	}
-	statements := make([]Statement, len(rows))
+	statements := make([]sqldb.Statement, len(rows))
 	for i, row := range rows {
-		b := &builder{dialect: &c.store.dialect}
-		number := b.arg(row[0])
-		statements[i] = Statement{SQL: inner(b, "CAST("+number+" AS bigint)", b.arg(row[1])), Args: b.args, Scan: scan}
+		b := &Builder{Dialect: c.dialect}
+		number := b.Arg(row[0])
+		statements[i] = sqldb.Statement{SQL: inner(b, "CAST("+number+" AS bigint)", b.Arg(row[1])), Args: b.Args, Scan: scan}
 	}
 	return statements
 }
@@ -307,20 +319,20 @@ func (p *mergedPaths) idRange() *idRange {
 }
 
 // bounds returns the condition that an ID lies between the cursor and an end.
-func (c *cursor) bounds(b *builder, path *accessPath, end bound) string {
+func (c *Cursor) bounds(b *Builder, path *accessPath, end bound) string {
 	var text strings.Builder
 	indexed := ""
 	if path.prefixed {
-		indexed = c.store.dialect.indexedID("e")
+		indexed = c.dialect.IndexedID("e")
 	}
 	compare := func(operator string, to bound) {
-		text.WriteString(" AND " + path.id + orEqual(operator, to) + b.arg(to.id))
+		text.WriteString(" AND " + path.id + orEqual(operator, to) + b.Arg(to.id))
 		switch {
 		case indexed == "":
 		case c.query.Kind == tko.KindDeployment:
-			text.WriteString(" AND " + indexed + operator + "= " + fmt.Sprintf("substr(CAST(%s AS text), 1, %d)", b.arg(to.id), c.store.dialect.IDPrefix))
+			text.WriteString(" AND " + indexed + operator + "= " + fmt.Sprintf("substr(CAST(%s AS text), 1, %d)", b.Arg(to.id), c.dialect.IDPrefix))
 		default:
-			text.WriteString(" AND " + indexed + operator + "= " + b.arg(to.id))
+			text.WriteString(" AND " + indexed + operator + "= " + b.Arg(to.id))
 		}
 	}
 	if c.after.set {
@@ -333,24 +345,17 @@ func (c *cursor) bounds(b *builder, path *accessPath, end bound) string {
 }
 
 // order returns the ORDER BY list that follows an access path.
-func (c *cursor) order(path *accessPath) string {
+func (c *Cursor) order(path *accessPath) string {
 	if path.prefixed {
-		return c.store.dialect.orderByID("e", true)
+		return c.dialect.OrderByID("e", true)
 	}
 	return path.id
 }
 
-func orEqual(comparison string, b bound) string {
-	if b.inclusive {
-		return comparison + "= "
-	}
-	return comparison + " "
-}
-
 // otherConditions returns the conditions on records except for that of the range's
 // path.
-func (c *cursor) otherConditions(r *idRange) []condition {
-	var list []condition
+func (c *Cursor) otherConditions(r *idRange) []Condition {
+	var list []Condition
 	for i, f := range c.filters {
 		if i != r.filter && f.hidden != nil {
 			list = append(list, f.hidden)
@@ -360,11 +365,11 @@ func (c *cursor) otherConditions(r *idRange) []condition {
 }
 
 // fromWhere returns FROM and WHERE of a statement on the matches of a range.
-func (c *cursor) fromWhere(b *builder, r *idRange, columns bool) string {
+func (c *Cursor) fromWhere(b *Builder, r *idRange, columns bool) string {
 	others := c.otherConditions(r)
 	table, where := r.path.table, r.path.where
 	if r.path.idsOnly && (columns || len(others) > 0) {
-		table += " JOIN entity e ON e.kind = " + b.arg(string(c.query.Kind)) + " AND e.id = " + hide(r.path.id)
+		table += " JOIN entity e ON e.kind = " + b.Arg(string(c.query.Kind)) + " AND e.id = " + hide(r.path.id)
 	}
 	end := r.end
 	if r.last {
@@ -374,15 +379,15 @@ func (c *cursor) fromWhere(b *builder, r *idRange, columns bool) string {
 }
 
 // selectIDs returns the statement that reads columns of the matches among ids.
-func (c *cursor) selectIDs(r *idRange, ids []string, columns string, scan func(Row) error) Statement {
-	b := &builder{dialect: &c.store.dialect}
+func (c *Cursor) selectIDs(r *idRange, ids []string, columns string, scan func(sqldb.Row) error) sqldb.Statement {
+	b := &Builder{Dialect: c.dialect}
 	// With a constant kind, the planner may read all records of the kind, and search
 	// for each among the IDs. The same for an order that an index has.
-	where := append([]condition{plain("e.kind = r.k AND e.id = r.i")}, c.otherConditions(r)...)
-	statement := Statement{
+	where := append([]Condition{plain("e.kind = r.k AND e.id = r.i")}, c.otherConditions(r)...)
+	statement := sqldb.Statement{
 		SQL:     "SELECT " + columns + " FROM {rows} CROSS JOIN entity e WHERE " + b.all(where) + " ORDER BY e.id || ''",
-		Args:    b.args,
-		Columns: []Column{{"k", Text}, {"i", Text}},
+		Args:    b.Args,
+		Columns: []sqldb.Column{sqldb.Text.As("k"), sqldb.Text.As("i")},
 		Rows:    make([][]any, len(ids)),
 		Scan:    scan,
 	}
@@ -392,62 +397,76 @@ func (c *cursor) selectIDs(r *idRange, ids []string, columns string, scan func(R
 	return statement
 }
 
-// rows reads up to size of the next rows, and reports whether there may be more.
-func (c *cursor) rows(ctx context.Context, size int) (rows []row, more bool, err error) {
+// Rows reads up to size of the next rows, and reports whether there may be more. scan
+// reads the columns of a row of the table e, and returns its ID.
+func (c *Cursor) Rows(ctx context.Context, size int, columns string, scan func(sqldb.Row) (id string, err error)) (more bool, err error) {
 	r, err := c.nextRange(ctx)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
-	rows = make([]row, 0, size)
-	columns, scanner := names(entityColumns, "e."), newEntityScanner()
-	scan := func(from Row) error {
-		r, err := scanner.scan(from)
-		rows = append(rows, r)
+	before, last := c.matched, ""
+	each := func(from sqldb.Row) (err error) {
+		if c.matched-before == size { // of a range that is read by its IDs
+			return nil
+		}
+		last, err = scan(from)
+		c.matched++
 		return err
 	}
 	if r.listed {
-		ids := r.ids[:min(size, len(r.ids))]
-		if err := c.run(ctx, c.selectIDs(r, ids, columns, scan)); err != nil {
-			return nil, false, err
+		ids := r.ids[:min(max(size, c.checked), len(r.ids))]
+		if err := c.run(ctx, c.selectIDs(r, ids, columns, each)); err != nil {
+			return false, err
 		}
-		c.matched += len(rows)
+		switch found := c.matched - before; {
+		case found == size && len(ids) > size:
+			passed, _ := slices.BinarySearch(ids, last)
+			ids, c.checked = ids[:passed+1], 0
+		case found < len(ids)/8:
+			c.checked = min(2*len(ids), maxChecked)
+		default:
+			c.checked = 0
+		}
 		if r.ids = r.ids[len(ids):]; len(r.ids) == 0 {
-			return rows, c.advance(r), nil
+			return c.advance(r), nil
 		}
-		c.after = bound{id: ids[len(ids)-1], set: true}
-		return rows, true, nil
+		c.Seek(ids[len(ids)-1])
+		return true, nil
 	}
-	b := &builder{dialect: &c.store.dialect}
+	b := &Builder{Dialect: c.dialect}
 	sql := c.fromWhere(b, r, true)
-	err = c.run(ctx, Statement{
-		SQL:  "SELECT " + columns + sql + " ORDER BY " + c.order(r.path) + " LIMIT " + b.arg(int64(size)),
-		Args: b.args,
-		Scan: scan,
+	err = c.run(ctx, sqldb.Statement{
+		SQL:  "SELECT " + columns + sql + " ORDER BY " + c.order(r.path) + " LIMIT " + b.Arg(int64(size)),
+		Args: b.Args,
+		Scan: each,
 	})
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
-	c.matched += len(rows)
-	if len(rows) < size {
-		return rows, c.advance(r), nil
+	if c.matched-before < size {
+		return c.advance(r), nil
 	}
-	c.after = bound{id: rows[len(rows)-1].ID, set: true}
-	return rows, true, nil
+	c.Seek(last)
+	return true, nil
 }
 
+// Reject reports that a number of the rows that were read don't fulfil the residual
+// filters.
+func (c *Cursor) Reject(rows int) { c.matched -= rows }
+
 // advance leaves a range, and reports whether there may be rows after it.
-func (c *cursor) advance(r *idRange) (more bool) {
+func (c *Cursor) advance(r *idRange) (more bool) {
 	c.current = nil
 	if r.last {
 		return false
 	}
-	c.after = bound{id: r.end.id, set: true}
+	c.Seek(r.end.id)
 	return true
 }
 
-// skip skips a number of matches, and reports whether there were as many. Residual
+// Skip skips a number of matches, and reports whether there were as many. Residual
 // filters are not applied.
-func (c *cursor) skip(ctx context.Context, number int) (ok bool, err error) {
+func (c *Cursor) Skip(ctx context.Context, number int) (ok bool, err error) {
 	if c.deep = number > lookaheadLimit; c.deep {
 		c.size = min(number, deepRangeSize)
 	}
@@ -476,14 +495,14 @@ func (c *cursor) skip(ctx context.Context, number int) (ok bool, err error) {
 			}
 			continue
 		case r.listed:
-			c.after = bound{id: r.ids[number-1], set: true}
+			c.Seek(r.ids[number-1])
 			r.ids = r.ids[number:]
 		default:
 			id, found, err := c.nth(ctx, r, number)
 			if err != nil || !found {
 				return false, err
 			}
-			c.after = bound{id: id, set: true}
+			c.Seek(id)
 		}
 		number = 0
 	}
@@ -491,40 +510,37 @@ func (c *cursor) skip(ctx context.Context, number int) (ok bool, err error) {
 }
 
 // filterIDs removes those of a range's IDs that don't match.
-func (c *cursor) filterIDs(ctx context.Context, r *idRange) error {
+func (c *Cursor) filterIDs(ctx context.Context, r *idRange) error {
 	if len(c.otherConditions(r)) == 0 {
 		return nil
 	}
 	var ids []string
-	err := c.run(ctx, c.selectIDs(r, r.ids, "e.id", func(from Row) error {
-		var id string
-		err := from.Scan(&id)
-		ids = append(ids, id)
-		return err
-	}))
+	err := c.run(ctx, c.selectIDs(r, r.ids, "e.id", sqldb.Collect(&ids)))
 	r.ids = ids
 	return err
 }
 
 // count returns the number of matches in a range.
-func (c *cursor) count(ctx context.Context, r *idRange) (count int, err error) {
-	b := &builder{dialect: &c.store.dialect}
-	err = c.run(ctx, Statement{
-		SQL:  "SELECT count(*)" + c.fromWhere(b, r, false),
-		Args: b.args,
-		Scan: func(from Row) error { return from.Scan(&count) },
+func (c *Cursor) count(ctx context.Context, r *idRange) (count int, err error) {
+	b := &Builder{Dialect: c.dialect}
+	err = c.run(ctx, sqldb.Statement{
+		// Ordered, so that the planner begins with the path: it estimates the hidden
+		// conditions as matching next to nothing, and would begin with those.
+		SQL:  "SELECT count(*) FROM (SELECT " + r.path.id + c.fromWhere(b, r, false) + " ORDER BY " + c.order(r.path) + ") AS found",
+		Args: b.Args,
+		Scan: func(from sqldb.Row) error { return from.Scan(&count) },
 	})
 	return count, err
 }
 
 // nth returns the ID of a match of a range by its number, from 1.
-func (c *cursor) nth(ctx context.Context, r *idRange, number int) (id string, found bool, err error) {
-	b := &builder{dialect: &c.store.dialect}
+func (c *Cursor) nth(ctx context.Context, r *idRange, number int) (id string, found bool, err error) {
+	b := &Builder{Dialect: c.dialect}
 	sql := c.fromWhere(b, r, false)
-	err = c.run(ctx, Statement{
-		SQL:  "SELECT " + r.path.id + sql + " ORDER BY " + c.order(r.path) + " LIMIT 1 OFFSET " + b.arg(int64(number-1)),
-		Args: b.args,
-		Scan: func(from Row) error {
+	err = c.run(ctx, sqldb.Statement{
+		SQL:  "SELECT " + r.path.id + sql + " ORDER BY " + c.order(r.path) + " LIMIT 1 OFFSET " + b.Arg(int64(number-1)),
+		Args: b.Args,
+		Scan: func(from sqldb.Row) error {
 			found = true
 			return from.Scan(&id)
 		},

@@ -95,8 +95,8 @@ func rowsOf(keys []catalog.Key, found func(row)) Statement {
 }
 
 var (
-	selectRows = "SELECT " + names(entityColumns, "e.") + " FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i"
-	keyColumns = []Column{{"k", Text}, {"i", Text}}
+	selectRows = "SELECT " + selectedEntity + " FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i"
+	keyColumns = []Column{Text.As("k"), Text.As("i")}
 )
 
 // endRead ends a caller's own statement: the next statement reads for those who

@@ -212,20 +212,20 @@ func (l *lister) seekOffset(ctx context.Context) (known *offsetMarks, err error)
 			return nil, err
 		}
 		if m := known.best(l.skip); m.n > 0 {
-			c.after = bound{id: m.id, set: true}
+			c.Seek(m.id)
 			l.skip -= m.n
 		}
 	}
-	if c.hasResidual() || l.skip == 0 {
+	if c.HasResidual() || l.skip == 0 {
 		return known, nil
 	}
-	ok, err := c.skip(ctx, l.skip)
+	ok, err := c.Skip(ctx, l.skip)
 	if l.skip = 0; err != nil || !ok {
 		l.cursor = nil
 		return nil, err
 	}
 	if known != nil {
-		known.add(mark{int(l.query.Offset), c.after.id})
+		known.add(mark{int(l.query.Offset), c.Passed()})
 		l.store.offsetCache.put(known)
 	}
 	return known, nil

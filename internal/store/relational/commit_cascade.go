@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // Deleting a record on which very many others depend takes several steps: each is a
@@ -86,7 +88,7 @@ func (g *group) referrerStatements() []*referrerStatement {
 			Statement{
 				SQL: "SELECT r.i FROM {rows} WHERE (SELECT count(*) FROM (SELECT 1 FROM entity x WHERE x.kind = r.k AND x." + r.column +
 					" = r.i AND x." + r.column + " <> '' LIMIT 1) AS found) > 0",
-				Columns: []Column{{"k", Text}, {"i", Text}},
+				Columns: keyColumns,
 				Scan: func(from Row) error {
 					key := catalog.Key{Kind: r.to}
 					err := from.Scan(&key.ID)
@@ -198,15 +200,10 @@ func (g *group) loadReferrers(ctx context.Context, tx Tx, to tko.Kind, ids []str
 		found := Statement{
 			SQL: "SELECT r.i FROM {rows} WHERE EXISTS (SELECT 1 FROM entity x WHERE x.kind = r.k AND x." + string(to) +
 				" = r.i AND x." + string(to) + " <> '')",
-			Columns: []Column{{"k", Text}, {"i", Text}},
+			Columns: keyColumns,
 		}
 		var referred []string
-		found.Scan = func(from Row) error {
-			var id string
-			err := from.Scan(&id)
-			referred = append(referred, id)
-			return err
-		}
+		found.Scan = sqldb.Collect(&referred)
 		for _, id := range ids {
 			found.Rows = append(found.Rows, []any{string(kind), id})
 		}
@@ -242,8 +239,8 @@ func (g *group) loadReferrers(ctx context.Context, tx Tx, to tko.Kind, ids []str
 func (g *group) readBy(ctx context.Context, tx Tx, kind tko.Kind, column, value string, limit int) ([]*row, error) {
 	var rows []*row
 	err := tx.Run(ctx, Statement{
-		SQL: "SELECT " + names(entityColumns, "e.") + " FROM (SELECT x.kind, x.id FROM entity x WHERE x.kind = $1 AND x." + column + " = $2 AND x." +
-			column + " <> '' ORDER BY x.kind, x." + column + ", " + g.store.dialect.orderByID("x", prefixed(column)) + " LIMIT $3) AS found CROSS JOIN entity e WHERE e.kind = found.kind AND e.id = found.id",
+		SQL: "SELECT " + selectedEntity + " FROM (SELECT x.kind, x.id FROM entity x WHERE x.kind = $1 AND x." + column + " = $2 AND x." +
+			column + " <> '' ORDER BY x.kind, x." + column + ", " + g.store.dialect.OrderByID("x", sqldb.Prefixed(column)) + " LIMIT $3) AS found CROSS JOIN entity e WHERE e.kind = found.kind AND e.id = found.id",
 		Args: []any{string(kind), value, int64(limit)},
 		Scan: scanInto(&rows, limit),
 	})
@@ -257,11 +254,8 @@ func (g *group) wide(ctx context.Context, tx Tx, ids []string, limit int) (wide 
 	err = tx.Run(ctx, Statement{
 		SQL:     "SELECT 1 FROM {rows} WHERE (SELECT count(*) FROM (SELECT 1 FROM entity x WHERE x.kind = r.k AND x.parent = r.i AND x.parent <> '' LIMIT $1) AS found) > $2",
 		Args:    []any{int64(limit) + 1, int64(limit)},
-		Columns: treesColumns, Rows: treesRows(ids),
-		Scan: func(from Row) error {
-			wide = true
-			return from.Scan(new(int64))
-		},
+		Columns: keyColumns, Rows: treesRows(ids),
+		Scan: sqldb.Found(&wide),
 	})
 	return wide, err
 }
@@ -270,9 +264,9 @@ func (g *group) wide(ctx context.Context, tx Tx, ids []string, limit int) (wide 
 func (g *group) readTrees(ctx context.Context, tx Tx, ids []string, limit int) ([]*row, error) {
 	var rows []*row
 	statement := Statement{
-		SQL:     trees + "SELECT " + names(entityColumns, "e.") + " FROM d CROSS JOIN entity e WHERE e.kind = d.kind AND e.id = d.id LIMIT $1",
+		SQL:     trees + "SELECT " + selectedEntity + " FROM d CROSS JOIN entity e WHERE e.kind = d.kind AND e.id = d.id LIMIT $1",
 		Args:    []any{int64(limit)},
-		Columns: treesColumns, Rows: treesRows(ids),
+		Columns: keyColumns, Rows: treesRows(ids),
 		Scan: scanInto(&rows, limit),
 	}
 	err := tx.Run(ctx, statement)
@@ -285,8 +279,6 @@ func (g *group) readTrees(ctx context.Context, tx Tx, ids []string, limit int) (
 // trees is a table d of deployments and all their descendants.
 const trees = "WITH RECURSIVE d (kind, id) AS (SELECT e.kind, e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i UNION " +
 	"SELECT e.kind, e.id FROM d CROSS JOIN entity e WHERE e.kind = d.kind AND e.parent = d.id AND e.parent <> '') "
-
-var treesColumns = []Column{{"k", Text}, {"i", Text}}
 
 func treesRows(ids []string) [][]any {
 	rows := make([][]any, len(ids))
@@ -516,9 +508,9 @@ func compareRows(a, b *row) int { return compareKeys(a.Key, b.Key) }
 
 func compareKeys(a, b catalog.Key) int {
 	if a.Kind != b.Kind {
-		return compareText(string(a.Kind), string(b.Kind))
+		return strings.Compare(string(a.Kind), string(b.Kind))
 	}
-	return compareText(a.ID, b.ID)
+	return strings.Compare(a.ID, b.ID)
 }
 
 // Descendants calls report with the IDs of the descendants of deployments. If the
@@ -539,7 +531,7 @@ func (s *Store) Descendants(ctx context.Context, ids []string, report func(id st
 	return s.retry(ctx, func() error {
 		return fault("list descendants", s.db.Run(ctx, Statement{
 			SQL:     trees + "SELECT d.id FROM d",
-			Columns: treesColumns, Rows: treesRows(ids),
+			Columns: keyColumns, Rows: treesRows(ids),
 			Scan: func(from Row) error {
 				var id string
 				err := from.Scan(&id)

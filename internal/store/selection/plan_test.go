@@ -1,10 +1,8 @@
-package relational
+package selection
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // letters are the texts of random IDs: ends of the planes of Unicode are ends of ranges.
@@ -86,7 +85,7 @@ func TestRangeOfPatternsHasAllMatches(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	narrow, empty := 0, 0
 	for range 20_000 {
-		p := &plan{query: &catalog.Query{Kind: tko.KindSite}}
+		p := &Plan{query: &catalog.Query{Kind: tko.KindSite}}
 		var patterns []tko.Pattern
 		for range 1 + random.IntN(3) {
 			text := randomText(random, 2) + []string{"", "*", "**", "*a", "?b"}[random.IntN(5)]
@@ -156,78 +155,14 @@ func TestStartOfValueIsItsLongestPrefix(t *testing.T) {
 	for n := range 9 {
 		for _, letter := range []string{"a", "é", "€", "\U0010ffff"} {
 			value := strings.Repeat("x", maxStart-4+n) + strings.Repeat(letter, 3)
-			start := startOf(value)
+			start := StartOf(value)
 			if !strings.HasPrefix(value, start) || !utf8.ValidString(start) || len(start) > maxStart || len(start)+len(letter) <= min(maxStart, len(value)) {
 				t.Errorf("the start of %d x and %q has %d bytes", maxStart-4+n, letter, len(start))
 			}
 		}
 	}
-	if got := startOf("short"); got != "short" {
+	if got := StartOf("short"); got != "short" {
 		t.Error(got)
-	}
-}
-
-// Texts that databases can't store are refused in every filter of a list.
-func TestTextsThatCantBeStoredAreRefusedInQueries(t *testing.T) {
-	t.Parallel()
-	for _, bad := range []string{"a\x00b", "a\xffb"} {
-		pattern, err := tko.ParsePattern(strings.ToValidUTF8(bad, "\x00")) // others are no patterns
-		if err != nil {
-			t.Fatal(err)
-		}
-		list, byKey, inValue := []tko.Pattern{pattern}, map[string]tko.Pattern{bad: {}}, map[string]tko.Pattern{"k": pattern}
-		for name, q := range map[string]catalog.Query{
-			"kind": {Kind: tko.Kind(bad)}, "parent": {Parent: bad}, "after": {After: bad}, "origin": {Origin: bad},
-			"ids": {IDs: list}, "templates": {Templates: list}, "sites": {Sites: list},
-			"metadata": {Metadata: byKey}, "template metadata": {TemplateMetadata: byKey}, "site metadata": {SiteMetadata: byKey}, "labels": {Labels: byKey},
-			"metadata values": {Metadata: inValue}, "template metadata values": {TemplateMetadata: inValue}, "site metadata values": {SiteMetadata: inValue}, "label values": {Labels: inValue},
-		} {
-			if err := checkQuery(&q); !errors.Is(err, tko.ErrInvalid) {
-				t.Errorf("%s %q: %v, want an ErrInvalid", name, bad, err)
-			}
-		}
-	}
-	if err := checkQuery(&catalog.Query{Parent: "é", After: "a\nb"}); err != nil {
-		t.Error(err)
-	}
-}
-
-// Queries that may select different records have different keys, whatever field they
-// differ in: the marks of one would lead a list of the other astray.
-func TestEachFilterOfQueryIsInItsKey(t *testing.T) {
-	t.Parallel()
-	pattern, err := tko.ParsePattern("a*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	yes, no := true, false
-	values := map[string][]any{
-		"Kind": {tko.KindSite, tko.KindTemplate}, "IDs": {[]tko.Pattern{pattern}}, "Templates": {[]tko.Pattern{pattern}}, "Sites": {[]tko.Pattern{pattern}},
-		"Metadata": {map[string]tko.Pattern{"k": pattern}, map[string]tko.Pattern{"k2": pattern}}, "Labels": {map[string]tko.Pattern{"k": pattern}}, "Origin": {"a"},
-		"TemplateMetadata": {map[string]tko.Pattern{"k": pattern}}, "SiteMetadata": {map[string]tko.Pattern{"k": pattern}}, "Parent": {"a"},
-		"Prepared": {&yes, &no}, "Approved": {&yes, &no}, "Outdated": {&yes, &no}, "CRDs": {true},
-	}
-	// Marks are of no use with conditions or After; a past state has its own lists; the
-	// others don't select. Scopes have keys of their own.
-	others := []string{"Scope", "Conditions", "AsOf", "After", "Offset", "Limit", "Fields"}
-	keys := map[string]string{queryKey(&catalog.Query{}): "nothing"}
-	for i := range reflect.TypeFor[catalog.Query]().NumField() {
-		field := reflect.TypeFor[catalog.Query]().Field(i).Name
-		if values[field] == nil && !slices.Contains(others, field) {
-			t.Errorf("%s is new: decide whether it selects records", field)
-		}
-		for _, value := range values[field] {
-			var q catalog.Query
-			reflect.ValueOf(&q).Elem().Field(i).Set(reflect.ValueOf(value))
-			key, name := queryKey(&q), fmt.Sprintf("%s %v", field, value)
-			if other, ok := keys[key]; ok {
-				t.Errorf("%s has the key of %s: %s", name, other, key)
-			}
-			keys[key] = name
-			if again := queryKey(&q); again != key {
-				t.Errorf("%s has two keys", name)
-			}
-		}
 	}
 }
 
@@ -264,11 +199,11 @@ func TestMergedPathsLeadToAllTheirIDsOnce(t *testing.T) {
 			}
 			on[i] = append(on[i], id)
 		}
-		c := &cursor{plan: newPlan(&Store{}, &catalog.Query{Kind: tko.KindDeployment}, nil), size: 1 + random.IntN(30)}
+		c := &Cursor{Plan: New(&sqldb.Dialect{}, &catalog.Query{Kind: tko.KindDeployment}, nil), size: 1 + random.IntN(30)}
 		merged := &mergedPaths{paths: paths, read: make([]pathIDs, paths.count())}
 		var got []string
 		for rounds := 0; ; rounds++ {
-			merged.probe(c)
+			merged.probe(c, nil)
 			for i := range merged.read { // as the statements of the probe do, in any order
 				if k := &merged.read[i]; k.fresh {
 					rest := slices.DeleteFunc(slices.Clone(on[i]), func(id string) bool { return !c.after.admits(id, true) })

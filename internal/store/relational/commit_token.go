@@ -7,11 +7,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
-
-// expiredTokenRetention is the retention time of an expired token: meanwhile its use
-// is reported as expired and not as unknown.
-const expiredTokenRetention = time.Hour
 
 // A tokenCall is a call of Commit that starts, cancels or breaks a modification. If a
 // lost transaction wrote only tokens, the log doesn't have its outcome: then the call is
@@ -92,27 +89,20 @@ func (g *group) decideStart(t *tokenCall) error {
 
 // tokenStatements write the tokens that were started, and delete those that ended.
 func (g *group) tokenStatements() []Statement {
-	start := Statement{
-		SQL: "INSERT INTO modification (token, deployment, revision, expires, since, who, why) " +
-			"SELECT r.token, r.deployment, r.revision, r.expires, r.since, r.who, r.why FROM {rows} WHERE true",
-		Columns: []Column{
-			{"token", Text}, {"deployment", Text}, {"revision", Int}, {"expires", Int}, {"since", Int}, {"who", Text}, {"why", Text},
-		},
-	}
+	start := addTokens
 	for _, t := range g.started {
 		start.Rows = append(start.Rows, []any{
 			t.token, t.deployment, t.row.Revision, micros(t.expires), micros(g.now), truncateText(t.author.Who), truncateText(t.author.Why),
 		})
 	}
-	end := Statement{
-		SQL:     "DELETE FROM modification WHERE token IN (SELECT r.t FROM {rows})",
-		Columns: []Column{{"t", Text}},
-	}
-	for _, token := range g.ended {
-		end.Rows = append(end.Rows, []any{token})
-	}
-	return []Statement{start, end}
+	return []Statement{start, deleteTokens.With(sqldb.Single(g.ended))}
 }
+
+var (
+	addTokens = sqldb.Insert("modification", Text.As("token"), Text.As("deployment"), Int.As("revision"), Int.As("expires"), Int.As("since"), Text.As("who"), Text.As("why"))
+
+	deleteTokens = sqldb.Delete("modification", Text.As("token"))
+)
 
 // StartModification stores token as the modification token of a deployment, valid
 // for ttl, and returns the deployment and the time when the token expires.
@@ -150,7 +140,7 @@ func capTokenDeadlines() Statement {
 	return Statement{
 		SQL: "UPDATE modification SET expires = {now} + (expires - since), since = {now} " +
 			"WHERE deployment IN (SELECT r.i FROM {rows}) AND since > {now}",
-		Columns: []Column{{"i", Text}},
+		Columns: []Column{Text.As("i")},
 	}
 }
 
@@ -199,11 +189,9 @@ func (s *Store) BreakModification(ctx context.Context, deployment string) (tko.O
 // complete sets the metadata and package of a row.
 func (s *Store) complete(ctx context.Context, r *row) error {
 	rows := []row{*r}
-	if err := s.fillMetadata(ctx, s.run, rows); err != nil {
-		return err
-	}
+	err := s.fill(ctx, catalog.Fields{Package: true}, rows)
 	*r = rows[0]
-	return s.fillPackages(ctx, s.run, []*catalog.Record{&r.Record})
+	return err
 }
 
 func (m *modification) check(now time.Time) error {
@@ -227,7 +215,7 @@ func (s *Store) Modification(ctx context.Context, token string) (start, current 
 	var now time.Time
 	var found row
 	err = s.run(ctx, Statement{
-		SQL: "SELECT " + names(entityColumns, "e.") + ", m.deployment, m.revision, m.expires, {now} FROM modification m CROSS JOIN entity e " +
+		SQL: "SELECT " + selectedEntity + ", m.deployment, m.revision, m.expires, {now} FROM modification m CROSS JOIN entity e " +
 			"WHERE m.token = $1 AND e.kind = 'deployment' AND e.id = m.deployment",
 		Args: []any{token},
 		Scan: func(from Row) (err error) {

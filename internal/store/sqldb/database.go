@@ -1,4 +1,4 @@
-package relational
+package sqldb
 
 import (
 	"context"
@@ -104,34 +104,36 @@ type Dialect struct {
 	Notify string
 }
 
-func (d *Dialect) indexHint(index string) string {
+// ByIndex returns the clause after a table that makes the database read it by an index;
+// "" if there is none.
+func (d *Dialect) ByIndex(index string) string {
 	if d.IndexHint == nil || index == "" {
 		return ""
 	}
 	return d.IndexHint(index)
 }
 
-// indexedID returns the part of the ID of a record of the table entity that an index
+// IndexedID returns the part of the ID of a record of the table entity that an index
 // contains that has only a prefix, or "" if all indexes have all of it. The indexes
 // have the same expression.
-func (d *Dialect) indexedID(table string) string {
+func (d *Dialect) IndexedID(table string) string {
 	if d.IDPrefix == 0 {
 		return ""
 	}
 	return fmt.Sprintf("(CASE WHEN %[1]s.kind = 'deployment' THEN substr(%[1]s.id, 1, %[2]d) ELSE %[1]s.id END)", table, d.IDPrefix)
 }
 
-// orderByID returns the ORDER BY list that orders the records of an index by ID.
-func (d *Dialect) orderByID(table string, prefixed bool) string {
-	if indexed := d.indexedID(table); prefixed && indexed != "" {
+// OrderByID returns the ORDER BY list that orders the records of an index by ID.
+func (d *Dialect) OrderByID(table string, prefixed bool) string {
+	if indexed := d.IndexedID(table); prefixed && indexed != "" {
 		return indexed + ", " + table + ".id"
 	}
 	return table + ".id"
 }
 
-// prefixed reports whether the index of a column of the table entity contains only a
+// Prefixed reports whether the index of a column of the table entity contains only a
 // prefix of IDs, if the dialect has one.
-func prefixed(column string) bool {
+func Prefixed(column string) bool {
 	return column == "template" || column == "parent" || column == "metaset"
 }
 
@@ -145,6 +147,9 @@ const (
 	Bytes
 	Bool
 )
+
+// As returns a column of the type.
+func (t Type) As(name string) Column { return Column{name, t} }
 
 // A Column is a column of a table of parameters.
 type Column struct {
@@ -164,6 +169,9 @@ type Statement struct {
 	// Scan, if not nil, is called for every row of the result.
 	Scan func(Row) error
 }
+
+// A Runner runs statements that read, in their order.
+type Runner func(ctx context.Context, statements ...Statement) error
 
 // A Row is a row of a result.
 type Row interface {
@@ -226,4 +234,31 @@ func (t *RenderCache) Render(d *Dialect, s Statement) string {
 	return text
 }
 
-func parameter(n int) string { return "$" + strconv.Itoa(n) }
+// Parameter returns the parameter of a number, from 1.
+func Parameter(n int) string { return "$" + strconv.Itoa(n) }
+
+// Collect returns a Scan that appends the only column of each row to a list.
+func Collect[T any](list *[]T) func(Row) error {
+	return func(from Row) error {
+		var value T
+		err := from.Scan(&value)
+		*list = append(*list, value)
+		return err
+	}
+}
+
+// Count returns a Scan that counts the rows.
+func Count(rows *int) func(Row) error {
+	return func(Row) error {
+		*rows++
+		return nil
+	}
+}
+
+// Found returns a Scan that notes whether there is a row.
+func Found(found *bool) func(Row) error {
+	return func(Row) error {
+		*found = true
+		return nil
+	}
+}

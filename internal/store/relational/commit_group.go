@@ -138,7 +138,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 		SQL: "SELECT r.k, r.i, CASE WHEN e.id IS NULL THEN " +
 			"(SELECT max(c.revision) FROM change c WHERE c.kind = r.k AND c.id = r.i AND c.op = 'written') ELSE 0 END " +
 			"FROM {rows} LEFT JOIN entity e ON e.kind = r.k AND e.id = r.i",
-		Columns: []Column{{"k", Text}, {"i", Text}},
+		Columns: keyColumns,
 		Scan: func(from Row) error {
 			var key catalog.Key
 			var kind string
@@ -153,19 +153,15 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			return nil
 		},
 	}
-	entities := Statement{
-		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i",
-		Columns: keys.Columns,
-		Scan:    g.scanEntity,
-	}
+	entities := Statement{SQL: selectRows, Columns: keyColumns, Scan: g.scanEntity}
 	origins := Statement{
-		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.origin = r.o",
-		Columns: []Column{{"k", Text}, {"o", Text}},
+		SQL:     "SELECT " + selectedEntity + " FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.origin = r.o",
+		Columns: []Column{Text.As("k"), Text.As("o")},
 		Scan:    g.scanEntity,
 	}
 	tokens := Statement{
 		SQL:     "SELECT m.token, m.deployment, m.revision, m.expires FROM {rows} CROSS JOIN modification m WHERE m.token = r.t",
-		Columns: []Column{{"t", Text}},
+		Columns: []Column{Text.As("t")},
 		Scan: func(from Row) error {
 			var token string
 			var expires int64
@@ -178,7 +174,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 	}
 	held := Statement{
 		SQL:     "SELECT " + openColumns + ", m.token FROM {rows} CROSS JOIN modification m WHERE m.deployment = r.i AND m.expires > {now}",
-		Columns: []Column{{"i", Text}},
+		Columns: []Column{Text.As("i")},
 		Scan: func(from Row) error {
 			var h holder
 			err := scanOpen(from, &h.OpenModification, &h.token)
@@ -195,7 +191,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 	})
 	childRows := Statement{
 		SQL:     "SELECT e.parent, e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.parent = r.i AND e.parent <> ''",
-		Columns: keys.Columns,
+		Columns: keyColumns,
 		Scan: func(from Row) error {
 			var parent, id string
 			err := from.Scan(&parent, &id)
@@ -487,17 +483,6 @@ func (g *group) endToken(token string) {
 	delete(g.tokens, token)
 	if h.token == token {
 		delete(g.held, m.deployment)
-	}
-}
-
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	default:
-		return 0
 	}
 }
 

@@ -1,0 +1,31 @@
+package relational
+
+import (
+	"context"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
+)
+
+// Wrap puts a database between a store and its own. It is called before the store is used.
+func (s *Store) Wrap(wrap func(Database) Database) {
+	s.base = wrap(s.base)
+	s.db = observed{s.base, s}
+}
+
+// Exec runs a statement that writes.
+func (s *Store) Exec(ctx context.Context, sql string, args ...any) error {
+	return s.write(ctx, func(Tx) ([]Statement, error) { return []Statement{{SQL: sql, Args: args}}, nil })
+}
+
+// Numbers returns the only column of a statement's result.
+func (s *Store) Numbers(ctx context.Context, sql string, args ...any) (numbers []int64, err error) {
+	err = s.run(ctx, Statement{SQL: sql, Args: args, Scan: sqldb.Collect(&numbers)})
+	return numbers, err
+}
+
+// SetStep sets the number of records that the next step of a deletion changes.
+func (s *Store) SetStep(kind tko.Kind, size int) { s.stepSizers[kind].size = size }
+
+// MaxMissed is the number of changes that are read to validate marks of offsets.
+const MaxMissed = maxMissed
