@@ -207,7 +207,7 @@ func TestDefinitionsOfChartsFollowTheirPolicy(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	old, late := "old-"+w.ns+".example.com", "late-"+w.ns+".example.com"
-	chart := func(version, thing string, files map[string]string) {
+	publish := func(version, thing string, files map[string]string) {
 		files["templates/a.yaml"] = webMap + "---\n" + thing
 		w.chart(version, files)
 	}
@@ -215,20 +215,20 @@ func TestDefinitionsOfChartsFollowTheirPolicy(t *testing.T) {
 		return fmt.Sprintf("{apiVersion: %s/%s, kind: Thing, metadata: {name: one}, spec: {a: b}}\n", group, version)
 	}
 	// With Skip, none is created.
-	chart("0.9.0", "", map[string]string{"crds/old.yaml": w.definitions(old, "one", "v1")})
+	publish("0.9.0", "", map[string]string{"crds/old.yaml": w.definitions(old, "one", "v1")})
 	w.reconcile(deployment("a", crds("Skip", "x")))
 	if w.get("CustomResourceDefinition", "things."+old) != nil {
 		t.Error("Skip creates definitions")
 	}
 	w.reconcile()
 
-	chart("1.0.0", thing(old, "v1"), map[string]string{"crds/old.yaml": w.definitions(old, "one", "v1")})
+	publish("1.0.0", thing(old, "v1"), map[string]string{"crds/old.yaml": w.definitions(old, "one", "v1")})
 	a := deployment("a", crds("", "x"))
 	w.reconcile(a)
 	created := w.must("CustomResourceDefinition", "things."+old).Text("metadata", "uid")
 
 	// By default, an upgrade creates missing definitions, and changes none.
-	chart("1.1.0", thing(old, "v1")+"---\n"+strings.ReplaceAll(thing(late, "v1"), "one", "two"), map[string]string{"crds/old.yaml": w.definitions(old, "two", "v1"), "crds/late.yaml": w.definitions(late, "two", "v1")})
+	publish("1.1.0", thing(old, "v1")+"---\n"+strings.ReplaceAll(thing(late, "v1"), "one", "two"), map[string]string{"crds/old.yaml": w.definitions(old, "two", "v1"), "crds/late.yaml": w.definitions(late, "two", "v1")})
 	w.reconcile(a)
 	if text, _ := w.description(old); text != "one" {
 		t.Errorf("Create changes a definition: %q", text)
@@ -237,7 +237,7 @@ func TestDefinitionsOfChartsFollowTheirPolicy(t *testing.T) {
 
 	// CreateReplace upgrades them before objects of a new version are applied, and waits
 	// until the new version is served.
-	chart("1.2.0", thing(old, "v2"), map[string]string{"crds/old.yaml": w.definitions(old, "three", "v1", "v2")})
+	publish("1.2.0", thing(old, "v2"), map[string]string{"crds/old.yaml": w.definitions(old, "three", "v1", "v2")})
 	a = deployment("a", crds("CreateReplace", "x"))
 	r := w.reconcile(a)
 	same(t, "said", "True Applied", said(r)["a"])
@@ -249,7 +249,7 @@ func TestDefinitionsOfChartsFollowTheirPolicy(t *testing.T) {
 
 	// Definitions are never removed: neither those that left the chart, nor with the
 	// release.
-	chart("1.3.0", "", map[string]string{})
+	publish("1.3.0", "", map[string]string{})
 	w.reconcile(a)
 	w.reconcile()
 	w.must("CustomResourceDefinition", "things."+old)

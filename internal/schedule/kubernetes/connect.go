@@ -442,8 +442,8 @@ func (c *connections) fromManagement(s kubeconfigRef) (*rest.Config, error) {
 
 // fromOperator reads a kubeconfig of the operator, which what describes, and chooses a
 // context.
-func fromOperator(path string, s kubeconfigRef, what string) (*api.Config, *rest.Config, error) {
-	read, err := clientcmd.LoadFromFile(path)
+func fromOperator(file string, s kubeconfigRef, what string) (*api.Config, *rest.Config, error) {
+	read, err := clientcmd.LoadFromFile(file)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s: %w", what, reason(err))
 	}

@@ -126,8 +126,8 @@ func TestChartIsInstalledUpgradedMovedAndRemoved(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/map.yaml": webMap, "templates/second.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: second}}"})
-	chart := release("web", map[string]any{"mode": "{{ get('', 'v1', 'ConfigMap', 'plain').data.key + '!' }}", "count": int64(12345678)})
-	a := deployment("a", configMap("plain", "1"), chart)
+	web := release("web", map[string]any{"mode": "{{ get('', 'v1', 'ConfigMap', 'plain').data.key + '!' }}", "count": int64(12345678)})
+	a := deployment("a", configMap("plain", "1"), web)
 
 	r := w.reconcile(a)
 	same(t, "said", report.Outcome{Status: "True", Reason: "Applied", Message: "3 objects and 1 Helm chart are as they should be"}, r.Deployments["a"].Scheduled)
@@ -142,7 +142,7 @@ func TestChartIsInstalledUpgradedMovedAndRemoved(t *testing.T) {
 	same(t, "said", "True", r.Deployments["a"].Scheduled.Status)
 
 	// Values, also computed from other resources of the package.
-	a = deployment("a", configMap("plain", "2"), chart)
+	a = deployment("a", configMap("plain", "2"), web)
 	w.reconcile(a)
 	same(t, "an expression", "2!", w.data("web", "mode"))
 	same(t, "revisions", []string{"1 superseded", "2 deployed"}, w.revisions())
@@ -180,9 +180,9 @@ func TestNamespaceOfChartIsCreated(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/map.yaml": webMap})
-	chart := release("web", nil)
-	chart.Set(w.ns+"-apps", "metadata", "namespace")
-	w.reconcile(deployment("a", chart))
+	web := release("web", nil)
+	web.Set(w.ns+"-apps", "metadata", "namespace")
+	w.reconcile(deployment("a", web))
 	w.ns += "-apps"
 	same(t, "what is there", []string{"web"}, w.there("ConfigMap"))
 	same(t, "revisions", []string{"1 deployed"}, w.revisions())
@@ -334,9 +334,9 @@ func TestInvalidChartChangesNothing(t *testing.T) {
 			w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap})
 			w.reconcile(deployment("a", release("web", nil)))
 			before := w.must("ConfigMap", "web").Text("metadata", "uid")
-			chart := release("web", nil)
-			test.change(w, chart)
-			r, err := w.schedule(t.Context(), deployment("a", chart))
+			web := release("web", nil)
+			test.change(w, web)
+			r, err := w.schedule(t.Context(), deployment("a", web))
 			if err == nil || !strings.Contains(err.Error(), test.want) || r.Deployments["a"].Scheduled.Reason != test.reason {
 				t.Errorf("%s: %s: %v", test.why, r.Deployments["a"].Scheduled.Reason, err)
 			}
@@ -576,8 +576,8 @@ func TestReleaseOfAnotherOwnerIsNotChanged(t *testing.T) {
 	w.reconcile(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
 	w.reconcile() // TKO installed it before, and no deployment wants it now
 	w.patch("Secret", "sh.helm.release.v1.web.v1", `{"metadata": {"labels": {"`+kubernetes.LabelDeployment+`": null}}}`)
-	chart := release("web", map[string]any{"mode": "ours"})
-	r, err := w.schedule(t.Context(), deployment("b", chart))
+	web := release("web", map[string]any{"mode": "ours"})
+	r, err := w.schedule(t.Context(), deployment("b", web))
 	same(t, "said", "False Invalid", said(r)["b"])
 	if err == nil || !strings.Contains(err.Error(), kubernetes.AnnotationAdopt) {
 		t.Error(err)
@@ -585,7 +585,7 @@ func TestReleaseOfAnotherOwnerIsNotChanged(t *testing.T) {
 	w.reconcile()
 	same(t, "as it was", "default", w.data("web", "mode"))
 	same(t, "revisions", []string{"1 deployed"}, w.revisions())
-	w.reconcile(deployment("b", annotated(chart, kubernetes.AnnotationAdopt, "true")))
+	w.reconcile(deployment("b", annotated(web, kubernetes.AnnotationAdopt, "true")))
 	same(t, "taken over", "ours", w.data("web", "mode"))
 }
 
@@ -613,9 +613,9 @@ func TestUnchangedRemoteChartIsNotFetchedAgain(t *testing.T) {
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		server.Add("web", version, helmtest.Archive(t, "web", version, map[string]string{"templates/a.yaml": webMap, "values.yaml": "{mode: default, count: 1}"}))
 	}
-	from := func(name, chart, repository, version string) krm.Resource {
+	from := func(name, ref, repository, version string) krm.Resource {
 		r := release(name, nil)
-		r["spec"] = map[string]any{"chart": chart, "repository": repository, "version": version}
+		r["spec"] = map[string]any{"chart": ref, "repository": repository, "version": version}
 		return r
 	}
 	a := deployment("a", from("repository", "web", server.Repository(), "1.0.0"), from("newest", "web", server.Repository(), ""),

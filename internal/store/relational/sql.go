@@ -2,14 +2,21 @@ package relational
 
 import "github.com/tko-orchestrator/tko/internal/store/sqldb"
 
-// Database and the other names are those of package sqldb, of which every file here is full.
+// Every file of this package is full of these names.
 type (
-	Database            = sqldb.Database
-	Mode                = sqldb.Mode
-	Tx                  = sqldb.Tx
-	Statement           = sqldb.Statement
-	Column              = sqldb.Column
-	Row                 = sqldb.Row
+	// Database is that of package sqldb.
+	Database = sqldb.Database
+	// Mode is that of package sqldb.
+	Mode = sqldb.Mode
+	// Tx is that of package sqldb.
+	Tx = sqldb.Tx
+	// Statement is that of package sqldb.
+	Statement = sqldb.Statement
+	// Column is that of package sqldb.
+	Column = sqldb.Column
+	// Row is that of package sqldb.
+	Row = sqldb.Row
+	// UnknownOutcomeError is that of package sqldb.
 	UnknownOutcomeError = sqldb.UnknownOutcomeError
 )
 
