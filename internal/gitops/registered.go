@@ -78,7 +78,7 @@ func definedSettings(d tko.SourceDefinition) (Settings, error) {
 	decoder := json.NewDecoder(bytes.NewReader(d.Spec))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&s); err != nil {
-		return Settings{}, tko.Errorf(tko.ErrInvalid, "spec: %w", err)
+		return Settings{}, tko.Errorf(tko.ErrInvalid, "spec: %s: tko explain %s --recursive lists the fields", strings.TrimPrefix(err.Error(), "json: "), d.Kind)
 	}
 	s.Name, s.registered = d.Name, true
 	return s, nil

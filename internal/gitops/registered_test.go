@@ -43,7 +43,7 @@ func TestRegisteredSourcesAreConfined(t *testing.T) {
 		"a CA file":                      {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git", "caFile": "ca.pem"}}`, "CA certificates of the system"},
 		"very large revisions":           {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git", "maxBytes": 99999999999}}`, "higher limits"},
 		"an OSM":                         {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git"}, "osm": {"broken": "Recreate"}}`, "no such field"},
-		"a field that there isn't":       {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git", "branch": "main"}}`, `unknown field "branch"`},
+		"a field that there isn't":       {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git", "branch": "main"}}`, `unknown field "branch": tko explain GitOpsSource --recursive lists the fields`},
 		"no map":                         {tko.SourceKindGit, `[]`, "spec is not a map"},
 		"a catalog as a repository":      {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git"}, "catalog": {}}`, "no such field"},
 		"an inventory":                   {tko.SourceKindInventory, `{"inventory": {"from": [{"url": "https://example.com/x.csv", "passwordFile": "p", "username": "u", "map": {"id": "record.id"}}]}}`, ""},
