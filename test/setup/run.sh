@@ -30,9 +30,11 @@ export GORACE="atexit_sleep_ms=20 ${GORACE:-}"
 # Half of the work is to link some 80 programs of tests: they have no debug information (stack traces don't need it), and `make lint`
 # has vetted the code. Many tests wait most of the time (for processes, leases and databases), so more of them run at once than there are processors.
 status=0
+times=()
+[ -z "${TKO_TEST_TIMES:-}" ] || times=("--jsonfile-timing-events=$TKO_TEST_TIMES")
 "$temporary/gotestsum" --format pkgname-and-test-fails --hide-summary=skipped \
 	--rerun-fails=2 --rerun-fails-max-failures=20 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
-	--rerun-fails-report="$temporary/flaky" --jsonfile-timing-events="${TKO_TEST_TIMES:-/dev/null}" --packages="$packages" -- \
+	--rerun-fails-report="$temporary/flaky" "${times[@]}" --packages="$packages" -- \
 	"${race[@]}" -vet=off -ldflags=-w -shuffle=on -p "$(($(getconf _NPROCESSORS_ONLN) + 1))" -parallel "$(($(getconf _NPROCESSORS_ONLN) * 2))" "$@" || status=$?
 if [ -s "$temporary/flaky" ]; then
 	echo
