@@ -7,10 +7,13 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
-// Wrap puts a database between a store and its own. It is called before the store is used.
-func (s *Store) Wrap(wrap func(Database) Database) {
-	s.base = wrap(s.base)
-	s.db = observed{s.base, s}
+// Wrap returns a store on the database of s, with another database between them. It owns
+// the database: s must not be used before or after. It doesn't watch the clock, because the
+// watcher writes after the first commit, at a moment that a test doesn't know.
+func (s *Store) Wrap(ctx context.Context, wrap func(Database) Database) *Store {
+	s.quit()
+	s.wait.Wait()
+	return newStore(ctx, wrap(s.base), s.backend)
 }
 
 // Exec runs a statement that writes.

@@ -30,9 +30,11 @@ type faulty struct {
 	count  int // since arm
 	at     int // number of the operation that fails, from 1; 0: none
 	fault  fault
-	failed int                          // operations that failed since arm
-	edit   func(*relational.Statement)  // changes statements before they are run; nil: none
-	ran    func(s relational.Statement) // called for each statement; nil: none
+	failed int // operations that failed since arm
+
+	// Set before the store's next call.
+	edit func(*relational.Statement)  // changes statements before they are run; nil: none
+	ran  func(s relational.Statement) // called for each statement; nil: none
 }
 
 // open opens a store in memory on a faulty database.
@@ -42,15 +44,15 @@ func open(t *testing.T) (*relational.Store, *faulty) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f := new(faulty)
+	s = s.Wrap(t.Context(), func(db relational.Database) relational.Database {
+		f.Database = db
+		return f
+	})
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-	})
-	f := new(faulty)
-	s.Wrap(func(db relational.Database) relational.Database {
-		f.Database = db
-		return f
 	})
 	return s, f
 }

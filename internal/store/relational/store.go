@@ -67,6 +67,13 @@ const (
 // New returns a store on a database whose schema is current. The store owns the
 // database and closes it.
 func New(ctx context.Context, db Database, backend string) *Store {
+	s := newStore(ctx, db, backend)
+	s.wait.Go(s.watchClock)
+	return s
+}
+
+// newStore returns a store that doesn't watch the database's clock.
+func newStore(ctx context.Context, db Database, backend string) *Store {
 	s := &Store{
 		base:        db,
 		dialect:     db.Dialect(),
@@ -92,7 +99,6 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		return s.db.Close()
 	})
 	s.wait.Go(s.commitCalls)
-	s.wait.Go(s.watchClock)
 	return s
 }
 
