@@ -142,13 +142,14 @@ func (o *options) check(flags *flag.FlagSet, placements, rows string) (err error
 		}
 		o.Placements = append(o.Placements, n)
 	}
-	for name, value := range map[string]int{
-		"deployments": o.Deployments, "clients": o.Clients, "register": o.Register, "create": o.Create, "samples": o.Samples,
-		"watchers": o.Watchers, "missed": o.Missed, "dependents": o.Dependents, "prepared": o.Prepared, "backlog": o.Backlog, "stream-sites": o.StreamSites, "stream-deployments": o.StreamDeployments,
-	} {
-		if value < 1 {
-			return fmt.Errorf("-%s %d: give a number from 1 up", name, value)
+	flags.VisitAll(func(f *flag.Flag) {
+		get, _ := f.Value.(flag.Getter)
+		if n, ok := get.Get().(int); ok && n < 1 && f.Value.String() != f.DefValue {
+			err = errors.Join(err, fmt.Errorf("-%s %d: give a number from 1 up", f.Name, n))
 		}
+	})
+	if err != nil {
+		return err
 	}
 	if o.Sites < 1 {
 		o.Sites = max(1, o.Deployments/50)

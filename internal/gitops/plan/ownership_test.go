@@ -85,6 +85,13 @@ func TestEqualSiteAndTemplateAreAdoptedTogether(t *testing.T) {
 	w.items = w.items[:1]
 	w.refused([]string{`site "s"`, "differs"}, w.of(template("t", "2"), site("s", "t", "region", "west"))...)
 
+	// A site is adopted if it is equal to what the revision makes of it, also if another client
+	// has changed its template, which the revision restores.
+	w.apply(w.of(template("t", "1"))...)
+	w.put(template("t", "2"))
+	w.apply(manifests...)
+	equal(t, "entities with a restored template", before, w.entities())
+
 	// A site that differs isn't adopted, also if its template is.
 	for name, differs := range map[string][]tko.Put{
 		"its metadata":     {template("t", "1"), site("s", "t", "region", "east")},

@@ -187,12 +187,12 @@ type maker struct {
 	leaving map[key]bool
 
 	mu      sync.Mutex
-	live    map[key]*entity           // nil: doesn't exist
-	origins map[string]int            // numbers in the plan's Origins, by their text
-	stays   []string                  // messages about entities that differ, with AddOnly
-	kept    []string                  // messages about values that users set
-	edited  map[key]tko.SourceOrigins // of sites with values that users set
-	others  map[key]string            // entities of other sources, with the source's name; read when needed
+	live    map[key]*entity                // nil: doesn't exist
+	origins map[string]int                 // numbers in the plan's Origins, by their text
+	stays   []string                       // messages about entities that differ, with AddOnly
+	kept    []string                       // messages about values that users set
+	edited  map[key]tko.SourceOrigins      // of sites with values that users set
+	others  func() (map[key]string, error) // entities of other sources, with the source's name; read when first called
 }
 
 // asks is the number of concurrent requests.
@@ -226,6 +226,7 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	problems := make([]error, len(manifests))
 	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(asks)
+	m.others = sync.OnceValues(func() (map[key]string, error) { return m.owned(reading) })
 	for i := range manifests {
 		group.Go(func() error {
 			action, err := m.actionFor(reading, &manifests[i])
@@ -698,7 +699,7 @@ func (m *maker) actionFor(ctx context.Context, w *manifest.Manifest) (*Action, e
 			orUnknown(there.who), manifest.AnnotationAdopt)
 	}
 	if a.Verb == Adopt || a.Verb == Create && !owned { // another source may restore what doesn't exist
-		return a, m.unowned(ctx, k)
+		return a, m.unowned(k)
 	}
 	if a.Verb == Update && !changed {
 		a.Reason = "" // it has the wanted content already: only the inventory is old
@@ -734,28 +735,33 @@ func orUnknown(who string) string {
 }
 
 // unowned returns an error if another source owns the entity.
-func (m *maker) unowned(ctx context.Context, k key) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.others == nil {
-		sources, err := m.client.Sources(ctx)
-		if err != nil {
-			return err
-		}
-		m.others = map[key]string{}
-		for _, s := range sources {
-			if s.Name == m.policy.Source {
-				continue
-			}
-			for _, item := range s.Status.Items {
-				m.others[key{tko.Kind(item.Kind), item.Name}] = s.Name
-			}
-		}
+func (m *maker) unowned(k key) error {
+	others, err := m.others()
+	if err != nil {
+		return err
 	}
-	if owner := m.others[k]; owner != "" {
+	if owner := others[k]; owner != "" {
 		return tko.Errorf(tko.ErrInvalid, "it is owned by source %q: remove it from one of the two", owner)
 	}
 	return nil
+}
+
+// owned returns the entities that other sources own, with the names of these sources.
+func (m *maker) owned(ctx context.Context) (map[key]string, error) {
+	sources, err := m.client.Sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owners := map[key]string{}
+	for _, s := range sources {
+		if s.Name == m.policy.Source {
+			continue
+		}
+		for _, item := range s.Status.Items {
+			owners[key{tko.Kind(item.Kind), item.Name}] = s.Name
+		}
+	}
+	return owners, nil
 }
 
 // references returns an error if a manifest refers to an entity that doesn't exist

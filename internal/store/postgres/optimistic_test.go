@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
@@ -47,8 +49,7 @@ func TestRegistrationsReadLittleOfTheLog(t *testing.T) {
 			if optimistic := done.optimistic.Load(); optimistic < n/2 {
 				t.Errorf("%d of %d transactions were optimistic: the test doesn't see them", optimistic, n)
 			}
-			eventually.True(t, "the connections have ended", func() bool { return connections(t, dsn) == 0 })
-			if read := readOfLog(t, dsn); read > 5*n {
+			if read := readOf(t, dsn, "change"); read > 5*n {
 				t.Errorf("%d registrations read %d entries of the log, want at most %d", n, read, 5*n)
 			}
 		})
@@ -67,11 +68,48 @@ func (c *commits) Committed(_ int, optimistic bool) {
 	}
 }
 
-// readOfLog returns how many entries of the log and of its indexes were read until now.
-func readOfLog(t *testing.T, dsn string) (n int64) {
+// Templates and sites are read with the IDs of their deployments. In a database without
+// statistics, such as one that was just filled, not all deployments are read for that.
+func TestReadsOfSitesReadTheirOwnDeployments(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	execute(t, dsn, `ALTER TABLE entity SET (autovacuum_enabled = off);
+		INSERT INTO metaset VALUES (1, '', '{}');
+		INSERT INTO entity SELECT 'site', i::text, '', 1, i, 0, 0, '', '', '', false, false, NULL, NULL, 1, NULL, false, '', '', NULL FROM generate_series(0, 99) i;
+		INSERT INTO entity SELECT 'deployment', lpad(i::text, 8, '0'), '', 1, i, 0, 0, '', '', (i % 100)::text, true, true, NULL, NULL, 1, NULL, false, '', '', NULL
+			FROM generate_series(0, 1999) i`)
+	for name, options := range map[string]string{
+		"default": "", "generic plans": "&plan_cache_mode=force_generic_plan", "custom plans": "&plan_cache_mode=force_custom_plan",
+	} {
+		before := readOf(t, dsn, "entity")
+		store, err := postgres.Open(t.Context(), dsn+options, postgres.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for i := range 10 {
+			records, err := store.Get(t.Context(), catalog.Fields{Deployments: true, Scope: access.ScopeAll}, catalog.Key{Kind: tko.KindSite, ID: strconv.Itoa(i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			found += len(records[0].Deployments)
+		}
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if read := readOf(t, dsn, "entity") - before; found != 200 || read > 1000 {
+			t.Errorf("%s: 10 sites with %d deployments, want 200, were read from %d entries, want at most 1,000", name, found, read)
+		}
+	}
+}
+
+// readOf returns how many entries of a table and of its indexes were read until now. It
+// waits for the end of all connections, because they report what they have read then.
+func readOf(t *testing.T, dsn, table string) (n int64) {
 	t.Helper()
-	scanOne(t, dsn, &n, `SELECT t.seq_tup_read + coalesce(t.idx_tup_fetch, 0) + (SELECT sum(i.idx_tup_read) FROM pg_stat_user_indexes i WHERE i.relname = 'change')
-		FROM pg_stat_user_tables t WHERE t.relname = 'change'`)
+	eventually.True(t, "the connections have ended", func() bool { return connections(t, dsn) == 0 })
+	scanOne(t, dsn, &n, fmt.Sprintf(`SELECT t.seq_tup_read + coalesce(t.idx_tup_fetch, 0) + (SELECT sum(i.idx_tup_read) FROM pg_stat_user_indexes i WHERE i.relname = t.relname)
+		FROM pg_stat_user_tables t WHERE t.relname = '%s'`, table))
 	return n
 }
 

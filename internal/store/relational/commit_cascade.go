@@ -254,7 +254,7 @@ func (g *group) wide(ctx context.Context, tx Tx, ids []string, limit int) (wide 
 	err = tx.Run(ctx, Statement{
 		SQL:     "SELECT 1 FROM {rows} WHERE (SELECT count(*) FROM (SELECT 1 FROM entity x WHERE x.kind = r.k AND x.parent = r.i AND x.parent <> '' LIMIT $1) AS found) > $2",
 		Args:    []any{int64(limit) + 1, int64(limit)},
-		Columns: keyColumns, Rows: treesRows(ids),
+		Columns: keyColumns, Rows: deploymentRows(ids),
 		Scan: sqldb.Found(&wide),
 	})
 	return wide, err
@@ -266,7 +266,7 @@ func (g *group) readTrees(ctx context.Context, tx Tx, ids []string, limit int) (
 	statement := Statement{
 		SQL:     trees + "SELECT " + selectedEntity + " FROM d CROSS JOIN entity e WHERE e.kind = d.kind AND e.id = d.id LIMIT $1",
 		Args:    []any{int64(limit)},
-		Columns: keyColumns, Rows: treesRows(ids),
+		Columns: keyColumns, Rows: deploymentRows(ids),
 		Scan: scanInto(&rows, limit),
 	}
 	err := tx.Run(ctx, statement)
@@ -280,10 +280,11 @@ func (g *group) readTrees(ctx context.Context, tx Tx, ids []string, limit int) (
 const trees = "WITH RECURSIVE d (kind, id) AS (SELECT e.kind, e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i UNION " +
 	"SELECT e.kind, e.id FROM d CROSS JOIN entity e WHERE e.kind = d.kind AND e.parent = d.id AND e.parent <> '') "
 
-func treesRows(ids []string) [][]any {
-	rows := make([][]any, len(ids))
-	for i, id := range ids {
-		rows[i] = []any{string(tko.KindDeployment), id}
+// deploymentRows returns rows of keyColumns: the kind deployment, and a text of each.
+func deploymentRows(texts []string) [][]any {
+	rows := make([][]any, len(texts))
+	for i, text := range texts {
+		rows[i] = []any{string(tko.KindDeployment), text}
 	}
 	return rows
 }
@@ -531,7 +532,7 @@ func (s *Store) Descendants(ctx context.Context, ids []string, report func(id st
 	return s.retry(ctx, func() error {
 		return fault("list descendants", s.db.Run(ctx, Statement{
 			SQL:     trees + "SELECT d.id FROM d",
-			Columns: keyColumns, Rows: treesRows(ids),
+			Columns: keyColumns, Rows: deploymentRows(ids),
 			Scan: func(from Row) error {
 				var id string
 				err := from.Scan(&id)

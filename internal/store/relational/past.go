@@ -498,14 +498,14 @@ func (p *pastReader) fillDeployments(ctx context.Context, kind tko.Kind, fields 
 // of the values of a column now; a negative limit is none.
 func (p *pastReader) members(column string, values []string, limit int64, found map[string]bool) Statement {
 	statement := Statement{
-		SQL: "SELECT e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = 'deployment' AND e." + column + " = r.i AND e." + column + " <> ''",
+		SQL: "SELECT e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e." + column + " = r.i AND e." + column + " <> ''",
 		Scan: func(from Row) error {
 			var id string
 			err := from.Scan(&id)
 			found[id] = true
 			return err
 		},
-		Columns: []Column{Text.As("i")}, Rows: sqldb.Single(values),
+		Columns: keyColumns, Rows: deploymentRows(values),
 	}
 	if limit >= 0 {
 		statement.SQL += " LIMIT $1"

@@ -103,10 +103,10 @@ func (s *Store) fillDeployments(ctx context.Context, run sqldb.Runner, fields ca
 		column := string(kind)
 		b := &selection.Builder{Dialect: &s.dialect}
 		statement := Statement{
-			SQL: "SELECT e." + column + ", e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = 'deployment' AND e." + column + " = r.i " +
+			SQL: "SELECT e." + column + ", e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e." + column + " = r.i " +
 				"AND e." + column + " <> '' AND " + selection.Within("e", tko.KindDeployment, fields.Scope.Of(tko.KindDeployment))(b),
 			Args:    b.Args,
-			Columns: []Column{Text.As("i")},
+			Columns: keyColumns, // with a constant kind, PostgreSQL may read all deployments, as long as it has no statistics
 			Scan: func(from Row) error {
 				var owner, id string
 				err := from.Scan(&owner, &id)
@@ -119,7 +119,7 @@ func (s *Store) fillDeployments(ctx context.Context, run sqldb.Runner, fields ca
 		for i := range rows {
 			if rows[i].Kind == kind {
 				owners[column+" "+rows[i].ID] = &rows[i]
-				statement.Rows = append(statement.Rows, []any{rows[i].ID})
+				statement.Rows = append(statement.Rows, []any{string(tko.KindDeployment), rows[i].ID})
 			}
 		}
 		if !statement.Idle() {
