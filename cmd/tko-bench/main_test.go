@@ -177,6 +177,8 @@ func TestInvalidUsageIsExplained(t *testing.T) {
 		"a word":                   {"commands come first", []string{"-json", "fill"}, `"fill" is not a flag`, errUsage},
 		"a word after fill":        {"it has flags only", []string{"fill", "x"}, `"x" is not a flag`, errUsage},
 		"no samples":               {"quantiles need some", []string{"-samples", "0"}, "-samples 0", errUsage},
+		"no inventory":             {"rows would measure nothing", []string{"-inventory", "0"}, "-inventory 0", errUsage},
+		"a negative number":        {"the default is another", []string{"-sites", "-3"}, "-sites -3", errUsage},
 		"placements":               {"they are numbers", []string{"-placements", "1,x"}, "-placements", errUsage},
 		"placements on none":       {"there would be nothing to wait for", []string{"-placements", "0"}, "-placements", errUsage},
 		"an unknown store":         {"there are two", []string{"-stores", "etcd"}, "etcd", errUsage},
