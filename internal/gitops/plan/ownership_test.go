@@ -90,7 +90,7 @@ func TestEqualSiteAndTemplateAreAdoptedTogether(t *testing.T) {
 	w.apply(w.of(template("t", "1"))...)
 	w.put(template("t", "2"))
 	w.apply(manifests...)
-	equal(t, "entities with a restored template", before, w.entities())
+	equal(t, "entities with a restored template", []string{"template t 3 gitops:fleet", "site s 1 ada"}, w.entities())
 
 	// A site that differs isn't adopted, also if its template is.
 	for name, differs := range map[string][]tko.Put{
