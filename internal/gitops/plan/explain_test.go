@@ -73,6 +73,29 @@ func TestExplainShowsEachChange(t *testing.T) {
 	}
 }
 
+// A deployment is compared with what its source made: changes by preparation or by other
+// clients since then aren't shown as changes of the source.
+func TestExplainLeavesOutChangesByOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pruning())
+	w.apply(w.of(deployment("d", "1"))...)
+	modification, err := w.StartModification(t.Context(), tko.DeploymentID(w.item(tko.KindDeployment, "d").ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.EndModification(t.Context(), modification.Token, append(modification.Package, configMap("prepared", "1")...)); err != nil {
+		t.Fatal(err)
+	}
+	p := w.plan(w.of(deployment("d", "2"))...)
+	if err := p.Explain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Actions) != 1 {
+		t.Fatalf("actions: %v, want one", actions(p.Actions))
+	}
+	equal(t, "changes", []string{`v1 ConfigMap "own": data.k: "1" → "2"`}, p.Actions[0].Changes)
+}
+
 // A meter counts requests for single entities and lists, and the listed entities.
 type meter struct {
 	*world
