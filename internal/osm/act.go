@@ -580,9 +580,6 @@ func (w *run) adopt(ctx context.Context, d decision) error {
 		w.status(d.name, PhaseRemoving, "it is removed next")
 		return err
 	}
-	w.mu.Lock()
-	w.seen.byID[d.record.ID] = d.record
-	w.mu.Unlock()
 	next := w.hold(w.decideOn(d.name, w.ledger.instance(d.name), time.Now()))
 	switch next.verb {
 	case instantiate, upgrade:

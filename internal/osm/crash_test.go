@@ -1,6 +1,7 @@
 package osm_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,6 +46,7 @@ func TestReconciliationContinuesFromAnySavedState(t *testing.T) {
 			t.Parallel()
 			for n := 0; ; n++ {
 				w := newWorld(t, osmtest.Options{})
+				w.policy.Settle = settle
 				died := errors.New("died")
 				count := 0
 				w.fail = func() error { // from the nth on, nothing is saved
@@ -141,6 +143,27 @@ func TestRequestWithoutAResponseIsNotMadeTwice(t *testing.T) {
 	}
 }
 
+// Instances that exist are adopted concurrently.
+func TestManyInstancesAreAdoptedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages()}
+	for i := range 20 {
+		d.Instances = append(d.Instances, instance(fmt.Sprintf("i%d", i), values("x", 1)))
+	}
+	w.settles(d)
+	w.state = nil
+	w.settles(d)
+	if n, all := len(w.server.Instances()), w.saved().Instances; n != 20 || len(all) != 20 {
+		t.Fatalf("there are %d instances, and %d in the inventory, want 20", n, len(all))
+	}
+	for name, state := range w.saved().Instances {
+		if !state.Adopted {
+			t.Errorf("%s wasn't adopted", name)
+		}
+	}
+}
+
 const victimURL, victimUser, victimState = "TKO_TEST_OSM_URL", "TKO_TEST_OSM_USER", "TKO_TEST_OSM_STATE"
 
 // TestMain runs the process that the test kills, which applies without end.
@@ -164,8 +187,12 @@ func victimDesired(round int) osm.Desired {
 	return d
 }
 
+// settle is long enough for the server to finish the requests of a process that died, also
+// on a busy machine. Otherwise the next process would create an instance again.
+const settle = time.Second
+
 var victimPolicy = osm.Policy{
-	Prune: true, Budget: prune.Budget{Percent: 100}, Wait: time.Minute, Poll: time.Millisecond, Settle: 100 * time.Millisecond, Retry: time.Millisecond,
+	Prune: true, Budget: prune.Budget{Percent: 100}, Wait: time.Minute, Poll: time.Millisecond, Settle: settle, Retry: time.Millisecond,
 }
 
 func victim(url, user, file string) error {
@@ -219,7 +246,8 @@ func TestKilledProcessNeverLeavesAnInstanceTwice(t *testing.T) {
 	for round := range 12 {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), victimURL+"="+server.URL, fmt.Sprintf("%s=user%d", victimUser, round), victimState+"="+file)
-		cmd.Stderr = os.Stderr
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
 		before := server.Counts().Total
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -228,6 +256,9 @@ func TestKilledProcessNeverLeavesAnInstanceTwice(t *testing.T) {
 		time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		if stderr.Len() > 0 { // a data race
+			t.Errorf("round %d:\n%s", round, &stderr)
+		}
 		if all := duplicates(server); len(all) > 0 {
 			t.Fatalf("round %d: there are duplicates: %v", round, all)
 		}

@@ -268,7 +268,8 @@ func (w *run) report() Report {
 	}
 }
 
-// An observation has the records that OSM returned.
+// An observation has the records that OSM returned. It isn't changed while decisions are
+// carried out, which read it concurrently.
 type observation struct {
 	byID     map[string]nbi.InstanceRecord
 	byName   map[string][]nbi.InstanceRecord
