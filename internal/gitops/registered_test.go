@@ -3,6 +3,7 @@ package gitops_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -150,9 +151,14 @@ func registered(t *testing.T, controllers int) []*world {
 		t.Fatal(err)
 	}
 	var all []*world
+	folder := t.TempDir() // before the controllers start, because it is removed after they stop
 	for i := range controllers {
 		all = append(all, start(t, c, gitops.Options{Worker: fmt.Sprint("w", i), Registered: func(d tko.SourceDefinition) (gitops.Spec, error) {
-			return gitops.DefinedSpec(d, t.TempDir(), gitops.Confined{Access: remote.Access{Guard: local}})
+			cache, err := os.MkdirTemp(folder, "source-")
+			if err != nil {
+				return gitops.Spec{}, err
+			}
+			return gitops.DefinedSpec(d, cache, gitops.Confined{Access: remote.Access{Guard: local}})
 		}}))
 	}
 	return all
