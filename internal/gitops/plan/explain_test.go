@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/prune"
 )
@@ -125,7 +127,8 @@ func TestManyEntitiesAreReadInOneList(t *testing.T) {
 	for _, n := range []int{49, 50} {
 		w := newWorld(t, pruning())
 		w.policy.Budget = prune.Budget{Percent: 100}
-		puts := numbered(n, plainSite, "s")
+		puts := numbered(n-1, plainSite, "s")
+		puts = append([]tko.Put{plainSite("first")}, puts...) // no other site has its prefix
 		w.put(plainSite("a"))
 		w.put(plainSite("z"))
 		w.put(plainSite("zz"))
@@ -138,10 +141,41 @@ func TestManyEntitiesAreReadInOneList(t *testing.T) {
 			t.Fatal(err)
 		}
 		equal(t, fmt.Sprint(n, " sites"), []string{
-			`update site "s03" (it was changed by ada)`, `create site "s05" (it was deleted)`, fmt.Sprintf(`delete site "s%02d"`, n-1),
+			`update site "s03" (it was changed by ada)`, `create site "s05" (it was deleted)`, fmt.Sprintf(`delete site "s%02d"`, n-2),
 		}, actions(p.Actions))
 		if lists := m.lists.Load(); lists != int64(n-49) || lists == 1 && (m.single.Load() > 0 || m.listed.Load() > int64(n+1)) || lists == 0 && m.single.Load() != int64(n) {
 			t.Errorf("%d sites: %d lists of %d entities, and %d single reads", n, lists, m.listed.Load(), m.single.Load())
+		}
+	}
+}
+
+// A cut lists sites up to the third, and then fails.
+type cut struct{ *world }
+
+func (c *cut) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
+	return func(yield func(tko.Site, error) bool) {
+		n := 0
+		for e, err := range c.Client.Sites(ctx, s, o) {
+			if n++; n > 3 {
+				yield(tko.Site{}, tko.Errorf(tko.ErrUnavailable, "the connection was lost"))
+				return
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// If a list fails, there is no plan: the entities that it didn't reach may exist.
+func TestPlansNeedWholeLists(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pruning())
+	puts := numbered(60, plainSite, "s")
+	w.apply(w.of(puts...)...)
+	for name, manifests := range map[string][]manifest.Manifest{"unchanged": w.of(puts...), "all are removed": nil} {
+		if p, err := plan.Make(t.Context(), &cut{w}, manifests, w.items, w.policy); !errors.Is(err, tko.ErrUnavailable) {
+			t.Errorf("%s: the plan is %+v, the error %v, want an ErrUnavailable", name, p, err)
 		}
 	}
 }
