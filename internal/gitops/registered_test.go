@@ -154,7 +154,7 @@ func registered(t *testing.T, controllers int) []*world {
 	folder := t.TempDir() // before the controllers start, because it is removed after they stop
 	for i := range controllers {
 		all = append(all, start(t, c, gitops.Options{Worker: fmt.Sprint("w", i), Registered: func(d tko.SourceDefinition) (gitops.Spec, error) {
-			cache, err := os.MkdirTemp(folder, "source-")
+			cache, err := os.MkdirTemp(folder, "source-") //nolint:usetesting // TempDir removes its folder before the controllers stop
 			if err != nil {
 				return gitops.Spec{}, err
 			}
