@@ -260,7 +260,7 @@ func TestEncodedWithDeploymentIsTheEncodingOfWithDeployment(t *testing.T) {
 		}
 		want, err := krm.Encode(krm.CBOR, p.WithDeployment(template, site, prepared, approved))
 		if err != nil {
-			t.Skip(err)
+			t.Skip(err) // the same of the template or the site
 		}
 		was := bytes.Clone(encoded)
 		got, ok := krm.EncodedWithDeployment(encoded, template, site, prepared, approved)

@@ -143,9 +143,10 @@ func (o *options) check(flags *flag.FlagSet, placements, rows string) (err error
 		o.Placements = append(o.Placements, n)
 	}
 	flags.VisitAll(func(f *flag.Flag) {
-		get, _ := f.Value.(flag.Getter)
-		if n, ok := get.Get().(int); ok && n < 1 && f.Value.String() != f.DefValue {
-			err = errors.Join(err, fmt.Errorf("-%s %d: give a number from 1 up", f.Name, n))
+		if get, ok := f.Value.(flag.Getter); ok && f.Value.String() != f.DefValue {
+			if n, ok := get.Get().(int); ok && n < 1 {
+				err = errors.Join(err, fmt.Errorf("-%s %d: give a number from 1 up", f.Name, n))
+			}
 		}
 	})
 	if err != nil {

@@ -185,14 +185,14 @@ type maker struct {
 	wanted  map[key]*manifest.Manifest
 	items   map[key]tko.SourceItem
 	leaving map[key]bool
+	others  func() (map[key]string, error) // entities of other sources, with the source's name; read when first called
 
 	mu      sync.Mutex
-	live    map[key]*entity                // nil: doesn't exist
-	origins map[string]int                 // numbers in the plan's Origins, by their text
-	stays   []string                       // messages about entities that differ, with AddOnly
-	kept    []string                       // messages about values that users set
-	edited  map[key]tko.SourceOrigins      // of sites with values that users set
-	others  func() (map[key]string, error) // entities of other sources, with the source's name; read when first called
+	live    map[key]*entity           // nil: doesn't exist
+	origins map[string]int            // numbers in the plan's Origins, by their text
+	stays   []string                  // messages about entities that differ, with AddOnly
+	kept    []string                  // messages about values that users set
+	edited  map[key]tko.SourceOrigins // of sites with values that users set
 }
 
 // asks is the number of concurrent requests.
@@ -226,7 +226,7 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	problems := make([]error, len(manifests))
 	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(asks)
-	m.others = sync.OnceValues(func() (map[key]string, error) { return m.owned(reading) })
+	m.others = sync.OnceValues(func() (map[key]string, error) { return m.ownedByOthers(reading) })
 	for i := range manifests {
 		group.Go(func() error {
 			action, err := m.actionFor(reading, &manifests[i])
@@ -746,8 +746,8 @@ func (m *maker) unowned(k key) error {
 	return nil
 }
 
-// owned returns the entities that other sources own, with the names of these sources.
-func (m *maker) owned(ctx context.Context) (map[key]string, error) {
+// ownedByOthers returns the entities that other sources own, with the names of these sources.
+func (m *maker) ownedByOthers(ctx context.Context) (map[key]string, error) {
 	sources, err := m.client.Sources(ctx)
 	if err != nil {
 		return nil, err

@@ -280,15 +280,6 @@ func (g *group) readTrees(ctx context.Context, tx Tx, ids []string, limit int) (
 const trees = "WITH RECURSIVE d (kind, id) AS (SELECT e.kind, e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i UNION " +
 	"SELECT e.kind, e.id FROM d CROSS JOIN entity e WHERE e.kind = d.kind AND e.parent = d.id AND e.parent <> '') "
 
-// deploymentRows returns rows of keyColumns: the kind deployment, and a text of each.
-func deploymentRows(texts []string) [][]any {
-	rows := make([][]any, len(texts))
-	for i, text := range texts {
-		rows[i] = []any{string(tko.KindDeployment), text}
-	}
-	return rows
-}
-
 // errLimitReached ends a statement that a database runs once for each row, so that
 // its LIMIT doesn't limit the total.
 var errLimitReached = errors.New("enough")

@@ -206,3 +206,12 @@ func (s *Store) fillCached(fields catalog.Fields, r *row) (filled bool) {
 
 // hasDeployments reports whether a record of a kind has deployments.
 func hasDeployments(kind tko.Kind) bool { return kind == tko.KindTemplate || kind == tko.KindSite }
+
+// deploymentRows returns rows of keyColumns: the kind deployment, and a text of each.
+func deploymentRows(texts []string) [][]any {
+	rows := make([][]any, len(texts))
+	for i, text := range texts {
+		rows[i] = []any{string(tko.KindDeployment), text}
+	}
+	return rows
+}
