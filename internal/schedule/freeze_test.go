@@ -37,12 +37,19 @@ type frozenData struct {
 	plugins     []tko.Plugin
 	writes      int
 	apart       map[tko.SiteID]string
+	stop        tko.SiteStop
+	asked       int // for stops
 }
 
 func (d *frozenData) Freezes(context.Context) ([]tko.Freeze, error) { return d.freezes, nil }
 
 func (d *frozenData) SiteHold(_ context.Context, id tko.SiteID) (string, error) {
 	return d.apart[id], nil
+}
+
+func (d *frozenData) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
+	d.asked++
+	return d.stop, nil
 }
 
 func (d *frozenData) Site(_ context.Context, id tko.SiteID, _ int64) (tko.Site, error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
@@ -51,6 +52,9 @@ type Client interface {
 	// SiteHold returns why changes of a site must not be scheduled now; "" if nothing keeps
 	// the site from being changed.
 	SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error)
+	// SiteStop returns what of a site stops hold now. A site that doesn't exist is held as
+	// long as a stop may have selected it.
+	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
 }
 
 // Runner runs schedule plugins.
@@ -186,10 +190,18 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 // reconcile is Reconcile. If keep is true, nothing is removed from the site that the
 // store doesn't have.
 func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) work.Result {
+	stop, err := s.client.SiteStop(ctx, id) // before the site is read: what is stopped later closes the fence
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: fmt.Errorf("asking whether site %q is stopped: %w", id, err)}
+	}
+	ctx = fence.With(ctx, fence.New(id, stop, func(ctx context.Context) (tko.SiteStop, error) { return s.client.SiteStop(ctx, id) }).Check)
 	seen, err := s.observe(ctx, id)
 	if errors.Is(err, tko.ErrNotFound) || err == nil && isDeleting(seen.site) {
 		if keep {
 			return work.Result{Outcome: tko.WorkDone}
+		}
+		if stop.Any() {
+			return work.Result{Outcome: tko.WorkLater, Retry: maxFrozen}
 		}
 		if err := s.abandon(ctx, id); err != nil {
 			return work.Result{Outcome: tko.WorkFailed, Err: err}
@@ -199,6 +211,7 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
+	seen.stop = stop
 	p := decide(seen, s.targets)
 	frozen, err := s.freeze(ctx, seen, p)
 	if err != nil {
@@ -220,12 +233,17 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	results := s.act(ctx, seen, p)
 	var cleanedUp time.Duration
 	var cleanUpErr error
-	if !keep {
+	if closed := closedFence(results); closed != nil {
+		cleanUpErr = closed
+	} else if !keep && !stop.Any() {
 		cleanedUp, cleanUpErr = s.cleanUp(ctx, seen.site) // before the conditions report this revision as observed
 	}
 	if ctx.Err() != nil {
 		// steps failed because the context ended, which is no state of the site
 		return work.Result{Outcome: tko.WorkFailed, Err: context.Cause(ctx)}
+	}
+	if fence.Is(cleanUpErr) && errors.Is(cleanUpErr, tko.ErrStopped) {
+		return work.Result{Outcome: tko.WorkReleased} // the next reconciliation reports the stop
 	}
 	if cleanUpErr != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: cleanUpErr}
@@ -298,6 +316,9 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 	for i, step := range p.steps {
 		began := time.Now()
 		r := &results[i]
+		if r.err = fence.Check(ctx); r.err != nil {
+			break
+		}
 		stepCtx, span := trail.Start(ctx, "target.apply")
 		if span.IsRecording() {
 			span.SetAttributes(trail.Site.String(string(seen.site.ID)), trail.Target.String(step.trigger.Identity().String()), trail.Count.Int(len(p.deployments)))
@@ -309,8 +330,8 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 			r.report, r.err = step.target.Schedule(stepCtx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		case len(found) > 0: // a plugin would remove the deployments that are withheld
 		case len(p.suspended) > 0: // as well as those
-			r.report.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: tko.ReasonSuspended, Message: fmt.Sprintf(
-				"%s is not run, because it would remove what it isn't given: %s", step, tko.SuspendedText(tko.KindDeployment, string(p.suspended[0].ID)))}
+			reason, text := seen.why(p.suspended[0])
+			r.report.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: reason, Message: fmt.Sprintf("%s is not run, because it would remove what it isn't given: %s", step, text)}
 		case p.keep: // a plugin may remove what it isn't given
 			r.err = tko.Errorf(tko.ErrInvalid, "the store was restored from a backup: a plugin is run again when the site is released with --remove (tko hold release)")
 		default:
@@ -332,6 +353,16 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 		r.reportConflicts(found, p.deployments, step)
 	}
 	return results
+}
+
+// closedFence returns the error of a fence that ended a step; nil if none did.
+func closedFence(results []result) error {
+	for _, r := range results {
+		if fence.Is(r.err) {
+			return r.err
+		}
+	}
+	return nil
 }
 
 // resultOf returns the result of applying a site to a target, for metrics.
