@@ -104,7 +104,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 	if err != nil {
 		return 0, err
 	}
-	observed, err := s.observe(ctx, v)
+	observed, err := s.observe(ctx, v, sp.Restore != nil)
 	if err != nil {
 		return 0, err
 	}
@@ -396,6 +396,13 @@ func healthOf(r Record) (healthy bool, reason string) {
 	return true, ""
 }
 
+// hasNoTarget reports whether a deployment is prepared and approved at a site whose package
+// triggers no scheduler, as of its newest revision.
+func hasNoTarget(r Record) bool {
+	c := tko.FindCondition(r.Conditions, tko.ConditionScheduled)
+	return r.Revision != 0 && placed(r) != "" && c != nil && c.Reason == tko.ReasonNoScheduler && c.ObservedRevision == r.Revision
+}
+
 // isBroken reports whether a deployment is unhealthy at its site, or fails, before a rollout
 // changes it.
 func (r Record) isBroken() bool {
@@ -412,8 +419,9 @@ type observation struct {
 	row   int // in the view
 }
 
-// observe returns what is known of the deployments in flight.
-func (s *RolloutRunner) observe(ctx context.Context, v RolloutView) (map[tko.DeploymentID]observation, error) {
+// observe returns what is known of the deployments in flight. Those that a restore returns to a
+// site without a target are as they were: there is nothing to wait for.
+func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, restores bool) (map[tko.DeploymentID]observation, error) {
 	var flying []int
 	rows, index := v.rows()
 	for n := range rows {
@@ -441,6 +449,9 @@ func (s *RolloutRunner) observe(ctx context.Context, v RolloutView) (map[tko.Dep
 			o, err := s.observeOne(ctx, row, records[i], v.Unscheduled[row.Site], known)
 			if err != nil {
 				return nil, err
+			}
+			if restores && !o.Superseded && o.chain == records[i].Revision && hasNoTarget(records[i]) {
+				o.Healthy, o.Reason = true, ""
 			}
 			o.row = n
 			out[row.Deployment] = o

@@ -81,7 +81,7 @@ func TestRolloutsAndFreezesAreRead(t *testing.T) {
 		"/api/freeze/list?offset=7":         {200, "[]"},
 		"/api/stop/list": {200, `[{"id":"s1","all":false,"topologyId":"","siteIds":["a/*"],"siteMetadata":{},"onlyUndo":false,"reason":"storm","stoppedBy":"ann","createdTimestamp":1700000000123,` +
 			`"siteCount":2,"deploymentCount":3,"inFlight":[{"queue":"schedule","key":"a/1","sinceTimestamp":1700000000123,"untilTimestamp":1700000000123}],"inFlightCount":1,"waitingSites":1,"waitingDeployments":0}` + "\n]"},
-		"/api/source/list":                  {200, `[{"name":"fleet","kind":"GitOpsSource","spec":{"git":{"url":"https://x"}},"registeredBy":"ann","createdTimestamp":1700000000123,"updatedTimestamp":1700003600123,"deleting":true}` + "\n]"},
+		"/api/source/list": {200, `[{"name":"fleet","kind":"GitOpsSource","spec":{"git":{"url":"https://x"}},"registeredBy":"ann","createdTimestamp":1700000000123,"updatedTimestamp":1700003600123,"deleting":true}` + "\n]"},
 	} {
 		w := httptest.NewRecorder()
 		webapi.New(&rolloutFake{}, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
