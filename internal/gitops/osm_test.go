@@ -484,3 +484,54 @@ func TestPlanSaysWhichNetworkServicesGo(t *testing.T) {
 		}
 	}
 }
+
+// While everything is stopped, a source begins no operation in an OSM and changes nothing in TKO;
+// while a site is, what it declares for others is applied.
+func TestSourcesStandStillWhileStopped(t *testing.T) {
+	t.Parallel()
+	server := osmtest.Start(t, osmtest.Options{})
+	dir := connections(t, server)
+	r := newRepo(t)
+	files := osmFiles(filepath.Join(dir, "nbi.yaml"))
+	files["deploy/a.osmops.yaml"] = instanceFile("a", "1")
+	files["sites.yaml"] = site("edge", "")
+	first := r.push(files)
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}})
+	w.sync("osm", first)
+	stopped := func(stop tko.Stop, files map[string]string) string {
+		stop.Reason = "storm"
+		status, err := w.Client.Stop(t.Context(), stop)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.push(files)
+		if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
+			t.Fatal(err)
+		}
+		w.until("osm", "the stop is reported", func(s tko.Source) bool {
+			c := tko.FindCondition(s.Status.Conditions, tko.ConditionReady)
+			return c != nil && c.Reason == tko.SourceReasonHeld && strings.Contains(c.Message, "storm")
+		})
+		return status.Stop.ID
+	}
+	id := stopped(tko.Stop{All: true}, map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "2")})
+	if a, _ := server.Instance("a"); a.Releases["upf/upf"].Values["replicaCount"] != "1" {
+		t.Errorf("instance a was changed: %+v", a)
+	}
+	resume := func(id string) {
+		if _, err := w.Client.Resume(t.Context(), tko.Release{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resume(id)
+	w.until("osm", "it goes on at once", func(tko.Source) bool {
+		a, _ := server.Instance("a")
+		return a.Releases["upf/upf"].Values["replicaCount"] == "2"
+	})
+	id = stopped(tko.Stop{Sites: []string{"edge"}}, map[string]string{"sites.yaml": "", "others.yaml": site("other", "")})
+	if got := strings.Join(w.entities(), ", "); !strings.Contains(got, "edge") || !strings.Contains(got, "other") {
+		t.Errorf("there are %s", got)
+	}
+	resume(id)
+	w.until("osm", "the rest follows", func(tko.Source) bool { return !strings.Contains(strings.Join(w.entities(), ", "), "edge") })
+}
