@@ -58,7 +58,7 @@ func TestFailedTestsRunAgain(t *testing.T) {
 			write(t, dir, "it_test.go", "package it\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nvar _ = os.Stat\n\nfunc TestIt(t *testing.T) {\n"+test.body+"\n}\n")
 			cmd := exec.Command(run, ".", "-count=1")
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "TKO_TEST_PROGRAMS="+dir, "TKO_TEST_TIMES=", "GOWORK=off", "GOFLAGS=")
+			cmd.Env = append(os.Environ(), "TKO_TEST_PROGRAM_tko_server="+dir, "TKO_TEST_TIMES=", "GOWORK=off", "GOFLAGS=")
 			out, err := cmd.CombinedOutput()
 			noDetector := name == "race" && strings.Contains(string(out), "without the race detector")
 			if noDetector {
