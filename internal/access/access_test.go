@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -159,7 +160,7 @@ var (
 	present = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	// The ranges and IDs are such that a scope has none, one or several of them. The
 	// character * occurs in IDs, too.
-	ranges = []string{"", "", "a", "b", "a/**", "a/b**", "a**", "**", `a\*`, `a\*/**`}
+	ranges = []string{"", "", "a", "a/", "b", "a/**", "a/b**", "a**", "**", `a\*`, `a\*/**`}
 	ids    = []string{"a", "b", "A", "a/", "a/b", "a/bc", "a/c", "ab", "a*", "a*/x", "x"}
 	keys   = []string{"k", "l"}
 	values = []string{"", "v", "w"}
@@ -188,11 +189,11 @@ func drawScope(t *rapid.T, kinds []tko.Kind) access.Scope {
 func drawBinding(t *rapid.T, kinds []tko.Kind) access.Binding {
 	b := access.Binding{Role: rapid.SampledFrom(access.Roles()).Draw(t, "role"), Scope: drawScope(t, kinds)}
 	if rapid.Bool().Draw(t, "subject") {
-		b.Subject = rapid.SampledFrom([]string{"ada", "bob"}).Draw(t, "name")
+		b.Subject = rapid.SampledFrom([]string{"ada", "ada", "bob"}).Draw(t, "name")
 	} else {
-		b.Group = rapid.SampledFrom([]string{"ops", "ada", "dev"}).Draw(t, "name")
+		b.Group = rapid.SampledFrom([]string{"ops", "ops", "ada", "dev"}).Draw(t, "name")
 	}
-	if hours := rapid.IntRange(-2, 3).Draw(t, "expires"); hours < 3 {
+	if hours := rapid.IntRange(-1, 4).Draw(t, "expires"); hours < 4 {
 		b.Expires = present.Add(time.Duration(hours) * time.Hour)
 	}
 	return b
@@ -294,11 +295,11 @@ func (c call) may(now time.Time, verb access.Verb, a access.Attributes) bool {
 
 func drawCall(t *rapid.T, kinds []tko.Kind) call {
 	var c call
-	for range rapid.IntRange(0, 4).Draw(t, "bindings") {
+	for range rapid.IntRange(0, 5).Draw(t, "bindings") {
 		c.bindings = append(c.bindings, drawBinding(t, kinds))
 	}
-	c.subject = rapid.SampledFrom([]string{"ada", "bob", ""}).Draw(t, "subject")
-	c.groups = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"ops", "dev", ""}), 0, 2, rapid.ID[string]).Draw(t, "groups")
+	c.subject = rapid.SampledFrom([]string{"ada", "ada", "bob", ""}).Draw(t, "subject")
+	c.groups = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"ops", "dev", ""}), 0, 3, rapid.ID[string]).Draw(t, "groups")
 	return c
 }
 
@@ -310,7 +311,14 @@ func entitiesOf(t *rapid.T, kinds []tko.Kind, bindings []access.Binding) []acces
 	}
 	for _, b := range bindings {
 		for _, kind := range kinds {
-			list = append(list, witness(b.Scope, kind))
+			a := witness(b.Scope, kind)
+			list = append(list, a)
+			for key := range a.Metadata { // almost in the scope
+				less := maps.Clone(a.Metadata)
+				delete(less, key)
+				a.Metadata = less
+				list = append(list, a)
+			}
 		}
 	}
 	return list
@@ -398,10 +406,13 @@ func TestGrantsThatAreTheSamePermitTheSame(t *testing.T) {
 		}
 		other := c
 		other.bindings = slices.Clone(c.bindings)
-		if len(other.bindings) > 0 && rapid.Bool().Draw(t, "less") {
-			other.bindings = other.bindings[1:]
-		} else {
+		switch change := rapid.IntRange(0, 3).Draw(t, "change"); {
+		case change == 0 || len(c.bindings) == 0:
 			other.bindings = append(other.bindings, drawBinding(t, kinds))
+		case change == 1:
+			other.bindings = other.bindings[1:]
+		default:
+			other.bindings[0].Scope = drawScope(t, kinds)
 		}
 		changed := other.grant(present)
 		for _, a := range entitiesOf(t, kinds, slices.Concat(c.bindings, other.bindings)) {
@@ -608,9 +619,7 @@ func TestCoveredScopesHaveNothingElse(t *testing.T) {
 			}
 			narrow := inner
 			narrow.Metadata = map[string]string{"narrow": "yes"}
-			for key, value := range inner.Metadata {
-				narrow.Metadata[key] = value
-			}
+			maps.Copy(narrow.Metadata, inner.Metadata)
 			if !own.Empty() && kind != tko.KindPlugin && !own.Covers(narrow, kind) {
 				t.Fatalf("%s doesn't cover %s, of %ss", inner, narrow, kind)
 			}

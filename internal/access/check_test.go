@@ -213,6 +213,7 @@ func TestPoliciesCoverDeploymentsInTheirScope(t *testing.T) {
 		{SiteID: "apac/**"},
 		{SiteID: "emea/1", TemplateID: "ran", Metadata: map[string]string{"tier": "core"}},
 		{Metadata: map[string]string{"tier": "edge"}},
+		{Metadata: map[string]string{"none": ""}},
 		{Kinds: []tko.Kind{tko.KindSite}},
 		{SiteID: "emea*"},
 	} {
@@ -220,7 +221,7 @@ func TestPoliciesCoverDeploymentsInTheirScope(t *testing.T) {
 	}
 	want := map[string]bool{
 		"all": true, "site-id=emea/**": true, "site-id=apac/**": false, "site-id=emea/1,template-id=ran,tier=core": true,
-		"tier=edge": false, "kind=site": false, "site-id=emea*": false,
+		"tier=edge": false, "none=": false, "kind=site": false, "site-id=emea*": false,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("policies that cover a deployment (-want +got)\n%s", diff)
