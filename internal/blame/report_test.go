@@ -243,9 +243,10 @@ func TestReportsAreBounded(t *testing.T) {
 	t.Parallel()
 	data := map[string]any{}
 	for i := range 2000 {
-		data[fmt.Sprintf("%d-%s", i, strings.Repeat("x", 2000))] = "v"
+		data[strconv.Itoa(i)] = "v"
 	}
-	p := of(krm.Package{configMap("big", data), configMap("small", map[string]any{"long": strings.Repeat("y", 10_000)})})
+	big := krm.Resource{"apiVersion": "x/v1", "kind": "U", "metadata": map[string]any{"name": "big"}, "spec": map[string]any{strings.Repeat("x", 2000): data}}
+	p := of(krm.Package{big, configMap("small", map[string]any{"long": strings.Repeat("y", 10_000)})})
 	if _, err := report(t, p, tko.BlameRequest{}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("a response of more than 4 MiB: %v", err)
 	}

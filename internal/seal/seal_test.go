@@ -274,8 +274,13 @@ func TestConcurrentFirstStartsAgree(t *testing.T) {
 	d := &database{}
 	kek := newKey(t)
 	all := make([]*seal.Keys, 8)
+	d.saved = func() { // the first one finds no keys, and another one's when it saves its own
+		d.saved = nil
+		all[1] = openKeys(t, d, kek)
+	}
+	all[0] = openKeys(t, d, kek)
 	var group sync.WaitGroup
-	for i := range all {
+	for i := 2; i < len(all); i++ {
 		group.Go(func() {
 			var err error
 			if all[i], err = seal.Open(t.Context(), d, kek); err != nil {
@@ -398,16 +403,46 @@ func TestDamagedKeysAreRefused(t *testing.T) {
 	}
 }
 
+// A rotation that waits for a key management system doesn't overwrite the keys of another
+// one, though this process has read them meanwhile.
+func TestSlowRotationDoesNotOverwriteAnother(t *testing.T) {
+	t.Parallel()
+	cipher, err := subtle.NewAESGCM(random.GetRandomBytes(32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &database{}
+	v := &vault{cipher: cipher}
+	k, other := openKeys(t, d, v), openKeys(t, d, v)
+	var b []byte
+	v.wraps = func() {
+		v.wraps = nil
+		if err := other.Rotate(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+		b = sealed(t, other, []byte("p"), nil)
+		opens(t, k, "with the key of another rotation", b, []byte("p"), nil)
+	}
+	if err := k.Rotate(t.Context(), nil); !errors.Is(err, tko.ErrConflict) {
+		t.Errorf("the slow rotation: %v, want a conflict", err)
+	}
+	opens(t, openKeys(t, d, v), "in a new process", b, []byte("p"), nil)
+}
+
 // A vault is a key management system.
 type vault struct {
 	cipher interface {
 		Encrypt(plain, associated []byte) ([]byte, error)
 		Decrypt(sealed, associated []byte) ([]byte, error)
 	}
-	err error
+	err   error
+	wraps func() // before keys are encrypted
 }
 
 func (v *vault) EncryptWithContext(_ context.Context, plain, associated []byte) ([]byte, error) {
+	if v.wraps != nil {
+		v.wraps()
+	}
 	if v.err != nil {
 		return nil, v.err
 	}
