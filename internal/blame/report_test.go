@@ -151,6 +151,7 @@ func TestConfidentialValuesAreHidden(t *testing.T) {
 		"a Secret":           {"its data", krm.Resource{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"}, "data": map[string]any{"k": canary}}, `v1 Secret "s" data.k`},
 		"text of a Secret":   {"its data in the clear", krm.Resource{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"k": canary}}, `v1 Secret "s" stringData.k`},
 		"a password":         {"the name says so", configMap("c", map[string]any{"password": canary}), `v1 ConfigMap "c" data.password`},
+		"a Secret inside":    {"a kind of another group may hold one", krm.Resource{"apiVersion": "x/v1", "kind": "U", "metadata": map[string]any{"name": "u"}, "spec": map[string]any{"inner": map[string]any{"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"k": canary}}}}, `x/v1 U "u" spec.inner.data.k`},
 		"a copy of a Secret": {"an annotation of kubectl apply", krm.Resource{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s", "annotations": map[string]any{"last": canary}}}, `v1 Secret "s" metadata.annotations.last`},
 	}
 	for name, test := range tests {
@@ -322,6 +323,42 @@ func TestOriginsAreFollowedIntoTemplates(t *testing.T) {
 		if o := b.Changes[1].Origin; o.Source != tko.SourceTemplate || o.Template != "t" || o.TemplateRevision != 3 {
 			t.Errorf("the template is readable: %t: the origin is %+v", readable, o)
 		}
+	}
+}
+
+// A deployment keeps what was set, and a new template sets only what it changes; a site is
+// made anew each time.
+func TestTemplateSetsWhatItChanges(t *testing.T) {
+	t.Parallel()
+	made := func(revision int64) *derivation.Record { return &derivation.Record{Template: "t", Revision: revision} }
+	tests := map[string]struct {
+		why           string
+		before, after *derivation.Record
+		anew          bool
+		want          string
+	}{
+		"the same template":                  {"the author set the template's value again", made(1), made(1), false, tko.SourceEdit},
+		"a template with another value":      {"it set its value", made(2), made(1), false, tko.SourceTemplate},
+		"a template with the same value":     {"it didn't change the value, the author set it", made(1), made(3), false, tko.SourceEdit},
+		"a template, the former is gone":     {"what it changed isn't known: it has the value", made(9), made(1), false, tko.SourceTemplate},
+		"a site, the same template":          {"the value is the template's again", made(1), made(1), true, tko.SourceTemplate},
+		"a site, a template with that value": {"likewise", made(1), made(3), true, tko.SourceTemplate},
+		"a site, another template":           {"the template has another value", made(1), made(2), true, tko.SourceEdit},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			set := values{"a/k1": "1"}.pkg()
+			p := of(values{"a/k1": "edited"}.pkg(), set)
+			p.templates = map[string]krm.Package{"t@1": set, "t@2": values{"a/k1": "2"}.pkg(), "t@3": set}
+			for i, made := range []*derivation.Record{test.before, test.after} {
+				p.revisions[i].Made, p.revisions[i].MadeKey, p.revisions[i].Anew = made, [32]byte{byte(made.Revision)}, test.anew
+			}
+			b, err := report(t, p, tko.BlameRequest{Field: path("a/k1")})
+			if err != nil || len(b.Origins) != 1 || b.Origins[0].Source != test.want {
+				t.Errorf("%+v, %v, want %s: %s", b.Origins, err, test.want, test.why)
+			}
+		})
 	}
 }
 
