@@ -266,6 +266,19 @@ const (
 	// and repositories that a site's package no longer names. Only sites whose
 	// package once named such a target have it.
 	ConditionCleanedUp = "CleanedUp"
+	// ConditionRemovalsApproved reports whether the removals at a site are within their
+	// budget, or approved. Only sites that once waited for an approval have it.
+	ConditionRemovalsApproved = "RemovalsApproved"
+)
+
+// Reasons of the Scheduled and Healthy conditions that others than targets decide by.
+const (
+	ReasonNothingToSchedule = "NothingToSchedule" // no resource of the deployment is for its site
+	ReasonHealthNotReported = "HealthNotReported" // no target of the site reports health
+	ReasonNotAsked          = "NotAsked"          // a target has made no statement about the revision
+	ReasonUnreachable       = "Unreachable"       // the site can't be reached
+	ReasonDrifted           = "Drifted"           // another client changed an object, and TKO doesn't correct it
+	ReasonWaitsForSharers   = "WaitsForSharers"   // other deployments want the former content of an object that they share
 )
 
 // Reasons of the Placed condition for a change that needs an approval.

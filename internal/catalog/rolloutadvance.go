@@ -98,7 +98,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 	if err != nil {
 		return 0, err
 	}
-	observed, err := s.observe(ctx, v)
+	observed, err := s.observe(ctx, v, v.State.acceptsNone(sp))
 	if err != nil {
 		return 0, err
 	}
@@ -153,7 +153,8 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 			wait = execute.Interval
 		}
 	}
-	if len(writes)+len(change.Rows)+len(change.Land) == 0 && st.State == v.State.State && st.Reason == v.State.Reason && slices.Equal(st.Blocks, v.State.Blocks) && st.Settling == v.State.Settling {
+	if len(writes)+len(change.Rows)+len(change.Land) == 0 && st.State == v.State.State && st.Reason == v.State.Reason && slices.Equal(st.Blocks, v.State.Blocks) && st.Settling == v.State.Settling &&
+		st.FirstFailure.Equal(v.State.FirstFailure) && st.Touched == v.State.Touched && st.Failing == v.State.Failing {
 		return wait, nil
 	}
 	if out.StartUndo { // nothing is admitted: the decision and the undo are one commit
@@ -294,13 +295,14 @@ func isChanging(r Record, since time.Time) bool {
 	if r.Site == "" || r.Updated.Before(since) {
 		return false
 	}
-	healthy, _ := healthOf(r)
+	healthy, _ := healthOf(r, true) // nothing more will be known of it
 	return !healthy
 }
 
 // healthOf reports whether a deployment is prepared, approved, scheduled at its revision,
-// and healthy there, as far as its site reports; and if not, why.
-func healthOf(r Record) (healthy bool, reason string) {
+// and healthy there; and if not, why. acceptsNone lets it count as healthy once it is
+// scheduled at a site that reports no health.
+func healthOf(r Record, acceptsNone bool) (healthy bool, reason string) {
 	find := func(typ string) *tko.Condition { return tko.FindCondition(r.Conditions, typ) }
 	why := func(text string, c *tko.Condition) string {
 		if c != nil && c.Message != "" {
@@ -322,7 +324,12 @@ func healthOf(r Record) (healthy bool, reason string) {
 		return false, "not yet scheduled"
 	case scheduled.Status != tko.ConditionTrue:
 		return false, why("not scheduled", scheduled)
-	case health == nil: // the target reports no health
+	case scheduled.Reason == tko.ReasonNothingToSchedule && (health == nil || health.Reason == tko.ReasonHealthNotReported): // there is nothing that could fail
+		return true, ""
+	case health == nil || health.Reason == tko.ReasonHealthNotReported:
+		if !acceptsNone {
+			return false, "its site reports no health, so whether it works is not known: set spec.health.none to Accept to take it for healthy"
+		}
 		return true, ""
 	case health.ObservedRevision != r.Revision:
 		return false, "its site has not reported its health"
@@ -335,7 +342,7 @@ func healthOf(r Record) (healthy bool, reason string) {
 // isBroken reports whether a deployment is unhealthy at its site, or fails, before a rollout
 // changes it.
 func (r Record) isBroken() bool {
-	healthy, _ := healthOf(r)
+	healthy, _ := healthOf(r, true)
 	return r.Site != "" && !healthy && tko.Unhealthy(r.Conditions)
 }
 
@@ -349,7 +356,7 @@ type observation struct {
 }
 
 // observe returns what is known of the deployments in flight.
-func (s *RolloutRunner) observe(ctx context.Context, v RolloutView) (map[tko.DeploymentID]observation, error) {
+func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, acceptsNone bool) (map[tko.DeploymentID]observation, error) {
 	var flying []int
 	rows, index := v.rows()
 	for n := range rows {
@@ -378,6 +385,10 @@ func (s *RolloutRunner) observe(ctx context.Context, v RolloutView) (map[tko.Dep
 			if err != nil {
 				return nil, err
 			}
+			if !o.Superseded && records[i].Revision != 0 && row.Kind != plan.Delete {
+				o.Healthy, o.Reason = healthOf(records[i], acceptsNone)
+				o.Failing = !o.Healthy && tko.Failing(records[i].Conditions, records[i].Revision)
+			}
 			o.row = n
 			out[row.Deployment] = o
 		}
@@ -385,6 +396,7 @@ func (s *RolloutRunner) observe(ctx context.Context, v RolloutView) (map[tko.Dep
 	return out, nil
 }
 
+// observeOne returns what is known of a row apart from its health.
 func (s *RolloutRunner) observeOne(ctx context.Context, row RolloutRow, r Record, unscheduled bool, known revisions) (observation, error) {
 	o := observation{chain: row.Chain}
 	switch {
@@ -411,7 +423,6 @@ func (s *RolloutRunner) observeOne(ctx context.Context, row RolloutRow, r Record
 		}
 		return o, nil
 	}
-	o.Healthy, o.Reason = healthOf(r)
 	return o, nil
 }
 

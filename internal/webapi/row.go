@@ -183,6 +183,9 @@ type statusBody struct {
 	UndoneBy string            `json:"undoneBy,omitempty"`
 	Kinds    map[string]int    `json:"kinds"`
 	Failures int               `json:"failures"`
+	Failing  int               `json:"failing"`                // unhealthy now, and not failed yet
+	First    int64             `json:"firstFailure,omitempty"` // Unix milliseconds
+	Touched  int               `json:"touched"`                // sites that were changed since
 	Blocks   []string          `json:"blocks"`
 	Waves    []tko.RolloutWave `json:"waves"`
 }
@@ -190,7 +193,7 @@ type statusBody struct {
 func newStatusBody(s tko.RolloutStatus) statusBody {
 	return statusBody{
 		ID: string(s.ID), State: s.State, Reason: s.Reason, Plan: s.Plan, Undoes: string(s.Undoes), UndoneBy: string(s.UndoneBy),
-		Kinds: s.Kinds, Failures: s.Failures, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
+		Kinds: s.Kinds, Failures: s.Failures, Failing: s.Failing, First: milliseconds(s.FirstFailure), Touched: s.Touched, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
 	}
 }
 
