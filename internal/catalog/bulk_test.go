@@ -20,11 +20,12 @@ type cuttingStore struct {
 	before func(writes []catalog.Write) error
 }
 
-func (s *cuttingStore) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.Outcome, error) {
+func (s *cuttingStore) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
+	writes := gated.Writes()
 	if err := s.before(writes); err != nil {
 		return nil, err
 	}
-	return s.Store.Commit(ctx, writes...)
+	return s.Store.Commit(ctx, gated)
 }
 
 // A laterStore calls a function before it lists for the second time.
