@@ -253,9 +253,6 @@ func (s *Remover) purgeList(ctx context.Context, kind tko.Kind, list selection, 
 	return s.purgeChosen(ctx, kind, would, each, dryRun)
 }
 
-// errFirst ends the pages of a selection after the first one.
-var errFirst = errors.New("the first page")
-
 // withOrphans adds to the numbers of a deletion that of the records that lose a reference.
 func withOrphans(would tko.Deleted, adds map[Count]int) tko.Deleted {
 	would.Orphaned = -would.Count
@@ -288,11 +285,7 @@ func (s *Remover) purgeChosen(ctx context.Context, kind tko.Kind, would tko.Dele
 	if dryRun {
 		return withOrphans(would, adds), nil
 	}
-	first := Key{Kind: kind}
-	if err := each(func(page []Key) error { first = page[0]; return errFirst }); err != nil && !errors.Is(err, errFirst) {
-		return tko.Deleted{}, err
-	}
-	most, err := s.allowReach(ctx, "delete", kind, first, adds)
+	most, err := s.allowReach(ctx, "delete", kind, Key{Kind: kind}, adds)
 	if err != nil {
 		return tko.Deleted{}, err
 	}

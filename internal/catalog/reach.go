@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -208,7 +209,7 @@ func (s *core) reachLimits(ctx context.Context, known shares) []ReachLimit {
 	limits = append(limits,
 		ReachLimit{Of: []Count{CountApproved}, Most: limit(o.Created)},
 		ReachLimit{Of: Removals(), Most: limit(s.options.ConfirmAbove)})
-	if s.options.ConfirmPercent >= 0 {
+	if s.options.ConfirmPercent >= 0 && s.options.ConfirmPercent < 100 {
 		for _, count := range Removals() {
 			limits = append(limits, ReachLimit{Of: []Count{count}, Most: max(tko.ReachFew, known.most[count])})
 		}
@@ -288,54 +289,53 @@ func (s *core) commitGated(ctx context.Context, writes []Write) ([]Outcome, erro
 			return nil, err
 		}
 		if !more {
-			return nil, s.explainReach(ctx, of, exceeded)
+			return nil, s.explainReach(ctx, of, exceeded, "", exceeded.Adds)
 		}
 	}
 }
 
-// explainReach converts the error of a store to one for users.
-func (s *core) explainReach(ctx context.Context, of cause, e *ReachError) error {
-	n := e.Adds
+// explainReach converts the error of a store to one for users. what is the change that is
+// refused, such as "delete 3 sites"; "" for that of one commit.
+func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what string, n int) error {
 	had := ""
 	if e.Had > 0 {
-		had = fmt.Sprintf(", in addition to %d without consent %s,", e.Had, of)
+		had = fmt.Sprintf(", after %d without consent %s", e.Had, of)
 	}
 	consent := fmt.Sprintf("confirm %d to proceed (--confirm=%d)", n, n)
 	if !tko.CanConsent(ctx) {
-		consent = "this client can't confirm a number: use the command tko, or change fewer"
+		consent = "this client can't confirm the number: use the command tko, or change fewer"
 	}
-	switch e.Limit.Of[0] {
+	limit, remedy := strconv.Itoa(e.Limit.Most), "check the selection, and "+consent
+	switch count := e.Limit.Of[0]; count {
 	case CountCreated:
-		return tko.Errorf(tko.ErrInvalid, "%s: this would create %s%s which is more than %d: nothing was changed; approve it with tko deployment approve ID --confirm=%d",
-			tko.Waiting{Create: n}, entities(n, tko.KindDeployment), orComma(had), e.Limit.Most, n)
+		what, limit = orElse(what, "create "+entities(n, tko.KindDeployment)), limit+" deployments"
+		remedy = fmt.Sprintf("%s: check the topology, then run tko deployment approve ID --confirm=%d", tko.Waiting{Create: n}, n)
 	case CountApproved:
-		return tko.Errorf(tko.ErrInvalid, "this would approve %s%s which is more than %d: nothing was changed; check the selection, and %s",
-			entities(n, tko.KindDeployment), orComma(had), e.Limit.Most, consent)
+		what, limit = orElse(what, "approve "+entities(n, tko.KindDeployment)), limit+" deployments"
 	case CountSites:
-		return tko.Errorf(tko.ErrInvalid, "this would change running deployments at %s%s which is more than %d: nothing was changed; use a rollout (tko rollout create), or %s",
-			entities(n, tko.KindSite), orComma(had), e.Limit.Most, consent)
-	}
-	if of.derived {
-		return tko.Errorf(tko.ErrInvalid, "%s: this would remove %d entities%s which is more than %d: nothing was changed; check it, and %s",
-			tko.Waiting{Remove: n}, n, orComma(had), e.Limit.Most, consent)
-	}
-	share := ""
-	if len(e.Limit.Of) == 1 {
-		kind := strings.TrimPrefix(string(e.Limit.Of[0]), "removed/")
-		share = fmt.Sprintf(" %ss, and more than %d %% of them", kind, s.options.ConfirmPercent)
-		if !tko.CanConsent(ctx) {
-			share = fmt.Sprintf(" %ss, and more than %d %% of them", kind, s.options.Reach.OriginalPercent)
+		what, limit = orElse(what, "change running deployments at "+entities(n, tko.KindSite)), limit+" sites"
+		remedy = "use a rollout (tko rollout create), or " + consent
+	default:
+		what, limit = orElse(what, fmt.Sprintf("delete, or leave without template or site, %d entities", n)), limit+" entities"
+		if len(e.Limit.Of) == 1 {
+			percent := s.options.ConfirmPercent
+			if !tko.CanConsent(ctx) {
+				percent = s.options.Reach.OriginalPercent
+			}
+			limit = fmt.Sprintf("%d %ss, and more than %d %% of them,", e.Limit.Most, strings.TrimPrefix(string(count), "removed/"), percent)
+		}
+		if of.derived {
+			remedy = fmt.Sprintf("%s: check it, and %s", tko.Waiting{Remove: n}, consent)
 		}
 	}
-	return tko.Errorf(tko.ErrInvalid, "this would delete, or leave without template or site, %d entities%s which is more than %d%s: nothing was changed; check the selection, and %s",
-		n, orComma(had), e.Limit.Most, share, consent)
+	return tko.Errorf(tko.ErrInvalid, "this would %s%s: more than %s need consent: nothing was changed; %s", what, had, limit, remedy)
 }
 
-func orComma(had string) string {
-	if had == "" {
-		return ","
+func orElse(text, otherwise string) string {
+	if text == "" {
+		return otherwise
 	}
-	return had
+	return text
 }
 
 // allowReach returns an error if a request, whose caller may have confirmed a number,
@@ -362,8 +362,7 @@ func (s *core) allowReach(ctx context.Context, doing string, kind tko.Kind, firs
 		return 0, err
 	}
 	if exceeded != nil {
-		exceeded.Adds = total
-		return 0, s.explainReach(ctx, of, exceeded)
+		return 0, s.explainReach(ctx, of, exceeded, doing+" "+reachText(kind, adds), total)
 	}
 	return unlimited, nil
 }
