@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -25,8 +26,8 @@ type Reach struct {
 }
 
 // defaultPolicy is the rollout of changes at more sites than are free: one site, a tenth,
-// and the rest. A user starts it.
-const defaultPolicy = "{waves: [{name: first, count: 1}, {name: tenth, percent: 10}, {name: rest}]}"
+// and what is left, which is a last wave of any rollout. A user starts it.
+const defaultPolicy = "{waves: [{name: first, count: 1}, {name: tenth, percent: 10}]}"
 
 func (r *Reach) flags(flags *pflag.FlagSet) {
 	flags.IntVar(&r.Removed, "confirm-above", tko.DefaultConfirmAbove, "limit of entities that one cause deletes, or leaves without template or site, without consent; 0 for none (--reach-off-reason)")
@@ -97,6 +98,14 @@ func (r *Reach) Rollout() (map[string]any, error) {
 	var settings map[string]any
 	if err := yaml.Unmarshal([]byte(r.Policy), &settings); err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "not YAML: %w", err)
+	}
+	text, err := json.Marshal(settings) // its numbers are those that spec reads
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "not JSON: %w", err)
+	}
+	settings = nil
+	if err := json.Unmarshal(text, &settings); err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "not JSON: %w", err)
 	}
 	return spec.Settings(settings)
 }

@@ -30,7 +30,7 @@ type promise struct {
 // it when the test ends.
 func Run(t *testing.T, open func(t *testing.T) catalog.Store) {
 	t.Helper()
-	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, pastPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises, accessPromises, auditPromises, rolloutPromises) {
+	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, pastPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises, accessPromises, auditPromises, rolloutPromises, reachPromises) {
 		t.Run(p.promise, func(t *testing.T) {
 			t.Parallel()
 			p.check(&world{T: t, store: open(t)})
