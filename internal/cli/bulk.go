@@ -93,6 +93,9 @@ func (b *bulkFlag) settleDeletion(
 		return ctx, nil
 	}
 	would, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return ask(ctx, true) })
+	if errors.Is(err, tko.ErrNotFound) {
+		return ctx, nil // the deletion returns the error
+	}
 	if err != nil || would.Reach() <= b.unasked {
 		return ctx, err
 	}
