@@ -124,6 +124,9 @@ type NewChildren struct {
 	Revision int64 // required revision of the parent; 0: any
 	Merge    krm.Package
 	Children []NewChild
+	// Of a request without children: the numbers of deployments that the parent is about
+	// to create and remove. Nothing is written; the request fails if they need consent.
+	Create, Remove int
 }
 
 // A NewChild is one child of a [NewChildren] request.
@@ -216,7 +219,12 @@ type PutResult struct {
 type Deleted struct {
 	Count       int // all, descendants included
 	Descendants int // those that were not selected, but descend from selected ones
+	Orphaned    int // entities that lost their template or site
 }
+
+// Reach returns the number of entities that the deletion affects, which is the one to
+// confirm.
+func (d Deleted) Reach() int { return d.Count + d.Orphaned }
 
 // A Condition is an observation about a site, deployment or plugin, in the form
 // of Kubernetes' conditions.

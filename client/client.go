@@ -233,7 +233,7 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 	if author == (tko.Author{}) {
 		author = c.options.Author
 	}
-	pairs := []string{wire.ErrorSizeKey, errorSize, wire.RowSizeKey, rowSize}
+	pairs := []string{wire.ErrorSizeKey, errorSize, wire.RowSizeKey, rowSize, wire.ConfirmKey, strconv.FormatUint(wire.NewConfirm(ctx), 10)}
 	if id := trail.Request(ctx); id != "" {
 		pairs = append(pairs, trail.RequestKey, id)
 	}

@@ -234,7 +234,7 @@ func deleted(m *tkopb.DeleteResponse, err error) (tko.Deleted, error) {
 	if !m.GetDeleted() {
 		return tko.Deleted{}, tko.Errorf(tko.ErrDenied, "not deleted: %s", m.GetNotDeletedReason())
 	}
-	return tko.Deleted{Count: wire.Count(m.GetCount()), Descendants: wire.Count(m.GetDescendants())}, nil
+	return tko.Deleted{Count: wire.Count(m.GetCount()), Descendants: wire.Count(m.GetDescendants()), Orphaned: wire.Count(m.GetOrphaned())}, nil
 }
 
 // CreateDeployment creates a deployment, and returns its ID.

@@ -166,6 +166,9 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 	}
 	if p.Parent != "" {
 		n.requires = append(n.requires, deploymentKey(tko.DeploymentID(p.Parent)))
+		if err := s.checkNesting(ctx, tko.DeploymentID(p.Parent), n.record, p.Package); err != nil {
+			return Record{}, false, err
+		}
 	}
 	ids, err := s.ids.next(1)
 	if err != nil {

@@ -33,6 +33,7 @@ type Store interface { //nolint:interfacebloat // of interfaces, one for each co
 	Feed
 	AccessRules
 	AuditLog
+	Reaches
 	Rollouts
 	RolloutSummaries
 	Lifecycle
@@ -413,7 +414,11 @@ type Writer interface {
 	// references to the record are removed already, and the record is marked as
 	// being deleted ([Record.Deleting]): no new record can refer to it. Any
 	// later deletion of the record continues the interrupted one.
-	Commit(ctx context.Context, writes ...Write) ([]Outcome, error)
+	//
+	// The changes are counted as the [Reach] of the writes says, in the same
+	// transaction. If they exceed a limit, nothing is written, and the commit fails with
+	// a *ReachError.
+	Commit(ctx context.Context, writes Gated) ([]Outcome, error)
 }
 
 // Tokens are exclusive rights to modify deployments.

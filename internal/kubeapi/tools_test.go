@@ -363,7 +363,7 @@ func TestIDsAreCheckedByAllAPIs(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}, UID: "uid-" + id, Metadata: &catalog.Metadata{}, Digest: digest, Package: encoded}
-			if _, err := w.store.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: r}); err != nil {
+			if _, err := w.store.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: r})); err != nil {
 				t.Fatal(err)
 			}
 		}

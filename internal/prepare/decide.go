@@ -184,7 +184,7 @@ func unprepared(revision int64, problems []problem, attempt int, next time.Time)
 		Message: bounded(strings.Join(lines, "; ")), ObservedRevision: revision,
 	}
 	switch problems[0].reason {
-	case ReasonWaiting, ReasonRunning:
+	case ReasonWaiting, ReasonRunning, topology.ReasonWaitsForApproval:
 	case ReasonTooManyIterations: // only a change helps
 		c.Attempt = attempt + 1
 	default:

@@ -31,6 +31,7 @@ type values struct {
 	Author          tko.Author
 	Confirmation    int
 	PackageRequired bool
+	CannotConsent   bool
 	Caller          identity.Identity
 	Request         string // ID
 	Traceparent     string
@@ -40,6 +41,7 @@ func withValues(ctx context.Context) (context.Context, error) {
 	v := values{Author: tko.AuthorOf(ctx), PackageRequired: tko.PackageRequired(ctx), Request: trail.Request(ctx), Traceparent: trail.Traceparent(ctx)}
 	v.Confirmation, _ = tko.ConfirmationOf(ctx)
 	v.Caller, _ = identity.From(ctx)
+	v.CannotConsent = !tko.CanConsent(ctx)
 	data, err := encoder.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -60,6 +62,9 @@ func fromValues(ctx context.Context) (context.Context, error) {
 	}
 	if v.Confirmation > 0 {
 		ctx = tko.WithConfirmation(ctx, v.Confirmation)
+	}
+	if v.CannotConsent {
+		ctx = tko.WithoutConsent(ctx)
 	}
 	if v.PackageRequired {
 		ctx = tko.WithPackageRequired(ctx)

@@ -14,6 +14,9 @@ const (
 	WhyKey       = "tko-why"        // reason for the change
 	ErrorSizeKey = "tko-error-size" // size of errors that the client accepts, in bytes; see DefaultErrorSize
 	RowSizeKey   = "tko-row-size"   // size of rows that the client accepts, in bytes; see DefaultRowSize
+	// ConfirmKey is the number that a call confirms whose message has no field for it; 0 if
+	// it confirms none. Clients send it with each call, which shows that they can confirm.
+	ConfirmKey = "tko-confirm"
 	AsOfKey      = "tko-as-of"      // header of responses: the moment as of which the server has read
 )
 

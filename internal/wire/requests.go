@@ -75,6 +75,8 @@ func NewCreateChildren(c tko.NewChildren, format krm.Format) (*tkopb.CreateChild
 		MergePackageFormat: name,
 		MergePackage:       data,
 		Children:           make([]*tkopb.Child, len(c.Children)),
+		Create:             uint64(max(c.Create, 0)),
+		Remove:             uint64(max(c.Remove, 0)),
 	}
 	for i, child := range c.Children {
 		m.Children[i] = &tkopb.Child{Origin: child.Origin, TemplateId: string(child.Template), SiteId: string(child.Site), ReplacesDeploymentIds: Texts(child.Replaces)}
@@ -93,6 +95,8 @@ func CreateChildren(m *tkopb.CreateChildren) (tko.NewChildren, error) {
 		Revision: m.GetParentRevision(),
 		Merge:    p,
 		Children: make([]tko.NewChild, len(m.GetChildren())),
+		Create:   Count(m.GetCreate()),
+		Remove:   Count(m.GetRemove()),
 	}
 	for i, child := range m.GetChildren() {
 		c.Children[i] = tko.NewChild{

@@ -55,16 +55,18 @@ class RegisterResponse(_message.Message):
     def __init__(self, registered: _Optional[bool] = ..., notRegisteredReason: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class DeleteResponse(_message.Message):
-    __slots__ = ("deleted", "notDeletedReason", "count", "descendants")
+    __slots__ = ("deleted", "notDeletedReason", "count", "descendants", "orphaned")
     DELETED_FIELD_NUMBER: _ClassVar[int]
     NOTDELETEDREASON_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     DESCENDANTS_FIELD_NUMBER: _ClassVar[int]
+    ORPHANED_FIELD_NUMBER: _ClassVar[int]
     deleted: bool
     notDeletedReason: str
     count: int
     descendants: int
-    def __init__(self, deleted: _Optional[bool] = ..., notDeletedReason: _Optional[str] = ..., count: _Optional[int] = ..., descendants: _Optional[int] = ...) -> None: ...
+    orphaned: int
+    def __init__(self, deleted: _Optional[bool] = ..., notDeletedReason: _Optional[str] = ..., count: _Optional[int] = ..., descendants: _Optional[int] = ..., orphaned: _Optional[int] = ...) -> None: ...
 
 class Window(_message.Message):
     __slots__ = ("offset", "maxCount", "after")
@@ -812,18 +814,22 @@ class GetDeploymentsResponse(_message.Message):
     def __init__(self, deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ...) -> None: ...
 
 class CreateChildren(_message.Message):
-    __slots__ = ("parentDeploymentId", "parentRevision", "mergePackageFormat", "mergePackage", "children")
+    __slots__ = ("parentDeploymentId", "parentRevision", "mergePackageFormat", "mergePackage", "children", "create", "remove")
     PARENTDEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     PARENTREVISION_FIELD_NUMBER: _ClassVar[int]
     MERGEPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     MERGEPACKAGE_FIELD_NUMBER: _ClassVar[int]
     CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
     parentDeploymentId: str
     parentRevision: int
     mergePackageFormat: str
     mergePackage: bytes
     children: _containers.RepeatedCompositeFieldContainer[Child]
-    def __init__(self, parentDeploymentId: _Optional[str] = ..., parentRevision: _Optional[int] = ..., mergePackageFormat: _Optional[str] = ..., mergePackage: _Optional[bytes] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
+    create: int
+    remove: int
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., parentRevision: _Optional[int] = ..., mergePackageFormat: _Optional[str] = ..., mergePackage: _Optional[bytes] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., create: _Optional[int] = ..., remove: _Optional[int] = ...) -> None: ...
 
 class Child(_message.Message):
     __slots__ = ("origin", "templateId", "siteId", "replacesDeploymentIds")
