@@ -136,6 +136,9 @@ func (s *RolloutControl) DeleteRollout(ctx context.Context, id tko.RolloutID) er
 	return err
 }
 
+// placementRollouts is the prefix of the IDs of the rollouts that placements propose.
+const placementRollouts = "placement/"
+
 // maxProposed limits the rollouts of one placement that are done and not deleted.
 const maxProposed = 1000
 
@@ -147,7 +150,7 @@ func (s *RolloutControl) ProposeRollout(ctx context.Context, id tko.RolloutID, p
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	if !strings.HasPrefix(string(id), "placement/") {
+	if !strings.HasPrefix(string(id), placementRollouts) {
 		return tko.RolloutStatus{}, tko.Errorf(tko.ErrInvalid, "rollout %q: the IDs of the rollouts of placements begin with placement/", id)
 	}
 	ctx = withAllRights(ctx, c) // the preparer may write these rollouts, and no others

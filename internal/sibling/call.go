@@ -29,6 +29,7 @@ const contextKey = "tko-context-bin"
 // values are the values of a context that the other side sees as well.
 type values struct {
 	Author          tko.Author
+	Acting          tko.Acting
 	Confirmation    int
 	PackageRequired bool
 	Caller          identity.Identity
@@ -40,6 +41,7 @@ func withValues(ctx context.Context) (context.Context, error) {
 	v := values{Author: tko.AuthorOf(ctx), PackageRequired: tko.PackageRequired(ctx), Request: trail.Request(ctx), Traceparent: trail.Traceparent(ctx)}
 	v.Confirmation, _ = tko.ConfirmationOf(ctx)
 	v.Caller, _ = identity.From(ctx)
+	v.Acting, _ = tko.ActingOf(ctx)
 	data, err := encoder.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -57,6 +59,9 @@ func fromValues(ctx context.Context) (context.Context, error) {
 	ctx = tko.WithAuthor(ctx, v.Author)
 	if !v.Caller.IsZero() {
 		ctx = identity.With(ctx, v.Caller)
+	}
+	if v.Acting != (tko.Acting{}) {
+		ctx = tko.WithActing(ctx, v.Acting)
 	}
 	if v.Confirmation > 0 {
 		ctx = tko.WithConfirmation(ctx, v.Confirmation)
