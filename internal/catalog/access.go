@@ -713,9 +713,6 @@ func (c *ruleChange) write(kind, id string, doc any, record audit.Record) error 
 
 // erase adds a rule that is to be removed.
 func (c *ruleChange) erase(kind, id string) {
-	if kind == ruleSource {
-		c.remove = append(c.remove, AccessRule{Kind: ruleOwner, ID: id})
-	}
 	c.remove = append(c.remove, AccessRule{Kind: kind, ID: id})
 }
 

@@ -171,6 +171,14 @@ func ownerRule(source string, o owner) (AccessRule, error) {
 	return ruleOf(ruleOwner, source, o)
 }
 
+// eraseSource adds the definition of a source, which is to be removed, with its owner.
+func (c *ruleChange) eraseSource(book *ruleBook, name string) {
+	c.erase(ruleSource, name)
+	if _, owned := book.owners[name]; owned {
+		c.erase(ruleOwner, name)
+	}
+}
+
 // setSourceOwner changes who owns a registered source.
 func (s *Owners) setSourceOwner(ctx context.Context, c *caller, name string, o owner) error {
 	by := author(ctx)

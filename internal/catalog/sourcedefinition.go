@@ -286,7 +286,7 @@ func (s *SourceRegistry) DeleteSource(ctx context.Context, name string, keep boo
 			return change, tko.Errorf(tko.ErrInvalid, "the repository of source %q declares source %q: remove its manifest there. If that source is gone, take this one over first: tko gitops source register --take-over", d.Parent, name)
 		case !known || !source.Status.Registered && !d.TakeOver:
 			record.Detail = "never applied"
-			change.erase(ruleSource, name)
+			change.eraseSource(book, name)
 			change.records = []audit.Record{record}
 			return change, nil
 		}
@@ -350,7 +350,7 @@ func (s *SourceRegistry) endDefinition(ctx context.Context, c *caller, name stri
 	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (ruleChange, error) {
 		change := ruleChange{records: []audit.Record{{Kind: ruleSource, ID: name, Op: "removed"}}}
 		if d, exists := book.definition(name); exists && d.Ending != nil {
-			change.erase(ruleSource, name)
+			change.eraseSource(book, name)
 		}
 		return change, nil
 	})
