@@ -157,7 +157,9 @@ var nothing = new(access.Grant)
 func (b *ruleBook) controller(who identity.Identity) string {
 	now := time.Now()
 	for role, bound := range controllerRoles {
-		if slices.ContainsFunc(b.Bindings, func(binding access.Binding) bool { return binding.Role == bound && binding.For(who.Subject, who.Groups, now) }) {
+		if slices.ContainsFunc(b.Bindings, func(binding access.Binding) bool {
+			return binding.Role == bound && binding.For(who.Subject, who.Groups, now)
+		}) {
 			return role
 		}
 	}

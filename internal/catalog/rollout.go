@@ -153,6 +153,11 @@ func (s *RolloutControl) ProposeRollout(ctx context.Context, id tko.RolloutID, p
 	if !strings.HasPrefix(string(id), placementRollouts) {
 		return tko.RolloutStatus{}, tko.Errorf(tko.ErrInvalid, "rollout %q: the IDs of the rollouts of placements begin with placement/", id)
 	}
+	if c.unnamed != nil || c.acting != nil && c.acting.held != "" {
+		if err := s.refuse(ctx, c, tko.KindRollout, string(id), access.Create); err != nil {
+			return tko.RolloutStatus{}, err
+		}
+	}
 	ctx = withAllRights(ctx, c) // the preparer may write these rollouts, and no others
 	base := id
 	for n := 2; n <= maxProposed; n++ {

@@ -20,7 +20,7 @@ type applier struct {
 	*RolloutRunner
 
 	state     RolloutState
-	owner     owner // of the rollout
+	owner     owner                            // of the rollout
 	next      func() (plan.State, error, bool) // of the rows that the planner makes again, in their order
 	close     func()
 	targets   revisions // that rows restore

@@ -102,8 +102,8 @@ type Record struct {
 	// revision, of deployments and rollouts; zero if it is that of the parent, or if there is
 	// none. Owned is the encoded owner, of a record to be written; the store retains it as
 	// long as a revision names it.
-	Owner Digest
-	Owned []byte
+	Owner      Digest
+	Owned      []byte
 	Plugin     []byte                // plugins: the encoded plugin
 	CRDs       bool                  // templates: the package contains custom resource definitions
 	Conditions []tko.Condition       // sites, deployments, plugins

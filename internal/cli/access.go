@@ -181,7 +181,9 @@ right own is needed.`,
 				if isGroup {
 					return tko.Errorf(errUsage, "--group is for the owner to be set: name it")
 				}
-				o, err := call(ctx, s, func(ctx context.Context) (*tkopb.Owner, error) { return s.Access().Owner(ctx, tko.Kind(args[0]), args[1]) })
+				o, err := call(ctx, s, func(ctx context.Context) (*tkopb.Owner, error) {
+					return s.Access().Owner(ctx, tko.Kind(args[0]), args[1])
+				})
 				if err != nil {
 					return err
 				}
