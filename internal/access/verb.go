@@ -119,7 +119,7 @@ var roles = map[Role][]Verb{
 	Admin:     append(slices.Clone(users), Define, Bind, Own, Audit, Backup, Logs, Secret),
 	Delegated: append(slices.Clone(users), Condition, Secret),
 
-	ControllerPrepare:  {Read, Create, Delete, Commit, Provision, Condition, Prepare, Secret},
+	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret},
 	ControllerSchedule: {Read, Condition, Schedule, Call, Secret},
 	ControllerGitOps:   {Read, Create, Update, Delete, Register, Condition, Source, Inspect, Call, Secret},
 	ControllerRollout:  {Read, Advance},

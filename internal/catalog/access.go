@@ -71,6 +71,8 @@ type caller struct {
 	// unnamed is what a controller may write that doesn't say what it works for; nil for
 	// others.
 	unnamed *access.Grant
+	// limit is what a client is bound to that acts as a controller; nil for others.
+	limit *access.Grant
 }
 
 type callerKey struct{}
@@ -170,6 +172,11 @@ func (b *ruleBook) controller(who identity.Identity) string {
 func (b *ruleBook) withoutControllers(who identity.Identity) *access.Grant {
 	bindings := access.Without(b.Bindings, slices.Collect(maps.Values(controllerRoles))...)
 	return access.Compile(b.Version, bindings, who.Subject, who.Groups, time.Now())
+}
+
+// isBound reports whether a client that acts as a controller is bound to a verb on a record.
+func (c *caller) isBound(verb access.Verb, r Record) bool {
+	return c.limit == nil || c.limit.May(verb, AttributesOf(r))
 }
 
 // may reports whether the caller may use a verb on a record.
@@ -321,7 +328,7 @@ func (c *caller) scope(verb access.Verb, kind tko.Kind) access.View {
 // sees reports whether the caller may read a record. It doesn't see a record that
 // doesn't exist.
 func (c *caller) sees(r Record) bool {
-	return r.Revision != 0 && (c.grant.IsAll() || c.reporting || c.acting.is(r) || c.grant.May(access.Read, AttributesOf(r)))
+	return r.Revision != 0 && (c.grant.IsAll() || c.reporting || c.acting.is(r) && c.isBound(access.Read, r) || c.grant.May(access.Read, AttributesOf(r)))
 }
 
 // visible returns a record, or ErrNotFound with the same text if it doesn't exist or
@@ -369,8 +376,8 @@ func (s *rights) refuse(ctx context.Context, c *caller, kind tko.Kind, id string
 	case c.acting != nil && c.acting.held != "":
 		text, remedy = fmt.Sprintf("%s %q is held", c.acting.Kind, c.acting.ID), c.acting.held
 	case c.acting != nil && !c.acting.owner.isZero():
-		text = fmt.Sprintf("%s, the owner of %s %q, may not %s %s", c.acting.owner, c.acting.Kind, c.acting.ID, verb, what)
-		remedy = "give the owner a role that permits it, or name another owner (tko access own)"
+		text = fmt.Sprintf("%s, %s %s %q, may not %s %s", c.acting.owner, c.acting.role, c.acting.Kind, c.acting.ID, verb, what)
+		remedy = fmt.Sprintf("give %s a role that permits it, or name another owner (tko access own)", c.acting.owner)
 	}
 	if s.options.Access == AccessReport {
 		s.log.WarnContext(ctx, "access would be refused", "subject", who, "verb", verb, "kind", kind, "id", id)
@@ -651,7 +658,7 @@ func (s *rights) permitWrite(ctx context.Context, before, after Record) error {
 
 // reveals reports whether the caller may see the values of Secrets in a record.
 func (c *caller) reveals(r Record) bool {
-	return c.grant.IsAll() || c.reporting || c.acting.holds(r) || c.grant.May(access.Secret, AttributesOf(r))
+	return c.grant.IsAll() || c.reporting || c.acting.holds(r) && c.isBound(access.Secret, r) || c.grant.May(access.Secret, AttributesOf(r))
 }
 
 // redact hides the values of Secrets in a package from callers without the right to

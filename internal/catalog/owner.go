@@ -199,6 +199,7 @@ type acting struct {
 	tko.Acting
 
 	owner owner  // zero: it has none, and the controller acts with its own rights
+	role  string // of the owner: "the owner of", or "who started"
 	held  string // why the rights of the owner aren't known, or what it lost; "" if they are
 }
 
@@ -244,8 +245,13 @@ func (s *rights) act(ctx context.Context, c *caller, role string, unnamed *acces
 
 // actAs gives a controller the rights of an owner.
 func (s *rights) actAs(ctx context.Context, c *caller, role string, named tko.Acting, o owner) error {
-	c.acting = &acting{Acting: named, owner: o}
-	c.grant, c.unnamed = ownGrants[role], nil
+	c.acting, c.unnamed = &acting{Acting: named, owner: o, role: "the owner of"}, nil
+	if c.identity.Role() == "" { // a client that is bound to the role, perhaps within a scope
+		c.limit = c.grant
+	}
+	if role == identity.RolePreparer {
+		c.grant = c.grant.Discarding()
+	}
 	if o.isZero() {
 		return nil
 	}
@@ -256,10 +262,13 @@ func (s *rights) actAs(ctx context.Context, c *caller, role string, named tko.Ac
 	c.bound = s.options.Access == AccessEnforce
 	own, unlimited, held := rules.ownerGrant(o, s.options)
 	if unlimited {
-		c.grant = ownGrants[role].At(rules.Version)
+		c.grant = c.grant.At(rules.Version)
 		return nil
 	}
 	c.grant, c.acting.held = own.Acting(controllerRoles[role]), held
+	if c.limit != nil {
+		c.grant = c.grant.Within(c.limit)
+	}
 	return nil
 }
 
@@ -357,6 +366,11 @@ type Owners struct{ *core }
 
 // Owner returns the owner of a deployment, a rollout or a registered source.
 func (s *Owners) Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner, error) {
+	if kind != tko.KindSource && !hasOwner(kind) {
+		if _, _, err := s.enter(ctx, tko.KindDeployment, access.Read); err != nil {
+			return tko.Owner{}, err
+		}
+	}
 	if kind == tko.KindSource {
 		ctx, _, err := s.enter(ctx, "", access.Inspect)
 		if err != nil {

@@ -59,11 +59,14 @@ func (s *RolloutRunner) rowRights(ctx context.Context, r Record, st RolloutState
 	if err != nil {
 		return rr, err
 	}
+	if _, err := s.rulesOf(ctx, 0); err != nil { // as of the commit: it fails if they have changed since
+		return rr, err
+	}
 	persons := []owner{owns}
 	if st.Starter != nil && st.Starter.key() != owns.key() {
 		persons = append(persons, *st.Starter)
 	}
-	for _, o := range persons {
+	for i, o := range persons {
 		if o.isZero() {
 			continue
 		}
@@ -74,6 +77,9 @@ func (s *RolloutRunner) rowRights(ctx context.Context, r Record, st RolloutState
 		}
 		if err != nil {
 			return rr, err
+		}
+		if c, ok := callerOf(as); ok && i > 0 {
+			c.acting.role = "who started"
 		}
 		rr.as = append(rr.as, as)
 	}
@@ -86,8 +92,14 @@ func (rr rowRights) permit(s *core, before Record, w Write) error {
 		return rr.held
 	}
 	for _, ctx := range rr.as {
+		c, ok := callerOf(ctx)
+		if !ok {
+			return errNotEntered
+		}
 		var err error
 		switch {
+		case before.Revision != 0 && !c.sees(before): // the rollout shows it, so it isn't missing
+			err = s.refuse(ctx, c, before.Kind, before.ID, access.Update)
 		case w.Op == tko.OpDeleted:
 			err = s.permit(ctx, &before, nil, access.Delete)
 		case before.Revision == 0:
