@@ -198,6 +198,15 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.Wo
 	if message, ok := stalled(d, plugins); ok {
 		return work.Result{Outcome: tko.WorkFailed, Err: errors.New(message), Retry: maxRetryStall}, nil
 	}
+	if tko.HasCondition(d.Stamp.Conditions, tko.ConditionPrepared, ReasonHeld) { // no plugin runs before the owner has the rights again
+		_, err := p.client.CommitDeployment(ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: d.Package})
+		if errors.Is(err, tko.ErrDenied) {
+			return p.hold(ctx, d, tko.ConditionPrepared, err)
+		}
+		if err != nil {
+			return work.Result{}, err
+		}
+	}
 	rc := &reconciliation{p: p, d: d, plugins: plugins, item: item}
 	result, err := rc.run(ctx)
 	if errors.Is(err, tko.ErrDenied) {
