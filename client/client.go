@@ -240,6 +240,9 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 	if traceparent := trail.Traceparent(ctx); traceparent != "" {
 		pairs = append(pairs, trail.TraceparentKey, traceparent)
 	}
+	if acting, ok := tko.ActingOf(ctx); ok {
+		pairs = append(pairs, wire.ActingKey, wire.NewActing(acting))
+	}
 	if author.Who != "" {
 		pairs = append(pairs, wire.WhoKey, wire.NewAuthorText(author.Who))
 	}

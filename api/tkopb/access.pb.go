@@ -357,6 +357,178 @@ func (x *Unbind) GetId() string {
 	return ""
 }
 
+type GetOwner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,520,opt,name=kind,proto3" json:"kind,omitempty"` // deployment, rollout, source
+	Id            string                 `protobuf:"bytes,521,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOwner) Reset() {
+	*x = GetOwner{}
+	mi := &file_tko_access_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOwner) ProtoMessage() {}
+
+func (x *GetOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOwner.ProtoReflect.Descriptor instead.
+func (*GetOwner) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetOwner) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *GetOwner) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type Owner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Subject       string                 `protobuf:"bytes,520,opt,name=subject,proto3" json:"subject,omitempty"` // tko:unowned: there is none; empty: a group is the owner
+	Groups        []string               `protobuf:"bytes,521,rep,name=groups,proto3" json:"groups,omitempty"`   // of the subject when it wrote the revision, or the owner
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Owner) Reset() {
+	*x = Owner{}
+	mi := &file_tko_access_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Owner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Owner) ProtoMessage() {}
+
+func (x *Owner) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Owner.ProtoReflect.Descriptor instead.
+func (*Owner) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Owner) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Owner) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+type SetOwner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,520,opt,name=kind,proto3" json:"kind,omitempty"` // deployment, rollout, source
+	Id            string                 `protobuf:"bytes,521,opt,name=id,proto3" json:"id,omitempty"`
+	Subject       string                 `protobuf:"bytes,522,opt,name=subject,proto3" json:"subject,omitempty"` // either this
+	Group         string                 `protobuf:"bytes,523,opt,name=group,proto3" json:"group,omitempty"`     // or this
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetOwner) Reset() {
+	*x = SetOwner{}
+	mi := &file_tko_access_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOwner) ProtoMessage() {}
+
+func (x *SetOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOwner.ProtoReflect.Descriptor instead.
+func (*SetOwner) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SetOwner) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SetOwner) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SetOwner) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *SetOwner) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
 type Policy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,520,opt,name=id,proto3" json:"id,omitempty"` // set by the server
@@ -372,7 +544,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_tko_access_proto_msgTypes[5]
+	mi := &file_tko_access_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +556,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[5]
+	mi := &file_tko_access_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +569,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{5}
+	return file_tko_access_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Policy) GetId() string {
@@ -458,7 +630,7 @@ type BreakGlass struct {
 
 func (x *BreakGlass) Reset() {
 	*x = BreakGlass{}
-	mi := &file_tko_access_proto_msgTypes[6]
+	mi := &file_tko_access_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +642,7 @@ func (x *BreakGlass) String() string {
 func (*BreakGlass) ProtoMessage() {}
 
 func (x *BreakGlass) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[6]
+	mi := &file_tko_access_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +655,7 @@ func (x *BreakGlass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakGlass.ProtoReflect.Descriptor instead.
 func (*BreakGlass) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{6}
+	return file_tko_access_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BreakGlass) GetWhy() string {
@@ -512,7 +684,7 @@ type ListAudit struct {
 
 func (x *ListAudit) Reset() {
 	*x = ListAudit{}
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +696,7 @@ func (x *ListAudit) String() string {
 func (*ListAudit) ProtoMessage() {}
 
 func (x *ListAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +709,7 @@ func (x *ListAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAudit.ProtoReflect.Descriptor instead.
 func (*ListAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{7}
+	return file_tko_access_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListAudit) GetRequest() string {
@@ -629,7 +801,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +813,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +826,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{8}
+	return file_tko_access_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AuditRecord) GetSeq() int64 {
@@ -688,7 +860,7 @@ type AuditHead struct {
 
 func (x *AuditHead) Reset() {
 	*x = AuditHead{}
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +872,7 @@ func (x *AuditHead) String() string {
 func (*AuditHead) ProtoMessage() {}
 
 func (x *AuditHead) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +885,7 @@ func (x *AuditHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHead.ProtoReflect.Descriptor instead.
 func (*AuditHead) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{9}
+	return file_tko_access_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AuditHead) GetSeq() int64 {
@@ -739,7 +911,7 @@ type VerifyAudit struct {
 
 func (x *VerifyAudit) Reset() {
 	*x = VerifyAudit{}
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +923,7 @@ func (x *VerifyAudit) String() string {
 func (*VerifyAudit) ProtoMessage() {}
 
 func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +936,7 @@ func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAudit.ProtoReflect.Descriptor instead.
 func (*VerifyAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{10}
+	return file_tko_access_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *VerifyAudit) GetCheckpoints() []*AuditHead {
@@ -784,7 +956,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +968,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +981,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{11}
+	return file_tko_access_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VerifyAuditResponse) GetBase() *AuditHead {
@@ -845,7 +1017,7 @@ type Freeze struct {
 
 func (x *Freeze) Reset() {
 	*x = Freeze{}
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +1029,7 @@ func (x *Freeze) String() string {
 func (*Freeze) ProtoMessage() {}
 
 func (x *Freeze) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +1042,7 @@ func (x *Freeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Freeze.ProtoReflect.Descriptor instead.
 func (*Freeze) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{12}
+	return file_tko_access_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Freeze) GetId() string {
@@ -931,7 +1103,7 @@ type Unfreeze struct {
 
 func (x *Unfreeze) Reset() {
 	*x = Unfreeze{}
-	mi := &file_tko_access_proto_msgTypes[13]
+	mi := &file_tko_access_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1115,7 @@ func (x *Unfreeze) String() string {
 func (*Unfreeze) ProtoMessage() {}
 
 func (x *Unfreeze) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[13]
+	mi := &file_tko_access_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1128,7 @@ func (x *Unfreeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unfreeze.ProtoReflect.Descriptor instead.
 func (*Unfreeze) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{13}
+	return file_tko_access_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Unfreeze) GetIds() []string {
@@ -987,7 +1159,7 @@ type SourceDefinition struct {
 
 func (x *SourceDefinition) Reset() {
 	*x = SourceDefinition{}
-	mi := &file_tko_access_proto_msgTypes[14]
+	mi := &file_tko_access_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1171,7 @@ func (x *SourceDefinition) String() string {
 func (*SourceDefinition) ProtoMessage() {}
 
 func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[14]
+	mi := &file_tko_access_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1184,7 @@ func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceDefinition.ProtoReflect.Descriptor instead.
 func (*SourceDefinition) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{14}
+	return file_tko_access_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SourceDefinition) GetKind() string {
@@ -1095,7 +1267,7 @@ type SourceEnding struct {
 
 func (x *SourceEnding) Reset() {
 	*x = SourceEnding{}
-	mi := &file_tko_access_proto_msgTypes[15]
+	mi := &file_tko_access_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1279,7 @@ func (x *SourceEnding) String() string {
 func (*SourceEnding) ProtoMessage() {}
 
 func (x *SourceEnding) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[15]
+	mi := &file_tko_access_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1292,7 @@ func (x *SourceEnding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceEnding.ProtoReflect.Descriptor instead.
 func (*SourceEnding) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{15}
+	return file_tko_access_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SourceEnding) GetKeep() bool {
@@ -1147,7 +1319,7 @@ type RegisterSources struct {
 
 func (x *RegisterSources) Reset() {
 	*x = RegisterSources{}
-	mi := &file_tko_access_proto_msgTypes[16]
+	mi := &file_tko_access_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1331,7 @@ func (x *RegisterSources) String() string {
 func (*RegisterSources) ProtoMessage() {}
 
 func (x *RegisterSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[16]
+	mi := &file_tko_access_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1344,7 @@ func (x *RegisterSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSources.ProtoReflect.Descriptor instead.
 func (*RegisterSources) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{16}
+	return file_tko_access_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RegisterSources) GetSources() []*SourceDefinition {
@@ -1198,7 +1370,7 @@ type RegisterSourcesResponse struct {
 
 func (x *RegisterSourcesResponse) Reset() {
 	*x = RegisterSourcesResponse{}
-	mi := &file_tko_access_proto_msgTypes[17]
+	mi := &file_tko_access_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1382,7 @@ func (x *RegisterSourcesResponse) String() string {
 func (*RegisterSourcesResponse) ProtoMessage() {}
 
 func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[17]
+	mi := &file_tko_access_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1395,7 @@ func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSourcesResponse.ProtoReflect.Descriptor instead.
 func (*RegisterSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{17}
+	return file_tko_access_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RegisterSourcesResponse) GetSources() []*RegisteredSource {
@@ -1244,7 +1416,7 @@ type RegisteredSource struct {
 
 func (x *RegisteredSource) Reset() {
 	*x = RegisteredSource{}
-	mi := &file_tko_access_proto_msgTypes[18]
+	mi := &file_tko_access_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1428,7 @@ func (x *RegisteredSource) String() string {
 func (*RegisteredSource) ProtoMessage() {}
 
 func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[18]
+	mi := &file_tko_access_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1441,7 @@ func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisteredSource.ProtoReflect.Descriptor instead.
 func (*RegisteredSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{18}
+	return file_tko_access_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RegisteredSource) GetName() string {
@@ -1302,7 +1474,7 @@ type GetSourceDefinitions struct {
 
 func (x *GetSourceDefinitions) Reset() {
 	*x = GetSourceDefinitions{}
-	mi := &file_tko_access_proto_msgTypes[19]
+	mi := &file_tko_access_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1486,7 @@ func (x *GetSourceDefinitions) String() string {
 func (*GetSourceDefinitions) ProtoMessage() {}
 
 func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[19]
+	mi := &file_tko_access_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1499,7 @@ func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSourceDefinitions.ProtoReflect.Descriptor instead.
 func (*GetSourceDefinitions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{19}
+	return file_tko_access_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetSourceDefinitions) GetKnownVersion() int64 {
@@ -1347,7 +1519,7 @@ type SourceDefinitions struct {
 
 func (x *SourceDefinitions) Reset() {
 	*x = SourceDefinitions{}
-	mi := &file_tko_access_proto_msgTypes[20]
+	mi := &file_tko_access_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1531,7 @@ func (x *SourceDefinitions) String() string {
 func (*SourceDefinitions) ProtoMessage() {}
 
 func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[20]
+	mi := &file_tko_access_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1544,7 @@ func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceDefinitions.ProtoReflect.Descriptor instead.
 func (*SourceDefinitions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{20}
+	return file_tko_access_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SourceDefinitions) GetVersion() int64 {
@@ -1403,7 +1575,7 @@ type DeclareSources struct {
 
 func (x *DeclareSources) Reset() {
 	*x = DeclareSources{}
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1587,7 @@ func (x *DeclareSources) String() string {
 func (*DeclareSources) ProtoMessage() {}
 
 func (x *DeclareSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1600,7 @@ func (x *DeclareSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareSources.ProtoReflect.Descriptor instead.
 func (*DeclareSources) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{21}
+	return file_tko_access_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeclareSources) GetParent() string {
@@ -1478,7 +1650,7 @@ type DeclareSourcesResponse struct {
 
 func (x *DeclareSourcesResponse) Reset() {
 	*x = DeclareSourcesResponse{}
-	mi := &file_tko_access_proto_msgTypes[22]
+	mi := &file_tko_access_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1662,7 @@ func (x *DeclareSourcesResponse) String() string {
 func (*DeclareSourcesResponse) ProtoMessage() {}
 
 func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[22]
+	mi := &file_tko_access_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1675,7 @@ func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareSourcesResponse.ProtoReflect.Descriptor instead.
 func (*DeclareSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{22}
+	return file_tko_access_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeclareSourcesResponse) GetChanged() []string {
@@ -1547,7 +1719,7 @@ type DeleteSource struct {
 
 func (x *DeleteSource) Reset() {
 	*x = DeleteSource{}
-	mi := &file_tko_access_proto_msgTypes[23]
+	mi := &file_tko_access_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1731,7 @@ func (x *DeleteSource) String() string {
 func (*DeleteSource) ProtoMessage() {}
 
 func (x *DeleteSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[23]
+	mi := &file_tko_access_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1744,7 @@ func (x *DeleteSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSource.ProtoReflect.Descriptor instead.
 func (*DeleteSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{23}
+	return file_tko_access_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteSource) GetName() string {
@@ -1630,7 +1802,18 @@ const file_tko_access_proto_rawDesc = "" +
 	"\aboundBy\x18\x8f\x04 \x01(\tR\aboundBy\x125\n" +
 	"\acreated\x18\x90\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"\x19\n" +
 	"\x06Unbind\x12\x0f\n" +
-	"\x02id\x18\x88\x04 \x01(\tR\x02id\"\xdf\x01\n" +
+	"\x02id\x18\x88\x04 \x01(\tR\x02id\"0\n" +
+	"\bGetOwner\x12\x13\n" +
+	"\x04kind\x18\x88\x04 \x01(\tR\x04kind\x12\x0f\n" +
+	"\x02id\x18\x89\x04 \x01(\tR\x02id\";\n" +
+	"\x05Owner\x12\x19\n" +
+	"\asubject\x18\x88\x04 \x01(\tR\asubject\x12\x17\n" +
+	"\x06groups\x18\x89\x04 \x03(\tR\x06groups\"b\n" +
+	"\bSetOwner\x12\x13\n" +
+	"\x04kind\x18\x88\x04 \x01(\tR\x04kind\x12\x0f\n" +
+	"\x02id\x18\x89\x04 \x01(\tR\x02id\x12\x19\n" +
+	"\asubject\x18\x8a\x04 \x01(\tR\asubject\x12\x15\n" +
+	"\x05group\x18\x8b\x04 \x01(\tR\x05group\"\xdf\x01\n" +
 	"\x06Policy\x12\x0f\n" +
 	"\x02id\x18\x88\x04 \x01(\tR\x02id\x12!\n" +
 	"\x05scope\x18\x89\x04 \x01(\v2\n" +
@@ -1726,7 +1909,7 @@ const file_tko_access_proto_rawDesc = "" +
 	"\fDeleteSource\x12\x13\n" +
 	"\x04name\x18\x88\x04 \x01(\tR\x04name\x12\x13\n" +
 	"\x04keep\x18\x89\x04 \x01(\bR\x04keep\x12\x19\n" +
-	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm2\xce\x06\n" +
+	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm2\xa8\a\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -1735,7 +1918,10 @@ const file_tko_access_proto_rawDesc = "" +
 	"\flistPolicies\x12\x16.google.protobuf.Empty\x1a\v.tko.Policy0\x01\x12%\n" +
 	"\taddPolicy\x12\v.tko.Policy\x1a\v.tko.Policy\x12+\n" +
 	"\n" +
-	"breakGlass\x12\x0f.tko.BreakGlass\x1a\f.tko.Binding\x12\"\n" +
+	"breakGlass\x12\x0f.tko.BreakGlass\x1a\f.tko.Binding\x12%\n" +
+	"\bgetOwner\x12\r.tko.GetOwner\x1a\n" +
+	".tko.Owner\x121\n" +
+	"\bsetOwner\x12\r.tko.SetOwner\x1a\x16.google.protobuf.Empty\x12\"\n" +
 	"\x06freeze\x12\v.tko.Freeze\x1a\v.tko.Freeze\x121\n" +
 	"\bunfreeze\x12\r.tko.Unfreeze\x1a\x16.google.protobuf.Empty\x124\n" +
 	"\vlistFreezes\x12\x16.google.protobuf.Empty\x1a\v.tko.Freeze0\x01\x12E\n" +
@@ -1758,93 +1944,100 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_tko_access_proto_goTypes = []any{
 	(*CanI)(nil),                    // 0: tko.CanI
 	(*CanIResponse)(nil),            // 1: tko.CanIResponse
 	(*Scope)(nil),                   // 2: tko.Scope
 	(*Binding)(nil),                 // 3: tko.Binding
 	(*Unbind)(nil),                  // 4: tko.Unbind
-	(*Policy)(nil),                  // 5: tko.Policy
-	(*BreakGlass)(nil),              // 6: tko.BreakGlass
-	(*ListAudit)(nil),               // 7: tko.ListAudit
-	(*AuditRecord)(nil),             // 8: tko.AuditRecord
-	(*AuditHead)(nil),               // 9: tko.AuditHead
-	(*VerifyAudit)(nil),             // 10: tko.VerifyAudit
-	(*VerifyAuditResponse)(nil),     // 11: tko.VerifyAuditResponse
-	(*Freeze)(nil),                  // 12: tko.Freeze
-	(*Unfreeze)(nil),                // 13: tko.Unfreeze
-	(*SourceDefinition)(nil),        // 14: tko.SourceDefinition
-	(*SourceEnding)(nil),            // 15: tko.SourceEnding
-	(*RegisterSources)(nil),         // 16: tko.RegisterSources
-	(*RegisterSourcesResponse)(nil), // 17: tko.RegisterSourcesResponse
-	(*RegisteredSource)(nil),        // 18: tko.RegisteredSource
-	(*GetSourceDefinitions)(nil),    // 19: tko.GetSourceDefinitions
-	(*SourceDefinitions)(nil),       // 20: tko.SourceDefinitions
-	(*DeclareSources)(nil),          // 21: tko.DeclareSources
-	(*DeclareSourcesResponse)(nil),  // 22: tko.DeclareSourcesResponse
-	(*DeleteSource)(nil),            // 23: tko.DeleteSource
-	nil,                             // 24: tko.Scope.MetadataEntry
-	nil,                             // 25: tko.Freeze.SiteMetadataEntry
-	(*timestamppb.Timestamp)(nil),   // 26: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),           // 27: google.protobuf.Empty
+	(*GetOwner)(nil),                // 5: tko.GetOwner
+	(*Owner)(nil),                   // 6: tko.Owner
+	(*SetOwner)(nil),                // 7: tko.SetOwner
+	(*Policy)(nil),                  // 8: tko.Policy
+	(*BreakGlass)(nil),              // 9: tko.BreakGlass
+	(*ListAudit)(nil),               // 10: tko.ListAudit
+	(*AuditRecord)(nil),             // 11: tko.AuditRecord
+	(*AuditHead)(nil),               // 12: tko.AuditHead
+	(*VerifyAudit)(nil),             // 13: tko.VerifyAudit
+	(*VerifyAuditResponse)(nil),     // 14: tko.VerifyAuditResponse
+	(*Freeze)(nil),                  // 15: tko.Freeze
+	(*Unfreeze)(nil),                // 16: tko.Unfreeze
+	(*SourceDefinition)(nil),        // 17: tko.SourceDefinition
+	(*SourceEnding)(nil),            // 18: tko.SourceEnding
+	(*RegisterSources)(nil),         // 19: tko.RegisterSources
+	(*RegisterSourcesResponse)(nil), // 20: tko.RegisterSourcesResponse
+	(*RegisteredSource)(nil),        // 21: tko.RegisteredSource
+	(*GetSourceDefinitions)(nil),    // 22: tko.GetSourceDefinitions
+	(*SourceDefinitions)(nil),       // 23: tko.SourceDefinitions
+	(*DeclareSources)(nil),          // 24: tko.DeclareSources
+	(*DeclareSourcesResponse)(nil),  // 25: tko.DeclareSourcesResponse
+	(*DeleteSource)(nil),            // 26: tko.DeleteSource
+	nil,                             // 27: tko.Scope.MetadataEntry
+	nil,                             // 28: tko.Freeze.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),           // 30: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	24, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	27, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	26, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	26, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	29, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	29, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
 	2,  // 4: tko.Policy.scope:type_name -> tko.Scope
-	26, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	26, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	26, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
-	9,  // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
-	9,  // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
-	9,  // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	25, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
-	26, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
-	26, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
-	26, // 14: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
-	26, // 15: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
-	15, // 16: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
-	14, // 17: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
-	18, // 18: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
-	14, // 19: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
-	14, // 20: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
+	29, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	29, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	29, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	12, // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
+	12, // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
+	12, // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
+	28, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	29, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	29, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	29, // 14: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
+	29, // 15: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
+	18, // 16: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
+	17, // 17: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
+	21, // 18: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
+	17, // 19: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
+	17, // 20: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
 	0,  // 21: tko.Access.canI:input_type -> tko.CanI
-	27, // 22: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	30, // 22: tko.Access.listBindings:input_type -> google.protobuf.Empty
 	3,  // 23: tko.Access.bind:input_type -> tko.Binding
 	4,  // 24: tko.Access.unbind:input_type -> tko.Unbind
-	27, // 25: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	5,  // 26: tko.Access.addPolicy:input_type -> tko.Policy
-	6,  // 27: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	12, // 28: tko.Access.freeze:input_type -> tko.Freeze
-	13, // 29: tko.Access.unfreeze:input_type -> tko.Unfreeze
-	27, // 30: tko.Access.listFreezes:input_type -> google.protobuf.Empty
-	16, // 31: tko.Access.registerSources:input_type -> tko.RegisterSources
-	19, // 32: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
-	23, // 33: tko.Access.deleteSource:input_type -> tko.DeleteSource
-	21, // 34: tko.Access.declareSources:input_type -> tko.DeclareSources
-	7,  // 35: tko.Access.listAudit:input_type -> tko.ListAudit
-	10, // 36: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 37: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 38: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 39: tko.Access.bind:output_type -> tko.Binding
-	27, // 40: tko.Access.unbind:output_type -> google.protobuf.Empty
-	5,  // 41: tko.Access.listPolicies:output_type -> tko.Policy
-	5,  // 42: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 43: tko.Access.breakGlass:output_type -> tko.Binding
-	12, // 44: tko.Access.freeze:output_type -> tko.Freeze
-	27, // 45: tko.Access.unfreeze:output_type -> google.protobuf.Empty
-	12, // 46: tko.Access.listFreezes:output_type -> tko.Freeze
-	17, // 47: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
-	20, // 48: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
-	27, // 49: tko.Access.deleteSource:output_type -> google.protobuf.Empty
-	22, // 50: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
-	8,  // 51: tko.Access.listAudit:output_type -> tko.AuditRecord
-	11, // 52: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	37, // [37:53] is the sub-list for method output_type
-	21, // [21:37] is the sub-list for method input_type
+	30, // 25: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	8,  // 26: tko.Access.addPolicy:input_type -> tko.Policy
+	9,  // 27: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	5,  // 28: tko.Access.getOwner:input_type -> tko.GetOwner
+	7,  // 29: tko.Access.setOwner:input_type -> tko.SetOwner
+	15, // 30: tko.Access.freeze:input_type -> tko.Freeze
+	16, // 31: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	30, // 32: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	19, // 33: tko.Access.registerSources:input_type -> tko.RegisterSources
+	22, // 34: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
+	26, // 35: tko.Access.deleteSource:input_type -> tko.DeleteSource
+	24, // 36: tko.Access.declareSources:input_type -> tko.DeclareSources
+	10, // 37: tko.Access.listAudit:input_type -> tko.ListAudit
+	13, // 38: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 39: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 40: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 41: tko.Access.bind:output_type -> tko.Binding
+	30, // 42: tko.Access.unbind:output_type -> google.protobuf.Empty
+	8,  // 43: tko.Access.listPolicies:output_type -> tko.Policy
+	8,  // 44: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 45: tko.Access.breakGlass:output_type -> tko.Binding
+	6,  // 46: tko.Access.getOwner:output_type -> tko.Owner
+	30, // 47: tko.Access.setOwner:output_type -> google.protobuf.Empty
+	15, // 48: tko.Access.freeze:output_type -> tko.Freeze
+	30, // 49: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	15, // 50: tko.Access.listFreezes:output_type -> tko.Freeze
+	20, // 51: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
+	23, // 52: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
+	30, // 53: tko.Access.deleteSource:output_type -> google.protobuf.Empty
+	25, // 54: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
+	11, // 55: tko.Access.listAudit:output_type -> tko.AuditRecord
+	14, // 56: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	39, // [39:57] is the sub-list for method output_type
+	21, // [21:39] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -1861,7 +2054,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

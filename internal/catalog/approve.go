@@ -201,7 +201,7 @@ func approval(ctx context.Context, r Record) Write {
 		changed = append(changed, c)
 	}
 	r.Conditions = mergeConditions(r.Conditions, changed, expect+1, time.Now())
-	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}
+	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position, KeepsOwner: true}
 }
 
 // approveBatch is the number of deployments that are approved in one

@@ -125,6 +125,9 @@ func (s *core) commit(ctx context.Context, writes ...Write) (_ []Outcome, err er
 		span.SetAttributes(trail.Kind.String(string(writes[0].Record.Kind)), trail.ID.String(writes[0].Record.ID), trail.Count.Int(len(writes)))
 	}
 	defer func() { trail.End(span, err) }()
+	for i := range writes {
+		c.stampOwner(&writes[i])
+	}
 	cause := trail.Cause(ctx)
 	pinned := make([]*int64, len(writes)) // versions of the rules that freezes were read of
 	isPinned := false

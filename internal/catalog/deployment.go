@@ -25,7 +25,7 @@ type DeploymentWriter struct {
 // the order of creation. A prepared deployment is validated completely, others
 // partially. An unknown template, site or parent is an ErrInvalid.
 func (s *DeploymentWriter) CreateDeployment(ctx context.Context, request tko.NewDeployment) (id tko.DeploymentID, err error) {
-	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Create)
+	ctx, _, err = s.enter(actFor(ctx, request.Parent), tko.KindDeployment, access.Create)
 	if err != nil {
 		return "", err
 	}
@@ -164,7 +164,7 @@ const MaxChildren = 10_000
 // ErrConflict. Unknown templates and sites, and an unknown parent if no
 // revision is given, are an ErrInvalid.
 func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
-	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Create)
+	ctx, _, err = s.enter(actFor(ctx, request.Parent), tko.KindDeployment, access.Create)
 	if err != nil {
 		return nil, 0, err
 	}

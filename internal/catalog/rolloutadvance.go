@@ -67,6 +67,9 @@ func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (t
 		return 0, s.saveRollout(ctx, r, v, st, RolloutWrite{})
 	case st.State == execute.Planning, st.State == execute.Paused && st.Next != 0 && st.Left == (plan.Digest{}):
 		err := s.plans.makePlan(ctx, r, v)
+		if errors.Is(err, tko.ErrDenied) {
+			return heldAgain, s.plans.holdPlan(ctx, r, v, err)
+		}
 		if errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrGone) {
 			err = s.plans.failPlan(ctx, r, v, err)
 		}
@@ -78,6 +81,9 @@ func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (t
 	}
 	return -1, nil
 }
+
+// heldAgain is the time after which the rights of an owner are asked for again.
+const heldAgain = 30 * time.Second
 
 // plansAnew reports whether a rollout was changed since it was planned, or never planned.
 func (st RolloutState) plansAnew(r Record) bool {
@@ -127,7 +133,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 	for _, id := range out.Release {
 		change.Land = append(change.Land, string(id))
 	}
-	writes, st, err := s.apply(ctx, v, sp, st, in.Flight, out, index, rows, &change)
+	writes, st, err := s.apply(ctx, r, v, sp, st, in.Flight, out, index, rows, &change)
 	if err != nil {
 		return 0, err
 	}
@@ -481,7 +487,7 @@ func (s *RolloutRunner) follow(ctx context.Context, r Record, from int64, known 
 
 // apply returns the writes of the rows that are admitted, and adds their rows and flights
 // to the change. A row that isn't as planned any more pauses the rollout.
-func (s *RolloutRunner) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
+func (s *RolloutRunner) apply(ctx context.Context, r Record, v RolloutView, sp spec.Rollout, st RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
 	if len(out.Admit) == 0 {
 		return nil, st, nil
 	}
@@ -503,6 +509,13 @@ func (s *RolloutRunner) apply(ctx context.Context, v RolloutView, sp spec.Rollou
 		return nil, st, err
 	}
 	defer a.close()
+	if a.owner, err = s.ownerOfRecord(ctx, r); err != nil {
+		return nil, st, err
+	}
+	allowed, err := s.rowRights(ctx, r, v.State)
+	if err != nil {
+		return nil, st, err
+	}
 	flights := map[tko.DeploymentID]execute.Entry{}
 	for _, e := range flight.Entries() {
 		flights[e.Deployment] = e
@@ -520,8 +533,11 @@ func (s *RolloutRunner) apply(ctx context.Context, v RolloutView, sp spec.Rollou
 		if err == nil && below[row.Deployment].stranger != "" {
 			err = tko.Errorf(tko.ErrConflict, "deployment %q: it has the child %q, which the plan doesn't know: plan again", row.Deployment, below[row.Deployment].stranger)
 		}
+		if err == nil {
+			err = allowed.permit(s.core, records[n], w)
+		}
 		if err != nil {
-			if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrGone) {
+			if !errors.Is(err, tko.ErrDenied) && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrGone) {
 				return nil, st, err
 			}
 			to, moved := execute.Moved(out.Rollout, out.Rows[i], err)

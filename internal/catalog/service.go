@@ -59,6 +59,12 @@ type Options struct {
 	// AccessKubernetes is the role of users of the Kubernetes API, about whose verbs
 	// the cluster decides; none if empty.
 	AccessKubernetes access.Role
+	// OwnerGroups is how long the groups of an owner are those that it had when it wrote a
+	// revision; without end if 0. After that, what depends on them is held.
+	OwnerGroups time.Duration
+	// CheckFunction returns an ErrInvalid if this server doesn't run a KRM function, as its
+	// image names it. If nil, all are accepted.
+	CheckFunction func(image string) error
 	// Audit records changes and refusals in the audit log.
 	Audit bool
 	// CheckSource returns an ErrInvalid if the definition of a GitOps source can't work. If
@@ -106,6 +112,7 @@ type Service struct {
 	*SiteFreezes
 
 	*AccessControl
+	*Owners
 	*AuditTrail
 	*WorkQueue
 	*Comparer
@@ -144,6 +151,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		History:        &History{core: c},
 		SiteFreezes:    &SiteFreezes{core: c},
 		AccessControl:  &AccessControl{core: c},
+		Owners:         &Owners{core: c},
 		AuditTrail:     &AuditTrail{core: c},
 		WorkQueue:      &WorkQueue{core: c, idle: idle},
 		SourceRegistry: &SourceRegistry{core: c},

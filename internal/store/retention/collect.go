@@ -367,14 +367,14 @@ func digestPrefix(digest []byte) uint64 {
 // revision of every record is among the changes, so no other table is read.
 func (v *survey) next(limit int, read *int) sqldb.Statement {
 	return sqldb.Statement{
-		SQL:  "SELECT c.position, c.digest, c.metaset, c.derivation FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
+		SQL:  "SELECT c.position, c.digest, c.metaset, c.derivation, c.owner FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
 		Args: []any{v.position, int64(limit)},
 		Scan: func(from sqldb.Row) error {
-			var digest, derivation []byte
+			var digest, derivation, owner []byte
 			var metaset int64
 			*read++
-			err := from.Scan(&v.position, &digest, &metaset, &derivation)
-			for _, d := range [][]byte{digest, derivation} {
+			err := from.Scan(&v.position, &digest, &metaset, &derivation, &owner)
+			for _, d := range [][]byte{digest, derivation, owner} {
 				if d != nil {
 					v.packages[digestPrefix(d)] = struct{}{}
 				}
