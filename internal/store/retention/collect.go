@@ -259,7 +259,8 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 		case policy != "":
 			longer = append(longer, []any{p.key.ID, policy})
 		case p.current == 0 && p.op == tko.OpDeleted:
-			limits[p.key] = math.MaxInt64
+			// Later revisions are of a record that was created again: at the next position, it still existed.
+			limits[p.key] = max(limits[p.key], p.revision)
 		case c.keep.Revisions > 0 && p.current > int64(c.keep.Revisions):
 			limits[p.key] = max(limits[p.key], min(p.current-int64(c.keep.Revisions), p.revision-1))
 		}
