@@ -93,7 +93,12 @@ func (s *Store) Restore(ctx context.Context, r io.Reader, o Restore) (archive.Su
 			if skipped(t) {
 				return nil
 			}
-			if err := s.restoreRows(ctx, t, list); err != nil {
+			known := tables[t.Name]
+			t, list, err := known.complete(t, list)
+			if err == nil {
+				err = s.restoreRows(ctx, t, list)
+			}
+			if err != nil {
 				return fault("restore the table "+t.Name, err)
 			}
 			rows += int64(len(list))
@@ -119,6 +124,30 @@ func (s *Store) Restore(ctx context.Context, r io.Reader, o Restore) (archive.Su
 		}
 	}
 	return summary, s.endRestore(ctx, summary, o)
+}
+
+// complete adds the columns to rows that an archive of an earlier version lacks and
+// whose values follow from the others.
+func (t *savedTable) complete(has archive.Table, rows [][]any) (archive.Table, [][]any, error) {
+	positions := map[string]int{}
+	for i, c := range has.Columns {
+		positions[c.Name] = i
+	}
+	for _, c := range t.Columns {
+		value := t.absent[c.Name]
+		if _, ok := positions[c.Name]; ok || value == nil {
+			continue
+		}
+		has.Columns = append(slices.Clip(has.Columns), c)
+		for i, row := range rows {
+			v, err := value(func(name string) any { return row[positions[name]] })
+			if err != nil {
+				return has, nil, err
+			}
+			rows[i] = append(slices.Clip(row), v)
+		}
+	}
+	return has, rows, nil
 }
 
 func checkColumns(t archive.Table, known savedTable) error {
@@ -241,13 +270,15 @@ func (s *Store) endRestore(ctx context.Context, summary archive.Summary, o Resto
 		if err != nil {
 			return nil, err
 		}
+		// Rows of rollouts keep their versions, so the version of rollouts is beyond them,
+		// too.
 		access := m.Access
 		if o.WithoutAccess {
 			access = 0
 		}
 		statements := slices.Concat(audits, []Statement{
 			g.saveHead(),
-			{SQL: "UPDATE head SET gone = $1, collected = $2, access = $3, rollouts = 1 WHERE one = 1", Args: []any{position, m.Collected + 1, access}},
+			{SQL: "UPDATE head SET gone = $1, collected = $2, access = $3, rollouts = $1 WHERE one = 1", Args: []any{position, m.Collected + 1, access}},
 			{SQL: "UPDATE collector SET holder = '', until = 0 WHERE one = 1"},
 			// Leases and delays are those of another time.
 			{SQL: "UPDATE work SET due = {now}, since = {now}, lease_until = 0, claim = '', claimed = 0, claimed_generation = 0"},
