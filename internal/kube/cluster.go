@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -359,9 +358,12 @@ func (c *Cluster) showLogs(t testing.TB) {
 }
 
 var builtPrograms = sync.OnceValues(func() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
+	module, err := exec.Command("go", "env", "GOMOD").Output() // of the package under test
+	if err != nil {
+		return "", fmt.Errorf("go env GOMOD: %w", err)
+	}
 	var stderr bytes.Buffer
-	cmd := exec.Command(filepath.Join(filepath.Dir(file), "..", "..", "test", "setup", "kube.sh"))
+	cmd := exec.Command(filepath.Join(filepath.Dir(strings.TrimSpace(string(module))), "test", "setup", "kube.sh"))
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -6,10 +6,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/tko-orchestrator/tko/test/process"
 )
 
 // A Block is a fenced block of a page.
@@ -50,10 +51,7 @@ type Command struct {
 func (c Command) String() string { return c.Block.String() + ": " + strings.Join(c.Words, " ") }
 
 // Root returns the root of the repository.
-func Root() string {
-	_, file, _, _ := runtime.Caller(0) // test/docs/blocks.go
-	return filepath.Join(filepath.Dir(file), "../..")
-}
+func Root() string { return process.Root() }
 
 // Pages returns the pages of the documentation, by their path from the root.
 func Pages(t testing.TB) map[string]string {

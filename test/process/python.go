@@ -2,9 +2,9 @@ package process
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -27,7 +27,7 @@ func Ansible(t testing.TB) string {
 func pythonFor(t testing.TB, arguments ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer
-	cmd := exec.Command(filepath.Join(root(), "test", "setup", "python.sh"), arguments...)
+	cmd := exec.Command(filepath.Join(Root(), "test", "setup", "python.sh"), arguments...)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -37,10 +37,21 @@ func pythonFor(t testing.TB, arguments ...string) string {
 }
 
 // PythonSDK returns the folder of the SDK's Python packages.
-func PythonSDK() string { return filepath.Join(root(), "sdk", "python", "src") }
+func PythonSDK() string { return filepath.Join(Root(), "sdk", "python", "src") }
 
-// root returns the folder of the repository.
-func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+// Root returns the folder of the repository. Paths in programs don't name it: tests are built with -trimpath, so that
+// all clones share the cache of builds.
+func Root() string { return repository }
+
+var repository = rootAbove()
+
+// rootAbove returns the nearest folder with a go.mod, from that of the package under test.
+func rootAbove() string {
+	folder, err := os.Getwd()
+	for ; err == nil; folder = filepath.Dir(folder) {
+		if _, err := os.Stat(filepath.Join(folder, "go.mod")); err == nil || folder == filepath.Dir(folder) {
+			break
+		}
+	}
+	return folder
 }
