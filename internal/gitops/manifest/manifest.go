@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -389,7 +390,7 @@ func (m *Manifest) template(r krm.Resource) error {
 // rollout reads a rollout, as the Kubernetes API has it: its spec is that of the package's
 // Rollout resource, and spec.package has the resources that edits merge.
 func (m *Manifest) rollout(r krm.Resource) error {
-	spec, err := specOf(r, "rolloutId", "package", "edits", "waves", "limits", "health", "windows", "onFailure", "conflicts")
+	spec, err := specOf(r, append([]string{"rolloutId", "package"}, rolloutspec.Fields...)...)
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,9 @@ func (w *world) contents() string {
 	return b.String()
 }
 
+// noRights are rules that are stored with rights, and are none.
+var noRights = []catalog.AccessRule{{Kind: "freeze", ID: "f", Doc: []byte(`{"id":"f"}`)}, {Kind: "source", ID: "s", Doc: []byte(`{"name":"s"}`)}}
+
 // fill writes some of everything.
 func (w *world) fillAll() {
 	w.Helper()
@@ -101,7 +104,8 @@ func (w *world) fillAll() {
 	w.commit(status(siteKey("lagos"), tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}))
 	w.commit(deleted(deploymentKey("d8")))
 	w.commit(deployment("unprepared", under("d0")))
-	_, err := w.store.ChangeAccess(w.ctx(), 0, []catalog.AccessRule{{Kind: "binding", ID: "b", Doc: []byte(`{"subject":"token:root"}`)}}, nil,
+	rules := append([]catalog.AccessRule{{Kind: "binding", ID: "b", Doc: []byte(`{"subject":"token:root"}`)}}, noRights...)
+	_, err := w.store.ChangeAccess(w.ctx(), 0, rules, nil,
 		audit.Record{Caller: audit.Caller{Subject: "token:root"}, Kind: "binding"})
 	w.ok(err)
 	w.ok(w.store.Audit(w.ctx(), audit.Record{Kind: "login", Detail: "refused"}))
@@ -492,8 +496,8 @@ func DamagedBackups(t *testing.T, from, to Archiver) {
 	_, err = to.Restore(t.Context(), bytes.NewReader(good.Bytes()), relational.Restore{WithoutAccess: true})
 	w.ok(err)
 	w.ok(to.CheckComplete(t.Context()))
-	if version, rules, err := to.Access(t.Context()); version != 0 || len(rules) != 0 || err != nil {
-		t.Errorf("a restore without the rules of access has %d %v, %v: want none", version, rules, err)
+	if version, rules, err := to.Access(t.Context()); version == 0 || !cmp.Equal(rules, noRights) || err != nil {
+		t.Errorf("a restore without rights has version %d of %+v, %v: want freezes and sources, and nothing else", version, rules, err)
 	}
 }
 
