@@ -270,6 +270,12 @@ func read(r krm.Resource) (*Manifest, error) {
 	if m.Put.Kind == tko.KindPlugin && len(m.Put.Metadata) > 0 {
 		return nil, errors.New("metadata.labels: plugins have no metadata, leave the labels out")
 	}
+	if err := m.Put.ReadManifestAnnotations(r.Annotation); err != nil {
+		return nil, err
+	}
+	if err := m.Put.CheckWhole(); err != nil {
+		return nil, err
+	}
 	if m.Adopt, err = flag(r, AnnotationAdopt, "true", "false"); err != nil {
 		return nil, err
 	}
