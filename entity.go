@@ -204,6 +204,13 @@ type Put struct {
 	// RemoveMetadata are keys of metadata from a template or a package that the
 	// entity shall not have.
 	RemoveMetadata []string
+	// Whole states that the package of a site or a new deployment is the whole one, in
+	// place of one that is merged into the template's.
+	Whole bool `json:",omitempty"`
+	// MadeFrom, of a deployment whose package was made from an earlier revision of its
+	// template, is the digest of that revision: see [RevisionDigest]. If no retained revision
+	// has it, the template revision is not recorded.
+	MadeFrom string `json:",omitempty"`
 }
 
 // A PutResult is the result of a [Put].

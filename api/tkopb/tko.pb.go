@@ -5021,8 +5021,13 @@ type PutEntity struct {
 	Name               string                 `protobuf:"bytes,240,opt,name=name,proto3" json:"name,omitempty"`                      // of a deployment, instead of id and origin: its name in the Kubernetes API; it is created once
 	ExpectRevision     int64                  `protobuf:"varint,500,opt,name=expectRevision,proto3" json:"expectRevision,omitempty"` // the entity is at this revision, otherwise nothing is changed; 0 for any
 	RemoveMetadata     []string               `protobuf:"bytes,501,rep,name=removeMetadata,proto3" json:"removeMetadata,omitempty"`  // keys of metadata from a template or package that the entity shall not have
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	Whole              bool                   `protobuf:"varint,740,opt,name=whole,proto3" json:"whole,omitempty"`                   // of a site or a new deployment: the package is the whole one, in place of one that is merged into the template's
+	// Of a deployment whose package was made from an earlier revision of its template: the digest of that revision's
+	// package and metadata, in hexadecimal digits. If no retained revision has it, the deployment's template revision is
+	// not recorded.
+	MadeFrom      string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutEntity) Reset() {
@@ -5165,6 +5170,20 @@ func (x *PutEntity) GetRemoveMetadata() []string {
 		return x.RemoveMetadata
 	}
 	return nil
+}
+
+func (x *PutEntity) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *PutEntity) GetMadeFrom() string {
+	if x != nil {
+		return x.MadeFrom
+	}
+	return ""
 }
 
 type PutEntityResponse struct {
@@ -6904,7 +6923,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xd4\x04\n" +
+	"\x06STATUS\x10\x02\"\x88\x05\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -6924,7 +6943,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x12\x13\n" +
 	"\x04name\x18\xf0\x01 \x01(\tR\x04name\x12'\n" +
 	"\x0eexpectRevision\x18\xf4\x03 \x01(\x03R\x0eexpectRevision\x12'\n" +
-	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x1a;\n" +
+	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x12\x15\n" +
+	"\x05whole\x18\xe4\x05 \x01(\bR\x05whole\x12\x1b\n" +
+	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
