@@ -22,8 +22,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
-// A netBox is a stand-in for NetBox: lists in pages by limit and offset, with count and
-// next, ordering and the token of its API.
+// A netBox is a stand-in for NetBox: lists in pages by limit and offset or id__gte, with
+// count and next, ordering and the token of its API.
 type netBox struct {
 	*httptest.Server
 	objects  []map[string]any
@@ -57,8 +57,14 @@ func (b *netBox) serve(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	limit, _ := strconv.Atoi(q.Get("limit"))
 	offset, _ := strconv.Atoi(q.Get("offset"))
-	page := map[string]any{"count": len(b.objects), "next": nil, "previous": nil}
-	objects := b.objects
+	from, _ := strconv.Atoi(q.Get("id__gte"))
+	var objects []map[string]any
+	for _, o := range b.objects {
+		if o["id"].(int) >= from {
+			objects = append(objects, o)
+		}
+	}
+	page := map[string]any{"count": len(objects), "next": nil, "previous": nil}
 	if q.Get("ordering") == "-last_updated" {
 		newest := map[string]any{}
 		for _, o := range objects {
@@ -152,32 +158,44 @@ func TestIncompleteNetBoxIsNoRevision(t *testing.T) {
 		before func(b *netBox, w http.ResponseWriter, r *http.Request) bool
 		want   string
 	}{
-		"an object vanishes while pages are read": {func(b *netBox, _ http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Query().Get("offset") == "1000" {
-				b.objects = b.objects[1:]
-			}
-			return false
-		}, "changed from 1234 to 1233"},
-		"a page has fewer objects than counted": {func(b *netBox, w http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Query().Get("offset") != "1000" {
+		"an object vanishes while a page is read": {func(b *netBox, w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("id__gte") != "1001" {
 				return false
 			}
-			_ = json.NewEncoder(w).Encode(map[string]any{"count": 1234, "next": nil, "results": b.objects[1000:1100]})
+			_ = json.NewEncoder(w).Encode(map[string]any{"count": 234, "next": nil, "results": b.objects[1000:1233]})
 			return true
-		}, "hold 1100 objects, and NetBox counts 1234"},
+		}, "holds 233 objects, and NetBox counts 234"},
+		"a page has fewer objects than counted": {func(b *netBox, w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("id__gte") != "501" {
+				return false
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"count": 734, "next": nil, "results": b.objects[500:600]})
+			return true
+		}, "holds 100 objects, and NetBox counts 734"},
+		"an empty page before the end": {func(_ *netBox, w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("id__gte") != "501" {
+				return false
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"count": 734, "next": "http://netbox.internal/api/dcim/sites/?id__gte=1001", "results": []any{}})
+			return true
+		}, "holds 0 objects, and NetBox counts 734"},
+		"an ID that is no number": {func(_ *netBox, w http.ResponseWriter, _ *http.Request) bool {
+			_ = json.NewEncoder(w).Encode(map[string]any{"count": 1, "next": nil, "results": []any{map[string]any{"id": "x", "last_updated": "2026"}}})
+			return true
+		}, "no number as its ID"},
 		"a page twice": {func(b *netBox, w http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Query().Get("offset") != "500" {
+			if r.URL.Query().Get("id__gte") != "501" {
 				return false
 			}
 			_ = json.NewEncoder(w).Encode(map[string]any{"count": 1234, "next": nil, "results": b.objects[:500]})
 			return true
-		}, "on two pages"},
+		}, "ignores id__gte or ordering"},
 		"another kind of response": {func(_ *netBox, w http.ResponseWriter, _ *http.Request) bool {
 			_, _ = w.Write([]byte(`{"detail": "maintenance"}`))
 			return true
 		}, "no page of NetBox"},
 		"the second page is refused": {func(_ *netBox, w http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Query().Get("offset") != "500" {
+			if r.URL.Query().Get("id__gte") != "501" {
 				return false
 			}
 			w.Header().Set("Retry-After", "0")
