@@ -519,3 +519,25 @@ func TestNetBoxWith20000SitesIsReadByFewRequests(t *testing.T) {
 		t.Errorf("%d more requests for an unchanged NetBox, and the revision %s: want 1, and %s", b.requests.Load()-41, again, first)
 	}
 }
+
+// YAML 1.1 makes false of NO, and 83 of 0123: sites would move to other regions.
+func TestYAMLOfInventoriesKeepsCountriesAndLeadingZeros(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "sites.yaml")
+	if err := os.WriteFile(file, []byte("- {site: 0123, region: NO, n: on, racks: 7, share: 1.50}\n- {site: 0124, region: yes, n: y, racks: 0x10, share: 2}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i := open(t, inventory.Settings{From: []inventory.OriginSettings{{File: file, Map: inventory.Mapping{
+		ID: "record.site", Metadata: map[string]string{"region": "record.region", "n": "record.n", "racks": "record.racks", "share": "record.share"},
+	}}}})
+	revision(t, i)
+	sites, _ := i.Sites()
+	if len(sites) != 2 {
+		t.Fatalf("there are %d sites", len(sites))
+	}
+	for n, want := range []map[string]string{{"region": "NO", "n": "on", "racks": "7", "share": "1.5"}, {"region": "yes", "n": "y", "racks": "16", "share": "2"}} {
+		if id := fmt.Sprintf("012%d", n+3); sites[n].ID != id || !maps.Equal(sites[n].Metadata, want) {
+			t.Errorf("the site is %q with %v: want %q with %v", sites[n].ID, sites[n].Metadata, id, want)
+		}
+	}
+}
