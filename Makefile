@@ -9,8 +9,10 @@ PROGRAMS := tko tko-server tko-kubernetes tko-tosca tko-demo tko-bench
 # What the demo runs; tko-tosca is for its tour, and not for its checks.
 DEMO := tko tko-server tko-demo $(if $(findstring -once,$(ARGS)),,tko-tosca)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Go itself finds the commit of a plain clone only: not that of a work tree, or of a container without git's settings.
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)$(shell test -z "$$(git status --porcelain 2>/dev/null | head -c1)" || echo ' (changed)')
 # Symbols and debug information are left out: they are a third of the programs.
-LDFLAGS := -s -w -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION) -X 'github.com/tko-orchestrator/tko/internal/version.Commit=$(COMMIT)'
 
 .PHONY: help
 help: ## list the targets

@@ -284,6 +284,7 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (reco
 		return Record{}, nil, err
 	}
 	record.Conditions = current.Conditions
+	s.registry.inspectPlugin(&record, current.Revision+1)
 	if p.DryRun {
 		err = s.requireAll(ctx, requires)
 	}

@@ -73,6 +73,7 @@ func (s *Registry) register(ctx context.Context, reads *readSet, record Record, 
 			written.Owner = current.Owner
 			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, current.Conditions
 		}
+		s.inspectPlugin(&written, current.Revision+1)
 		outcomes, err := s.commit(ctx, reads.write(Write{
 			Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires,
 			KeepsOwner: keepsOwner(current, written),

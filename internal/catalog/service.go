@@ -70,6 +70,9 @@ type Options struct {
 	// CheckSource returns an ErrInvalid if the definition of a GitOps source can't work. If
 	// nil, sources can't be registered.
 	CheckSource func(tko.SourceDefinition) error
+	// InspectPlugin returns the condition of a plugin that is about to be registered, by
+	// whether this server can run it; ok is false if there is nothing to report. None if nil.
+	InspectPlugin func(tko.Plugin) (c tko.Condition, ok bool)
 	// CompareWait is how long CompareSite waits for a meta-scheduler; 1 min if 0.
 	CompareWait time.Duration
 

@@ -14,13 +14,19 @@ type errorBody struct {
 }
 
 type aboutBody struct {
-	InstanceName         string     `json:"instanceName"`
-	InstanceDescription  string     `json:"instanceDescription"`
-	Version              string     `json:"tkoVersion"`
-	Backend              string     `json:"backend"`
+	InstanceName        string       `json:"instanceName"`
+	InstanceDescription string       `json:"instanceDescription"`
+	Version             string       `json:"tkoVersion"`
+	Backend             string       `json:"backend"`
+	HTTP                listenerBody `json:"http"`
+	GRPC                listenerBody `json:"grpc"`
+	Position            int64        `json:"position"`
+}
+
+// A listenerBody describes one of the server's APIs.
+type listenerBody struct {
 	AddressPorts         []string   `json:"addressPorts"`
-	DefaultPackageFormat krm.Format `json:"defaultPackageFormat"`
-	Position             int64      `json:"position"`
+	DefaultPackageFormat krm.Format `json:"defaultPackageFormat,omitempty"`
 }
 
 // A conditionBody is a condition in Kubernetes' format.
@@ -138,6 +144,21 @@ func pluginRow(p tko.Plugin) pluginBody {
 	}
 	for _, t := range p.Triggers {
 		body.Triggers = append(body.Triggers, gvkBody(t))
+	}
+	return body
+}
+
+// A listedPluginBody is a plugin with its triggers as texts, as the lists for existing
+// dashboards have them.
+type listedPluginBody struct {
+	pluginBody
+	Triggers []string `json:"triggers"` // group/version,Kind
+}
+
+func listedPluginRow(p tko.Plugin) listedPluginBody {
+	body := listedPluginBody{pluginRow(p), make([]string, 0, len(p.Triggers))}
+	for _, t := range p.Triggers {
+		body.Triggers = append(body.Triggers, t.APIVersion()+","+t.Kind)
 	}
 	return body
 }

@@ -28,9 +28,10 @@ var Hold = NewPair[tko.Hold, tkopb.Hold](nil)
 // may see them.
 var OpenModification = NewPair[tko.OpenModification, tkopb.Modification](Names{"Who": "Author.Who", "Why": "Author.Why"})
 
-// NewCreateDeployment writes a deployment to be created.
+// NewCreateDeployment writes a deployment to be created. It has a format even if there is
+// nothing to merge: servers of the original TKO need one.
 func NewCreateDeployment(d tko.NewDeployment, format krm.Format) (*tkopb.CreateDeployment, error) {
-	name, data, err := encodeSome(format, d.Merge)
+	name, data, err := encode(format, d.Merge)
 	if err != nil {
 		return nil, err
 	}
