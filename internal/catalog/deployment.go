@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -155,8 +157,8 @@ func (s *DeploymentWriter) validDraft(ctx context.Context, reads *readSet, d dra
 // may create.
 const MaxChildren = 10_000
 
-// CreateChildren creates children of a deployment, all or none, each exactly
-// once: if the parent has a child of the same origin, the ID of that child is
+// CreateChildren creates children of a deployment, all or none (except for those that a stop
+// holds: see [tko.Stop]), each exactly once: if the parent has a child of the same origin, the ID of that child is
 // returned, and the child doesn't change. A new child replaces other
 // deployments in the transaction that makes it prepared and approved. The IDs
 // are in the order of the children; those of new children ascend. If a revision
@@ -231,6 +233,9 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 		}
 	}
 	outcomes, err := s.commit(ctx, writes...)
+	if errors.Is(err, tko.ErrStopped) {
+		return nil, 0, s.createFree(ctx, writes, err)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -242,6 +247,18 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 		}
 	}
 	return ids, created, nil
+}
+
+// createFree creates those children that no stop holds, and returns an error for the others.
+func (s *DeploymentWriter) createFree(ctx context.Context, writes []Write, stopped error) error {
+	free, err := s.freeOf(ctx, writes)
+	if err != nil || len(free) == 0 || len(free) == len(writes) {
+		return cmp.Or(err, stopped)
+	}
+	if _, err := s.commit(ctx, free...); err != nil {
+		return err
+	}
+	return tko.Errorf(tko.ErrStopped, "%d of %d children wait: %w", len(writes)-len(free), len(writes), stopped)
 }
 
 // firstChild derives and validates the part that all children of one template

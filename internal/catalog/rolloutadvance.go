@@ -53,6 +53,9 @@ func (s *RolloutRunner) AdvanceRollout(ctx context.Context, id tko.RolloutID) (t
 		return err
 	})
 	s.rollouts.trim(known, active)
+	if errors.Is(err, tko.ErrStopped) { // by a stop that the evaluation didn't find: the release wakes the rollout
+		return stoppedRetry, nil
+	}
 	if errors.Is(err, tko.ErrConflict) { // others are faster: see what they did
 		return 100 * time.Millisecond, nil
 	}
@@ -61,6 +64,9 @@ func (s *RolloutRunner) AdvanceRollout(ctx context.Context, id tko.RolloutID) (t
 
 func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (time.Duration, error) {
 	st := v.State
+	if st.Undoes != "" {
+		ctx = withUndoing(ctx)
+	}
 	switch {
 	case st.plansAnew(r):
 		st.State, st.Reason = execute.Planning, execute.Reason{}
@@ -209,7 +215,12 @@ func (s *RolloutRunner) input(ctx context.Context, v RolloutView, sp spec.Rollou
 		Rollout: v.execution(sp), Rows: rows, Flight: execute.NewFlight(entries), Keys: keys, Freezes: freezes,
 		Held: func(id tko.DeploymentID) (string, bool) { other, ok := v.Held[id]; return other, ok }, Now: v.Now,
 	}}
-	if len(keys) > 0 || len(sp.Windows) > 0 || len(freezes) > 0 {
+	stopped, err := s.stoppedRows(ctx, in, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	in.Stopped = stopped
+	if len(keys) > 0 || len(sp.Windows) > 0 || len(freezes) > 0 || stopped != nil {
 		in.Metadata = s.metadataAhead(ctx, in, tko.KindSite, func(r execute.Row) string { return string(r.Site) }, metadata)
 	}
 	deployment := s.metadataAhead(ctx, in, tko.KindDeployment, func(r execute.Row) string { return string(r.Deployment) }, map[string]map[string]string{})
@@ -222,6 +233,59 @@ func (s *RolloutRunner) input(ctx context.Context, v RolloutView, sp spec.Rollou
 		in.Others = s.changing(ctx, in, v, sp)
 	}
 	return in, index, nil
+}
+
+// stoppedRows returns a function that returns the stop that holds a row; nil if there are no
+// stops. It reads the metadata of sites as the rest of the evaluation does.
+func (s *RolloutRunner) stoppedRows(ctx context.Context, in *input, v RolloutView) (func(int) (*tko.Stop, bool), error) {
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	stops := stopsFor(ctx, book.stops)
+	if len(stops) == 0 {
+		return nil, nil
+	}
+	below := make([]map[string]bool, len(stops)) // of topologies
+	for i, stop := range stops {
+		if stop.Topology != "" {
+			below[i] = map[string]bool{string(stop.Topology): true}
+			if err := s.store.Descendants(ctx, []string{string(stop.Topology)}, func(id string) { below[i][id] = true }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	created := map[tko.DeploymentID]tko.DeploymentID{} // the parents of deployments that the rollout creates
+	for _, row := range v.Rows {
+		if row.Kind == plan.Create {
+			created[row.Deployment] = tko.DeploymentID(row.Parent)
+		}
+	}
+	return func(i int) (*tko.Stop, bool) {
+		row := in.Rows[i]
+		for n := range stops {
+			stop := &stops[n]
+			if stop.Topology != "" {
+				for id, steps := row.Deployment, 0; id != "" && steps < maxAncestors; id, steps = created[id], steps+1 {
+					if below[n][string(id)] {
+						return stop, true
+					}
+				}
+				continue
+			}
+			var metadata map[string]string
+			if len(stop.SiteMetadata) > 0 && row.Site != "" {
+				var ok bool
+				if metadata, ok = in.Metadata(i); !ok {
+					return nil, false
+				}
+			}
+			if stop.All || row.Site != "" && stop.SelectsSite(row.Site, metadata) {
+				return stop, true
+			}
+		}
+		return nil, true
+	}, nil
 }
 
 // metadataAhead returns a function that returns the metadata of the site or deployment of

@@ -95,6 +95,7 @@ type RowDetails struct {
 	Force    bool       `json:"force,omitempty"`    // whatever others changed since
 	Origin   string     `json:"origin,omitempty"`   // of a child that is deleted
 	Approves bool       `json:"approves,omitempty"` // a restore makes it approved
+	Stands   time.Time  `json:"stands,omitzero"`    // see [execute.Row]
 }
 
 // A RolloutView is what a rollout is evaluated from, all of one snapshot.

@@ -172,6 +172,7 @@ func (v RolloutView) rows() (rows []execute.Row, index []int) {
 // with returns a row with the progress of another.
 func (r RolloutRow) with(e execute.Row) RolloutRow {
 	r.Progress, r.Since, r.Evaluated, r.Credit, r.Counted, r.Broken, r.Reason = e.Progress, e.Since, e.Evaluated, e.Credit, e.Counted, e.Broken, e.Reason
+	r.Stands = e.Stands
 	return r
 }
 

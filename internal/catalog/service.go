@@ -113,6 +113,7 @@ type Service struct {
 	*RolloutPlans
 	*RolloutRunner
 	*SiteFreezes
+	*SiteStops
 
 	*AccessControl
 	*Owners
@@ -153,6 +154,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		ChangeLog:      &ChangeLog{core: c, changes: &changeCache{feed: store}, transitions: lru.New[int64, transition](maxTransitions)},
 		History:        &History{core: c},
 		SiteFreezes:    &SiteFreezes{core: c},
+		SiteStops:      &SiteStops{core: c},
 		AccessControl:  &AccessControl{core: c},
 		Owners:         &Owners{core: c},
 		AuditTrail:     &AuditTrail{core: c},

@@ -469,6 +469,8 @@ type Queue interface { //nolint:interfacebloat // its methods depend on each oth
 	// WorkClaim returns the claim of an item, and when its lease ends. It
 	// returns ErrNotFound if no worker has a lease on the item.
 	WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error)
+	// WorkOf returns the items of a queue, sorted by key.
+	WorkOf(ctx context.Context, queue string) ([]QueuedWork, error)
 	// FinishWork ends claims. It ignores claims that the caller no longer
 	// holds. An item that was enqueued again after it was claimed stays, and is
 	// due at once, or within [WakeDelay] if it failed. backoff returns the
@@ -477,6 +479,14 @@ type Queue interface { //nolint:interfacebloat // its methods depend on each oth
 	// EnqueueWork enqueues an item for each key of a queue, due at once; if
 	// missing is set, only for keys that have no item.
 	EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error
+}
+
+// QueuedWork is an item of a queue.
+type QueuedWork struct {
+	Key string
+	// Claimed and LeaseUntil are those of a claim whose lease has not ended, by this machine's
+	// clock; zero if there is none.
+	Claimed, LeaseUntil time.Time
 }
 
 // WorkSignals say when there is work.

@@ -112,12 +112,16 @@ func Rights() map[string]Right {
 		tkopb.Access_Unbind_FullMethodName:               right("", access.Bind),
 		tkopb.Access_ListPolicies_FullMethodName:         right("", access.Open),
 		tkopb.Access_AddPolicy_FullMethodName:            right("", access.Bind),
-		tkopb.Access_BreakGlass_FullMethodName:           right("", access.Open),                 // by the socket and the user
+		tkopb.Access_BreakGlass_FullMethodName:           right("", access.Open), // by the socket and the user
 		tkopb.Access_GetOwner_FullMethodName:             right("", access.Read), // of the entity; of a source, Inspect
 		tkopb.Access_SetOwner_FullMethodName:             right("", access.Own),
 		tkopb.Access_Freeze_FullMethodName:               right(tko.KindSite, access.Call),
 		tkopb.Access_Unfreeze_FullMethodName:             right(tko.KindSite, access.Call),
 		tkopb.Access_ListFreezes_FullMethodName:          right(tko.KindSite, access.Read),
+		tkopb.Access_Stop_FullMethodName:                 right(tko.KindSite, access.Call),
+		tkopb.Access_Resume_FullMethodName:               right(tko.KindSite, access.Call),
+		tkopb.Access_ListStops_FullMethodName:            right(tko.KindSite, access.Read),
+		tkopb.Access_GetSiteStop_FullMethodName:          right("", access.Schedule, access.Source),
 		tkopb.Access_RegisterSources_FullMethodName:      right("", access.Define),
 		tkopb.Access_GetSourceDefinitions_FullMethodName: right("", access.Inspect),
 		tkopb.Access_DeleteSource_FullMethodName:         right("", access.Define),

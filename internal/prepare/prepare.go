@@ -243,6 +243,8 @@ func (p *Preparer) hold(ctx context.Context, d tko.Deployment, typ string, cause
 // controller.
 func resultOf(err error) work.Result {
 	switch {
+	case errors.Is(err, tko.ErrStopped): // the release makes the work due at once
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(maxRetryWait)}
 	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy), errors.Is(err, tko.ErrNotFound):
 		// The deployment was changed or deleted: the next reconciliation reads it again.
 		return work.Result{Outcome: tko.WorkLater, Retry: spread(retryMoved)}

@@ -233,6 +233,43 @@ func freezeRow(f tko.Freeze) freezeBody {
 	}
 }
 
+type stopBody struct {
+	ID                 string            `json:"id"`
+	All                bool              `json:"all"`
+	Topology           string            `json:"topologyId"`
+	Sites              []string          `json:"siteIds"` // patterns
+	SiteMetadata       map[string]string `json:"siteMetadata"`
+	OnlyUndo           bool              `json:"onlyUndo"`
+	Reason             string            `json:"reason"`
+	By                 string            `json:"stoppedBy"`
+	Created            int64             `json:"createdTimestamp"` // Unix milliseconds
+	SiteCount          int               `json:"siteCount"`
+	DeploymentCount    int               `json:"deploymentCount"`
+	InFlight           []flightBody      `json:"inFlight"`
+	InFlightCount      int               `json:"inFlightCount"`
+	WaitingSites       int               `json:"waitingSites"`
+	WaitingDeployments int               `json:"waitingDeployments"`
+}
+
+type flightBody struct {
+	Queue string `json:"queue"`
+	Key   string `json:"key"`
+	Since int64  `json:"sinceTimestamp"` // Unix milliseconds
+	Until int64  `json:"untilTimestamp"` // Unix milliseconds
+}
+
+func stopRow(s tko.StopStatus) stopBody {
+	flight := make([]flightBody, len(s.InFlight))
+	for i, f := range s.InFlight {
+		flight[i] = flightBody{Queue: f.Queue, Key: f.Key, Since: f.Since.UnixMilli(), Until: f.Until.UnixMilli()}
+	}
+	return stopBody{
+		ID: s.Stop.ID, All: s.Stop.All, Topology: string(s.Stop.Topology), Sites: orEmpty(s.Stop.Sites), SiteMetadata: orEmptyMap(s.Stop.SiteMetadata), OnlyUndo: s.Stop.OnlyUndo,
+		Reason: s.Stop.Reason, By: s.Stop.By.Who, Created: s.Stop.Created.UnixMilli(), SiteCount: s.SiteCount, DeploymentCount: s.DeploymentCount,
+		InFlight: flight, InFlightCount: s.InFlightCount, WaitingSites: s.WaitingSites, WaitingDeployments: s.WaitingDeployments,
+	}
+}
+
 type sourceBody struct {
 	Name     string          `json:"name"`
 	Kind     string          `json:"kind"`
