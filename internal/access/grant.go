@@ -219,6 +219,16 @@ func (g *Grant) Somewhere(verb Verb, kind tko.Kind) bool {
 	return !g.On(verb, kind).Empty()
 }
 
+// IsNothing reports whether the grant permits nothing but [Open].
+func (g *Grant) IsNothing() bool { return !g.all && len(g.predicates) == 0 && len(g.rights) == 0 }
+
+// At returns the grant as of a version of the rules.
+func (g *Grant) At(version int64) *Grant {
+	own := *g
+	own.Version = version
+	return &own
+}
+
 // Same reports whether two grants permit the same.
 func (g *Grant) Same(other *Grant) bool {
 	if g.all || other.all {

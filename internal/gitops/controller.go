@@ -226,6 +226,7 @@ type source struct {
 	position int64       // of TKO's log when the revision was found applied; -1 if unknown
 	checked  time.Time   // when the revision was found applied last
 	declared int64       // version of the definitions after those of the revision were declared
+	absent   string      // absences that were confirmed last: see confirm
 	due      time.Time   // when the next reconciliation is due; zero if unknown
 	last     *inProgress // operations that are in progress in an OSM; nil if unknown
 }
@@ -530,6 +531,7 @@ func (c *Controller) isTaken(name string) bool {
 
 // do reconciles the source of a work item.
 func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
+	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindSource, ID: item.Key})
 	s, spec := c.find(item.Key)
 	if s == nil || spec.Registered {
 		if err := c.refresh(ctx); err != nil {

@@ -82,6 +82,15 @@ func build(name string) (string, error) {
 	return path, nil
 }
 
+// Folder builds the named programs, and returns a folder that contains them.
+func Folder(t testing.TB, names ...string) string {
+	t.Helper()
+	for _, name := range names {
+		Build(t, name)
+	}
+	return filepath.Dir(Build(t, "tko-demo")) // the others are next to it
+}
+
 // Built returns environment variables with which a test in another process finds programs.
 func Built(t testing.TB, names ...string) []string {
 	t.Helper()
