@@ -84,7 +84,7 @@ func (d *database) read(query string, args ...any) []string {
 
 func (d *database) commit(writes ...catalog.Write) {
 	d.Helper()
-	if _, err := d.Commit(d.Context(), writes...); err != nil {
+	if _, err := d.Commit(d.Context(), catalog.Ungated(writes...)); err != nil {
 		d.Fatal(err)
 	}
 }
@@ -617,6 +617,28 @@ func TestRemovedPackagesAreStoredAgain(t *testing.T) {
 		r, err := d.Revision(t.Context(), keyOf("sa"), revision+1)
 		if err != nil || string(r.Package) != content {
 			t.Fatalf("revision %d: %q, %v, want %q", revision+1, r.Package, err, content)
+		}
+	}
+}
+
+// Counts of causes go a while after their last change, and not before: until then, all that
+// one cause changes is counted together.
+func TestCountsOfCausesGoAfterTheirLastChange(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	for name, age := range map[string]time.Duration{"new": 0, "young": catalog.ReachRetention - time.Minute, "old": catalog.ReachRetention + time.Minute} {
+		at := time.Now().Add(-age).UnixMicro()
+		d.exec("INSERT INTO reach (cause, what, n, consent, since, updated) VALUES (?, 'x', 1, 0, 0, ?)", name, at)
+		d.exec("INSERT INTO reach_site (cause, site, updated) VALUES (?, 's', ?)", name, at)
+	}
+	d.exec("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1100) " + // more than one transaction removes
+		"INSERT INTO reach_site (cause, site, updated) SELECT 'old', CAST(i AS TEXT), 0 FROM n")
+	if _, err := d.Collect(t.Context(), catalog.Retention{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"reach", "reach_site"} {
+		if got := d.read("SELECT DISTINCT cause FROM " + table + " ORDER BY cause"); !slices.Equal(got, []string{"new", "young"}) {
+			t.Errorf("the table %s has the causes %v", table, got)
 		}
 	}
 }
