@@ -87,8 +87,10 @@ func (g *Grant) Within(limit *Grant) *Grant {
 		}
 		out.set(on, intersection(p, limit.On(by, on.kind)))
 	}
-	for v, has := range g.rights {
-		out.rights[v] = has && limit.rights[v]
+	for v := range g.rights {
+		if limit.rights[v] {
+			out.rights[v] = true
+		}
 	}
 	return out.seeing()
 }

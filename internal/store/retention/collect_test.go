@@ -379,6 +379,12 @@ func (d *database) readAll(m *model, ids []string, collected bool) {
 	if err != nil || newest.Position != int64(len(m.log)) {
 		d.Fatalf("the past is from %d to %d, %v", oldest.Position, newest.Position, err)
 	}
+	if _, err := d.Changes(d.Context(), oldest.Position, 1); err != nil {
+		d.Fatalf("the changes after %d, the oldest position: %v", oldest.Position, err)
+	}
+	if _, err := d.Changes(d.Context(), oldest.Position-1, 1); oldest.Position > 0 && !errors.Is(err, tko.ErrGone) {
+		d.Fatalf("the changes after %d, before the oldest position: %v", oldest.Position-1, err)
+	}
 	for position := max(oldest.Position, 1); position <= newest.Position; position++ {
 		records, err := d.GetAt(d.Context(), position, catalog.Fields{Package: true}, keys...)
 		if err != nil {
@@ -593,6 +599,46 @@ func TestMetadataGoesWithItsLastUse(t *testing.T) {
 	for i, value := range []string{"c", "b"} {
 		if r := records[i]; string(r.Package) != "same" || r.Metadata.Effective["k"] != value {
 			t.Errorf("%s has the package %q and the metadata %v", r.ID, r.Package, r.Metadata)
+		}
+	}
+}
+
+// A package that was removed is stored again when it is written again, though the store has
+// just known it.
+func TestRemovedPackagesAreStoredAgain(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	for revision := range int64(6) {
+		content := []string{"even", "odd"}[revision%2]
+		d.commit(written("sa", "u", content, revision))
+		if done := d.collect(revision+1, catalog.Retention{Revisions: 1}); done.Packages != int(min(revision, 1)) {
+			t.Errorf("revision %d: removed %+v", revision+1, done)
+		}
+		r, err := d.Revision(t.Context(), keyOf("sa"), revision+1)
+		if err != nil || string(r.Package) != content {
+			t.Fatalf("revision %d: %q, %v, want %q", revision+1, r.Package, err, content)
+		}
+	}
+}
+
+// Counts of causes go a while after their last change, and not before: until then, all that
+// one cause changes is counted together.
+func TestCountsOfCausesGoAfterTheirLastChange(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	for name, age := range map[string]time.Duration{"new": 0, "young": catalog.ReachRetention - time.Minute, "old": catalog.ReachRetention + time.Minute} {
+		at := time.Now().Add(-age).UnixMicro()
+		d.exec("INSERT INTO reach (cause, what, n, consent, since, updated) VALUES (?, 'x', 1, 0, 0, ?)", name, at)
+		d.exec("INSERT INTO reach_site (cause, site, updated) VALUES (?, 's', ?)", name, at)
+	}
+	d.exec("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1100) " + // more than one transaction removes
+		"INSERT INTO reach_site (cause, site, updated) SELECT 'old', CAST(i AS TEXT), 0 FROM n")
+	if _, err := d.Collect(t.Context(), catalog.Retention{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"reach", "reach_site"} {
+		if got := d.read("SELECT DISTINCT cause FROM " + table + " ORDER BY cause"); !slices.Equal(got, []string{"new", "young"}) {
+			t.Errorf("the table %s has the causes %v", table, got)
 		}
 	}
 }
