@@ -112,7 +112,7 @@ func Rights() map[string]Right {
 		tkopb.Access_Unbind_FullMethodName:               right("", access.Bind),
 		tkopb.Access_ListPolicies_FullMethodName:         right("", access.Open),
 		tkopb.Access_AddPolicy_FullMethodName:            right("", access.Bind),
-		tkopb.Access_BreakGlass_FullMethodName:           right("", access.Open),                 // by the socket and the user
+		tkopb.Access_BreakGlass_FullMethodName:           right("", access.Open), // by the socket and the user
 		tkopb.Access_GetOwner_FullMethodName:             right("", access.Read), // of the entity; of a source, Inspect
 		tkopb.Access_SetOwner_FullMethodName:             right("", access.Own),
 		tkopb.Access_Freeze_FullMethodName:               right(tko.KindSite, access.Call),

@@ -486,8 +486,13 @@ var unnamed = map[string]struct {
 	want    error // without a name
 	forEach error // as cert:ada, of what is of b/**
 }{
-	"About":   {call: func(ctx context.Context, _ *tenants, c *client.Client, _ tko.DeploymentID) error { _, err := c.About(ctx); return err }},
-	"Plugins": {call: func(ctx context.Context, _ *tenants, c *client.Client, _ tko.DeploymentID) error { return each(c.Plugins(ctx, tko.PluginSelect{}, tko.ListOptions{})) }},
+	"About": {call: func(ctx context.Context, _ *tenants, c *client.Client, _ tko.DeploymentID) error {
+		_, err := c.About(ctx)
+		return err
+	}},
+	"Plugins": {call: func(ctx context.Context, _ *tenants, c *client.Client, _ tko.DeploymentID) error {
+		return each(c.Plugins(ctx, tko.PluginSelect{}, tko.ListOptions{}))
+	}},
 	"Templates": {call: func(ctx context.Context, _ *tenants, c *client.Client, _ tko.DeploymentID) error {
 		return none(ctx, c.Templates(ctx, tko.TemplateSelect{IDs: []string{"b/**"}}, tko.ListOptions{}))
 	}},
@@ -536,8 +541,13 @@ var unnamed = map[string]struct {
 		_, err := c.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueuePrepare, Max: 1, Lease: time.Minute})
 		return err
 	}},
-	"RenewWork":  {call: func(ctx context.Context, _ *tenants, c *client.Client, _ tko.DeploymentID) error { _, err := c.RenewWork(ctx, nil, time.Minute); return err }},
-	"FinishWork": {call: func(ctx context.Context, _ *tenants, c *client.Client, _ tko.DeploymentID) error { return c.FinishWork(ctx, nil) }},
+	"RenewWork": {call: func(ctx context.Context, _ *tenants, c *client.Client, _ tko.DeploymentID) error {
+		_, err := c.RenewWork(ctx, nil, time.Minute)
+		return err
+	}},
+	"FinishWork": {call: func(ctx context.Context, _ *tenants, c *client.Client, _ tko.DeploymentID) error {
+		return c.FinishWork(ctx, nil)
+	}},
 }
 
 func each[T any](list func(func(T, error) bool)) error {
