@@ -137,6 +137,19 @@ func Unhealthy(conditions []Condition) bool {
 	})
 }
 
+// Failing reports whether conditions of a deployment say that a revision of it is unhealthy
+// at its site, or could not be prepared, placed or applied. It is false for one that is in
+// progress, that waits, or of which nothing is known.
+func Failing(conditions []Condition, revision int64) bool {
+	return slices.ContainsFunc(conditions, func(c Condition) bool {
+		switch c.Type {
+		case ConditionPrepared, ConditionPlaced, ConditionScheduled, ConditionHealthy:
+			return c.ObservedRevision == revision && c.Status == ConditionFalse && c.Reason != ReasonDrifted && conditionSummary(c).State == StateFailing
+		}
+		return false
+	}) && !HasCondition(conditions, ConditionHealthy, ReasonUnreachable) // what it does is not known
+}
+
 func conditionSummary(c Condition) Summary {
 	s := Summary{State: StateHealthy, Condition: c.Type, Reason: c.Reason, Message: c.Text(), Since: c.LastTransition}
 	deleting := c.Type == ConditionDeleting

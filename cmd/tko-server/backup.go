@@ -114,7 +114,8 @@ archive is checked as a whole before anything is written. If the restore is inte
 and a second restore begins anew. FILE may be - for the standard input, which is checked while it is restored.
 
 A backup has the rights of its time: people who have left since then have theirs again. So --access must be given if
-there are any: "backup" restores them, "none" leaves them out (then run tko-server access init).
+there are any: "backup" restores them, "none" leaves out roles' bindings, policies and approvals (then run tko-server access
+init). Freezes and registered GitOps sources are restored in both cases.
 
 After a restore, clients that watch begin anew, and modification tokens are void. Sites may be newer than the store.
 So nothing is scheduled, prepared or synchronised until an administrator releases it: see tko hold --help. Start
@@ -159,7 +160,7 @@ servers with the same --encryption-key as before if packages were encrypted.`,
 		},
 	}
 	storeFlag(command, &where, "store, as for tko-server")
-	command.Flags().StringVar(&rights, "access", "", "rights of clients: backup (as in the archive) or none")
+	command.Flags().StringVar(&rights, "access", "", "rights of clients: backup (as in the archive) or none (freezes and sources are restored all the same)")
 	return command
 }
 

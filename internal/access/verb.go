@@ -141,7 +141,7 @@ func (r Role) Verbs() []Verb { return slices.Clone(roles[r]) }
 
 // AllVerbs returns all verbs, sorted.
 func AllVerbs() []Verb {
-	all := map[Verb]bool{Open: true}
+	all := map[Verb]bool{Open: true, Events: true} // no role has these
 	for _, verbs := range roles {
 		for _, v := range verbs {
 			all[v] = true

@@ -205,6 +205,7 @@ type ruleBook struct {
 	approvals map[string]pendingApproval // by deployment
 	setups    map[string]setupToken      // by hash
 	freezes   []tko.Freeze
+	stops     []tko.Stop
 	sources   []tko.SourceDefinition // by name
 	owners    map[string]owner       // of sources
 	read      time.Time              // used with the lock of the service
@@ -247,6 +248,8 @@ func (s *rights) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, err
 			book.Policies, err = appendRule(book.Policies, r)
 		case ruleFreeze:
 			book.freezes, err = appendRule(book.freezes, r)
+		case ruleStop:
+			book.stops, err = appendRule(book.stops, r)
 		case ruleApproval:
 			err = mapRule(book.approvals, r)
 		case ruleSource:

@@ -285,6 +285,8 @@ func tokenError(err error, token string) error {
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Errorf(tko.ErrNotFound, "the modification token %.40q is not known: it was ended, cancelled or broken, was never issued, or its deployment was deleted; start again", token)
+	case errors.Is(err, tko.ErrStopped):
+		return err
 	case errors.Is(err, tko.ErrBusy):
 		return tko.Errorf(tko.ErrBusy, "the modification token %.40q has expired, and nothing was changed: start again", token)
 	default:

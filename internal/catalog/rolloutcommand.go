@@ -226,6 +226,11 @@ func (s *RolloutControl) commandStart(ctx context.Context, cmd tko.RolloutComman
 	if err := s.permitPlan(ctx, st); err != nil {
 		return err
 	}
+	st.Rule, st.Blind = ruleOfReports, cmd.Blind
+	if st.Unreported > 0 && !st.acceptsNone(from.Spec) {
+		return tko.Errorf(tko.ErrConflict, "rollout %q: %d of its deployments are at sites that report no health (such as git repositories): whether they work after the change can't be known; "+
+			"start it with --blind, or set spec.health.none to Accept, to take them for healthy once they are scheduled", r.ID, st.Unreported)
+	}
 	st = st.with(to)
 	st.Started, st.Time, st.By, st.Starter = v.Version+1, v.Now, author(ctx), nil
 	if c, ok := callerOf(ctx); ok {

@@ -45,6 +45,7 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 	out := tko.RolloutStatus{
 		ID: id, State: string(st.State), Reason: st.Reason.Message, Position: r.Position, Undoes: tko.RolloutID(st.Undoes), UndoneBy: tko.RolloutID(st.UndoneBy),
 		Started: st.Time, Now: v.Now, Kinds: st.Kinds, Failures: sum.Failures, Blocks: st.Blocks, Waves: wavesOf(sp, st, sum),
+		FirstFailure: st.FirstFailure, Touched: st.Touched, Failing: st.Failing,
 	}
 	if st.Plan != 0 {
 		out.Plan = st.Digest.String()
@@ -55,7 +56,7 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 	if v.Examples, err = s.visibleRows(ctx, c, v.Examples); err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	if out.Examples, err = s.examples(ctx, v); err != nil {
+	if out.Examples, err = s.examples(ctx, v, st.acceptsNone(sp)); err != nil {
 		return tko.RolloutStatus{}, err
 	}
 	out.Commands = commandsOf(st, out.Waves, sum)
@@ -83,7 +84,7 @@ const (
 
 // examples returns rows as a status shows them. Of those that are applied, it returns a
 // few whose deployments aren't healthy, with the reason.
-func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary) ([]tko.RolloutRow, error) {
+func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary, acceptsNone bool) ([]tko.RolloutRow, error) {
 	var shown []tko.RolloutRow
 	var waiting []RolloutRow
 	var keys []Key
@@ -102,7 +103,7 @@ func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary) ([]tko.
 		return nil, err
 	}
 	for i, left := 0, maxUnhealthy; i < len(waiting) && left > 0; i++ {
-		healthy, reason := healthOf(records[i])
+		healthy, reason := healthOf(records[i], acceptsNone)
 		reported := strings.Contains(reason, ": ") // the message of a condition
 		if records[i].Revision == 0 || healthy || !reported && v.Now.Sub(waiting[i].Since) < soon {
 			continue
@@ -222,7 +223,7 @@ func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko
 		return tko.RolloutPlan{}, err
 	}
 	number, digest := v.State.current()
-	out := tko.RolloutPlan{ID: id, State: string(v.State.State), Kinds: v.State.Kinds}
+	out := tko.RolloutPlan{ID: id, State: string(v.State.State), Kinds: v.State.Kinds, Warnings: v.State.Warnings, Unreported: v.State.Unreported}
 	if number == 0 {
 		return out, nil
 	}

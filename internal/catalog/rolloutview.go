@@ -139,6 +139,7 @@ func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
 	r := execute.Rollout{
 		ID: st.ID, State: st.State, Family: st.Family, Undoes: st.Undoes, Spec: sp, Plan: st.Digest, Reason: st.Reason,
 		Approvals: st.Approvals, Acknowledged: st.Acknowledged, AnyTime: st.AnyTime,
+		FirstFailure: st.FirstFailure, Touched: st.Touched, Failing: st.Failing,
 	}
 	for _, o := range v.Active {
 		if o.ID == st.UndoneBy && o.ID != "" {
@@ -151,6 +152,7 @@ func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
 // with returns a state with what package execute has changed of it.
 func (st RolloutState) with(r execute.Rollout) RolloutState {
 	st.State, st.Reason, st.Approvals, st.Acknowledged = r.State, r.Reason, r.Approvals, r.Acknowledged
+	st.FirstFailure, st.Touched, st.Failing = r.FirstFailure, r.Touched, r.Failing
 	return st
 }
 
@@ -171,6 +173,7 @@ func (v RolloutView) rows() (rows []execute.Row, index []int) {
 // with returns a row with the progress of another.
 func (r RolloutRow) with(e execute.Row) RolloutRow {
 	r.Progress, r.Since, r.Evaluated, r.Credit, r.Counted, r.Broken, r.Reason = e.Progress, e.Since, e.Evaluated, e.Credit, e.Counted, e.Broken, e.Reason
+	r.Stands = e.Stands
 	return r
 }
 

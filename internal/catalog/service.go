@@ -32,12 +32,18 @@ type Options struct {
 	// automatically.
 	ManualApprove bool
 
-	// A request that deletes or approves more than ConfirmAbove entities, and
-	// more than ConfirmPercent of their kind, must confirm the count (see
+	// A cause that removes more than ConfirmAbove entities, or more than ConfirmPercent of
+	// a kind and more than tko.ReachFew, must confirm the count (see
 	// [tko.WithConfirmation]). tko.DefaultConfirmAbove and
-	// tko.DefaultConfirmPercent if zero.
+	// tko.DefaultConfirmPercent if zero; no limits if negative.
 	ConfirmAbove   int
 	ConfirmPercent int
+
+	// Reach limits what a cause may change without consent.
+	Reach ReachLimits
+	// TopologyDepth is the maximum number of levels of nested deployments;
+	// tko.DefaultTopologyDepth if zero, and unlimited if negative.
+	TopologyDepth int
 
 	// Access is how rights are enforced; AccessOff if empty.
 	Access AccessMode
@@ -64,6 +70,9 @@ type Options struct {
 	// CheckSource returns an ErrInvalid if the definition of a GitOps source can't work. If
 	// nil, sources can't be registered.
 	CheckSource func(tko.SourceDefinition) error
+	// InspectPlugin returns the condition of a plugin that is about to be registered, by
+	// whether this server can run it; ok is false if there is nothing to report. None if nil.
+	InspectPlugin func(tko.Plugin) (c tko.Condition, ok bool)
 	// CompareWait is how long CompareSite waits for a meta-scheduler; 1 min if 0.
 	CompareWait time.Duration
 
@@ -104,6 +113,7 @@ type Service struct {
 	*RolloutPlans
 	*RolloutRunner
 	*SiteFreezes
+	*SiteStops
 
 	*AccessControl
 	*Owners
@@ -122,6 +132,8 @@ func New(store Store, validator Validator, options Options) *Service {
 	setDefault(&options.MaxBackoff, max(options.MinBackoff, time.Minute))
 	setDefault(&options.ConfirmAbove, tko.DefaultConfirmAbove)
 	setDefault(&options.ConfirmPercent, tko.DefaultConfirmPercent)
+	options.Reach.setDefaults()
+	setDefault(&options.TopologyDepth, tko.DefaultTopologyDepth)
 	setDefault(&options.Access, AccessOff)
 	setDefault(&options.CompareWait, time.Minute)
 	if options.Log == nil {
@@ -131,7 +143,7 @@ func New(store Store, validator Validator, options Options) *Service {
 	for _, queue := range tko.Queues() {
 		idle[queue] = &idleQueue{}
 	}
-	c := &core{}
+	c := &core{shares: lru.New[string, cachedShares](maxForebears), lineage: lru.New[string, cachedForebear](maxForebears)}
 	c.store, c.options, c.log, c.validator = store, options, options.Log, validator
 	c.refusals = refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}
 	s := &Service{
@@ -142,6 +154,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		ChangeLog:      &ChangeLog{core: c, changes: &changeCache{feed: store}, transitions: lru.New[int64, transition](maxTransitions)},
 		History:        &History{core: c},
 		SiteFreezes:    &SiteFreezes{core: c},
+		SiteStops:      &SiteStops{core: c},
 		AccessControl:  &AccessControl{core: c},
 		Owners:         &Owners{core: c},
 		AuditTrail:     &AuditTrail{core: c},

@@ -33,6 +33,7 @@ type Store interface { //nolint:interfacebloat // of interfaces, one for each co
 	Feed
 	AccessRules
 	AuditLog
+	Reaches
 	Rollouts
 	RolloutSummaries
 	Lifecycle
@@ -423,7 +424,11 @@ type Writer interface {
 	// references to the record are removed already, and the record is marked as
 	// being deleted ([Record.Deleting]): no new record can refer to it. Any
 	// later deletion of the record continues the interrupted one.
-	Commit(ctx context.Context, writes ...Write) ([]Outcome, error)
+	//
+	// The changes are counted as the [Reach] of the writes says, in the same
+	// transaction. If they exceed a limit, nothing is written, and the commit fails with
+	// a *ReachError.
+	Commit(ctx context.Context, writes Gated) ([]Outcome, error)
 }
 
 // Tokens are exclusive rights to modify deployments.
@@ -464,6 +469,8 @@ type Queue interface { //nolint:interfacebloat // its methods depend on each oth
 	// WorkClaim returns the claim of an item, and when its lease ends. It
 	// returns ErrNotFound if no worker has a lease on the item.
 	WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error)
+	// WorkOf returns the items of a queue, sorted by key.
+	WorkOf(ctx context.Context, queue string) ([]QueuedWork, error)
 	// FinishWork ends claims. It ignores claims that the caller no longer
 	// holds. An item that was enqueued again after it was claimed stays, and is
 	// due at once, or within [WakeDelay] if it failed. backoff returns the
@@ -472,6 +479,14 @@ type Queue interface { //nolint:interfacebloat // its methods depend on each oth
 	// EnqueueWork enqueues an item for each key of a queue, due at once; if
 	// missing is set, only for keys that have no item.
 	EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error
+}
+
+// QueuedWork is an item of a queue.
+type QueuedWork struct {
+	Key string
+	// Claimed and LeaseUntil are those of a claim whose lease has not ended, by this machine's
+	// clock; zero if there is none.
+	Claimed, LeaseUntil time.Time
 }
 
 // WorkSignals say when there is work.

@@ -24,7 +24,7 @@ type restoring struct {
 }
 
 // ofRollouts are the flags that only restores of deployments have.
-var ofRollouts = []string{"rollout", "wave", "limit", "health", "on-failure", "start", "wait", "wait-timeout"}
+var ofRollouts = []string{"rollout", "wave", "limit", "health", "blind", "on-failure", "start", "wait", "wait-timeout"}
 
 func (a *app) restoreCommand() *cobra.Command {
 	var r restoring

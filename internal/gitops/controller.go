@@ -226,6 +226,7 @@ type source struct {
 	position int64       // of TKO's log when the revision was found applied; -1 if unknown
 	checked  time.Time   // when the revision was found applied last
 	declared int64       // version of the definitions after those of the revision were declared
+	absent   string      // absences that were confirmed last: see confirm
 	due      time.Time   // when the next reconciliation is due; zero if unknown
 	last     *inProgress // operations that are in progress in an OSM; nil if unknown
 }

@@ -20,6 +20,7 @@ type RightsBackend interface {
 	Ruler
 	Owners
 	Freezer
+	Stopper
 	Definer
 	Auditor
 	AccessMode() string // off, report or enforce
@@ -46,6 +47,14 @@ type Freezer interface {
 	Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error)
 	Unfreeze(ctx context.Context, ids ...string) error
 	Freezes(ctx context.Context) ([]tko.Freeze, error)
+}
+
+// A Stopper keeps the stops of sites and topologies.
+type Stopper interface {
+	Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error)
+	Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
+	Stops(ctx context.Context) ([]tko.StopStatus, error)
+	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
 }
 
 // A Definer keeps the definitions of GitOps sources.
@@ -136,6 +145,22 @@ func (r *rights) Unfreeze(ctx context.Context, m *tkopb.Unfreeze) (*emptypb.Empt
 
 func (r *rights) ListFreezes(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Freeze]) error {
 	return sendAll(s, wire.Freeze.Write)(r.backend.Freezes(s.Context()))
+}
+
+func (r *rights) Stop(ctx context.Context, m *tkopb.Stop) (*tkopb.StopStatus, error) {
+	return wire.Then(wire.StopStatus.Write)(r.backend.Stop(ctx, wire.Stop.Read(m)))
+}
+
+func (r *rights) Resume(ctx context.Context, m *tkopb.Resume) (*tkopb.StopStatus, error) {
+	return wire.Then(wire.StopStatus.Write)(r.backend.Resume(ctx, wire.Resume.Read(m)))
+}
+
+func (r *rights) ListStops(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.StopStatus]) error {
+	return sendAll(s, wire.StopStatus.Write)(r.backend.Stops(s.Context()))
+}
+
+func (r *rights) GetSiteStop(ctx context.Context, m *tkopb.GetSiteStop) (*tkopb.SiteStop, error) {
+	return wire.Then(wire.SiteStop.Write)(r.backend.SiteStop(ctx, tko.SiteID(m.GetSiteId())))
 }
 
 func (r *rights) RegisterSources(ctx context.Context, m *tkopb.RegisterSources) (*tkopb.RegisterSourcesResponse, error) {

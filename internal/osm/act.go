@@ -316,6 +316,11 @@ func (w *run) do(ctx context.Context, d decision) error {
 }
 
 func (w *run) perform(ctx context.Context, d decision) error {
+	if d.verb != forget { // before the state records the attempt
+		if err := w.Client.MayBegin(ctx); err != nil {
+			return err
+		}
+	}
 	switch d.verb {
 	case create:
 		return w.create(ctx, d)

@@ -488,6 +488,6 @@ func fatal(err error) bool {
 	if _, response := errors.AsType[*nbi.Error](err); response && !errors.Is(err, errSave) {
 		return false
 	}
-	return errors.Is(err, tko.ErrUnavailable) || errors.Is(err, tko.ErrDenied) || errors.Is(err, errSave) ||
+	return errors.Is(err, tko.ErrUnavailable) || errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrStopped) || errors.Is(err, errSave) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -185,7 +185,7 @@ func unprepared(revision int64, problems []problem, attempt int, next time.Time)
 		Message: bounded(strings.Join(lines, "; ")), ObservedRevision: revision,
 	}
 	switch problems[0].reason {
-	case ReasonWaiting, ReasonRunning, ReasonHeld:
+	case ReasonWaiting, ReasonRunning, ReasonHeld, topology.ReasonWaitsForApproval:
 	case ReasonTooManyIterations: // only a change helps
 		c.Attempt = attempt + 1
 	default:

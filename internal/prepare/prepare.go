@@ -72,18 +72,20 @@ type TOSCA interface {
 
 // Options configure a preparer. The zero value works.
 type Options struct {
-	Worker        string        // name of the claimant of work, for operators
-	Concurrency   int           // deployments at the same time; 8 if 0
-	Lease         time.Duration // of a claim; 30 s if 0
-	Grace         time.Duration // how long plugins may run on when Run stops; 5 s if 0
-	MaxIterations int           // in one reconciliation; 100 if 0
-	ReviewPause   time.Duration // minimum time between two reviews of a deployment's placements; 5 s if 0
-	Backoff       time.Duration // after the first failure; 1 s if 0
-	MaxBackoff    time.Duration // maximum; 60 s if 0
-	TOSCA         TOSCA         // prepares TOSCA resources; if nil, they are refused
-	ManualApprove bool          // a deployment whose approval policy is Default needs an approval
-	Log           *slog.Logger  // discarded if nil
-	Observer      work.Observer // of the work; none if nil
+	Worker        string         // name of the claimant of work, for operators
+	Concurrency   int            // deployments at the same time; 8 if 0
+	Lease         time.Duration  // of a claim; 30 s if 0
+	Grace         time.Duration  // how long plugins may run on when Run stops; 5 s if 0
+	MaxIterations int            // in one reconciliation; 100 if 0
+	ReviewPause   time.Duration  // minimum time between two reviews of a deployment's placements; 5 s if 0
+	Backoff       time.Duration  // after the first failure; 1 s if 0
+	MaxBackoff    time.Duration  // maximum; 60 s if 0
+	TOSCA         TOSCA          // prepares TOSCA resources; if nil, they are refused
+	ReachSites    int            // placements that change running deployments at more sites do so by rollouts; tko.DefaultReachSites if 0, no limit if negative
+	ReachPolicy   map[string]any // the spec of these rollouts, without edits; if nil, there are none
+	ManualApprove bool           // a deployment whose approval policy is Default needs an approval
+	Log           *slog.Logger   // discarded if nil
+	Observer      work.Observer  // of the work; none if nil
 }
 
 // A Preparer prepares deployments.
@@ -109,6 +111,9 @@ func New(data Client, runner Runner, options Options) *Preparer {
 	}
 	if options.ReviewPause <= 0 {
 		options.ReviewPause = 5 * time.Second
+	}
+	if options.ReachSites == 0 {
+		options.ReachSites = tko.DefaultReachSites
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -238,6 +243,8 @@ func (p *Preparer) hold(ctx context.Context, d tko.Deployment, typ string, cause
 // controller.
 func resultOf(err error) work.Result {
 	switch {
+	case errors.Is(err, tko.ErrStopped): // the release makes the work due at once
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(maxRetryWait)}
 	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy), errors.Is(err, tko.ErrNotFound):
 		// The deployment was changed or deleted: the next reconciliation reads it again.
 		return work.Result{Outcome: tko.WorkLater, Retry: spread(retryMoved)}

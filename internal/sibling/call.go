@@ -32,6 +32,7 @@ type values struct {
 	Acting          tko.Acting
 	Confirmation    int
 	PackageRequired bool
+	CannotConsent   bool
 	Caller          identity.Identity
 	Request         string // ID
 	Traceparent     string
@@ -41,6 +42,7 @@ func withValues(ctx context.Context) (context.Context, error) {
 	v := values{Author: tko.AuthorOf(ctx), PackageRequired: tko.PackageRequired(ctx), Request: trail.Request(ctx), Traceparent: trail.Traceparent(ctx)}
 	v.Confirmation, _ = tko.ConfirmationOf(ctx)
 	v.Caller, _ = identity.From(ctx)
+	v.CannotConsent = !tko.CanConsent(ctx)
 	v.Acting, _ = tko.ActingOf(ctx)
 	data, err := encoder.Marshal(v)
 	if err != nil {
@@ -65,6 +67,9 @@ func fromValues(ctx context.Context) (context.Context, error) {
 	}
 	if v.Confirmation > 0 {
 		ctx = tko.WithConfirmation(ctx, v.Confirmation)
+	}
+	if v.CannotConsent {
+		ctx = tko.WithoutConsent(ctx)
 	}
 	if v.PackageRequired {
 		ctx = tko.WithPackageRequired(ctx)

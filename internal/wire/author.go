@@ -14,8 +14,11 @@ const (
 	WhyKey       = "tko-why"        // reason for the change
 	ErrorSizeKey = "tko-error-size" // size of errors that the client accepts, in bytes; see DefaultErrorSize
 	RowSizeKey   = "tko-row-size"   // size of rows that the client accepts, in bytes; see DefaultRowSize
-	ActingKey    = "tko-for"        // what a controller works for: KIND/ID of a deployment, rollout or source
-	AsOfKey      = "tko-as-of"      // header of responses: the moment as of which the server has read
+	// ConfirmKey is the number that a call confirms whose message has no field for it; 0 if
+	// it confirms none. Clients send it with each call, which shows that they can confirm.
+	ConfirmKey = "tko-confirm"
+	ActingKey  = "tko-for"   // what a controller works for: KIND/ID of a deployment, rollout or source
+	AsOfKey    = "tko-as-of" // header of responses: the moment as of which the server has read
 )
 
 // NewActing writes what a controller works for as gRPC metadata.

@@ -23,7 +23,7 @@ func (g *group) flush(ctx context.Context, run sqldb.Runner) ([]Statement, error
 		return nil, err
 	}
 	statements := slices.Concat(g.tokenStatements(), numbering, indexing)
-	for _, part := range [...]func() ([]Statement, error){g.blobStatements, g.entityStatements, g.logStatements, g.workStatements, g.auditStatements, g.rolloutStatements} {
+	for _, part := range [...]func() ([]Statement, error){g.blobStatements, g.entityStatements, g.logStatements, g.workStatements, g.auditStatements, g.rolloutStatements, g.reachStatements} {
 		more, err := part()
 		if err != nil {
 			return nil, err

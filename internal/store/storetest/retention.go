@@ -368,16 +368,16 @@ func CollectWhileWriting(t *testing.T, open func(t *testing.T) catalog.Store) {
 				text := fmt.Sprint("content ", (n/3+int64(i))%texts)
 				time.Sleep(10 * time.Millisecond) // otherwise, SQLite starves the collector
 				content := func(wr *catalog.Write) { withPackage(text)(wr); metadata("text", text)(wr) }
-				if _, err := store.Commit(w.ctx(), site(id, expect(n), content)); err != nil {
+				if _, err := store.Commit(w.ctx(), catalog.Ungated(site(id, expect(n), content))); err != nil {
 					t.Error(err)
 					return
 				}
 				// New records are committed optimistically.
-				if _, err := store.Commit(w.ctx(), site(fmt.Sprint(id, "-", n), content)); err != nil {
+				if _, err := store.Commit(w.ctx(), catalog.Ungated(site(fmt.Sprint(id, "-", n), content))); err != nil {
 					t.Error(err)
 					return
 				}
-				if _, err := store.Commit(w.ctx(), deleted(siteKey(fmt.Sprint(id, "-", n-3)))); err != nil {
+				if _, err := store.Commit(w.ctx(), catalog.Ungated(deleted(siteKey(fmt.Sprint(id, "-", n-3))))); err != nil {
 					t.Error(err)
 					return
 				}
