@@ -293,7 +293,7 @@ type Write struct {
 	// If a new record has an Origin that another record of its kind has, the
 	// write is skipped, and its Outcome describes the existing record.
 
-	// KeepsOwner reports that the owner of the record is the one to be stored, whoever
+	// KeepsOwner reports that the owner of the record is the one to be stored, whichever caller
 	// writes it. It is for the catalog.
 	KeepsOwner bool
 
