@@ -89,6 +89,7 @@ var elsewhere = map[string]string{
 	"schema-kubernetes-version":        "KubernetesVersion",
 	"schema-location":                  "SchemaLocations",
 	"store-replicas":                   "Replicas",
+	"store-readable":                   "StoreReadable",
 	"target-git-cache":                 "GitCache",
 	"target-git-local":                 "GitLocal",
 	"target-git-secrets":               "GitSecrets",
