@@ -777,7 +777,7 @@ func openStoreAs(ctx context.Context, c *config.Config, log *slog.Logger, exclus
 		if path == ":memory:" {
 			return sqlite.OpenMemory(ctx)
 		}
-		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: exclusive})
+		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: exclusive, Readable: c.StoreReadable})
 	}
 	if isPostgres(where) {
 		options := postgres.Options{Wait: c.StoreWait, Log: log}
