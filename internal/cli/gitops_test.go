@@ -309,3 +309,24 @@ func TestStatusShowsThatNoServerTakesUpWork(t *testing.T) {
 		}
 	}
 }
+
+// In a pipe, the conditions of sources aren't lost among thousands of entities that they own.
+func TestListsOfSourcesAreBriefWithoutATerminal(t *testing.T) {
+	t.Parallel()
+	source := tko.Source{Name: "netbox", Status: tko.SourceStatus{Kind: "inventory", Conditions: []tko.Condition{{Type: tko.ConditionReady, Status: tko.ConditionFalse, Reason: "ArtifactFailed"}}}}
+	for i := range 2000 {
+		source.Status.Items = append(source.Status.Items, tko.SourceItem{Kind: "site", Name: fmt.Sprintf("s/%d", i)})
+	}
+	catalog := source
+	catalog.Name, catalog.Status.Kind = "nephio", "catalog"
+	f := &sourced{fake: example(), states: map[string][]tko.Source{"netbox": {source}, "nephio": {catalog}}}
+	for _, args := range []string{"gitops status", "inventory status", "catalog list"} {
+		got := f.run(t.Context(), strings.Fields(args)...)
+		if got.code != 0 || strings.Contains(got.out, "s/7") || !strings.Contains(got.out, "owns: 2000") || !strings.Contains(got.out, "ArtifactFailed") || strings.Count(got.out, "\n") > 60 {
+			t.Errorf("tko %s prints %d lines: %.300s %s", args, strings.Count(got.out, "\n"), got.out, got.err)
+		}
+		if got := f.run(t.Context(), append(strings.Fields(args), "-o", "yaml")...); !strings.Contains(got.out, "s/7") {
+			t.Errorf("tko %s -o yaml leaves the entities out", args)
+		}
+	}
+}
