@@ -19,27 +19,40 @@ import (
 	"github.com/tko-orchestrator/tko/internal/version"
 )
 
-// storeFlag adds the flag of a command that opens the store. The command reads its flags
+// A storeOf is the store of a command, and whether other users may read its file.
+type storeOf struct {
+	secret.Text
+
+	readable bool
+}
+
+// config returns the settings with which the store is opened.
+func (s storeOf) config() *config.Config {
+	return &config.Config{Store: s.Text, StoreReadable: s.readable, StoreWait: time.Minute}
+}
+
+// storeFlag adds the flags of a command that opens the store. The command reads its flags
 // from the environment, too.
-func storeFlag(c *cobra.Command, where *secret.Text, usage string) {
-	c.Flags().Var(where, "store", usage)
-	c.Flags().Lookup("store").DefValue = string(*where)
+func storeFlag(c *cobra.Command, where *storeOf, usage string) {
+	c.Flags().Var(&where.Text, "store", usage)
+	c.Flags().BoolVar(&where.readable, "store-readable", false, "open a SQLite file that other users of this machine may read")
+	c.Flags().Lookup("store").DefValue = string(where.Text)
 	c.PreRunE = func(c *cobra.Command, _ []string) error { return config.Load(c.Flags(), os.LookupEnv, "") }
 }
 
 // openArchiver opens a store, which may have an incomplete restore. A server may use a
 // SQLite file meanwhile if exclusive is false.
-func openArchiver(ctx context.Context, where secret.Text, exclusive bool) (*relational.Store, error) {
-	if path, ok := strings.CutPrefix(string(where), "sqlite:"); ok && !exclusive {
+func openArchiver(ctx context.Context, where storeOf, exclusive bool) (*relational.Store, error) {
+	if path, ok := strings.CutPrefix(string(where.Text), "sqlite:"); ok && !exclusive {
 		if _, err := os.Stat(path); err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "the store --store=%s can't be read: %w", where, err)
+			return nil, tko.Errorf(tko.ErrInvalid, "the store --store=%s can't be read: %w", where.Text, err)
 		}
 	}
-	return openStoreAs(ctx, &config.Config{Store: where, StoreWait: time.Minute}, slog.New(slog.DiscardHandler), exclusive)
+	return openStoreAs(ctx, where.config(), slog.New(slog.DiscardHandler), exclusive)
 }
 
 func backupCommand() *cobra.Command {
-	where := secret.Text("sqlite:tko.db")
+	where := storeOf{Text: "sqlite:tko.db"}
 	var verify bool
 	command := &cobra.Command{
 		Use: "backup FILE", Short: "Write everything in the store to an archive, while servers run", Args: cobra.ExactArgs(1),
@@ -105,7 +118,7 @@ func openFile(c *cobra.Command, name string) (io.ReadCloser, error) {
 }
 
 func restoreCommand() *cobra.Command {
-	where := secret.Text("sqlite:tko.db")
+	where := storeOf{Text: "sqlite:tko.db"}
 	var rights string
 	command := &cobra.Command{
 		Use: "restore FILE", Short: "Fill an empty store from an archive", Args: cobra.ExactArgs(1),

@@ -137,7 +137,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
 	command.AddCommand(tokenCommand(), manual.Command("8"))
-	command.AddCommand(backupCommand(), restoreCommand(), schemaCommand()) //nolint:contextcheck // the command carries the context
+	command.AddCommand(backupCommand(), restoreCommand(), schemaCommand(), queryCommand()) //nolint:contextcheck // the command carries the context
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetHelpCommand(&cobra.Command{Hidden: true})
 	command.SetArgs(args)
@@ -777,7 +777,7 @@ func openStoreAs(ctx context.Context, c *config.Config, log *slog.Logger, exclus
 		if path == ":memory:" {
 			return sqlite.OpenMemory(ctx)
 		}
-		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: exclusive})
+		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: exclusive, Readable: c.StoreReadable})
 	}
 	if isPostgres(where) {
 		options := postgres.Options{Wait: c.StoreWait, Log: log}

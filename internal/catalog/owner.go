@@ -349,7 +349,7 @@ func (c *caller) stampOwner(w *Write) {
 			r.own(c.author)
 		}
 	default:
-		if o := ownerOf(c.identity); !o.isZero() {
+		if o := ownerOf(c.identity); !o.isZero() && (!o.Local || c.bound) { // without rights, it isn't known who an anonymous caller is
 			r.own(o)
 		}
 	}

@@ -259,7 +259,7 @@ func TestOwnersAreRecordedOfVerifiedCallersOnly(t *testing.T) {
 	}{
 		"no identity":         {t.Context(), tko.OwnerUnowned},
 		"a claimed name":      {tko.WithAuthor(identity.With(t.Context(), identity.Anonymous("192.0.2.7:1")), tko.Author{Who: "cert:root"}), tko.OwnerUnowned},
-		"anonymous, local":    {identity.With(t.Context(), identity.Anonymous("unix")), "anonymous"},
+		"anonymous, local":    {identity.With(t.Context(), identity.Anonymous("unix")), tko.OwnerUnowned},
 		"a certificate":       {w.as("cert:ada", "cert:group"), "cert:ada"},
 		"our own controllers": {identity.With(t.Context(), identity.Controller(identity.RoleServer)), tko.OwnerUnowned},
 	} {

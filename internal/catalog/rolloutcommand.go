@@ -342,7 +342,7 @@ func (s *RolloutControl) commandUndo(ctx context.Context, cmd tko.RolloutCommand
 	if err != nil || to.State == from.State {
 		return err
 	}
-	// The rights were checked when the rollout was started: whoever may command it may undo
+	// The rights were checked when the rollout was started: a caller who may command it may undo
 	// it, so that a broken network can be repaired at once.
 	st := v.State.with(to)
 	st.UndoneBy, st.AnyTime, st.Force, st.Settling = "", cmd.AnyTime, cmd.Force, false

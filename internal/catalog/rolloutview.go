@@ -46,16 +46,17 @@ func (s *rolloutStore) checkFunctions(ctx context.Context, id tko.RolloutID, par
 			continue
 		}
 		image := edit.Function.Image
+		if f, err := tko.ParseFunction(image); err != nil || !f.IsLocal() { // the plan says what is wrong with others
+			continue
+		}
 		if s.options.CheckFunction != nil {
 			if err := s.options.CheckFunction(image); err != nil {
 				return tko.Errorf(tko.ErrInvalid, "rollout %q: spec.edits[%d].function: %q: %w", id, i, image, err)
 			}
 		}
-		if f, err := tko.ParseFunction(image); err == nil && f.IsLocal() {
-			program := Record{Key: pluginKey(tko.PluginPrepare, image)}
-			if err := s.permit(ctx, nil, &program, access.Register); err != nil {
-				return err
-			}
+		program := Record{Key: pluginKey(tko.PluginPrepare, image)}
+		if err := s.permit(ctx, nil, &program, access.Register); err != nil {
+			return err
 		}
 	}
 	return nil

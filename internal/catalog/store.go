@@ -141,6 +141,8 @@ type Metadata struct {
 	// Attached is opaque data of a transport, as compact JSON. Only that
 	// transport reads it.
 	Attached json.RawMessage `json:"a,omitempty"`
+	// Applied is what managers named the last time, by manager.
+	Applied map[string]AppliedSet `json:"m,omitempty"`
 }
 
 // Fields are the optional parts of a record that a read returns.
@@ -293,7 +295,7 @@ type Write struct {
 	// If a new record has an Origin that another record of its kind has, the
 	// write is skipped, and its Outcome describes the existing record.
 
-	// KeepsOwner reports that the owner of the record is the one to be stored, whoever
+	// KeepsOwner reports that the owner of the record is the one to be stored, whichever caller
 	// writes it. It is for the catalog.
 	KeepsOwner bool
 

@@ -175,7 +175,7 @@ func (a *app) accessOwn() *cobra.Command {
 derive from it. Who changes an entity owns it. Without SUBJECT, the owner is shown;
 ` + tko.OwnerUnowned + ` means that there is none, and that controllers use their own rights. To set it, the
 right own is needed.`,
-		Example: "  tko access own deployment \"$id\"\n  tko access own source fleet oidc:corp:noc --group", Args: arguments(2, 3),
+		Example: "  tko access own deployment \"$id\"\n  tko access own deployment \"$id\" oidc:corp:noc --group", Args: arguments(2, 3),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if len(args) == 2 {
 				if isGroup {

@@ -135,7 +135,7 @@ func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSele
 	case !r.start:
 		return nil
 	}
-	return s.start(ctx, status, &r.wait)
+	return s.start(ctx, status, r.bounds.blind, &r.wait)
 }
 
 // pkg returns the package of the rollout that restores.

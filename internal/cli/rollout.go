@@ -473,8 +473,8 @@ func (s *session) plan(ctx context.Context, r tko.Rollout) (tko.RolloutStatus, e
 
 // start starts a rollout with the plan of its status, prints its ID, and waits for its end if
 // the user wants it.
-func (s *session) start(ctx context.Context, status tko.RolloutStatus, wait *waitFlag) error {
-	if _, err := s.command(ctx, tko.RolloutCommand{ID: status.ID, Verb: "start", Plan: status.Plan}); err != nil {
+func (s *session) start(ctx context.Context, status tko.RolloutStatus, blind bool, wait *waitFlag) error {
+	if _, err := s.command(ctx, tko.RolloutCommand{ID: status.ID, Verb: "start", Plan: status.Plan, Blind: blind}); err != nil {
 		return err
 	}
 	if err := s.app.printScalar(string(status.ID)); err != nil || !wait.wait {
@@ -883,6 +883,7 @@ func (a *app) rolloutDelete() *cobra.Command {
 func (a *app) deploymentUpgrade() *cobra.Command {
 	var to string
 	var wait waitFlag
+	var blind bool
 	cmd := &cobra.Command{
 		Use:   "upgrade ID…",
 		Short: "Upgrade deployments to another template, keeping the changes made to them",
@@ -919,8 +920,9 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 			}
 			return tko.Errorf(tko.ErrConflict, "%s in conflict or invalid, nothing was changed: see tko rollout plan %s", count(blocked, "deployment is", "deployments are"), id)
 		}
-		return s.start(ctx, status, &wait)
+		return s.start(ctx, status, blind, &wait)
 	})
+	cmd.Flags().BoolVar(&blind, "blind", false, "take the deployments for healthy once they are scheduled, at sites that report no health")
 	cmd.Flags().StringVar(&to, "to", "", "`TEMPLATE` to upgrade to")
 	wait.flags(cmd.Flags(), "wait until all are upgraded and healthy")
 	complete(cmd, "to", a.completion(completeTemplates))

@@ -24,7 +24,7 @@ type Group struct {
 
 // Groups are all settings, in the order of tko-server --help.
 var Groups = []Group{
-	{"Roles and store", "What this process does, and where the state is", words(`config check print-config help version roles store store-replicas store-wait data instance-name instance-description
+	{"Roles and store", "What this process does, and where the state is", words(`config check print-config help version roles store store-readable store-replicas store-wait data instance-name instance-description
 		ready-file stop-timeout allow-root`)},
 	{"APIs", "The addresses of the APIs", words(`listen-grpc listen-web listen-unix web-hosts ip-stack package-format max-message`)},
 	{"Kubernetes API", "The aggregated API of kubectl", words(`kubernetes kubernetes-cert kubernetes-key kubernetes-kubeconfig kubernetes-events kubernetes-trust-everybody

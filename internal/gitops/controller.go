@@ -29,6 +29,8 @@ type Client interface {
 	Records
 	Definitions
 	Rollouts
+	// SiteStop returns what of a site users have stopped; for no site, whether that is everything.
+	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
 }
 
 // Records are the records of sources, which the data controller stores.

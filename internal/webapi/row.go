@@ -204,9 +204,9 @@ type statusBody struct {
 	UndoneBy string            `json:"undoneBy,omitempty"`
 	Kinds    map[string]int    `json:"kinds"`
 	Failures int               `json:"failures"`
-	Failing  int               `json:"failing"`                // unhealthy now, and not failed yet
+	Failing  int               `json:"failing,omitempty"`      // unhealthy now, and not failed yet
 	First    int64             `json:"firstFailure,omitempty"` // Unix milliseconds
-	Touched  int               `json:"touched"`                // sites that were changed since
+	Touched  int               `json:"touched,omitempty"`      // sites that were changed since
 	Blocks   []string          `json:"blocks"`
 	Waves    []tko.RolloutWave `json:"waves"`
 }

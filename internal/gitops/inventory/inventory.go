@@ -84,7 +84,7 @@ func New(s Settings, access remote.Access) (*Inventory, error) {
 func (i *Inventory) URL() string {
 	var all []string
 	for _, p := range i.parts {
-		at := p.settings.address()
+		at := p.settings.Address()
 		if p.settings.File != "" {
 			at = p.settings.File
 		}

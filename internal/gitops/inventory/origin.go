@@ -62,7 +62,7 @@ const (
 
 // newGetter returns a Getter for an origin.
 func newGetter(ctx context.Context, s OriginSettings, access remote.Access, scheme string) (*remote.Getter, error) {
-	return remote.New(ctx, s.address(), s.Credentials, access, scheme, s.MaxBytes)
+	return remote.New(ctx, s.Address(), s.Credentials, access, scheme, s.MaxBytes)
 }
 
 // digestTag returns the tag of content.

@@ -141,7 +141,7 @@ func (s *OriginSettings) check() error {
 	if s.SQL != nil {
 		return s.SQL.check(s.Credentials)
 	}
-	return s.Check(s.address())
+	return s.Check(s.Address())
 }
 
 // editable returns the patterns of parts that users may set. The error is an ErrInvalid.
@@ -172,8 +172,8 @@ func (s Settings) grace() (time.Duration, error) {
 	return grace, nil
 }
 
-// address returns the URL that the origin is read from; "" for a file.
-func (s *OriginSettings) address() string {
+// Address returns the URL that the origin is read from; "" for a file.
+func (s *OriginSettings) Address() string {
 	switch {
 	case s.NetBox != nil:
 		return s.NetBox.URL
