@@ -288,7 +288,12 @@ func TestMessagesAreBounded(t *testing.T) {
 		for _, p := range numbered(n, plainSite, "s") {
 			w.put(p)
 		}
-		p := w.plan(w.of(numbered(n, plainSite, "s")...)...)
+		changed := func(id string) tko.Put {
+			p := plainSite(id)
+			p.Metadata = map[string]string{"changed": "yes"}
+			return p
+		}
+		p := w.plan(w.of(numbered(n, changed, "s")...)...)
 		if len(p.Messages) != min(n, 11) || more != "" && p.Messages[10] != more || !strings.HasPrefix(p.Messages[9], `site "s09"`) {
 			t.Errorf("%d sites: the messages are %q", n, p.Messages)
 		}
