@@ -462,3 +462,26 @@ func TestApprovedRemovalsGoOnWhileOthersWaitForAnApproval(t *testing.T) {
 	same(t, "still", "WaitsForApproval", r.Removals.Reason)
 	same(t, "a was approved, and is gone", 30, len(w.there("ConfigMap")))
 }
+
+// Equal objects of two deployments are there once, belong to the first one, and are removed
+// with the last one.
+func TestEqualObjectsAreRemovedWithTheLastDeploymentThatHasThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	shared := configMap("shared", "1")
+	r := w.reconcile(deployment("a", shared, configMap("of-a", "1")), deployment("b", shared, configMap("of-b", "1")))
+	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, said(r))
+	same(t, "what is there", []string{"of-a", "of-b", "shared"}, w.there("ConfigMap"))
+	owner := func() string {
+		return w.must("ConfigMap", "shared").Text("metadata", "labels", kubernetes.LabelDeployment)
+	}
+	same(t, "the owner", "a", owner())
+	uid := w.must("ConfigMap", "shared").Text("metadata", "uid")
+	r = w.reconcile(deployment("b", shared, configMap("of-b", "1")))
+	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
+	same(t, "what is there", []string{"of-b", "shared"}, w.there("ConfigMap"))
+	same(t, "the owner", "b", owner())
+	same(t, "the object", uid, w.must("ConfigMap", "shared").Text("metadata", "uid"))
+	w.reconcile()
+	same(t, "what is there", []string{}, w.there("ConfigMap"))
+}
