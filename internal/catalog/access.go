@@ -782,9 +782,9 @@ func (s *rights) renew(ctx context.Context, c *caller) (same bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if now.grant.Version == c.grant.Version || !now.grant.Same(c.grant) {
+	if now.grant.Version == c.grant.Version || !now.grant.Same(c.grant) || (now.within == nil) != (c.within == nil) || c.within != nil && !now.within.Same(c.within) {
 		return false, nil
 	}
-	c.grant = now.grant
+	c.grant, c.within, c.limit = now.grant, now.within, now.limit
 	return true, nil
 }
