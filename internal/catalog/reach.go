@@ -324,7 +324,7 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 			}
 			limit = fmt.Sprintf("%d %ss, and more than %d %% of them,", e.Limit.Most, strings.TrimPrefix(string(count), "removed/"), percent)
 		}
-		if of.derived {
+		if strings.HasPrefix(of.name, causeDeployment) {
 			remedy = fmt.Sprintf("%s: check it, and %s", tko.Waiting{Remove: n}, consent)
 		}
 	}
