@@ -317,6 +317,7 @@ const ReasonApprovalWithdrawn = "ChangedSinceApproval"
 
 // Reasons of the Scheduled condition of deployments that no site manages.
 const (
+	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
 	ReasonUnscheduled = "Unscheduled" // it was scheduled, and then removed from its site
 	ReasonSiteDeleted = "SiteDeleted" // its site was deleted; its objects were not removed
 )

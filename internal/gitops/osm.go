@@ -293,6 +293,9 @@ func (l *reconciliation) osmReport(report osm.Report, revision string, err error
 		again = min(again, report.Again)
 	}
 	if k.Pending = err != nil || !report.Settled(); err != nil {
+		if errors.Is(err, tko.ErrStopped) { // the release makes the work due at once
+			return 0, "", &conditionError{reason: tko.SourceReasonHeld, wait: spread(l.spec.Interval), err: err}
+		}
 		if errors.Is(err, tko.ErrInvalid) {
 			return 0, "", l.invalid(err)
 		}
