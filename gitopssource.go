@@ -113,6 +113,7 @@ const (
 	SourceReasonFetchFailed = "ArtifactFailed"          // the revision can't be fetched
 	SourceReasonInvalid     = "BuildFailed"             // the revision is invalid
 	SourceReasonProgressing = "Progressing"             // the revision is being applied
+	SourceReasonRetrying    = "ProgressingWithRetry"    // what failed is tried again
 	SourceReasonApproval    = "WaitsForApproval"        // removals exceed the budget
 	SourceReasonSuspended   = "Suspended"               // reconciliation is suspended
 	SourceReasonDependency  = "DependencyNotReady"      // another source must be ready first

@@ -54,6 +54,17 @@ func (a *Access) AddPolicy(ctx context.Context, p *tkopb.Policy) (*tkopb.Policy,
 	return call(ctx, a.client, a.stub.AddPolicy, p)
 }
 
+// Owner returns the owner of an entity.
+func (a *Access) Owner(ctx context.Context, kind tko.Kind, id string) (*tkopb.Owner, error) {
+	return call(ctx, a.client, a.stub.GetOwner, &tkopb.GetOwner{Kind: string(kind), Id: id})
+}
+
+// SetOwner makes a subject or a group the owner of an entity.
+func (a *Access) SetOwner(ctx context.Context, m *tkopb.SetOwner) error {
+	_, err := call(ctx, a.client, a.stub.SetOwner, m)
+	return err
+}
+
 // BreakGlass makes the local user of the server administrator for an hour.
 func (a *Access) BreakGlass(ctx context.Context, why string) (*tkopb.Binding, error) {
 	return call(ctx, a.client, a.stub.BreakGlass, &tkopb.BreakGlass{Why: why})

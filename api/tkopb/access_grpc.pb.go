@@ -29,6 +29,8 @@ const (
 	Access_ListPolicies_FullMethodName         = "/tko.Access/listPolicies"
 	Access_AddPolicy_FullMethodName            = "/tko.Access/addPolicy"
 	Access_BreakGlass_FullMethodName           = "/tko.Access/breakGlass"
+	Access_GetOwner_FullMethodName             = "/tko.Access/getOwner"
+	Access_SetOwner_FullMethodName             = "/tko.Access/setOwner"
 	Access_Freeze_FullMethodName               = "/tko.Access/freeze"
 	Access_Unfreeze_FullMethodName             = "/tko.Access/unfreeze"
 	Access_ListFreezes_FullMethodName          = "/tko.Access/listFreezes"
@@ -62,6 +64,10 @@ type AccessClient interface {
 	AddPolicy(ctx context.Context, in *Policy, opts ...grpc.CallOption) (*Policy, error)
 	// Makes a local user administrator for an hour: only through the Unix socket.
 	BreakGlass(ctx context.Context, in *BreakGlass, opts ...grpc.CallOption) (*Binding, error)
+	// Returns the owner of an entity: as whom controllers derive from it.
+	GetOwner(ctx context.Context, in *GetOwner, opts ...grpc.CallOption) (*Owner, error)
+	// Makes a subject or a group the owner of an entity.
+	SetOwner(ctx context.Context, in *SetOwner, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Freezes the sites that match until a time, and returns the freeze with its ID.
 	Freeze(ctx context.Context, in *Freeze, opts ...grpc.CallOption) (*Freeze, error)
 	// Ends freezes.
@@ -182,6 +188,26 @@ func (c *accessClient) BreakGlass(ctx context.Context, in *BreakGlass, opts ...g
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Binding)
 	err := c.cc.Invoke(ctx, Access_BreakGlass_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) GetOwner(ctx context.Context, in *GetOwner, opts ...grpc.CallOption) (*Owner, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Owner)
+	err := c.cc.Invoke(ctx, Access_GetOwner_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) SetOwner(ctx context.Context, in *SetOwner, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Access_SetOwner_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -363,6 +389,10 @@ type AccessServer interface {
 	AddPolicy(context.Context, *Policy) (*Policy, error)
 	// Makes a local user administrator for an hour: only through the Unix socket.
 	BreakGlass(context.Context, *BreakGlass) (*Binding, error)
+	// Returns the owner of an entity: as whom controllers derive from it.
+	GetOwner(context.Context, *GetOwner) (*Owner, error)
+	// Makes a subject or a group the owner of an entity.
+	SetOwner(context.Context, *SetOwner) (*emptypb.Empty, error)
 	// Freezes the sites that match until a time, and returns the freeze with its ID.
 	Freeze(context.Context, *Freeze) (*Freeze, error)
 	// Ends freezes.
@@ -421,6 +451,12 @@ func (UnimplementedAccessServer) AddPolicy(context.Context, *Policy) (*Policy, e
 }
 func (UnimplementedAccessServer) BreakGlass(context.Context, *BreakGlass) (*Binding, error) {
 	return nil, status.Error(codes.Unimplemented, "method BreakGlass not implemented")
+}
+func (UnimplementedAccessServer) GetOwner(context.Context, *GetOwner) (*Owner, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetOwner not implemented")
+}
+func (UnimplementedAccessServer) SetOwner(context.Context, *SetOwner) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetOwner not implemented")
 }
 func (UnimplementedAccessServer) Freeze(context.Context, *Freeze) (*Freeze, error) {
 	return nil, status.Error(codes.Unimplemented, "method Freeze not implemented")
@@ -590,6 +626,42 @@ func _Access_BreakGlass_Handler(srv interface{}, ctx context.Context, dec func(i
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AccessServer).BreakGlass(ctx, req.(*BreakGlass))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_GetOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetOwner)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).GetOwner(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_GetOwner_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).GetOwner(ctx, req.(*GetOwner))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_SetOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetOwner)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).SetOwner(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_SetOwner_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).SetOwner(ctx, req.(*SetOwner))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -833,6 +905,14 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "breakGlass",
 			Handler:    _Access_BreakGlass_Handler,
+		},
+		{
+			MethodName: "getOwner",
+			Handler:    _Access_GetOwner_Handler,
+		},
+		{
+			MethodName: "setOwner",
+			Handler:    _Access_SetOwner_Handler,
 		},
 		{
 			MethodName: "freeze",

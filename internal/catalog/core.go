@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/trail"
@@ -17,7 +18,12 @@ import (
 
 // A core is what all parts of a [Service] share. It reads records as their callers may see them, and commits
 // writes.
-type core struct{ rights }
+type core struct {
+	rights
+
+	shares  *lru.Cache[string, cachedShares]   // by cause
+	lineage *lru.Cache[string, cachedForebear] // by deployment
+}
 
 // at returns a record with its package, as of a revision; 0 is the current one, or
 // that as of the moment of the context (see [tko.WithAsOf]).
@@ -120,6 +126,9 @@ func (s *core) commit(ctx context.Context, writes ...Write) (_ []Outcome, err er
 		span.SetAttributes(trail.Kind.String(string(writes[0].Record.Kind)), trail.ID.String(writes[0].Record.ID), trail.Count.Int(len(writes)))
 	}
 	defer func() { trail.End(span, err) }()
+	for i := range writes {
+		c.stampOwner(&writes[i])
+	}
 	cause := trail.Cause(ctx)
 	pinned := make([]*int64, len(writes)) // versions of the rules that freezes were read of
 	isPinned := false
@@ -181,7 +190,7 @@ func (s *core) commit(ctx context.Context, writes ...Write) (_ []Outcome, err er
 // explain converts a store's error to an error for users.
 func explain(err error) error {
 	if exceeded, ok := errors.AsType[*ExceededError](err); ok {
-		return tko.Errorf(tko.ErrInvalid, "entities were added since they were counted, and at most %d may be deleted: check the selection again: %w", exceeded.Limit, err)
+		return tko.Errorf(tko.ErrInvalid, "entities were added since they were counted, and at most %d may be changed: check the selection again: %w", exceeded.Limit, err)
 	}
 	missing, ok := errors.AsType[*MissingError](err)
 	if !ok {

@@ -117,7 +117,7 @@ func (s *core) commitReplacing(ctx context.Context, book *ruleBook, writes []Wri
 		if err := s.checkStops(ctx, book, all); err != nil {
 			return nil, err
 		}
-		outcomes, err := s.store.Commit(ctx, all...)
+		outcomes, err := s.commitGated(ctx, all)
 		if len(all) > len(writes) && attempt < maxReplacing && (errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrNotFound)) {
 			continue // a replaced deployment may have changed, or been deleted
 		}

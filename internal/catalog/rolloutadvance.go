@@ -73,6 +73,9 @@ func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (t
 		return 0, s.saveRollout(ctx, r, v, st, RolloutWrite{})
 	case st.State == execute.Planning, st.State == execute.Paused && st.Next != 0 && st.Left == (plan.Digest{}):
 		err := s.plans.makePlan(ctx, r, v)
+		if errors.Is(err, tko.ErrDenied) {
+			return heldAgain, s.plans.holdPlan(ctx, r, v, err)
+		}
 		if errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrGone) {
 			err = s.plans.failPlan(ctx, r, v, err)
 		}
@@ -84,6 +87,9 @@ func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (t
 	}
 	return -1, nil
 }
+
+// heldAgain is the time after which the rights of an owner are asked for again.
+const heldAgain = 30 * time.Second
 
 // plansAnew reports whether a rollout was changed since it was planned, or never planned.
 func (st RolloutState) plansAnew(r Record) bool {
@@ -104,7 +110,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 	if err != nil {
 		return 0, err
 	}
-	observed, err := s.observe(ctx, v, sp.Restore != nil)
+	observed, err := s.observe(ctx, v, v.State.acceptsNone(sp), sp.Restore != nil)
 	if err != nil {
 		return 0, err
 	}
@@ -133,7 +139,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 	for _, id := range out.Release {
 		change.Land = append(change.Land, string(id))
 	}
-	writes, st, err := s.apply(ctx, v, sp, st, in.Flight, out, index, rows, &change)
+	writes, st, err := s.apply(ctx, r, v, sp, st, in.Flight, out, index, rows, &change)
 	if err != nil {
 		return 0, err
 	}
@@ -159,7 +165,8 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 			wait = execute.Interval
 		}
 	}
-	if len(writes)+len(change.Rows)+len(change.Land) == 0 && st.State == v.State.State && st.Reason == v.State.Reason && slices.Equal(st.Blocks, v.State.Blocks) && st.Settling == v.State.Settling {
+	if len(writes)+len(change.Rows)+len(change.Land) == 0 && st.State == v.State.State && st.Reason == v.State.Reason && slices.Equal(st.Blocks, v.State.Blocks) && st.Settling == v.State.Settling &&
+		st.FirstFailure.Equal(v.State.FirstFailure) && st.Touched == v.State.Touched && st.Failing == v.State.Failing {
 		return wait, nil
 	}
 	if out.StartUndo { // nothing is admitted: the decision and the undo are one commit
@@ -358,13 +365,14 @@ func isChanging(r Record, since time.Time) bool {
 	if r.Site == "" || r.Updated.Before(since) {
 		return false
 	}
-	healthy, _ := healthOf(r)
+	healthy, _ := healthOf(r, true) // nothing more will be known of it
 	return !healthy
 }
 
 // healthOf reports whether a deployment is prepared, approved, scheduled at its revision,
-// and healthy there, as far as its site reports; and if not, why.
-func healthOf(r Record) (healthy bool, reason string) {
+// and healthy there; and if not, why. acceptsNone lets it count as healthy once it is
+// scheduled at a site that reports no health.
+func healthOf(r Record, acceptsNone bool) (healthy bool, reason string) {
 	find := func(typ string) *tko.Condition { return tko.FindCondition(r.Conditions, typ) }
 	why := func(text string, c *tko.Condition) string {
 		if c != nil && c.Message != "" {
@@ -386,7 +394,12 @@ func healthOf(r Record) (healthy bool, reason string) {
 		return false, "not yet scheduled"
 	case scheduled.Status != tko.ConditionTrue:
 		return false, why("not scheduled", scheduled)
-	case health == nil: // the target reports no health
+	case scheduled.Reason == tko.ReasonNothingToSchedule && (health == nil || health.Reason == tko.ReasonHealthNotReported): // there is nothing that could fail
+		return true, ""
+	case health == nil || health.Reason == tko.ReasonHealthNotReported:
+		if !acceptsNone {
+			return false, "its site reports no health, so whether it works is not known: set spec.health.none to Accept to take it for healthy"
+		}
 		return true, ""
 	case health.ObservedRevision != r.Revision:
 		return false, "its site has not reported its health"
@@ -406,7 +419,7 @@ func hasNoTarget(r Record) bool {
 // isBroken reports whether a deployment is unhealthy at its site, or fails, before a rollout
 // changes it.
 func (r Record) isBroken() bool {
-	healthy, _ := healthOf(r)
+	healthy, _ := healthOf(r, true)
 	return r.Site != "" && !healthy && tko.Unhealthy(r.Conditions)
 }
 
@@ -421,7 +434,7 @@ type observation struct {
 
 // observe returns what is known of the deployments in flight. Those that a restore returns to a
 // site without a target are as they were: there is nothing to wait for.
-func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, restores bool) (map[tko.DeploymentID]observation, error) {
+func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, acceptsNone, restores bool) (map[tko.DeploymentID]observation, error) {
 	var flying []int
 	rows, index := v.rows()
 	for n := range rows {
@@ -450,6 +463,10 @@ func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, restores boo
 			if err != nil {
 				return nil, err
 			}
+			if !o.Superseded && records[i].Revision != 0 && row.Kind != plan.Delete {
+				o.Healthy, o.Reason = healthOf(records[i], acceptsNone)
+				o.Failing = !o.Healthy && tko.Failing(records[i].Conditions, records[i].Revision)
+			}
 			if restores && !o.Superseded && o.chain == records[i].Revision && hasNoTarget(records[i]) {
 				o.Healthy, o.Reason = true, ""
 			}
@@ -460,6 +477,7 @@ func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, restores boo
 	return out, nil
 }
 
+// observeOne returns what is known of a row apart from its health.
 func (s *RolloutRunner) observeOne(ctx context.Context, row RolloutRow, r Record, unscheduled bool, known revisions) (observation, error) {
 	o := observation{chain: row.Chain}
 	switch {
@@ -486,7 +504,6 @@ func (s *RolloutRunner) observeOne(ctx context.Context, row RolloutRow, r Record
 		}
 		return o, nil
 	}
-	o.Healthy, o.Reason = healthOf(r)
 	return o, nil
 }
 
@@ -545,7 +562,7 @@ func (s *RolloutRunner) follow(ctx context.Context, r Record, from int64, known 
 
 // apply returns the writes of the rows that are admitted, and adds their rows and flights
 // to the change. A row that isn't as planned any more pauses the rollout.
-func (s *RolloutRunner) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
+func (s *RolloutRunner) apply(ctx context.Context, r Record, v RolloutView, sp spec.Rollout, st RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
 	if len(out.Admit) == 0 {
 		return nil, st, nil
 	}
@@ -567,6 +584,13 @@ func (s *RolloutRunner) apply(ctx context.Context, v RolloutView, sp spec.Rollou
 		return nil, st, err
 	}
 	defer a.close()
+	if a.owner, err = s.ownerOfRecord(ctx, r); err != nil {
+		return nil, st, err
+	}
+	allowed, err := s.rowRights(ctx, r, v.State)
+	if err != nil {
+		return nil, st, err
+	}
 	flights := map[tko.DeploymentID]execute.Entry{}
 	for _, e := range flight.Entries() {
 		flights[e.Deployment] = e
@@ -584,8 +608,11 @@ func (s *RolloutRunner) apply(ctx context.Context, v RolloutView, sp spec.Rollou
 		if err == nil && below[row.Deployment].stranger != "" {
 			err = tko.Errorf(tko.ErrConflict, "deployment %q: it has the child %q, which the plan doesn't know: plan again", row.Deployment, below[row.Deployment].stranger)
 		}
+		if err == nil {
+			err = allowed.permit(s.core, records[n], w)
+		}
 		if err != nil {
-			if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrGone) {
+			if !errors.Is(err, tko.ErrDenied) && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrGone) {
 				return nil, st, err
 			}
 			to, moved := execute.Moved(out.Rollout, out.Rows[i], err)

@@ -226,6 +226,7 @@ var exempt = map[string]string{
 	tkopb.Access_Bind_FullMethodName:                       "rights",
 	tkopb.Access_Unbind_FullMethodName:                     "rights",
 	tkopb.Access_AddPolicy_FullMethodName:                  "rights",
+	tkopb.Access_SetOwner_FullMethodName:                   "rights",
 	tkopb.Access_Freeze_FullMethodName:                     "it holds more",
 	tkopb.Access_Unfreeze_FullMethodName:                   "a stop holds all the same",
 	tkopb.Access_Stop_FullMethodName:                       "it holds more",
@@ -289,8 +290,8 @@ func TestStopClosesEachRoad(t *testing.T) {
 	}
 }
 
-// A commit that was decided before the stop, and arrives after it, is refused, through each
-// server.
+// A commit that was decided before the stop, and arrives after it, is refused for each
+// caller, through each server.
 func TestStopHoldsFromItsCommitOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
@@ -494,7 +495,7 @@ func TestStopOutlivesTheServer(t *testing.T) {
 	}
 }
 
-// Writers that go on while a user stops and resumes have no write between a stop and its
+// Writers that go on while an operator stops and resumes have no write between a stop and its
 // end: the positions of the log show it.
 func TestNoWriteIsBetweenAStopAndItsEnd(t *testing.T) {
 	t.Parallel()

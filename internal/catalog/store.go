@@ -33,6 +33,7 @@ type Store interface { //nolint:interfacebloat // of interfaces, one for each co
 	Feed
 	AccessRules
 	AuditLog
+	Reaches
 	Rollouts
 	RolloutSummaries
 	Lifecycle
@@ -98,6 +99,12 @@ type Record struct {
 	// record to be written; the store retains it as long as a revision names it.
 	Derivation Digest
 	Derived    []byte
+	// Owner is the digest of an encoded owner, for which controllers derive from the
+	// revision, of deployments and rollouts; zero if it is that of the parent, or if there is
+	// none. Owned is the encoded owner, of a record to be written; the store retains it as
+	// long as a revision names it.
+	Owner      Digest
+	Owned      []byte
 	Plugin     []byte                // plugins: the encoded plugin
 	CRDs       bool                  // templates: the package contains custom resource definitions
 	Conditions []tko.Condition       // sites, deployments, plugins
@@ -176,7 +183,7 @@ type Reader interface {
 	// ids, in no order, possibly more than once. It doesn't visit ids
 	// themselves. visit must not use the store.
 	Descendants(ctx context.Context, ids []string, visit func(id string)) error
-	// Derivation returns the content of a [Record.Derivation]. The caller must not
+	// Derivation returns the content of a [Record.Derivation] or [Record.Owner]. The caller must not
 	// change it. Any error means that it isn't known.
 	Derivation(ctx context.Context, digest Digest) ([]byte, error)
 	// Epoch returns the position of the newest change to the entities that
@@ -287,6 +294,10 @@ type Write struct {
 	Position int64
 	// If a new record has an Origin that another record of its kind has, the
 	// write is skipped, and its Outcome describes the existing record.
+
+	// KeepsOwner reports that the owner of the record is the one to be stored, whichever caller
+	// writes it. It is for the catalog.
+	KeepsOwner bool
 
 	// Token is the modification token under which the record is written. The
 	// commit ends it. It fails with ErrNotFound if the token is unknown, and
@@ -415,7 +426,11 @@ type Writer interface {
 	// references to the record are removed already, and the record is marked as
 	// being deleted ([Record.Deleting]): no new record can refer to it. Any
 	// later deletion of the record continues the interrupted one.
-	Commit(ctx context.Context, writes ...Write) ([]Outcome, error)
+	//
+	// The changes are counted as the [Reach] of the writes says, in the same
+	// transaction. If they exceed a limit, nothing is written, and the commit fails with
+	// a *ReachError.
+	Commit(ctx context.Context, writes Gated) ([]Outcome, error)
 }
 
 // Tokens are exclusive rights to modify deployments.

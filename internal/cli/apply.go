@@ -8,9 +8,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,13 +28,14 @@ const (
 )
 
 // appliedKinds are the kinds in the order in which they are applied.
-var appliedKinds = append(slices.Clone(exportedKinds), KindSource)
+var appliedKinds = exportedKinds
 
 // A step is what an apply or import does with a manifest.
 type step struct {
 	Manifest
 	verb    string           // create, update; "": nothing
 	id      tko.DeploymentID // of an existing deployment that the step changes
+	there   tko.DeploymentID // of an existing deployment that the step leaves as it is
 	details []string         // what changes
 	unknown string           // what could not be compared, and why; "": nothing
 }
@@ -128,16 +129,7 @@ compared: such as a site whose template comes with the same apply.`,
 			if err := a.confirmChanges(changes, confirm, applyUnasked); err != nil {
 				return err
 			}
-			register := sync.OnceValue(func() error {
-				_, err := s.registerSources(ctx, sourcesIn(steps), false)
-				return err
-			})
-			done, err := applyAll(steps, func(one step) error {
-				if one.Source != nil {
-					return register()
-				}
-				return applyOne(ctx, s, one)
-			})
+			done, err := applyAll(steps, importer(ctx, s, steps))
 			if err == nil {
 				a.notice("made %s, %d unchanged", count(done, "change", "changes"), len(steps)-done)
 			}
@@ -308,12 +300,16 @@ func (a *app) planApply(ctx context.Context, s *session, files []string, manager
 	if i := slices.IndexFunc(manifests, func(m Manifest) bool { return m.Source != nil }); i >= 0 {
 		first = i
 	}
-	for i := range manifests[:first] {
-		if p := &manifests[i].Put; p.Kind != tko.KindDeployment {
+	entities, err := sortParents(manifests[:first])
+	if err != nil {
+		return nil, err
+	}
+	for i := range entities {
+		if p := &entities[i].Put; p.Kind != tko.KindDeployment {
 			p.Manager = manager
 		}
 	}
-	steps, wrong := planAll(manifests[:first], func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
+	steps, wrong := planAll(entities, func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
 	if wrong != nil && steps == nil {
 		return nil, wrong
 	}
@@ -376,6 +372,9 @@ func planAll(manifests []Manifest, plan func(m Manifest, coming map[string]bool)
 	coming := map[string]bool{}
 	for _, m := range manifests {
 		coming[string(m.Put.Kind)+" "+m.Put.ID] = true
+		if m.Put.Kind == tko.KindDeployment {
+			coming["deployment "+string(nameID(m.Name))] = true
+		}
 	}
 	var wrong []error
 	for _, m := range manifests {
@@ -385,8 +384,9 @@ func planAll(manifests []Manifest, plan func(m Manifest, coming map[string]bool)
 				return nil, err
 			}
 			wrong = append(wrong, fmt.Errorf("%s: %s %q: %w", m.File, m.Put.Kind, m.Name, err))
-		} else if one.verb == "" { // it is there, and stays as it is
-			delete(coming, string(m.Put.Kind)+" "+m.Put.ID)
+		}
+		if err == nil && one.verb == "" && m.Put.Kind != tko.KindDeployment {
+			delete(coming, string(m.Put.Kind)+" "+m.Put.ID) // it is there, as it will be
 		}
 		steps = append(steps, one)
 	}
@@ -399,9 +399,13 @@ func tryPut(ctx context.Context, s *session, p tko.Put, coming map[string]bool) 
 	p.DryRun = true
 	if coming["template "+string(p.Template)] {
 		p.Template, unchecked = "", true
+		p.MadeFrom = ""
 	}
 	if coming["site "+string(p.Site)] {
 		p.Site = ""
+	}
+	if p.Kind == tko.KindDeployment && coming["deployment "+string(p.Parent)] {
+		p.Parent = ""
 	}
 	r, err = s.put(ctx, p)
 	return r, unchecked, err
@@ -423,8 +427,11 @@ func planManifest(ctx context.Context, s *session, m Manifest, coming map[string
 			return step, err
 		}
 		if found {
-			step.id = d.ID
+			step.id, step.there = d.ID, d.ID
 			return step, step.compare(ctx, s, d)
+		}
+		if isID(m.Name) {
+			step.Put.Name, step.Put.Origin = "", importOrigin(m.Name)
 		}
 	}
 	r, unchecked, err := tryPut(ctx, s, step.Put, coming)
@@ -446,6 +453,14 @@ func planManifest(ctx context.Context, s *session, m Manifest, coming map[string
 	return step, nil
 }
 
+// isID reports whether the name of a deployment's manifest is an ID that TKO made.
+func isID(name string) bool { return idForm.MatchString(string(nameID(name))) }
+
+var idForm = regexp.MustCompile(`^[0-9A-Za-z]{27}$`)
+
+// importOrigin identifies the deployment that was created from the manifest of an export.
+func importOrigin(name string) string { return "import/" + name }
+
 // namedDeployment finds the deployment that a manifest names: by its ID, or by its
 // name in Kubernetes.
 func namedDeployment(ctx context.Context, s *session, name string) (d tko.Deployment, found bool, err error) {
@@ -463,7 +478,11 @@ func namedDeployment(ctx context.Context, s *session, name string) (d tko.Deploy
 	if d, found, err = get(id); found || err != nil {
 		return d, found, err
 	}
-	r, err := s.put(ctx, tko.Put{Kind: tko.KindDeployment, Name: name, DryRun: true})
+	try := tko.Put{Kind: tko.KindDeployment, Name: name, DryRun: true}
+	if isID(name) { // the manifest is that of an export
+		try.Name, try.Origin = "", importOrigin(name)
+	}
+	r, err := s.put(ctx, try)
 	if err != nil || r.Created {
 		return d, false, err
 	}
@@ -478,7 +497,7 @@ func (step *step) compare(ctx context.Context, s *session, d tko.Deployment) err
 		{"spec.siteId", string(d.Site), string(step.Put.Site)},
 		{"spec.parentDeploymentId", string(d.Parent), string(step.Put.Parent)},
 	} {
-		if field.wanted != "" && field.wanted != field.is {
+		if field.wanted != "" && field.wanted != field.is && !(field.name == "spec.parentDeploymentId" && isID(step.Name)) { // of an export: its parent has another ID here
 			return tko.Errorf(tko.ErrInvalid, "%s is %q, and that of the existing deployment %s is %q: create another deployment, with another name", field.name, field.wanted, d.ID, field.is)
 		}
 	}

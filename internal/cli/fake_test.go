@@ -114,7 +114,7 @@ func (f *fake) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Delet
 }
 
 func (f *fake) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
-	return tko.Deleted{Count: 2}, f.got(ctx, "purge templates %v %v %v", sel.IDs, sel.Metadata, dryRun)
+	return tko.Deleted{Count: 2, Orphaned: map[bool]int{true: 1988}[slices.Contains(sel.IDs, "t")]}, f.got(ctx, "purge templates %v %v %v", sel.IDs, sel.Metadata, dryRun)
 }
 
 func (f *fake) RegisterSite(ctx context.Context, s tko.Site) (int64, error) {

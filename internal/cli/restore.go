@@ -25,7 +25,7 @@ type restoring struct {
 }
 
 // ofRollouts are the flags that only restores of deployments have.
-var ofRollouts = []string{"rollout", "wave", "limit", "health", "on-failure", "start", "wait", "wait-timeout"}
+var ofRollouts = []string{"rollout", "wave", "limit", "health", "blind", "on-failure", "start", "wait", "wait-timeout"}
 
 func (a *app) restoreCommand() *cobra.Command {
 	var r restoring
@@ -139,7 +139,7 @@ func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSele
 	case !r.start:
 		return nil
 	}
-	return s.start(ctx, status, &r.wait)
+	return s.start(ctx, status, r.bounds.blind, &r.wait)
 }
 
 // pkg returns the package of the rollout that restores.

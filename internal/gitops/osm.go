@@ -231,8 +231,10 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 		unread += "; " + pending
 	}
 	l.setReady(tko.ConditionFalse, tko.SourceReasonInvalid, unread)
-	if underWay := firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving, osm.PhaseFailed); underWay != "" {
+	if underWay := firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving); underWay != "" {
 		l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonProgressing, underWay)
+	} else if failed := firstWith(report, osm.PhaseFailed); failed != "" {
+		l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonRetrying, failed)
 	} else {
 		l.setCondition(tko.ConditionStalled, tko.ConditionTrue, tko.SourceReasonInvalid, unread)
 	}
@@ -265,7 +267,7 @@ func (l *reconciliation) osmPolicy() osm.Policy {
 	if l.spec.Forget {
 		p.Prune = l.spec.Prune
 	}
-	p.Approve = l.source.record.Approved
+	p.Approve, p.RetryNow = l.source.record.Approved, l.requested
 	return p
 }
 
@@ -312,7 +314,9 @@ func (l *reconciliation) osmReport(report osm.Report, revision string, err error
 	}
 	if failing := firstWith(report, osm.PhaseStalled, osm.PhaseFailed); failing != "" {
 		l.setReady(tko.ConditionFalse, tko.SourceReasonFailed, failing)
-		if firstWith(report, osm.PhaseStalled) != "" && firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving, osm.PhaseFailed) == "" {
+		if underWay := firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving); underWay != "" { // clients that wait go on to do so
+			l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonProgressing, underWay)
+		} else if firstWith(report, osm.PhaseFailed) == "" {
 			l.setCondition(tko.ConditionStalled, tko.ConditionTrue, tko.SourceReasonFailed, failing)
 		}
 	} else {

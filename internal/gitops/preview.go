@@ -38,6 +38,7 @@ type PreviewOptions struct {
 	Budget   *prune.Budget
 	addOnly  bool // the policy of catalogs
 	editable []tko.Pattern
+	grace    time.Duration
 	// Keys decrypt files that are encrypted with SOPS; without keys, TKO's manifests
 	// must be plain.
 	Keys *sops.Keys
@@ -183,10 +184,16 @@ func PreviewInventory(ctx context.Context, client PreviewClient, spec Spec) (*Pr
 	if err != nil {
 		return p, err
 	}
-	if err := p.plan(ctx, client, manifests, source, PreviewOptions{Name: spec.Name, Prune: spec.Prune, Adopt: spec.Adopt, Budget: &spec.Budget, addOnly: spec.AddOnly, editable: spec.Editable}, true); err != nil {
+	r := reading{manifests: manifests, notes: notes}
+	if spec.Prune && !spec.AddOnly {
+		if _, _, r, err = confirm(ctx, spec.Inventory, source.Status.Items, revision, "", r); err != nil {
+			return p, err
+		}
+	}
+	if err := p.plan(ctx, client, r.manifests, source, PreviewOptions{Name: spec.Name, grace: graceOf(spec.Inventory), Prune: spec.Prune, Adopt: spec.Adopt, Budget: &spec.Budget, addOnly: spec.AddOnly, editable: spec.Editable}, true); err != nil {
 		return p, err
 	}
-	p.Plan.Messages = slices.Concat(p.Plan.Messages, p.Plan.Invalid, notes)
+	p.Plan.Messages = slices.Concat(p.Plan.Messages, p.Plan.Invalid, r.notes)
 	return p, nil
 }
 
@@ -199,6 +206,7 @@ func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []ma
 			return fmt.Errorf("read the state of source %q: %w", o.Name, err)
 		}
 		policy.Spent = state.charged(time.Now())
+		policy.Saved = state.savedValues(o.grace, time.Now())
 	}
 	if o.Budget != nil {
 		policy.Budget = *o.Budget

@@ -18,6 +18,7 @@ import (
 // without it serves tko.Data only.
 type RightsBackend interface {
 	Ruler
+	Owners
 	Freezer
 	Stopper
 	Definer
@@ -33,6 +34,12 @@ type Ruler interface {
 	Unbind(ctx context.Context, id string) error
 	AddPolicy(ctx context.Context, p access.Policy) (access.Policy, error)
 	BreakGlass(ctx context.Context, why string) (access.Binding, error)
+}
+
+// Owners says as whom controllers derive from entities.
+type Owners interface {
+	Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner, error)
+	SetOwner(ctx context.Context, kind tko.Kind, id string, to tko.Owner) error
 }
 
 // A Freezer keeps the freezes of sites.
@@ -107,6 +114,25 @@ func (r *rights) AddPolicy(ctx context.Context, m *tkopb.Policy) (*tkopb.Policy,
 
 func (r *rights) BreakGlass(ctx context.Context, m *tkopb.BreakGlass) (*tkopb.Binding, error) {
 	return wire.Then(bindings.Write)(r.backend.BreakGlass(ctx, m.GetWhy()))
+}
+
+func (r *rights) GetOwner(ctx context.Context, m *tkopb.GetOwner) (*tkopb.Owner, error) {
+	o, err := r.backend.Owner(ctx, tko.Kind(m.GetKind()), m.GetId())
+	if err != nil {
+		return nil, err
+	}
+	if o.Subject == "" && len(o.Groups) == 0 {
+		o.Subject = tko.OwnerUnowned
+	}
+	return &tkopb.Owner{Subject: o.Subject, Groups: o.Groups}, nil
+}
+
+func (r *rights) SetOwner(ctx context.Context, m *tkopb.SetOwner) (*emptypb.Empty, error) {
+	to := tko.Owner{Subject: m.GetSubject()}
+	if m.GetGroup() != "" {
+		to.Groups = []string{m.GetGroup()}
+	}
+	return &emptypb.Empty{}, r.backend.SetOwner(ctx, tko.Kind(m.GetKind()), m.GetId(), to)
 }
 
 func (r *rights) Freeze(ctx context.Context, m *tkopb.Freeze) (*tkopb.Freeze, error) {

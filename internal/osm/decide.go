@@ -283,7 +283,7 @@ func (d decision) held(st *InstanceState, digest string, p Policy) decision {
 	if st.Failed.Busy {
 		pause = p.Poll
 	}
-	left := st.Failed.left(pause, d.now)
+	left := st.Failed.pauseLeft(p, pause, d.now)
 	if left <= 0 {
 		return d
 	}

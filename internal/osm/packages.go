@@ -94,7 +94,7 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 
 // pauseOf returns the time until a refused package is sent again.
 func (w *run) pauseOf(f *Failure) time.Duration {
-	return f.left(w.policy.Retry, time.Now())
+	return f.pauseLeft(w.policy, w.policy.Retry, time.Now())
 }
 
 // ensurePackages creates and updates packages, in order. If one is refused, only the

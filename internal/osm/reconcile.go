@@ -50,6 +50,9 @@ type Policy struct {
 	Wait time.Duration
 	// Poll is the interval between reads of the state of operations; 5 s if 0.
 	Poll time.Duration
+	// RetryNow tries failed steps again before their pause is over, because a user asks
+	// for it; not those that failed just now.
+	RetryNow bool
 	// Retry is the pause before a failed step is tried again, doubled each time, up
 	// to 64 times as long; 1 min if 0.
 	Retry time.Duration

@@ -23,10 +23,16 @@ type counted struct {
 	held    []tko.DeploymentID
 }
 
-func (c *counted) Schedule(_ context.Context, _ krm.Resource, _ tko.Site, applied []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
+func (c *counted) Schedule(_ context.Context, _ krm.Resource, site tko.Site, applied []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	c.calls++
 	c.applied, c.held = applied, held
-	return report.Report{Kept: held}, nil
+	r := report.Report{Kept: held, Deployments: map[tko.DeploymentID]report.State{}}
+	for _, d := range applied {
+		r.Deployments[d.ID] = report.State{Scheduled: report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled}}
+		r.Attest(d.ID, d.Stamp.Revision)
+	}
+	r.AttestSite(site.Stamp.Revision)
+	return r, nil
 }
 
 // A frozenData is a data controller with freezes.
@@ -47,6 +53,10 @@ func (d *frozenData) Freezes(context.Context) ([]tko.Freeze, error) { return d.f
 
 func (d *frozenData) SiteHold(_ context.Context, id tko.SiteID) (string, error) {
 	return d.apart[id], nil
+}
+
+func (d *frozenData) TargetState(context.Context, tko.SiteID, string) (tko.TargetState, error) {
+	return tko.TargetState{}, tko.ErrNotFound
 }
 
 func (d *frozenData) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
@@ -260,12 +270,13 @@ func TestSuspendedDeploymentStaysAsItIsUntilItResumes(t *testing.T) {
 	}
 }
 
-func TestPluginThatWouldRemoveASuspendedDeploymentIsNotRun(t *testing.T) {
+func TestPluginIsNotRunIfItIsNotKnownWhatTheSiteHasOfASuspendedDeployment(t *testing.T) {
 	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	stamp := tko.Stamp{Revision: 1, Conditions: []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: tko.ReasonSuspended, ObservedRevision: 1}}}
 	data := &frozenData{
 		plugins:     []tko.Plugin{{Type: tko.PluginSchedule, Name: "p", Triggers: []krm.GVK{gvk}}},
 		sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Package: krm.Package{{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}}, Stamp: tko.Stamp{Revision: 1}}},
-		deployments: map[tko.DeploymentID]tko.Deployment{"d": {ID: "d", Site: "a", Prepared: true, Approved: true, Metadata: map[string]string{tko.MetadataSuspend: "true"}, Stamp: tko.Stamp{Revision: 1}}},
+		deployments: map[tko.DeploymentID]tko.Deployment{"d": {ID: "d", Site: "a", Prepared: true, Approved: true, Metadata: map[string]string{tko.MetadataSuspend: "true"}, Stamp: stamp}},
 	}
 	s := New(data, nil, Options{}) // without a runner: a run would panic
 	s.targets = nil
@@ -278,13 +289,15 @@ func TestPluginThatWouldRemoveASuspendedDeploymentIsNotRun(t *testing.T) {
 }
 
 func TestObjectOfASuspendedDeploymentIsNotTakenOver(t *testing.T) {
-	object := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "same"}}}
+	object := func(value string) krm.Package {
+		return krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "same"}, "data": map[string]any{"key": value}}}
+	}
 	p := decide(snapshot{deployments: []tko.Deployment{
-		{ID: "new", Prepared: true, Approved: true, Package: object},
-		{ID: "suspended", Prepared: true, Approved: true, Package: object, Metadata: map[string]string{tko.MetadataSuspend: "true"}},
+		{ID: "new", Prepared: true, Approved: true, Package: object("2")},
+		{ID: "suspended", Prepared: true, Approved: true, Package: object("1"), Metadata: map[string]string{tko.MetadataSuspend: "true"}},
 	}}, nil)
-	found := step{target: gitTarget{}}.conflictsOf(slices.Concat(p.deployments, p.suspended))
-	if apply, held := withhold(p.deployments, found); len(apply) != 0 || !slices.Equal(held, []tko.DeploymentID{"new"}) {
+	found := step{target: gitTarget{}}.contestOf(slices.Concat(p.deployments, p.suspended), nil)
+	if apply, held := found.withhold(p.deployments); len(apply) != 0 || !slices.Equal(held, []tko.DeploymentID{"new"}) {
 		t.Errorf("applied %+v, held %v: %v", apply, held, found)
 	}
 }

@@ -84,7 +84,7 @@ func TestRolloutsAndFreezesAreRead(t *testing.T) {
 		"/api/source/list": {200, `[{"name":"fleet","kind":"GitOpsSource","spec":{"git":{"url":"https://x"}},"registeredBy":"ann","createdTimestamp":1700000000123,"updatedTimestamp":1700003600123,"deleting":true}` + "\n]"},
 	} {
 		w := httptest.NewRecorder()
-		webapi.New(&rolloutFake{}, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		webapi.New(&rolloutFake{}, nil, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if diff := cmp.Diff(want.body, strings.TrimSuffix(w.Body.String(), "\n")); w.Code != want.status && diff != "" || diff != "" && path != "/api/rollout?id=there" {
 			t.Errorf("%s: status %d: %s", path, w.Code, diff)
 		}
@@ -93,7 +93,7 @@ func TestRolloutsAndFreezesAreRead(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	webapi.New(&rolloutFake{}, nil).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/freeze/list", nil))
+	webapi.New(&rolloutFake{}, nil, nil).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/freeze/list", nil))
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("a freeze is posted: status %d", w.Code)
 	}

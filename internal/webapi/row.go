@@ -14,13 +14,19 @@ type errorBody struct {
 }
 
 type aboutBody struct {
-	InstanceName         string     `json:"instanceName"`
-	InstanceDescription  string     `json:"instanceDescription"`
-	Version              string     `json:"tkoVersion"`
-	Backend              string     `json:"backend"`
+	InstanceName        string       `json:"instanceName"`
+	InstanceDescription string       `json:"instanceDescription"`
+	Version             string       `json:"tkoVersion"`
+	Backend             string       `json:"backend"`
+	HTTP                listenerBody `json:"http"`
+	GRPC                listenerBody `json:"grpc"`
+	Position            int64        `json:"position"`
+}
+
+// A listenerBody describes one of the server's APIs.
+type listenerBody struct {
 	AddressPorts         []string   `json:"addressPorts"`
-	DefaultPackageFormat krm.Format `json:"defaultPackageFormat"`
-	Position             int64      `json:"position"`
+	DefaultPackageFormat krm.Format `json:"defaultPackageFormat,omitempty"`
 }
 
 // A conditionBody is a condition in Kubernetes' format.
@@ -142,6 +148,21 @@ func pluginRow(p tko.Plugin) pluginBody {
 	return body
 }
 
+// A listedPluginBody is a plugin with its triggers as texts, as the lists for existing
+// dashboards have them.
+type listedPluginBody struct {
+	pluginBody
+	Triggers []string `json:"triggers"` // group/version,Kind
+}
+
+func listedPluginRow(p tko.Plugin) listedPluginBody {
+	body := listedPluginBody{pluginRow(p), make([]string, 0, len(p.Triggers))}
+	for _, t := range p.Triggers {
+		body.Triggers = append(body.Triggers, t.APIVersion()+","+t.Kind)
+	}
+	return body
+}
+
 // isSecret reports whether a property of an executor is confidential.
 func isSecret(property string) bool {
 	return strings.HasPrefix(property, "_") && strings.HasSuffix(property, "password")
@@ -183,6 +204,9 @@ type statusBody struct {
 	UndoneBy string            `json:"undoneBy,omitempty"`
 	Kinds    map[string]int    `json:"kinds"`
 	Failures int               `json:"failures"`
+	Failing  int               `json:"failing,omitempty"`      // unhealthy now, and not failed yet
+	First    int64             `json:"firstFailure,omitempty"` // Unix milliseconds
+	Touched  int               `json:"touched,omitempty"`      // sites that were changed since
 	Blocks   []string          `json:"blocks"`
 	Waves    []tko.RolloutWave `json:"waves"`
 }
@@ -190,7 +214,7 @@ type statusBody struct {
 func newStatusBody(s tko.RolloutStatus) statusBody {
 	return statusBody{
 		ID: string(s.ID), State: s.State, Reason: s.Reason, Plan: s.Plan, Undoes: string(s.Undoes), UndoneBy: string(s.UndoneBy),
-		Kinds: s.Kinds, Failures: s.Failures, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
+		Kinds: s.Kinds, Failures: s.Failures, Failing: s.Failing, First: milliseconds(s.FirstFailure), Touched: s.Touched, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
 	}
 }
 

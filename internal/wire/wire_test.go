@@ -144,7 +144,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 	checkRoundTrip(t, "target state", tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 255}, Version: 3, Updated: moment}, infallible(NewTargetState), infallible(TargetState))
 	checkRoundTrip(t, "put", tko.Put{
 		Kind: tko.KindPlugin, ID: "i", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Package: pkg, Plugin: tko.Plugin{Type: "prepare", Name: "n"},
-		Origin: "o", Name: "web", DryRun: true, Revision: 7, RemoveMetadata: []string{"k"},
+		Origin: "o", Name: "web", DryRun: true, Revision: 7, RemoveMetadata: []string{"k"}, Whole: true, MadeFrom: "00",
 	}, func(p tko.Put) (*tkopb.PutEntity, error) { return NewPutEntity(p, krm.CBOR) }, PutEntity)
 	for _, op := range []tko.Op{tko.OpWritten, tko.OpDeleted, tko.OpStatus} {
 		checkRoundTrip(t, "change "+string(op), tko.Change{Position: 1, Kind: tko.KindSite, ID: "s", Op: op, Revision: 2, Time: moment, Author: tko.Author{Who: "a", Why: "b"}}, infallible(NewChange), infallible(Change))

@@ -141,11 +141,25 @@ func (r *run) one(ctx context.Context, a Action) error {
 	return err
 }
 
+// maxOrphaned is the maximum number of entities that lose their template by a removal for
+// which the budget is consent: a template in use by more is removed by a user.
+const maxOrphaned = tko.DefaultConfirmAbove
+
 // remove deletes an entity. It refuses to delete more descendants of a deployment than
 // were charged to the budget. It confirms the count, because the budget bounds it.
 func (r *run) remove(ctx context.Context, a Action) error {
 	if a.Kind != tko.KindDeployment {
-		_, err := r.client.RemoveEntity(ctx, a.Kind, a.ID, false)
+		count := 1
+		if a.Kind == tko.KindSite || a.Kind == tko.KindTemplate {
+			would, err := r.client.RemoveEntity(ctx, a.Kind, a.ID, true)
+			if err != nil {
+				return err
+			}
+			if a.Kind == tko.KindSite || would.Orphaned <= maxOrphaned { // a budget asks about sites with deployments
+				count = max(count, would.Reach())
+			}
+		}
+		_, err := r.client.RemoveEntity(tko.WithConfirmation(ctx, count), a.Kind, a.ID, false)
 		return err
 	}
 	count := 1

@@ -27,6 +27,10 @@ type Observation struct {
 	// For a target that reports no health it is true once it is scheduled; for a deletion
 	// once it is gone from its site.
 	Healthy bool
+	// Failing is true if the deployment reports, at the revision of the row or a newer one
+	// that preparation made of it, that it is unhealthy or could not be prepared or applied.
+	// It is false while it is in progress, or while nothing is known of it.
+	Failing bool
 	// Superseded is true if another client changed or deleted the deployment after the
 	// row was applied; Reason says who.
 	Superseded bool
@@ -99,7 +103,7 @@ type Output struct {
 
 // A Block is a reason why rows wait.
 type Block struct {
-	Code  string // such as Approval, Window, Stopped, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
+	Code  string // such as Approval, Failing, Window, Stopped, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
 	Key   string // tells apart blocks of one code; may be ""
 	Text  string // in words, without the number of rows
 	Count int    // rows that wait for it
@@ -125,6 +129,7 @@ func Next(in Input) Output {
 	switch in.Rollout.State {
 	case Running, Paused, Cancelled:
 		e.observe()
+		e.failures()
 	case Done, Undone:
 	case Undoing:
 		switch in.Rollout.UndoneBy {
@@ -217,6 +222,7 @@ func (e *evaluation) observe() {
 			continue
 		}
 		next := Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, e.in.Now)
+		e.out.Rows[i].Failing = next.Failing // not kept: it is observed each time
 		if next.Progress == was.Progress && next.Credit == was.Credit && next.Evaluated.Equal(was.Evaluated) && next.Since.Equal(was.Since) && next.Counted == was.Counted && next.Reason == was.Reason {
 			continue
 		}
@@ -253,6 +259,7 @@ func (e *evaluation) clock(i int, row Row) Row {
 // Observe returns a row in flight after an observation.
 func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
 	late := now.Sub(row.Since) > health.Within
+	row.Failing = false
 	switch {
 	case !row.Progress.InFlight():
 		return row
@@ -287,7 +294,31 @@ func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
 	default:
 		row.Progress, row.Credit, row.Reason = Applied, 0, o.Reason
 	}
+	row.Failing = o.Failing && row.Progress == Applied && !row.Counted && !row.Broken
 	return row
+}
+
+// failures notes when the first deployment failed, or is unhealthy after its change, and how
+// many sites were changed since. If all recover before they count as failed, there was no
+// failure.
+func (e *evaluation) failures() {
+	r := &e.out.Rollout
+	s := Summarize(e.out.Rows)
+	switch failed := s.Failures + s.Failing; {
+	case failed == 0:
+		r.FirstFailure, r.Failing, r.Touched = time.Time{}, 0, 0
+		return
+	case r.FirstFailure.IsZero():
+		r.FirstFailure = e.in.Now
+	}
+	r.Failing = s.Failing
+	touched := map[string]bool{}
+	for i := range e.out.Rows {
+		if row := &e.out.Rows[i]; row.Since.After(r.FirstFailure) {
+			touched[cmp.Or(string(row.Site), "deployment "+string(row.Deployment))] = true
+		}
+	}
+	r.Touched = len(touched)
 }
 
 // budget pauses or undoes the rollout if more rows failed than it tolerates.
@@ -312,9 +343,15 @@ func (e *evaluation) budget() {
 	e.become(Paused, reason)
 }
 
-// admit chooses the rows to apply now, wave by wave.
+// admit chooses the rows to apply now, wave by wave. It chooses none while more rows failed
+// or are unhealthy than the budget allows: those that are unhealthy may recover.
 func (e *evaluation) admit() {
 	s := Summarize(e.out.Rows)
+	if r := e.out.Rollout; s.Failing > 0 && r.Spec.OnFailure != spec.Continue && r.Spec.Limits.Failures.Exceeded(s.Failures+s.Failing, s.Total.Rows) {
+		e.block(Block{Code: "Failing", Text: fmt.Sprintf("%s unhealthy or not applied after the change, more than limits.failures allows; it goes on if they recover within %s",
+			count(s.Failing, "deployment is", "deployments are"), r.Spec.Health.Within)}, s.Total.By[Waiting])
+		return
+	}
 	for n, wave := range s.Waves[:min(len(s.Waves), len(e.out.Rollout.Spec.Waves))] {
 		if wave.Rows == 0 {
 			continue // an empty wave needs no approval, and ends at once

@@ -199,18 +199,18 @@ func TestRepositoryFollowsTheDeploymentsOfASite(t *testing.T) {
 
 			schedule(t, g, repo, "lagos")
 			check("nothing to do", "1")
-			schedule(t, g, repo, "lagos", deployment(t, "a", 1, configMap("x")), deployment(t, "b", 1, configMap("x")))
-			check("two", "2", "sites/lagos/.tko", file("a", "x"), file("b", "x"))
-			schedule(t, g, repo, "lagos", deployment(t, "a", 2, configMap("x")), deployment(t, "b", 1, configMap("x")))
-			check("a revision that changes no file", "2", "sites/lagos/.tko", file("a", "x"), file("b", "x"))
-			schedule(t, g, repo, "lagos", deployment(t, "a", 3, configMap("y")), deployment(t, "b", 1, configMap("x")))
-			check("an update", "3", "sites/lagos/.tko", file("a", "y"), file("b", "x"))
+			schedule(t, g, repo, "lagos", deployment(t, "a", 1, configMap("x")), deployment(t, "b", 1, configMap("w")))
+			check("two", "2", "sites/lagos/.tko", file("a", "x"), file("b", "w"))
+			schedule(t, g, repo, "lagos", deployment(t, "a", 2, configMap("x")), deployment(t, "b", 1, configMap("w")))
+			check("a revision that changes no file", "2", "sites/lagos/.tko", file("a", "x"), file("b", "w"))
+			schedule(t, g, repo, "lagos", deployment(t, "a", 3, configMap("y")), deployment(t, "b", 1, configMap("w")))
+			check("an update", "3", "sites/lagos/.tko", file("a", "y"), file("b", "w"))
 			push(t, dir, map[string]string{"sites/lagos/more": "z"})
 			foreign = append(foreign, "sites/lagos/more")
-			if removed := schedule(t, g, repo, "lagos", deployment(t, "c", 1, configMap("x")), deployment(t, "b", 1, configMap("x"))); !slices.Equal(removed, []tko.DeploymentID{"a"}) {
+			if removed := schedule(t, g, repo, "lagos", deployment(t, "c", 1, configMap("x")), deployment(t, "b", 1, configMap("w"))); !slices.Equal(removed, []tko.DeploymentID{"a"}) {
 				t.Errorf("removed %v, want a", removed)
 			}
-			check("one is removed, one is added, after a commit of another client", "5", "sites/lagos/.tko", file("b", "x"), file("c", "x"))
+			check("one is removed, one is added, after a commit of another client", "5", "sites/lagos/.tko", file("b", "w"), file("c", "x"))
 			message := run(t, dir, "log", "-1", "--format=%B")
 			for _, want := range []string{"lagos: 1 added, 0 updated, 1 removed", "added c revision 1 of upf", "removed a (was at revision 3)"} {
 				if !strings.Contains(message, want) {
