@@ -70,6 +70,12 @@ test: ## set up what the tests need, and run them all
 	@cd tools/monitoring && $(GO) test -count=1 ./... # dashboards and alert rules
 	@cd tools/proto && $(GO) test -count=1 ./... # the reference of gRPC; no cached results, because the files are of another module
 
+.PHONY: changed
+changed: ## the tests of the packages that a change can affect, for daily work (SINCE=COMMIT; otherwise the change of the work tree)
+	@packages=$$(test/setup/changed.sh $(SINCE)); \
+	if [ -n "$$packages" ]; then test/setup/run.sh "$$(tr '\n' ' ' <<<"$$packages")" -timeout 20m $(ARGS); else echo 'nothing has changed'; fi
+	@echo 'Tests below test/ start programs, and may be affected, too: make test runs them.'
+
 .PHONY: quick
 quick: ## the tests that need no server: within a minute
 	$(GO) test -short $(ARGS) . ./krm/... ./client/... $$($(GO) list ./internal/... | grep -v /store/postgres)
@@ -147,8 +153,8 @@ format: $(BIN)/golangci-lint ## format the code
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## check the code (linters), the words of texts (test/conventions/words.txt) and the imports (docs/architecture.md)
-	$(BIN)/golangci-lint run --allow-parallel-runners ./...
-	$(GO) test ./test/conventions
+	CGO_ENABLED=0 GOFLAGS=-trimpath $(BIN)/golangci-lint run --allow-parallel-runners ./...
+	CGO_ENABLED=0 GOFLAGS=-trimpath $(GO) test -vet=off ./test/conventions
 
 .PHONY: verify
 verify: generate format lint licences test ## all that CI does: and the work tree must be clean after it

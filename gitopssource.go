@@ -109,6 +109,7 @@ const (
 // Reasons of the conditions of sources: Flux's where it has them.
 const (
 	SourceReasonSucceeded   = "ReconciliationSucceeded" // the revision is applied
+	SourceReasonHeld        = "Stopped"                 // a user has stopped what it would change
 	SourceReasonFailed      = "ReconciliationFailed"    // applying failed; it is retried
 	SourceReasonFetchFailed = "ArtifactFailed"          // the revision can't be fetched
 	SourceReasonInvalid     = "BuildFailed"             // the revision is invalid

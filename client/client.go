@@ -236,12 +236,15 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 	if author == (tko.Author{}) {
 		author = c.options.Author
 	}
-	pairs := []string{wire.ErrorSizeKey, errorSize, wire.RowSizeKey, rowSize}
+	pairs := []string{wire.ErrorSizeKey, errorSize, wire.RowSizeKey, rowSize, wire.ConfirmKey, strconv.FormatUint(wire.NewConfirm(ctx), 10)}
 	if id := trail.Request(ctx); id != "" {
 		pairs = append(pairs, trail.RequestKey, id)
 	}
 	if traceparent := trail.Traceparent(ctx); traceparent != "" {
 		pairs = append(pairs, trail.TraceparentKey, traceparent)
+	}
+	if acting, ok := tko.ActingOf(ctx); ok {
+		pairs = append(pairs, wire.ActingKey, wire.NewActing(acting))
 	}
 	if author.Who != "" {
 		pairs = append(pairs, wire.WhoKey, wire.NewAuthorText(author.Who))

@@ -250,7 +250,7 @@ func deleted(m *tkopb.DeleteResponse, err error) (tko.Deleted, error) {
 	if !m.GetDeleted() {
 		return tko.Deleted{}, tko.Errorf(tko.ErrDenied, "not deleted: %s", m.GetNotDeletedReason())
 	}
-	return tko.Deleted{Count: wire.Count(m.GetCount()), Descendants: wire.Count(m.GetDescendants())}, nil
+	return tko.Deleted{Count: wire.Count(m.GetCount()), Descendants: wire.Count(m.GetDescendants()), Orphaned: wire.Count(m.GetOrphaned())}, nil
 }
 
 // deletedOne is deleted for a single entity, which servers of the original TKO don't count.

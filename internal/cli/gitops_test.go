@@ -241,11 +241,26 @@ func TestPlanReportsWhatIsNotInTheTable(t *testing.T) {
 		},
 		"notices": {
 			plan: SourcePlan{Warnings: []string{"a warning"}, OSMSkipped: true, Messages: []string{"a message"}},
-			want: result{err: "a warning\nthe tree holds network services for Open Source MANO, too: give --connection to compare them\na message\nnothing would change\n"},
+			want: result{err: "a warning\nnot compared: the network services of Open Source MANO; only removals of those that the source is known to have are shown: give --connection to compare them\na message\n"},
 		},
 		"refused": {
 			plan: SourcePlan{Refused: []error{errors.New("x.yaml: refused")}},
 			want: result{err: "nothing found\ntko: x.yaml: refused\n", code: exitUsage},
+		},
+		"exit code of what was not compared": {
+			plan: SourcePlan{OSMSkipped: true, Changes: []PlannedChange{{Verb: "delete", Kind: "NsInstance", Name: "a", Held: true}}}, args: []string{"--exit-code"},
+			want: result{
+				out:  "VERB    KIND        NAME  FILE  REASON\ndelete  NsInstance  a     -     waits for an approval\n",
+				err:  "not compared: the network services of Open Source MANO; only removals of those that the source is known to have are shown: give --connection to compare them\ntko: not everything could be compared: the network services, without --connection\n",
+				code: exitIncomplete,
+			},
+		},
+		"exit code of nothing, and what was not compared": {
+			plan: SourcePlan{OSMSkipped: true}, args: []string{"--exit-code"},
+			want: result{
+				err:  "not compared: the network services of Open Source MANO; only removals of those that the source is known to have are shown: give --connection to compare them\ntko: not everything could be compared: the network services, without --connection\n",
+				code: exitIncomplete,
+			},
 		},
 		"exit code": {
 			plan: SourcePlan{Changes: []PlannedChange{{Verb: "create", Kind: "site", Name: "a", File: "f"}}}, args: []string{"--exit-code"},

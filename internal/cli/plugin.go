@@ -84,15 +84,16 @@ func (a *app) pluginCommand() *cobra.Command {
 }
 
 func (a *app) pluginDelete() *cobra.Command {
-	var dryRun bool
+	bulk := bulkFlag{unasked: 1}
 	cmd := &cobra.Command{
 		Use: "delete TYPE NAME", Short: "Delete a plugin", Example: "  tko plugin delete validate free5gc/smf",
 		Args: arguments(2, 2), ValidArgsFunction: completePluginArgs(a, true),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			return pluginKind.deleteOne(ctx, s, tko.PluginID(args[0], args[1]), args[1], dryRun)
+			return pluginKind.deleteOne(ctx, s, tko.PluginID(args[0], args[1]), args[1], &bulk)
 		}),
 	}
-	dryRunFlag(cmd.Flags(), &dryRun)
+	bulk.confirmFlag(cmd.Flags())
+	dryRunFlag(cmd.Flags(), &bulk.dryRun)
 	return cmd
 }
 

@@ -34,7 +34,13 @@ type (
 		reasons
 		logServer
 		clients
+		stopper
 		RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
+	}
+	stopper interface {
+		Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error)
+		Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
+		Stops(ctx context.Context) ([]tko.StopStatus, error)
 	}
 	clients interface {
 		Access() *client.Access

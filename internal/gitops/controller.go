@@ -29,6 +29,8 @@ type Client interface {
 	Records
 	Definitions
 	Rollouts
+	// SiteStop returns what of a site users have stopped; for no site, whether that is everything.
+	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
 }
 
 // Records are the records of sources, which the data controller stores.
@@ -532,6 +534,7 @@ func (c *Controller) isTaken(name string) bool {
 
 // do reconciles the source of a work item.
 func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
+	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindSource, ID: item.Key})
 	s, spec := c.find(item.Key)
 	if s == nil || spec.Registered {
 		if err := c.refresh(ctx); err != nil {

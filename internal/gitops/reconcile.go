@@ -602,6 +602,9 @@ func (l *reconciliation) applyPlan(ctx context.Context, p *plan.Plan, revision s
 	if errors.Is(err, errClaim) {
 		return err
 	}
+	if errors.Is(err, tko.ErrStopped) { // the release makes the work due at once
+		return &conditionError{reason: tko.SourceReasonHeld, wait: spread(l.spec.Interval), err: err}
+	}
 	if errors.Is(err, tko.ErrInvalid) {
 		return l.invalid(err)
 	}

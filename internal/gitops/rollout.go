@@ -413,8 +413,12 @@ func (l *reconciliation) propose(ctx context.Context, revision string, p *plan.P
 			return tko.RolloutStatus{}, err
 		}
 	}
+	edits, err := p.Manifests(actions)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
 	spec := maps.Clone(l.spec.Rollout)
-	spec["edits"] = []any{map[string]any{"manifests": p.Manifests(actions)}}
+	spec["edits"] = []any{map[string]any{"manifests": edits}}
 	put := tko.Put{Kind: tko.KindRollout, ID: string(id), Package: krm.Package{{
 		"apiVersion": manifest.APIVersion, "kind": "Rollout",
 		"metadata": map[string]any{

@@ -196,7 +196,7 @@ type Item struct {
 
 // String returns the key of a package, or the name of an instance.
 func (i Item) String() string {
-	if i.What == whatInstance {
+	if i.What == WhatInstance {
 		return i.Name
 	}
 	return bundle.Key(nbi.Kind(i.What), i.Name)
@@ -216,9 +216,9 @@ func (r Report) Items(phases ...string) []Item {
 		add(what, id, s)
 	}
 	for name, s := range r.Instances {
-		add(whatInstance, name, s)
+		add(WhatInstance, name, s)
 	}
-	order := []string{string(nbi.KindVNF), string(nbi.KindNS), whatInstance}
+	order := []string{string(nbi.KindVNF), string(nbi.KindNS), WhatInstance}
 	slices.SortFunc(items, func(a, b Item) int {
 		return cmp.Or(slices.Index(order, a.What)-slices.Index(order, b.What), strings.Compare(a.Name, b.Name))
 	})

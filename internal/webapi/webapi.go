@@ -35,12 +35,13 @@ type Lister interface {
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
 }
 
-// Rollouts are a source of rollouts, and of the freezes that they wait for.
+// Rollouts are a source of rollouts, and of the freezes and stops that they wait for.
 type Rollouts interface {
 	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
 	Rollouts(ctx context.Context, sel tko.RolloutSelect, options tko.ListOptions) iter.Seq2[tko.Rollout, error]
 	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
 	Freezes(ctx context.Context) ([]tko.Freeze, error)
+	Stops(ctx context.Context) ([]tko.StopStatus, error)
 }
 
 // Definitions are registered GitOps sources.
@@ -76,6 +77,7 @@ func New(catalog Catalog, addresses func() []string, log *slog.Logger) http.Hand
 		mux.HandleFunc("GET /api/rollout/list", all(a, rollouts.Rollouts, rolloutRow))
 		mux.HandleFunc("GET /api/rollout/status", a.respond(a.rolloutStatus))
 		mux.HandleFunc("GET /api/freeze/list", a.freezes)
+		mux.HandleFunc("GET /api/stop/list", a.stops)
 	}
 	if definitions, ok := catalog.(Definitions); ok {
 		mux.HandleFunc("GET /api/source/list", func(w http.ResponseWriter, r *http.Request) {
@@ -161,6 +163,12 @@ func (a *api) rolloutStatus(r *http.Request) (any, error) {
 // beginning: a part of them with ?offset= and ?count=.
 func (a *api) freezes(w http.ResponseWriter, r *http.Request) {
 	stream(a, w, r, part(a.rollouts.Freezes), freezeRow)
+}
+
+// stops responds with what is stopped, the oldest first: a part of them with ?offset= and
+// ?count=.
+func (a *api) stops(w http.ResponseWriter, r *http.Request) {
+	stream(a, w, r, part(a.rollouts.Stops), stopRow)
 }
 
 // part returns a list of the part of all that a request selects.

@@ -54,6 +54,7 @@ func TestModulesAreDocumented(t *testing.T) {
 // The collection passes the linters.
 func TestCollectionIsFormattedAndChecked(t *testing.T) {
 	t.Parallel()
+	process.Reads(t, "ansible", "sdk/python", "internal/plugin/callback.py")
 	python := filepath.Join(process.Python(t), "bin", "python3")
 	for _, args := range [][]string{{"check"}, {"format", "--check"}} {
 		args = append([]string{"-m", "ruff", args[0], "--no-cache", "--config=ruff.toml", "../../ansible", "../../internal/plugin/callback.py"}, args[1:]...)

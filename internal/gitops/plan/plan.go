@@ -823,6 +823,14 @@ func (m *maker) base(ctx context.Context, id tko.TemplateID) (krm.Package, error
 	return there.pkg, nil
 }
 
+// packageOf returns the package of an entity that is made from a template.
+func packageOf(base krm.Package, put tko.Put) (krm.Package, error) {
+	if put.Whole {
+		base = nil
+	}
+	return krm.Merge(base.Clone(), put.Package)
+}
+
 // try makes a dry run of an action: it reports whether the entity would change, or
 // why it is invalid, as far as that is known before the other actions are applied.
 func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
@@ -837,10 +845,10 @@ func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if put.Package, err = krm.Merge(base.Clone(), put.Package); err != nil {
+		if put.Package, err = packageOf(base, put); err != nil {
 			return false, err
 		}
-		put.Template = ""
+		put.Template, put.Whole = "", false
 		if _, err = m.client.PutEntity(ctx, put); err != nil || a.Verb != Adopt {
 			return true, err
 		}
@@ -911,7 +919,7 @@ func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.Sou
 	if err != nil {
 		return nil, err
 	}
-	merged, err := krm.Merge(base.Clone(), w.Put.Package)
+	merged, err := packageOf(base, w.Put)
 	if err != nil {
 		return nil, err
 	}
