@@ -124,6 +124,9 @@ type NewChildren struct {
 	Revision int64 // required revision of the parent; 0: any
 	Merge    krm.Package
 	Children []NewChild
+	// Of a request without children: the numbers of deployments that the parent is about
+	// to create and remove. Nothing is written; the request fails if they need consent.
+	Create, Remove int
 }
 
 // A NewChild is one child of a [NewChildren] request.
@@ -198,9 +201,20 @@ type Put struct {
 	// Revision, if not 0, is the revision that the entity must be at: otherwise
 	// nothing is changed, and the error is an [ErrConflict].
 	Revision int64
+	// Manager, if not "", is who applies the entity: metadata, the template and resources that
+	// the Put doesn't name stay, except for those that an earlier Put of the same manager
+	// named. Without one, they are removed. Not for deployments.
+	Manager string
 	// RemoveMetadata are keys of metadata from a template or a package that the
 	// entity shall not have.
 	RemoveMetadata []string
+	// Whole states that the package of a site or a new deployment is the whole one, in
+	// place of one that is merged into the template's.
+	Whole bool `json:",omitempty"`
+	// MadeFrom, of a deployment whose package was made from an earlier revision of its
+	// template, is the digest of that revision: see [RevisionDigest]. If no retained revision
+	// has it, the template revision is not recorded.
+	MadeFrom string `json:",omitempty"`
 }
 
 // A PutResult is the result of a [Put].
@@ -209,6 +223,10 @@ type PutResult struct {
 	Revision int64
 	Created  bool
 	Changed  bool // the Put changed the entity; with DryRun: would change it
+	// Managed is true if the server knows managers. Changes then describe what changed, or with
+	// DryRun would change, of an existing entity: removals, too.
+	Managed bool
+	Changes []string
 }
 
 // Deleted counts the entities that a request deleted; with dry run, those that
@@ -216,7 +234,12 @@ type PutResult struct {
 type Deleted struct {
 	Count       int // all, descendants included
 	Descendants int // those that were not selected, but descend from selected ones
+	Orphaned    int // entities that lost their template or site
 }
+
+// Reach returns the number of entities that the deletion affects, which is the one to
+// confirm.
+func (d Deleted) Reach() int { return d.Count + d.Orphaned }
 
 // A Condition is an observation about a site, deployment or plugin, in the form
 // of Kubernetes' conditions.
@@ -294,6 +317,7 @@ const ReasonApprovalWithdrawn = "ChangedSinceApproval"
 
 // Reasons of the Scheduled condition of deployments that no site manages.
 const (
+	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
 	ReasonUnscheduled = "Unscheduled" // it was scheduled, and then removed from its site
 	ReasonSiteDeleted = "SiteDeleted" // its site was deleted; its objects were not removed
 )

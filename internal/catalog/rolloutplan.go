@@ -66,7 +66,11 @@ func (s *RolloutPlans) makePlan(ctx context.Context, r Record, v RolloutView) er
 		return err
 	}
 	number := st.Plan + 1
-	p, groups, err := s.planRows(ctx, sp, v, left)
+	as, err := s.asOwner(ctx, r) // the owner sees what the plan may change
+	if err != nil {
+		return err
+	}
+	p, groups, err := s.planRows(as, sp, v, left)
 	if err != nil {
 		return err
 	}
@@ -115,6 +119,17 @@ func (s *RolloutPlans) failPlan(ctx context.Context, r Record, v RolloutView, ca
 		st.State, st.Spec = execute.Draft, r.Revision
 	}
 	st.Reason = execute.Reason{Code: "NotPlanned", Message: "it can't be planned: " + cause.Error()}
+	return s.saveRollout(ctx, r, v, st, RolloutWrite{})
+}
+
+// holdPlan says why the rights of the owner of a rollout keep it from being planned. It is
+// planned when they come back.
+func (s *RolloutPlans) holdPlan(ctx context.Context, r Record, v RolloutView, cause error) error {
+	st := v.State
+	st.Reason = execute.Reason{Code: "Held", Message: "it is not planned yet: " + cause.Error()}
+	if st.Reason == v.State.Reason {
+		return nil
+	}
 	return s.saveRollout(ctx, r, v, st, RolloutWrite{})
 }
 

@@ -21,7 +21,7 @@ const maxExamples = 20
 
 // RolloutStatus returns how far a rollout is.
 func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
-	ctx, _, err := s.enter(ctx, tko.KindRollout, access.Read)
+	ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
@@ -52,6 +52,9 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 	}
 	if st.Next != 0 && st.Left != (plan.Digest{}) {
 		out.Plan = st.Left.String()
+	}
+	if v.Examples, err = s.visibleRows(ctx, c, v.Examples); err != nil {
+		return tko.RolloutStatus{}, err
 	}
 	if out.Examples, err = s.examples(ctx, v, st.acceptsNone(sp)); err != nil {
 		return tko.RolloutStatus{}, err
@@ -211,7 +214,7 @@ func (st RolloutState) current() (int64, plan.Digest) {
 
 // RolloutPlan returns the current plan of a rollout.
 func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
-	ctx, _, err := s.enter(ctx, tko.KindRollout, access.Read)
+	ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
 	if err != nil {
 		return tko.RolloutPlan{}, err
 	}
@@ -243,7 +246,7 @@ func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko
 			Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, Changes: shownChanges(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates,
 		})
 	}
-	return out, nil
+	return s.visiblePlan(ctx, c, number, out)
 }
 
 // rowsPage is the number of rows that are read at once.
@@ -277,8 +280,14 @@ func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) i
 			if err != nil {
 				return err
 			}
-			for _, r := range rows {
-				after = string(r.Deployment)
+			visible, err := s.visibleRows(ctx, c, rows)
+			if err != nil {
+				return err
+			}
+			if len(rows) > 0 {
+				after = string(rows[len(rows)-1].Deployment)
+			}
+			for _, r := range visible {
 				if !selects(sel, sites, r) {
 					continue
 				}

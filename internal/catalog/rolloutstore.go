@@ -21,6 +21,7 @@ type RolloutState struct {
 	Started  int64          `json:"started,omitempty"`  // order of starts; of an undo that of its family
 	Time     time.Time      `json:"time,omitzero"`      // when it was started
 	By       tko.Author     `json:"by,omitzero"`        // who started it
+	Starter  *owner         `json:"starter,omitempty"`  // who started it, with the rights that rows need; nil: not known
 	Reason   execute.Reason `json:"reason,omitzero"`
 
 	Plan    int64          `json:"plan,omitempty"`    // number of the current plan; 0: none
@@ -94,6 +95,7 @@ type RowDetails struct {
 	Force    bool       `json:"force,omitempty"`    // whatever others changed since
 	Origin   string     `json:"origin,omitempty"`   // of a child that is deleted
 	Approves bool       `json:"approves,omitempty"` // a restore makes it approved
+	Stands   time.Time  `json:"stands,omitzero"`    // see [execute.Row]
 }
 
 // A RolloutView is what a rollout is evaluated from, all of one snapshot.

@@ -31,7 +31,35 @@ func (s *rolloutStore) rolloutRecord(ctx context.Context, r tko.Rollout) (Record
 	if parsed.Undoes != "" {
 		return Record{}, tko.Errorf(tko.ErrInvalid, "rollout %q: spec.undoes is set by TKO: use tko rollout undo %s", r.ID, parsed.Undoes)
 	}
+	if err := s.checkFunctions(ctx, r.ID, parsed); err != nil {
+		return Record{}, err
+	}
 	return s.unparsedRollout(ctx, r)
+}
+
+// checkFunctions checks the KRM functions of a rollout by the rules of plugins: this server
+// must run them, and who names a program or a module of the server needs the right to
+// register plugins.
+func (s *rolloutStore) checkFunctions(ctx context.Context, id tko.RolloutID, parsed spec.Rollout) error {
+	for i, edit := range parsed.Edits {
+		if edit.Function == nil {
+			continue
+		}
+		image := edit.Function.Image
+		if f, err := tko.ParseFunction(image); err != nil || !f.IsLocal() { // the plan says what is wrong with others
+			continue
+		}
+		if s.options.CheckFunction != nil {
+			if err := s.options.CheckFunction(image); err != nil {
+				return tko.Errorf(tko.ErrInvalid, "rollout %q: spec.edits[%d].function: %q: %w", id, i, image, err)
+			}
+		}
+		program := Record{Key: pluginKey(tko.PluginPrepare, image)}
+		if err := s.permit(ctx, nil, &program, access.Register); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *rolloutStore) unparsedRollout(ctx context.Context, r tko.Rollout) (Record, error) {
@@ -145,6 +173,7 @@ func (v RolloutView) rows() (rows []execute.Row, index []int) {
 // with returns a row with the progress of another.
 func (r RolloutRow) with(e execute.Row) RolloutRow {
 	r.Progress, r.Since, r.Evaluated, r.Credit, r.Counted, r.Broken, r.Reason = e.Progress, e.Since, e.Evaluated, e.Credit, e.Counted, e.Broken, e.Reason
+	r.Stands = e.Stands
 	return r
 }
 

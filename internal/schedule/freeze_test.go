@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -43,6 +45,8 @@ type frozenData struct {
 	plugins     []tko.Plugin
 	writes      int
 	apart       map[tko.SiteID]string
+	stop        tko.SiteStop
+	asked       int // for stops
 }
 
 func (d *frozenData) Freezes(context.Context) ([]tko.Freeze, error) { return d.freezes, nil }
@@ -53,6 +57,11 @@ func (d *frozenData) SiteHold(_ context.Context, id tko.SiteID) (string, error) 
 
 func (d *frozenData) TargetState(context.Context, tko.SiteID, string) (tko.TargetState, error) {
 	return tko.TargetState{}, tko.ErrNotFound
+}
+
+func (d *frozenData) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
+	d.asked++
+	return d.stop, nil
 }
 
 func (d *frozenData) Site(_ context.Context, id tko.SiteID, _ int64) (tko.Site, error) {
@@ -291,4 +300,77 @@ func TestObjectOfASuspendedDeploymentIsNotTakenOver(t *testing.T) {
 	if apply, held := found.withhold(p.deployments); len(apply) != 0 || !slices.Equal(held, []tko.DeploymentID{"new"}) {
 		t.Errorf("applied %+v, held %v: %v", apply, held, found)
 	}
+}
+
+// A stopped site is not reconciled, and its conditions say why; no target is called, for repair
+// or removal either.
+func TestStoppedSiteIsNotScheduled(t *testing.T) {
+	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+	data := &frozenData{
+		stop:        tko.SiteStop{Whole: true, Reason: "everything was stopped"},
+		sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Package: krm.Package{trigger}, Stamp: tko.Stamp{Revision: 1}}},
+		deployments: map[tko.DeploymentID]tko.Deployment{"waits": {ID: "waits", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4}}},
+	}
+	one := &counted{}
+	s := New(data, nil, Options{})
+	s.targets = map[krm.GVK]target{gvk: one}
+	if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkLater || r.Retry <= 0 || one.calls != 0 {
+		t.Fatalf("%+v, %d calls", r, one.calls)
+	}
+	frozen := tko.FindCondition(data.sites["a"].Stamp.Conditions, tko.ConditionFrozen)
+	if frozen == nil || frozen.Status != tko.ConditionTrue || frozen.Reason != tko.ReasonStopped || frozen.Message != "everything was stopped" {
+		t.Errorf("the site's condition is %+v", frozen)
+	}
+	if c := tko.FindCondition(data.deployments["waits"].Stamp.Conditions, tko.ConditionScheduled); c == nil || c.Status != tko.ConditionFalse || c.Reason != tko.ReasonStopped {
+		t.Errorf("the condition of the deployment that waits is %+v", c)
+	}
+	data.stop = tko.SiteStop{}
+	if s.Reconcile(t.Context(), "a"); one.calls != 1 {
+		t.Error("it doesn't go on after the stop")
+	}
+	data.stop = tko.SiteStop{Held: []tko.DeploymentID{"waits"}, Reason: "topology"}
+	s.Reconcile(t.Context(), "a")
+	if one.calls != 2 || len(one.applied) != 0 || !slices.Contains(one.held, "waits") || !slices.Contains(one.held, tko.OtherDeployments) {
+		t.Errorf("of a stopped topology %v is applied, and %v held", one.applied, one.held)
+	}
+}
+
+// A stopping target is a target whose site is stopped while it works.
+type stopping struct {
+	data  *frozenData
+	begun int
+}
+
+func (c *stopping) Schedule(ctx context.Context, _ krm.Resource, _ tko.Site, applied []tko.Deployment, _ []tko.DeploymentID) (report.Report, error) {
+	for range 3 {
+		if err := fence.Check(ctx); err != nil {
+			return report.Report{}, err
+		}
+		c.begun++
+		c.data.stop = tko.SiteStop{Whole: true, Reason: "stopped"}
+		time.Sleep(fence.Age)
+	}
+	return report.Report{}, nil
+}
+
+// A stop ends a reconciliation before the next object, and nothing is reported as done.
+func TestStopEndsAReconciliationBeforeTheNextObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+		trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+		data := &frozenData{
+			sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Package: krm.Package{trigger, trigger}, Stamp: tko.Stamp{Revision: 1}}},
+			deployments: map[tko.DeploymentID]tko.Deployment{"d": {ID: "d", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4}}},
+		}
+		one := &stopping{data: data}
+		s := New(data, nil, Options{})
+		s.targets = map[krm.GVK]target{gvk: one}
+		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkReleased || one.begun != 1 {
+			t.Errorf("%+v after %d objects", r, one.begun)
+		}
+		if data.writes != 0 {
+			t.Errorf("%d conditions were written", data.writes)
+		}
+	})
 }

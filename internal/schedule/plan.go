@@ -17,11 +17,11 @@ import (
 
 // The reasons of Scheduled conditions.
 const (
-	ReasonScheduled   = "Scheduled"   // all steps succeeded
-	ReasonFailed      = "Failed"      // a step failed; it is tried again
-	ReasonInvalid     = "Invalid"     // a step can succeed only after a change of the site's package
-	ReasonRunning     = "Running"     // the work of a plugin continues in another system
-	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
+	ReasonScheduled   = "Scheduled" // all steps succeeded
+	ReasonFailed      = "Failed"    // a step failed; it is tried again
+	ReasonInvalid     = "Invalid"   // a step can succeed only after a change of the site's package
+	ReasonRunning     = "Running"   // the work of a plugin continues in another system
+	ReasonNoScheduler = tko.ReasonNoScheduler
 	ReasonUnscheduled = tko.ReasonUnscheduled
 )
 
@@ -33,13 +33,29 @@ type snapshot struct {
 	site        tko.Site
 	deployments []tko.Deployment // all at the site, with packages
 	plugins     []tko.Plugin     // of type schedule
+	stop        tko.SiteStop     // what stops hold
+}
+
+// holds reports whether a deployment stays as it is at the site, because it is suspended or
+// stopped.
+func (s snapshot) holds(d tko.Deployment) bool {
+	return tko.Suspended(d.Metadata) || slices.Contains(s.stop.Held, d.ID)
+}
+
+// why returns the reason of the condition of a deployment that holds reports, and a text for
+// users.
+func (s snapshot) why(d tko.Deployment) (reason, text string) {
+	if slices.Contains(s.stop.Held, d.ID) {
+		return tko.ReasonStopped, s.stop.Reason
+	}
+	return tko.ReasonSuspended, tko.SuspendedText(tko.KindDeployment, string(d.ID))
 }
 
 // A plan has the steps of the reconciliation of a site.
 type plan struct {
 	steps       []step
 	deployments []tko.Deployment   // to apply; their packages have only deployable resources, cluster-scoped ones first
-	suspended   []tko.Deployment   // with such packages, too; they are held
+	suspended   []tko.Deployment   // or stopped, with such packages, too; they are held
 	held        []tko.DeploymentID // suspended, approved and being prepared again, or changed and to be approved again
 	keep        bool               // nothing that the store doesn't have is removed
 }
@@ -114,7 +130,7 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 		}
 	}
 	for _, d := range seen.deployments {
-		suspended := tko.Suspended(d.Metadata)
+		suspended := seen.holds(d)
 		switch {
 		case suspended || d.Prepared && d.Approved:
 			d.Package = deployable(d.Package)
@@ -126,6 +142,9 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 		case d.Approved || isWithdrawn(d):
 			p.held = append(p.held, d.ID)
 		}
+	}
+	if len(seen.stop.Held) > 0 { // nothing is removed, either
+		p.held = append(p.held, tko.OtherDeployments)
 	}
 	return p
 }
@@ -160,7 +179,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 	settled := previous != nil && previous.ObservedRevision == seen.site.Stamp.Revision
 	all = append(all, suspensions(seen)...)
 	for _, d := range seen.deployments {
-		if tko.Suspended(d.Metadata) {
+		if seen.holds(d) {
 			continue
 		}
 		if !d.Prepared || !d.Approved {
@@ -172,7 +191,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 		v, own := deploymentOutcome(d, whole, p, results)
 		was := tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled)
 		// A failure of another deployment doesn't change that this one is scheduled.
-		trouble := v.Reason == ReasonFailed || v.Reason == ReasonRunning || v.Reason == trigger.ReasonWaiting || v.Reason == tko.ReasonSuspended
+		trouble := v.Reason == ReasonFailed || v.Reason == ReasonRunning || v.Reason == trigger.ReasonWaiting || v.Reason == tko.ReasonSuspended || v.Reason == tko.ReasonStopped
 		if own || !trouble || !settled || was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != d.Stamp.Revision {
 			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v, receiptsOf(results, d.ID)...)...)
 		}

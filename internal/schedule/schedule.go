@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
@@ -51,6 +52,9 @@ type Client interface {
 	// SiteHold returns why changes of a site must not be scheduled now; "" if nothing keeps
 	// the site from being changed.
 	SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error)
+	// SiteStop returns what of a site stops hold now. A site that doesn't exist is held as
+	// long as a stop may have selected it.
+	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
 }
 
 // Runner runs schedule plugins.
@@ -190,10 +194,18 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 // reconcile is Reconcile. If keep is true, nothing is removed from the site that the
 // store doesn't have.
 func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) work.Result {
+	stop, err := s.client.SiteStop(ctx, id) // before the site is read: what is stopped later closes the fence
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: fmt.Errorf("asking whether site %q is stopped: %w", id, err)}
+	}
+	ctx = fence.With(ctx, fence.New(id, stop, func(ctx context.Context) (tko.SiteStop, error) { return s.client.SiteStop(ctx, id) }).Check)
 	seen, err := s.observe(ctx, id)
 	if errors.Is(err, tko.ErrNotFound) || err == nil && isDeleting(seen.site) {
 		if keep {
 			return work.Result{Outcome: tko.WorkDone}
+		}
+		if stop.Any() {
+			return work.Result{Outcome: tko.WorkLater, Retry: maxFrozen}
 		}
 		if err := s.abandon(ctx, id); err != nil {
 			return work.Result{Outcome: tko.WorkFailed, Err: err}
@@ -203,6 +215,7 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
+	seen.stop = stop
 	p := decide(seen, s.targets)
 	frozen, err := s.freeze(ctx, seen, p)
 	if err != nil {
@@ -225,12 +238,17 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	results := s.act(ctx, seen, p, known)
 	var cleanedUp time.Duration
 	var cleanUpErr error
-	if !keep {
+	if closed := closedFence(results); closed != nil {
+		cleanUpErr = closed
+	} else if !keep && !stop.Any() {
 		cleanedUp, cleanUpErr = s.cleanUp(ctx, seen.site) // before the conditions report this revision as observed
 	}
 	if ctx.Err() != nil {
 		// steps failed because the context ended, which is no state of the site
 		return work.Result{Outcome: tko.WorkFailed, Err: context.Cause(ctx)}
+	}
+	if fence.Is(cleanUpErr) && errors.Is(cleanUpErr, tko.ErrStopped) {
+		return work.Result{Outcome: tko.WorkReleased} // the next reconciliation reports the stop
 	}
 	if cleanUpErr != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: cleanUpErr}
@@ -305,6 +323,9 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan, of *memories
 	for i, step := range p.steps {
 		began := time.Now()
 		r := &results[i]
+		if r.err = fence.Check(ctx); r.err != nil {
+			break
+		}
 		stepCtx, span := trail.Start(ctx, "target.apply")
 		if span.IsRecording() {
 			span.SetAttributes(trail.Site.String(string(seen.site.ID)), trail.Target.String(step.trigger.Identity().String()), trail.Count.Int(len(p.deployments)))
@@ -399,7 +420,7 @@ func (s *Scheduler) given(ctx context.Context, seen snapshot, p plan, step step,
 		revision := former[d.ID]
 		if c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled); revision == 0 && !ran && c != nil {
 			if revision = c.ObservedRevision; c.Status != tko.ConditionTrue {
-				return nil, heldText(d) + "which revision of it the site has is not known", nil
+				return nil, seen.heldText(d) + "which revision of it the site has is not known", nil
 			}
 		}
 		if revision == 0 {
@@ -409,7 +430,7 @@ func (s *Scheduler) given(ctx context.Context, seen snapshot, p plan, step step,
 		if revision != d.Stamp.Revision {
 			was, err = s.client.Deployment(ctx, d.ID, revision)
 			if errors.Is(err, tko.ErrNotFound) {
-				return nil, heldText(d) + fmt.Sprintf("its revision %d, which the site has, is no longer retained", revision), nil
+				return nil, seen.heldText(d) + fmt.Sprintf("its revision %d, which the site has, is no longer retained", revision), nil
 			}
 			if err != nil {
 				return nil, "", fmt.Errorf("reading revision %d of deployment %q, which site %q has: %w", revision, d.ID, seen.site.ID, err)
@@ -421,11 +442,22 @@ func (s *Scheduler) given(ctx context.Context, seen snapshot, p plan, step step,
 }
 
 // heldText begins a text about a deployment that is held.
-func heldText(d tko.Deployment) string {
-	if tko.Suspended(d.Metadata) {
-		return tko.SuspendedText(tko.KindDeployment, string(d.ID)) + "; "
+func (s snapshot) heldText(d tko.Deployment) string {
+	if s.holds(d) {
+		_, text := s.why(d)
+		return text + "; "
 	}
 	return fmt.Sprintf("deployment %q is being prepared, or waits for an approval; ", d.ID)
+}
+
+// closedFence returns the error of a fence that ended a step; nil if none did.
+func closedFence(results []result) error {
+	for _, r := range results {
+		if fence.Is(r.err) {
+			return r.err
+		}
+	}
+	return nil
 }
 
 // resultOf returns the result of applying a site to a target, for metrics.

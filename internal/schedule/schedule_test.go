@@ -53,6 +53,10 @@ type savedState struct {
 
 func (r *records) Freezes(context.Context) ([]tko.Freeze, error) { return r.freezes, nil }
 
+func (r *records) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
+	return tko.SiteStop{}, nil
+}
+
 func (r *records) SiteHold(_ context.Context, id tko.SiteID) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -117,6 +117,41 @@ func TestSoakIsCreditedAndInterruptionsBeginAnew(t *testing.T) {
 	see(30*time.Second, healthy, execute.Healthy)
 }
 
+// The time of a stop counts neither for the health nor for the soak of a row.
+func TestClocksStandStillWhileStopped(t *testing.T) {
+	t.Parallel()
+	for _, o := range []execute.Observation{{Reason: "pods are not ready"}, {Healthy: true}} {
+		run := func(stopped time.Duration) (failed, healthy time.Duration) {
+			r, rs := rollout(), rows(1)
+			rs[0] = rs[0].Apply(noon, false)
+			stop := &tko.Stop{ID: "x", All: true, Created: noon.Add(20 * time.Second)}
+			for at := time.Duration(0); at < 10*time.Hour; at += execute.Interval / 3 {
+				out := next(r, rs, o, noon.Add(at), func(in *execute.Input) {
+					in.Stopped = func(int) (*tko.Stop, bool) {
+						if at >= 20*time.Second && at < 20*time.Second+stopped {
+							return stop, true
+						}
+						return nil, true
+					}
+				})
+				switch rs = out.Rows; rs[0].Progress {
+				case execute.Failed:
+					return at, 0
+				case execute.Healthy:
+					return 0, at
+				}
+			}
+			t.Fatal("it goes on for ever")
+			return 0, 0
+		}
+		failed, healthy := run(0)
+		laterFailed, laterHealthy := run(5 * time.Hour)
+		if failed > 0 && (laterFailed-failed-5*time.Hour).Abs() > execute.Interval || healthy > 0 && (laterHealthy-healthy-5*time.Hour).Abs() > execute.Interval {
+			t.Errorf("without a stop it failed after %s or was healthy after %s; with one of 5 h after %s and %s", failed, healthy, laterFailed, laterHealthy)
+		}
+	}
+}
+
 func TestFailedDiffersFromBrokenBefore(t *testing.T) {
 	t.Parallel()
 	h := spec.Health{Within: time.Minute}
@@ -176,6 +211,11 @@ func TestBlocksAreReportedInWords(t *testing.T) {
 		"frozen": {input: func(in *execute.Input) {
 			in.Freezes = []execute.Freeze{{Until: noon.Add(time.Hour), Reason: "audit", Matches: func(tko.SiteID, map[string]string) bool { return true }}}
 		}, code: "Frozen", text: "frozen (audit) until 2026-11-23T13:00:00Z"},
+		"stopped": {input: func(in *execute.Input) {
+			in.Stopped = func(row int) (*tko.Stop, bool) {
+				return &tko.Stop{ID: "x", All: true, Reason: "storm", Created: noon}, true
+			}
+		}, code: "Stopped", text: "1 deployment waits: a user stopped everything at 2026-11-23T12:00:00Z (storm), until tko resume x"},
 		"suspended": {input: func(in *execute.Input) {
 			in.Suspended, in.SuspendedUntil = func(row int) (bool, bool) { return row == 0, true }, noon.Add(time.Hour)
 		}, code: "Suspended", text: "1 deployment waits: they are suspended, and looked at again until 2026-11-23T13:00:00Z"},

@@ -60,6 +60,11 @@ type Input struct {
 	Suspended func(row int) (suspended, ok bool)
 	// SuspendedUntil is when the caller looks at suspended deployments again.
 	SuspendedUntil time.Time
+	// Stopped returns the stop that holds the deployment of a row, or its site, by the row's
+	// index in Rows; ok is false if the caller doesn't know it now: then the row waits. It is
+	// called for rows in flight, too: the time of a stop doesn't count for their health. nil:
+	// nothing is stopped.
+	Stopped func(row int) (stop *tko.Stop, ok bool)
 	// Held returns the active rollout that started earlier and has a row of the
 	// deployment that isn't final. An undo started when the first of its family did, so
 	// that it doesn't wait for rollouts that wait for the one that it undoes. nil: there is
@@ -98,7 +103,7 @@ type Output struct {
 
 // A Block is a reason why rows wait.
 type Block struct {
-	Code  string // such as Approval, Failing, Window, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
+	Code  string // such as Approval, Failing, Window, Stopped, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
 	Key   string // tells apart blocks of one code; may be ""
 	Text  string // in words, without the number of rows
 	Count int    // rows that wait for it
@@ -208,9 +213,17 @@ func (e *evaluation) observe() {
 				continue
 			}
 		}
+		was := row
+		if row = e.clock(i, row); !row.Stands.IsZero() {
+			if !row.Stands.Equal(was.Stands) {
+				e.out.Rows[i] = row
+				e.out.Update = append(e.out.Update, i)
+			}
+			continue
+		}
 		next := Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, e.in.Now)
 		e.out.Rows[i].Failing = next.Failing // not kept: it is observed each time
-		if next.Progress == row.Progress && next.Credit == row.Credit && next.Evaluated.Equal(row.Evaluated) && next.Counted == row.Counted && next.Reason == row.Reason {
+		if next.Progress == was.Progress && next.Credit == was.Credit && next.Evaluated.Equal(was.Evaluated) && next.Since.Equal(was.Since) && next.Counted == was.Counted && next.Reason == was.Reason {
 			continue
 		}
 		e.out.Rows[i] = next
@@ -219,6 +232,28 @@ func (e *evaluation) observe() {
 			e.release(next.Deployment)
 		}
 	}
+}
+
+// clock returns a row in flight whose clock stands while it is stopped. When that ends, its
+// times are moved by the duration.
+func (e *evaluation) clock(i int, row Row) Row {
+	var stop *tko.Stop
+	ok := true
+	if e.in.Stopped != nil {
+		stop, ok = e.in.Stopped(i)
+	}
+	latest := func(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+	switch {
+	case !ok: // as it was
+	case stop != nil && row.Stands.IsZero():
+		if row.Stands = latest(stop.Created, row.Since, row.Evaluated); row.Stands.After(e.in.Now) {
+			row.Stands = e.in.Now
+		}
+	case stop == nil && !row.Stands.IsZero():
+		stood := max(e.in.Now.Sub(row.Stands), 0)
+		row.Since, row.Evaluated, row.Stands = row.Since.Add(stood), row.Evaluated.Add(stood), time.Time{}
+	}
+	return row
 }
 
 // Observe returns a row in flight after an observation.
@@ -434,6 +469,15 @@ func (e *evaluation) blocked(i int) *Block {
 	if row.Kind == plan.Create {
 		if inRollout, applied := e.parentApplied(row); inRollout && !applied {
 			return &Block{Code: "Parent", Text: "their parent must be created first"}
+		}
+	}
+	if e.in.Stopped != nil {
+		stop, ok := e.in.Stopped(i)
+		if !ok {
+			return &Block{Code: "Page", Text: "they are examined next"}
+		}
+		if stop != nil {
+			return &Block{Code: "Stopped", Key: stop.ID, Text: stop.Text()}
 		}
 	}
 	for _, f := range e.in.Freezes {

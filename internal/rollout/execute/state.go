@@ -119,6 +119,9 @@ type Row struct {
 	Since     time.Time     // when it was applied
 	Evaluated time.Time     // when Credit was last counted
 	Credit    time.Duration // time for which it was healthy without interruption
+	// Stands is since when the clock of the row stands, because a user has stopped its site;
+	// zero: it runs.
+	Stands time.Time
 	// Counted is true if the row failed. It stays true if the row becomes healthy late.
 	Counted bool
 	// Failing is true if the row is unhealthy, or could not be applied, at the last

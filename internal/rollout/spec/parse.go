@@ -172,6 +172,13 @@ func (c *checker) duration(m map[string]any, key, path string, otherwise, least 
 	return d
 }
 
+// Fields are the fields of a spec that users write. Every reader of rollouts accepts all of
+// them.
+var Fields = []string{"edits", "restore", "waves", "limits", "health", "windows", "onFailure", "conflicts"}
+
+// fieldUndoes is set by TKO only.
+const fieldUndoes = "undoes"
+
 func (c *checker) rollout(r krm.Resource) Rollout {
 	c.object(map[string]any(r), "", "apiVersion", "kind", "metadata", "spec", "status")
 	out := Rollout{Limits: Limits{Concurrent: DefaultConcurrent}, Health: Health{Within: DefaultWithin}}
@@ -180,11 +187,11 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 		c.add("spec", "is missing: it needs edits")
 		return out
 	}
-	s := c.object(v, "spec", "edits", "undoes", "restore", "waves", "limits", "health", "windows", "onFailure", "conflicts")
+	s := c.object(v, "spec", append(slices.Clone(Fields), fieldUndoes)...)
 	if s == nil {
 		return out
 	}
-	if v, ok := s["undoes"]; ok {
+	if v, ok := s[fieldUndoes]; ok {
 		if out.Undoes = c.text(v, "spec.undoes"); has(s, "edits") {
 			c.add("spec.edits", "a rollout that undoes another one has no edits: remove them")
 		}

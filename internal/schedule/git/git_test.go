@@ -20,6 +20,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
@@ -770,5 +771,34 @@ func TestDeploymentsThatARestoredStoreLacksStayInTheRepository(t *testing.T) {
 	}
 	if removed := schedule(t, g, repo, "lagos", restored...); !slices.Equal(removed, []tko.DeploymentID{"later"}) {
 		t.Errorf("removed %v, want what the store doesn't have", removed)
+	}
+}
+
+// A site that is stopped while its commit is built isn't in the commit; others are.
+func TestStoppedSiteIsNotCommitted(t *testing.T) {
+	repo, g := bare(t), target(t)
+	at := func(path string) krm.Resource {
+		return repository(map[string]any{"url": repo, "branch": "main", "path": path})
+	}
+	stopped := fence.With(t.Context(), func(context.Context) error { return fence.NewError(tko.Errorf(tko.ErrStopped, "storm")) })
+	d := deployment(t, "d", 1, configMap("one"))
+	if _, err := g.Schedule(stopped, at("a"), tko.Site{ID: "a"}, []tko.Deployment{d}); !fence.Is(err) || !errors.Is(err, tko.ErrStopped) {
+		t.Fatalf("%v", err)
+	}
+	asked := 0
+	meanwhile := fence.With(t.Context(), func(context.Context) error {
+		if asked++; asked > 1 { // once the commit is built
+			return fence.NewError(tko.Errorf(tko.ErrStopped, "storm"))
+		}
+		return nil
+	})
+	if _, err := g.Schedule(meanwhile, at("a"), tko.Site{ID: "a"}, []tko.Deployment{d}); !errors.Is(err, tko.ErrStopped) {
+		t.Fatalf("%v", err)
+	}
+	schedule(t, g, at("b"), "b", d)
+	for _, file := range files(t, repo) {
+		if strings.HasPrefix(file, "a/") {
+			t.Errorf("%s was committed", file)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -143,7 +144,7 @@ func (rc *reconciliation) removeBatch(ctx context.Context, batch []removal) (lef
 		g.Go(func() error {
 			why, err := rc.removeOne(ctx, r)
 			if err != nil {
-				if ctx.Err() != nil || isUnreachable(err) {
+				if ctx.Err() != nil || isUnreachable(err) || fence.Is(err) {
 					return err
 				}
 				why = bounded(err.Error())

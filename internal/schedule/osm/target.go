@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
@@ -119,7 +120,7 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	if err != nil {
 		return report.Report{}, err
 	}
-	client, err := nbi.NewClient(endpoint, nbi.Options{Log: t.options.Log})
+	client, err := nbi.NewClient(endpoint, nbi.Options{Log: t.options.Log, Begin: fence.Check})
 	if err != nil {
 		return report.Report{}, err
 	}
@@ -131,6 +132,9 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	got, err := r.Apply(ctx, l.desired, l.saved.State, policy)
 	if ctx.Err() != nil {
 		return report.Report{}, context.Cause(ctx)
+	}
+	if fence.Is(err) {
+		return report.Report{}, err
 	}
 	return l.report(ctx, got, deployments, held, err)
 }
