@@ -220,6 +220,40 @@ func TestPluginGetsHeldDeploymentsAtTheirLastDeliveredRevision(t *testing.T) {
 	}
 }
 
+// While something at a site is stopped, a plugin gets what was deleted or unapproved there, too.
+func TestPluginGetsDeletedDeploymentsWhileOthersAreStopped(t *testing.T) {
+	t.Parallel()
+	r := world([]tko.Site{site("lagos", trigger("e"))}, []tko.Deployment{deployment("a", "lagos"), deployment("b", "lagos"), deployment("c", "lagos")}, plugin("p", edge))
+	run := &runner{}
+	s := schedule.New(r, run, schedule.Options{})
+	defer s.Close()
+	ctx := claimed(t, "lagos")
+	s.Reconcile(ctx, "lagos")
+	r.former = map[int64]tko.Deployment{1: r.deployments["b"]}
+	delete(r.deployments, "b")
+	c := r.deployments["c"]
+	c.Approved = false
+	r.deployments["c"] = c
+	r.stop = tko.SiteStop{Held: []tko.DeploymentID{"a"}, Reason: "stopped"}
+	s.Reconcile(ctx, "lagos")
+	if got := run.runs[len(run.runs)-1]; got != "p e lagos [a b c]" {
+		t.Errorf("the plugin got %s", got)
+	}
+	if got := r.said()["c"]; got != "True Scheduled @1" {
+		t.Errorf("c, which is still there, says %q", got)
+	}
+	runs := len(run.runs)
+	r.former = nil
+	if s.Reconcile(ctx, "lagos"); len(run.runs) != runs {
+		t.Errorf("the plugin was run without b, and would remove it: %v", run.runs)
+	}
+	r.stop = tko.SiteStop{}
+	s.Reconcile(ctx, "lagos")
+	if got := run.runs[len(run.runs)-1]; got != "p e lagos [a]" {
+		t.Errorf("after the stop the plugin got %s", got)
+	}
+}
+
 // Equal objects are shared, and are removed with the last deployment that has them. One that
 // wants another content waits for the others.
 func TestEqualObjectsAreSharedAndChangeTogether(t *testing.T) {
