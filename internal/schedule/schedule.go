@@ -361,6 +361,14 @@ func (s *Scheduler) apply(ctx context.Context, seen snapshot, p plan, step step,
 		r.contest = step.contestOf(all, former.Shared[step.String()])
 	}
 	apply, held := r.contest.withhold(p.deployments)
+	if _, commits := step.target.(gitTarget); commits && len(p.held) > 0 {
+		former, err := of.get()
+		if err != nil {
+			r.err = err
+			return
+		}
+		held = append(held, r.contest.providers(former.Shared[step.String()], apply, p.held)...)
+	}
 	r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 	r.reportContest(r.contest, p.deployments)
 }
