@@ -425,3 +425,25 @@ func TestTheStatusHasTheSitesThatWereTouchedAfterTheFirstFailure(t *testing.T) {
 		t.Errorf("five deployments at four sites: %+v", got)
 	}
 }
+
+// A stop at the site of an unhealthy deployment doesn't let the rollout go on elsewhere.
+func TestUnhealthyDeploymentsCountWhileTheirSitesAreStopped(t *testing.T) {
+	t.Parallel()
+	r, rs := rollout(), rows(3)
+	for i := range rs {
+		rs[i].Wave = 0
+	}
+	rs[0] = rs[0].Apply(noon, false)
+	stop := &tko.Stop{ID: "x", Created: noon.Add(10 * time.Second)}
+	out := next(r, rs, execute.Observation{Failing: true, Reason: "it crashes"}, noon.Add(time.Hour), func(in *execute.Input) {
+		in.Stopped = func(row int) (*tko.Stop, bool) {
+			if row == 0 {
+				return stop, true
+			}
+			return nil, true
+		}
+	})
+	if len(out.Admit) != 0 || out.Rollout.Failing != 1 || len(out.Blocks) == 0 || out.Blocks[0].Code != "Failing" || out.Rollout.State != execute.Running {
+		t.Errorf("%s, %d admitted, %d failing, %v", out.Rollout.State, len(out.Admit), out.Rollout.Failing, out.Blocks)
+	}
+}
