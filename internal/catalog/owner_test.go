@@ -177,6 +177,34 @@ func TestSourceActsAsItsOwner(t *testing.T) {
 	}
 }
 
+func TestBindingsThatOwnersNeedAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newTenants(t, catalog.Options{})
+	for range 3 {
+		w.createAs(w.as("cert:ada"), tko.NewDeployment{Site: "emea/1"})
+	}
+	w.createAs(w.ctx, tko.NewDeployment{Site: "emea/1"})
+	w.bind("cert:ada", access.DefineRole, access.Scope{})
+	if _, err := w.RegisterSources(w.as("cert:ada"), []tko.SourceDefinition{{Kind: tko.SourceKinds[0], Name: "s", Spec: []byte(`{}`)}}, false); err != nil {
+		t.Fatal(err)
+	}
+	rules, err := w.Bindings(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range rules.Bindings {
+		want := tko.Owned{Deployments: 1}
+		if b.Subject == "cert:ada" {
+			want = tko.Owned{Deployments: 3, Sources: 1}
+		}
+		if n, err := w.CountOwned(w.ctx, b.ID); err != nil || n != want {
+			t.Errorf("%s %s: %+v (%v), want %+v", b.Subject, b.Role, n, err, want)
+		}
+	}
+	_, err = w.CountOwned(w.as("cert:ada"), rules.Bindings[0].ID)
+	w.is("by an editor", err, tko.ErrDenied)
+}
+
 func TestPluginRunSeesWhatItsAuthorSees(t *testing.T) {
 	t.Parallel()
 	w := newTenants(t, catalog.Options{})
