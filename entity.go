@@ -201,6 +201,10 @@ type Put struct {
 	// Revision, if not 0, is the revision that the entity must be at: otherwise
 	// nothing is changed, and the error is an [ErrConflict].
 	Revision int64
+	// Manager, if not "", is who applies the entity: metadata, the template and resources that
+	// the Put doesn't name stay, except for those that an earlier Put of the same manager
+	// named. Without one, they are removed. Not for deployments.
+	Manager string
 	// RemoveMetadata are keys of metadata from a template or a package that the
 	// entity shall not have.
 	RemoveMetadata []string
@@ -219,6 +223,10 @@ type PutResult struct {
 	Revision int64
 	Created  bool
 	Changed  bool // the Put changed the entity; with DryRun: would change it
+	// Managed is true if the server knows managers. Changes then describe what changed, or with
+	// DryRun would change, of an existing entity: removals, too.
+	Managed bool
+	Changes []string
 }
 
 // Deleted counts the entities that a request deleted; with dry run, those that
@@ -309,6 +317,7 @@ const ReasonApprovalWithdrawn = "ChangedSinceApproval"
 
 // Reasons of the Scheduled condition of deployments that no site manages.
 const (
+	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
 	ReasonUnscheduled = "Unscheduled" // it was scheduled, and then removed from its site
 	ReasonSiteDeleted = "SiteDeleted" // its site was deleted; its objects were not removed
 )

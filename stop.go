@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -128,9 +129,9 @@ func (s Stop) Selection() string {
 
 // Text describes the stop for users: who, since when, why, and how it ends.
 func (s Stop) Text() string {
-	by := ""
+	by := "a user"
 	if s.By.Who != "" {
-		by = fmt.Sprintf(" by %q", s.By.Who)
+		by = strconv.Quote(s.By.Who)
 	}
-	return fmt.Sprintf("%s was stopped%s at %s (%s), until tko resume %s", s.Selection(), by, s.Created.UTC().Format(time.RFC3339), s.Reason, s.ID)
+	return fmt.Sprintf("%s stopped %s at %s (%s), until tko resume %s", by, s.Selection(), s.Created.UTC().Format(time.RFC3339), s.Reason, s.ID)
 }

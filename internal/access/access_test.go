@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,10 +83,34 @@ func kinds(t *testing.T) []tko.Kind {
 	return slices.DeleteFunc(all, func(k tko.Kind) bool { return notInScopes[k] != "" })
 }
 
+// grants are those of roles without a scope.
+var grants = sync.OnceValue(func() map[access.Role]*access.Grant {
+	all := map[access.Role]*access.Grant{}
+	for _, role := range access.Roles() {
+		all[role] = access.GrantOf(role)
+	}
+	return all
+})
+
 // concerns reports whether a role permits a verb on entities of a kind, without a scope.
 func concerns(role access.Role, verb access.Verb, kind tko.Kind) bool {
-	return !access.GrantOf(role).On(verb, kind).Empty()
+	return !grants()[role].On(verb, kind).Empty()
 }
+
+// parse parses patterns, each once.
+var parse = func() func(string) (tko.Pattern, error) {
+	var known sync.Map
+	return func(text string) (tko.Pattern, error) {
+		if p, ok := known.Load(text); ok {
+			return p.(tko.Pattern), nil //nolint:forcetypeassert,errcheck // stored below
+		}
+		p, err := tko.ParsePattern(text)
+		if err == nil {
+			known.Store(text, p)
+		}
+		return p, err
+	}
+}()
 
 func TestEachVerbIsDecided(t *testing.T) {
 	t.Parallel()
@@ -232,7 +257,7 @@ func within(text, id string) bool {
 	if text == "" {
 		return true
 	}
-	p, err := tko.ParsePattern(text)
+	p, err := parse(text)
 	return err == nil && id != "" && p.Match(id)
 }
 

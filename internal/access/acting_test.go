@@ -168,3 +168,65 @@ func TestVerbsThatWriteAreWithinScopes(t *testing.T) {
 		}
 	}
 }
+
+// A scope within another one covers what both cover, for ranges and for metadata.
+func TestScopesWithinOthersCoverWhatBothDo(t *testing.T) {
+	t.Parallel()
+	entities := []access.Attributes{}
+	for _, id := range ids {
+		for _, metadata := range []map[string]string{nil, {"k": "v"}, {"k": "w"}, {"l": "v"}, {"k": "v", "l": "v"}, {"k": "w", "l": "v"}} {
+			entities = append(
+				entities,
+				access.Attributes{Kind: tko.KindTemplate, ID: id, Metadata: metadata},
+				access.Attributes{Kind: tko.KindSite, ID: id, Template: "a/b", Metadata: metadata},
+				access.Attributes{Kind: tko.KindDeployment, Site: id, Template: "a/b", Metadata: metadata},
+			)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string) (list []access.Scope, grant *access.Grant) {
+			var bindings []access.Binding
+			for range rapid.IntRange(1, 2).Draw(t, name) {
+				s := access.Scope{SiteID: rapid.SampledFrom(ranges).Draw(t, "site"), Metadata: map[string]string{}}
+				if rapid.IntRange(0, 2).Draw(t, "hasTemplate") == 0 {
+					s.TemplateID = rapid.SampledFrom(ranges).Draw(t, "template")
+				}
+				for _, key := range keys {
+					if value := rapid.SampledFrom([]string{"", "v", "w"}).Draw(t, key); value != "" {
+						s.Metadata[key] = value
+					}
+				}
+				list = append(list, s)
+				bindings = append(bindings, access.Binding{Subject: "s", Role: access.Delegated, Scope: s})
+			}
+			return list, access.Compile(1, bindings, "s", nil, present)
+		}
+		some, grant := draw("scopes")
+		limits, limit := draw("limits")
+		within := grant.Within(limit)
+		for _, a := range entities {
+			in := func(s access.Scope) bool { return covers(s, a) }
+			if got, want := within.May(access.Read, a), slices.ContainsFunc(some, in) && slices.ContainsFunc(limits, in); got != want {
+				t.Fatalf("%v within %v: %+v is covered: %t, want %t", some, limits, a, got, want)
+			}
+		}
+	})
+}
+
+// What is made of a grant leaves the grant as it was.
+func TestGrantsDoNotChange(t *testing.T) {
+	t.Parallel()
+	for _, role := range access.Roles() {
+		grant := access.GrantOf(role)
+		for _, other := range access.Roles() {
+			limit := access.GrantOf(other)
+			_ = grant.Discarding()
+			_ = grant.Acting(other)
+			_ = grant.Within(limit)
+			_ = grant.AsPlugin(limit)
+			if !grant.Same(access.GrantOf(role)) || !limit.Same(access.GrantOf(other)) {
+				t.Fatalf("the grants of %s and %s were changed", role, other)
+			}
+		}
+	}
+}

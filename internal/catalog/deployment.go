@@ -80,7 +80,7 @@ func (s *core) checkNesting(ctx context.Context, parent tko.DeploymentID, child 
 	if err != nil {
 		return err
 	}
-	return s.checkCycle(ctx, l, child.Template, child.Site, merged)
+	return s.checkCycle(ctx, l, child, merged)
 }
 
 // A newRecord is a derived and validated deployment without an ID.
@@ -209,7 +209,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 				return nil, 0, explain(&MissingError{Key: Key{Kind: tko.KindSite, ID: n.record.Site}})
 			}
 		}
-		if err := s.checkCycle(ctx, above, n.record.Template, n.record.Site, request.Merge); err != nil {
+		if err := s.checkCycle(ctx, above, n.record, request.Merge); err != nil {
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
 		}
 		if n.record.Replaces, err = replacesOf(child); err != nil {

@@ -44,18 +44,27 @@ const (
 	CountApproved Count = "approved"
 	// CountSites are sites at which running deployments were changed, each once.
 	CountSites Count = "sites"
-	// The entities of a kind that were deleted, or that lost their template or site
-	// by a deletion. A deployment that another one replaced is not among them.
+	// The entities of a kind that were deleted. A deployment that another one replaced
+	// is not among them.
 	CountTemplates   = Count("removed/" + tko.KindTemplate)
 	CountSitesGone   = Count("removed/" + tko.KindSite)
 	CountDeployments = Count("removed/" + tko.KindDeployment)
 	CountPlugins     = Count("removed/" + tko.KindPlugin)
+	// The entities of a kind that lost their template or site by a deletion.
+	CountOrphanSites       = Count("orphaned/" + tko.KindSite)
+	CountOrphanDeployments = Count("orphaned/" + tko.KindDeployment)
 )
 
 // Removals are the counts of removed entities.
 func Removals() []Count {
 	return []Count{CountTemplates, CountSitesGone, CountDeployments, CountPlugins}
 }
+
+// Orphans are the counts of entities that lost their template or site.
+func Orphans() []Count { return []Count{CountOrphanSites, CountOrphanDeployments} }
+
+// OrphanOf returns the count of entities of a kind that lost their template or site.
+func OrphanOf(kind tko.Kind) Count { return Count("orphaned/" + kind) }
 
 // RemovalOf returns the count of removed entities of a kind.
 func RemovalOf(kind tko.Kind) Count { return Count("removed/" + kind) }

@@ -31,6 +31,10 @@ type Put struct {
 	Plugin   tko.Plugin
 	Attached []byte // opaque compact JSON of the transport, or nil
 
+	// Manager, if not "", makes the Put an overlay: see [tko.Put].
+	Manager string
+	applied map[string]AppliedSet // that the record gets
+
 	Origin string // of a new deployment: there is at most one with it
 	Name   string // of a new deployment: see [Record.KubernetesName]
 
@@ -79,7 +83,11 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 			return final(err)
 		}
 		created = current.Revision == 0
-		record, requires, err := s.derived(ctx, p, current)
+		whole, err := s.overlaid(ctx, p, current)
+		if err != nil {
+			return final(err)
+		}
+		record, requires, err := s.derived(ctx, whole, current)
 		if err != nil {
 			return err
 		}
@@ -283,6 +291,7 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (reco
 	if err := errors.Join(record.label(p.Labels), record.attach(p.Attached)); err != nil {
 		return Record{}, nil, err
 	}
+	record.setApplied(p.applied)
 	record.Conditions = current.Conditions
 	s.registry.inspectPlugin(&record, current.Revision+1)
 	if p.DryRun {
@@ -353,7 +362,10 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	put := Put{
 		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
 		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate, Whole: p.Whole, MadeFrom: p.MadeFrom,
-		Require: Requirement{Revision: p.Revision},
+		Require: Requirement{Revision: p.Revision}, Manager: p.Manager,
+	}
+	if err := checkManager(p.Manager, p.Kind); err != nil {
+		return tko.PutResult{}, err
 	}
 	switch {
 	case p.Revision < 0 || p.Revision > 0 && p.ID == "":
@@ -403,7 +415,7 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 		put.Remove = p.RemoveMetadata
 	} else {
 		var err error
-		if current, err = s.get(ctx, Fields{}, put.Key); err != nil {
+		if current, err = s.get(ctx, Fields{Package: p.Manager != ""}, put.Key); err != nil {
 			return tko.PutResult{}, err
 		}
 		switch {
@@ -435,5 +447,11 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	if p.DryRun && !created {
 		changed = !sameContent(current, r)
 	}
-	return tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed}, nil
+	result := tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed, Managed: p.Manager != ""}
+	if result.Managed && changed && p.Kind != tko.KindPlugin && c.sees(current) {
+		if result.Changes, err = s.changesOf(c, current, r); err != nil {
+			return tko.PutResult{}, err
+		}
+	}
+	return result, nil
 }

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ func (s *core) causeOf(ctx context.Context, first Key) (cause, error) {
 	case plugged != "":
 		root, err := s.rootOf(ctx, plugged)
 		return rootCause(root), err
-	case (role == identity.RolePreparer || role == "" && who == identity.RolePreparer) && first.Kind == tko.KindDeployment:
+	case s.isPreparer(ctx) && first.Kind == tko.KindDeployment:
 		root, err := s.rootOf(ctx, first.ID)
 		return rootCause(root), err
 	case (role == identity.RoleGitOps || role == "") && isSource:
@@ -152,10 +153,20 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 		return Reach{}, of, nil // derived changes of existing deployments are not counted
 	}
 	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, Grant: grant}
-	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted {
+	// A preparer's consent is that which users gave it.
+	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted && !(of.derived && s.isPreparer(ctx)) {
 		reach.Consent = confirmed
 	}
 	return reach, of, nil
+}
+
+// isPreparer reports whether a preparer makes the commits, as far as the caller shows.
+func (s *core) isPreparer(ctx context.Context) bool {
+	role := ""
+	if c, ok := callerOf(ctx); ok {
+		role = c.identity.Role()
+	}
+	return role == identity.RolePreparer || role == "" && author(ctx).Who == identity.RolePreparer
 }
 
 type grantKey struct{}
@@ -208,13 +219,27 @@ func (s *core) reachLimits(ctx context.Context, known shares) []ReachLimit {
 	}
 	limits = append(limits,
 		ReachLimit{Of: []Count{CountApproved}, Most: limit(o.Created)},
-		ReachLimit{Of: Removals(), Most: limit(s.options.ConfirmAbove)})
+		ReachLimit{Of: append(Removals(), Orphans()...), Most: limit(s.options.ConfirmAbove)})
 	if s.options.ConfirmPercent >= 0 && s.options.ConfirmPercent < 100 {
 		for _, count := range Removals() {
-			limits = append(limits, ReachLimit{Of: []Count{count}, Most: max(tko.ReachFew, known.most[count])})
+			limits = append(limits, ReachLimit{Of: []Count{count, OrphanOf(kindOf(count))}, Most: max(tko.ReachFew, known.most[count])})
 		}
 	}
 	return limits
+}
+
+// kindOf returns the kind of the entities of a count.
+func kindOf(count Count) tko.Kind {
+	_, kind, ok := strings.Cut(string(count), "/")
+	if !ok {
+		return tko.KindDeployment
+	}
+	return tko.Kind(kind)
+}
+
+// isShare reports whether a limit is a share of the entities of a kind.
+func (l ReachLimit) isShare() bool {
+	return slices.Contains(Removals(), l.Of[0]) && !slices.ContainsFunc(l.Of, func(c Count) bool { return kindOf(c) != kindOf(l.Of[0]) })
 }
 
 func limit(n int) int {
@@ -228,18 +253,12 @@ func limit(n int) int {
 // exceeded depends on it, and adds the share of them to what is known. It reports whether
 // the limit may be another one then.
 func (s *core) learnShare(ctx context.Context, of cause, known shares, e *ReachError) (bool, error) {
-	if len(e.Limit.Of) != 1 {
+	count, percent := e.Limit.Of[0], s.options.ConfirmPercent
+	original := !tko.CanConsent(ctx)
+	if !e.Limit.isShare() && (count != CountApproved || !original) {
 		return false, nil
 	}
-	count, percent, kind := e.Limit.Of[0], s.options.ConfirmPercent, tko.KindDeployment
-	name, removal := strings.CutPrefix(string(count), "removed/")
-	switch original := !tko.CanConsent(ctx); {
-	case removal:
-		kind = tko.Kind(name)
-	case count != CountApproved || !original:
-		return false, nil
-	}
-	if !tko.CanConsent(ctx) {
+	if original {
 		percent = s.options.Reach.OriginalPercent
 	}
 	if known.fresh[count] || percent <= 0 {
@@ -251,10 +270,10 @@ func (s *core) learnShare(ctx context.Context, of cause, known shares, e *ReachE
 	}
 	// Twice as many as matter now, so that a loop doesn't list them each time.
 	enough, total := 2*(e.Had+e.Adds)*100/percent+2, 0
-	if removal {
+	if count != CountApproved { // those that were approved still exist
 		total = e.Had
 	}
-	for _, err := range s.store.List(ctx, Query{Kind: kind, Scope: c.view(), Limit: max(0, enough-total)}) {
+	for _, err := range s.store.List(ctx, Query{Kind: kindOf(count), Scope: c.view(), Limit: max(0, enough-total)}) {
 		if err != nil {
 			return false, err
 		}
@@ -302,10 +321,11 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		had = fmt.Sprintf(", after %d without consent %s", e.Had, of)
 	}
 	consent := fmt.Sprintf("confirm %d to proceed (--confirm=%d)", n, n)
-	if !tko.CanConsent(ctx) {
-		consent = "this client can't confirm the number: use the command tko, or change fewer"
-	}
 	limit, remedy := strconv.Itoa(e.Limit.Most), "check the selection, and "+consent
+	if !tko.CanConsent(ctx) {
+		consent = "use the command tko"
+		remedy = "change fewer, or confirm the number with the command tko: this client can't"
+	}
 	switch count := e.Limit.Of[0]; count {
 	case CountCreated:
 		what, limit = orElse(what, "create "+entities(n, tko.KindDeployment)), limit+" deployments"
@@ -317,14 +337,14 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		remedy = "use a rollout (tko rollout create), or " + consent
 	default:
 		what, limit = orElse(what, fmt.Sprintf("delete, or leave without template or site, %d entities", n)), limit+" entities"
-		if len(e.Limit.Of) == 1 {
+		if e.Limit.isShare() {
 			percent := s.options.ConfirmPercent
 			if !tko.CanConsent(ctx) {
 				percent = s.options.Reach.OriginalPercent
 			}
-			limit = fmt.Sprintf("%d %ss, and more than %d %% of them,", e.Limit.Most, strings.TrimPrefix(string(count), "removed/"), percent)
+			limit = fmt.Sprintf("%d %ss, and more than %d %% of them,", e.Limit.Most, kindOf(count), percent)
 		}
-		if of.derived {
+		if strings.HasPrefix(of.name, causeDeployment) {
 			remedy = fmt.Sprintf("%s: check it, and %s", tko.Waiting{Remove: n}, consent)
 		}
 	}
@@ -411,7 +431,7 @@ func reachText(kind tko.Kind, adds map[Count]int) string {
 	total, of := 0, 0
 	for count, n := range adds {
 		total += n
-		if count == RemovalOf(kind) || !slices.Contains(Removals(), count) {
+		if !slices.Contains(Orphans(), count) {
 			of += n
 		}
 	}
@@ -530,10 +550,13 @@ func (s *core) lineageOf(ctx context.Context, parent string) (lineage, error) {
 	return lineage{chain, root}, nil
 }
 
-// checkCycle returns an ErrInvalid if a new child has the template, the site and the merged
-// resources of a deployment that it descends from: it would create itself, without an end.
-func (s *core) checkCycle(ctx context.Context, l lineage, template, site string, merged krm.Package) error {
-	if template == "" {
+// checkCycle returns an ErrInvalid if a new child is part of a topology, and has the
+// template, the site and the merged resources of a deployment that it descends from: it
+// would create itself, without an end. A child without resources of a topology creates
+// none, so clients may create it from the template of its parent.
+func (s *core) checkCycle(ctx context.Context, l lineage, child Record, merged krm.Package) error {
+	template, site := child.Template, child.Site
+	if template == "" || !bytes.Contains(child.Package, []byte(topologyGroup)) {
 		return nil
 	}
 	for i, f := range l.chain {
@@ -599,7 +622,7 @@ func (s *core) orphansOf(ctx context.Context, keys []Key) (map[Count]int, error)
 		}
 		for _, r := range records {
 			chosen[r.ID] = r.Revision != 0
-			adds[CountDeployments] += len(r.Deployments)
+			adds[CountOrphanDeployments] += len(r.Deployments)
 		}
 	}
 	if keys[0].Kind != tko.KindTemplate {
@@ -618,7 +641,7 @@ func (s *core) orphansOf(ctx context.Context, keys []Key) (map[Count]int, error)
 			return nil, err
 		}
 		if r.Template != "" && chosen[r.Template] {
-			adds[CountSitesGone]++
+			adds[CountOrphanSites]++
 		}
 	}
 	return adds, nil

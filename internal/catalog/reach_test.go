@@ -112,7 +112,7 @@ func TestPurgeOfManyNeedsConsent(t *testing.T) {
 		t.Errorf("a client of the original protocol: %v", err)
 	}
 	_, err := w.PurgeDeployments(tko.WithoutConsent(w.ctx), tko.DeploymentSelect{}, false)
-	wantError(t, err, tko.ErrInvalid, "delete 400 deployments", "can't confirm")
+	wantError(t, err, tko.ErrInvalid, "delete 400 deployments", "this client can't")
 	if n := w.countDeployments(); n != 400 {
 		t.Errorf("%d deployments are left of 400", n)
 	}

@@ -110,7 +110,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 	if err != nil {
 		return 0, err
 	}
-	observed, err := s.observe(ctx, v, v.State.acceptsNone(sp))
+	observed, err := s.observe(ctx, v, v.State.acceptsNone(sp), sp.Restore != nil)
 	if err != nil {
 		return 0, err
 	}
@@ -409,6 +409,13 @@ func healthOf(r Record, acceptsNone bool) (healthy bool, reason string) {
 	return true, ""
 }
 
+// hasNoTarget reports whether a deployment is prepared and approved at a site whose package
+// triggers no scheduler, as of its newest revision.
+func hasNoTarget(r Record) bool {
+	c := tko.FindCondition(r.Conditions, tko.ConditionScheduled)
+	return r.Revision != 0 && placed(r) != "" && c != nil && c.Reason == tko.ReasonNoScheduler && c.ObservedRevision == r.Revision
+}
+
 // isBroken reports whether a deployment is unhealthy at its site, or fails, before a rollout
 // changes it.
 func (r Record) isBroken() bool {
@@ -425,8 +432,9 @@ type observation struct {
 	row   int // in the view
 }
 
-// observe returns what is known of the deployments in flight.
-func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, acceptsNone bool) (map[tko.DeploymentID]observation, error) {
+// observe returns what is known of the deployments in flight. Those that a restore returns to a
+// site without a target are as they were: there is nothing to wait for.
+func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, acceptsNone, restores bool) (map[tko.DeploymentID]observation, error) {
 	var flying []int
 	rows, index := v.rows()
 	for n := range rows {
@@ -458,6 +466,9 @@ func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, acceptsNone 
 			if !o.Superseded && records[i].Revision != 0 && row.Kind != plan.Delete {
 				o.Healthy, o.Reason = healthOf(records[i], acceptsNone)
 				o.Failing = !o.Healthy && tko.Failing(records[i].Conditions, records[i].Revision)
+			}
+			if restores && !o.Superseded && o.chain == records[i].Revision && hasNoTarget(records[i]) {
+				o.Healthy, o.Reason = true, ""
 			}
 			o.row = n
 			out[row.Deployment] = o

@@ -290,8 +290,8 @@ func TestStopClosesEachRoad(t *testing.T) {
 	}
 }
 
-// A commit that was decided before the stop, and arrives after it, is refused: whoever makes
-// it, through whichever server.
+// A commit that was decided before the stop, and arrives after it, is refused for each
+// caller, through each server.
 func TestStopHoldsFromItsCommitOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
@@ -495,7 +495,7 @@ func TestStopOutlivesTheServer(t *testing.T) {
 	}
 }
 
-// Writers that go on while somebody stops and resumes have no write between a stop and its
+// Writers that go on while an operator stops and resumes have no write between a stop and its
 // end: the positions of the log show it.
 func TestNoWriteIsBetweenAStopAndItsEnd(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
-// Each commit is checked against the stops here, whoever makes it, and carries the version of
+// Each commit is checked against the stops here, for each caller, and carries the version of
 // the rules that it was checked with: a stop holds from its own commit on. What a stop holds
 // can't become free while it lasts, because the writes that would free it are refused, too:
 // changes of the metadata of a site, and of the parents of deployments. So records that were

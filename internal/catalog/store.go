@@ -141,6 +141,8 @@ type Metadata struct {
 	// Attached is opaque data of a transport, as compact JSON. Only that
 	// transport reads it.
 	Attached json.RawMessage `json:"a,omitempty"`
+	// Applied is what managers named the last time, by manager.
+	Applied map[string]AppliedSet `json:"m,omitempty"`
 }
 
 // Fields are the optional parts of a record that a read returns.

@@ -79,7 +79,7 @@ func TestTerminalAsksBeforeManyAreDeleted(t *testing.T) {
 		"deletion of a template in use": {
 			[]string{"template", "delete", "t"}, "y\n",
 			[]string{"purge templates [t] map[] true", "delete template t confirmed 1990"},
-			"This will delete 2 templates, and leave 1,988 entities without template or site. Continue? [y/N] deleted 1 template\n", 0,
+			"This will delete 2 templates, and leave 1988 entities without template or site. Continue? [y/N] deleted 1 template\n", 0,
 		},
 	}
 	for name, test := range tests {

@@ -283,14 +283,20 @@ func settledSource(ctx context.Context, s *session, name string) (tko.Source, er
 }
 
 // progressing reports whether an operation of the last reconciliation is in
-// progress.
+// progress, also if another one has failed.
 func progressing(source tko.Source) bool {
+	if c := tko.FindCondition(source.Status.Conditions, tko.ConditionReconciling); c != nil && c.Status == tko.ConditionTrue && c.Reason == tko.SourceReasonProgressing {
+		return true
+	}
 	c := readiness(source)
 	return c.Status == tko.ConditionUnknown && c.Reason == tko.SourceReasonProgressing
 }
 
 // underWay returns why a source isn't settled.
 func underWay(source tko.Source) string {
+	if c := tko.FindCondition(source.Status.Conditions, tko.ConditionReconciling); c != nil && progressing(source) {
+		return c.Message
+	}
 	if progressing(source) {
 		return readiness(source).Message
 	}

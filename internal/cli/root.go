@@ -18,7 +18,8 @@ capitals, with _ for -. For example TKO_GRPC_ADDRESS.
 
 Exit codes: 0 success, 1 failure, 2 invalid command or input, 3 not found,
 4 conflict with the present state, 5 server unreachable, 6 denied,
-7 changes found (with --exit-code), 130 interrupted.`
+7 changes found (with --exit-code), 9 not everything could be compared,
+130 interrupted.`
 
 func (a *app) rootCommand() *cobra.Command {
 	root := group("tko", "Compose, validate and deploy software at very many sites")

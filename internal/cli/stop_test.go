@@ -57,7 +57,7 @@ func TestStatusNamesStopsFirst(t *testing.T) {
 	t.Parallel()
 	f := &fake{deployments: func() []tko.Deployment { return nil }, stops: []tko.StopStatus{{Stop: tko.Stop{ID: "s-1", All: true, Reason: "storm", By: tko.Author{Who: "ann"}, Created: time.Date(2026, 11, 24, 8, 0, 0, 0, time.UTC)}}}}
 	r := run(t, f, "", "status")
-	if r.code != exitOK || !strings.HasPrefix(r.out, `STOPPED: everything was stopped by "ann" at 2026-11-24T08:00:00Z (storm), until tko resume s-1`) {
+	if r.code != exitOK || !strings.HasPrefix(r.out, `STOPPED: "ann" stopped everything at 2026-11-24T08:00:00Z (storm), until tko resume s-1`) {
 		t.Errorf("exit code %d: %s%s", r.code, r.out, r.err)
 	}
 	r = run(t, f, "", "status", "-o", "json")

@@ -68,6 +68,7 @@ type reconciliation struct {
 	spec       Spec
 	claim      tko.WorkItem
 	enqueued   bool // it was requested, or may have been, and is not just due
+	requested  bool // it was requested
 	log        *slog.Logger
 
 	before tko.SourceStatus
@@ -225,6 +226,9 @@ func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, er
 	}
 	if l.spec.Invalid != nil {
 		return 0, l.invalid(l.spec.Invalid)
+	}
+	if again, err := l.stillWaits(ctx); again > 0 || err != nil {
+		return again, err
 	}
 	revision, err := l.revision(ctx)
 	if err != nil {
@@ -589,6 +593,9 @@ func (l *reconciliation) applyPlan(ctx context.Context, p *plan.Plan, revision s
 	if errors.Is(err, errClaim) {
 		return err
 	}
+	if errors.Is(err, tko.ErrStopped) { // the release makes the work due at once
+		return &conditionError{reason: tko.SourceReasonHeld, wait: spread(l.spec.Interval), err: err}
+	}
 	if errors.Is(err, tko.ErrInvalid) {
 		return l.invalid(err)
 	}
@@ -729,7 +736,7 @@ func (l *reconciliation) setFailed(e *conditionError) {
 	if e.stalled {
 		l.setCondition(tko.ConditionStalled, tko.ConditionTrue, e.reason, e.Error())
 	} else if e.wait == 0 {
-		l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, "ProgressingWithRetry", "reconciliation will be retried")
+		l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonRetrying, "reconciliation will be retried")
 	}
 }
 

@@ -73,7 +73,7 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 		w.wanted[i.Name] = want(i, w.local)
 	}
 	for _, p := range w.problems {
-		if p.What == whatInstance {
+		if p.What == WhatInstance {
 			w.refused[p.Name] = p.Err
 		}
 	}
@@ -248,7 +248,7 @@ func (w *run) warnOfCharts() {
 }
 
 func unpinned(i Instance, kdu string) Problem {
-	return Problem{whatInstance, i.Name, i.Source, fmt.Errorf("the chart of %s has no version: OSM takes the newest one with each upgrade. Write kdu_model: repository/chart:version into its params", kdu)}
+	return Problem{WhatInstance, i.Name, i.Source, fmt.Errorf("the chart of %s has no version: OSM takes the newest one with each upgrade. Write kdu_model: repository/chart:version into its params", kdu)}
 }
 
 func (w *run) warn(p Problem) {

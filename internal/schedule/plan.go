@@ -17,11 +17,11 @@ import (
 
 // The reasons of Scheduled conditions.
 const (
-	ReasonScheduled   = "Scheduled"   // all steps succeeded
-	ReasonFailed      = "Failed"      // a step failed; it is tried again
-	ReasonInvalid     = "Invalid"     // a step can succeed only after a change of the site's package
-	ReasonRunning     = "Running"     // the work of a plugin continues in another system
-	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
+	ReasonScheduled   = "Scheduled" // all steps succeeded
+	ReasonFailed      = "Failed"    // a step failed; it is tried again
+	ReasonInvalid     = "Invalid"   // a step can succeed only after a change of the site's package
+	ReasonRunning     = "Running"   // the work of a plugin continues in another system
+	ReasonNoScheduler = tko.ReasonNoScheduler
 	ReasonUnscheduled = tko.ReasonUnscheduled
 )
 

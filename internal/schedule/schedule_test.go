@@ -526,7 +526,7 @@ func TestDeploymentsAreAppliedHeldAndRemoved(t *testing.T) {
 		}
 		scheduled["lagos"], healthy["lagos"] = "True Scheduled @1", "True Healthy @1"
 		scheduled["accra"], healthy["accra"] = "False Failed @1", "Unknown Unreachable @1"
-		scheduled["c"] = "False Failed @1"
+		scheduled["c"], healthy["c"] = "False Failed @1", "Unknown Unreachable @1"
 		if diff := cmp.Diff(scheduled, r.said()); diff != "" {
 			t.Errorf("%s: scheduled: -want +got:\n%s", why, diff)
 		}

@@ -17,6 +17,7 @@ var startsPrograms = map[string]string{
 	"internal/child":                 "shells without files",
 	"internal/logging":               "this test",
 	"internal/osm":                   "this test",
+	"internal/version":               "git, and make without running anything",
 	"internal/plugin/pod":            "commands of the test",
 	"internal/prepare/tosca/compile": "git of temporary folders",
 	"internal/schedule/git":          "git of temporary folders, and this test",

@@ -655,9 +655,12 @@ func (m *maker) actionFor(ctx context.Context, w *manifest.Manifest) (*Action, e
 	a := &Action{Kind: k.kind, Name: k.name, File: w.File, manifest: w, put: w.Put}
 	if m.policy.AddOnly && there != nil && (!item.Pending || there.who != AuthorOf(m.policy.Source)) {
 		if !owned || item.Digest != w.Digest || item.Revision != there.revision {
+			if same, err := m.same(ctx, a); err != nil || same {
+				return nil, err
+			}
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.stays = append(m.stays, fmt.Sprintf("%s %q stays as it is (%s wrote it last), and differs from %s or isn't owned by this source: give new content a new version",
+			m.stays = append(m.stays, fmt.Sprintf("%s %q stays as it is (%s wrote it last), and differs from %s: give new content a new version",
 				k.kind, k.name, orUnknown(there.who), w.File))
 		}
 		return nil, nil
@@ -853,6 +856,16 @@ func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 	}
 	result, err := m.client.PutEntity(ctx, put)
 	return result.Changed, err
+}
+
+// same reports whether an existing entity, which the source doesn't change, is as its
+// manifest has it. One that can't be as in the manifest isn't.
+func (m *maker) same(ctx context.Context, a *Action) (bool, error) {
+	changed, err := m.try(ctx, a)
+	if errors.Is(err, tko.ErrInvalid) {
+		return false, nil
+	}
+	return err == nil && !changed, err
 }
 
 // differs reports whether an existing entity has another content than after the plan.

@@ -215,7 +215,7 @@ func TestBlocksAreReportedInWords(t *testing.T) {
 			in.Stopped = func(row int) (*tko.Stop, bool) {
 				return &tko.Stop{ID: "x", All: true, Reason: "storm", Created: noon}, true
 			}
-		}, code: "Stopped", text: "1 deployment waits: everything was stopped at 2026-11-23T12:00:00Z (storm), until tko resume x"},
+		}, code: "Stopped", text: "1 deployment waits: a user stopped everything at 2026-11-23T12:00:00Z (storm), until tko resume x"},
 		"suspended": {input: func(in *execute.Input) {
 			in.Suspended, in.SuspendedUntil = func(row int) (bool, bool) { return row == 0, true }, noon.Add(time.Hour)
 		}, code: "Suspended", text: "1 deployment waits: they are suspended, and looked at again until 2026-11-23T13:00:00Z"},

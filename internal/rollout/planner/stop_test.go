@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -107,5 +108,77 @@ func TestOnlyUndosGoOn(t *testing.T) {
 	}
 	if again, err := w.Stop(w.ctx, tko.Stop{All: true, Reason: "storm"}); err != nil || again.Stop.OnlyUndo || again.Stop.ID != status.Stop.ID {
 		t.Errorf("stopped again: %+v, %v", again, err)
+	}
+}
+
+const restoring = "apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {restore: {asOf: %d, select: {deploymentIds: [%s]}}}\n"
+
+// A deleted topology comes back with all its descendants, in one rollout.
+func TestRestoredTopologyHasItsDescendantsAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.site("s", nil)
+	create := func(parent tko.DeploymentID) tko.DeploymentID {
+		id, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Parent: parent, Site: "s", Prepared: true, Approved: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	top := create("")
+	child, other := create(top), create(top)
+	grandchild := create(child)
+	about, err := w.Position(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.DeleteDeployment(w.ctx, top); err != nil {
+		t.Fatal(err)
+	}
+	status := w.create("back", fmt.Sprintf(restoring, about, top))
+	if status.Kinds["Create"] != 4 {
+		t.Fatalf("the plan is %+v", status.Kinds)
+	}
+	w.do("back", "start", func(c *tko.RolloutCommand) { c.Plan = status.Plan })
+	for range 10 {
+		w.advance("back")
+	}
+	for id, parent := range map[tko.DeploymentID]tko.DeploymentID{top: "", child: top, other: top, grandchild: child} {
+		if d := w.deployment(id); d.Parent != parent {
+			t.Errorf("%q has the parent %q, want %q", id, d.Parent, parent)
+		}
+	}
+}
+
+// A restore doesn't wait for sites without a target, to which nothing can be delivered.
+func TestRestoreWaitsForNothingAtSitesWithoutATarget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.site("s", nil)
+	id, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Site: "s", Prepared: true, Approved: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	position, err := w.Position(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.DeleteDeployment(w.ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	status := w.create("back", fmt.Sprintf(restoring, position, id))
+	w.do("back", "start", func(c *tko.RolloutCommand) { c.Plan = status.Plan })
+	w.advance("back")
+	revision := w.deployment(id).Stamp.Revision
+	if err := w.SetConditions(w.ctx, tko.KindDeployment, string(id), []tko.Condition{{
+		Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: tko.ReasonNoScheduler, ObservedRevision: revision,
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		w.advance("back")
+	}
+	if s := w.status("back"); s.Waves[0].Progress["Applied"] > 0 {
+		t.Errorf("it waits: %+v", s)
 	}
 }

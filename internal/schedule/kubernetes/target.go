@@ -200,7 +200,7 @@ func (t *Target) incompleteReport(ctx context.Context, site tko.Site, deployment
 		r.Site.Healthy = v
 	}
 	for _, d := range deployments {
-		if tko.FindCondition(d.Stamp.Conditions, tko.ConditionHealthy) != nil {
+		if v.Reason == trigger.ReasonUnreachable || tko.FindCondition(d.Stamp.Conditions, tko.ConditionHealthy) != nil {
 			r.Deployments[d.ID] = report.State{Healthy: v}
 		}
 	}

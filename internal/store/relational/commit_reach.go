@@ -166,7 +166,7 @@ func (g *group) countChange(reach *catalog.Reach, c *change, adds map[catalog.Co
 	case c.op == tko.OpDeleted:
 		adds[catalog.RemovalOf(after.Kind)]++
 	case c.orphans:
-		adds[catalog.RemovalOf(after.Kind)]++
+		adds[catalog.OrphanOf(after.Kind)]++
 	case after.Kind != tko.KindDeployment:
 	case before.Revision == 0:
 		if reach.Derived {

@@ -488,7 +488,7 @@ func TestTokensGoAnHourAfterTheyExpired(t *testing.T) {
 		removed bool
 	}{
 		"valid":           {"its holder may finish", time.Hour, false},
-		"just expired":    {"its holder is told that it has expired", -time.Minute, false},
+		"just expired":    {"its holder gets the error that it has expired", -time.Minute, false},
 		"almost an hour":  {"likewise", -time.Hour + 30*time.Second, false},
 		"over an hour":    {"it is unknown from now on", -time.Hour - 30*time.Second, true},
 		"a long time ago": {"likewise", -1000 * time.Hour, true},

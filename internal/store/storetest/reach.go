@@ -30,7 +30,7 @@ var reachPromises = []promise{
 func reach(cause string, most int, change ...func(*catalog.Reach)) catalog.Reach {
 	r := catalog.Reach{Cause: cause, Window: time.Hour, Limits: []catalog.ReachLimit{
 		{Of: []catalog.Count{catalog.CountCreated}, Most: most}, {Of: []catalog.Count{catalog.CountApproved}, Most: most},
-		{Of: []catalog.Count{catalog.CountSites}, Most: most}, {Of: catalog.Removals(), Most: most},
+		{Of: []catalog.Count{catalog.CountSites}, Most: most}, {Of: append(catalog.Removals(), catalog.Orphans()...), Most: most},
 	}}
 	for _, c := range change {
 		c(&r)
@@ -143,7 +143,7 @@ func orphansCounted(w *world) {
 	if steps < 2 {
 		w.Errorf("%d steps, want several", steps)
 	}
-	w.counted("x", map[catalog.Count]string{catalog.CountTemplates: "1", catalog.CountSitesGone: "1", catalog.CountDeployments: fmt.Sprint(n)})
+	w.counted("x", map[catalog.Count]string{catalog.CountTemplates: "1", catalog.CountOrphanSites: "1", catalog.CountOrphanDeployments: fmt.Sprint(n)})
 	w.commit(template("u"))
 	for i := range n {
 		w.commit(deployment(fmt.Sprintf("e%03d", i), of("u")))
