@@ -664,7 +664,7 @@ func (s *rights) permitWrite(ctx context.Context, before, after Record) error {
 
 // reveals reports whether the caller may see the values of Secrets in a record.
 func (c *caller) reveals(r Record) bool {
-	return c.grant.IsAll() || c.reporting || c.acting.holds(r) && c.isBound(access.Secret, r) || c.grant.May(access.Secret, AttributesOf(r))
+	return c.grant.IsAll() || c.reporting || (c.acting.holds(r) || c.acting.merges(r) && c.sees(r)) && c.isBound(access.Secret, r) || c.grant.May(access.Secret, AttributesOf(r))
 }
 
 // redact hides the values of Secrets in a package from callers without the right to

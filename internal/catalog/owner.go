@@ -206,6 +206,12 @@ type acting struct {
 // is reports whether a record is what the controller works for.
 func (a *acting) is(r Record) bool { return a != nil && a.Kind == r.Kind && a.ID == r.ID }
 
+// merges reports whether the controller makes packages from a record: a source from
+// templates, which shows its owner no more than creating a deployment from them does.
+func (a *acting) merges(r Record) bool {
+	return a != nil && a.Kind == tko.KindSource && r.Kind == tko.KindTemplate
+}
+
 // holds reports whether a record is what the controller works for, or a child of it.
 func (a *acting) holds(r Record) bool {
 	return a.is(r) || a != nil && a.Kind == tko.KindDeployment && r.Kind == tko.KindDeployment && r.Parent == a.ID

@@ -164,6 +164,14 @@ func TestSourceActsAsItsOwner(t *testing.T) {
 		t.Errorf("the source sees %d sites, want the one of its owner", n)
 	}
 
+	w.template("secret", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {p: canary}\n")
+	if made, err := w.Template(ctx, "secret", 0); err != nil || made.Package[0].Text("stringData", "p") != "canary" {
+		t.Errorf("the source can't make deployments from a template with a Secret: %v (%v)", made.Package, err)
+	}
+	if read, err := w.Template(w.as("cert:ada"), "secret", 0); err != nil || read.Package[0].Text("stringData", "p") == "canary" {
+		t.Errorf("its owner sees the Secret: %v", err)
+	}
+
 	w.bind("gitops:fleet", access.Editor, emea) // what is bound limits it
 	_, err = put("fleet", "limited", "apac/1")
 	w.is("a source of the settings that is bound to a scope", err, tko.ErrDenied)
