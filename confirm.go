@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// The defaults for how many entities a request may delete or approve without a
-// confirmation. It needs one only if it exceeds both.
+// The defaults for how many entities a cause may remove without a confirmation. What
+// exceeds one of them needs it. Callers that can't confirm ([WithoutConsent]) may remove,
+// and approve, the larger of the two.
 const (
 	DefaultConfirmAbove   = 100 // entities
 	DefaultConfirmPercent = 50  // of the entities of a kind
@@ -14,9 +15,10 @@ const (
 
 type confirmationKey struct{}
 
-// WithConfirmation returns a context that confirms the number of entities,
-// descendants included, that a deletion or approval made with it affects. The
-// request is refused with an [ErrInvalid] if it affects another number. A count
+// WithConfirmation returns a context that consents to the number of entities that a
+// request affects: of a deletion, descendants and the entities that lose their template
+// or site included. The count is an upper bound. The request is refused with an
+// [ErrInvalid] if it affects more, or if the count is far above: see [Consents]. A count
 // below 1 confirms nothing.
 func WithConfirmation(ctx context.Context, count int) context.Context {
 	return context.WithValue(ctx, confirmationKey{}, count)

@@ -262,7 +262,7 @@ func (f *filler) marks(ctx context.Context) (map[tko.DeploymentID]string, error)
 // batches.
 func (f *filler) create(ctx context.Context, parent tko.DeploymentID, batch []tko.NewChild, merge krm.Package) ([]tko.DeploymentID, error) {
 	if !f.oneByOne.Load() {
-		ids, created, err := f.client.CreateChildren(ctx, tko.NewChildren{Parent: parent, Merge: merge, Children: batch})
+		ids, created, err := f.client.CreateChildren(tko.WithConfirmation(ctx, len(batch)), tko.NewChildren{Parent: parent, Merge: merge, Children: batch})
 		if !unimplemented(err) {
 			f.created.Add(int64(created))
 			return ids, err

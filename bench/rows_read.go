@@ -141,7 +141,7 @@ func (w *concurrentWriter) write(ctx context.Context) {
 		}
 		w.created++
 		if i < len(w.doomed) {
-			if _, err := w.client.DeleteDeployment(context.WithoutCancel(ctx), w.doomed[i]); err != nil {
+			if _, err := w.client.DeleteDeployment(tko.WithConfirmation(context.WithoutCancel(ctx), 1), w.doomed[i]); err != nil {
 				w.failed = err
 				return
 			}

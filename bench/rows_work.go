@@ -70,7 +70,7 @@ func (r *run) probe(ctx context.Context) error {
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil { // the server may report the deadline first
 			return errors.Join(err, ctx.Err())
 		}
-		if _, err := r.client.DeleteDeployment(ctx, id); err != nil {
+		if err := r.discard(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -122,9 +122,25 @@ func (r *run) createPrepared(ctx context.Context, template tko.TemplateID) (tko.
 		if d, err = r.client.Deployment(ctx, id, 0); err != nil || d.Prepared {
 			break
 		}
+		if waiting, ok := tko.WaitingOf(d.Stamp.Conditions); ok { // a large topology needs consent
+			if _, err = r.client.ApproveDeployment(tko.WithConfirmation(ctx, waiting.Count()), id); err != nil && !errors.Is(err, tko.ErrInvalid) {
+				break
+			}
+			err = nil
+		}
 		err = pause.For(ctx, 500*time.Microsecond)
 	}
 	return id, err
+}
+
+// discard deletes a deployment and its descendants, and confirms their number.
+func (r *run) discard(ctx context.Context, id tko.DeploymentID) error {
+	would, err := r.client.PurgeDeployments(ctx, tko.DeploymentSelect{Parent: id}, true)
+	if err != nil {
+		return err
+	}
+	_, err = r.client.DeleteDeployment(tko.WithConfirmation(ctx, would.Count+1), id)
+	return err
 }
 
 // prepare measures one preparer and two with a backlog, and then one with one deployment
@@ -152,7 +168,7 @@ func (r *run) prepare(ctx context.Context) error {
 		}
 		r.add(duration(rowPrepared, quantile(times, 50), 25*time.Millisecond, fmt.Sprintf("p50; p99 %s, %d samples", short(quantile(times, 99)), len(times))))
 		for _, id := range made {
-			if _, err := r.client.DeleteDeployment(ctx, id); err != nil {
+			if err := r.discard(ctx, id); err != nil {
 				return err
 			}
 		}
@@ -206,8 +222,7 @@ func (r *run) drainFleet(ctx context.Context) error {
 		}
 		id, err := r.createPrepared(ctx, r.frequent())
 		if id != "" {
-			_, deleted := r.client.DeleteDeployment(ctx, id)
-			err = errors.Join(err, deleted)
+			err = errors.Join(err, r.discard(ctx, id))
 		}
 		return err
 	})

@@ -234,7 +234,7 @@ func (r *run) createDependents(ctx context.Context) (m measurement, err error) {
 		for i := b * batch; i < min(r.Dependents, (b+1)*batch); i++ {
 			n.Children = append(n.Children, tko.NewChild{Origin: strconv.Itoa(i), Template: r.shared, Site: r.fleet.Site(i % r.fleet.Sites).ID})
 		}
-		_, _, err := r.client.CreateChildren(ctx, n)
+		_, _, err := r.client.CreateChildren(tko.WithConfirmation(ctx, len(n.Children)), n)
 		return err
 	}); err != nil {
 		return m, err

@@ -60,7 +60,7 @@ func purge[S any](ctx context.Context, do func(context.Context, S, bool) (tko.De
 	if err != nil || would.Count == 0 {
 		return err
 	}
-	_, err = do(tko.WithConfirmation(ctx, would.Count), own, false)
+	_, err = do(tko.WithConfirmation(ctx, would.Reach()), own, false)
 	return err
 }
 

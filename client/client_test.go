@@ -242,7 +242,7 @@ func TestConfirmationsAndRequiredPackagesReachTheCatalog(t *testing.T) {
 		"remove":        func(ctx context.Context) error { _, err := c.RemoveEntity(ctx, tko.KindSite, "s", false); return err },
 	}
 	for name, call := range calls {
-		if err := call(tko.WithConfirmation(ctx, 2)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "but 2 were confirmed") {
+		if err := call(tko.WithConfirmation(ctx, 200)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "but 200 were confirmed") {
 			t.Errorf("%s with another count: %v", name, err)
 		}
 	}

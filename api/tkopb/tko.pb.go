@@ -374,7 +374,9 @@ type DeleteResponse struct {
 	// The number of deleted entities, descendants included; with dry run, of those that would be deleted.
 	Count uint64 `protobuf:"varint,100,opt,name=count,proto3" json:"count,omitempty"`
 	// The number of them that were not selected, but descend from selected ones.
-	Descendants   uint64 `protobuf:"varint,101,opt,name=descendants,proto3" json:"descendants,omitempty"`
+	Descendants uint64 `protobuf:"varint,101,opt,name=descendants,proto3" json:"descendants,omitempty"`
+	// The number of entities that lost, or would lose, their template or site.
+	Orphaned      uint64 `protobuf:"varint,600,opt,name=orphaned,proto3" json:"orphaned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -433,6 +435,13 @@ func (x *DeleteResponse) GetCount() uint64 {
 func (x *DeleteResponse) GetDescendants() uint64 {
 	if x != nil {
 		return x.Descendants
+	}
+	return 0
+}
+
+func (x *DeleteResponse) GetOrphaned() uint64 {
+	if x != nil {
+		return x.Orphaned
 	}
 	return 0
 }
@@ -504,9 +513,11 @@ func (x *Window) GetAfter() string {
 type TemplateID struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	TemplateId string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
-	// The confirmed number of entities that the request affects, descendants
-	// included: it is refused if it affects more or fewer. 0: not confirmed, so that
-	// it is refused if it affects more than the server allows.
+	// The confirmed number of entities that the request affects, descendants and those
+	// that lose their template or site included: it is refused if it affects more, or if
+	// it affects fewer by more than a tenth and 100. 0: not confirmed, so that it is
+	// refused if it affects more than the server allows. Calls without this field confirm
+	// by the metadata tko-confirm.
 	Confirm       uint64 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4025,8 +4036,12 @@ type CreateChildren struct {
 	MergePackageFormat string   `protobuf:"bytes,3,opt,name=mergePackageFormat,proto3" json:"mergePackageFormat,omitempty"`
 	MergePackage       []byte   `protobuf:"bytes,4,opt,name=mergePackage,proto3" json:"mergePackage,omitempty"`
 	Children           []*Child `protobuf:"bytes,5,rep,name=children,proto3" json:"children,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Without children: the numbers of deployments that the parent is about to create and
+	// to remove. Nothing is written; the call fails if they need consent.
+	Create        uint64 `protobuf:"varint,600,opt,name=create,proto3" json:"create,omitempty"`
+	Remove        uint64 `protobuf:"varint,601,opt,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateChildren) Reset() {
@@ -4092,6 +4107,20 @@ func (x *CreateChildren) GetChildren() []*Child {
 		return x.Children
 	}
 	return nil
+}
+
+func (x *CreateChildren) GetCreate() uint64 {
+	if x != nil {
+		return x.Create
+	}
+	return 0
+}
+
+func (x *CreateChildren) GetRemove() uint64 {
+	if x != nil {
+		return x.Remove
+	}
+	return 0
 }
 
 type Child struct {
@@ -4991,8 +5020,12 @@ type PutEntity struct {
 	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"`     // the package of an existing deployment was made from the current revision of its template
 	Name               string                 `protobuf:"bytes,240,opt,name=name,proto3" json:"name,omitempty"`                      // of a deployment, instead of id and origin: its name in the Kubernetes API; it is created once
 	ExpectRevision     int64                  `protobuf:"varint,500,opt,name=expectRevision,proto3" json:"expectRevision,omitempty"` // the entity is at this revision, otherwise nothing is changed; 0 for any
-	RemoveMetadata     []string               `protobuf:"bytes,501,rep,name=removeMetadata,proto3" json:"removeMetadata,omitempty"`  // keys of metadata from a template or package that the entity shall not have
-	Whole              bool                   `protobuf:"varint,740,opt,name=whole,proto3" json:"whole,omitempty"`                   // of a site or a new deployment: the package is the whole one, in place of one that is merged into the template's
+	// Who applies the entity: metadata, the template and resources that the request doesn't name
+	// stay, except for those that an earlier request of the same manager named. Empty: they are
+	// removed. Not for deployments.
+	Manager        string   `protobuf:"bytes,530,opt,name=manager,proto3" json:"manager,omitempty"`
+	RemoveMetadata []string `protobuf:"bytes,501,rep,name=removeMetadata,proto3" json:"removeMetadata,omitempty"` // keys of metadata from a template or package that the entity shall not have
+	Whole          bool     `protobuf:"varint,740,opt,name=whole,proto3" json:"whole,omitempty"`                  // of a site or a new deployment: the package is the whole one, in place of one that is merged into the template's
 	// Of a deployment whose package was made from an earlier revision of its template: the digest of that revision's
 	// package and metadata, in hexadecimal digits. If no retained revision has it, the deployment's template revision is
 	// not recorded.
@@ -5136,6 +5169,13 @@ func (x *PutEntity) GetExpectRevision() int64 {
 	return 0
 }
 
+func (x *PutEntity) GetManager() string {
+	if x != nil {
+		return x.Manager
+	}
+	return ""
+}
+
 func (x *PutEntity) GetRemoveMetadata() []string {
 	if x != nil {
 		return x.RemoveMetadata
@@ -5162,7 +5202,9 @@ type PutEntityResponse struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	Created       bool                   `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
-	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"` // the entity changed; with dry run: would change
+	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`   // the entity changed; with dry run: would change
+	Managed       bool                   `protobuf:"varint,530,opt,name=managed,proto3" json:"managed,omitempty"` // the server has used the manager of the request
+	Changes       []string               `protobuf:"bytes,531,rep,name=changes,proto3" json:"changes,omitempty"`  // with a manager: what changed, or would change, of an existing entity; removals, too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5223,6 +5265,20 @@ func (x *PutEntityResponse) GetChanged() bool {
 		return x.Changed
 	}
 	return false
+}
+
+func (x *PutEntityResponse) GetManaged() bool {
+	if x != nil {
+		return x.Managed
+	}
+	return false
+}
+
+func (x *PutEntityResponse) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
 }
 
 type RemoveEntity struct {
@@ -6430,12 +6486,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"registered\x18\x01 \x01(\bR\n" +
 	"registered\x120\n" +
 	"\x13notRegisteredReason\x18\x02 \x01(\tR\x13notRegisteredReason\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\x8e\x01\n" +
+	"\brevision\x18d \x01(\x03R\brevision\"\xab\x01\n" +
 	"\x0eDeleteResponse\x12\x18\n" +
 	"\adeleted\x18\x01 \x01(\bR\adeleted\x12*\n" +
 	"\x10notDeletedReason\x18\x02 \x01(\tR\x10notDeletedReason\x12\x14\n" +
 	"\x05count\x18d \x01(\x04R\x05count\x12 \n" +
-	"\vdescendants\x18e \x01(\x04R\vdescendants\"R\n" +
+	"\vdescendants\x18e \x01(\x04R\vdescendants\x12\x1b\n" +
+	"\borphaned\x18\xd8\x04 \x01(\x04R\borphaned\"R\n" +
 	"\x06Window\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\rR\x06offset\x12\x1a\n" +
 	"\bmaxCount\x18\x02 \x01(\x05R\bmaxCount\x12\x14\n" +
@@ -6802,14 +6859,16 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rdeploymentIds\x18\x01 \x03(\tR\rdeploymentIds\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\"K\n" +
 	"\x16GetDeploymentsResponse\x121\n" +
-	"\vdeployments\x18\x01 \x03(\v2\x0f.tko.DeploymentR\vdeployments\"\xe4\x01\n" +
+	"\vdeployments\x18\x01 \x03(\v2\x0f.tko.DeploymentR\vdeployments\"\x96\x02\n" +
 	"\x0eCreateChildren\x12.\n" +
 	"\x12parentDeploymentId\x18\x01 \x01(\tR\x12parentDeploymentId\x12&\n" +
 	"\x0eparentRevision\x18\x02 \x01(\x03R\x0eparentRevision\x12.\n" +
 	"\x12mergePackageFormat\x18\x03 \x01(\tR\x12mergePackageFormat\x12\"\n" +
 	"\fmergePackage\x18\x04 \x01(\fR\fmergePackage\x12&\n" +
 	"\bchildren\x18\x05 \x03(\v2\n" +
-	".tko.ChildR\bchildren\"\x8e\x01\n" +
+	".tko.ChildR\bchildren\x12\x17\n" +
+	"\x06create\x18\xd8\x04 \x01(\x04R\x06create\x12\x17\n" +
+	"\x06remove\x18\xd9\x04 \x01(\x04R\x06remove\"\x8e\x01\n" +
 	"\x05Child\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x1e\n" +
 	"\n" +
@@ -6891,7 +6950,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\x88\x05\n" +
+	"\x06STATUS\x10\x02\"\xa3\x05\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -6910,18 +6969,21 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x12#\n" +
 	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x12\x13\n" +
 	"\x04name\x18\xf0\x01 \x01(\tR\x04name\x12'\n" +
-	"\x0eexpectRevision\x18\xf4\x03 \x01(\x03R\x0eexpectRevision\x12'\n" +
+	"\x0eexpectRevision\x18\xf4\x03 \x01(\x03R\x0eexpectRevision\x12\x19\n" +
+	"\amanager\x18\x92\x04 \x01(\tR\amanager\x12'\n" +
 	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x12\x15\n" +
 	"\x05whole\x18\xe4\x05 \x01(\bR\x05whole\x12\x1b\n" +
 	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x01\n" +
 	"\x11PutEntityResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
 	"\acreated\x18\x03 \x01(\bR\acreated\x12\x18\n" +
-	"\achanged\x18\x04 \x01(\bR\achanged\"\x8a\x01\n" +
+	"\achanged\x18\x04 \x01(\bR\achanged\x12\x19\n" +
+	"\amanaged\x18\x92\x04 \x01(\bR\amanaged\x12\x19\n" +
+	"\achanges\x18\x93\x04 \x03(\tR\achanges\"\x8a\x01\n" +
 	"\fRemoveEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +

@@ -36,7 +36,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 	start := func(ctx context.Context, args ...string) (*server.Server, error) {
 		starts++
 		ready := filepath.Join(folder, fmt.Sprintf("ready-%d.json", starts))
-		s, err := server.Start(ctx, o.bin, ready, os.Stderr, append(args, "--log-level=warn", "--confirm-above=1000000000")...)
+		s, err := server.Start(ctx, o.bin, ready, os.Stderr, append(args, "--log-level=warn")...)
 		if err != nil {
 			return nil, fmt.Errorf("tko-server %s: %w", strings.Join(args, " "), err)
 		}

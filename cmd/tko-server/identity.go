@@ -26,6 +26,7 @@ import (
 // security holds how ports are secured and clients identified.
 type security struct {
 	insecure bool
+	reach    config.Reach
 	rate     float64                                          // requests per second of a client; 0: no limit
 	refused  func(ctx context.Context, source, detail string) // records callers that could not be authenticated; may be nil
 	certs    *certs.Server                                    // nil without TLS
@@ -127,6 +128,9 @@ func (s *security) conditions() []tko.Condition {
 	}
 	if s.insecure {
 		add("Secure", "Insecure", "other machines are served without TLS or identities (--insecure)")
+	}
+	if off := s.reach.Off(); len(off) > 0 {
+		add("ReachLimited", "SwitchedOff", "no limit of %s (--reach-off-reason): %s", strings.Join(off, ", "), s.reach.OffReason)
 	}
 	if s.certs != nil {
 		if problem := s.certs.Problem(); problem != "" {

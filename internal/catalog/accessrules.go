@@ -59,7 +59,8 @@ const (
 // clients. A restore without rights keeps the others.
 var isRight = map[string]bool{
 	ruleBinding: true, rulePolicy: true, ruleApproval: true, ruleSetup: true,
-	ruleFreeze: false, ruleSource: false,
+	ruleFreeze: false, ruleSource: false, ruleStop: false,
+	ruleOwner: false, // a source that stays without its owner would have more rights
 }
 
 // IsRight reports whether a stored rule gives or limits the rights of clients.

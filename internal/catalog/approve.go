@@ -1,9 +1,11 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // An Approver approves deployments, under the policies that govern them.
@@ -49,6 +52,10 @@ func (s *Approver) approve(ctx context.Context, key Key, require Requirement, dr
 		if err := require.check(key, r); err != nil {
 			return final(err)
 		}
+		if waiting, ok := tko.WaitingOf(r.Conditions); ok {
+			wrote, err = s.consent(ctx, c, &r, waiting, dryRun)
+			return err
+		}
 		switch {
 		case !r.Prepared:
 			return tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it after its preparation; its conditions report what is missing", key.ID)
@@ -67,7 +74,15 @@ func (s *Approver) approve(ctx context.Context, key Key, require Requirement, dr
 		if !enough {
 			return nil
 		}
-		outcomes, err := s.commit(ctx, w)
+		commitCtx := ctx
+		if grant := proposed(r); len(grant) > 0 {
+			root, err := s.rootOf(ctx, key.ID)
+			if err != nil {
+				return err
+			}
+			commitCtx = withGrant(ctx, root, grant)
+		}
+		outcomes, err := s.commit(commitCtx, w)
 		if err != nil {
 			return err
 		}
@@ -78,6 +93,91 @@ func (s *Approver) approve(ctx context.Context, key Key, require Requirement, dr
 		return nil
 	})
 	return r, wrote, err
+}
+
+// consent lets a deployment make the changes that wait for it. The caller confirms their
+// number. It writes a revision, so that the deployment is reconciled at once.
+func (s *Approver) consent(ctx context.Context, c *caller, r *Record, waiting tko.Waiting, dryRun bool) (wrote bool, err error) {
+	if c.identity.Role() != "" || c.identity.Plugin != nil {
+		return false, final(tko.Errorf(tko.ErrDenied, "deployment %q: %s, and %q is no person", r.ID, waiting, c.identity.Subject))
+	}
+	count := waiting.Count()
+	confirmed, ok := tko.ConfirmationOf(ctx)
+	if !dryRun && !ok {
+		return false, final(tko.Errorf(tko.ErrInvalid, "deployment %q: %s: nothing was changed; check the topology, then confirm %d to proceed (--confirm=%d)", r.ID, waiting, count, count))
+	}
+	if ok && !tko.Consents(confirmed, count) {
+		return false, final(tko.Errorf(tko.ErrInvalid, "deployment %q: %s, but %d were confirmed: nothing was changed; confirm %d to proceed (--confirm=%d)", r.ID, waiting, confirmed, count, count))
+	}
+	if dryRun {
+		return false, nil
+	}
+	root, err := s.rootOf(ctx, r.ID)
+	if err != nil {
+		return false, err
+	}
+	grant := map[Count]int{}
+	if spare := confirmed - count; waiting.Create > 0 {
+		grant[CountCreated] = waiting.Create + spare
+	} else {
+		waiting.Remove += spare
+	}
+	if waiting.Remove > 0 {
+		grant[CountDeployments] = waiting.Remove
+	}
+	w := *r
+	if w.Author = author(ctx); w.Author.Why == "" {
+		w.Author.Why = fmt.Sprintf("consented to %d changes: %d deployments to create, %d to remove", count, waiting.Create, waiting.Remove)
+	}
+	w.Conditions = slices.Clone(r.Conditions)
+	for i := range w.Conditions {
+		if c := &w.Conditions[i]; c.Reason == tko.ReasonWaitsForApproval && c.Type != tko.ConditionApproved {
+			c.Reason, c.Message, c.ObservedRevision = reasonConsented, fmt.Sprintf("%s consented to %d changes", w.Author.Who, count), r.Revision+1
+		}
+	}
+	outcomes, err := s.commit(withGrant(ctx, root, grant), Write{Op: tko.OpWritten, Record: w, Expect: r.Revision, Position: r.Position})
+	if err != nil {
+		return false, err
+	}
+	r.Conditions, r.Author, r.Revision, r.Position = w.Conditions, w.Author, outcomes[0].Revision, outcomes[0].Position
+	s.log.InfoContext(ctx, "consented", "deployment", r.ID, "create", waiting.Create, "remove", waiting.Remove, "who", w.Author.Who)
+	return true, nil
+}
+
+// reasonConsented is the reason of the condition of a deployment that waited for consent
+// until it is reconciled.
+const reasonConsented = "Consented"
+
+// proposed returns the numbers of deployments that the placements of a deployment propose
+// to create and to remove: an approval of the proposal is consent to them.
+func proposed(r Record) map[Count]int {
+	if !tko.HasCondition(r.Conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
+		return nil
+	}
+	pkg, err := packageOf(r)
+	if err != nil {
+		return nil
+	}
+	grant := map[Count]int{}
+	add := func(resource krm.Resource, count Count, change string) {
+		switch n, _ := resource.Get("status", "proposal", change, "count"); n := n.(type) {
+		case int64:
+			grant[count] += int(n)
+		case uint64:
+			grant[count] += int(min(n, unlimited)) //nolint:gosec // bounded
+		case float64:
+			grant[count] += int(n)
+		}
+	}
+	for _, resource := range pkg {
+		if resource.GVK().Group == topologyGroup {
+			add(resource, CountCreated, "create")
+			add(resource, CountCreated, "replace")
+			add(resource, CountDeployments, "delete")
+		}
+	}
+	maps.DeleteFunc(grant, func(_ Count, n int) bool { return n <= 0 })
+	return grant
 }
 
 // approval returns the write that approves a deployment and the changes that
@@ -102,7 +202,7 @@ func approval(ctx context.Context, r Record) Write {
 		changed = append(changed, c)
 	}
 	r.Conditions = mergeConditions(r.Conditions, changed, expect+1, time.Now())
-	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}
+	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position, KeepsOwner: true}
 }
 
 // approveBatch is the number of deployments that are approved in one
@@ -135,14 +235,18 @@ func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSel
 	if err != nil || dryRun {
 		return chosen.len(), err
 	}
-	if _, err := s.allow(ctx, "approve", tko.KindDeployment, chosen.len()); err != nil {
+	if _, err := s.allowReach(ctx, "approve", tko.KindDeployment, Key{Kind: tko.KindDeployment}, map[Count]int{CountApproved: chosen.len()}); err != nil {
 		return 0, err
 	}
 	held, first := 0, ""
+	var stopped error
 	err = list.each(chosen, func(keys []Key) error {
 		for batch := range slices.Chunk(keys, approveBatch) {
 			n, busy, err := s.approveAll(ctx, batch)
 			approved += n
+			if errors.Is(err, tko.ErrStopped) { // the others don't wait for it
+				stopped, err = cmp.Or(stopped, err), nil
+			}
 			if held += len(busy); first == "" && len(busy) > 0 {
 				first = busy[0]
 			}
@@ -157,6 +261,8 @@ func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSel
 		return approved, fmt.Errorf("%d deployments were approved before this error: repeat the request to approve the rest: %w", approved, err)
 	case err != nil:
 		return 0, err
+	case stopped != nil:
+		return approved, tko.Errorf(tko.ErrStopped, "%d deployments were approved, but not all: %w", approved, stopped)
 	case held > 0:
 		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again after the modifications", approved, held, first)
 	}
@@ -201,10 +307,13 @@ func (s *Approver) approveAll(ctx context.Context, keys []Key) (approved int, he
 	if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) && !errors.Is(err, tko.ErrNotFound) {
 		return 0, nil, err
 	}
+	var stopped error
 	for _, w := range batch {
 		n, err := s.ApproveDeployment(ctx, tko.DeploymentID(w.Record.ID))
 		approved += n
 		switch {
+		case errors.Is(err, tko.ErrStopped):
+			stopped = cmp.Or(stopped, err)
 		case errors.Is(err, tko.ErrBusy):
 			held = append(held, w.Record.ID)
 		case errors.Is(err, tko.ErrNotFound), errors.Is(err, tko.ErrInvalid): // no longer selected
@@ -212,7 +321,7 @@ func (s *Approver) approveAll(ctx context.Context, keys []Key) (approved int, he
 			return approved, held, err
 		}
 	}
-	return approved, held, nil
+	return approved, held, stopped
 }
 
 // A pendingApproval is the approvals of a deployment that needs more than it has.

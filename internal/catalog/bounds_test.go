@@ -179,7 +179,7 @@ func TestMetadataIsBoundedInTotal(t *testing.T) {
 	}
 	old := records[0]
 	old.Metadata = &catalog.Metadata{Effective: large(30), Passed: large(30)}
-	if _, err := w.store.Commit(w.ctx, catalog.Write{Op: tko.OpWritten, Record: old, Expect: old.Revision}); err != nil {
+	if _, err := w.store.Commit(w.ctx, catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: old, Expect: old.Revision})); err != nil {
 		t.Fatal(err)
 	}
 	m := w.start(id)

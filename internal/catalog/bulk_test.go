@@ -20,11 +20,12 @@ type cuttingStore struct {
 	before func(writes []catalog.Write) error
 }
 
-func (s *cuttingStore) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.Outcome, error) {
+func (s *cuttingStore) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
+	writes := gated.Writes()
 	if err := s.before(writes); err != nil {
 		return nil, err
 	}
-	return s.Store.Commit(ctx, writes...)
+	return s.Store.Commit(ctx, gated)
 }
 
 // A laterStore calls a function before it lists for the second time.
@@ -44,7 +45,7 @@ func (s *laterStore) List(ctx context.Context, query catalog.Query) iter.Seq2[ca
 }
 
 // unconfirmed are options with which these tests need no confirmation.
-var unconfirmed = catalog.Options{ConfirmAbove: 1_000_000}
+var unconfirmed = catalog.Options{ConfirmAbove: 1_000_000, ConfirmPercent: 100}
 
 // between makes the world's catalog call a function before each commit.
 func (w *world) between(before func(writes []catalog.Write) error) {
@@ -130,7 +131,7 @@ func TestInterruptedDeletionsReportTheirProgress(t *testing.T) {
 
 func TestPurgesLeaveRecordsThatAreAddedMeanwhile(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{})
+	w := newWorld(t, unconfirmed)
 	for i := range 20 {
 		w.site(fmt.Sprintf("a/%02d", i), "")
 	}
@@ -138,7 +139,7 @@ func TestPurgesLeaveRecordsThatAreAddedMeanwhile(t *testing.T) {
 	w.Service = catalog.New(&laterStore{Store: w.store, again: func() error {
 		_, err := whole.RegisterSite(w.ctx, tko.Site{ID: "z"})
 		return err
-	}}, w.validator, catalog.Options{})
+	}}, w.validator, unconfirmed)
 	if deleted, err := w.PurgeSites(w.ctx, tko.SiteSelect{}, false); err != nil || deleted.Count != 20 {
 		t.Errorf("%+v, %v", deleted, err)
 	}
@@ -181,7 +182,7 @@ func TestPurgesDeleteManyPages(t *testing.T) {
 
 func TestNoRecordCanReferToOneThatIsBeingDeleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{})
+	w := newWorld(t, unconfirmed)
 	w.template("t", "")
 	w.many(450, tko.NewDeployment{Template: "t"})
 	whole, stop := w.Service, errors.New("stop")
@@ -202,7 +203,7 @@ func TestNoRecordCanReferToOneThatIsBeingDeleted(t *testing.T) {
 	if err != nil || len(template.Stamp.Conditions) != 1 || template.Stamp.Conditions[0].Type != tko.ConditionDeleting {
 		t.Errorf("%v, %v: want the template to say that it is being deleted", template.Stamp.Conditions, err)
 	}
-	if deleted, err := w.DeleteTemplate(w.ctx, "t"); err != nil || deleted != (tko.Deleted{Count: 1}) {
+	if deleted, err := w.DeleteTemplate(w.ctx, "t"); err != nil || deleted.Count != 1 {
 		t.Errorf("%+v, %v", deleted, err)
 	}
 }
@@ -230,14 +231,14 @@ func (s *breakingStore) List(ctx context.Context, query catalog.Query) iter.Seq2
 
 func TestPurgesContinueAfterTheirListsAreLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{})
+	w := newWorld(t, unconfirmed)
 	w.site("stays", "")
 	for i := range 20 {
 		w.site(fmt.Sprintf("goes/%02d", i), "")
 	}
 	store := &breakingStore{Store: w.store}
 	store.breaks.Store(4)
-	w.Service = catalog.New(store, w.validator, catalog.Options{})
+	w.Service = catalog.New(store, w.validator, unconfirmed)
 	deleted, err := w.PurgeSites(w.ctx, tko.SiteSelect{IDs: []string{"goes/*"}}, false)
 	if err != nil || deleted.Count != 20 {
 		t.Errorf("%d were deleted: %v", deleted.Count, err)

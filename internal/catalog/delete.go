@@ -21,14 +21,14 @@ type Remover struct {
 
 // progress is the progress of a deletion.
 type progress struct {
-	most                            int // maximum number of records that may be deleted
+	most                            int // maximum number of records that may be deleted, or lose a reference
 	kind                            tko.Kind
 	count, descendants, dissociated int
 	reported                        time.Time
 }
 
 func (p *progress) deleted(selected int) tko.Deleted {
-	return tko.Deleted{Count: p.count, Descendants: max(0, p.count-selected)}
+	return tko.Deleted{Count: p.count, Descendants: max(0, p.count-selected), Orphaned: p.dissociated}
 }
 
 // interrupted adds to an error what was deleted before it.
@@ -66,7 +66,13 @@ func (s *Remover) deleteStep(ctx context.Context, writes []Write, done *progress
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	limit := max(0, done.most-done.count)
+	limit := max(0, done.most-done.count-done.dissociated)
+	if _, ok := tko.ConfirmationOf(ctx); ok {
+		if limit == 0 {
+			return nil, explain(&ExceededError{Limit: done.most})
+		}
+		ctx = tko.WithConfirmation(ctx, limit) // the rest of what was consented to
+	}
 	for i := range writes {
 		writes[i].DeleteLimit = &limit
 	}
@@ -156,13 +162,27 @@ func (s *Remover) allowDeletion(ctx context.Context, key Key) (most int, err err
 	if err != nil {
 		return 0, err
 	}
-	if most, err = s.allow(ctx, "delete", key.Kind, would.Count); err == nil {
+	adds, err := s.removals(ctx, key.Kind, would, []Key{key})
+	if err != nil {
+		return 0, err
+	}
+	if most, err = s.allowReach(ctx, "delete", key.Kind, key, adds); err == nil {
 		return most, nil
 	}
 	if r, getErr := s.get(ctx, Fields{}, key); getErr == nil && r.Revision == 0 {
 		return 0, tko.NotFound(key.Kind, key.ID)
 	}
 	return 0, err
+}
+
+// removals returns what a deletion of records counts as, with the records that lose their
+// template or site by it.
+func (s *Remover) removals(ctx context.Context, kind tko.Kind, would tko.Deleted, keys []Key) (map[Count]int, error) {
+	adds, err := s.orphansOf(ctx, keys)
+	if err == nil {
+		adds[RemovalOf(kind)] += would.Count
+	}
+	return adds, err
 }
 
 func deletion(ctx context.Context, key Key) Write {
@@ -230,18 +250,42 @@ func (s *Remover) purgeList(ctx context.Context, kind tko.Kind, list selection, 
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	if dryRun {
-		return would, nil
+	return s.purgeChosen(ctx, kind, would, each, dryRun)
+}
+
+// withOrphans adds to the numbers of a deletion that of the records that lose a reference.
+func withOrphans(would tko.Deleted, adds map[Count]int) tko.Deleted {
+	would.Orphaned = -would.Count
+	for _, n := range adds {
+		would.Orphaned += n
 	}
-	return s.purgeChosen(ctx, kind, would, each)
+	return would
 }
 
 // pages calls do with pages of keys, until it returns an error.
 type pages func(do func(keys []Key) error) error
 
-// purgeChosen deletes records of a kind and their descendants, which count has counted.
-func (s *Remover) purgeChosen(ctx context.Context, kind tko.Kind, would tko.Deleted, each pages) (tko.Deleted, error) {
-	most, err := s.allow(ctx, "delete", kind, would.Count)
+// purgeChosen deletes records of a kind and their descendants, which count has counted;
+// with dryRun it only counts those that lose their template or site.
+func (s *Remover) purgeChosen(ctx context.Context, kind tko.Kind, would tko.Deleted, each pages, dryRun bool) (tko.Deleted, error) {
+	var keys []Key
+	if kind == tko.KindTemplate || kind == tko.KindSite {
+		err := each(func(page []Key) error {
+			keys = append(keys, page...)
+			return nil
+		})
+		if err != nil {
+			return tko.Deleted{}, err
+		}
+	}
+	adds, err := s.removals(ctx, kind, would, keys)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	if dryRun {
+		return withOrphans(would, adds), nil
+	}
+	most, err := s.allowReach(ctx, "delete", kind, Key{Kind: kind}, adds)
 	if err != nil {
 		return tko.Deleted{}, err
 	}

@@ -315,7 +315,7 @@ func TestDeletionRemovesReferencesAndDescendants(t *testing.T) {
 	w.template("t", "")
 	w.site("s", "")
 	parent := w.create(tko.NewDeployment{Template: "t", Site: "s"})
-	child := w.create(tko.NewDeployment{Parent: parent, Template: "t", Site: "s"})
+	child := w.create(tko.NewDeployment{Parent: parent, Template: "t", Site: "s", Merge: mustPackage(t, configMap("child"))})
 	w.create(tko.NewDeployment{Parent: child})
 	other := w.create(tko.NewDeployment{Template: "t", Site: "s"})
 

@@ -134,9 +134,9 @@ func TestEncodedPackagesOfUnusualFormAreDecoded(t *testing.T) {
 	}
 	for id, test := range stored {
 		for _, key := range []catalog.Key{{Kind: tko.KindSite, ID: id}, {Kind: tko.KindTemplate, ID: id}} {
-			_, err := w.store.Commit(w.ctx, catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{
+			_, err := w.store.Commit(w.ctx, catalog.Ungated(catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{
 				Key: key, UID: id, Metadata: new(catalog.Metadata), Package: test.data, Digest: sha256.Sum256(test.data),
-			}})
+			}}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -198,7 +198,7 @@ func TestDifferenceIsEmptyAfterRestore(t *testing.T) {
 				case 2:
 					_, _ = w.DeleteSite(w.ctx, tko.SiteID(site)) // it may not exist
 				case 3:
-					request := tko.NewDeployment{Template: "t", Merge: mustPackage(t, configMap(value)), Prepared: true, Approved: random.IntN(2) == 0}
+					request := tko.NewDeployment{Template: "t", Merge: mustPackage(t, configMap(value+" "+strconv.Itoa(len(ids)))), Prepared: true, Approved: random.IntN(2) == 0}
 					if len(ids) > 0 && random.IntN(2) == 0 {
 						if parent := ids[random.IntN(len(ids))]; w.exists(parent) {
 							request.Parent = parent
@@ -317,7 +317,7 @@ func TestRestoreOfDeploymentsIsARollout(t *testing.T) {
 	w.template("t", configMap("one"))
 	w.site("s", "")
 	create := func(parent tko.DeploymentID) tko.DeploymentID {
-		return w.create(tko.NewDeployment{Template: "t", Site: "s", Parent: parent, Prepared: true, Approved: true})
+		return w.create(tko.NewDeployment{Template: "t", Site: "s", Merge: mustPackage(t, configMap("below "+string(parent))), Parent: parent, Prepared: true, Approved: true})
 	}
 	gone, stays := create(""), create("")
 	child := create(gone)
@@ -398,7 +398,7 @@ func TestRestoredDeploymentTakesTheOriginOfItsSuccessor(t *testing.T) {
 	w.template("t", configMap("one"))
 	parent := w.create(tko.NewDeployment{Template: "t", Prepared: true, Approved: true})
 	place := func() tko.DeploymentID {
-		ids, _, err := w.CreateChildren(w.ctx, tko.NewChildren{Parent: parent, Children: []tko.NewChild{{Origin: "o", Template: "t"}}})
+		ids, _, err := w.CreateChildren(w.ctx, tko.NewChildren{Parent: parent, Merge: mustPackage(t, configMap("child")), Children: []tko.NewChild{{Origin: "o", Template: "t"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -436,7 +436,7 @@ func TestRestoreNamesWhatItNeedsFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := w.create(tko.NewDeployment{Template: "t", Prepared: true, Approved: true})
-	child := w.create(tko.NewDeployment{Template: "t", Parent: late, Prepared: true, Approved: true})
+	child := w.create(tko.NewDeployment{Template: "t", Merge: mustPackage(t, configMap("child")), Parent: late, Prepared: true, Approved: true})
 	s := w.planRestore("back", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s, %s]}}", moment, d, late))
 	found := map[tko.DeploymentID]string{}
 	for row, err := range w.RolloutRows(w.ctx, tko.RolloutRows{ID: "back"}) {

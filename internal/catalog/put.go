@@ -31,6 +31,10 @@ type Put struct {
 	Plugin   tko.Plugin
 	Attached []byte // opaque compact JSON of the transport, or nil
 
+	// Manager, if not "", makes the Put an overlay: see [tko.Put].
+	Manager string
+	applied map[string]AppliedSet // that the record gets
+
 	Origin string // of a new deployment: there is at most one with it
 	Name   string // of a new deployment: see [Record.KubernetesName]
 
@@ -79,12 +83,16 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 			return final(err)
 		}
 		created = current.Revision == 0
-		record, requires, err := s.derived(ctx, p, current)
+		whole, err := s.overlaid(ctx, p, current)
+		if err != nil {
+			return final(err)
+		}
+		record, requires, err := s.derived(ctx, whole, current)
 		if err != nil {
 			return err
 		}
 		record.Author, record.UID, record.Created, record.Origin, record.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
-		record.Replaces = current.Replaces
+		record.Replaces, record.Owner = current.Replaces, current.Owner
 		if created {
 			record.UID, record.Created = newUID(), time.Now().UTC()
 		}
@@ -105,7 +113,7 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 			r = record
 			return nil
 		}
-		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Requires: requires})
+		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Requires: requires, KeepsOwner: keepsOwner(current, record)})
 		if err != nil {
 			if p.Require.Position != 0 && (errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict)) {
 				return final(tko.Errorf(tko.ErrConflict, "%s %q was changed at the same time: read it again", p.Key.Kind, p.Key.ID))
@@ -175,6 +183,9 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 	}
 	if p.Parent != "" {
 		n.requires = append(n.requires, deploymentKey(tko.DeploymentID(p.Parent)))
+		if err := s.checkNesting(ctx, tko.DeploymentID(p.Parent), n.record, p.Package); err != nil {
+			return Record{}, false, err
+		}
 	}
 	ids, err := s.ids.next(1)
 	if err != nil {
@@ -280,7 +291,9 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (reco
 	if err := errors.Join(record.label(p.Labels), record.attach(p.Attached)); err != nil {
 		return Record{}, nil, err
 	}
+	record.setApplied(p.applied)
 	record.Conditions = current.Conditions
+	s.registry.inspectPlugin(&record, current.Revision+1)
 	if p.DryRun {
 		err = s.requireAll(ctx, requires)
 	}
@@ -349,7 +362,10 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	put := Put{
 		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
 		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate, Whole: p.Whole, MadeFrom: p.MadeFrom,
-		Require: Requirement{Revision: p.Revision},
+		Require: Requirement{Revision: p.Revision}, Manager: p.Manager,
+	}
+	if err := checkManager(p.Manager, p.Kind); err != nil {
+		return tko.PutResult{}, err
 	}
 	switch {
 	case p.Revision < 0 || p.Revision > 0 && p.ID == "":
@@ -399,7 +415,7 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 		put.Remove = p.RemoveMetadata
 	} else {
 		var err error
-		if current, err = s.get(ctx, Fields{}, put.Key); err != nil {
+		if current, err = s.get(ctx, Fields{Package: p.Manager != ""}, put.Key); err != nil {
 			return tko.PutResult{}, err
 		}
 		switch {
@@ -431,5 +447,11 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	if p.DryRun && !created {
 		changed = !sameContent(current, r)
 	}
-	return tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed}, nil
+	result := tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed, Managed: p.Manager != ""}
+	if result.Managed && changed && p.Kind != tko.KindPlugin && c.sees(current) {
+		if result.Changes, err = s.changesOf(c, current, r); err != nil {
+			return tko.PutResult{}, err
+		}
+	}
+	return result, nil
 }

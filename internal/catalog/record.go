@@ -156,7 +156,7 @@ func (s *RecordWriter) RemoveRecord(ctx context.Context, key Key, require Requir
 		return Record{}, tko.Deleted{}, err
 	}
 	var r Record
-	done := progress{most: s.options.ConfirmAbove}
+	var done progress
 	more := []Key{key}
 	err = retry(ctx, func() error {
 		var err error
@@ -185,7 +185,11 @@ func (s *RecordWriter) RemoveRecord(ctx context.Context, key Key, require Requir
 	}
 	if dryRun {
 		deleted, err := s.remover.countBelow(ctx, key)
-		return r, deleted, err
+		if err != nil {
+			return r, deleted, err
+		}
+		adds, err := s.remover.removals(ctx, key.Kind, deleted, []Key{key})
+		return r, withOrphans(deleted, adds), err
 	}
 	deleted, err := s.remover.deleteRest(ctx, key, more, &done)
 	return r, deleted, err
@@ -242,10 +246,10 @@ func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []s
 		return nil
 	}
 	would, err := s.remover.count(ctx, kind, chosen, each)
-	if err != nil || dryRun {
+	if err != nil {
 		return would, err
 	}
-	return s.remover.purgeChosen(ctx, kind, would, each)
+	return s.remover.purgeChosen(ctx, kind, would, each, dryRun)
 }
 
 // RemoveEntity deletes an entity and its descendants; with dryRun it only

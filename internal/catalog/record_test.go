@@ -122,7 +122,7 @@ func TestPermitCanRefuseAPut(t *testing.T) {
 // After random writes, the records as of a position are those that there were, and
 // the events since then lead from them to the current records.
 func TestRecordsAndEventsReconstructHistory(t *testing.T) {
-	w := newWorld(t, catalog.Options{})
+	w := newWorld(t, unconfirmed)
 	state := func(at int64, after string) map[string]string {
 		t.Helper()
 		now := map[string]string{}

@@ -70,10 +70,13 @@ func (s *Registry) register(ctx context.Context, reads *readSet, record Record, 
 				return final(tko.Errorf(tko.ErrInvalid, "%s %q has a package, and this registration has none: nothing was changed; give the package (--url, --stdin), or confirm an empty one (--empty)",
 					record.Kind, record.ID))
 			}
+			written.Owner = current.Owner
 			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, current.Conditions
 		}
+		s.inspectPlugin(&written, current.Revision+1)
 		outcomes, err := s.commit(ctx, reads.write(Write{
 			Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires,
+			KeepsOwner: keepsOwner(current, written),
 		}))
 		if isStale(err) {
 			return final(err)

@@ -107,14 +107,17 @@ func (s *core) reparentings(ctx context.Context, from Record, to string) ([]Writ
 const maxReplacing = 5
 
 // commitReplacing commits writes and the replacements that they require, all or
-// none, and returns the outcomes of the writes.
-func (s *core) commitReplacing(ctx context.Context, writes []Write) ([]Outcome, error) {
+// none, and returns the outcomes of the writes. The stops of book hold them.
+func (s *core) commitReplacing(ctx context.Context, book *ruleBook, writes []Write) ([]Outcome, error) {
 	for attempt := 1; ; attempt++ {
 		all, err := s.withReplaced(ctx, writes)
 		if err != nil {
 			return nil, err
 		}
-		outcomes, err := s.store.Commit(ctx, all...)
+		if err := s.checkStops(ctx, book, all); err != nil {
+			return nil, err
+		}
+		outcomes, err := s.commitGated(ctx, all)
 		if len(all) > len(writes) && attempt < maxReplacing && (errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrNotFound)) {
 			continue // a replaced deployment may have changed, or been deleted
 		}

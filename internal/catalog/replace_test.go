@@ -24,11 +24,12 @@ type spy struct {
 	before  func([]catalog.Write)
 }
 
-func (s *spy) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.Outcome, error) {
+func (s *spy) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
+	writes := gated.Writes()
 	if s.before != nil {
 		s.before(writes)
 	}
-	outcomes, err := s.Store.Commit(ctx, writes...)
+	outcomes, err := s.Store.Commit(ctx, gated)
 	if err == nil {
 		var list []string
 		for _, w := range writes {

@@ -39,11 +39,11 @@ type changingStore struct {
 	before func()
 }
 
-func (s *changingStore) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.Outcome, error) {
+func (s *changingStore) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
 	if s.before != nil {
 		s.before()
 	}
-	return s.Store.Commit(ctx, writes...)
+	return s.Store.Commit(ctx, gated)
 }
 
 // The template changes between the derivation of a site and its commit, several times.

@@ -163,7 +163,7 @@ func commitSites(t *testing.T, store catalog.Store, series, count int) {
 			Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprintf("site-%d-%d", series, i)}, UID: "u"},
 		})
 	}
-	if _, err := store.Commit(t.Context(), batch...); err != nil {
+	if _, err := store.Commit(t.Context(), catalog.Ungated(batch...)); err != nil {
 		t.Fatal(err)
 	}
 }

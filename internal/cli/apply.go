@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/printable"
@@ -36,7 +37,21 @@ type step struct {
 	id      tko.DeploymentID // of an existing deployment that the step changes
 	there   tko.DeploymentID // of an existing deployment that the step leaves as it is
 	details []string         // what changes
+	unknown string           // what could not be compared, and why; "": nothing
 }
+
+// unknownIn returns the number of steps of which something could not be compared.
+func unknownIn(steps []step) (n int) {
+	for _, step := range steps {
+		if step.unknown != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// errIncomplete reports that not everything could be compared.
+var errIncomplete = errors.New("not everything could be compared")
 
 // confirmChanges returns an error unless changes are confirmed: by their number, by a user
 // at the terminal, or because there are at most as many as need no confirmation.
@@ -58,19 +73,23 @@ func (a *app) confirmChanges(changes, confirm, unasked int) error {
 const applyHelp = `A manifest is what GitOps sources, tko export and kubectl use: Template, Site,
 Deployment and Plugin of tko.nephio.org/v1alpha1, in files of any number of documents, or a List.
 
-Templates, sites and plugins become what the manifest says. The metadata.name of a
+What a manifest of a template, site or rollout names becomes as it says. Labels, the template
+and resources of the package that it doesn't name stay if others set them, and are removed if
+an earlier apply named them (of the same --manager). Plugins become what the manifest says.
+The metadata.name of a
 Deployment identifies it, as with kubectl apply: the first time, it is created; later,
 the resources of the manifest are merged into its package, and what changed is prepared
 again. What a manifest doesn't mention stays. A different template, site, parent or label
-of an existing deployment is refused. Nothing is ever deleted.
+of an existing deployment is refused. No entity is ever deleted.
 
 Manifests of GitOps sources (GitOpsSource, Inventory, Catalog) are registered last, all of them or
 none, as tko gitops source register does, with the same right.`
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
-	var dryRun bool
+	var dryRun, exitCode bool
 	var confirm int
+	var manager string
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|FOLDER|-",
 		Short: "Create or update entities from manifests",
@@ -81,20 +100,27 @@ func (a *app) applyCommand() *cobra.Command {
 All manifests are checked first, by the server: if one is wrong, nothing is changed. More
 than 50 changes need a confirmation: at a terminal the command asks; otherwise it needs
 --confirm COUNT with the number of changes. An interrupted apply continues with the
-same command.`,
+same command.
+
+With --dry-run, the server says what the apply would do. With --exit-code as well, the exit
+code is 0 if nothing would change, 7 if something would, and 9 if not everything could be
+compared: such as a site whose template comes with the same apply.`,
 		Example: `  tko apply -f ./fleet --dry-run
   tko apply -f site.yaml -f deployment.yaml
   kustomize build . | tko apply -f -`,
 		Args: arguments(0, 0),
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			steps, err := a.planApply(ctx, s, files)
+			steps, err := a.planApply(ctx, s, files, manager)
 			if err != nil {
 				return err
 			}
-			changes := a.showSteps(steps, false)
+			changes := a.showSteps(steps, dryRun)
 			switch {
 			case dryRun:
 				a.notice("would make %s, %d unchanged", count(changes, "change", "changes"), len(steps)-changes)
+				if exitCode {
+					return foundIn(steps, changes)
+				}
 				return nil
 			case changes == 0:
 				a.notice("nothing to change, %d unchanged", len(steps))
@@ -112,19 +138,39 @@ same command.`,
 	}
 	fileFlag(cmd, &files)
 	dryRunFlag(cmd.Flags(), &dryRun)
+	managerFlag(cmd.Flags(), &manager)
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "with --dry-run: exit code 7 if something would change, 9 if not everything could be compared")
 	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
 	return cmd
 }
 
 // diffFiles returns the function that compares manifests with the server.
-func (a *app) diffFiles(files *[]string) func(*cobra.Command, []string) error {
+func (a *app) diffFiles(files *[]string, manager *string) func(*cobra.Command, []string) error {
 	return a.run(func(ctx context.Context, s *session, _ []string) error {
-		steps, err := a.planApply(ctx, s, *files)
-		if err == nil && a.showSteps(steps, true) > 0 {
-			err = errChanges
+		steps, err := a.planApply(ctx, s, *files, *manager)
+		if err != nil {
+			return err
 		}
-		return err
+		return foundIn(steps, a.showSteps(steps, true))
 	})
+}
+
+// foundIn returns the error for the exit code of a comparison.
+func foundIn(steps []step, changes int) error {
+	switch n := unknownIn(steps); {
+	case n > 0:
+		return fmt.Errorf("%w: %s, see the lines that begin with ?", errIncomplete, count(n, "manifest", "manifests"))
+	case changes > 0:
+		return errChanges
+	}
+	return nil
+}
+
+// DefaultManager is the manager of manifests that tko apply -f applies.
+const DefaultManager = "tko-apply"
+
+func managerFlag(flags *pflag.FlagSet, manager *string) {
+	flags.StringVar(manager, "manager", DefaultManager, "`name` under which the server remembers what was applied: only that is removed when manifests no longer name it")
 }
 
 func fileFlag(cmd *cobra.Command, files *[]string) {
@@ -141,6 +187,9 @@ func (a *app) showSteps(steps []step, details bool) (changes int) {
 		}
 		changes++
 		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[step.verb], fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))))
+		if step.unknown != "" {
+			fmt.Fprintln(a.out, "  ? not compared: "+printable.Text(step.unknown))
+		}
 		if !details {
 			continue
 		}
@@ -242,7 +291,7 @@ func (a *app) readInput(file string, most int64) ([]byte, error) {
 }
 
 // planApply checks all manifests on the server.
-func (a *app) planApply(ctx context.Context, s *session, files []string) ([]step, error) {
+func (a *app) planApply(ctx context.Context, s *session, files []string, manager string) ([]step, error) {
 	manifests, err := a.readManifests(files)
 	if err != nil {
 		return nil, err
@@ -254,6 +303,11 @@ func (a *app) planApply(ctx context.Context, s *session, files []string) ([]step
 	entities, err := sortParents(manifests[:first])
 	if err != nil {
 		return nil, err
+	}
+	for i := range entities {
+		if p := &entities[i].Put; p.Kind != tko.KindDeployment {
+			p.Manager = manager
+		}
 	}
 	steps, wrong := planAll(entities, func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
 	if wrong != nil && steps == nil {
@@ -387,7 +441,14 @@ func planManifest(ctx context.Context, s *session, m Manifest, coming map[string
 	case r.Created:
 		step.verb = "create"
 	case r.Changed, unchecked:
-		return step, step.describe(ctx, s)
+		step.verb, step.details = "update", r.Changes
+		if unchecked {
+			step.unknown = fmt.Sprintf("what template %q gives it, because the template changes with the same apply", m.Put.Template)
+		}
+		if !r.Managed { // of an older server, which removes all that the manifest doesn't name
+			step.Put.Manager, step.details = "", nil
+			return step, step.describe(ctx, s)
+		}
 	}
 	return step, nil
 }
@@ -502,6 +563,11 @@ func (step *step) describe(ctx context.Context, s *session) error {
 	e, err := s.entity(ctx, step.Put.Kind, step.Put.ID, 0)
 	if err != nil {
 		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.Metadata)) {
+		if _, named := step.Put.Metadata[key]; !named {
+			step.details = append(step.details, fmt.Sprintf("metadata.labels.%s: %q removed, unless a template or the package gives it", key, e.Metadata[key]))
+		}
 	}
 	if e.Template != step.Put.Template {
 		step.details = append(step.details, fmt.Sprintf("spec.templateId: %q → %q", e.Template, step.Put.Template))

@@ -30,7 +30,7 @@ func (b *bulkFlag) flags(f *pflag.FlagSet, what string) {
 }
 
 func (b *bulkFlag) confirmFlag(f *pflag.FlagSet) {
-	f.IntVar(&b.confirm, "confirm", 0, "expected `count`: another one is refused; required by the server for very many")
+	f.IntVar(&b.confirm, "confirm", 0, "consent to at most this `count` of entities: required by the server for many")
 }
 
 // check returns an error if nothing is selected or the flags contradict each
@@ -81,6 +81,34 @@ func (b *bulkFlag) settle(ctx context.Context, s *session, doing, one, many stri
 	return tko.WithConfirmation(ctx, n), nil
 }
 
+// settleDeletion is settle for a deletion, which may leave entities without their template
+// or site: they count, too.
+func (b *bulkFlag) settleDeletion(
+	ctx context.Context, s *session, one, many string, ask func(ctx context.Context, dryRun bool) (tko.Deleted, error),
+) (context.Context, error) {
+	if b.confirm > 0 {
+		return tko.WithConfirmation(ctx, b.confirm), nil
+	}
+	if b.dryRun || !s.app.interactive {
+		return ctx, nil
+	}
+	would, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) { return ask(ctx, true) })
+	if errors.Is(err, tko.ErrNotFound) {
+		return ctx, nil // the deletion returns the error
+	}
+	if err != nil || would.Reach() <= b.unasked {
+		return ctx, err
+	}
+	what := count(would.Count, one, many)
+	if would.Orphaned > 0 {
+		what += ", and leave " + count(would.Orphaned, "entity", "entities") + " without template or site"
+	}
+	if !s.app.ask("This will delete %s. Continue?", what) {
+		return nil, errNotConfirmed
+	}
+	return tko.WithConfirmation(ctx, would.Reach()), nil
+}
+
 var errNotConfirmed = errors.New("not confirmed: nothing was changed")
 
 // ask asks the user a question, after what was printed so far, and reports whether the
@@ -98,10 +126,7 @@ func (a *app) ask(format string, args ...any) bool {
 
 // purge deletes the selected entities, after a confirmation if one is needed.
 func (a *app) purge(ctx context.Context, s *session, b *bulkFlag, one, many string, ask func(ctx context.Context, dryRun bool) (tko.Deleted, error)) error {
-	ctx, err := b.settle(ctx, s, "delete", one, many, func(ctx context.Context) (int, error) {
-		d, err := ask(ctx, true)
-		return d.Count, err
-	})
+	ctx, err := b.settleDeletion(ctx, s, one, many, ask)
 	if err != nil {
 		return err
 	}
@@ -142,7 +167,7 @@ func emptyFilter(cmd *cobra.Command, states bool) error {
 var filterNames = map[string]bool{
 	"id": true, "metadata": true, "template-id": true, "template-metadata": true, "site-id": true, "site-metadata": true,
 	"parent": true, "deployment-metadata": true, "prepared": true, "approved": true, "outdated": true, "type": true, "name": true, "executor": true, "trigger": true,
-	"scheduled": true, "healthy": true, "kind": true, "site": true, "deployment": true, "plan": true, "wave": true, "url": true, "merge": true,
+	"scheduled": true, "healthy": true, "kind": true, "site": true, "deployment": true, "plan": true, "wave": true, "url": true, "merge": true, "topology": true,
 }
 
 // filtered reports whether a filter was given.

@@ -75,7 +75,12 @@ func TestTerminalAsksBeforeManyAreDeleted(t *testing.T) {
 			[]string{"deployment D1 0", `purge deployments "D1" map[] [] map[] [] map[] ? ? true`, "delete deployment D1 confirmed 3"},
 			"This will delete 3 deployments. Continue? [y/N] deleted 4 deployments, of which 3 are descendants\n", 0,
 		},
-		"deletion of one": {[]string{"site", "delete", "lagos/1"}, "", []string{"delete site lagos/1"}, "deleted 1 site\n", 0},
+		"deletion of one": {[]string{"site", "delete", "lagos/1"}, "", []string{"purge sites [lagos/1] [] map[] true", "delete site lagos/1"}, "deleted 1 site\n", 0},
+		"deletion of a template in use": {
+			[]string{"template", "delete", "t"}, "y\n",
+			[]string{"purge templates [t] map[] true", "delete template t confirmed 1990"},
+			"This will delete 2 templates, and leave 1988 entities without template or site. Continue? [y/N] deleted 1 template\n", 0,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

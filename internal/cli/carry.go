@@ -16,8 +16,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// errIncomplete reports that an export or import could not carry everything.
-var errIncomplete = errors.New("not everything was carried over")
+// errLeftOut reports that an export or import could not carry everything.
+var errLeftOut = errors.New("not everything was carried over")
 
 // leftNames is the number of entities that are named for each reason.
 const leftNames = 5
@@ -46,7 +46,7 @@ func (l *leftOut) add(lost bool, reason, name string) {
 	}
 }
 
-// report prints what was left out. The error is errIncomplete if something is lost.
+// report prints what was left out. The error is errLeftOut if something is lost.
 func (a *app) report(l *leftOut) (err error) {
 	for _, reason := range l.reasons {
 		names := strings.Join(l.names[reason], ", ")
@@ -59,7 +59,7 @@ func (a *app) report(l *leftOut) (err error) {
 		}
 		a.notice("%s: %s: %s", fmt.Sprintf("%s: %d", what, l.count[reason]), reason, names)
 		if l.lost[reason] {
-			err = errIncomplete
+			err = errLeftOut
 		}
 	}
 	return err

@@ -245,7 +245,8 @@ func (a *app) deploymentApprove() *cobra.Command {
 		Use:   "approve [ID]",
 		Short: "Approve a deployment, or all matching prepared ones, or --all",
 		Long: `Approve a deployment, or all matching prepared ones; with --all, all prepared ones.
-With an ID, the changes that the placements of a topology propose are approved, too.`,
+With an ID, the changes that the placements of a topology propose are approved, too.
+If a topology waits because it would create or delete very many deployments, --confirm consents to their number.`,
 		Example: `  tko deployment approve 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko deployment approve --site-metadata region=west --dry-run`,
 		Args:              arguments(0, 1),
@@ -261,6 +262,14 @@ With an ID, the changes that the placements of a topology propose are approved, 
 		}
 		if len(args) > 0 && (bulk.all || filtered(cmd)) {
 			return usageError(cmd, tko.Errorf(errUsage, "an ID and filters can't be used together: use one"))
+		}
+		if len(args) > 0 {
+			if err = bulk.checkCount(cmd, "deployments"); err == nil {
+				ctx, err = settleConsent(ctx, s, &bulk, tko.DeploymentID(args[0]))
+			}
+			if err != nil {
+				return err
+			}
 		}
 		if len(args) == 0 {
 			if err = bulk.check(cmd); err == nil {
@@ -291,6 +300,30 @@ With an ID, the changes that the placements of a topology propose are approved, 
 	return cmd
 }
 
+// settleConsent returns a context with the number of changes that a user consents to, if
+// the deployment waits for that: that of --confirm, or the one that a user at a terminal
+// confirms.
+func settleConsent(ctx context.Context, s *session, b *bulkFlag, id tko.DeploymentID) (context.Context, error) {
+	if b.confirm > 0 {
+		return tko.WithConfirmation(ctx, b.confirm), nil
+	}
+	if b.dryRun || !s.app.interactive {
+		return ctx, nil
+	}
+	d, err := s.Deployment(ctx, id, 0)
+	if err != nil {
+		return ctx, nil //nolint:nilerr // the approval returns the error
+	}
+	waiting, ok := tko.WaitingOf(d.Stamp.Conditions)
+	if !ok {
+		return ctx, nil
+	}
+	if !s.app.ask("This will create %s and delete %s. Continue?", count(waiting.Create, "deployment", "deployments"), count(waiting.Remove, "deployment", "deployments")) {
+		return nil, errNotConfirmed
+	}
+	return tko.WithConfirmation(ctx, waiting.Count()), nil
+}
+
 func wouldApprove(ctx context.Context, s *session, id tko.DeploymentID) (int, error) {
 	if err := expectID("deployment ID", string(id)); err != nil {
 		return 0, err
@@ -298,6 +331,10 @@ func wouldApprove(ctx context.Context, s *session, id tko.DeploymentID) (int, er
 	d, err := s.Deployment(ctx, id, 0)
 	if err != nil {
 		return 0, err
+	}
+	if waiting, ok := tko.WaitingOf(d.Stamp.Conditions); ok {
+		s.app.notice("%s", waiting)
+		return 1, nil
 	}
 	if c, ok := proposal(d); ok {
 		s.app.notice("%s", c.Message)

@@ -114,17 +114,19 @@ func (s *session) withState(ctx context.Context, id string, pkg krm.Package) (kr
 
 // deleteCommand completes a command that deletes an entity without descendants.
 func (k *entityKind[T, S]) deleteCommand(a *app, cmd *cobra.Command) *cobra.Command {
-	var dryRun bool
+	bulk := bulkFlag{unasked: 1}
 	cmd.Use = "delete ID"
-	a.ofOne(k.kind, cmd, func(ctx context.Context, s *session, id string) error { return k.deleteOne(ctx, s, id, id, dryRun) })
-	dryRunFlag(cmd.Flags(), &dryRun)
+	a.ofOne(k.kind, cmd, func(ctx context.Context, s *session, id string) error { return k.deleteOne(ctx, s, id, id, &bulk) })
+	bulk.confirmFlag(cmd.Flags())
+	dryRunFlag(cmd.Flags(), &bulk.dryRun)
 	return cmd
 }
 
 // deleteOne deletes an entity without descendants, or only counts it. The name is the part
 // of the ID that the user gave last.
-func (k *entityKind[T, S]) deleteOne(ctx context.Context, s *session, id, name string, dryRun bool) error {
-	d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+func (k *entityKind[T, S]) deleteOne(ctx context.Context, s *session, id, name string, b *bulkFlag) error {
+	one, many := k.name()
+	return s.app.purge(ctx, s, b, one, many, func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
 		if !dryRun {
 			return k.delete(ctx, s, id)
 		}
@@ -137,11 +139,6 @@ func (k *entityKind[T, S]) deleteOne(ctx context.Context, s *session, id, name s
 		}
 		return d, err
 	})
-	if err != nil {
-		return err
-	}
-	one, many := k.name()
-	return s.app.deleted(one, many, d, dryRun)
 }
 
 // listCommand completes a command that lists selected entities.

@@ -28,6 +28,7 @@ type fake struct {
 	deployments func() []tko.Deployment
 	revisions   map[int64]tko.Stamp // the earlier revisions of each deployment
 	plugins     []tko.Plugin
+	stops       []tko.StopStatus
 	fail        error
 	hang        bool
 
@@ -65,6 +66,18 @@ func (f *fake) Close() error {
 	return nil
 }
 
+func (f *fake) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error) {
+	stop.ID, stop.By, stop.Created = "s-1", tko.Author{Who: "ann"}, time.Date(2026, 11, 24, 8, 0, 0, 0, time.UTC)
+	status := tko.StopStatus{Stop: stop, SiteCount: 3, DeploymentCount: 7, InFlight: []tko.InFlight{{Queue: tko.QueueSchedule, Key: "lagos/1", Since: stop.Created, Until: stop.Created}}, InFlightCount: 1}
+	return status, f.got(ctx, "stop %s: %s", stop.Selection(), stop.Reason)
+}
+
+func (f *fake) Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error) {
+	return tko.StopStatus{Stop: tko.Stop{ID: r.ID, All: true}, WaitingSites: 2, WaitingDeployments: 1, Rollouts: []tko.RolloutID{"r"}}, f.got(ctx, "resume %+v", r)
+}
+
+func (f *fake) Stops(context.Context) ([]tko.StopStatus, error) { return f.stops, nil }
+
 func (f *fake) About(ctx context.Context) (tko.About, error) { return f.about, f.got(ctx, "about") }
 
 func (f *fake) WhoAmI(ctx context.Context) (tko.Caller, error) { return f.caller, f.got(ctx, "whoami") }
@@ -101,7 +114,7 @@ func (f *fake) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Delet
 }
 
 func (f *fake) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
-	return tko.Deleted{Count: 2}, f.got(ctx, "purge templates %v %v %v", sel.IDs, sel.Metadata, dryRun)
+	return tko.Deleted{Count: 2, Orphaned: map[bool]int{true: 1988}[slices.Contains(sel.IDs, "t")]}, f.got(ctx, "purge templates %v %v %v", sel.IDs, sel.Metadata, dryRun)
 }
 
 func (f *fake) RegisterSite(ctx context.Context, s tko.Site) (int64, error) {

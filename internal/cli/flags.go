@@ -232,8 +232,13 @@ func (a *app) deleted(what, whats string, d tko.Deleted, dryRun bool) error {
 	if d.Descendants > 0 {
 		text += ", of which " + count(d.Descendants, "is a descendant", "are descendants")
 	}
+	result := map[string]any{"deleted": int64(d.Count), "descendants": int64(d.Descendants), "dryRun": dryRun}
+	if d.Orphaned > 0 {
+		text += "; " + count(d.Orphaned, "entity", "entities") + either(dryRun, " would lose their template or site", " lost their template or site")
+		result["orphaned"] = int64(d.Orphaned)
+	}
 	a.notice("%s", text)
-	return a.printResult(map[string]any{"deleted": int64(d.Count), "descendants": int64(d.Descendants), "dryRun": dryRun})
+	return a.printResult(result)
 }
 
 var errNoSource = errors.New("no package: use --url or --stdin")

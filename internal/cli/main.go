@@ -121,7 +121,7 @@ func (a *app) fail(ctx context.Context, err error) int {
 		return exitInterrupted
 	case errors.Is(err, errChanges):
 		return exitChanges
-	case errors.Is(err, errIncomplete):
+	case errors.Is(err, errIncomplete), errors.Is(err, errLeftOut):
 		code = exitIncomplete
 	case errors.Is(err, errUsage):
 		code = exitUsage

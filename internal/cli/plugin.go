@@ -84,15 +84,16 @@ func (a *app) pluginCommand() *cobra.Command {
 }
 
 func (a *app) pluginDelete() *cobra.Command {
-	var dryRun bool
+	bulk := bulkFlag{unasked: 1}
 	cmd := &cobra.Command{
 		Use: "delete TYPE NAME", Short: "Delete a plugin", Example: "  tko plugin delete validate free5gc/smf",
 		Args: arguments(2, 2), ValidArgsFunction: completePluginArgs(a, true),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			return pluginKind.deleteOne(ctx, s, tko.PluginID(args[0], args[1]), args[1], dryRun)
+			return pluginKind.deleteOne(ctx, s, tko.PluginID(args[0], args[1]), args[1], &bulk)
 		}),
 	}
-	dryRunFlag(cmd.Flags(), &dryRun)
+	bulk.confirmFlag(cmd.Flags())
+	dryRunFlag(cmd.Flags(), &bulk.dryRun)
 	return cmd
 }
 
@@ -129,6 +130,11 @@ Put -- before arguments that begin with a dash.`,
 				return err
 			}
 			a.notice("registered %s, revision %d", pluginText(p.Type, p.Name), revision)
+			if now, err := call(ctx, s, func(ctx context.Context) (tko.Plugin, error) { return s.Plugin(ctx, p.Type, p.Name) }); err == nil {
+				if c := tko.FindCondition(now.Stamp.Conditions, tko.ConditionRunnable); c != nil && c.Status == tko.ConditionFalse {
+					a.notice("the plugin can't run, and until it can, packages that need it are invalid or wait: %s", c.Message)
+				}
+			}
 			if len(p.Triggers) == 0 {
 				a.notice("the plugin has no trigger and never runs: register it with --trigger group,version,kind of its resources")
 			}

@@ -103,8 +103,7 @@ type Config struct {
 	PreparerAutoApprove bool
 	WithdrawApproval    bool // when a deployment changes that a person approved
 
-	ConfirmAbove        int // entities that a request may delete or approve without a confirmation
-	ConfirmAbovePercent int // in percent of all entities of the kind
+	Reach Reach
 
 	TOSCASchemes        []string // schemes of the URLs of service templates
 	TOSCALocalAddresses bool     // allow service templates from this machine
@@ -281,8 +280,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.BoolVar(&c.WithdrawApproval, "withdraw-approval", false, "withdraw the approval of a deployment that a person approves (nephio.org/approve: Manual; also Default, with --preparer-auto-approve=false here) when its package or site changes; its site keeps what was approved until it is approved again")
 
-	flags.IntVar(&c.ConfirmAbove, "confirm-above", tko.DefaultConfirmAbove, "limit of entities that a request deletes or approves without a confirmation of their number, if they are also more of their kind than --confirm-above-percent")
-	flags.IntVar(&c.ConfirmAbovePercent, "confirm-above-percent", tko.DefaultConfirmPercent, "see --confirm-above")
+	c.Reach.flags(flags)
 
 	flags.StringSliceVar(&c.TOSCASchemes, "tosca-schemes", toscaSchemes, "URL schemes of TOSCA service templates; git repositories are reached over http and https")
 	flags.BoolVar(&c.TOSCALocalAddresses, "tosca-local-addresses", false, "allow service templates from loopback and link-local addresses")
@@ -541,15 +539,13 @@ func (c *Config) Validate() error {
 	}
 	for name, n := range map[string]int{
 		"max-message": c.MaxMessage, "preparer-concurrency": c.PreparerConcurrency, "preparer-iterations": c.PreparerIterations,
-		"scheduler-concurrency": c.SchedulerConcurrency, "plugin-concurrency": c.PluginConcurrency, "confirm-above": c.ConfirmAbove,
+		"scheduler-concurrency": c.SchedulerConcurrency, "plugin-concurrency": c.PluginConcurrency,
 	} {
 		if n <= 0 {
 			add("--%s is %d: use more than 0", name, n)
 		}
 	}
-	if c.ConfirmAbovePercent < 1 || c.ConfirmAbovePercent > 100 {
-		add("--confirm-above-percent is %d: use 1 to 100", c.ConfirmAbovePercent)
-	}
+	c.Reach.validate(add)
 	if !(c.DiskLow >= 0 && c.DiskLow <= 100) {
 		add("--disk-low is %g: use 0 to 100 percent", c.DiskLow)
 	}

@@ -152,7 +152,7 @@ func (m *model) dialogKey(k tea.KeyPressMsg) tea.Cmd {
 			return nil
 		}
 		d.running = true
-		a, confirmed, s, why := d.action, d.result.Count, d.seen, strings.TrimSpace(d.reason.text())
+		a, confirmed, s, why := d.action, d.result.Reach(), d.seen, strings.TrimSpace(d.reason.text())
 		return m.do(func(ctx context.Context) tea.Msg {
 			if why != "" {
 				author := tko.AuthorOf(ctx)
@@ -192,8 +192,8 @@ func (a action) run(ctx context.Context, s Server, dryRun bool, confirmed int) (
 		if err != nil {
 			return now, err
 		}
-		if now.Count != confirmed {
-			return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "this would now %s %d, but %d were confirmed: nothing was changed; look at them again", a.verb, now.Count, confirmed)
+		if now.Reach() != confirmed {
+			return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "this would now %s %d, but %d were confirmed: nothing was changed; look at them again", a.verb, now.Reach(), confirmed)
 		}
 	}
 	var sum tko.Deleted
@@ -210,6 +210,7 @@ func (a action) run(ctx context.Context, s Server, dryRun bool, confirmed int) (
 		}
 		sum.Count += one.Count
 		sum.Descendants += one.Descendants
+		sum.Orphaned += one.Orphaned
 	}
 	return sum, nil
 }
@@ -220,7 +221,7 @@ func (a action) runOne(ctx context.Context, s Server, id string, dryRun bool) (t
 		if err != nil || dryRun {
 			return would, err
 		}
-		return s.RemoveEntity(tko.WithConfirmation(ctx, would.Count), a.kind, id, false)
+		return s.RemoveEntity(tko.WithConfirmation(ctx, would.Reach()), a.kind, id, false)
 	}
 	d, err := s.Deployment(ctx, tko.DeploymentID(id), 0)
 	if err != nil || !d.Prepared || d.Approved {

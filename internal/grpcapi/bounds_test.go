@@ -109,7 +109,7 @@ func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 		{Key: catalog.Key{Kind: tko.KindDeployment, ID: id}, Metadata: large, Conditions: conditions},
 	} {
 		r.UID = "u"
-		if _, err := store.Commit(ctx, catalog.Write{Op: tko.OpWritten, Record: r, Expect: catalog.Absent}); err != nil {
+		if _, err := store.Commit(ctx, catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: r, Expect: catalog.Absent})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -141,5 +141,6 @@ func deleted(d tko.Deleted, err error) (*tkopb.DeleteResponse, error) {
 		Deleted:     true,
 		Count:       uint64(max(d.Count, 0)),
 		Descendants: uint64(max(d.Descendants, 0)),
+		Orphaned:    uint64(max(d.Orphaned, 0)),
 	}, nil
 }

@@ -61,7 +61,17 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 
 // withConfirmation adds to the context the count that a message confirms, and
 // that a registration must not replace a package by an empty one.
+//
+// Clients of the original protocol send neither: they can't confirm.
 func withConfirmation(ctx context.Context, m any) context.Context {
+	confirmed := metadata.ValueFromIncomingContext(ctx, wire.ConfirmKey)
+	if len(confirmed) > 0 {
+		if n, err := strconv.Atoi(confirmed[0]); err == nil && n > 0 {
+			ctx = tko.WithConfirmation(ctx, min(n, math.MaxInt32))
+		}
+	} else if i, _ := identity.From(ctx); i.Role() == "" {
+		ctx = tko.WithoutConsent(ctx)
+	}
 	if c, ok := m.(interface{ GetConfirm() uint64 }); ok && c.GetConfirm() > 0 {
 		ctx = tko.WithConfirmation(ctx, int(min(c.GetConfirm(), math.MaxInt32)))
 	}
@@ -243,6 +253,13 @@ func (e *edge) authenticate(ctx context.Context, method string) (context.Context
 	}
 	i.Claimed = claimed
 	ctx = identity.With(ctx, i)
+	if named := first(ctx, wire.ActingKey); named != "" {
+		acting, err := wire.Acting(named)
+		if err != nil {
+			return ctx, identity.Identity{}, err
+		}
+		ctx = tko.WithActing(ctx, acting)
+	}
 	who := i.Subject
 	switch {
 	case i.IsAnonymous() && claimed == "":

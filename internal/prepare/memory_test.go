@@ -29,6 +29,8 @@ type memory struct {
 	sites       map[tko.SiteID]krm.Package
 	plugins     []tko.Plugin
 
+	rollouts []krm.Package // that were proposed
+
 	made       int
 	siteFails  int // lists of sites fail after this number of sites, if not 0
 	batches    []int
@@ -192,8 +194,11 @@ func (m *memory) ReservedOrigins(context.Context, tko.DeploymentID) (map[string]
 	return maps.Clone(m.reserved), nil
 }
 
-func (m *memory) ProposeRollout(context.Context, tko.RolloutID, krm.Package) (tko.RolloutStatus, error) {
-	return tko.RolloutStatus{}, errors.ErrUnsupported
+func (m *memory) ProposeRollout(_ context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rollouts = append(m.rollouts, pkg)
+	return tko.RolloutStatus{ID: id, State: "Planned"}, nil
 }
 
 func (m *memory) Deployments(_ context.Context, sel tko.DeploymentSelect, _ tko.ListOptions) iter.Seq2[tko.Deployment, error] {

@@ -76,7 +76,13 @@ func (rc *reconciliation) run(ctx context.Context) (work.Result, error) {
 		}
 		return rc.unprepared(ctx, append(problems, rc.waits...), work.Result{Outcome: tko.WorkFailed})
 	case len(rc.waits) > 0:
+		slices.SortStableFunc(rc.waits, func(a, b problem) int { // users read the reason that they can do something about
+			return compareBool(b.reason == topology.ReasonWaitsForApproval, a.reason == topology.ReasonWaitsForApproval)
+		})
 		retry := retryWaiting(rc.d.Stamp.Conditions, tko.ConditionPrepared, ReasonWaiting, time.Now())
+		if consentOnly(rc.waits) {
+			retry = maxRetryStall
+		}
 		if rc.retry > 0 {
 			retry = min(rc.retry, maxRetryWait)
 		}
@@ -147,6 +153,10 @@ func (rc *reconciliation) iterate(ctx context.Context) (changed bool, err error)
 		case ctx.Err() != nil:
 			return false, ctx.Err()
 		case errors.As(err, &wait):
+			if wait.consent {
+				rc.waits = append(rc.waits, problem{reason: topology.ReasonWaitsForApproval, message: wait.message})
+				break
+			}
 			if wait.retry > 0 {
 				rc.retry = wait.retry
 				rc.waits = slices.Insert(rc.waits, 0, problem{reason: ReasonRunning, message: wait.message})
@@ -167,6 +177,11 @@ func (rc *reconciliation) iterate(ctx context.Context) (changed bool, err error)
 	return changed, nil
 }
 
+// consentOnly reports whether only a user's consent helps, which makes the work due.
+func consentOnly(waits []problem) bool {
+	return !slices.ContainsFunc(waits, func(p problem) bool { return p.reason != topology.ReasonWaitsForApproval })
+}
+
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -181,6 +196,7 @@ func compareBool(a, b bool) int {
 type waitError struct {
 	message string
 	retry   time.Duration // if work continues in another system: until the next reconciliation
+	consent bool          // a user must consent, which makes the work due
 }
 
 func (e *waitError) Error() string { return e.message }
@@ -217,8 +233,12 @@ func (rc *reconciliation) stepTopology(ctx context.Context, id krm.Identity) (ou
 	switch {
 	case errors.As(err, &wait):
 		return stepNothing, &waitError{message: wait.Error()}
+	case errors.As(err, &refusal) && refusal.Reason == topology.ReasonWaitsForApproval:
+		return stepNothing, &waitError{message: refusal.Error(), consent: true}
 	case errors.As(err, &refusal):
 		return stepNothing, &failError{problem{reason: refusal.Reason, message: refusal.Error()}}
+	case errors.Is(err, tko.ErrStopped): // the release makes the work due at once
+		return stepNothing, &waitError{message: err.Error()}
 	case err != nil:
 		return stepNothing, err
 	}

@@ -202,7 +202,11 @@ func (r *review) placements(ctx context.Context, ids []krm.Identity) error {
 func (r *review) placement(ctx context.Context, preparer topology.Preparer, found topology.Review) error {
 	id := found.Placement
 	decision := found.Decide(isApproved(r.d.Stamp.Conditions))
-	if base, pkg := found.Rollout(r.d.ID, r.pkg.Find(id)); pkg != nil {
+	policy := topology.Policy{Sites: r.p.options.ReachSites, Settings: r.p.options.ReachPolicy}
+	if isApproved(r.d.Stamp.Conditions) {
+		policy.Sites = -1 // an approved proposal is consent
+	}
+	if base, pkg, byPolicy := found.Rollout(r.d.ID, r.pkg.Find(id), policy, decision); pkg != nil {
 		wait, err := r.propose(ctx, base, pkg)
 		if errors.Is(err, tko.ErrInvalid) {
 			r.problems = append(r.problems, problem{reason: topology.ReasonInvalid, message: fmt.Sprintf("%s: spec.rollout: %v", id, err)})
@@ -211,9 +215,13 @@ func (r *review) placement(ctx context.Context, preparer topology.Preparer, foun
 		if err != nil {
 			return err
 		}
-		decision = found.Planned(wait)
+		ofPolicy := tko.RolloutID("")
+		if byPolicy {
+			ofPolicy = base
+		}
+		decision = found.Planned(wait, ofPolicy)
 	}
-	if err := preparer.CarryOut(ctx, id, decision); err != nil {
+	if err := preparer.CarryOut(ctx, r.d.ID, id, decision); err != nil {
 		return r.problem(err)
 	}
 	name := fmt.Sprintf("%s %q", id.Kind, id.Name)
@@ -264,6 +272,10 @@ func (r *review) problem(err error) error {
 	}
 	if refusal, ok := errors.AsType[*topology.Error](err); ok {
 		r.problems = append(r.problems, problem{reason: refusal.Reason, message: refusal.Error()})
+		return nil
+	}
+	if errors.Is(err, tko.ErrStopped) {
+		r.problems = append(r.problems, problem{reason: tko.ReasonStopped, message: err.Error()})
 		return nil
 	}
 	return err

@@ -29,7 +29,7 @@ import (
 )
 
 // newSystem starts a real data controller and returns a client of it.
-func newSystem(t testing.TB) *client.Client {
+func newSystem(t testing.TB, o ...catalog.Options) *client.Client {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
@@ -40,7 +40,12 @@ func newSystem(t testing.TB) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := catalog.New(store, validator, catalog.Options{MinBackoff: 20 * time.Millisecond, MaxBackoff: time.Second})
+	options := catalog.Options{}
+	if len(o) > 0 {
+		options = o[0]
+	}
+	options.MinBackoff, options.MaxBackoff = 20*time.Millisecond, time.Second
+	service := catalog.New(store, validator, options)
 	stopping := make(chan struct{})
 	server := grpcapi.NewServer(service, grpcapi.Options{Stopping: stopping})
 	listener := bufconn.Listen(1 << 20)

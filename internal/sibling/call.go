@@ -29,8 +29,10 @@ const contextKey = "tko-context-bin"
 // values are the values of a context that the other side sees as well.
 type values struct {
 	Author          tko.Author
+	Acting          tko.Acting
 	Confirmation    int
 	PackageRequired bool
+	CannotConsent   bool
 	Caller          identity.Identity
 	Request         string // ID
 	Traceparent     string
@@ -40,6 +42,8 @@ func withValues(ctx context.Context) (context.Context, error) {
 	v := values{Author: tko.AuthorOf(ctx), PackageRequired: tko.PackageRequired(ctx), Request: trail.Request(ctx), Traceparent: trail.Traceparent(ctx)}
 	v.Confirmation, _ = tko.ConfirmationOf(ctx)
 	v.Caller, _ = identity.From(ctx)
+	v.CannotConsent = !tko.CanConsent(ctx)
+	v.Acting, _ = tko.ActingOf(ctx)
 	data, err := encoder.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -58,8 +62,14 @@ func fromValues(ctx context.Context) (context.Context, error) {
 	if !v.Caller.IsZero() {
 		ctx = identity.With(ctx, v.Caller)
 	}
+	if v.Acting != (tko.Acting{}) {
+		ctx = tko.WithActing(ctx, v.Acting)
+	}
 	if v.Confirmation > 0 {
 		ctx = tko.WithConfirmation(ctx, v.Confirmation)
+	}
+	if v.CannotConsent {
+		ctx = tko.WithoutConsent(ctx)
 	}
 	if v.PackageRequired {
 		ctx = tko.WithPackageRequired(ctx)

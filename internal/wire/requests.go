@@ -21,6 +21,15 @@ var LogLevel = NewPair[tko.LogLevel, tkopb.LogLevel](nil)
 // Freeze converts freezes of sites.
 var Freeze = NewPair[tko.Freeze, tkopb.Freeze](Names{"FrozenBy": "By.Who", "Confirm": ""})
 
+// Stop, InFlight, StopStatus, SiteStop and Resume convert stops.
+var (
+	Stop       = NewPair[tko.Stop, tkopb.Stop](Names{"TopologyDeploymentId": "Topology", "StoppedBy": "By.Who"})
+	InFlight   = NewPair[tko.InFlight, tkopb.InFlight](nil)
+	StopStatus = NewPair[tko.StopStatus, tkopb.StopStatus](nil)
+	SiteStop   = NewPair[tko.SiteStop, tkopb.SiteStop](Names{"HeldDeploymentIds": "Held"})
+	Resume     = NewPair[tko.Release, tkopb.Resume](nil)
+)
+
 // Hold converts work that is held.
 var Hold = NewPair[tko.Hold, tkopb.Hold](nil)
 
@@ -28,9 +37,10 @@ var Hold = NewPair[tko.Hold, tkopb.Hold](nil)
 // may see them.
 var OpenModification = NewPair[tko.OpenModification, tkopb.Modification](Names{"Who": "Author.Who", "Why": "Author.Why"})
 
-// NewCreateDeployment writes a deployment to be created.
+// NewCreateDeployment writes a deployment to be created. It has a format even if there is
+// nothing to merge: servers of the original TKO need one.
 func NewCreateDeployment(d tko.NewDeployment, format krm.Format) (*tkopb.CreateDeployment, error) {
-	name, data, err := encodeSome(format, d.Merge)
+	name, data, err := encode(format, d.Merge)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +85,8 @@ func NewCreateChildren(c tko.NewChildren, format krm.Format) (*tkopb.CreateChild
 		MergePackageFormat: name,
 		MergePackage:       data,
 		Children:           make([]*tkopb.Child, len(c.Children)),
+		Create:             uint64(max(c.Create, 0)),
+		Remove:             uint64(max(c.Remove, 0)),
 	}
 	for i, child := range c.Children {
 		m.Children[i] = &tkopb.Child{Origin: child.Origin, TemplateId: string(child.Template), SiteId: string(child.Site), ReplacesDeploymentIds: Texts(child.Replaces)}
@@ -93,6 +105,8 @@ func CreateChildren(m *tkopb.CreateChildren) (tko.NewChildren, error) {
 		Revision: m.GetParentRevision(),
 		Merge:    p,
 		Children: make([]tko.NewChild, len(m.GetChildren())),
+		Create:   Count(m.GetCreate()),
+		Remove:   Count(m.GetRemove()),
 	}
 	for i, child := range m.GetChildren() {
 		c.Children[i] = tko.NewChild{

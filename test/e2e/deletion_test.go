@@ -26,7 +26,7 @@ func TestDeletionsContinueAfterKills(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := store(t)
-			server := process.StartServer(t, "--roles=data", "--store="+dsn, "--confirm-above=1000000")
+			server := process.StartServer(t, "--roles=data", "--store="+dsn, "--confirm-above=1000000", "--confirm-above-percent=100")
 			c := dial(t, server.GRPC)
 			if _, err := c.RegisterTemplate(patient(t), tko.Template{ID: "workload:v1", Package: parse(t, workloadPackage)}); err != nil {
 				t.Fatal(err)
@@ -97,7 +97,7 @@ func removeThroughKills(t *testing.T, dsn string, server **process.Server, what 
 		}
 		(*server).Kill()
 		err = <-removed
-		*server = process.StartServer(t, "--roles=data", "--store="+dsn, "--confirm-above=1000000")
+		*server = process.StartServer(t, "--roles=data", "--store="+dsn, "--confirm-above=1000000", "--confirm-above-percent=100")
 		c = dial(t, (*server).GRPC)
 		left := whole(t, c)
 		if err == nil || errors.Is(err, tko.ErrNotFound) { // or the response to the complete deletion was lost

@@ -76,7 +76,7 @@ spec:
   - {delete: {}, select: {metadataPatterns: {edit: delete}}}
   waves: [{name: canary, count: 2}, {name: rest}]
   limits: {concurrent: 2}
-  health: {within: 1h}
+  health: {within: 1h, none: Accept}
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -128,7 +128,7 @@ func newFleet(t *testing.T, postgres bool, n int) *fleet {
 		f.database = pgtest.NewCluster(t)
 		store, f.victims = f.database.DSN(), append(f.victims, "database")
 	}
-	common := []string{"--confirm-above=1000000", "--work-lease=2s", "--retry=100ms", "--retry-max=1s"}
+	common := []string{"--confirm-above=1000000", "--confirm-above-percent=100", "--work-lease=2s", "--retry=100ms", "--retry-max=1s"}
 	f.flags = map[string][]string{
 		"data":           append([]string{"--roles=data", "--store=" + store, "--listen-grpc=" + address}, common...),
 		"preparer":       append([]string{"--roles=preparer", "--data=" + address}, common...),

@@ -470,7 +470,7 @@ func TestCancelledListDoesNoHarm(t *testing.T) {
 // or approve the fleet.
 func TestExistingClientsCannotDeleteFleet(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "--confirm-above=5", "--confirm-above-percent=60")
+	p := serve(t, "--reach-original=5", "--reach-original-percent=60")
 	for i := range 6 {
 		p.registerSite(t, fmt.Sprintf("s%d", i), "", nil)
 	}

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,8 @@ type Decision struct {
 	Wait    string    // why some changes are made later
 	Propose *Proposal // needs an approval
 
-	keep bool // the placement's proposal: it was approved, and isn't carried out yet
+	rollout tko.RolloutID // of a policy, which makes the changes
+	keep    bool          // the placement's proposal: it was approved, and isn't carried out yet
 }
 
 // A Proposal lists the changes that need an approval.
@@ -489,14 +491,66 @@ func (r Review) Changes() (create []tko.NewChildren, remove []tko.DeploymentID) 
 	return create, slices.Compact(remove)
 }
 
+// A Policy is when a placement without spec.rollout makes its changes by a rollout.
+type Policy struct {
+	Sites    int            // if it would change running deployments at more sites; negative: never
+	Settings map[string]any // the spec of the rollout, without edits; nil: never
+}
+
+// statusRollout is the field of status that names the rollout that a policy made. As long
+// as it has changes to make, no other way makes them.
+const statusRollout = "rollout"
+
+// governs reports whether the rollout of a placement is that of the policy.
+func (p Policy) governs(resource krm.Resource, d Decision) bool {
+	if p.Settings == nil {
+		return false
+	}
+	if begun, _ := resource.Get("status", statusRollout); begun != nil {
+		return true
+	}
+	return p.Sites >= 0 && d.sites() > p.Sites
+}
+
+// sites returns the number of sites at which running deployments are deleted or replaced
+// now.
+func (d Decision) sites() int {
+	sites := map[tko.SiteID]bool{}
+	for _, child := range d.Delete {
+		if child.Prepared && child.Approved && child.Site != "" {
+			sites[child.Site] = true
+		}
+	}
+	for _, batch := range d.Create {
+		for _, child := range batch.Children {
+			if len(child.Replaces) > 0 {
+				sites[child.Site] = true
+			}
+		}
+	}
+	return len(sites)
+}
+
 // Rollout returns the rollout that makes the changes of the placement, or nil if it makes
-// them at once: its base ID and its package.
-func (r Review) Rollout(parent tko.DeploymentID, resource krm.Resource) (id tko.RolloutID, pkg krm.Package) {
+// them at once: its base ID and its package. byPolicy reports that it is that of the
+// policy.
+func (r Review) Rollout(parent tko.DeploymentID, resource krm.Resource, p Policy, d Decision) (id tko.RolloutID, pkg krm.Package, byPolicy bool) {
+	if r.update != UpdateApply {
+		return "", nil, false
+	}
 	settings, _ := resource.Get("spec", "rollout")
 	fields, ok := settings.(map[string]any)
-	if !ok || r.update != UpdateApply {
-		return "", nil
+	if !ok && p.governs(resource, d) {
+		fields, ok, byPolicy = p.Settings, true, true
 	}
+	if !ok {
+		return "", nil, false
+	}
+	id, pkg = r.rollout(parent, fields)
+	return id, pkg, byPolicy && pkg != nil
+}
+
+func (r Review) rollout(parent tko.DeploymentID, fields map[string]any) (id tko.RolloutID, pkg krm.Package) {
 	create, remove := r.Changes()
 	if len(create)+len(remove) == 0 {
 		return "", nil
@@ -527,9 +581,9 @@ func (r Review) Rollout(parent tko.DeploymentID, resource krm.Resource) (id tko.
 }
 
 // Planned returns what a review does if a rollout makes the changes: it gives children
-// their sites back, and waits.
-func (r Review) Planned(wait string) Decision {
-	return Decision{Restore: r.restorable, Notes: r.notes, Wait: wait}
+// their sites back, and waits. ofPolicy is the rollout if a policy made it.
+func (r Review) Planned(wait string, ofPolicy tko.RolloutID) Decision {
+	return Decision{Restore: r.restorable, Notes: r.notes, Wait: wait, rollout: ofPolicy}
 }
 
 // mayDelete reports whether the surplus may be deleted without an approval. Children
@@ -601,7 +655,10 @@ func notConfirmed(placement krm.Identity, child tko.DeploymentID, err error) err
 // it. It first deletes unwanted children that would have replaced others, then
 // creates new children, then deletes old ones. tko.ErrConflict and tko.ErrBusy report
 // that another writer changes a child: the placement must be reviewed again.
-func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decision) error {
+func (p *Preparer) CarryOut(ctx context.Context, parent tko.DeploymentID, placement krm.Identity, d Decision) error {
+	if err := p.checkReach(ctx, placement, parent, countOf(d.Create), len(d.Delete)); err != nil {
+		return err
+	}
 	if err := p.discard(ctx, placement, d.Discard); err != nil {
 		return err
 	}
@@ -624,6 +681,9 @@ func (p *Preparer) CarryOut(ctx context.Context, placement krm.Identity, d Decis
 			return ctx.Err()
 		}
 		_, err := p.Children.DeleteDeployment(ctx, child.ID)
+		if waits := waitsForApproval(placement, err); waits != nil {
+			return waits
+		}
 		if errors.Is(err, tko.ErrInvalid) { // too many would be deleted with it
 			return notConfirmed(placement, child.ID, err)
 		}
@@ -659,10 +719,20 @@ func (p *Preparer) restore(ctx context.Context, h restoration) error {
 func (p *Preparer) createAll(ctx context.Context, placement krm.Identity, batches []tko.NewChildren) error {
 	calls, callCtx := errgroup.WithContext(ctx)
 	calls.SetLimit(callsAtOnce)
-	for _, batch := range batches {
-		calls.Go(func() error { return p.create(callCtx, placement, batch) })
+	stopped := make([]error, len(batches)) // the others don't wait for those
+	for i, batch := range batches {
+		calls.Go(func() error {
+			err := p.create(callCtx, placement, batch)
+			if errors.Is(err, tko.ErrStopped) {
+				stopped[i], err = err, nil
+			}
+			return err
+		})
 	}
-	return calls.Wait()
+	if err := calls.Wait(); err != nil {
+		return err
+	}
+	return cmp.Or(stopped...)
 }
 
 // Status returns the placement with the result of a review in its status.
@@ -671,6 +741,10 @@ func (r Review) Status(resource krm.Resource, d Decision) krm.Resource {
 	out.Set(int64(r.existing+countOf(d.Create)-len(d.Delete)), "status", "deployments")
 	out.Set(r.templates, "status", "templates")
 	status, _ := out["status"].(map[string]any)
+	delete(status, statusRollout)
+	if d.rollout != "" {
+		out.Set(string(d.rollout), "status", statusRollout)
+	}
 	if r.merged == nil {
 		delete(status, "merged")
 	} else {

@@ -47,17 +47,18 @@ const (
 
 // The reasons of an [Error].
 const (
-	ReasonInvalid               = "Invalid"               // a field of the resource is missing or wrong
-	ReasonReferenceMissing      = "ReferenceMissing"      // a Placement names a resource that isn't in the package
-	ReasonMergeReferenceMissing = "MergeReferenceMissing" // a merge list does
-	ReasonSelectMatchedNothing  = "SelectMatchedNothing"  // no template, or no site, matches
-	ReasonTemplateMissing       = "TemplateMissing"       // the named template doesn't exist
-	ReasonSiteMissing           = "SiteMissing"           // the named site doesn't exist
-	ReasonSiteNotPrepared       = "SiteNotPrepared"       // a Site resource that is never prepared here names no site
-	ReasonChildrenRefused       = "ChildrenRefused"       // the children would be invalid
-	ReasonSiteRefused           = "SiteRefused"           // the provisioned site would be invalid
-	ReasonNotConfirmed          = "NotConfirmed"          // a child isn't deleted, because too many deployments would be deleted with it
-	ReasonNotSupported          = "NotSupported"          // this kind can't be prepared by this release
+	ReasonInvalid               = "Invalid"                  // a field of the resource is missing or wrong
+	ReasonReferenceMissing      = "ReferenceMissing"         // a Placement names a resource that isn't in the package
+	ReasonMergeReferenceMissing = "MergeReferenceMissing"    // a merge list does
+	ReasonSelectMatchedNothing  = "SelectMatchedNothing"     // no template, or no site, matches
+	ReasonTemplateMissing       = "TemplateMissing"          // the named template doesn't exist
+	ReasonSiteMissing           = "SiteMissing"              // the named site doesn't exist
+	ReasonSiteNotPrepared       = "SiteNotPrepared"          // a Site resource that is never prepared here names no site
+	ReasonChildrenRefused       = "ChildrenRefused"          // the children would be invalid
+	ReasonSiteRefused           = "SiteRefused"              // the provisioned site would be invalid
+	ReasonNotConfirmed          = "NotConfirmed"             // a child isn't deleted, because too many deployments would be deleted with it
+	ReasonWaitsForApproval      = tko.ReasonWaitsForApproval // it would create or delete more deployments than it may without consent
+	ReasonNotSupported          = "NotSupported"             // this kind can't be prepared by this release
 )
 
 // An Error reports why a resource can't be prepared. It is a tko.ErrInvalid: the
@@ -310,6 +311,9 @@ func (p *Preparer) preparePlacement(ctx context.Context, d Deployment, resource 
 		unwanted = append(unwanted, t.old...) // an edited child isn't replaced without an approval
 		return false
 	})
+	if err := p.checkReach(ctx, resource.Identity(), d.ID, countOf(create), 0); err != nil {
+		return nil, err
+	}
 	if err := p.discard(ctx, resource.Identity(), r.discard); err != nil {
 		return nil, err
 	}
@@ -378,12 +382,42 @@ func (p *Preparer) resolve(ctx context.Context, entries []entry) ([]placed, erro
 
 func (p *Preparer) create(ctx context.Context, placement krm.Identity, batch tko.NewChildren) error {
 	_, _, err := p.Client.CreateChildren(ctx, batch)
+	if waits := waitsForApproval(placement, err); waits != nil {
+		return waits
+	}
 	if errors.Is(err, tko.ErrInvalid) {
 		first := batch.Children[0]
 		return refuse(placement, ReasonChildrenRefused, "can't create deployments of template %q at site %q and others: %v", first.Template, first.Site, err)
 	}
 	if err != nil {
 		return fmt.Errorf("create the children of %s: %w", placement, err)
+	}
+	return nil
+}
+
+// waitsForApproval returns the error for changes that need consent, or nil for another one.
+func waitsForApproval(placement krm.Identity, err error) error {
+	if !errors.Is(err, tko.ErrInvalid) {
+		return nil
+	}
+	if _, ok := tko.ParseWaiting(err.Error()); !ok {
+		return nil
+	}
+	return refuse(placement, ReasonWaitsForApproval, "%v", err)
+}
+
+// checkReach returns an error if the children of a deployment that are about to be created
+// and deleted need consent. One call of each can't tell: it knows nothing of the others.
+func (p *Preparer) checkReach(ctx context.Context, placement krm.Identity, parent tko.DeploymentID, create, remove int) error {
+	if create <= childrenPerCall && remove <= tko.ReachFew {
+		return nil // the calls themselves fail, before the first change or after a few
+	}
+	_, _, err := p.Client.CreateChildren(ctx, tko.NewChildren{Parent: parent, Create: create, Remove: remove})
+	if waits := waitsForApproval(placement, err); waits != nil {
+		return waits
+	}
+	if err != nil {
+		return fmt.Errorf("check the number of children of %s: %w", placement, err)
 	}
 	return nil
 }

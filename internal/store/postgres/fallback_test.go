@@ -75,7 +75,7 @@ func TestSignalsArriveIfListenHasNoEffect(t *testing.T) {
 	for n := range int64(3) {
 		signal := deaf.Signal()
 		write := catalog.Write{Op: tko.OpWritten, Expect: n, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
-		if _, err := other.Commit(t.Context(), write); err != nil {
+		if _, err := other.Commit(t.Context(), catalog.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 		for deadline := time.After(eventually.Limit); ; {

@@ -68,7 +68,7 @@ func TestUnknownOutcomeIsReported(t *testing.T) {
 	l := newLossy()
 	store := open(t, l.Start(t, pgtest.DSN(t)))
 	write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindDeployment, ID: "d"}}}
-	if _, err := store.Commit(t.Context(), write); err != nil {
+	if _, err := store.Commit(t.Context(), catalog.Ungated(write)); err != nil {
 		t.Fatal(err)
 	}
 	l.when.Store(int64(Before))
@@ -110,7 +110,7 @@ func TestDatabaseErrorsHaveAKind(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	store := open(t, dsn)
 	write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindDeployment, ID: "d"}}}
-	if _, err := store.Commit(t.Context(), write); err != nil {
+	if _, err := store.Commit(t.Context(), catalog.Ungated(write)); err != nil {
 		t.Fatal(err)
 	}
 	for code, want := range map[string]error{"53100": tko.ErrUnavailable, "25006": tko.ErrUnavailable, "55P03": tko.ErrUnavailable, "57014": tko.ErrUnavailable, "22012": nil} {
@@ -147,7 +147,7 @@ func TestStatementsHaveATimeLimit(t *testing.T) {
 	var wait sync.WaitGroup
 	for _, id := range []string{"quick", "slow", "next"} {
 		wait.Go(func() {
-			_, err := store.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}})
+			_, err := store.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}))
 			if id == "slow" && !errors.Is(err, tko.ErrUnavailable) || id != "slow" && err != nil {
 				t.Errorf("%s: %v", id, err)
 			}

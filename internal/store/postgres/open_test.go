@@ -100,7 +100,7 @@ func TestCommitOfAnotherServerSignals(t *testing.T) {
 	for n := range int64(5) {
 		signal := other.Signal()
 		write := catalog.Write{Op: tko.OpWritten, Expect: n, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
-		if _, err := one.Commit(t.Context(), write); err != nil {
+		if _, err := one.Commit(t.Context(), catalog.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -116,7 +116,7 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 	s := open(t, dsn)
 	for n := range int64(5) {
 		write := catalog.Write{Op: tko.OpWritten, Expect: n, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
-		if _, err := s.Commit(t.Context(), write); err != nil {
+		if _, err := s.Commit(t.Context(), catalog.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 		execute(t, dsn, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
@@ -133,7 +133,7 @@ func TestMoreCallersThanConnectionsAreServed(t *testing.T) {
 		wait.Go(func() {
 			id := strings.Repeat("x", i+1)
 			write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}
-			if _, err := s.Commit(t.Context(), write); err != nil {
+			if _, err := s.Commit(t.Context(), catalog.Ungated(write)); err != nil {
 				t.Error(err)
 			}
 			for r, err := range s.List(t.Context(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 1}) {

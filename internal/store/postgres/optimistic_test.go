@@ -39,7 +39,7 @@ func TestRegistrationsReadLittleOfTheLog(t *testing.T) {
 			for i := range n {
 				kind := []tko.Kind{tko.KindSite, tko.KindTemplate}[i%2]
 				w := catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{Key: catalog.Key{Kind: kind, ID: strconv.Itoa(i)}}}
-				if _, err := store.Commit(t.Context(), w); err != nil {
+				if _, err := store.Commit(t.Context(), catalog.Ungated(w)); err != nil {
 					t.Fatal(err)
 				}
 			}

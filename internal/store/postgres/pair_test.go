@@ -22,9 +22,9 @@ func TestNewMetadataValueReadsNoOtherValues(t *testing.T) {
 	register := func(n int) {
 		t.Helper()
 		set := &catalog.Metadata{Effective: map[string]string{"name": fmt.Sprint("site ", n)}}
-		_, err := store.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: catalog.Record{
+		_, err := store.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{
 			Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprint("site-", n)}, Metadata: set,
-		}})
+		}}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -169,8 +169,12 @@ func (a *alternating) TrimAudit(ctx context.Context, before time.Time, limit int
 
 func (a *alternating) Epoch(ctx context.Context) (int64, error) { return a.next().Epoch(ctx) }
 
-func (a *alternating) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.Outcome, error) {
-	return a.next().Commit(ctx, writes...)
+func (a *alternating) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
+	return a.next().Commit(ctx, gated)
+}
+
+func (a *alternating) Reached(ctx context.Context, cause string, window time.Duration, limit int) ([]catalog.Reached, error) {
+	return a.next().Reached(ctx, cause, window, limit)
 }
 
 func (a *alternating) StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (catalog.Record, time.Time, error) {
@@ -253,6 +257,10 @@ func (a *alternating) RolloutStates(ctx context.Context, ids ...string) ([]catal
 
 func (a *alternating) RolloutCommandView(ctx context.Context, id string, filter catalog.RowFilter) (catalog.RolloutView, error) {
 	return a.next().RolloutCommandView(ctx, id, filter)
+}
+
+func (a *alternating) WorkOf(ctx context.Context, queue string) ([]catalog.QueuedWork, error) {
+	return a.next().WorkOf(ctx, queue)
 }
 
 func (a *alternating) ApartFlights(ctx context.Context) ([]rollouts.Entry, error) {

@@ -55,9 +55,9 @@ func newReplicated(t *testing.T) *replicated {
 // write registers a site on the primary.
 func (r *replicated) write(id string) {
 	r.t.Helper()
-	_, err := r.Commit(r.t.Context(), catalog.Write{Op: tko.OpWritten, Record: catalog.Record{
+	_, err := r.Commit(r.t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{
 		Key: catalog.Key{Kind: tko.KindSite, ID: id}, UID: id, Metadata: &catalog.Metadata{Effective: map[string]string{"of": id}},
-	}})
+	}}))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestListsSeeWhatWasAcknowledgedThoughTheStandbyIsBehind(t *testing.T) {
 	r := newReplicated(t)
 	r.exec("SELECT pg_wal_replay_pause()")
 	other := open(t, r.primary.DSN())
-	if _, err := other.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "b"}, UID: "b", Metadata: new(catalog.Metadata)}}); err != nil {
+	if _, err := other.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "b"}, UID: "b", Metadata: new(catalog.Metadata)}})); err != nil {
 		t.Fatal(err)
 	}
 	if ids, onStandby := r.list(); strings.Join(ids, " ") != "a b" || onStandby {
@@ -175,7 +175,7 @@ func TestConcurrentGetsSeeWhatWasAcknowledged(t *testing.T) {
 			id := fmt.Sprintf("g%d-%d", n, i)
 			all.Go(func() {
 				key := catalog.Key{Kind: tko.KindSite, ID: id}
-				outcome, err := r.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: key, UID: id, Metadata: &catalog.Metadata{Effective: map[string]string{"of": id}}}})
+				outcome, err := r.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: key, UID: id, Metadata: &catalog.Metadata{Effective: map[string]string{"of": id}}}}))
 				if err != nil {
 					wrong.Store(id, err)
 					return

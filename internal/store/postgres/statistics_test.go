@@ -49,7 +49,7 @@ func TestFullDiskOfTheDatabaseServerIsReportedUntilItEnds(t *testing.T) {
 	register := func(id string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		_, err := s.Commit(ctx, catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}})
+		_, err := s.Commit(ctx, catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}))
 		return err
 	}
 	if err := register("a"); !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "disk of the database is full, nothing was changed: free space") {

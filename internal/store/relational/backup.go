@@ -58,7 +58,7 @@ func savedTables() []savedTable {
 		"entity", largeChunk, "id",
 		textual("kind"), textual("id"), textual("uid"), number("revision"), number("position"), number("created"), number("updated"), textual("parent"), textual("template"), textual("site"),
 		flag("prepared"), flag("approved"), optional(textual("origin")), optional(content("digest")), number("metaset"), optional(content("plugin")), flag("crds"),
-		textual("who"), textual("why"), optional(textual("conditions")), optional(textual("replaces")), number("base"), optional(content("derivation")),
+		textual("who"), textual("why"), optional(textual("conditions")), optional(textual("replaces")), number("base"), optional(content("derivation")), optional(content("owner")),
 	)
 	entity.kinds = true
 	flight := saved("flight", largeChunk, "deployment", textual("deployment"), textual("rollout"), textual("site"), textual("doc"), flag("apart"))
@@ -74,7 +74,7 @@ func savedTables() []savedTable {
 			"change", largeChunk, "position",
 			number("position"), textual("kind"), textual("id"), textual("op"), textual("uid"), number("revision"), number("created"), number("updated"), textual("parent"), textual("template"),
 			textual("site"), flag("prepared"), flag("approved"), optional(textual("origin")), optional(content("digest")), number("metaset"), optional(content("plugin")), flag("crds"),
-			textual("who"), textual("why"), optional(textual("steps")), optional(content("derivation")), number("departed"), number("base"),
+			textual("who"), textual("why"), optional(textual("steps")), optional(content("derivation")), optional(content("owner")), number("departed"), number("base"),
 		),
 		saved(
 			"work", largeChunk, "queue key",

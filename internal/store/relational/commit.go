@@ -20,6 +20,7 @@ type call struct {
 	caller   context.Context //nolint:containedctx // ends when the caller stops waiting
 	begun    time.Time
 	writes   []catalog.Write
+	reach    catalog.Reach
 	cascades bool           // deletes a record on which other records may depend
 	token    *tokenCall     // instead of writes
 	audits   []audit.Record // instead of writes
@@ -47,11 +48,15 @@ const maxCommit = 5 * time.Minute
 const maxKey = 1024
 
 // Commit applies writes in one transaction.
-func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.Outcome, error) {
+func (s *Store) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
+	writes := gated.Writes()
 	if len(writes) == 0 {
 		return nil, ctx.Err()
 	}
-	c := &call{writes: writes}
+	c := &call{writes: writes, reach: gated.Reach()}
+	if err := checkText("cause", c.reach.Cause); err != nil {
+		return nil, err
+	}
 	keys := make(map[catalog.Key]bool, len(writes))
 	for i := range writes {
 		w := &writes[i]
@@ -343,7 +348,7 @@ func (g *group) decideAll(ctx context.Context, tx Tx, calls []*call) error {
 			steps = append(steps, c)
 		default:
 			g.dependents = independent(c)
-			c.outcomes, c.err = g.decide(c.writes)
+			c.outcomes, c.err = g.decide(c)
 		}
 	}
 	for i, c := range steps {
@@ -354,7 +359,7 @@ func (g *group) decideAll(ctx context.Context, tx Tx, calls []*call) error {
 		if err := g.loadDependents(ctx, tx, c); err != nil {
 			return err
 		}
-		c.outcomes, c.err = g.decide(c.writes)
+		c.outcomes, c.err = g.decide(c)
 	}
 	return nil
 }

@@ -28,18 +28,26 @@ type group struct {
 	claims   map[claimName]bool  // of work, still valid
 	children map[string][]string // of deployments that are deleted in a single step, as the database has them
 
-	base     map[catalog.Key]*row // records to be written, as the database has them
-	changes  []change
-	started  []*tokenCall   // whose tokens are to be written
-	ended    []string       // tokens
-	caller   *audit.Caller  // of the write that is being decided; nil: not recorded
-	cause    string         // of the same write
-	audits   []audit.Record // without changes
-	rollouts []rolloutChange
-	dirty    bool        // statements were already run
-	news     News        // of the work that the transaction enqueues
-	last     catalog.Key // of the last change of the transaction
-	undo     []func()    // reverts the decisions of the call under way
+	base    map[catalog.Key]*row // records to be written, as the database has them
+	changes []change
+	started []*tokenCall  // whose tokens are to be written
+	ended   []string      // tokens
+	caller  *audit.Caller // of the write that is being decided; nil: not recorded
+	cause   string        // of the same write
+	// Of the same write: it deletes, so that records it changes lose a reference; and it
+	// deletes a record that another one replaces.
+	orphans, replacing bool
+	audits             []audit.Record // without changes
+	rollouts           []rolloutChange
+	reach              map[reachKey]*reachRow // counts of the causes of calls
+	// reachSites are the sites that the causes of calls have touched, and when;
+	// newSites those to be written.
+	reachSites map[reachSite]int64
+	newSites   map[reachSite]bool
+	dirty      bool        // statements were already run
+	news       News        // of the work that the transaction enqueues
+	last       catalog.Key // of the last change of the transaction
+	undo       []func()    // reverts the decisions of the call under way
 
 	recorded bool // the transaction has audit records without changes
 
@@ -92,6 +100,9 @@ type change struct {
 	after  row // as the log has it; Revision is the record's
 	caller *audit.Caller
 	cause  string
+
+	orphans   bool // a deletion removed the reference of the record
+	replacing bool // the record was deleted because another one replaces it
 }
 
 func newGroup(s *Store) *group {
@@ -99,6 +110,7 @@ func newGroup(s *Store) *group {
 		store: s, remaining: math.MaxInt, state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
 		tokens: map[string]modification{}, held: map[string]holder{}, base: map[catalog.Key]*row{}, claims: map[claimName]bool{}, written: map[catalog.Digest]bool{},
 		children: map[string][]string{}, referred: map[catalog.Key]bool{},
+		reach: map[reachKey]*reachRow{}, reachSites: map[reachSite]int64{}, newSites: map[reachSite]bool{},
 	}
 }
 
@@ -263,6 +275,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 	for _, r := range referrers {
 		statements = append(statements, r.statement)
 	}
+	statements = append(statements, g.loadReach(calls)...)
 	err := tx.Run(ctx, statements...)
 	g.stored = g.store.storedAt(g.head.collected)
 	return fault("read what the commit depends on", err)
@@ -286,8 +299,10 @@ func (g *group) addRow(r *row) {
 }
 
 // decide applies the writes of one call, all or none.
-func (g *group) decide(writes []catalog.Write) ([]catalog.Outcome, error) {
+func (g *group) decide(c *call) ([]catalog.Outcome, error) {
+	writes := c.writes
 	g.undo = g.undo[:0]
+	from := len(g.changes)
 	outcomes := make([]catalog.Outcome, len(writes))
 	deleted := 0
 	for i := range writes {
@@ -297,20 +312,29 @@ func (g *group) decide(writes []catalog.Write) ([]catalog.Outcome, error) {
 			err = &catalog.ExceededError{Limit: *most}
 		}
 		if err != nil {
-			for _, undo := range slices.Backward(g.undo) {
-				undo()
-			}
+			g.revert()
 			return nil, err
 		}
 		outcomes[i] = outcome
 	}
+	if err := g.countReach(&c.reach, from); err != nil {
+		g.revert()
+		return nil, err
+	}
 	return outcomes, nil
+}
+
+// revert undoes the decisions of the call under way.
+func (g *group) revert() {
+	for _, undo := range slices.Backward(g.undo) {
+		undo()
+	}
 }
 
 func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 	key := w.Record.Key
 	current := g.state[key]
-	g.caller, g.cause = w.Audit, w.Cause
+	g.caller, g.cause, g.replacing, g.orphans = w.Audit, w.Cause, w.Op == tko.OpDeleted && w.SingleStep, w.Op == tko.OpDeleted
 	if current == nil && w.Op == tko.OpWritten && w.Expect <= catalog.Absent && w.Record.Origin != "" {
 		if id, ok := g.origins[originKey{key.Kind, w.Record.Origin}]; ok {
 			there := catalog.Key{Kind: key.Kind, ID: id}
@@ -507,7 +531,7 @@ func (g *group) change(op tko.Op, before, after row) (position int64) {
 	if op != tko.OpStatus && (after.Kind == tko.KindPlugin || before.CRDs || after.CRDs) {
 		g.head.epoch = after.Position
 	}
-	g.changes = append(g.changes, change{op: op, before: before, after: after, caller: g.caller, cause: g.cause})
+	g.changes = append(g.changes, change{op: op, before: before, after: after, caller: g.caller, cause: g.cause, orphans: g.orphans, replacing: g.replacing})
 	if !touched {
 		g.base[key] = old
 	}

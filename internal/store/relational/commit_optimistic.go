@@ -52,7 +52,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 	}
 	outcomes := make([][]catalog.Outcome, len(calls))
 	for i, c := range calls {
-		if outcomes[i], err = g.decide(c.writes); err != nil {
+		if outcomes[i], err = g.decide(c); err != nil {
 			return false, nil // errors of calls are decided under the lock
 		}
 	}
@@ -112,7 +112,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 // unlikely to exist. Writes with an origin are excluded: they are often repeated.
 func optimistic(calls []*call) bool {
 	for _, c := range calls {
-		if len(c.writes) == 0 {
+		if len(c.writes) == 0 || c.reach.Derived || len(c.reach.Grant) > 0 {
 			return false
 		}
 		for i := range c.writes {

@@ -49,7 +49,7 @@ func TestCommitsHappenOnceWhereverTheConnectionIsLost(t *testing.T) {
 		want []string // changes of the log, with %s for the ID
 	}
 	create := func(id string, change ...func(*catalog.Record)) error {
-		_, err := s.Commit(t.Context(), written(tko.KindDeployment, id, change...))
+		_, err := s.Commit(t.Context(), catalog.Ungated(written(tko.KindDeployment, id, change...)))
 		return err
 	}
 	scenarios := map[string]scenario{
@@ -57,14 +57,14 @@ func TestCommitsHappenOnceWhereverTheConnectionIsLost(t *testing.T) {
 		"derived record": {"it is checked that its basis has not changed", func(id string) error {
 			w := written(tko.KindDeployment, id)
 			w.ReadSet, w.Requires = basis, []catalog.Key{template[0].Key}
-			_, err := s.Commit(t.Context(), w)
+			_, err := s.Commit(t.Context(), catalog.Ungated(w))
 			return err
 		}, []string{"written %s 1"}},
 		"revision": {"it needs the lock", func(id string) error {
 			if err := create(id); err != nil {
 				return err
 			}
-			outcomes, err := s.Commit(t.Context(), rewritten(tko.KindDeployment, id, 1))
+			outcomes, err := s.Commit(t.Context(), catalog.Ungated(rewritten(tko.KindDeployment, id, 1)))
 			if err == nil && (outcomes[0].Revision != 2 || outcomes[0].Existed) {
 				return fmt.Errorf("outcome is %+v", outcomes)
 			}
@@ -76,7 +76,7 @@ func TestCommitsHappenOnceWhereverTheConnectionIsLost(t *testing.T) {
 			if err := create(id); err != nil {
 				return err
 			}
-			_, err := s.Commit(t.Context(), status, w, deleted(tko.KindDeployment, id+"none"))
+			_, err := s.Commit(t.Context(), catalog.Ungated(status, w, deleted(tko.KindDeployment, id+"none")))
 			return err
 		}, []string{"written %s 1", "status %s 1", "written %sb 1"}},
 		"deletion": {"a second deletion would find nothing", func(id string) error {
@@ -86,7 +86,7 @@ func TestCommitsHappenOnceWhereverTheConnectionIsLost(t *testing.T) {
 			if err := create(id+"child", under(id)); err != nil {
 				return err
 			}
-			outcomes, err := s.Commit(t.Context(), deleted(tko.KindDeployment, id))
+			outcomes, err := s.Commit(t.Context(), catalog.Ungated(deleted(tko.KindDeployment, id)))
 			if err == nil && (outcomes[0].Deleted != 2 || outcomes[0].Descendants != 1 || outcomes[0].More) {
 				return fmt.Errorf("outcome is %+v", outcomes)
 			}
@@ -99,12 +99,12 @@ func TestCommitsHappenOnceWhereverTheConnectionIsLost(t *testing.T) {
 			if _, _, err := s.StartModification(t.Context(), id, "token of "+id, time.Minute); err != nil {
 				return err
 			}
-			if _, err := s.Commit(t.Context(), rewritten(tko.KindDeployment, id, 1)); !errors.Is(err, tko.ErrBusy) {
+			if _, err := s.Commit(t.Context(), catalog.Ungated(rewritten(tko.KindDeployment, id, 1))); !errors.Is(err, tko.ErrBusy) {
 				return fmt.Errorf("a write without the token: %w", err)
 			}
 			w := rewritten(tko.KindDeployment, id, 1)
 			w.Token = "token of " + id
-			if _, err := s.Commit(t.Context(), w); err != nil {
+			if _, err := s.Commit(t.Context(), catalog.Ungated(w)); err != nil {
 				return err
 			}
 			if err := s.CancelModification(t.Context(), "token of "+id); !errors.Is(err, tko.ErrNotFound) {
@@ -218,7 +218,7 @@ func TestRefusedCallsOfAGroupLeaveNoTrace(t *testing.T) {
 	var calls sync.WaitGroup
 	submit := func(want error, writes ...catalog.Write) {
 		calls.Go(func() {
-			if _, err := s.Commit(t.Context(), writes...); !errors.Is(err, want) {
+			if _, err := s.Commit(t.Context(), catalog.Ungated(writes...)); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", writes[0].Record.ID, err, want)
 			}
 		})
@@ -234,7 +234,7 @@ func TestRefusedCallsOfAGroupLeaveNoTrace(t *testing.T) {
 		submit(tko.ErrNotFound, written(tko.KindDeployment, "n"+id), rewritten(tko.KindDeployment, "none", 3))
 		calls.Go(func() {
 			var m *catalog.MissingError
-			if _, err := s.Commit(t.Context(), missing); !errors.As(err, &m) {
+			if _, err := s.Commit(t.Context(), catalog.Ungated(missing)); !errors.As(err, &m) {
 				t.Errorf("%s: %v", id, err)
 			}
 		})
@@ -336,7 +336,7 @@ func TestNewRecordsAreCommittedWithoutLockUntilTheHeadMoves(t *testing.T) {
 	if pauses != misses { // a success in between forgets the misses before
 		t.Errorf("%d more commits took the lock after %d other writers", pauses, misses)
 	}
-	if outcome, err := s.Commit(t.Context(), written(tko.KindDeployment, "d0001")); !errors.Is(err, tko.ErrConflict) {
+	if outcome, err := s.Commit(t.Context(), catalog.Ungated(written(tko.KindDeployment, "d0001"))); !errors.Is(err, tko.ErrConflict) {
 		t.Errorf("an ID that exists: %v, %v", outcome, err)
 	}
 	if c.conflict != 1 {
@@ -365,7 +365,7 @@ func TestChangesOfOtherWritersRefuseCommitsWithoutLock(t *testing.T) {
 			}
 		}
 		derived.Record.ID = "d3"
-		_, err := s.Commit(t.Context(), derived)
+		_, err := s.Commit(t.Context(), catalog.Ungated(derived))
 		var missing *catalog.MissingError
 		var stale *catalog.StaleError
 		if name == "deleted" && !errors.As(err, &missing) || name == "written" && !errors.As(err, &stale) {

@@ -108,7 +108,7 @@ func TestEachConditionOfAWriteIsChecked(t *testing.T) {
 		}
 		g.dependents = dependents{whole: map[string]bool{"d": true, "p": true}, children: map[string][]string{}}
 		before := snapshotOf(g)
-		outcomes, err := g.decide([]catalog.Write{test.write})
+		outcomes, err := g.decideWrites([]catalog.Write{test.write})
 		switch {
 		case test.as != nil && !errors.As(err, test.as), test.want != nil && !errors.Is(err, test.want), test.want == nil && test.as == nil && err != nil:
 			t.Errorf("%s: %v", name, err)
@@ -193,7 +193,7 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 			w.Record.CRDs = random.IntN(4) == 0
 			return w
 		}
-		if _, err := g.decide([]catalog.Write{one()}); err == nil {
+		if _, err := g.decideWrites([]catalog.Write{one()}); err == nil {
 			written++
 		}
 		before := snapshotOf(g)
@@ -202,7 +202,7 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 			writes = append(writes, one())
 		}
 		refused := groupWrite(tko.OpWritten, "none")
-		if _, err := g.decide(append(writes, refused)); err == nil {
+		if _, err := g.decideWrites(append(writes, refused)); err == nil {
 			t.Fatalf("round %d: a write of a record that isn't there is not refused", round)
 		}
 		if diff := cmp.Diff(before, snapshotOf(g)); diff != "" {
@@ -222,7 +222,7 @@ func TestWritesContinueTheDecisionsBeforeThem(t *testing.T) {
 	g.newest[catalog.Key{Kind: tko.KindDeployment, ID: "again"}] = 8
 	decide := func(writes ...catalog.Write) []catalog.Outcome {
 		t.Helper()
-		outcomes, err := g.decide(writes)
+		outcomes, err := g.decideWrites(writes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,7 +338,7 @@ func TestDeletionDissociatesWhatWasRead(t *testing.T) {
 		g.state[catalog.Key{Kind: tko.KindDeployment, ID: "c"}].Site = "other"
 		g.remaining = 10
 		g.dependents = dependents{more: map[catalog.Key]bool{site: more}, open: map[string]bool{}}
-		outcomes, err := g.decide([]catalog.Write{{Op: tko.OpDeleted, Expect: catalog.Any, Record: catalog.Record{Key: site, Author: tko.Author{Who: "me"}}}})
+		outcomes, err := g.decideWrites([]catalog.Write{{Op: tko.OpDeleted, Expect: catalog.Any, Record: catalog.Record{Key: site, Author: tko.Author{Who: "me"}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +389,7 @@ func TestDescendantsAreDeletedBeforeTheirAncestors(t *testing.T) {
 			d.open[test.open], d.open["p"] = true, true
 		}
 		g.dependents, g.remaining = d, 100
-		outcomes, err := g.decide([]catalog.Write{groupWrite(tko.OpDeleted, "p")})
+		outcomes, err := g.decideWrites([]catalog.Write{groupWrite(tko.OpDeleted, "p")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -414,4 +414,8 @@ func TestDescendantsAreDeletedBeforeTheirAncestors(t *testing.T) {
 			t.Errorf("%s: outcome %+v", name, o)
 		}
 	}
+}
+
+func (g *group) decideWrites(writes []catalog.Write) ([]catalog.Outcome, error) {
+	return g.decide(&call{writes: writes})
 }

@@ -102,7 +102,7 @@ func TestWritersWaitForOneStepOfADeletionAtMost(t *testing.T) {
 			calls.Go(func() {
 				expect := catalog.Any
 				record := catalog.Record{Key: catalog.Key{Kind: tko.KindDeployment, ID: id}}
-				outcomes, err := store.Commit(t.Context(), catalog.Write{Op: op, Expect: expect, Record: record})
+				outcomes, err := store.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: op, Expect: expect, Record: record}))
 				if err != nil {
 					t.Errorf("%s: %v", id, err)
 				} else if op == tko.OpDeleted && outcomes[0].More != strings.HasPrefix(id, "big") {

@@ -46,7 +46,7 @@ func at(site string) func(*catalog.Record) { return func(r *catalog.Record) { r.
 
 func commit(t *testing.T, s *relational.Store, writes ...catalog.Write) []catalog.Outcome {
 	t.Helper()
-	outcomes, err := s.Commit(t.Context(), writes...)
+	outcomes, err := s.Commit(t.Context(), catalog.Ungated(writes...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func (c *collection) run(ctx context.Context) error {
 	if err := c.begin(ctx); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) (more bool, err error){c.tokens, c.changes, c.longerRetained} {
+	for _, part := range []func(context.Context) (more bool, err error){c.tokens, c.reach, c.changes, c.longerRetained} {
 		for more := true; more; {
 			began := time.Now()
 			var err error
@@ -198,6 +198,26 @@ func (c *collection) tokens(ctx context.Context) (more bool, err error) {
 	return removed == collectBatch, err
 }
 
+// reach removes the counts of causes that have not changed for long.
+func (c *collection) reach(ctx context.Context) (more bool, err error) {
+	counts, sites := 0, 0
+	err = c.commit(ctx, func(sqldb.Tx) ([]sqldb.Statement, error) {
+		counts, sites = 0, 0
+		args := []any{catalog.ReachRetention.Microseconds(), int64(collectBatch)}
+		return []sqldb.Statement{
+			{
+				SQL:  "DELETE FROM reach WHERE (cause, what) IN (SELECT x.cause, x.what FROM reach x WHERE x.updated < {now} - $1 LIMIT $2) RETURNING what",
+				Args: args, Scan: sqldb.Count(&counts),
+			},
+			{
+				SQL:  "DELETE FROM reach_site WHERE (cause, site) IN (SELECT x.cause, x.site FROM reach_site x WHERE x.updated < {now} - $1 LIMIT $2) RETURNING site",
+				Args: args, Scan: sqldb.Count(&sites),
+			},
+		}, nil
+	})
+	return counts == collectBatch || sites == collectBatch, err
+}
+
 // A pastChange is a change that is old enough to be removed, with the state of its
 // record.
 type pastChange struct {
@@ -239,7 +259,8 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 		case policy != "":
 			longer = append(longer, []any{p.key.ID, policy})
 		case p.current == 0 && p.op == tko.OpDeleted:
-			limits[p.key] = math.MaxInt64
+			// Later revisions are of a record that was created again: at the next position, it still existed.
+			limits[p.key] = max(limits[p.key], p.revision)
 		case c.keep.Revisions > 0 && p.current > int64(c.keep.Revisions):
 			limits[p.key] = max(limits[p.key], min(p.current-int64(c.keep.Revisions), p.revision-1))
 		}
@@ -347,14 +368,14 @@ func digestPrefix(digest []byte) uint64 {
 // revision of every record is among the changes, so no other table is read.
 func (v *survey) next(limit int, read *int) sqldb.Statement {
 	return sqldb.Statement{
-		SQL:  "SELECT c.position, c.digest, c.metaset, c.derivation FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
+		SQL:  "SELECT c.position, c.digest, c.metaset, c.derivation, c.owner FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
 		Args: []any{v.position, int64(limit)},
 		Scan: func(from sqldb.Row) error {
-			var digest, derivation []byte
+			var digest, derivation, owner []byte
 			var metaset int64
 			*read++
-			err := from.Scan(&v.position, &digest, &metaset, &derivation)
-			for _, d := range [][]byte{digest, derivation} {
+			err := from.Scan(&v.position, &digest, &metaset, &derivation, &owner)
+			for _, d := range [][]byte{digest, derivation, owner} {
 				if d != nil {
 					v.packages[digestPrefix(d)] = struct{}{}
 				}

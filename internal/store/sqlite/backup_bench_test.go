@@ -60,7 +60,7 @@ func BenchmarkBackup(b *testing.B) {
 					Metadata: &catalog.Metadata{Effective: map[string]string{"number": strconv.Itoa(i % 1000), "region": "north"}},
 				}})
 			}
-			if _, err := from.Commit(b.Context(), writes...); err != nil {
+			if _, err := from.Commit(b.Context(), catalog.Ungated(writes...)); err != nil {
 				b.Fatal(err)
 			}
 		}

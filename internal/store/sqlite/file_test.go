@@ -78,7 +78,7 @@ func TestWritesFailWhileFileIsRemoved(t *testing.T) {
 	}
 	t.Cleanup(func() { closed(t, s) })
 	write := func(id string) error {
-		_, err := s.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}})
+		_, err := s.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}))
 		return err
 	}
 	if err := write("a"); err != nil {

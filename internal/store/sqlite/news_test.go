@@ -12,10 +12,10 @@ func TestCommitWithoutWorkDoesNotWakeWorkers(t *testing.T) {
 	store := memory(t)
 	register := func(id string, untriggered bool) {
 		t.Helper()
-		_, err := store.Commit(t.Context(), catalog.Write{
+		_, err := store.Commit(t.Context(), catalog.Ungated(catalog.Write{
 			Op: tko.OpWritten, Expect: catalog.Absent,
 			Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}, UID: "uid of " + id, Untriggered: untriggered},
-		})
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func TestChangesBeforeRemovedOnesAreGone(t *testing.T) {
 	s := file(t, path)
 	for _, id := range []string{"a", "b", "c"} {
 		write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}
-		if _, err := s.Commit(t.Context(), write); err != nil {
+		if _, err := s.Commit(t.Context(), catalog.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestClosedStoreFails(t *testing.T) {
 	if _, err := s.Get(t.Context(), catalog.Fields{}, key); err == nil {
 		t.Error("a read of a closed store succeeded")
 	}
-	if _, err := s.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: key}}); err == nil {
+	if _, err := s.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: key}})); err == nil {
 		t.Error("a write to a closed store succeeded")
 	}
 }
@@ -122,7 +122,7 @@ func TestRecordsStayWhenStoreIsOpenedAgain(t *testing.T) {
 	for n := int64(1); n <= 3; n++ {
 		s := file(t, path)
 		write := catalog.Write{Op: tko.OpWritten, Expect: n - 1, Record: catalog.Record{Key: key, Metadata: &catalog.Metadata{Effective: map[string]string{"k": "v"}}}}
-		if _, err := s.Commit(t.Context(), write); err != nil {
+		if _, err := s.Commit(t.Context(), catalog.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {
@@ -135,11 +135,11 @@ func TestOneStoreCollectsAtATime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := file(t, path)
 	write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
-	if _, err := s.Commit(t.Context(), write); err != nil {
+	if _, err := s.Commit(t.Context(), catalog.Ungated(write)); err != nil {
 		t.Fatal(err)
 	}
 	remove := catalog.Write{Op: tko.OpDeleted, Expect: catalog.Any, Record: write.Record}
-	if _, err := s.Commit(t.Context(), remove); err != nil {
+	if _, err := s.Commit(t.Context(), catalog.Ungated(remove)); err != nil {
 		t.Fatal(err)
 	}
 	keep := catalog.Retention{Changes: 1, Revisions: 1}

@@ -36,7 +36,7 @@ func manySites(t *testing.T) *relational.Store {
 			Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprintf("s%05d", i)}, UID: strconv.Itoa(i), Metadata: &catalog.Metadata{},
 		}})
 	}
-	if _, err := s.Commit(t.Context(), writes...); err != nil {
+	if _, err := s.Commit(t.Context(), catalog.Ungated(writes...)); err != nil {
 		t.Fatal(err)
 	}
 	return s

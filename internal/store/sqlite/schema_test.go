@@ -107,10 +107,10 @@ func TestProgramsThatBreakRolloutsAreAllowedOnlyIfThereAreNone(t *testing.T) {
 		_, version, _, err := s.RolloutStates(t.Context())
 		if err == nil {
 			key := catalog.Key{Kind: tko.KindRollout, ID: "r"}
-			_, err = s.Commit(t.Context(), catalog.Write{
+			_, err = s.Commit(t.Context(), catalog.Ungated(catalog.Write{
 				Op: tko.OpWritten, Record: catalog.Record{Key: key, UID: "u"}, Expect: catalog.Any,
 				Rollout: &catalog.RolloutWrite{Expect: version, States: []catalog.RolloutState{{ID: "r", Family: "r", State: state, Plan: 1}}},
-			})
+			}))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -165,7 +165,7 @@ func TestDerivationIsNotTakenForThatOfARevisionOfAnOlderProgram(t *testing.T) {
 	s := file(t, path)
 	key := catalog.Key{Kind: tko.KindDeployment, ID: "d"}
 	r := catalog.Record{Key: key, UID: "u", Derived: []byte("made"), Derivation: catalog.Digest{1}}
-	if _, err := s.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: r, Expect: catalog.Absent}); err != nil {
+	if _, err := s.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: r, Expect: catalog.Absent})); err != nil {
 		t.Fatal(err)
 	}
 	read := func() catalog.Digest {

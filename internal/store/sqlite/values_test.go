@@ -51,7 +51,7 @@ func TestListsByPatternsOfManyValuesAreComplete(t *testing.T) {
 		for i, r := range chunk {
 			writes[i] = catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: r}
 		}
-		if _, err := s.Commit(t.Context(), writes...); err != nil {
+		if _, err := s.Commit(t.Context(), catalog.Ungated(writes...)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -137,7 +137,7 @@ func Backups(t *testing.T, from, to Archiver) { //nolint:funlen // one story
 	started := make(chan struct{})
 	writer.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			if _, err := from.Commit(context.WithoutCancel(ctx), template(fmt.Sprintf("pair/%d/a", i)), template(fmt.Sprintf("pair/%d/b", i))); err != nil {
+			if _, err := from.Commit(context.WithoutCancel(ctx), catalog.Ungated(template(fmt.Sprintf("pair/%d/a", i)), template(fmt.Sprintf("pair/%d/b", i)))); err != nil {
 				t.Error(err)
 			}
 			if i == 3 {
@@ -165,7 +165,7 @@ func Backups(t *testing.T, from, to Archiver) { //nolint:funlen // one story
 	for _, id := range restored.ids(catalog.Query{Kind: tko.KindTemplate, Limit: -1}) {
 		if name, ok := strings.CutPrefix(id, "pair/"); ok {
 			pairs[strings.TrimSuffix(strings.TrimSuffix(name, "/a"), "/b")]++
-			_, err := to.Commit(t.Context(), deleted(templateKey(id)))
+			_, err := to.Commit(t.Context(), catalog.Ungated(deleted(templateKey(id))))
 			restored.ok(err)
 		}
 	}

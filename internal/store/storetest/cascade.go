@@ -134,7 +134,7 @@ func deletionLimitIsChecked(w *world) {
 			writes[i] = deleted(k)
 			writes[i].DeleteLimit = &most
 		}
-		return w.store.Commit(w.ctx(), writes...)
+		return w.store.Commit(w.ctx(), catalog.Ungated(writes...))
 	}
 	head := w.head()
 	for most, keys := range map[int][]catalog.Key{
@@ -248,7 +248,7 @@ func deleteWhileChildrenComeBack(w *world) {
 				}
 				child := deployment(fmt.Sprintf("%s-new%d", parent, i), under(parent), origin(fmt.Sprintf("of %s %d", parent, i%50)))
 				child.ParentRevision = 1
-				if _, err := w.store.Commit(w.ctx(), child); errors.Is(err, tko.ErrConflict) {
+				if _, err := w.store.Commit(w.ctx(), catalog.Ungated(child)); errors.Is(err, tko.ErrConflict) {
 					if w.get(catalog.Fields{}, deploymentKey(parent))[0].Revision == 0 {
 						return
 					}

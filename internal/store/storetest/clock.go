@@ -51,7 +51,7 @@ func SetClockBack(t *testing.T, open func(t *testing.T) catalog.Store, step func
 		t.Error("a lease of an hour has expired, want it to end an hour after the step")
 	}
 	eventually.True(w, "the token expires", func() bool {
-		_, err := w.store.Commit(w.ctx(), deployment("d", expect(1)))
+		_, err := w.store.Commit(w.ctx(), catalog.Ungated(deployment("d", expect(1))))
 		return err == nil
 	})
 	w.start("U", time.Hour)
@@ -99,7 +99,7 @@ func SetClockForward(t *testing.T, open func(t *testing.T) catalog.Store, step f
 	renewed, err := w.store.RenewWork(w.ctx(), first, time.Minute)
 	w.ok(err)
 	w.equal("leases renewed by the first worker", len(renewed), 0)
-	_, err = w.store.Commit(w.ctx(), deployment("d", expect(1), func(c *catalog.Write) { c.Claim = &first[0] }))
+	_, err = w.store.Commit(w.ctx(), catalog.Ungated(deployment("d", expect(1), func(c *catalog.Write) { c.Claim = &first[0] })))
 	if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) {
 		t.Errorf("a write of the first worker: %v, want it refused", err)
 	}

@@ -27,19 +27,19 @@ func Write(ctx context.Context, store catalog.Store, name string, count int, out
 	for i := range count {
 		id := fmt.Sprintf("%s-%06d", name, i)
 		_, err := store.Commit(ctx,
-			deployment(id, metadata("writer", name), withPackage(fmt.Sprint("package ", i%7)), origin(id)),
-			deployment(id+"-child", under(id), ready, at("s")),
-		)
+			catalog.Ungated(deployment(id, metadata("writer", name), withPackage(fmt.Sprint("package ", i%7)), origin(id)),
+				deployment(id+"-child", under(id), ready, at("s")),
+			))
 		if err != nil {
 			return err
 		}
 		if i%3 == 0 {
-			if _, err = store.Commit(ctx, deployment(id, expect(1), metadata("writer", name, "i", strconv.Itoa(i)))); err != nil {
+			if _, err = store.Commit(ctx, catalog.Ungated(deployment(id, expect(1), metadata("writer", name, "i", strconv.Itoa(i))))); err != nil {
 				return err
 			}
 		}
 		if i%5 == 4 {
-			if _, err = store.Commit(ctx, deleted(deploymentKey(fmt.Sprintf("%s-%06d", name, i-1)))); err != nil {
+			if _, err = store.Commit(ctx, catalog.Ungated(deleted(deploymentKey(fmt.Sprintf("%s-%06d", name, i-1))))); err != nil {
 				return err
 			}
 		}
@@ -92,7 +92,7 @@ func KillWriter(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) 
 				}
 			}
 			CheckConsistency(t, store)
-			if _, err := store.Commit(t.Context(), site("after "+name)); err != nil {
+			if _, err := store.Commit(t.Context(), catalog.Ungated(site("after "+name))); err != nil {
 				t.Errorf("a write afterwards: %v", err)
 			}
 		})
@@ -224,7 +224,7 @@ func Compete(ctx context.Context, store catalog.Store, name string, out io.Write
 			return err
 		}
 		fresh := "new " + id
-		outcomes, err := store.Commit(ctx, site(fmt.Sprintf("%s/%s", name, id), origin(fresh)), site(fmt.Sprintf("%s-only/%s", name, id)))
+		outcomes, err := store.Commit(ctx, catalog.Ungated(site(fmt.Sprintf("%s/%s", name, id), origin(fresh)), site(fmt.Sprintf("%s-only/%s", name, id))))
 		if err != nil {
 			return err
 		}
@@ -265,7 +265,7 @@ func LoseCommits(t *testing.T, store catalog.Store, lose func(what string, call 
 	const count = 4 // of work items, including that of the deleted deployment
 
 	lose("create", func() error {
-		outcomes, err := store.Commit(w.ctx(), site("x"), site("y"))
+		outcomes, err := store.Commit(w.ctx(), catalog.Ungated(site("x"), site("y")))
 		if err == nil && (outcomes[0].Revision != 1 || outcomes[1].Revision != 1) {
 			t.Errorf("outcomes are %+v", outcomes)
 		}
@@ -274,7 +274,7 @@ func LoseCommits(t *testing.T, store catalog.Store, lose func(what string, call 
 	w.equal("changes", w.logged(before), []loggedChange{{tko.OpWritten, "site x", 1}, {tko.OpWritten, "site y", 1}})
 	before += 2
 	lose("write", func() error {
-		outcomes, err := store.Commit(w.ctx(), deployment("new", metadata("k", "v")), deployment("a", expect(1)))
+		outcomes, err := store.Commit(w.ctx(), catalog.Ungated(deployment("new", metadata("k", "v")), deployment("a", expect(1))))
 		if err == nil && (outcomes[0].Revision != 1 || outcomes[1].Revision != 2) {
 			t.Errorf("outcomes are %+v", outcomes)
 		}
@@ -282,14 +282,14 @@ func LoseCommits(t *testing.T, store catalog.Store, lose func(what string, call 
 	})
 	w.equal("changes", w.logged(before), []loggedChange{{tko.OpWritten, "deployment new", 1}, {tko.OpWritten, "deployment a", 2}})
 	lose("delete", func() error {
-		outcomes, err := store.Commit(w.ctx(), deleted(deploymentKey("new")))
+		outcomes, err := store.Commit(w.ctx(), catalog.Ungated(deleted(deploymentKey("new"))))
 		if err == nil && outcomes[0].Deleted != 1 {
 			t.Errorf("outcomes are %+v", outcomes)
 		}
 		return err
 	})
 	lose("set conditions", func() error {
-		_, err := store.Commit(w.ctx(), status(deploymentKey("b"), tko.Condition{Type: "Fine"}))
+		_, err := store.Commit(w.ctx(), catalog.Ungated(status(deploymentKey("b"), tko.Condition{Type: "Fine"})))
 		return err
 	})
 	w.equal("changes", w.logged(before+2), []loggedChange{{tko.OpDeleted, "deployment new", 1}, {tko.OpStatus, "deployment b", 1}})
@@ -352,7 +352,7 @@ func loseModifications(w *world, lose func(what string, call func() error)) {
 				}
 				return err
 			}
-			outcomes, err := w.store.Commit(w.ctx(), deployment("modified", expect(1), token(name)))
+			outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(deployment("modified", expect(1), token(name))))
 			if err == nil && outcomes[0].Revision != 2 {
 				w.Errorf("outcomes are %+v", outcomes)
 			}
@@ -363,7 +363,7 @@ func loseModifications(w *world, lose func(what string, call func() error)) {
 	w.equal("revision", w.one(deploymentKey("modified")).Revision, int64(2))
 	w.commit(deployment("below", under("modified"), ready))
 	lose("delete a deployment with a child", func() error {
-		outcomes, err := w.store.Commit(w.ctx(), deleted(deploymentKey("modified")))
+		outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(deleted(deploymentKey("modified"))))
 		if err == nil && (outcomes[0].Deleted != 2 || outcomes[0].More) {
 			w.Errorf("outcomes are %+v", outcomes)
 		}

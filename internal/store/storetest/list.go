@@ -517,7 +517,7 @@ func listMayBeAbandoned(w *world) {
 		wait.Go(func() {
 			for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 3}) {
 				if err == nil {
-					_, err = w.store.Commit(w.ctx(), status(r.Key))
+					_, err = w.store.Commit(w.ctx(), catalog.Ungated(status(r.Key)))
 				}
 				if err != nil {
 					w.Error(err)

@@ -88,19 +88,19 @@ func (u *users) until(use func(n int) error) {
 }
 
 func (u *users) write(id string, n int) error {
-	_, err := u.store.Commit(u.ctx(), deployment(id, metadata("n", strconv.Itoa(n%10)), origin(id)), deployment(id+"-child", under(id), ready, at("s")))
+	_, err := u.store.Commit(u.ctx(), catalog.Ungated(deployment(id, metadata("n", strconv.Itoa(n%10)), origin(id)), deployment(id+"-child", under(id), ready, at("s"))))
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
 	u.expected.Store(id, int64(1))
-	if _, err = u.store.Commit(u.ctx(), deployment(id, expect(1), metadata("n", "changed"))); err != nil {
+	if _, err = u.store.Commit(u.ctx(), catalog.Ungated(deployment(id, expect(1), metadata("n", "changed")))); err != nil {
 		return fmt.Errorf("change: %w", err)
 	}
 	u.expected.Store(id, int64(2))
 	if n%3 != 0 {
 		return nil
 	}
-	outcomes, err := u.store.Commit(u.ctx(), deleted(deploymentKey(id)))
+	outcomes, err := u.store.Commit(u.ctx(), catalog.Ungated(deleted(deploymentKey(id))))
 	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
@@ -174,7 +174,7 @@ func (u *users) modify(n int) error {
 	}
 	w := deployment(id, expect(r.Revision))
 	w.Token = token
-	if _, err := u.store.Commit(u.ctx(), w); err != nil {
+	if _, err := u.store.Commit(u.ctx(), catalog.Ungated(w)); err != nil {
 		return fmt.Errorf("end a modification: %w", err)
 	}
 	u.expected.Store(id, r.Revision+1)
@@ -204,7 +204,7 @@ func (u *users) work(int) error {
 }
 
 func (u *users) setConditions(n int) error {
-	_, err := u.store.Commit(u.ctx(), status(deploymentKey(fmt.Sprintf("list-%04d", n%3000)), tko.Condition{Type: "Fine", Message: strconv.Itoa(n)}))
+	_, err := u.store.Commit(u.ctx(), catalog.Ungated(status(deploymentKey(fmt.Sprintf("list-%04d", n%3000)), tko.Condition{Type: "Fine", Message: strconv.Itoa(n)})))
 	if err != nil {
 		return fmt.Errorf("set conditions: %w", err)
 	}

@@ -170,7 +170,7 @@ func contend(w *world) {
 		for _, do := range []func() error{
 			func() error { _, err := w.store.RenewWork(w.ctx(), mixed, time.Minute); return err },
 			func() error { return w.store.FinishWork(w.ctx(), finished, nil) },
-			func() error { _, err := w.store.Commit(w.ctx(), again...); return err },
+			func() error { _, err := w.store.Commit(w.ctx(), catalog.Ungated(again...)); return err },
 		} {
 			wait.Go(func() {
 				if err := do(); err != nil {

@@ -333,7 +333,7 @@ func readingEndsWithContext(w *world) {
 	if _, err := w.store.Changes(ctx, 0, 1); !errors.Is(err, context.Canceled) {
 		w.Errorf("changes: %v", err)
 	}
-	if _, err := w.store.Commit(ctx, site("t")); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := w.store.Commit(ctx, catalog.Ungated(site("t"))); err != nil && !errors.Is(err, context.Canceled) {
 		w.Errorf("commit: %v", err)
 	}
 	w.commit(site("u"))
@@ -356,7 +356,7 @@ func concurrentReads(w *world) {
 		callers.Go(func() {
 			for revision := range int64(10) {
 				write := site(id, withPackage(fmt.Sprint(id, revision)), own("revision", strconv.FormatInt(revision, 10)), expect(revision))
-				outcomes, err := w.store.Commit(w.ctx(), write)
+				outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(write))
 				if err != nil {
 					w.Errorf("%s: %v", id, err)
 					return

@@ -195,7 +195,7 @@ func claimsAreIndependent(w *world) {
 		go func() {
 			var err error
 			for n := range 20 {
-				if _, e := w.store.Commit(w.ctx(), site("s"+strings.Repeat("x", i)+"-"+strings.Repeat("y", n), change)); e != nil {
+				if _, e := w.store.Commit(w.ctx(), catalog.Ungated(site("s"+strings.Repeat("x", i)+"-"+strings.Repeat("y", n), change))); e != nil {
 					err = e
 				}
 			}

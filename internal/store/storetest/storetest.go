@@ -30,7 +30,7 @@ type promise struct {
 // it when the test ends.
 func Run(t *testing.T, open func(t *testing.T) catalog.Store) {
 	t.Helper()
-	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, pastPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises, accessPromises, auditPromises, rolloutPromises) {
+	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, pastPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises, accessPromises, auditPromises, rolloutPromises, reachPromises) {
 		t.Run(p.promise, func(t *testing.T) {
 			t.Parallel()
 			p.check(&world{T: t, store: open(t)})
@@ -155,7 +155,7 @@ func status(k catalog.Key, conditions ...tko.Condition) catalog.Write {
 // commit commits writes, and ends the test if that fails.
 func (w *world) commit(writes ...catalog.Write) []catalog.Outcome {
 	w.Helper()
-	outcomes, err := w.store.Commit(w.ctx(), writes...)
+	outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(writes...))
 	if err != nil {
 		w.Fatalf("commit: %v", err)
 	}
@@ -175,7 +175,7 @@ func (w *world) refused(want error, writes ...catalog.Write) {
 func (w *world) refusal(want error, writes ...catalog.Write) error {
 	w.Helper()
 	before := w.head()
-	outcomes, err := w.store.Commit(w.ctx(), writes...)
+	outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(writes...))
 	w.failed(err, want)
 	if outcomes != nil {
 		w.Errorf("a refused commit has outcomes: %v", outcomes)

@@ -126,7 +126,7 @@ func oneWriterWins(w *world) {
 		var wait sync.WaitGroup
 		for i := range writers {
 			wait.Go(func() {
-				_, err := w.store.Commit(w.ctx(), site("s", expect(round), withPackage(strconv.Itoa(i))))
+				_, err := w.store.Commit(w.ctx(), catalog.Ungated(site("s", expect(round), withPackage(strconv.Itoa(i)))))
 				switch {
 				case err == nil:
 					won.Add(1)
@@ -234,15 +234,15 @@ func failureDoesNotSpread(w *world) {
 		wait.Go(func() {
 			switch i % 3 {
 			case 0:
-				if _, err := w.store.Commit(w.ctx(), site(fmt.Sprintf("x%02d", i)), site("s")); !errors.Is(err, tko.ErrConflict) {
+				if _, err := w.store.Commit(w.ctx(), catalog.Ungated(site(fmt.Sprintf("x%02d", i)), site("s"))); !errors.Is(err, tko.ErrConflict) {
 					w.Errorf("error is %v", err)
 				}
 			case 1:
-				if _, err := w.store.Commit(w.ctx(), site(fmt.Sprintf("y%02d", i), metadata("n", strconv.Itoa(i)))); err != nil {
+				if _, err := w.store.Commit(w.ctx(), catalog.Ungated(site(fmt.Sprintf("y%02d", i), metadata("n", strconv.Itoa(i))))); err != nil {
 					w.Error(err)
 				}
 			default:
-				if _, err := w.store.Commit(w.ctx(), deleted(siteKey("none")), site(fmt.Sprintf("z%02d", i), requires(siteKey("none")))); err == nil {
+				if _, err := w.store.Commit(w.ctx(), catalog.Ungated(deleted(siteKey("none")), site(fmt.Sprintf("z%02d", i), requires(siteKey("none"))))); err == nil {
 					w.Error("a write was made although a required record is missing")
 				}
 			}
@@ -281,7 +281,7 @@ func writesInOrder(w *world) {
 
 func keysMustDiffer(w *world) {
 	w.refused(tko.ErrInvalid, site("s"), site("s", expect(1)))
-	outcomes, err := w.store.Commit(w.ctx())
+	outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated())
 	if len(outcomes) != 0 || err != nil {
 		w.Errorf("no writes: %v, %v", outcomes, err)
 	}
@@ -392,7 +392,7 @@ func originIsUniqueConcurrently(w *world) {
 		wait.Go(func() {
 			for o := range origins {
 				name := fmt.Sprintf("o%02d", o)
-				outcomes, err := w.store.Commit(w.ctx(), deployment(fmt.Sprintf("d%02d-%02d", i, o), origin(name)))
+				outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(deployment(fmt.Sprintf("d%02d-%02d", i, o), origin(name))))
 				if err != nil {
 					w.Error(err)
 					return
@@ -467,7 +467,7 @@ func commitIsReadAfterwards(w *world) {
 		wait.Go(func() {
 			for n := range 20 {
 				id := fmt.Sprintf("s%d-%d", i, n)
-				outcomes, err := w.store.Commit(w.ctx(), site(id))
+				outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(site(id)))
 				if err != nil {
 					w.Error(err)
 					return
@@ -485,7 +485,7 @@ func commitIsReadAfterwards(w *world) {
 	wait.Wait()
 	ctx, cancel := context.WithTimeout(w.ctx(), time.Minute)
 	defer cancel()
-	if _, err := w.store.Commit(ctx, site("s")); err != nil {
+	if _, err := w.store.Commit(ctx, catalog.Ungated(site("s"))); err != nil {
 		w.Error(err)
 	}
 }

@@ -340,7 +340,7 @@ class Client:
         tls = bool(tls) if tls is None else tls
         self.host = host
         self.timeout = timeout
-        self._metadata: list[tuple[str, str | bytes]] = []
+        self._metadata: list[tuple[str, str | bytes]] = [("tko-confirm", "0")]  # this client can confirm numbers
         if token:
             if not tls and not _is_local(host):
                 raise Error(f"a token for {host} needs TLS, or others could read it: use tls=True")

@@ -55,16 +55,18 @@ class RegisterResponse(_message.Message):
     def __init__(self, registered: _Optional[bool] = ..., notRegisteredReason: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class DeleteResponse(_message.Message):
-    __slots__ = ("deleted", "notDeletedReason", "count", "descendants")
+    __slots__ = ("deleted", "notDeletedReason", "count", "descendants", "orphaned")
     DELETED_FIELD_NUMBER: _ClassVar[int]
     NOTDELETEDREASON_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     DESCENDANTS_FIELD_NUMBER: _ClassVar[int]
+    ORPHANED_FIELD_NUMBER: _ClassVar[int]
     deleted: bool
     notDeletedReason: str
     count: int
     descendants: int
-    def __init__(self, deleted: _Optional[bool] = ..., notDeletedReason: _Optional[str] = ..., count: _Optional[int] = ..., descendants: _Optional[int] = ...) -> None: ...
+    orphaned: int
+    def __init__(self, deleted: _Optional[bool] = ..., notDeletedReason: _Optional[str] = ..., count: _Optional[int] = ..., descendants: _Optional[int] = ..., orphaned: _Optional[int] = ...) -> None: ...
 
 class Window(_message.Message):
     __slots__ = ("offset", "maxCount", "after")
@@ -812,18 +814,22 @@ class GetDeploymentsResponse(_message.Message):
     def __init__(self, deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ...) -> None: ...
 
 class CreateChildren(_message.Message):
-    __slots__ = ("parentDeploymentId", "parentRevision", "mergePackageFormat", "mergePackage", "children")
+    __slots__ = ("parentDeploymentId", "parentRevision", "mergePackageFormat", "mergePackage", "children", "create", "remove")
     PARENTDEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     PARENTREVISION_FIELD_NUMBER: _ClassVar[int]
     MERGEPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     MERGEPACKAGE_FIELD_NUMBER: _ClassVar[int]
     CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
     parentDeploymentId: str
     parentRevision: int
     mergePackageFormat: str
     mergePackage: bytes
     children: _containers.RepeatedCompositeFieldContainer[Child]
-    def __init__(self, parentDeploymentId: _Optional[str] = ..., parentRevision: _Optional[int] = ..., mergePackageFormat: _Optional[str] = ..., mergePackage: _Optional[bytes] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
+    create: int
+    remove: int
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., parentRevision: _Optional[int] = ..., mergePackageFormat: _Optional[str] = ..., mergePackage: _Optional[bytes] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., create: _Optional[int] = ..., remove: _Optional[int] = ...) -> None: ...
 
 class Child(_message.Message):
     __slots__ = ("origin", "templateId", "siteId", "replacesDeploymentIds")
@@ -1001,7 +1007,7 @@ class Change(_message.Message):
     def __init__(self, position: _Optional[int] = ..., kind: _Optional[str] = ..., id: _Optional[str] = ..., op: _Optional[_Union[Change.Op, str]] = ..., revision: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class PutEntity(_message.Message):
-    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate", "name", "expectRevision", "removeMetadata", "whole", "madeFrom")
+    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate", "name", "expectRevision", "manager", "removeMetadata", "whole", "madeFrom")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1024,6 +1030,7 @@ class PutEntity(_message.Message):
     FROMTEMPLATE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     EXPECTREVISION_FIELD_NUMBER: _ClassVar[int]
+    MANAGER_FIELD_NUMBER: _ClassVar[int]
     REMOVEMETADATA_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     MADEFROM_FIELD_NUMBER: _ClassVar[int]
@@ -1042,22 +1049,27 @@ class PutEntity(_message.Message):
     fromTemplate: bool
     name: str
     expectRevision: int
+    manager: str
     removeMetadata: _containers.RepeatedScalarFieldContainer[str]
     whole: bool
     madeFrom: str
-    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., removeMetadata: _Optional[_Iterable[str]] = ..., whole: _Optional[bool] = ..., madeFrom: _Optional[str] = ...) -> None: ...
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., manager: _Optional[str] = ..., removeMetadata: _Optional[_Iterable[str]] = ..., whole: _Optional[bool] = ..., madeFrom: _Optional[str] = ...) -> None: ...
 
 class PutEntityResponse(_message.Message):
-    __slots__ = ("id", "revision", "created", "changed")
+    __slots__ = ("id", "revision", "created", "changed", "managed", "changes")
     ID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
+    MANAGED_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     id: str
     revision: int
     created: bool
     changed: bool
-    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ...) -> None: ...
+    managed: bool
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ..., managed: _Optional[bool] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RemoveEntity(_message.Message):
     __slots__ = ("kind", "id", "dryRun", "claim", "confirm")

@@ -1,0 +1,648 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// This file is the gate: it decides how each commit is counted, and what a cause may
+// change without consent. Stores count and compare in the transaction of the commit.
+
+// derivedWindow is the window of causes that changes are derived from. A topology that
+// follows its sites changes a few deployments each day, for years.
+const derivedWindow = 24 * time.Hour
+
+// unlimited is a limit that nothing exceeds.
+const unlimited = math.MaxInt32
+
+// ReachLimits are the limits of what a cause may change without consent. Those that are
+// zero have their defaults, and negative ones limit nothing.
+type ReachLimits struct {
+	// Created is the limit of deployments that a topology creates in a day, and of those
+	// that an author approves within Window.
+	Created int
+	// Sites is the limit of sites at which an author changes running deployments within
+	// Window.
+	Sites int
+	// Window is the time within which the changes of one author are counted together.
+	Window time.Duration
+	// Original and OriginalPercent limit what callers remove or approve that can't
+	// confirm numbers: to the larger of the two.
+	Original, OriginalPercent int
+}
+
+func (l *ReachLimits) setDefaults() {
+	setDefault(&l.Created, tko.DefaultReachCreated)
+	setDefault(&l.Sites, tko.DefaultReachSites)
+	setDefault(&l.Window, tko.DefaultReachWindow)
+	setDefault(&l.Original, tko.DefaultConfirmAbove)
+	setDefault(&l.OriginalPercent, tko.DefaultConfirmPercent)
+}
+
+// The prefixes of causes.
+const (
+	causeDeployment = "deployment/" // and the ID of a root deployment
+	causeSource     = "source/"     // and the name of a source
+	causeController = "controller/" // and the role of one of our own controllers
+	causeAuthor     = "author/"     // and who makes direct changes
+)
+
+// A cause is what commits are counted for.
+type cause struct {
+	name    string
+	derived bool
+	window  time.Duration
+}
+
+// String describes the cause for users.
+func (c cause) String() string {
+	within := c.window.String()
+	if c.window%time.Hour == 0 {
+		within = fmt.Sprintf("%d h", int(c.window.Hours()))
+	} else if c.window%time.Minute == 0 {
+		within = fmt.Sprintf("%d min", int(c.window.Minutes()))
+	}
+	kind, name, _ := strings.Cut(c.name, "/")
+	if name == "" {
+		return "within " + within
+	}
+	if kind+"/" == causeAuthor {
+		return fmt.Sprintf("by %q within %s", name, within)
+	}
+	return fmt.Sprintf("for %s %q within %s", kind, name, within)
+}
+
+func rootCause(root string) cause {
+	return cause{name: causeDeployment + root, derived: true, window: derivedWindow}
+}
+
+type rootKey struct{}
+
+// withRoot returns a context whose commits are counted for a root deployment.
+func withRoot(ctx context.Context, root string) context.Context {
+	return context.WithValue(ctx, rootKey{}, root)
+}
+
+// causeOf returns the cause of the caller's commits that begin with the record of a key.
+func (s *core) causeOf(ctx context.Context, first Key) (cause, error) {
+	if root, ok := ctx.Value(rootKey{}).(string); ok {
+		return rootCause(root), nil
+	}
+	who, role, plugged := author(ctx).Who, "", ""
+	if c, ok := callerOf(ctx); ok {
+		role, plugged = c.identity.Role(), c.root
+		if p := c.identity.Plugin; p != nil && p.Kind == tko.KindDeployment {
+			plugged = p.ID
+		}
+	}
+	source, isSource := strings.CutPrefix(who, "gitops:")
+	switch {
+	case plugged != "":
+		root, err := s.rootOf(ctx, plugged)
+		return rootCause(root), err
+	case s.isPreparer(ctx) && first.Kind == tko.KindDeployment:
+		root, err := s.rootOf(ctx, first.ID)
+		return rootCause(root), err
+	case (role == identity.RoleGitOps || role == "") && isSource:
+		return cause{name: causeSource + source, derived: true, window: derivedWindow}, nil
+	case role != "":
+		return cause{name: causeController + role, derived: true, window: derivedWindow}, nil
+	}
+	return cause{name: causeAuthor + who, window: s.options.Reach.Window}, nil
+}
+
+// reachOf returns how a commit is counted, without the limits.
+func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error) {
+	counted := false
+	for i := range writes {
+		w := &writes[i]
+		if w.Rollout != nil { // its plan is the consent, and limits of its own hold
+			return Reach{}, cause{}, nil
+		}
+		switch w.Op {
+		case tko.OpDeleted:
+			counted = counted || !w.SingleStep
+		case tko.OpWritten: // a new deployment counts only if it is derived
+			counted = counted || w.Record.Kind == tko.KindDeployment && (w.Expect != Absent || ctx.Value(rootKey{}) != nil)
+		case tko.OpStatus:
+		}
+	}
+	grant, granted := ctx.Value(grantKey{}).(map[Count]int)
+	if !counted && !granted {
+		return Reach{}, cause{}, nil
+	}
+	of, err := s.causeOf(ctx, writes[0].Record.Key)
+	if err != nil {
+		return Reach{}, of, err
+	}
+	if of.derived && !granted && !slices.ContainsFunc(writes, func(w Write) bool { return w.Op == tko.OpDeleted || w.Expect == Absent }) {
+		return Reach{}, of, nil // derived changes of existing deployments are not counted
+	}
+	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, Grant: grant}
+	// A preparer's consent is that which users gave it.
+	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted && !(of.derived && s.isPreparer(ctx)) {
+		reach.Consent = confirmed
+	}
+	return reach, of, nil
+}
+
+// isPreparer reports whether a preparer makes the commits, as far as the caller shows.
+func (s *core) isPreparer(ctx context.Context) bool {
+	role := ""
+	if c, ok := callerOf(ctx); ok {
+		role = c.identity.Role()
+	}
+	return role == identity.RolePreparer || role == "" && author(ctx).Who == identity.RolePreparer
+}
+
+type grantKey struct{}
+
+// withGrant returns a context whose commits grant consent to later commits of a root
+// deployment.
+func withGrant(ctx context.Context, root string, grant map[Count]int) context.Context {
+	return context.WithValue(withRoot(ctx, root), grantKey{}, grant)
+}
+
+// A shares has limits that are a part of all entities of a kind, by count. They are read
+// only when a commit exceeds the few that each cause may remove.
+type shares struct {
+	most  map[Count]int
+	fresh map[Count]bool // read for this request
+}
+
+// maxSharesAge limits how long shares are used without reading the entities again: a
+// loop of deletions doesn't list the kind at each.
+const maxSharesAge = 5 * time.Second
+
+// A cachedShares is shares as of a time.
+type cachedShares struct {
+	most map[Count]int
+	at   time.Time
+}
+
+// knownShares returns the shares that were read for a cause shortly before.
+func (s *core) knownShares(of cause) shares {
+	known := shares{most: map[Count]int{}, fresh: map[Count]bool{}}
+	if had, ok := s.shares.Get(of.name); ok && time.Since(had.at) < maxSharesAge {
+		maps.Copy(known.most, had.most)
+	}
+	return known
+}
+
+// reachLimits returns the limits of a caller.
+func (s *core) reachLimits(ctx context.Context, known shares) []ReachLimit {
+	o := s.options.Reach
+	limits := []ReachLimit{
+		{Of: []Count{CountCreated}, Most: limit(o.Created)},
+		{Of: []Count{CountSites}, Most: limit(o.Sites)},
+	}
+	if !tko.CanConsent(ctx) {
+		limits[1].Most = unlimited // as before
+		for _, count := range append(Removals(), CountApproved) {
+			limits = append(limits, ReachLimit{Of: []Count{count}, Most: max(limit(o.Original), known.most[count])})
+		}
+		return limits
+	}
+	limits = append(limits,
+		ReachLimit{Of: []Count{CountApproved}, Most: limit(o.Created)},
+		ReachLimit{Of: append(Removals(), Orphans()...), Most: limit(s.options.ConfirmAbove)})
+	if s.options.ConfirmPercent >= 0 && s.options.ConfirmPercent < 100 {
+		for _, count := range Removals() {
+			limits = append(limits, ReachLimit{Of: []Count{count, OrphanOf(kindOf(count))}, Most: max(tko.ReachFew, known.most[count])})
+		}
+	}
+	return limits
+}
+
+// kindOf returns the kind of the entities of a count.
+func kindOf(count Count) tko.Kind {
+	_, kind, ok := strings.Cut(string(count), "/")
+	if !ok {
+		return tko.KindDeployment
+	}
+	return tko.Kind(kind)
+}
+
+// isShare reports whether a limit is a share of the entities of a kind.
+func (l ReachLimit) isShare() bool {
+	return slices.Contains(Removals(), l.Of[0]) && !slices.ContainsFunc(l.Of, func(c Count) bool { return kindOf(c) != kindOf(l.Of[0]) })
+}
+
+func limit(n int) int {
+	if n < 0 {
+		return unlimited
+	}
+	return n
+}
+
+// learnShare reads how many entities of a kind the caller sees, if the limit that was
+// exceeded depends on it, and adds the share of them to what is known. It reports whether
+// the limit may be another one then.
+func (s *core) learnShare(ctx context.Context, of cause, known shares, e *ReachError) (bool, error) {
+	count, percent := e.Limit.Of[0], s.options.ConfirmPercent
+	original := !tko.CanConsent(ctx)
+	if !e.Limit.isShare() && (count != CountApproved || !original) {
+		return false, nil
+	}
+	if original {
+		percent = s.options.Reach.OriginalPercent
+	}
+	if known.fresh[count] || percent <= 0 {
+		return false, nil
+	}
+	c, ok := callerOf(ctx)
+	if !ok {
+		return false, errNotEntered
+	}
+	// Twice as many as matter now, so that a loop doesn't list them each time.
+	enough, total := 2*(e.Had+e.Adds)*100/percent+2, 0
+	if count != CountApproved { // those that were approved still exist
+		total = e.Had
+	}
+	for _, err := range s.store.List(ctx, Query{Kind: kindOf(count), Scope: c.view(), Limit: max(0, enough-total)}) {
+		if err != nil {
+			return false, err
+		}
+		total++
+	}
+	known.most[count], known.fresh[count] = total*percent/100, true
+	s.shares.Put(of.name, cachedShares{maps.Clone(known.most), time.Now()}, 1)
+	return true, nil
+}
+
+// commitGated commits writes through the gate.
+func (s *core) commitGated(ctx context.Context, writes []Write) ([]Outcome, error) {
+	reach, of, err := s.reachOf(ctx, writes)
+	if err != nil {
+		return nil, err
+	}
+	var known shares
+	if reach.Cause != "" {
+		known = s.knownShares(of)
+	}
+	for {
+		if reach.Cause != "" {
+			reach.Limits = s.reachLimits(ctx, known)
+		}
+		outcomes, err := s.store.Commit(ctx, gate(reach, writes))
+		exceeded, ok := errors.AsType[*ReachError](err)
+		if !ok {
+			return outcomes, err
+		}
+		more, err := s.learnShare(ctx, of, known, exceeded)
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			return nil, s.explainReach(ctx, of, exceeded, "", exceeded.Adds)
+		}
+	}
+}
+
+// explainReach converts the error of a store to one for users. what is the change that is
+// refused, such as "delete 3 sites"; "" for that of one commit.
+func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what string, n int) error {
+	had := ""
+	if e.Had > 0 {
+		had = fmt.Sprintf(", after %d without consent %s", e.Had, of)
+	}
+	consent := fmt.Sprintf("confirm %d to proceed (--confirm=%d)", n, n)
+	limit, remedy := strconv.Itoa(e.Limit.Most), "check the selection, and "+consent
+	if !tko.CanConsent(ctx) {
+		consent = "use the command tko"
+		remedy = "change fewer, or confirm the number with the command tko: this client can't"
+	}
+	switch count := e.Limit.Of[0]; count {
+	case CountCreated:
+		what, limit = orElse(what, "create "+entities(n, tko.KindDeployment)), limit+" deployments"
+		remedy = fmt.Sprintf("%s: check the topology, then run tko deployment approve ID --confirm=%d", tko.Waiting{Create: n}, n)
+	case CountApproved:
+		what, limit = orElse(what, "approve "+entities(n, tko.KindDeployment)), limit+" deployments"
+	case CountSites:
+		what, limit = orElse(what, "change running deployments at "+entities(n, tko.KindSite)), limit+" sites"
+		remedy = "use a rollout (tko rollout create), or " + consent
+	default:
+		what, limit = orElse(what, fmt.Sprintf("delete, or leave without template or site, %d entities", n)), limit+" entities"
+		if e.Limit.isShare() {
+			percent := s.options.ConfirmPercent
+			if !tko.CanConsent(ctx) {
+				percent = s.options.Reach.OriginalPercent
+			}
+			limit = fmt.Sprintf("%d %ss, and more than %d %% of them,", e.Limit.Most, kindOf(count), percent)
+		}
+		if strings.HasPrefix(of.name, causeDeployment) {
+			remedy = fmt.Sprintf("%s: check it, and %s", tko.Waiting{Remove: n}, consent)
+		}
+	}
+	return tko.Errorf(tko.ErrInvalid, "this would %s%s: more than %s need consent: nothing was changed; %s", what, had, limit, remedy)
+}
+
+func orElse(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// allowReach returns an error if a request, whose caller may have confirmed a number,
+// would change more than it may. It is judged before the first change; each commit is
+// counted nevertheless. most is the number of changes that the request may make.
+func (s *core) allowReach(ctx context.Context, doing string, kind tko.Kind, first Key, adds map[Count]int) (most int, err error) {
+	total := 0
+	for _, n := range adds {
+		total += n
+	}
+	if confirmed, ok := tko.ConfirmationOf(ctx); ok {
+		if !tko.Consents(confirmed, total) {
+			return 0, tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
+				doing, reachText(kind, adds), confirmed, total, total)
+		}
+		return confirmed, nil
+	}
+	of, err := s.causeOf(ctx, first)
+	if err != nil {
+		return 0, err
+	}
+	exceeded, err := s.judge(ctx, of, adds)
+	if err != nil {
+		return 0, err
+	}
+	if exceeded != nil {
+		return 0, s.explainReach(ctx, of, exceeded, doing+" "+reachText(kind, adds), total)
+	}
+	return unlimited, nil
+}
+
+// judge returns the first limit that changes of a cause would exceed, or nil.
+func (s *core) judge(ctx context.Context, of cause, adds map[Count]int) (*ReachError, error) {
+	reached, err := s.store.Reached(ctx, of.name, of.window, maxReached)
+	if err != nil {
+		return nil, err
+	}
+	had := map[Count]int{}
+	for _, r := range reached {
+		had[r.Count] = r.N - r.Consent
+	}
+	for known := s.knownShares(of); ; {
+		exceeded := exceeds(s.reachLimits(ctx, known), had, adds)
+		if exceeded == nil {
+			return nil, nil //nolint:nilnil // no limit is exceeded
+		}
+		more, err := s.learnShare(ctx, of, known, exceeded)
+		if err != nil || !more {
+			return exceeded, err
+		}
+	}
+}
+
+// maxReached is the maximum number of counts of a cause.
+const maxReached = 100
+
+// exceeds returns the first limit that changes would exceed, or nil, as stores decide.
+func exceeds(limits []ReachLimit, had, adds map[Count]int) *ReachError {
+	for _, l := range limits {
+		now, more := 0, 0
+		for _, count := range l.Of {
+			now, more = now+max(0, had[count]+adds[count]), more+adds[count]
+		}
+		if more > 0 && now > l.Most {
+			return &ReachError{Limit: l, Had: max(0, now-more), Adds: more}
+		}
+	}
+	return nil
+}
+
+// reachText describes counts of removals, or a number of entities of a kind.
+func reachText(kind tko.Kind, adds map[Count]int) string {
+	total, of := 0, 0
+	for count, n := range adds {
+		total += n
+		if !slices.Contains(Orphans(), count) {
+			of += n
+		}
+	}
+	text := entities(of, kind)
+	if other := total - of; other > 0 {
+		text += fmt.Sprintf(", and leave %d entities without template or site", other)
+	}
+	return text
+}
+
+// checkReach returns an error if the deployments that a parent is about to create and
+// remove need consent.
+func (s *core) checkReach(ctx context.Context, parent string, create, remove int) error {
+	root, err := s.rootOf(ctx, parent)
+	if err != nil {
+		return err
+	}
+	of := rootCause(root)
+	exceeded, err := s.judge(ctx, of, map[Count]int{CountCreated: create, CountDeployments: remove})
+	if err != nil || exceeded == nil {
+		return err
+	}
+	what := tko.Waiting{Create: create, Remove: remove}
+	return tko.Errorf(tko.ErrInvalid, "%s: more than %d %s need it; nothing was changed; check the topology, then run tko deployment approve %s --confirm=%d",
+		what, exceeded.Limit.Most, of, parent, what.Count())
+}
+
+// A forebear is a deployment that another one descends from.
+type forebear struct {
+	id, parent, template, site string
+	derivation                 Digest
+}
+
+// maxForebears is the maximum number of cached forebears, and forebearAge the time for
+// which they are used.
+const (
+	maxForebears = 10_000
+	forebearAge  = 5 * time.Second
+)
+
+type cachedForebear struct {
+	forebear
+
+	at time.Time
+}
+
+// forebears returns a deployment and those that it descends from, from it to the root, at
+// most limit. Those that are gone end the list.
+func (s *core) forebears(ctx context.Context, id string, limit int) ([]forebear, error) {
+	var chain []forebear
+	for id != "" && len(chain) < limit {
+		if had, ok := s.lineage.Get(id); ok && time.Since(had.at) < forebearAge {
+			chain = append(chain, had.forebear)
+			id = had.parent
+			continue
+		}
+		records, err := s.store.Get(ctx, Fields{}, deploymentKey(tko.DeploymentID(id)))
+		if err != nil {
+			return nil, err
+		}
+		r := records[0]
+		if r.Revision == 0 {
+			break
+		}
+		f := forebear{r.ID, r.Parent, r.Template, r.Site, r.Derivation}
+		s.lineage.Put(id, cachedForebear{f, time.Now()}, 1)
+		chain = append(chain, f)
+		id = r.Parent
+	}
+	return chain, nil
+}
+
+// maxLineage limits how far a deployment's root is searched. Deeper ones, which earlier
+// versions permitted, are counted for the deployment at that distance.
+const maxLineage = 1000
+
+// rootOf returns the ID of the deployment without a parent from which a deployment
+// descends; its own if it has none or doesn't exist.
+func (s *core) rootOf(ctx context.Context, id string) (string, error) {
+	chain, err := s.forebears(ctx, id, maxLineage)
+	if err != nil || len(chain) == 0 {
+		return id, err
+	}
+	last := chain[len(chain)-1]
+	if last.parent != "" && len(chain) < maxLineage {
+		return last.parent, nil // it was deleted, and is the cause nevertheless
+	}
+	return last.id, nil
+}
+
+// A lineage is what a new child descends from.
+type lineage struct {
+	chain []forebear
+	root  string
+}
+
+// lineageOf returns what a new child of a parent descends from. It is an ErrInvalid if
+// deployments would be nested too deeply.
+func (s *core) lineageOf(ctx context.Context, parent string) (lineage, error) {
+	depth := s.options.TopologyDepth
+	if depth < 0 {
+		depth = maxLineage
+	}
+	chain, err := s.forebears(ctx, parent, maxLineage)
+	if err != nil {
+		return lineage{}, err
+	}
+	root := parent
+	if len(chain) > 0 {
+		root = chain[len(chain)-1].id
+	}
+	if len(chain) >= depth {
+		return lineage{}, tko.Errorf(tko.ErrInvalid, "a child of deployment %q would be nested %d levels deep, below %q: at most %d are allowed (--topology-depth); change the topologies so that they don't contain each other",
+			parent, len(chain)+1, root, depth)
+	}
+	return lineage{chain, root}, nil
+}
+
+// checkCycle returns an ErrInvalid if a new child is part of a topology, and has the
+// template, the site and the merged resources of a deployment that it descends from: it
+// would create itself, without an end. A child without resources of a topology creates
+// none, so clients may create it from the template of its parent.
+func (s *core) checkCycle(ctx context.Context, l lineage, child Record, merged krm.Package) error {
+	template, site := child.Template, child.Site
+	if template == "" || !bytes.Contains(child.Package, []byte(topologyGroup)) {
+		return nil
+	}
+	for i, f := range l.chain {
+		if f.template != template || f.site != site {
+			continue
+		}
+		same, err := s.sameMerge(ctx, f, merged)
+		if err != nil {
+			return err
+		}
+		if !same {
+			continue
+		}
+		var cycle []string
+		for _, above := range slices.Backward(l.chain[:i+1]) {
+			cycle = append(cycle, fmt.Sprintf("%s (deployment %s)", above.template, above.id))
+		}
+		at := ""
+		if site != "" {
+			at = fmt.Sprintf(" at site %q", site)
+		}
+		return tko.Errorf(tko.ErrInvalid, "a cycle of topologies: %s → %s again%s, with the same resources merged: it would have no end; change one of these templates",
+			strings.Join(cycle, " → "), template, at)
+	}
+	return nil
+}
+
+// sameMerge reports whether a deployment was made from a template and the given resources
+// merged. It isn't known of deployments of earlier versions, and of those whose package was
+// made in another way.
+func (s *core) sameMerge(ctx context.Context, f forebear, merged krm.Package) (bool, error) {
+	if f.derivation == (Digest{}) {
+		return false, nil
+	}
+	encoded, err := s.store.Derivation(ctx, f.derivation)
+	if err != nil {
+		return false, ctx.Err()
+	}
+	from, err := derivation.Decode(encoded)
+	if err != nil || from.Whole != ([32]byte{}) {
+		return false, nil //nolint:nilerr // it isn't known
+	}
+	was, _, err := krm.DigestOf(from.Merge)
+	if err != nil {
+		return false, err
+	}
+	is, _, err := krm.DigestOf(merged)
+	return was == is, err
+}
+
+// orphansOf returns the numbers of entities that refer to templates or sites that are to
+// be deleted, by their counts.
+func (s *core) orphansOf(ctx context.Context, keys []Key) (map[Count]int, error) {
+	adds := map[Count]int{}
+	if len(keys) == 0 || keys[0].Kind != tko.KindTemplate && keys[0].Kind != tko.KindSite {
+		return adds, nil
+	}
+	chosen := make(map[string]bool, len(keys))
+	for batch := range slices.Chunk(keys, selectedPage) {
+		records, err := s.store.Get(ctx, Fields{Deployments: true, Scope: access.ScopeAll}, batch...)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range records {
+			chosen[r.ID] = r.Revision != 0
+			adds[CountOrphanDeployments] += len(r.Deployments)
+		}
+	}
+	if keys[0].Kind != tko.KindTemplate {
+		return adds, nil
+	}
+	query := Query{Kind: tko.KindSite, Scope: access.ScopeAll, Limit: -1}
+	if len(keys) == 1 {
+		pattern, err := tko.ParsePattern(tko.LiteralPattern(keys[0].ID))
+		if err != nil {
+			return nil, err
+		}
+		query.Templates = []tko.Pattern{pattern}
+	}
+	for r, err := range s.store.List(ctx, query) {
+		if err != nil {
+			return nil, err
+		}
+		if r.Template != "" && chosen[r.Template] {
+			adds[CountOrphanSites]++
+		}
+	}
+	return adds, nil
+}

@@ -1,0 +1,508 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// by returns the context of an author.
+func (w *world) by(who string) context.Context {
+	return tko.WithAuthor(w.ctx, tko.Author{Who: who})
+}
+
+// A loop of single deletions, over two servers and a restart, removes as much as one
+// request could.
+func TestLoopOfDeletionsSharesOneCount(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		why     string
+		sites   int
+		deleted int // at most, without consent
+	}{
+		"many": {"100 of 300 are free", 300, 100},
+		"half": {"half of 40 is free", 40, 20},
+		"few":  {"few are free, whatever they are of", 8, 8},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, catalog.Options{})
+			w.sites("s", test.sites)
+			deleted := 0
+			var refused error
+			for i := range test.sites {
+				w.Service = catalog.New(w.store, w.validator, catalog.Options{}) // another server, or the same after a restart
+				_, err := w.DeleteSite(w.by("ana"), tko.SiteID(fmt.Sprintf("s/%02d", i)))
+				if err != nil {
+					refused = err
+					continue
+				}
+				deleted++
+			}
+			if deleted != test.deleted {
+				t.Errorf("%d of %d were deleted, want %d: %s", deleted, test.sites, test.deleted, test.why)
+			}
+			if deleted < test.sites {
+				wantError(t, refused, tko.ErrInvalid, fmt.Sprintf("after %d without consent", deleted), `by "ana" within 10 min`, "--confirm=1")
+				left := tko.SiteID(fmt.Sprintf("s/%02d", test.sites-1))
+				if _, err := w.DeleteSite(tko.WithConfirmation(w.by("ana"), 1), left); err != nil {
+					t.Errorf("with consent: %v", err)
+				}
+				if _, err := w.DeleteSite(w.by("bob"), tko.SiteID(fmt.Sprintf("s/%02d", test.sites-2))); err != nil {
+					t.Errorf("another author: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestConcurrentWritersShareTheCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{ConfirmAbove: 25})
+	w.sites("s", 100)
+	other := catalog.New(w.store, w.validator, catalog.Options{ConfirmAbove: 25})
+	var wait sync.WaitGroup
+	for i, s := range []*catalog.Service{w.Service, other} {
+		wait.Go(func() {
+			for n := range 20 {
+				_, err := s.DeleteSite(w.by("ana"), tko.SiteID(fmt.Sprintf("s/%02d", 50*i+n)))
+				if err != nil && !errors.Is(err, tko.ErrInvalid) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if left := len(all(t, w.Sites(w.ctx, tko.SiteSelect{}, tko.ListOptions{}))); left != 75 {
+		t.Errorf("%d sites are left of 100, want 75", left)
+	}
+}
+
+// The script of the issue: a purge of a pattern takes the network down, unasked.
+func TestPurgeOfManyNeedsConsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("nf/du:v1", "")
+	w.template("nf/cu:v1", "")
+	w.many(150, tko.NewDeployment{Template: "nf/du:v1"})
+	w.many(400, tko.NewDeployment{Template: "nf/cu:v1"})
+	purge := func(ctx context.Context) error {
+		_, err := w.PurgeDeployments(ctx, tko.DeploymentSelect{Templates: []string{"nf/du:*"}}, false)
+		return err
+	}
+	wantError(t, purge(w.ctx), tko.ErrInvalid, "delete 150 deployments", "more than 100 entities", "--confirm=150")
+	wantError(t, purge(tko.WithConfirmation(w.ctx, 149)), tko.ErrInvalid, "149 were confirmed")
+	wantError(t, purge(tko.WithConfirmation(w.ctx, 1000)), tko.ErrInvalid, "1000 were confirmed", "--confirm=150")
+	if n := w.countDeployments(); n != 550 {
+		t.Fatalf("%d deployments are left of 550", n)
+	}
+	// Fewer than half: a client that can't consent may, as before.
+	if err := purge(tko.WithoutConsent(w.ctx)); err != nil {
+		t.Errorf("a client of the original protocol: %v", err)
+	}
+	_, err := w.PurgeDeployments(tko.WithoutConsent(w.ctx), tko.DeploymentSelect{}, false)
+	wantError(t, err, tko.ErrInvalid, "delete 400 deployments", "this client can't")
+	if n := w.countDeployments(); n != 400 {
+		t.Errorf("%d deployments are left of 400", n)
+	}
+	// The count moves a little between the plan and the confirmation.
+	w.many(5, tko.NewDeployment{Template: "nf/du:v1"})
+	if _, err := w.PurgeDeployments(tko.WithConfirmation(w.ctx, 430), tko.DeploymentSelect{}, false); err != nil {
+		t.Errorf("a count that is a little above: %v", err)
+	}
+}
+
+func TestDeletionOfATopologyNeedsConsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	top := w.create(tko.NewDeployment{})
+	w.many(668, tko.NewDeployment{Parent: top})
+	w.many(2000, tko.NewDeployment{})
+	_, err := w.DeleteDeployment(w.ctx, top)
+	wantError(t, err, tko.ErrInvalid, "delete 669 deployments", "--confirm=669")
+	if d, err := w.DeleteDeployment(tko.WithConfirmation(w.ctx, 669), top); err != nil || d.Count != 669 {
+		t.Errorf("with consent: %+v, %v", d, err)
+	}
+}
+
+// Deployments that lose their template or site count as if they were removed.
+func TestDeletionOfWhatIsInUseNeedsConsent(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		del   func(ctx context.Context, w *world, dryRun bool) (tko.Deleted, error)
+		reach int
+	}{
+		"a template": {func(ctx context.Context, w *world, dryRun bool) (tko.Deleted, error) {
+			if dryRun {
+				return w.PurgeTemplates(ctx, tko.TemplateSelect{IDs: []string{"t"}}, true)
+			}
+			return w.DeleteTemplate(ctx, "t")
+		}, 152},
+		"a site": {func(ctx context.Context, w *world, dryRun bool) (tko.Deleted, error) {
+			if dryRun {
+				return w.PurgeSites(ctx, tko.SiteSelect{IDs: []string{"s"}}, true)
+			}
+			return w.DeleteSite(ctx, "s")
+		}, 151},
+		"a purge of templates": {func(ctx context.Context, w *world, dryRun bool) (tko.Deleted, error) {
+			return w.PurgeTemplates(ctx, tko.TemplateSelect{}, dryRun)
+		}, 153},
+		"a removal": {func(ctx context.Context, w *world, dryRun bool) (tko.Deleted, error) {
+			return w.RemoveEntity(ctx, tko.KindTemplate, "t", dryRun)
+		}, 152},
+		"a removal of a collection": {func(ctx context.Context, w *world, dryRun bool) (tko.Deleted, error) {
+			return w.RemoveRecords(ctx, tko.KindTemplate, []string{"t", "u"}, catalog.Requirement{}, dryRun)
+		}, 153},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, catalog.Options{})
+			w.template("t", "")
+			w.template("u", "")
+			if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "s", Template: "t"}); err != nil {
+				t.Fatal(err)
+			}
+			w.many(150, tko.NewDeployment{Template: "t", Site: "s"})
+			w.many(1000, tko.NewDeployment{})
+			would, err := test.del(w.ctx, w, true)
+			if err != nil || would.Reach() != test.reach {
+				t.Fatalf("dry run: %+v, %v, want a reach of %d", would, err, test.reach)
+			}
+			before := w.head()
+			_, err = test.del(w.ctx, w, false)
+			wantError(t, err, tko.ErrInvalid, "without template or site", fmt.Sprintf("--confirm=%d", test.reach))
+			if w.head() != before {
+				t.Error("what was refused has changed something")
+			}
+			if did, err := test.del(tko.WithConfirmation(w.ctx, test.reach), w, false); err != nil || did != would {
+				t.Errorf("with consent: %+v, %v, want %+v", did, err, would)
+			}
+		})
+	}
+}
+
+// A deletion that is interrupted between two steps needs consent to its rest.
+func TestRestOfAnInterruptedDeletionNeedsConsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", "")
+	w.many(450, tko.NewDeployment{Template: "t"})
+	w.many(1000, tko.NewDeployment{})
+	stop, commits := errors.New("stop"), 0
+	cut := catalog.New(&cuttingStore{w.store, func([]catalog.Write) error {
+		if commits++; commits == 2 {
+			return stop
+		}
+		return nil
+	}}, w.validator, catalog.Options{})
+	if _, err := cut.DeleteTemplate(tko.WithConfirmation(w.ctx, 451), "t"); !errors.Is(err, stop) {
+		t.Fatal(err)
+	}
+	_, err := w.DeleteTemplate(w.ctx, "t")
+	wantError(t, err, tko.ErrInvalid, "--confirm=351")
+	if _, err := w.DeleteTemplate(tko.WithConfirmation(w.ctx, 351), "t"); err != nil {
+		t.Error(err)
+	}
+}
+
+// children asks for n children of a parent, from a number on.
+func (w *world) children(parent tko.DeploymentID, template tko.TemplateID, from, n int) error {
+	request := tko.NewChildren{Parent: parent}
+	for i := range n {
+		request.Children = append(request.Children, tko.NewChild{Origin: fmt.Sprintf("%s %d", template, from+i), Template: template})
+	}
+	_, _, err := w.CreateChildren(w.by(identity.RolePreparer), request)
+	return err
+}
+
+// A topology waits until a user consents to the number of its children. One consent
+// suffices for all of its calls, and for all levels below it.
+func TestTopologyWaitsForConsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Created: 10}})
+	for _, id := range []string{"top", "inner", "leaf"} {
+		w.template(id, "")
+	}
+	top := w.create(tko.NewDeployment{Template: "top"})
+	check := func(parent tko.DeploymentID, create int) error {
+		_, _, err := w.CreateChildren(w.by(identity.RolePreparer), tko.NewChildren{Parent: parent, Create: create})
+		return err
+	}
+	if err := check(top, 10); err != nil {
+		t.Errorf("ten are free: %v", err)
+	}
+	if err := w.children(top, "inner", 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	var inner tko.DeploymentID
+	for _, d := range all(t, w.Deployments(w.ctx, tko.DeploymentSelect{Parent: top}, tko.ListOptions{})) {
+		inner = d.ID
+	}
+	wantError(t, w.children(inner, "leaf", 0, 8), tko.ErrInvalid, "8 deployments to create and 0 to remove wait for consent")
+	if err := w.children(inner, "leaf", 0, 7); err != nil {
+		t.Errorf("children of children count for the root: %v", err)
+	}
+	waits := check(inner, 40)
+	wantError(t, waits, tko.ErrInvalid, "40 deployments to create", fmt.Sprintf("tko deployment approve %s --confirm=40", inner))
+	if n := w.countDeployments(); n != 11 {
+		t.Errorf("%d deployments, want 11", n)
+	}
+
+	// The preparer reports it, and a user consents.
+	w.report(inner, waits)
+	_, err := w.ApproveDeployment(w.by("ana"), inner)
+	wantError(t, err, tko.ErrInvalid, "40 deployments to create", "--confirm=40")
+	_, err = w.ApproveDeployment(tko.WithConfirmation(w.by("ana"), 39), inner)
+	wantError(t, err, tko.ErrInvalid, "39 were confirmed")
+	_, err = w.ApproveDeployment(tko.WithConfirmation(w.by("ana"), 400), inner)
+	wantError(t, err, tko.ErrInvalid, "400 were confirmed")
+	before := w.deployment(inner)
+	if n, err := w.ApproveDeployment(tko.WithConfirmation(w.by("ana"), 40), inner); err != nil || n != 1 {
+		t.Fatalf("%d, %v", n, err)
+	}
+	after := w.deployment(inner)
+	if after.Stamp.Who != "ana" || !strings.Contains(after.Stamp.Why, "40 deployments to create") || after.Stamp.Revision != before.Stamp.Revision+1 || after.Approved != before.Approved {
+		t.Errorf("the revision of the consent: %+v", after.Stamp)
+	}
+	if _, ok := tko.WaitingOf(after.Stamp.Conditions); ok {
+		t.Error("it still waits")
+	}
+	if items := w.claim(tko.QueuePrepare, string(inner)); !items {
+		t.Error("the consent doesn't make the work due")
+	}
+	if err := check(inner, 40); err != nil {
+		t.Errorf("after the consent: %v", err)
+	}
+	for from := 7; from < 47; from += 20 {
+		w.Service = catalog.New(w.store, w.validator, catalog.Options{Reach: catalog.ReachLimits{Created: 10}})
+		if err := w.children(inner, "leaf", from, 20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantError(t, w.children(inner, "leaf", 47, 1), tko.ErrInvalid, "wait for consent")
+	if err := w.children(inner, "leaf", 0, 20); err != nil {
+		t.Errorf("children that exist are no change: %v", err)
+	}
+	other := w.create(tko.NewDeployment{Template: "top"})
+	if err := w.children(other, "inner", 0, 10); err != nil {
+		t.Errorf("another topology: %v", err)
+	}
+}
+
+// report sets the condition that a preparer sets if it gets an error.
+func (w *world) report(id tko.DeploymentID, err error) {
+	w.t.Helper()
+	c := tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: tko.ReasonWaitsForApproval, Message: err.Error()}
+	if err := w.SetConditions(w.by(identity.RolePreparer), tko.KindDeployment, string(id), []tko.Condition{c}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// claim reports whether there is work for a key.
+func (w *world) claim(queue, key string) bool {
+	w.t.Helper()
+	items, err := w.ClaimWork(w.ctx, tko.ClaimWork{Queue: queue, Worker: "w", Max: 100, Lease: time.Minute})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, item := range items {
+		if item.Key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// A controller can't consent, whatever it confirms.
+func TestControllersCantConsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	top := w.create(tko.NewDeployment{})
+	w.report(top, errors.New(tko.Waiting{Create: 2000}.String()))
+	ctx := identity.With(tko.WithConfirmation(w.ctx, 2000), identity.Controller(identity.RolePreparer))
+	_, err := w.ApproveDeployment(ctx, top)
+	wantError(t, err, tko.ErrDenied, "no person")
+}
+
+// What a topology removes is counted for its root, in a day, and consent to it is given in
+// the same way.
+func TestRemovalsOfATopologyWaitForConsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{ConfirmAbove: 5})
+	w.template("leaf", "")
+	w.many(100, tko.NewDeployment{})
+	top := w.create(tko.NewDeployment{})
+	if err := w.children(top, "leaf", 0, 20); err != nil {
+		t.Fatal(err)
+	}
+	children := all(t, w.Deployments(w.ctx, tko.DeploymentSelect{Parent: top}, tko.ListOptions{}))
+	preparer := w.by(identity.RolePreparer)
+	for i := range 5 {
+		if _, err := w.DeleteDeployment(preparer, children[i].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := w.DeleteDeployment(preparer, children[5].ID)
+	wantError(t, err, tko.ErrInvalid, "0 deployments to create and 1 to remove wait for consent")
+	_, _, waits := w.CreateChildren(preparer, tko.NewChildren{Parent: top, Remove: 8})
+	wantError(t, waits, tko.ErrInvalid, "8 to remove")
+	w.report(top, waits)
+	if _, err := w.ApproveDeployment(tko.WithConfirmation(w.by("ana"), 8), top); err != nil {
+		t.Fatal(err)
+	}
+	for i := 5; i < 13; i++ {
+		if _, err := w.DeleteDeployment(preparer, children[i].ID); err != nil {
+			t.Errorf("%d with consent: %v", i, err)
+		}
+	}
+	_, err = w.DeleteDeployment(preparer, children[13].ID)
+	wantError(t, err, tko.ErrInvalid, "wait for consent")
+	if _, err := w.DeleteDeployment(w.by("ana"), children[13].ID); err != nil {
+		t.Errorf("a user has a count of her own: %v", err)
+	}
+}
+
+// A topology that contains itself ends where it would begin anew.
+func TestCyclesOfTopologiesAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	for _, id := range []string{"a", "b", "c"} {
+		w.template(id, "")
+	}
+	w.site("s", "")
+	w.site("t", "")
+	top := w.create(tko.NewDeployment{Template: "a"})
+	child := func(parent tko.DeploymentID, template tko.TemplateID, site tko.SiteID, merge string) (tko.DeploymentID, error) {
+		request := tko.NewChildren{Parent: parent, Children: []tko.NewChild{{Origin: "o" + string(template) + string(site) + merge, Template: template, Site: site}}}
+		if merge != "" {
+			request.Merge = pkg(t, thing(merge, ""))
+		}
+		ids, _, err := w.CreateChildren(w.ctx, request)
+		if err != nil {
+			return "", err
+		}
+		return ids[0], nil
+	}
+	_, err := child(top, "a", "", "")
+	wantError(t, err, tko.ErrInvalid, "a cycle of topologies", fmt.Sprintf("a (deployment %s) → a again", top))
+	_, err = w.CreateDeployment(w.ctx, tko.NewDeployment{Parent: top, Template: "a"})
+	wantError(t, err, tko.ErrInvalid, "a cycle of topologies")
+	b, err := child(top, "b", "s", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = child(b, "a", "", "")
+	wantError(t, err, tko.ErrInvalid, fmt.Sprintf("a (deployment %s) → b (deployment %s) → a again", top, b))
+	_, err = child(b, "b", "s", "")
+	wantError(t, err, tko.ErrInvalid, `b again at site "s"`)
+	for _, free := range [][2]string{{"t", ""}, {"s", "other"}} {
+		if _, err := child(b, "b", tko.SiteID(free[0]), free[1]); err != nil {
+			t.Errorf("another site, or other merged resources, are no cycle: %v", err)
+		}
+	}
+}
+
+func TestTopologiesAreNestedWithinALimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{TopologyDepth: 3})
+	w.template("t", "")
+	parent := w.create(tko.NewDeployment{})
+	for i := range 2 {
+		parent = w.create(tko.NewDeployment{Parent: parent, Template: "t", Merge: pkg(t, thing(fmt.Sprint("level", i), ""))})
+	}
+	_, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Parent: parent})
+	wantError(t, err, tko.ErrInvalid, "4 levels", "--topology-depth")
+	wantError(t, w.children(parent, "t", 0, 1), tko.ErrInvalid, "4 levels")
+}
+
+// running makes deployments that run at a site each.
+func (w *world) running(n int) []tko.DeploymentID {
+	w.t.Helper()
+	var ids []tko.DeploymentID
+	for i := range n {
+		site := fmt.Sprintf("edge/%02d", i)
+		w.site(site, "")
+		ids = append(ids, w.create(tko.NewDeployment{Site: tko.SiteID(site), Prepared: true, Approved: true}))
+	}
+	return ids
+}
+
+func (w *world) change(ctx context.Context, id tko.DeploymentID, value string) error {
+	d := w.deployment(id)
+	_, err := w.CommitDeployment(ctx, tko.DeploymentCommit{
+		ID: id, Revision: d.Stamp.Revision, Package: append(slices.DeleteFunc(d.Package, func(r krm.Resource) bool { return r.GVK().Kind == "Thing" }), pkg(w.t, thing("x", "value: "+value))...),
+	})
+	return err
+}
+
+// An author changes what runs at a few sites, and at more by a rollout or with consent.
+func TestChangesAtManySitesNeedConsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	ids := w.running(14)
+	for i := range 10 {
+		for _, value := range []string{"1", "2"} { // one site counts once
+			if err := w.change(w.by("ana"), ids[i], value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	wantError(t, w.change(w.by("ana"), ids[10], "1"), tko.ErrInvalid, "running deployments at 1 site", "after 10 without consent", "use a rollout", "--confirm=1")
+	if err := w.change(w.by("ana"), ids[3], "3"); err != nil {
+		t.Errorf("a site that was changed already: %v", err)
+	}
+	if err := w.change(tko.WithConfirmation(w.by("ana"), 1), ids[11], "1"); err != nil {
+		t.Errorf("with consent: %v", err)
+	}
+	if err := w.change(w.by("bob"), ids[10], "1"); err != nil {
+		t.Errorf("another author: %v", err)
+	}
+	if err := w.change(tko.WithoutConsent(w.by("ana")), ids[12], "1"); err != nil {
+		t.Errorf("a client of the original protocol, as before: %v", err)
+	}
+	if err := w.change(w.by(identity.RolePreparer), ids[13], "1"); err != nil {
+		t.Errorf("a preparer: %v", err)
+	}
+}
+
+// Data of earlier versions has no counts: everything is as free as for a new author.
+func TestLimitsThatAreOffLimitNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{ConfirmAbove: -1, ConfirmPercent: 100, Reach: catalog.ReachLimits{Created: -1, Sites: -1}})
+	w.template("t", "")
+	top := w.create(tko.NewDeployment{})
+	if err := w.children(top, "t", 0, 1500); err != nil {
+		t.Error(err)
+	}
+	for i, id := range w.running(12) {
+		if err := w.change(w.ctx, id, fmt.Sprint(i)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := w.PurgeDeployments(w.ctx, tko.DeploymentSelect{}, false); err != nil {
+		t.Error(err)
+	}
+}
+
+// New deployments of clients count nothing, and are committed as before.
+func TestCreationIsFree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Created: 1, Sites: 1}})
+	w.running(5)
+	reached, err := w.store.Reached(w.ctx, "", time.Hour, 10)
+	if err != nil || len(reached) != 0 {
+		t.Errorf("%+v, %v: want no counts", reached, err)
+	}
+}

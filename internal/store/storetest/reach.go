@@ -1,0 +1,252 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// reachPromises are about the counts of what causes change.
+var reachPromises = []promise{
+	{"what a commit removes is counted for its cause, with descendants", removalsCounted},
+	{"a commit beyond a limit writes nothing, and counts nothing", reachRefused},
+	{"two writers that are below a limit, and together above it, exceed it never", reachOfTwoWriters},
+	{"records that lose their template or site count, step by step", orphansCounted},
+	{"children that are created count, and those that exist don't", childrenCounted},
+	{"sites of changed deployments count once each", sitesCounted},
+	{"approvals count once", approvalsCounted},
+	{"a deployment that another one replaces is not counted", replacedNotCounted},
+	{"consent is counted apart, and limits what it is for", consentLimits},
+	{"a grant permits later commits", grantPermits},
+	{"counts begin anew when their window has ended", reachWindowEnds},
+	{"a cause without counts has none", noReach},
+}
+
+// reach returns the reach of a cause whose limits all have a value.
+func reach(cause string, most int, change ...func(*catalog.Reach)) catalog.Reach {
+	r := catalog.Reach{Cause: cause, Window: time.Hour, Limits: []catalog.ReachLimit{
+		{Of: []catalog.Count{catalog.CountCreated}, Most: most}, {Of: []catalog.Count{catalog.CountApproved}, Most: most},
+		{Of: []catalog.Count{catalog.CountSites}, Most: most}, {Of: append(catalog.Removals(), catalog.Orphans()...), Most: most},
+	}}
+	for _, c := range change {
+		c(&r)
+	}
+	return r
+}
+
+func derived(r *catalog.Reach) { r.Derived = true }
+
+// reached returns the counts of a cause, as "count=n" or "count=n/consent".
+func (w *world) reached(cause string) map[catalog.Count]string {
+	w.Helper()
+	list, err := w.store.Reached(w.ctx(), cause, time.Hour, 100)
+	w.ok(err)
+	counts := map[catalog.Count]string{}
+	for _, r := range list {
+		counts[r.Count] = fmt.Sprint(r.N)
+		if r.Consent > 0 {
+			counts[r.Count] += fmt.Sprint("/", r.Consent)
+		}
+	}
+	return counts
+}
+
+func (w *world) counted(cause string, want map[catalog.Count]string) {
+	w.Helper()
+	w.equal("counts of "+cause, w.reached(cause), want)
+}
+
+func (w *world) gated(r catalog.Reach, writes ...catalog.Write) ([]catalog.Outcome, error) {
+	return w.store.Commit(w.ctx(), catalog.UngatedReach(r, writes...))
+}
+
+// beyond checks that a commit exceeds a limit.
+func (w *world) beyond(r catalog.Reach, writes ...catalog.Write) {
+	w.Helper()
+	before, err := w.store.Head(w.ctx())
+	w.ok(err)
+	_, err = w.gated(r, writes...)
+	if exceeded, ok := errors.AsType[*catalog.ReachError](err); !ok || exceeded.Cause != r.Cause {
+		w.Errorf("error %v, want that a limit of %q would be exceeded", err, r.Cause)
+	}
+	after, err := w.store.Head(w.ctx())
+	w.ok(err)
+	w.equal("changes of a refused commit", after-before, int64(0))
+}
+
+func (w *world) free(r catalog.Reach, writes ...catalog.Write) []catalog.Outcome {
+	w.Helper()
+	outcomes, err := w.gated(r, writes...)
+	w.ok(err)
+	return outcomes
+}
+
+func removalsCounted(w *world) {
+	w.commit(template("t"), site("s"), deployment("a"), deployment("b", under("a")), deployment("c", under("b")), deployment("d"))
+	w.free(reach("x", 100), deleted(templateKey("t")), deleted(siteKey("s")), deleted(deploymentKey("a")))
+	w.free(reach("x", 100), deleted(deploymentKey("none")))
+	w.free(reach("y", 100), deleted(deploymentKey("d")))
+	w.counted("x", map[catalog.Count]string{catalog.CountTemplates: "1", catalog.CountSitesGone: "1", catalog.CountDeployments: "3"})
+	w.counted("y", map[catalog.Count]string{catalog.CountDeployments: "1"})
+	all, err := w.store.Reached(w.ctx(), "", time.Hour, 3)
+	w.ok(err)
+	w.equal("counts of all causes", len(all), 3)
+}
+
+func reachRefused(w *world) {
+	for i := range 5 {
+		w.commit(deployment(fmt.Sprint("d", i)))
+	}
+	w.free(reach("x", 3), deleted(deploymentKey("d0")), deleted(deploymentKey("d1")))
+	w.beyond(reach("x", 3), deleted(deploymentKey("d2")), deleted(deploymentKey("d3")))
+	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: "2"})
+	w.free(reach("x", 3), deleted(deploymentKey("d2")))
+	w.beyond(reach("x", 3), deleted(deploymentKey("d3")))
+	w.free(reach("x", 3), deployment("e")) // another change is no removal
+}
+
+func reachOfTwoWriters(w *world) {
+	const n, most = 40, 25
+	for i := range n {
+		w.commit(deployment(fmt.Sprintf("d%02d", i)))
+	}
+	var wait sync.WaitGroup
+	for half := range 2 {
+		wait.Go(func() {
+			for i := range n / 2 {
+				_, err := w.gated(reach("x", most), deleted(deploymentKey(fmt.Sprintf("d%02d", half*n/2+i))))
+				if _, ok := errors.AsType[*catalog.ReachError](err); err != nil && !ok {
+					w.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	w.equal("deployments that are left", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})), n-most)
+	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: fmt.Sprint(most)})
+}
+
+func orphansCounted(w *world) {
+	const n = 250 // more than the first step changes
+	w.commit(template("t"), site("s", of("t")))
+	for i := range n {
+		w.commit(deployment(fmt.Sprintf("d%03d", i), of("t")))
+	}
+	steps := 0
+	for more := true; more; steps++ {
+		more = w.free(reach("x", 1000), deleted(templateKey("t")))[0].More
+	}
+	if steps < 2 {
+		w.Errorf("%d steps, want several", steps)
+	}
+	w.counted("x", map[catalog.Count]string{catalog.CountTemplates: "1", catalog.CountOrphanSites: "1", catalog.CountOrphanDeployments: fmt.Sprint(n)})
+	w.commit(template("u"))
+	for i := range n {
+		w.commit(deployment(fmt.Sprintf("e%03d", i), of("u")))
+	}
+	var err error
+	for more := true; more && err == nil; {
+		var outcomes []catalog.Outcome
+		if outcomes, err = w.gated(reach("y", 150), deleted(templateKey("u"))); err == nil {
+			more = outcomes[0].More
+		}
+	}
+	if _, ok := errors.AsType[*catalog.ReachError](err); !ok {
+		w.Errorf("error %v, want that the limit ends the steps", err)
+	}
+}
+
+func childrenCounted(w *world) {
+	w.commit(deployment("p"))
+	first := reach("x", 2, derived)
+	w.free(first, deployment("a", under("p"), origin("a")), deployment("b", under("p"), origin("b")))
+	w.equal("an existing child", w.free(first, deployment("c", under("p"), origin("a")))[0].Existed, true)
+	w.beyond(first, deployment("d", under("p"), origin("d")))
+	w.free(reach("y", 0), deployment("e", under("p"))) // clients create what they like
+	w.counted("x", map[catalog.Count]string{catalog.CountCreated: "2"})
+	w.counted("y", map[catalog.Count]string{})
+}
+
+func sitesCounted(w *world) {
+	change := func(text string) func(*catalog.Write) { return withPackage(text) }
+	w.commit(site("s"), site("t"), site("u"))
+	for i, at := range []func(*catalog.Write){at("s"), at("s"), at("t")} {
+		w.commit(deployment(fmt.Sprint("d", i), at, ready))
+	}
+	w.commit(deployment("idle", at("u")))
+	w.free(reach("x", 1), deployment("d0", at("s"), ready, change("new"), expect(1)))
+	w.free(reach("x", 1), deployment("d0", at("s"), ready, change("newer"), expect(2)))
+	w.free(reach("x", 1), deployment("d1", at("s"), ready, change("new"), expect(1)))
+	w.free(reach("x", 1), deployment("idle", at("u"), change("new"), expect(1)))
+	w.free(reach("x", 1), deployment("d2", at("t"), ready, expect(1))) // nothing changes at the site
+	w.counted("x", map[catalog.Count]string{catalog.CountSites: "1"})
+	w.beyond(reach("x", 1), deployment("d2", at("t"), ready, change("new"), expect(2)))
+	w.beyond(reach("x", 1), deployment("d2", at("u"), ready, expect(2)))
+	w.beyond(reach("x", 1), deployment("d2", at("t"), expect(2))) // its site would lose it
+	w.free(reach("x", 3), deployment("d2", at("u"), ready, expect(2)))
+	w.counted("x", map[catalog.Count]string{catalog.CountSites: "3"})
+}
+
+func approvalsCounted(w *world) {
+	prepared := func(c *catalog.Write) { c.Record.Prepared = true }
+	w.commit(deployment("a", prepared), deployment("b", prepared))
+	w.free(reach("x", 1), deployment("a", ready, expect(1)))
+	w.free(reach("x", 1), deployment("a", ready, withPackage("new"), expect(2)))
+	w.beyond(reach("x", 1), deployment("b", ready, expect(1)))
+	w.free(reach("y", 0, derived), deployment("b", ready, expect(1)))
+	w.counted("x", map[catalog.Count]string{catalog.CountApproved: "1"})
+}
+
+func replacedNotCounted(w *world) {
+	w.commit(deployment("old"), deployment("new"))
+	replaced := deleted(deploymentKey("old"))
+	replaced.SingleStep, replaced.Expect = true, 1
+	w.free(reach("x", 0, derived), deployment("new", ready, expect(1)), replaced)
+	w.counted("x", map[catalog.Count]string{})
+}
+
+func consentLimits(w *world) {
+	for i := range 6 {
+		w.commit(deployment(fmt.Sprint("d", i)))
+	}
+	consent := func(n int) catalog.Reach { return reach("x", 1, func(r *catalog.Reach) { r.Consent = n }) }
+	if _, err := w.gated(consent(1), deleted(deploymentKey("d0")), deleted(deploymentKey("d1"))); !errors.Is(err, tko.ErrInvalid) {
+		w.Errorf("two removals with consent to one: %v", err)
+	}
+	w.free(consent(2), deleted(deploymentKey("d0")), deleted(deploymentKey("d1")))
+	w.free(consent(1), deleted(deploymentKey("d2")))
+	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: "3/3"})
+	w.free(reach("x", 1), deleted(deploymentKey("d3"))) // the free one is still there
+	w.beyond(reach("x", 1), deleted(deploymentKey("d4")))
+}
+
+func grantPermits(w *world) {
+	w.commit(deployment("p"))
+	w.beyond(reach("x", 1, derived), deployment("a", under("p"), origin("a")), deployment("b", under("p"), origin("b")), deployment("c", under("p"), origin("c")))
+	w.free(reach("x", 1, derived, func(r *catalog.Reach) { r.Grant = map[catalog.Count]int{catalog.CountCreated: 2} }), deployment("p", expect(1)))
+	w.free(reach("x", 1, derived), deployment("a", under("p"), origin("a")), deployment("b", under("p"), origin("b")), deployment("c", under("p"), origin("c")))
+	w.counted("x", map[catalog.Count]string{catalog.CountCreated: "3/2"})
+	w.beyond(reach("x", 1, derived), deployment("d", under("p"), origin("d")))
+}
+
+func reachWindowEnds(w *world) {
+	const window = 50 * time.Millisecond
+	short := reach("x", 1, func(r *catalog.Reach) { r.Window = window })
+	w.commit(deployment("a"), deployment("b"))
+	w.free(short, deleted(deploymentKey("a")))
+	ended := time.After(2 * window) // the database's clock decides
+	<-ended
+	w.free(short, deleted(deploymentKey("b")))
+	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: "1"})
+}
+
+func noReach(w *world) {
+	w.commit(deployment("a"))
+	w.free(catalog.Reach{}, deleted(deploymentKey("a")))
+	w.counted("", map[catalog.Count]string{})
+	w.counted("x", map[catalog.Count]string{})
+}

@@ -1,0 +1,185 @@
+package conventions_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Writes of entities pass one gate: catalog.gate makes the only value that stores commit.
+// It is called in one function, and so is Commit. What the compiler can't check, this file
+// does: a new call of either fails here.
+
+// eachFile calls do for each file of Go with its path and whether only tests use it.
+func eachFile(t *testing.T, do func(file string, forTests bool, syntax *ast.File)) {
+	t.Helper()
+	root := "../.."
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() {
+			if path != root && (strings.HasPrefix(name, ".") || slices.Contains([]string{"bin", "node_modules", "testdata", "tools"}, name)) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(name) != ".go" {
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		syntax, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		folder := filepath.ToSlash(filepath.Dir(rel))
+		do(filepath.ToSlash(rel), strings.HasSuffix(name, "_test.go") || strings.HasPrefix(folder, "test/") || strings.HasSuffix(folder, "test"), syntax)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eachCall calls do for the name of each called function or method of a file, with that of
+// the function that calls it.
+func eachCall(syntax *ast.File, do func(caller, called string)) {
+	for _, d := range syntax.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Body == nil {
+			continue
+		}
+		ast.Inspect(f.Body, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				switch called := n.Fun.(type) {
+				case *ast.Ident:
+					do(f.Name.Name, called.Name)
+				case *ast.SelectorExpr:
+					do(f.Name.Name, called.Sel.Name)
+				}
+			case *ast.CompositeLit:
+				if named, ok := n.Type.(*ast.Ident); ok && named.Name == "Gated" {
+					do(f.Name.Name, "Gated{}")
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestWritesPassOneGate(t *testing.T) {
+	t.Parallel()
+	found := map[string]int{}
+	eachFile(t, func(file string, forTests bool, syntax *ast.File) {
+		inCatalog := strings.HasPrefix(file, "internal/catalog/") && !forTests
+		eachCall(syntax, func(caller, called string) {
+			switch {
+			case (called == "Ungated" || called == "UngatedReach") && !forTests:
+				t.Errorf("%s: %s writes past the gate: only tests may; use core.commit", file, caller)
+			case called == "gate" && inCatalog && !slices.Contains([]string{"commitGated", "Ungated", "UngatedReach"}, caller):
+				t.Errorf("%s: %s makes a value that stores commit: core.commit alone decides how writes are counted", file, caller)
+			case called == "Gated{}" && inCatalog && caller != "gate":
+				t.Errorf("%s: %s makes a value that stores commit: call core.commit", file, caller)
+			case called == "Commit" && inCatalog:
+				if found[caller]++; caller != "commitGated" {
+					t.Errorf("%s: %s commits past the gate: call core.commit", file, caller)
+				}
+			case called == "commitGated" && caller != "commitReplacing":
+				t.Errorf("%s: %s commits without the replacements that its writes require: call core.commit", file, caller)
+			}
+		})
+	})
+	if found["commitGated"] != 1 {
+		t.Errorf("the gate commits in %d places, want one", found["commitGated"])
+	}
+}
+
+// storeWrites are the methods of stores that write, other than Commit, and why each needs
+// no gate. A method that changes entities must take a catalog.Gated.
+var storeWrites = map[string]string{
+	"StartModification": "a token", "CancelModification": "a token", "BreakModification": "a token",
+	"ClaimWork": "a claim", "RenewWork": "a claim", "FinishWork": "a claim", "EnqueueWork": "work",
+	"SaveSource": "what a controller knows", "ApproveSource": "an approval", "ForgetSource": "what a controller knows",
+	"SaveTargetState": "what a controller knows", "ChangeAccess": "rules", "Audit": "the audit log", "SaveAuditSink": "the audit log", "TrimAudit": "the audit log",
+	"WriteRolloutPlan": "a plan", "Collect": "history", "ReleaseHolds": "work", "Close": "the store",
+}
+
+// storeReads are the methods of stores that write nothing.
+var storeReads = strings.Fields(`Get Revision Revisions List Descendants Derivation Epoch GetAt Past PositionAt HistorySize History Modification
+	Modifications WorkClaim WorkOf WorkSignal Source Sources TargetState Changes Head Signal AccessVersion Access Audited AuditedSince AuditSink Backup Holds Backend
+	Reached ReservedOrigins ApartFlights RolloutStates RolloutSummary RolloutView RolloutCommandView RolloutRows RolloutPlan`)
+
+func TestEachMethodOfStoresThatWritesEntitiesTakesWhatTheGateMakes(t *testing.T) {
+	t.Parallel()
+	entries, err := os.ReadDir("../../internal/catalog")
+	if err != nil {
+		t.Fatal(err)
+	}
+	interfaces := map[string]*ast.InterfaceType{}
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".go" || strings.HasSuffix(e.Name(), "_test.go") {
+			continue
+		}
+		syntax, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../../internal/catalog", e.Name()), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(syntax, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if i, ok := spec.Type.(*ast.InterfaceType); ok {
+					interfaces[spec.Name.Name] = i
+				}
+			}
+			return true
+		})
+	}
+	known := map[string]bool{}
+	var check func(name string)
+	check = func(name string) {
+		i := interfaces[name]
+		if i == nil {
+			t.Errorf("there is no interface %s in internal/catalog", name)
+			return
+		}
+		for _, m := range i.Methods.List {
+			if embedded, ok := m.Type.(*ast.Ident); ok {
+				check(embedded.Name)
+				continue
+			}
+			method := m.Names[0].Name
+			known[method] = true
+			if method == "Commit" {
+				params := m.Type.(*ast.FuncType).Params.List
+				if last, ok := params[len(params)-1].Type.(*ast.Ident); !ok || last.Name != "Gated" {
+					t.Error("Commit takes something else than a Gated")
+				}
+				continue
+			}
+			if storeWrites[method] == "" && !slices.Contains(storeReads, method) {
+				t.Errorf("the method %s of stores is new: if it changes entities, it must take a Gated; otherwise add it to this test", method)
+			}
+		}
+	}
+	check("Store")
+	for method := range storeWrites {
+		if !known[method] {
+			t.Errorf("stores have no method %s: remove it from this test", method)
+		}
+	}
+	for _, method := range storeReads {
+		if !known[method] {
+			t.Errorf("stores have no method %s: remove it from this test", method)
+		}
+	}
+}
