@@ -490,7 +490,7 @@ func commitIsReadAfterwards(w *world) {
 	}
 }
 
-// A change that seems to be older than its request is shown as of a moment at which nobody had
+// A change that seems to be older than its request is shown as of a moment before its client
 // asked for it.
 func changesHaveTimes(w *world) {
 	early, late := time.Duration(0), time.Duration(0)
