@@ -195,7 +195,7 @@ func TestBlocksAreReportedInWords(t *testing.T) {
 			apply(rs, 1)
 			r.Spec.Limits.Per = []spec.Per{{Key: "tac", Max: 1}}
 		}, admit: 1, code: "Per", text: `with tac "1"`},
-		"apart": {change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} }, admit: 1, code: "Apart", text: `site "s1", whose pair is "p", too`},
+		"apart": {change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} }, admit: 1, code: "Apart", text: `site "s1", whose pair is "p", too, is changed and not yet healthy: it waits until the deployment there is healthy, undone or waived (tko rollout waive)`},
 		"apart from a placement": {
 			change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} },
 			input: func(in *execute.Input) {
