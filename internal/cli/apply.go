@@ -102,6 +102,9 @@ same command.`,
 			if err := a.confirmChanges(changes, confirm, applyUnasked); err != nil {
 				return err
 			}
+			if confirm > 0 || changes > applyUnasked {
+				ctx = tko.WithConfirmation(ctx, changes)
+			}
 			register := sync.OnceValue(func() error {
 				_, err := s.registerSources(ctx, sourcesIn(steps), false)
 				return err
