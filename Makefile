@@ -9,8 +9,10 @@ PROGRAMS := tko tko-server tko-kubernetes tko-tosca tko-demo tko-bench
 # What the demo runs; tko-tosca is for its tour, and not for its checks.
 DEMO := tko tko-server tko-demo $(if $(findstring -once,$(ARGS)),,tko-tosca)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Go itself finds the commit of a plain clone only: not that of a work tree, or of a container without git's settings.
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)$(shell test -z "$$(git status --porcelain 2>/dev/null | head -c1)" || echo ' (changed)')
 # Symbols and debug information are left out: they are a third of the programs.
-LDFLAGS := -s -w -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/tko-orchestrator/tko/internal/version.Version=$(VERSION) -X 'github.com/tko-orchestrator/tko/internal/version.Commit=$(COMMIT)'
 
 .PHONY: help
 help: ## list the targets
@@ -67,6 +69,12 @@ test: ## set up what the tests need, and run them all
 	@test/setup/run.sh "./test/e2e ./internal/store/postgres ./..." -timeout 40m $(ARGS) # the slowest packages start first
 	@cd tools/monitoring && $(GO) test -count=1 ./... # dashboards and alert rules
 	@cd tools/proto && $(GO) test -count=1 ./... # the reference of gRPC; no cached results, because the files are of another module
+
+.PHONY: changed
+changed: ## the tests of the packages that a change can affect, for daily work (SINCE=COMMIT; otherwise the change of the work tree)
+	@packages=$$(test/setup/changed.sh $(SINCE)); \
+	if [ -n "$$packages" ]; then test/setup/run.sh "$$(tr '\n' ' ' <<<"$$packages")" -timeout 20m $(ARGS); else echo 'nothing has changed'; fi
+	@echo 'Tests below test/ start programs, and may be affected, too: make test runs them.'
 
 .PHONY: quick
 quick: ## the tests that need no server: within a minute
@@ -145,8 +153,8 @@ format: $(BIN)/golangci-lint ## format the code
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## check the code (linters), the words of texts (test/conventions/words.txt) and the imports (docs/architecture.md)
-	$(BIN)/golangci-lint run --allow-parallel-runners ./...
-	$(GO) test ./test/conventions
+	CGO_ENABLED=0 GOFLAGS=-trimpath $(BIN)/golangci-lint run --allow-parallel-runners ./...
+	CGO_ENABLED=0 GOFLAGS=-trimpath $(GO) test -vet=off ./test/conventions
 
 .PHONY: verify
 verify: generate format lint licences test ## all that CI does: and the work tree must be clean after it

@@ -201,9 +201,20 @@ type Put struct {
 	// Revision, if not 0, is the revision that the entity must be at: otherwise
 	// nothing is changed, and the error is an [ErrConflict].
 	Revision int64
+	// Manager, if not "", is who applies the entity: metadata, the template and resources that
+	// the Put doesn't name stay, except for those that an earlier Put of the same manager
+	// named. Without one, they are removed. Not for deployments.
+	Manager string
 	// RemoveMetadata are keys of metadata from a template or a package that the
 	// entity shall not have.
 	RemoveMetadata []string
+	// Whole states that the package of a site or a new deployment is the whole one, in
+	// place of one that is merged into the template's.
+	Whole bool `json:",omitempty"`
+	// MadeFrom, of a deployment whose package was made from an earlier revision of its
+	// template, is the digest of that revision: see [RevisionDigest]. If no retained revision
+	// has it, the template revision is not recorded.
+	MadeFrom string `json:",omitempty"`
 }
 
 // A PutResult is the result of a [Put].
@@ -212,6 +223,10 @@ type PutResult struct {
 	Revision int64
 	Created  bool
 	Changed  bool // the Put changed the entity; with DryRun: would change it
+	// Managed is true if the server knows managers. Changes then describe what changed, or with
+	// DryRun would change, of an existing entity: removals, too.
+	Managed bool
+	Changes []string
 }
 
 // Deleted counts the entities that a request deleted; with dry run, those that
@@ -274,6 +289,19 @@ const (
 	// and repositories that a site's package no longer names. Only sites whose
 	// package once named such a target have it.
 	ConditionCleanedUp = "CleanedUp"
+	// ConditionRemovalsApproved reports whether the removals at a site are within their
+	// budget, or approved. Only sites that once waited for an approval have it.
+	ConditionRemovalsApproved = "RemovalsApproved"
+)
+
+// Reasons of the Scheduled and Healthy conditions that others than targets decide by.
+const (
+	ReasonNothingToSchedule = "NothingToSchedule" // no resource of the deployment is for its site
+	ReasonHealthNotReported = "HealthNotReported" // no target of the site reports health
+	ReasonNotAsked          = "NotAsked"          // a target has made no statement about the revision
+	ReasonUnreachable       = "Unreachable"       // the site can't be reached
+	ReasonDrifted           = "Drifted"           // another client changed an object, and TKO doesn't correct it
+	ReasonWaitsForSharers   = "WaitsForSharers"   // other deployments want the former content of an object that they share
 )
 
 // Reasons of the Placed condition for a change that needs an approval.
@@ -289,6 +317,7 @@ const ReasonApprovalWithdrawn = "ChangedSinceApproval"
 
 // Reasons of the Scheduled condition of deployments that no site manages.
 const (
+	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
 	ReasonUnscheduled = "Unscheduled" // it was scheduled, and then removed from its site
 	ReasonSiteDeleted = "SiteDeleted" // its site was deleted; its objects were not removed
 )

@@ -19,6 +19,9 @@ var (
 	ErrConflict = errors.New("conflict")
 	// ErrBusy: the same request may succeed later.
 	ErrBusy = errors.New("busy")
+	// ErrStopped: a user has stopped what the request is about (see [Stop]). It is an
+	// ErrBusy, too: the same request may succeed when that ends.
+	ErrStopped = fmt.Errorf("stopped: %w", ErrBusy)
 	// ErrDenied: the caller is not allowed to do this.
 	ErrDenied = errors.New("denied")
 	// ErrUnauthenticated: the caller has no valid credentials. Remedy: log in.
@@ -85,4 +88,4 @@ type kindError struct {
 
 func (e *kindError) Error() string        { return e.err.Error() }
 func (e *kindError) Unwrap() error        { return errors.Unwrap(e.err) }
-func (e *kindError) Is(target error) bool { return target == e.kind }
+func (e *kindError) Is(target error) bool { return errors.Is(e.kind, target) }

@@ -108,10 +108,12 @@ const (
 // Reasons of the conditions of sources: Flux's where it has them.
 const (
 	SourceReasonSucceeded   = "ReconciliationSucceeded" // the revision is applied
+	SourceReasonHeld        = "Stopped"                 // a user has stopped what it would change
 	SourceReasonFailed      = "ReconciliationFailed"    // applying failed; it is retried
 	SourceReasonFetchFailed = "ArtifactFailed"          // the revision can't be fetched
 	SourceReasonInvalid     = "BuildFailed"             // the revision is invalid
 	SourceReasonProgressing = "Progressing"             // the revision is being applied
+	SourceReasonRetrying    = "ProgressingWithRetry"    // what failed is tried again
 	SourceReasonApproval    = "WaitsForApproval"        // removals exceed the budget
 	SourceReasonSuspended   = "Suspended"               // reconciliation is suspended
 	SourceReasonDependency  = "DependencyNotReady"      // another source must be ready first

@@ -185,6 +185,9 @@ type RestoreRequest struct {
 type Restored struct {
 	Position                        int64 // as of which entities were restored
 	Created, Changed, Deleted, Same int
+	// Associated is the number of sites and deployments that referred to restored templates,
+	// lost that when those were deleted, and refer to them again.
+	Associated int
 }
 
 // A Retention says which part of the past can be read. A zero time is not known.

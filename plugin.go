@@ -290,6 +290,12 @@ type Function struct {
 	Name    string // image, path, oci:// reference, or one of BuiltinFunctions
 }
 
+// IsLocal reports whether the function is a file of the machine that runs it: a program or a
+// module.
+func (f Function) IsLocal() bool {
+	return f.Runtime == FunctionExec || f.Runtime == FunctionWasm && !strings.HasPrefix(f.Name, "oci://")
+}
+
 // imageReference doesn't match text that the container engine would read as an
 // option.
 var imageReference = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$`)

@@ -56,6 +56,7 @@ type RolloutCommand struct {
 	// first characters: of start, and of approve and resume if a new plan was made.
 	Plan        string
 	SkipBlocked bool         // of start: leave out rows in conflict or invalid
+	Blind       bool         // of start: take deployments for healthy whose sites report no health
 	Force       bool         // of undo: undo what others changed since, too
 	AnyTime     bool         // of undo: change deployments outside of the windows, too
 	Deployment  DeploymentID // of skip and waive; "": all that can be
@@ -77,8 +78,15 @@ type RolloutStatus struct {
 	Kinds    map[string]int // rows of the plan by kind
 	Waves    []RolloutWave
 	Failures int
-	Blocks   []string // what the rows that wait wait for
-	Examples []RolloutRow
+	// Failing are the rows that are unhealthy after their change, or couldn't be applied, and
+	// that didn't fail yet: they count against the budget until they recover.
+	Failing int
+	// FirstFailure is when the first row failed or became unhealthy, of those that didn't
+	// recover; zero if none did. Touched are the sites that were changed after it.
+	FirstFailure time.Time
+	Touched      int
+	Blocks       []string // what the rows that wait wait for
+	Examples     []RolloutRow
 	// Until is when the rollout is expected to end, estimated from its progress; zero
 	// if it isn't known.
 	Until time.Time
@@ -140,6 +148,10 @@ type RolloutPlan struct {
 	Kinds  map[string]int
 	Waves  []RolloutWave
 	Groups []RolloutGroup
+	// Warnings are what a reviewer should know of the plan, in words.
+	Warnings []string
+	// Unreported are the rows that change deployments at sites that report no health.
+	Unreported int
 }
 
 // A RolloutGroup is a set of rows with equal changes.

@@ -34,7 +34,7 @@ type Summary struct {
 
 // Reasons of conditions that aren't True, and still no failure.
 var (
-	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended, ReasonApart}
+	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended, ReasonApart, ReasonWaitsForSharers}
 	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New"}
 )
 
@@ -135,6 +135,19 @@ func Unhealthy(conditions []Condition) bool {
 	return slices.ContainsFunc(conditions, func(c Condition) bool {
 		return c.Type == ConditionHealthy && c.Status == ConditionFalse || conditionSummary(c).State == StateFailing
 	})
+}
+
+// Failing reports whether conditions of a deployment say that a revision of it is unhealthy
+// at its site, or could not be prepared, placed or applied. It is false for one that is in
+// progress, that waits, or of which nothing is known.
+func Failing(conditions []Condition, revision int64) bool {
+	return slices.ContainsFunc(conditions, func(c Condition) bool {
+		switch c.Type {
+		case ConditionPrepared, ConditionPlaced, ConditionScheduled, ConditionHealthy:
+			return c.ObservedRevision == revision && c.Status == ConditionFalse && c.Reason != ReasonDrifted && conditionSummary(c).State == StateFailing
+		}
+		return false
+	}) && !HasCondition(conditions, ConditionHealthy, ReasonUnreachable) // what it does is not known
 }
 
 func conditionSummary(c Condition) Summary {

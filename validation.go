@@ -19,7 +19,8 @@ type Validation struct {
 	CRDs     []CRD // in addition to the package's own
 	// Accepted are packages that were stored earlier and that this one replaces
 	// or derives from. Findings of CRDs other than the package's own are
-	// dropped if the same resource of an accepted package has them, too.
+	// dropped if the same resource of an accepted package has them, too, and no
+	// CRD accepts that resource.
 	Accepted []AcceptedPackage
 	Plugins  []Plugin // of type validate
 	Key      string   // the caller's cache key; "": don't cache

@@ -54,6 +54,17 @@ func (a *Access) AddPolicy(ctx context.Context, p *tkopb.Policy) (*tkopb.Policy,
 	return call(ctx, a.client, a.stub.AddPolicy, p)
 }
 
+// Owner returns the owner of an entity.
+func (a *Access) Owner(ctx context.Context, kind tko.Kind, id string) (*tkopb.Owner, error) {
+	return call(ctx, a.client, a.stub.GetOwner, &tkopb.GetOwner{Kind: string(kind), Id: id})
+}
+
+// SetOwner makes a subject or a group the owner of an entity.
+func (a *Access) SetOwner(ctx context.Context, m *tkopb.SetOwner) error {
+	_, err := call(ctx, a.client, a.stub.SetOwner, m)
+	return err
+}
+
 // BreakGlass makes the local user of the server administrator for an hour.
 func (a *Access) BreakGlass(ctx context.Context, why string) (*tkopb.Binding, error) {
 	return call(ctx, a.client, a.stub.BreakGlass, &tkopb.BreakGlass{Why: why})
@@ -83,6 +94,37 @@ func (c *Client) Freezes(ctx context.Context) ([]tko.Freeze, error) {
 		return nil, nil
 	}
 	return all, err
+}
+
+// Stop stops everything at sites, in a topology, or everywhere, and returns the stop with what
+// is in flight there.
+func (c *Client) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error) {
+	return wire.Then(wire.StopStatus.Read)(call(ctx, c, c.access.Stop, wire.Stop.Write(stop)))
+}
+
+// Resume ends a stop, or lets only undos go on, and returns what waited.
+func (c *Client) Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error) {
+	return wire.Then(wire.StopStatus.Read)(call(ctx, c, c.access.Resume, wire.Resume.Write(r)))
+}
+
+// Stops returns the stops with what they hold now, the oldest first. A data controller that is
+// too old to have any returns none.
+func (c *Client) Stops(ctx context.Context) ([]tko.StopStatus, error) {
+	all, err := collect(rows(ctx, c, c.access.ListStops, &emptypb.Empty{}, wire.StopStatus.ReadRow))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// SiteStop returns what of a site stops hold now; for no site, whether everything is stopped.
+// A data controller that is too old to stop anything returns that nothing is.
+func (c *Client) SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error) {
+	m, err := callAgain(ctx, c, c.access.GetSiteStop, &tkopb.GetSiteStop{SiteId: string(id)})
+	if errors.Is(err, errors.ErrUnsupported) {
+		return tko.SiteStop{}, nil
+	}
+	return wire.SiteStop.Read(m), err
 }
 
 // RegisterSources registers definitions of GitOps sources: all of them, or none.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"strconv"
@@ -88,6 +89,7 @@ type Client struct {
 	admin    tkopb.AdminClient
 	options  Options
 	calls    []grpc.CallOption
+	lineage  *lineage
 	codecs   bool // the connection is gRPC's own type, which accepts codecs
 	close    func() error
 }
@@ -207,6 +209,7 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 		logs:     tkopb.NewLogsClient(conn),
 		admin:    tkopb.NewAdminClient(conn),
 		options:  o,
+		lineage:  &lineage{},
 		codecs:   codecs,
 		calls: []grpc.CallOption{
 			grpc.WaitForReady(o.WaitForReady),
@@ -240,6 +243,9 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 	if traceparent := trail.Traceparent(ctx); traceparent != "" {
 		pairs = append(pairs, trail.TraceparentKey, traceparent)
 	}
+	if acting, ok := tko.ActingOf(ctx); ok {
+		pairs = append(pairs, wire.ActingKey, wire.NewActing(acting))
+	}
 	if author.Who != "" {
 		pairs = append(pairs, wire.WhoKey, wire.NewAuthorText(author.Who))
 	}
@@ -254,6 +260,9 @@ func (c *Client) failed(err error) error {
 	err = wire.Error(err)
 	if err == nil {
 		return nil
+	}
+	if status.Code(err) == codes.Unimplemented {
+		return fmt.Errorf("the server lacks this method, because it is older than this program, or one of the original TKO: upgrade it: %w", err)
 	}
 	// gRPC's text about a connection is for gRPC's developers.
 	text := err.Error()

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 
 	"google.golang.org/grpc"
@@ -35,9 +36,13 @@ func (c *Client) RegisterTemplate(ctx context.Context, t tko.Template) (revision
 	if err != nil {
 		return 0, err
 	}
-	m.KeepPackage = tko.PackageRequired(ctx)
-	response, err := callAgain(ctx, c, c.data.RegisterTemplate, m)
-	return response.GetRevision(), err
+	if m.KeepPackage, err = c.keepPackage(ctx, t.Package, func() (krm.Package, error) {
+		old, err := c.Template(ctx, t.ID, 0)
+		return old.Package, err
+	}); err != nil {
+		return 0, fmt.Errorf("template %q: %w", t.ID, err)
+	}
+	return registered(callAgain(ctx, c, c.data.RegisterTemplate, m))
 }
 
 // Template returns a template with its package, as of a revision; 0 is the
@@ -68,7 +73,7 @@ func (c *Client) Templates(ctx context.Context, s tko.TemplateSelect, o tko.List
 // DeleteTemplate deletes a template; its deployments stay. An unknown template
 // is a tko.ErrNotFound.
 func (c *Client) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.DeleteTemplate, &tkopb.TemplateID{TemplateId: string(id), Confirm: wire.NewConfirm(ctx)}))
+	return deletedOne(call(ctx, c, c.data.DeleteTemplate, &tkopb.TemplateID{TemplateId: string(id), Confirm: wire.NewConfirm(ctx)}))
 }
 
 // PurgeTemplates deletes the templates that match (all if nothing is selected);
@@ -77,7 +82,9 @@ func (c *Client) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Del
 func (c *Client) PurgeTemplates(ctx context.Context, s tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewTemplateSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
-	return deleted(call(ctx, c, c.data.PurgeTemplates, m))
+	return purge(ctx, c, dryRun, c.Templates(ctx, s, tko.ListOptions{}), func() (*tkopb.DeleteResponse, error) {
+		return call(ctx, c, c.data.PurgeTemplates, m)
+	})
 }
 
 // RegisterSite creates or replaces a site, and returns its new revision.
@@ -87,9 +94,13 @@ func (c *Client) RegisterSite(ctx context.Context, s tko.Site) (revision int64, 
 	if err != nil {
 		return 0, err
 	}
-	m.KeepPackage = tko.PackageRequired(ctx)
-	response, err := callAgain(ctx, c, c.data.RegisterSite, m)
-	return response.GetRevision(), err
+	if m.KeepPackage, err = c.keepPackage(ctx, s.Package, func() (krm.Package, error) {
+		old, err := c.Site(ctx, s.ID, 0)
+		return old.Package, err
+	}); err != nil {
+		return 0, fmt.Errorf("site %q: %w", s.ID, err)
+	}
+	return registered(callAgain(ctx, c, c.data.RegisterSite, m))
 }
 
 // Site returns a site with its package, as of a revision; 0 is the current one.
@@ -120,7 +131,7 @@ func (c *Client) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions)
 // DeleteSite deletes a site; its deployments stay. An unknown site is a
 // tko.ErrNotFound.
 func (c *Client) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.DeleteSite, &tkopb.SiteID{SiteId: string(id), Confirm: wire.NewConfirm(ctx)}))
+	return deletedOne(call(ctx, c, c.data.DeleteSite, &tkopb.SiteID{SiteId: string(id), Confirm: wire.NewConfirm(ctx)}))
 }
 
 // PurgeSites deletes the sites that match (all if nothing is selected); with
@@ -129,7 +140,9 @@ func (c *Client) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, er
 func (c *Client) PurgeSites(ctx context.Context, s tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewSiteSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
-	return deleted(call(ctx, c, c.data.PurgeSites, m))
+	return purge(ctx, c, dryRun, c.Sites(ctx, s, tko.ListOptions{}), func() (*tkopb.DeleteResponse, error) {
+		return call(ctx, c, c.data.PurgeSites, m)
+	})
 }
 
 // Deployment returns a deployment with its package, as of a revision; 0 is the
@@ -172,14 +185,14 @@ func (c *Client) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.
 // deployment is a tko.ErrNotFound. Deleting many must be confirmed: see
 // [tko.WithConfirmation].
 func (c *Client) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id), Confirm: wire.NewConfirm(ctx)}))
+	return deletedOne(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id), Confirm: wire.NewConfirm(ctx)}))
 }
 
 // DeleteDeploymentAt deletes a deployment and its descendants if it is still at
 // a revision, otherwise it returns a tko.ErrConflict. Servers that don't
 // support this precondition delete it at any revision.
 func (c *Client) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id), Revision: revision}))
+	return deletedOne(call(ctx, c, c.data.DeleteDeployment, &tkopb.DeploymentID{DeploymentId: string(id), Revision: revision}))
 }
 
 // PurgeDeployments deletes the deployments that match (all if nothing is
@@ -188,14 +201,15 @@ func (c *Client) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, re
 func (c *Client) PurgeDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewDeploymentSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
-	return deleted(call(ctx, c, c.data.PurgeDeployments, m))
+	return purge(ctx, c, dryRun, c.Deployments(ctx, s, tko.ListOptions{}), func() (*tkopb.DeleteResponse, error) {
+		return call(ctx, c, c.data.PurgeDeployments, m)
+	})
 }
 
 // RegisterPlugin creates or replaces a plugin, and returns its new revision.
 func (c *Client) RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error) {
 	p.Stamp = tko.Stamp{} // set by the server
-	response, err := callAgain(ctx, c, c.data.RegisterPlugin, wire.NewPlugin(p))
-	return response.GetRevision(), err
+	return registered(callAgain(ctx, c, c.data.RegisterPlugin, wire.NewPlugin(p)))
 }
 
 // Plugin returns a plugin. An unknown plugin is a tko.ErrNotFound.
@@ -215,7 +229,7 @@ func (c *Client) Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOpti
 
 // DeletePlugin deletes a plugin. An unknown plugin is a tko.ErrNotFound.
 func (c *Client) DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error) {
-	return deleted(call(ctx, c, c.data.DeletePlugin, &tkopb.PluginID{Type: typ, Name: name, Confirm: wire.NewConfirm(ctx)}))
+	return deletedOne(call(ctx, c, c.data.DeletePlugin, &tkopb.PluginID{Type: typ, Name: name, Confirm: wire.NewConfirm(ctx)}))
 }
 
 // PurgePlugins deletes the plugins that match (all if nothing is selected);
@@ -224,7 +238,9 @@ func (c *Client) DeletePlugin(ctx context.Context, typ, name string) (tko.Delete
 func (c *Client) PurgePlugins(ctx context.Context, s tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
 	m := wire.NewPluginSelect(s, dryRun)
 	m.Confirm = wire.NewConfirm(ctx)
-	return deleted(call(ctx, c, c.data.PurgePlugins, m))
+	return purge(ctx, c, dryRun, c.Plugins(ctx, s, tko.ListOptions{}), func() (*tkopb.DeleteResponse, error) {
+		return call(ctx, c, c.data.PurgePlugins, m)
+	})
 }
 
 func deleted(m *tkopb.DeleteResponse, err error) (tko.Deleted, error) {
@@ -235,6 +251,23 @@ func deleted(m *tkopb.DeleteResponse, err error) (tko.Deleted, error) {
 		return tko.Deleted{}, tko.Errorf(tko.ErrDenied, "not deleted: %s", m.GetNotDeletedReason())
 	}
 	return tko.Deleted{Count: wire.Count(m.GetCount()), Descendants: wire.Count(m.GetDescendants()), Orphaned: wire.Count(m.GetOrphaned())}, nil
+}
+
+// deletedOne is deleted for a single entity, which servers of the original TKO don't count.
+func deletedOne(m *tkopb.DeleteResponse, err error) (tko.Deleted, error) {
+	d, err := deleted(m, err)
+	if err == nil {
+		d.Count = max(d.Count, 1)
+	}
+	return d, err
+}
+
+// registered returns the revision of a registered entity.
+func registered(m *tkopb.RegisterResponse, err error) (revision int64, _ error) {
+	if err == nil && !m.GetRegistered() {
+		err = tko.Errorf(tko.ErrDenied, "not registered: %s", m.GetNotRegisteredReason())
+	}
+	return m.GetRevision(), err
 }
 
 // CreateDeployment creates a deployment, and returns its ID.
@@ -310,7 +343,11 @@ func (c *Client) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (ap
 	if id == "" {
 		return 0, tko.Errorf(tko.ErrInvalid, "deployment ID is empty")
 	}
-	return count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{DeploymentId: string(id)}))
+	approved, err = count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{DeploymentId: string(id)}))
+	if status.Code(err) == codes.Unimplemented {
+		return c.approveByModification(ctx, id)
+	}
+	return approved, err
 }
 
 // ApproveDeployments approves the deployments that match (all if nothing is
@@ -318,9 +355,13 @@ func (c *Client) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (ap
 // dryRun it only counts them. Approving many must be confirmed: see
 // [tko.WithConfirmation].
 func (c *Client) ApproveDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (approved int, err error) {
-	return count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{
+	approved, err = count(call(ctx, c, c.data.ApproveDeployments, &tkopb.ApproveDeployments{
 		Select: wire.NewDeploymentSelect(s, dryRun), Confirm: wire.NewConfirm(ctx),
 	}))
+	if status.Code(err) == codes.Unimplemented {
+		return c.approveEachByModification(ctx, s, dryRun)
+	}
+	return approved, err
 }
 
 func count(m *tkopb.ApproveDeploymentsResponse, err error) (int, error) {

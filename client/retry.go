@@ -11,8 +11,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
@@ -39,6 +41,10 @@ func callFor[M, A any](ctx context.Context, c *Client, timeout time.Duration, me
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
+	}
+	if err := c.checkFields(ctx, m); err != nil {
+		var none A
+		return none, err
 	}
 	calls, header := c.calls, metadata.MD{}
 	past := isPast(m)
@@ -113,6 +119,8 @@ func rowsBy[M, R, T any](
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
+		m := m
+		n, ended := uint32(0), false // rows of this page; the caller needs no more
 		for attempt := 0; ; attempt++ {
 			came, err := once(ctx, c, method, m, func(s grpc.ServerStreamingClient[R]) (more bool, err error) {
 				t, invalid, err := receive(s)
@@ -122,8 +130,18 @@ func rowsBy[M, R, T any](
 				if invalid != nil {
 					t = none
 				}
-				return yield(t, invalid) && invalid == nil, nil
+				n++
+				ended = !yield(t, invalid) || invalid != nil
+				return !ended, nil
 			}, calls...)
+			if err == nil && !ended {
+				var next *M
+				if next, err = nextPage(ctx, c, m, n); next != nil {
+					m, n = next, 0
+					continue
+				}
+				came = came || n > 0
+			}
 			if err == nil {
 				return
 			}
@@ -133,6 +151,26 @@ func rowsBy[M, R, T any](
 			}
 		}
 	}
+}
+
+// nextPage returns the request for the rows after n that were read of a list without a
+// limit; nil if there are no more. Servers of the original TKO may cut such a list; then
+// the last page has no rows.
+func nextPage[M any](ctx context.Context, c *Client, m *M, n uint32) (next *M, err error) {
+	list, ok := any(m).(interface {
+		proto.Message
+		GetWindow() *tkopb.Window
+	})
+	if !ok || n == 0 || list.GetWindow() == nil || list.GetWindow().GetMaxCount() >= 0 {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	if original, err := c.isOriginal(ctx); err != nil || !original {
+		return nil, err
+	}
+	copied := proto.CloneOf(list)
+	copied.GetWindow().Offset += n
+	next, _ = any(copied).(*M)
+	return next, nil
 }
 
 // collect returns the entries of a list, or an error and none.
@@ -154,6 +192,9 @@ func once[M, R any](
 ) (came bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := c.checkFields(ctx, m); err != nil {
+		return false, err
+	}
 	stream, err := method(c.outgoing(ctx), m, slices.Concat(c.calls, calls)...)
 	if err != nil {
 		return false, c.failed(err)
@@ -170,6 +211,9 @@ func once[M, R any](
 	for {
 		more, err := take(stream)
 		if errors.Is(err, io.EOF) {
+			if header, err := stream.Header(); err == nil {
+				c.lineage.note(header)
+			}
 			return came, nil
 		}
 		if err != nil {

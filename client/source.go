@@ -23,7 +23,10 @@ func (c *Client) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error
 	if err != nil {
 		return tko.PutResult{}, err
 	}
-	return tko.PutResult{ID: response.GetId(), Revision: response.GetRevision(), Created: response.GetCreated(), Changed: response.GetChanged()}, nil
+	return tko.PutResult{
+		ID: response.GetId(), Revision: response.GetRevision(), Created: response.GetCreated(), Changed: response.GetChanged(),
+		Managed: response.GetManaged(), Changes: response.GetChanges(),
+	}, nil
 }
 
 // RemoveEntity deletes an entity and its descendants; with dryRun it only

@@ -72,8 +72,8 @@ func (p Package) WithSecretsOf(before Package) (restored Package, found bool) {
 	return restored, found
 }
 
-// CheckSecrets returns an ErrInvalid if a Secret has a redacted value: stored,
-// it would replace the real value.
+// CheckSecrets returns an ErrInvalid if a resource has a redacted value, in a Secret or
+// elsewhere: stored, it would replace the real value, which would be lost.
 func (p Package) CheckSecrets() error {
 	for i, r := range p {
 		if where := findRedacted(map[string]any(r), ""); where != "" {
@@ -241,7 +241,9 @@ func findRedacted(value any, path string) string {
 	switch value := value.(type) {
 	case map[string]any:
 		if isSecret(value) {
-			return redactedIn(value, path)
+			if where := redactedIn(value, path); where != "" {
+				return where
+			}
 		}
 		for key, child := range value {
 			if where := findRedacted(child, under(path, key)); where != "" {
@@ -249,7 +251,7 @@ func findRedacted(value any, path string) string {
 			}
 		}
 	case string:
-		if MayBeRedacted([]byte(value)) && !isRedacted(value) { // a text of which a part was redacted
+		if MayBeRedacted([]byte(value)) { // moved or copied out of a Secret, or a text of which a part was redacted
 			return path
 		}
 	case []any:

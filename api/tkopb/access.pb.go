@@ -357,6 +357,178 @@ func (x *Unbind) GetId() string {
 	return ""
 }
 
+type GetOwner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,520,opt,name=kind,proto3" json:"kind,omitempty"` // deployment, rollout, source
+	Id            string                 `protobuf:"bytes,521,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOwner) Reset() {
+	*x = GetOwner{}
+	mi := &file_tko_access_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOwner) ProtoMessage() {}
+
+func (x *GetOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOwner.ProtoReflect.Descriptor instead.
+func (*GetOwner) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetOwner) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *GetOwner) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type Owner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Subject       string                 `protobuf:"bytes,520,opt,name=subject,proto3" json:"subject,omitempty"` // tko:unowned: there is none; empty: a group is the owner
+	Groups        []string               `protobuf:"bytes,521,rep,name=groups,proto3" json:"groups,omitempty"`   // of the subject when it wrote the revision, or the owner
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Owner) Reset() {
+	*x = Owner{}
+	mi := &file_tko_access_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Owner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Owner) ProtoMessage() {}
+
+func (x *Owner) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Owner.ProtoReflect.Descriptor instead.
+func (*Owner) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Owner) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Owner) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+type SetOwner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,520,opt,name=kind,proto3" json:"kind,omitempty"` // deployment, rollout, source
+	Id            string                 `protobuf:"bytes,521,opt,name=id,proto3" json:"id,omitempty"`
+	Subject       string                 `protobuf:"bytes,522,opt,name=subject,proto3" json:"subject,omitempty"` // either this
+	Group         string                 `protobuf:"bytes,523,opt,name=group,proto3" json:"group,omitempty"`     // or this
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetOwner) Reset() {
+	*x = SetOwner{}
+	mi := &file_tko_access_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOwner) ProtoMessage() {}
+
+func (x *SetOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOwner.ProtoReflect.Descriptor instead.
+func (*SetOwner) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SetOwner) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SetOwner) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SetOwner) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *SetOwner) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
 type Policy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,520,opt,name=id,proto3" json:"id,omitempty"` // set by the server
@@ -372,7 +544,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_tko_access_proto_msgTypes[5]
+	mi := &file_tko_access_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +556,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[5]
+	mi := &file_tko_access_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +569,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{5}
+	return file_tko_access_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Policy) GetId() string {
@@ -458,7 +630,7 @@ type BreakGlass struct {
 
 func (x *BreakGlass) Reset() {
 	*x = BreakGlass{}
-	mi := &file_tko_access_proto_msgTypes[6]
+	mi := &file_tko_access_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +642,7 @@ func (x *BreakGlass) String() string {
 func (*BreakGlass) ProtoMessage() {}
 
 func (x *BreakGlass) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[6]
+	mi := &file_tko_access_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +655,7 @@ func (x *BreakGlass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakGlass.ProtoReflect.Descriptor instead.
 func (*BreakGlass) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{6}
+	return file_tko_access_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BreakGlass) GetWhy() string {
@@ -512,7 +684,7 @@ type ListAudit struct {
 
 func (x *ListAudit) Reset() {
 	*x = ListAudit{}
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +696,7 @@ func (x *ListAudit) String() string {
 func (*ListAudit) ProtoMessage() {}
 
 func (x *ListAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +709,7 @@ func (x *ListAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAudit.ProtoReflect.Descriptor instead.
 func (*ListAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{7}
+	return file_tko_access_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListAudit) GetRequest() string {
@@ -629,7 +801,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +813,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +826,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{8}
+	return file_tko_access_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AuditRecord) GetSeq() int64 {
@@ -688,7 +860,7 @@ type AuditHead struct {
 
 func (x *AuditHead) Reset() {
 	*x = AuditHead{}
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +872,7 @@ func (x *AuditHead) String() string {
 func (*AuditHead) ProtoMessage() {}
 
 func (x *AuditHead) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +885,7 @@ func (x *AuditHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHead.ProtoReflect.Descriptor instead.
 func (*AuditHead) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{9}
+	return file_tko_access_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AuditHead) GetSeq() int64 {
@@ -739,7 +911,7 @@ type VerifyAudit struct {
 
 func (x *VerifyAudit) Reset() {
 	*x = VerifyAudit{}
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +923,7 @@ func (x *VerifyAudit) String() string {
 func (*VerifyAudit) ProtoMessage() {}
 
 func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +936,7 @@ func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAudit.ProtoReflect.Descriptor instead.
 func (*VerifyAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{10}
+	return file_tko_access_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *VerifyAudit) GetCheckpoints() []*AuditHead {
@@ -784,7 +956,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +968,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +981,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{11}
+	return file_tko_access_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VerifyAuditResponse) GetBase() *AuditHead {
@@ -845,7 +1017,7 @@ type Freeze struct {
 
 func (x *Freeze) Reset() {
 	*x = Freeze{}
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +1029,7 @@ func (x *Freeze) String() string {
 func (*Freeze) ProtoMessage() {}
 
 func (x *Freeze) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +1042,7 @@ func (x *Freeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Freeze.ProtoReflect.Descriptor instead.
 func (*Freeze) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{12}
+	return file_tko_access_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Freeze) GetId() string {
@@ -931,7 +1103,7 @@ type Unfreeze struct {
 
 func (x *Unfreeze) Reset() {
 	*x = Unfreeze{}
-	mi := &file_tko_access_proto_msgTypes[13]
+	mi := &file_tko_access_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1115,7 @@ func (x *Unfreeze) String() string {
 func (*Unfreeze) ProtoMessage() {}
 
 func (x *Unfreeze) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[13]
+	mi := &file_tko_access_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1128,7 @@ func (x *Unfreeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unfreeze.ProtoReflect.Descriptor instead.
 func (*Unfreeze) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{13}
+	return file_tko_access_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Unfreeze) GetIds() []string {
@@ -964,6 +1136,451 @@ func (x *Unfreeze) GetIds() []string {
 		return x.Ids
 	}
 	return nil
+}
+
+// What nothing may begin at: no creation, change, preparation, scheduling, repair or removal.
+// One of all, topologyDeploymentId, or siteIds with siteMetadata is set.
+type Stop struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	Id                   string                 `protobuf:"bytes,520,opt,name=id,proto3" json:"id,omitempty"` // set by the server
+	All                  bool                   `protobuf:"varint,521,opt,name=all,proto3" json:"all,omitempty"`
+	TopologyDeploymentId string                 `protobuf:"bytes,522,opt,name=topologyDeploymentId,proto3" json:"topologyDeploymentId,omitempty"` // the deployment with its descendants
+	SiteIds              []string               `protobuf:"bytes,523,rep,name=siteIds,proto3" json:"siteIds,omitempty"`                           // patterns; one must match
+	// Patterns of metadata of sites; all must match.
+	SiteMetadata  map[string]string      `protobuf:"bytes,524,rep,name=siteMetadata,proto3" json:"siteMetadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	OnlyUndo      bool                   `protobuf:"varint,525,opt,name=onlyUndo,proto3" json:"onlyUndo,omitempty"` // set by the server: undos of rollouts go on
+	Reason        string                 `protobuf:"bytes,526,opt,name=reason,proto3" json:"reason,omitempty"`
+	StoppedBy     string                 `protobuf:"bytes,527,opt,name=stoppedBy,proto3" json:"stoppedBy,omitempty"` // set by the server
+	Created       *timestamppb.Timestamp `protobuf:"bytes,528,opt,name=created,proto3" json:"created,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stop) Reset() {
+	*x = Stop{}
+	mi := &file_tko_access_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stop) ProtoMessage() {}
+
+func (x *Stop) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stop.ProtoReflect.Descriptor instead.
+func (*Stop) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Stop) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Stop) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *Stop) GetTopologyDeploymentId() string {
+	if x != nil {
+		return x.TopologyDeploymentId
+	}
+	return ""
+}
+
+func (x *Stop) GetSiteIds() []string {
+	if x != nil {
+		return x.SiteIds
+	}
+	return nil
+}
+
+func (x *Stop) GetSiteMetadata() map[string]string {
+	if x != nil {
+		return x.SiteMetadata
+	}
+	return nil
+}
+
+func (x *Stop) GetOnlyUndo() bool {
+	if x != nil {
+		return x.OnlyUndo
+	}
+	return false
+}
+
+func (x *Stop) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Stop) GetStoppedBy() string {
+	if x != nil {
+		return x.StoppedBy
+	}
+	return ""
+}
+
+func (x *Stop) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+// Work that a controller began before a stop.
+type InFlight struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,520,opt,name=queue,proto3" json:"queue,omitempty"` // prepare: the key is a deployment's ID; schedule: a site's
+	Key           string                 `protobuf:"bytes,521,opt,name=key,proto3" json:"key,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,522,opt,name=since,proto3" json:"since,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,523,opt,name=until,proto3" json:"until,omitempty"` // end of the lease
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InFlight) Reset() {
+	*x = InFlight{}
+	mi := &file_tko_access_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InFlight) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InFlight) ProtoMessage() {}
+
+func (x *InFlight) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InFlight.ProtoReflect.Descriptor instead.
+func (*InFlight) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *InFlight) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *InFlight) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *InFlight) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *InFlight) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+type StopStatus struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Stop               *Stop                  `protobuf:"bytes,520,opt,name=stop,proto3" json:"stop,omitempty"`
+	SiteCount          uint64                 `protobuf:"varint,521,opt,name=siteCount,proto3" json:"siteCount,omitempty"`             // sites at which it holds something
+	DeploymentCount    uint64                 `protobuf:"varint,522,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"` // deployments that it holds
+	InFlight           []*InFlight            `protobuf:"bytes,523,rep,name=inFlight,proto3" json:"inFlight,omitempty"`                // at most 100
+	InFlightCount      uint64                 `protobuf:"varint,524,opt,name=inFlightCount,proto3" json:"inFlightCount,omitempty"`
+	WaitingSites       uint64                 `protobuf:"varint,525,opt,name=waitingSites,proto3" json:"waitingSites,omitempty"`             // sites with revisions that wait to be scheduled
+	WaitingDeployments uint64                 `protobuf:"varint,526,opt,name=waitingDeployments,proto3" json:"waitingDeployments,omitempty"` // deployments that wait to be prepared
+	RolloutIds         []string               `protobuf:"bytes,527,rep,name=rolloutIds,proto3" json:"rolloutIds,omitempty"`                  // that are running, at most 100
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *StopStatus) Reset() {
+	*x = StopStatus{}
+	mi := &file_tko_access_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopStatus) ProtoMessage() {}
+
+func (x *StopStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopStatus.ProtoReflect.Descriptor instead.
+func (*StopStatus) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *StopStatus) GetStop() *Stop {
+	if x != nil {
+		return x.Stop
+	}
+	return nil
+}
+
+func (x *StopStatus) GetSiteCount() uint64 {
+	if x != nil {
+		return x.SiteCount
+	}
+	return 0
+}
+
+func (x *StopStatus) GetDeploymentCount() uint64 {
+	if x != nil {
+		return x.DeploymentCount
+	}
+	return 0
+}
+
+func (x *StopStatus) GetInFlight() []*InFlight {
+	if x != nil {
+		return x.InFlight
+	}
+	return nil
+}
+
+func (x *StopStatus) GetInFlightCount() uint64 {
+	if x != nil {
+		return x.InFlightCount
+	}
+	return 0
+}
+
+func (x *StopStatus) GetWaitingSites() uint64 {
+	if x != nil {
+		return x.WaitingSites
+	}
+	return 0
+}
+
+func (x *StopStatus) GetWaitingDeployments() uint64 {
+	if x != nil {
+		return x.WaitingDeployments
+	}
+	return 0
+}
+
+func (x *StopStatus) GetRolloutIds() []string {
+	if x != nil {
+		return x.RolloutIds
+	}
+	return nil
+}
+
+type Resume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,520,opt,name=id,proto3" json:"id,omitempty"`
+	OnlyUndo      bool                   `protobuf:"varint,521,opt,name=onlyUndo,proto3" json:"onlyUndo,omitempty"` // only undos of rollouts go on
+	DryRun        bool                   `protobuf:"varint,522,opt,name=dryRun,proto3" json:"dryRun,omitempty"`     // only returns what waits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resume) Reset() {
+	*x = Resume{}
+	mi := &file_tko_access_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resume) ProtoMessage() {}
+
+func (x *Resume) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resume.ProtoReflect.Descriptor instead.
+func (*Resume) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Resume) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Resume) GetOnlyUndo() bool {
+	if x != nil {
+		return x.OnlyUndo
+	}
+	return false
+}
+
+func (x *Resume) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type GetSiteStop struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,520,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSiteStop) Reset() {
+	*x = GetSiteStop{}
+	mi := &file_tko_access_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSiteStop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSiteStop) ProtoMessage() {}
+
+func (x *GetSiteStop) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSiteStop.ProtoReflect.Descriptor instead.
+func (*GetSiteStop) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetSiteStop) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+type SiteStop struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Whole bool                   `protobuf:"varint,520,opt,name=whole,proto3" json:"whole,omitempty"`
+	// Held deployments, if not the whole site: "*" stands for those that don't exist.
+	HeldDeploymentIds []string `protobuf:"bytes,521,rep,name=heldDeploymentIds,proto3" json:"heldDeploymentIds,omitempty"`
+	Reason            string   `protobuf:"bytes,522,opt,name=reason,proto3" json:"reason,omitempty"` // empty: nothing is held
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *SiteStop) Reset() {
+	*x = SiteStop{}
+	mi := &file_tko_access_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SiteStop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SiteStop) ProtoMessage() {}
+
+func (x *SiteStop) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SiteStop.ProtoReflect.Descriptor instead.
+func (*SiteStop) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SiteStop) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *SiteStop) GetHeldDeploymentIds() []string {
+	if x != nil {
+		return x.HeldDeploymentIds
+	}
+	return nil
+}
+
+func (x *SiteStop) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // A GitOps source that is registered in the store.
@@ -987,7 +1604,7 @@ type SourceDefinition struct {
 
 func (x *SourceDefinition) Reset() {
 	*x = SourceDefinition{}
-	mi := &file_tko_access_proto_msgTypes[14]
+	mi := &file_tko_access_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1616,7 @@ func (x *SourceDefinition) String() string {
 func (*SourceDefinition) ProtoMessage() {}
 
 func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[14]
+	mi := &file_tko_access_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1629,7 @@ func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceDefinition.ProtoReflect.Descriptor instead.
 func (*SourceDefinition) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{14}
+	return file_tko_access_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SourceDefinition) GetKind() string {
@@ -1095,7 +1712,7 @@ type SourceEnding struct {
 
 func (x *SourceEnding) Reset() {
 	*x = SourceEnding{}
-	mi := &file_tko_access_proto_msgTypes[15]
+	mi := &file_tko_access_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1724,7 @@ func (x *SourceEnding) String() string {
 func (*SourceEnding) ProtoMessage() {}
 
 func (x *SourceEnding) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[15]
+	mi := &file_tko_access_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1737,7 @@ func (x *SourceEnding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceEnding.ProtoReflect.Descriptor instead.
 func (*SourceEnding) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{15}
+	return file_tko_access_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SourceEnding) GetKeep() bool {
@@ -1147,7 +1764,7 @@ type RegisterSources struct {
 
 func (x *RegisterSources) Reset() {
 	*x = RegisterSources{}
-	mi := &file_tko_access_proto_msgTypes[16]
+	mi := &file_tko_access_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1776,7 @@ func (x *RegisterSources) String() string {
 func (*RegisterSources) ProtoMessage() {}
 
 func (x *RegisterSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[16]
+	mi := &file_tko_access_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1789,7 @@ func (x *RegisterSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSources.ProtoReflect.Descriptor instead.
 func (*RegisterSources) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{16}
+	return file_tko_access_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RegisterSources) GetSources() []*SourceDefinition {
@@ -1198,7 +1815,7 @@ type RegisterSourcesResponse struct {
 
 func (x *RegisterSourcesResponse) Reset() {
 	*x = RegisterSourcesResponse{}
-	mi := &file_tko_access_proto_msgTypes[17]
+	mi := &file_tko_access_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1827,7 @@ func (x *RegisterSourcesResponse) String() string {
 func (*RegisterSourcesResponse) ProtoMessage() {}
 
 func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[17]
+	mi := &file_tko_access_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1840,7 @@ func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSourcesResponse.ProtoReflect.Descriptor instead.
 func (*RegisterSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{17}
+	return file_tko_access_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RegisterSourcesResponse) GetSources() []*RegisteredSource {
@@ -1244,7 +1861,7 @@ type RegisteredSource struct {
 
 func (x *RegisteredSource) Reset() {
 	*x = RegisteredSource{}
-	mi := &file_tko_access_proto_msgTypes[18]
+	mi := &file_tko_access_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1873,7 @@ func (x *RegisteredSource) String() string {
 func (*RegisteredSource) ProtoMessage() {}
 
 func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[18]
+	mi := &file_tko_access_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1886,7 @@ func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisteredSource.ProtoReflect.Descriptor instead.
 func (*RegisteredSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{18}
+	return file_tko_access_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RegisteredSource) GetName() string {
@@ -1302,7 +1919,7 @@ type GetSourceDefinitions struct {
 
 func (x *GetSourceDefinitions) Reset() {
 	*x = GetSourceDefinitions{}
-	mi := &file_tko_access_proto_msgTypes[19]
+	mi := &file_tko_access_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1931,7 @@ func (x *GetSourceDefinitions) String() string {
 func (*GetSourceDefinitions) ProtoMessage() {}
 
 func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[19]
+	mi := &file_tko_access_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1944,7 @@ func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSourceDefinitions.ProtoReflect.Descriptor instead.
 func (*GetSourceDefinitions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{19}
+	return file_tko_access_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetSourceDefinitions) GetKnownVersion() int64 {
@@ -1347,7 +1964,7 @@ type SourceDefinitions struct {
 
 func (x *SourceDefinitions) Reset() {
 	*x = SourceDefinitions{}
-	mi := &file_tko_access_proto_msgTypes[20]
+	mi := &file_tko_access_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1976,7 @@ func (x *SourceDefinitions) String() string {
 func (*SourceDefinitions) ProtoMessage() {}
 
 func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[20]
+	mi := &file_tko_access_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1989,7 @@ func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceDefinitions.ProtoReflect.Descriptor instead.
 func (*SourceDefinitions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{20}
+	return file_tko_access_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SourceDefinitions) GetVersion() int64 {
@@ -1403,7 +2020,7 @@ type DeclareSources struct {
 
 func (x *DeclareSources) Reset() {
 	*x = DeclareSources{}
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +2032,7 @@ func (x *DeclareSources) String() string {
 func (*DeclareSources) ProtoMessage() {}
 
 func (x *DeclareSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +2045,7 @@ func (x *DeclareSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareSources.ProtoReflect.Descriptor instead.
 func (*DeclareSources) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{21}
+	return file_tko_access_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeclareSources) GetParent() string {
@@ -1478,7 +2095,7 @@ type DeclareSourcesResponse struct {
 
 func (x *DeclareSourcesResponse) Reset() {
 	*x = DeclareSourcesResponse{}
-	mi := &file_tko_access_proto_msgTypes[22]
+	mi := &file_tko_access_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +2107,7 @@ func (x *DeclareSourcesResponse) String() string {
 func (*DeclareSourcesResponse) ProtoMessage() {}
 
 func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[22]
+	mi := &file_tko_access_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +2120,7 @@ func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareSourcesResponse.ProtoReflect.Descriptor instead.
 func (*DeclareSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{22}
+	return file_tko_access_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeclareSourcesResponse) GetChanged() []string {
@@ -1547,7 +2164,7 @@ type DeleteSource struct {
 
 func (x *DeleteSource) Reset() {
 	*x = DeleteSource{}
-	mi := &file_tko_access_proto_msgTypes[23]
+	mi := &file_tko_access_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +2176,7 @@ func (x *DeleteSource) String() string {
 func (*DeleteSource) ProtoMessage() {}
 
 func (x *DeleteSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[23]
+	mi := &file_tko_access_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +2189,7 @@ func (x *DeleteSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSource.ProtoReflect.Descriptor instead.
 func (*DeleteSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{23}
+	return file_tko_access_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteSource) GetName() string {
@@ -1630,7 +2247,18 @@ const file_tko_access_proto_rawDesc = "" +
 	"\aboundBy\x18\x8f\x04 \x01(\tR\aboundBy\x125\n" +
 	"\acreated\x18\x90\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"\x19\n" +
 	"\x06Unbind\x12\x0f\n" +
-	"\x02id\x18\x88\x04 \x01(\tR\x02id\"\xdf\x01\n" +
+	"\x02id\x18\x88\x04 \x01(\tR\x02id\"0\n" +
+	"\bGetOwner\x12\x13\n" +
+	"\x04kind\x18\x88\x04 \x01(\tR\x04kind\x12\x0f\n" +
+	"\x02id\x18\x89\x04 \x01(\tR\x02id\";\n" +
+	"\x05Owner\x12\x19\n" +
+	"\asubject\x18\x88\x04 \x01(\tR\asubject\x12\x17\n" +
+	"\x06groups\x18\x89\x04 \x03(\tR\x06groups\"b\n" +
+	"\bSetOwner\x12\x13\n" +
+	"\x04kind\x18\x88\x04 \x01(\tR\x04kind\x12\x0f\n" +
+	"\x02id\x18\x89\x04 \x01(\tR\x02id\x12\x19\n" +
+	"\asubject\x18\x8a\x04 \x01(\tR\asubject\x12\x15\n" +
+	"\x05group\x18\x8b\x04 \x01(\tR\x05group\"\xdf\x01\n" +
 	"\x06Policy\x12\x0f\n" +
 	"\x02id\x18\x88\x04 \x01(\tR\x02id\x12!\n" +
 	"\x05scope\x18\x89\x04 \x01(\v2\n" +
@@ -1679,7 +2307,47 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1d\n" +
 	"\bUnfreeze\x12\x11\n" +
-	"\x03ids\x18\x88\x04 \x03(\tR\x03ids\"\xef\x02\n" +
+	"\x03ids\x18\x88\x04 \x03(\tR\x03ids\"\x89\x03\n" +
+	"\x04Stop\x12\x0f\n" +
+	"\x02id\x18\x88\x04 \x01(\tR\x02id\x12\x11\n" +
+	"\x03all\x18\x89\x04 \x01(\bR\x03all\x123\n" +
+	"\x14topologyDeploymentId\x18\x8a\x04 \x01(\tR\x14topologyDeploymentId\x12\x19\n" +
+	"\asiteIds\x18\x8b\x04 \x03(\tR\asiteIds\x12@\n" +
+	"\fsiteMetadata\x18\x8c\x04 \x03(\v2\x1b.tko.Stop.SiteMetadataEntryR\fsiteMetadata\x12\x1b\n" +
+	"\bonlyUndo\x18\x8d\x04 \x01(\bR\bonlyUndo\x12\x17\n" +
+	"\x06reason\x18\x8e\x04 \x01(\tR\x06reason\x12\x1d\n" +
+	"\tstoppedBy\x18\x8f\x04 \x01(\tR\tstoppedBy\x125\n" +
+	"\acreated\x18\x90\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x1a?\n" +
+	"\x11SiteMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9a\x01\n" +
+	"\bInFlight\x12\x15\n" +
+	"\x05queue\x18\x88\x04 \x01(\tR\x05queue\x12\x11\n" +
+	"\x03key\x18\x89\x04 \x01(\tR\x03key\x121\n" +
+	"\x05since\x18\x8a\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x121\n" +
+	"\x05until\x18\x8b\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xc0\x02\n" +
+	"\n" +
+	"StopStatus\x12\x1e\n" +
+	"\x04stop\x18\x88\x04 \x01(\v2\t.tko.StopR\x04stop\x12\x1d\n" +
+	"\tsiteCount\x18\x89\x04 \x01(\x04R\tsiteCount\x12)\n" +
+	"\x0fdeploymentCount\x18\x8a\x04 \x01(\x04R\x0fdeploymentCount\x12*\n" +
+	"\binFlight\x18\x8b\x04 \x03(\v2\r.tko.InFlightR\binFlight\x12%\n" +
+	"\rinFlightCount\x18\x8c\x04 \x01(\x04R\rinFlightCount\x12#\n" +
+	"\fwaitingSites\x18\x8d\x04 \x01(\x04R\fwaitingSites\x12/\n" +
+	"\x12waitingDeployments\x18\x8e\x04 \x01(\x04R\x12waitingDeployments\x12\x1f\n" +
+	"\n" +
+	"rolloutIds\x18\x8f\x04 \x03(\tR\n" +
+	"rolloutIds\"O\n" +
+	"\x06Resume\x12\x0f\n" +
+	"\x02id\x18\x88\x04 \x01(\tR\x02id\x12\x1b\n" +
+	"\bonlyUndo\x18\x89\x04 \x01(\bR\bonlyUndo\x12\x17\n" +
+	"\x06dryRun\x18\x8a\x04 \x01(\bR\x06dryRun\"&\n" +
+	"\vGetSiteStop\x12\x17\n" +
+	"\x06siteId\x18\x88\x04 \x01(\tR\x06siteId\"i\n" +
+	"\bSiteStop\x12\x15\n" +
+	"\x05whole\x18\x88\x04 \x01(\bR\x05whole\x12-\n" +
+	"\x11heldDeploymentIds\x18\x89\x04 \x03(\tR\x11heldDeploymentIds\x12\x17\n" +
+	"\x06reason\x18\x8a\x04 \x01(\tR\x06reason\"\xef\x02\n" +
 	"\x10SourceDefinition\x12\x13\n" +
 	"\x04kind\x18\x88\x04 \x01(\tR\x04kind\x12\x13\n" +
 	"\x04name\x18\x89\x04 \x01(\tR\x04name\x12\x13\n" +
@@ -1726,7 +2394,7 @@ const file_tko_access_proto_rawDesc = "" +
 	"\fDeleteSource\x12\x13\n" +
 	"\x04name\x18\x88\x04 \x01(\tR\x04name\x12\x13\n" +
 	"\x04keep\x18\x89\x04 \x01(\bR\x04keep\x12\x19\n" +
-	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm2\xce\x06\n" +
+	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm2\xdc\b\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -1735,10 +2403,17 @@ const file_tko_access_proto_rawDesc = "" +
 	"\flistPolicies\x12\x16.google.protobuf.Empty\x1a\v.tko.Policy0\x01\x12%\n" +
 	"\taddPolicy\x12\v.tko.Policy\x1a\v.tko.Policy\x12+\n" +
 	"\n" +
-	"breakGlass\x12\x0f.tko.BreakGlass\x1a\f.tko.Binding\x12\"\n" +
+	"breakGlass\x12\x0f.tko.BreakGlass\x1a\f.tko.Binding\x12%\n" +
+	"\bgetOwner\x12\r.tko.GetOwner\x1a\n" +
+	".tko.Owner\x121\n" +
+	"\bsetOwner\x12\r.tko.SetOwner\x1a\x16.google.protobuf.Empty\x12\"\n" +
 	"\x06freeze\x12\v.tko.Freeze\x1a\v.tko.Freeze\x121\n" +
 	"\bunfreeze\x12\r.tko.Unfreeze\x1a\x16.google.protobuf.Empty\x124\n" +
-	"\vlistFreezes\x12\x16.google.protobuf.Empty\x1a\v.tko.Freeze0\x01\x12E\n" +
+	"\vlistFreezes\x12\x16.google.protobuf.Empty\x1a\v.tko.Freeze0\x01\x12\"\n" +
+	"\x04stop\x12\t.tko.Stop\x1a\x0f.tko.StopStatus\x12&\n" +
+	"\x06resume\x12\v.tko.Resume\x1a\x0f.tko.StopStatus\x126\n" +
+	"\tlistStops\x12\x16.google.protobuf.Empty\x1a\x0f.tko.StopStatus0\x01\x12.\n" +
+	"\vgetSiteStop\x12\x10.tko.GetSiteStop\x1a\r.tko.SiteStop\x12E\n" +
 	"\x0fregisterSources\x12\x14.tko.RegisterSources\x1a\x1c.tko.RegisterSourcesResponse\x12I\n" +
 	"\x14getSourceDefinitions\x12\x19.tko.GetSourceDefinitions\x1a\x16.tko.SourceDefinitions\x129\n" +
 	"\fdeleteSource\x12\x11.tko.DeleteSource\x1a\x16.google.protobuf.Empty\x12B\n" +
@@ -1758,96 +2433,124 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_tko_access_proto_goTypes = []any{
 	(*CanI)(nil),                    // 0: tko.CanI
 	(*CanIResponse)(nil),            // 1: tko.CanIResponse
 	(*Scope)(nil),                   // 2: tko.Scope
 	(*Binding)(nil),                 // 3: tko.Binding
 	(*Unbind)(nil),                  // 4: tko.Unbind
-	(*Policy)(nil),                  // 5: tko.Policy
-	(*BreakGlass)(nil),              // 6: tko.BreakGlass
-	(*ListAudit)(nil),               // 7: tko.ListAudit
-	(*AuditRecord)(nil),             // 8: tko.AuditRecord
-	(*AuditHead)(nil),               // 9: tko.AuditHead
-	(*VerifyAudit)(nil),             // 10: tko.VerifyAudit
-	(*VerifyAuditResponse)(nil),     // 11: tko.VerifyAuditResponse
-	(*Freeze)(nil),                  // 12: tko.Freeze
-	(*Unfreeze)(nil),                // 13: tko.Unfreeze
-	(*SourceDefinition)(nil),        // 14: tko.SourceDefinition
-	(*SourceEnding)(nil),            // 15: tko.SourceEnding
-	(*RegisterSources)(nil),         // 16: tko.RegisterSources
-	(*RegisterSourcesResponse)(nil), // 17: tko.RegisterSourcesResponse
-	(*RegisteredSource)(nil),        // 18: tko.RegisteredSource
-	(*GetSourceDefinitions)(nil),    // 19: tko.GetSourceDefinitions
-	(*SourceDefinitions)(nil),       // 20: tko.SourceDefinitions
-	(*DeclareSources)(nil),          // 21: tko.DeclareSources
-	(*DeclareSourcesResponse)(nil),  // 22: tko.DeclareSourcesResponse
-	(*DeleteSource)(nil),            // 23: tko.DeleteSource
-	nil,                             // 24: tko.Scope.MetadataEntry
-	nil,                             // 25: tko.Freeze.SiteMetadataEntry
-	(*timestamppb.Timestamp)(nil),   // 26: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),           // 27: google.protobuf.Empty
+	(*GetOwner)(nil),                // 5: tko.GetOwner
+	(*Owner)(nil),                   // 6: tko.Owner
+	(*SetOwner)(nil),                // 7: tko.SetOwner
+	(*Policy)(nil),                  // 8: tko.Policy
+	(*BreakGlass)(nil),              // 9: tko.BreakGlass
+	(*ListAudit)(nil),               // 10: tko.ListAudit
+	(*AuditRecord)(nil),             // 11: tko.AuditRecord
+	(*AuditHead)(nil),               // 12: tko.AuditHead
+	(*VerifyAudit)(nil),             // 13: tko.VerifyAudit
+	(*VerifyAuditResponse)(nil),     // 14: tko.VerifyAuditResponse
+	(*Freeze)(nil),                  // 15: tko.Freeze
+	(*Unfreeze)(nil),                // 16: tko.Unfreeze
+	(*Stop)(nil),                    // 17: tko.Stop
+	(*InFlight)(nil),                // 18: tko.InFlight
+	(*StopStatus)(nil),              // 19: tko.StopStatus
+	(*Resume)(nil),                  // 20: tko.Resume
+	(*GetSiteStop)(nil),             // 21: tko.GetSiteStop
+	(*SiteStop)(nil),                // 22: tko.SiteStop
+	(*SourceDefinition)(nil),        // 23: tko.SourceDefinition
+	(*SourceEnding)(nil),            // 24: tko.SourceEnding
+	(*RegisterSources)(nil),         // 25: tko.RegisterSources
+	(*RegisterSourcesResponse)(nil), // 26: tko.RegisterSourcesResponse
+	(*RegisteredSource)(nil),        // 27: tko.RegisteredSource
+	(*GetSourceDefinitions)(nil),    // 28: tko.GetSourceDefinitions
+	(*SourceDefinitions)(nil),       // 29: tko.SourceDefinitions
+	(*DeclareSources)(nil),          // 30: tko.DeclareSources
+	(*DeclareSourcesResponse)(nil),  // 31: tko.DeclareSourcesResponse
+	(*DeleteSource)(nil),            // 32: tko.DeleteSource
+	nil,                             // 33: tko.Scope.MetadataEntry
+	nil,                             // 34: tko.Freeze.SiteMetadataEntry
+	nil,                             // 35: tko.Stop.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),           // 37: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	24, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	33, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	26, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	26, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	36, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	36, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
 	2,  // 4: tko.Policy.scope:type_name -> tko.Scope
-	26, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	26, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	26, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
-	9,  // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
-	9,  // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
-	9,  // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	25, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
-	26, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
-	26, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
-	26, // 14: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
-	26, // 15: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
-	15, // 16: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
-	14, // 17: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
-	18, // 18: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
-	14, // 19: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
-	14, // 20: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
-	0,  // 21: tko.Access.canI:input_type -> tko.CanI
-	27, // 22: tko.Access.listBindings:input_type -> google.protobuf.Empty
-	3,  // 23: tko.Access.bind:input_type -> tko.Binding
-	4,  // 24: tko.Access.unbind:input_type -> tko.Unbind
-	27, // 25: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	5,  // 26: tko.Access.addPolicy:input_type -> tko.Policy
-	6,  // 27: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	12, // 28: tko.Access.freeze:input_type -> tko.Freeze
-	13, // 29: tko.Access.unfreeze:input_type -> tko.Unfreeze
-	27, // 30: tko.Access.listFreezes:input_type -> google.protobuf.Empty
-	16, // 31: tko.Access.registerSources:input_type -> tko.RegisterSources
-	19, // 32: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
-	23, // 33: tko.Access.deleteSource:input_type -> tko.DeleteSource
-	21, // 34: tko.Access.declareSources:input_type -> tko.DeclareSources
-	7,  // 35: tko.Access.listAudit:input_type -> tko.ListAudit
-	10, // 36: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 37: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 38: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 39: tko.Access.bind:output_type -> tko.Binding
-	27, // 40: tko.Access.unbind:output_type -> google.protobuf.Empty
-	5,  // 41: tko.Access.listPolicies:output_type -> tko.Policy
-	5,  // 42: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 43: tko.Access.breakGlass:output_type -> tko.Binding
-	12, // 44: tko.Access.freeze:output_type -> tko.Freeze
-	27, // 45: tko.Access.unfreeze:output_type -> google.protobuf.Empty
-	12, // 46: tko.Access.listFreezes:output_type -> tko.Freeze
-	17, // 47: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
-	20, // 48: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
-	27, // 49: tko.Access.deleteSource:output_type -> google.protobuf.Empty
-	22, // 50: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
-	8,  // 51: tko.Access.listAudit:output_type -> tko.AuditRecord
-	11, // 52: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	37, // [37:53] is the sub-list for method output_type
-	21, // [21:37] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	36, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	36, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	36, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	12, // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
+	12, // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
+	12, // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
+	34, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	36, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	36, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	35, // 14: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
+	36, // 15: tko.Stop.created:type_name -> google.protobuf.Timestamp
+	36, // 16: tko.InFlight.since:type_name -> google.protobuf.Timestamp
+	36, // 17: tko.InFlight.until:type_name -> google.protobuf.Timestamp
+	17, // 18: tko.StopStatus.stop:type_name -> tko.Stop
+	18, // 19: tko.StopStatus.inFlight:type_name -> tko.InFlight
+	36, // 20: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
+	36, // 21: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
+	24, // 22: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
+	23, // 23: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
+	27, // 24: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
+	23, // 25: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
+	23, // 26: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
+	0,  // 27: tko.Access.canI:input_type -> tko.CanI
+	37, // 28: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	3,  // 29: tko.Access.bind:input_type -> tko.Binding
+	4,  // 30: tko.Access.unbind:input_type -> tko.Unbind
+	37, // 31: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	8,  // 32: tko.Access.addPolicy:input_type -> tko.Policy
+	9,  // 33: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	5,  // 34: tko.Access.getOwner:input_type -> tko.GetOwner
+	7,  // 35: tko.Access.setOwner:input_type -> tko.SetOwner
+	15, // 36: tko.Access.freeze:input_type -> tko.Freeze
+	16, // 37: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	37, // 38: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	17, // 39: tko.Access.stop:input_type -> tko.Stop
+	20, // 40: tko.Access.resume:input_type -> tko.Resume
+	37, // 41: tko.Access.listStops:input_type -> google.protobuf.Empty
+	21, // 42: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
+	25, // 43: tko.Access.registerSources:input_type -> tko.RegisterSources
+	28, // 44: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
+	32, // 45: tko.Access.deleteSource:input_type -> tko.DeleteSource
+	30, // 46: tko.Access.declareSources:input_type -> tko.DeclareSources
+	10, // 47: tko.Access.listAudit:input_type -> tko.ListAudit
+	13, // 48: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 49: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 50: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 51: tko.Access.bind:output_type -> tko.Binding
+	37, // 52: tko.Access.unbind:output_type -> google.protobuf.Empty
+	8,  // 53: tko.Access.listPolicies:output_type -> tko.Policy
+	8,  // 54: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 55: tko.Access.breakGlass:output_type -> tko.Binding
+	6,  // 56: tko.Access.getOwner:output_type -> tko.Owner
+	37, // 57: tko.Access.setOwner:output_type -> google.protobuf.Empty
+	15, // 58: tko.Access.freeze:output_type -> tko.Freeze
+	37, // 59: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	15, // 60: tko.Access.listFreezes:output_type -> tko.Freeze
+	19, // 61: tko.Access.stop:output_type -> tko.StopStatus
+	19, // 62: tko.Access.resume:output_type -> tko.StopStatus
+	19, // 63: tko.Access.listStops:output_type -> tko.StopStatus
+	22, // 64: tko.Access.getSiteStop:output_type -> tko.SiteStop
+	26, // 65: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
+	29, // 66: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
+	37, // 67: tko.Access.deleteSource:output_type -> google.protobuf.Empty
+	31, // 68: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
+	11, // 69: tko.Access.listAudit:output_type -> tko.AuditRecord
+	14, // 70: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	49, // [49:71] is the sub-list for method output_type
+	27, // [27:49] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_tko_access_proto_init() }
@@ -1861,7 +2564,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

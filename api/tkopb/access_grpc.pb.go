@@ -29,9 +29,15 @@ const (
 	Access_ListPolicies_FullMethodName         = "/tko.Access/listPolicies"
 	Access_AddPolicy_FullMethodName            = "/tko.Access/addPolicy"
 	Access_BreakGlass_FullMethodName           = "/tko.Access/breakGlass"
+	Access_GetOwner_FullMethodName             = "/tko.Access/getOwner"
+	Access_SetOwner_FullMethodName             = "/tko.Access/setOwner"
 	Access_Freeze_FullMethodName               = "/tko.Access/freeze"
 	Access_Unfreeze_FullMethodName             = "/tko.Access/unfreeze"
 	Access_ListFreezes_FullMethodName          = "/tko.Access/listFreezes"
+	Access_Stop_FullMethodName                 = "/tko.Access/stop"
+	Access_Resume_FullMethodName               = "/tko.Access/resume"
+	Access_ListStops_FullMethodName            = "/tko.Access/listStops"
+	Access_GetSiteStop_FullMethodName          = "/tko.Access/getSiteStop"
 	Access_RegisterSources_FullMethodName      = "/tko.Access/registerSources"
 	Access_GetSourceDefinitions_FullMethodName = "/tko.Access/getSourceDefinitions"
 	Access_DeleteSource_FullMethodName         = "/tko.Access/deleteSource"
@@ -58,12 +64,25 @@ type AccessClient interface {
 	AddPolicy(ctx context.Context, in *Policy, opts ...grpc.CallOption) (*Policy, error)
 	// Makes a local user administrator for an hour: only through the Unix socket.
 	BreakGlass(ctx context.Context, in *BreakGlass, opts ...grpc.CallOption) (*Binding, error)
+	// Returns the owner of an entity: as whom controllers derive from it.
+	GetOwner(ctx context.Context, in *GetOwner, opts ...grpc.CallOption) (*Owner, error)
+	// Makes a subject or a group the owner of an entity.
+	SetOwner(ctx context.Context, in *SetOwner, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Freezes the sites that match until a time, and returns the freeze with its ID.
 	Freeze(ctx context.Context, in *Freeze, opts ...grpc.CallOption) (*Freeze, error)
 	// Ends freezes.
 	Unfreeze(ctx context.Context, in *Unfreeze, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Lists the freezes that are not over, those that end first at the beginning.
 	ListFreezes(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Freeze], error)
+	// Stops everything at sites, in a topology, or everywhere, from now on, and returns the stop
+	// with what is in flight there. A stop with the same selection keeps its ID.
+	Stop(ctx context.Context, in *Stop, opts ...grpc.CallOption) (*StopStatus, error)
+	// Ends a stop, and returns what waited.
+	Resume(ctx context.Context, in *Resume, opts ...grpc.CallOption) (*StopStatus, error)
+	// Lists the stops with what they hold now, the oldest first.
+	ListStops(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StopStatus], error)
+	// Returns what of a site stops hold now, for the meta-scheduler.
+	GetSiteStop(ctx context.Context, in *GetSiteStop, opts ...grpc.CallOption) (*SiteStop, error)
 	// Registers GitOps sources: all of them, or none.
 	RegisterSources(ctx context.Context, in *RegisterSources, opts ...grpc.CallOption) (*RegisterSourcesResponse, error)
 	// Returns the registered sources by name, or none if their version is known.
@@ -175,6 +194,26 @@ func (c *accessClient) BreakGlass(ctx context.Context, in *BreakGlass, opts ...g
 	return out, nil
 }
 
+func (c *accessClient) GetOwner(ctx context.Context, in *GetOwner, opts ...grpc.CallOption) (*Owner, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Owner)
+	err := c.cc.Invoke(ctx, Access_GetOwner_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) SetOwner(ctx context.Context, in *SetOwner, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Access_SetOwner_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) Freeze(ctx context.Context, in *Freeze, opts ...grpc.CallOption) (*Freeze, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Freeze)
@@ -213,6 +252,55 @@ func (c *accessClient) ListFreezes(ctx context.Context, in *emptypb.Empty, opts 
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Access_ListFreezesClient = grpc.ServerStreamingClient[Freeze]
+
+func (c *accessClient) Stop(ctx context.Context, in *Stop, opts ...grpc.CallOption) (*StopStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StopStatus)
+	err := c.cc.Invoke(ctx, Access_Stop_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) Resume(ctx context.Context, in *Resume, opts ...grpc.CallOption) (*StopStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StopStatus)
+	err := c.cc.Invoke(ctx, Access_Resume_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) ListStops(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StopStatus], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[3], Access_ListStops_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[emptypb.Empty, StopStatus]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Access_ListStopsClient = grpc.ServerStreamingClient[StopStatus]
+
+func (c *accessClient) GetSiteStop(ctx context.Context, in *GetSiteStop, opts ...grpc.CallOption) (*SiteStop, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SiteStop)
+	err := c.cc.Invoke(ctx, Access_GetSiteStop_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *accessClient) RegisterSources(ctx context.Context, in *RegisterSources, opts ...grpc.CallOption) (*RegisterSourcesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -256,7 +344,7 @@ func (c *accessClient) DeclareSources(ctx context.Context, in *DeclareSources, o
 
 func (c *accessClient) ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[3], Access_ListAudit_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[4], Access_ListAudit_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -301,12 +389,25 @@ type AccessServer interface {
 	AddPolicy(context.Context, *Policy) (*Policy, error)
 	// Makes a local user administrator for an hour: only through the Unix socket.
 	BreakGlass(context.Context, *BreakGlass) (*Binding, error)
+	// Returns the owner of an entity: as whom controllers derive from it.
+	GetOwner(context.Context, *GetOwner) (*Owner, error)
+	// Makes a subject or a group the owner of an entity.
+	SetOwner(context.Context, *SetOwner) (*emptypb.Empty, error)
 	// Freezes the sites that match until a time, and returns the freeze with its ID.
 	Freeze(context.Context, *Freeze) (*Freeze, error)
 	// Ends freezes.
 	Unfreeze(context.Context, *Unfreeze) (*emptypb.Empty, error)
 	// Lists the freezes that are not over, those that end first at the beginning.
 	ListFreezes(*emptypb.Empty, grpc.ServerStreamingServer[Freeze]) error
+	// Stops everything at sites, in a topology, or everywhere, from now on, and returns the stop
+	// with what is in flight there. A stop with the same selection keeps its ID.
+	Stop(context.Context, *Stop) (*StopStatus, error)
+	// Ends a stop, and returns what waited.
+	Resume(context.Context, *Resume) (*StopStatus, error)
+	// Lists the stops with what they hold now, the oldest first.
+	ListStops(*emptypb.Empty, grpc.ServerStreamingServer[StopStatus]) error
+	// Returns what of a site stops hold now, for the meta-scheduler.
+	GetSiteStop(context.Context, *GetSiteStop) (*SiteStop, error)
 	// Registers GitOps sources: all of them, or none.
 	RegisterSources(context.Context, *RegisterSources) (*RegisterSourcesResponse, error)
 	// Returns the registered sources by name, or none if their version is known.
@@ -351,6 +452,12 @@ func (UnimplementedAccessServer) AddPolicy(context.Context, *Policy) (*Policy, e
 func (UnimplementedAccessServer) BreakGlass(context.Context, *BreakGlass) (*Binding, error) {
 	return nil, status.Error(codes.Unimplemented, "method BreakGlass not implemented")
 }
+func (UnimplementedAccessServer) GetOwner(context.Context, *GetOwner) (*Owner, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetOwner not implemented")
+}
+func (UnimplementedAccessServer) SetOwner(context.Context, *SetOwner) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetOwner not implemented")
+}
 func (UnimplementedAccessServer) Freeze(context.Context, *Freeze) (*Freeze, error) {
 	return nil, status.Error(codes.Unimplemented, "method Freeze not implemented")
 }
@@ -359,6 +466,18 @@ func (UnimplementedAccessServer) Unfreeze(context.Context, *Unfreeze) (*emptypb.
 }
 func (UnimplementedAccessServer) ListFreezes(*emptypb.Empty, grpc.ServerStreamingServer[Freeze]) error {
 	return status.Error(codes.Unimplemented, "method ListFreezes not implemented")
+}
+func (UnimplementedAccessServer) Stop(context.Context, *Stop) (*StopStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedAccessServer) Resume(context.Context, *Resume) (*StopStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method Resume not implemented")
+}
+func (UnimplementedAccessServer) ListStops(*emptypb.Empty, grpc.ServerStreamingServer[StopStatus]) error {
+	return status.Error(codes.Unimplemented, "method ListStops not implemented")
+}
+func (UnimplementedAccessServer) GetSiteStop(context.Context, *GetSiteStop) (*SiteStop, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSiteStop not implemented")
 }
 func (UnimplementedAccessServer) RegisterSources(context.Context, *RegisterSources) (*RegisterSourcesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RegisterSources not implemented")
@@ -511,6 +630,42 @@ func _Access_BreakGlass_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_GetOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetOwner)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).GetOwner(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_GetOwner_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).GetOwner(ctx, req.(*GetOwner))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_SetOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetOwner)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).SetOwner(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_SetOwner_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).SetOwner(ctx, req.(*SetOwner))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_Freeze_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(Freeze)
 	if err := dec(in); err != nil {
@@ -557,6 +712,71 @@ func _Access_ListFreezes_Handler(srv interface{}, stream grpc.ServerStream) erro
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Access_ListFreezesServer = grpc.ServerStreamingServer[Freeze]
+
+func _Access_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Stop)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).Stop(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_Stop_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).Stop(ctx, req.(*Stop))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_Resume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Resume)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).Resume(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_Resume_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).Resume(ctx, req.(*Resume))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_ListStops_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(emptypb.Empty)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AccessServer).ListStops(m, &grpc.GenericServerStream[emptypb.Empty, StopStatus]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Access_ListStopsServer = grpc.ServerStreamingServer[StopStatus]
+
+func _Access_GetSiteStop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSiteStop)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).GetSiteStop(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_GetSiteStop_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).GetSiteStop(ctx, req.(*GetSiteStop))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _Access_RegisterSources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RegisterSources)
@@ -687,12 +907,32 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Access_BreakGlass_Handler,
 		},
 		{
+			MethodName: "getOwner",
+			Handler:    _Access_GetOwner_Handler,
+		},
+		{
+			MethodName: "setOwner",
+			Handler:    _Access_SetOwner_Handler,
+		},
+		{
 			MethodName: "freeze",
 			Handler:    _Access_Freeze_Handler,
 		},
 		{
 			MethodName: "unfreeze",
 			Handler:    _Access_Unfreeze_Handler,
+		},
+		{
+			MethodName: "stop",
+			Handler:    _Access_Stop_Handler,
+		},
+		{
+			MethodName: "resume",
+			Handler:    _Access_Resume_Handler,
+		},
+		{
+			MethodName: "getSiteStop",
+			Handler:    _Access_GetSiteStop_Handler,
 		},
 		{
 			MethodName: "registerSources",
@@ -729,6 +969,11 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "listFreezes",
 			Handler:       _Access_ListFreezes_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "listStops",
+			Handler:       _Access_ListStops_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -545,6 +545,7 @@ type RestorePastResponse struct {
 	Changed       int64                  `protobuf:"varint,402,opt,name=changed,proto3" json:"changed,omitempty"`
 	Deleted       int64                  `protobuf:"varint,403,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	Same          int64                  `protobuf:"varint,404,opt,name=same,proto3" json:"same,omitempty"`
+	Associated    int64                  `protobuf:"varint,530,opt,name=associated,proto3" json:"associated,omitempty"` // sites and deployments that a restored template has again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -610,6 +611,13 @@ func (x *RestorePastResponse) GetDeleted() int64 {
 func (x *RestorePastResponse) GetSame() int64 {
 	if x != nil {
 		return x.Same
+	}
+	return 0
+}
+
+func (x *RestorePastResponse) GetAssociated() int64 {
+	if x != nil {
+		return x.Associated
 	}
 	return 0
 }
@@ -904,13 +912,16 @@ const file_tko_past_proto_rawDesc = "" +
 	"\x06select\x18\x90\x03 \x01(\v2\x0f.tko.PastSelectR\x06select\x12\x13\n" +
 	"\x04asOf\x18\x91\x03 \x01(\tR\x04asOf\x12\x17\n" +
 	"\x06dryRun\x18\x92\x03 \x01(\bR\x06dryRun\x12\x19\n" +
-	"\aconfirm\x18\x93\x03 \x01(\x04R\aconfirm\"\x98\x01\n" +
+	"\aconfirm\x18\x93\x03 \x01(\x04R\aconfirm\"\xb9\x01\n" +
 	"\x13RestorePastResponse\x12\x1b\n" +
 	"\bposition\x18\x90\x03 \x01(\x03R\bposition\x12\x19\n" +
 	"\acreated\x18\x91\x03 \x01(\x03R\acreated\x12\x19\n" +
 	"\achanged\x18\x92\x03 \x01(\x03R\achanged\x12\x19\n" +
 	"\adeleted\x18\x93\x03 \x01(\x03R\adeleted\x12\x13\n" +
-	"\x04same\x18\x94\x03 \x01(\x03R\x04same\"\x0e\n" +
+	"\x04same\x18\x94\x03 \x01(\x03R\x04same\x12\x1f\n" +
+	"\n" +
+	"associated\x18\x92\x04 \x01(\x03R\n" +
+	"associated\"\x0e\n" +
 	"\fGetRetention\"\xa9\x03\n" +
 	"\tRetention\x12'\n" +
 	"\x0eoldestPosition\x18\x90\x03 \x01(\x03R\x0eoldestPosition\x12;\n" +

@@ -324,6 +324,7 @@ type RolloutCommand struct {
 	DeploymentId  string                 `protobuf:"bytes,7,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"` // skip, waive; empty: all that can be
 	Unstarted     bool                   `protobuf:"varint,1700,opt,name=unstarted,proto3" json:"unstarted,omitempty"`   // cancel: only if the rollout wasn't started
 	Wave          string                 `protobuf:"bytes,1400,opt,name=wave,proto3" json:"wave,omitempty"`              // approve: name of the wave; empty: the next one, unless one that was approved is in progress
+	Blind         bool                   `protobuf:"varint,3100,opt,name=blind,proto3" json:"blind,omitempty"`           // start: take deployments for healthy whose sites report no health
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -421,6 +422,13 @@ func (x *RolloutCommand) GetWave() string {
 	return ""
 }
 
+func (x *RolloutCommand) GetBlind() bool {
+	if x != nil {
+		return x.Blind
+	}
+	return false
+}
+
 type RolloutStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RolloutId     string                 `protobuf:"bytes,1,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
@@ -435,10 +443,13 @@ type RolloutStatus struct {
 	Kinds         map[string]int64       `protobuf:"bytes,10,rep,name=kinds,proto3" json:"kinds,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // deployments by kind of change
 	Waves         []*RolloutWave         `protobuf:"bytes,11,rep,name=waves,proto3" json:"waves,omitempty"`
 	Failures      int64                  `protobuf:"varint,12,opt,name=failures,proto3" json:"failures,omitempty"`
-	Blocks        []string               `protobuf:"bytes,13,rep,name=blocks,proto3" json:"blocks,omitempty"`       // what waiting deployments wait for, in words
-	Examples      []*RolloutRow          `protobuf:"bytes,14,rep,name=examples,proto3" json:"examples,omitempty"`   // deployments that need attention
-	Until         *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=until,proto3" json:"until,omitempty"`         // estimated end
-	Commands      []string               `protobuf:"bytes,1950,rep,name=commands,proto3" json:"commands,omitempty"` // that the state of the rollout allows and that would change something
+	Blocks        []string               `protobuf:"bytes,13,rep,name=blocks,proto3" json:"blocks,omitempty"`               // what waiting deployments wait for, in words
+	Examples      []*RolloutRow          `protobuf:"bytes,14,rep,name=examples,proto3" json:"examples,omitempty"`           // deployments that need attention
+	Until         *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=until,proto3" json:"until,omitempty"`                 // estimated end
+	Commands      []string               `protobuf:"bytes,1950,rep,name=commands,proto3" json:"commands,omitempty"`         // that the state of the rollout allows and that would change something
+	Failing       int64                  `protobuf:"varint,3100,opt,name=failing,proto3" json:"failing,omitempty"`          // changed deployments that are unhealthy or failed to apply now; they count against the budget until they recover
+	FirstFailure  *timestamppb.Timestamp `protobuf:"bytes,3101,opt,name=firstFailure,proto3" json:"firstFailure,omitempty"` // when the first deployment failed or became unhealthy; none: none is
+	Touched       int64                  `protobuf:"varint,3102,opt,name=touched,proto3" json:"touched,omitempty"`          // sites that were changed after that
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -583,6 +594,27 @@ func (x *RolloutStatus) GetCommands() []string {
 		return x.Commands
 	}
 	return nil
+}
+
+func (x *RolloutStatus) GetFailing() int64 {
+	if x != nil {
+		return x.Failing
+	}
+	return 0
+}
+
+func (x *RolloutStatus) GetFirstFailure() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstFailure
+	}
+	return nil
+}
+
+func (x *RolloutStatus) GetTouched() int64 {
+	if x != nil {
+		return x.Touched
+	}
+	return 0
 }
 
 type RolloutWave struct {
@@ -809,6 +841,8 @@ type RolloutPlan struct {
 	Kinds         map[string]int64       `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Waves         []*RolloutWave         `protobuf:"bytes,5,rep,name=waves,proto3" json:"waves,omitempty"`
 	Groups        []*RolloutGroup        `protobuf:"bytes,6,rep,name=groups,proto3" json:"groups,omitempty"`
+	Warnings      []string               `protobuf:"bytes,3100,rep,name=warnings,proto3" json:"warnings,omitempty"`      // what a reviewer should know of the plan, in words
+	Unreported    int64                  `protobuf:"varint,3101,opt,name=unreported,proto3" json:"unreported,omitempty"` // deployments that change at sites that report no health
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -883,6 +917,20 @@ func (x *RolloutPlan) GetGroups() []*RolloutGroup {
 		return x.Groups
 	}
 	return nil
+}
+
+func (x *RolloutPlan) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *RolloutPlan) GetUnreported() int64 {
+	if x != nil {
+		return x.Unreported
+	}
+	return 0
 }
 
 type RolloutGroup struct {
@@ -1476,7 +1524,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x86\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x02\n" +
 	"\x0eRolloutCommand\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x12\n" +
@@ -1487,7 +1535,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\fdeploymentId\x18\a \x01(\tR\fdeploymentId\x12\x1d\n" +
 	"\tunstarted\x18\xa4\r \x01(\bR\tunstarted\x12\x13\n" +
 	"\x04wave\x18\xf8\n" +
-	" \x01(\tR\x04wave\"\xea\x04\n" +
+	" \x01(\tR\x04wave\x12\x15\n" +
+	"\x05blind\x18\x9c\x18 \x01(\bR\x05blind\"\xe1\x05\n" +
 	"\rRolloutStatus\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -1505,7 +1554,10 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x06blocks\x18\r \x03(\tR\x06blocks\x12+\n" +
 	"\bexamples\x18\x0e \x03(\v2\x0f.tko.RolloutRowR\bexamples\x120\n" +
 	"\x05until\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1b\n" +
-	"\bcommands\x18\x9e\x0f \x03(\tR\bcommands\x1a8\n" +
+	"\bcommands\x18\x9e\x0f \x03(\tR\bcommands\x12\x19\n" +
+	"\afailing\x18\x9c\x18 \x01(\x03R\afailing\x12?\n" +
+	"\ffirstFailure\x18\x9d\x18 \x01(\v2\x1a.google.protobuf.TimestampR\ffirstFailure\x12\x19\n" +
+	"\atouched\x18\x9e\x18 \x01(\x03R\atouched\x1a8\n" +
 	"\n" +
 	"KindsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1534,14 +1586,18 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x06reason\x18\v \x01(\tR\x06reason\x120\n" +
 	"\x05since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
 	"\aapplied\x18\r \x01(\x03R\aapplied\x12-\n" +
-	"\achanges\x18\xbe\x01 \x03(\v2\x12.tko.RolloutChangeR\achanges\"\x99\x02\n" +
+	"\achanges\x18\xbe\x01 \x03(\v2\x12.tko.RolloutChangeR\achanges\"\xd7\x02\n" +
 	"\vRolloutPlan\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x121\n" +
 	"\x05kinds\x18\x04 \x03(\v2\x1b.tko.RolloutPlan.KindsEntryR\x05kinds\x12&\n" +
 	"\x05waves\x18\x05 \x03(\v2\x10.tko.RolloutWaveR\x05waves\x12)\n" +
-	"\x06groups\x18\x06 \x03(\v2\x11.tko.RolloutGroupR\x06groups\x1a8\n" +
+	"\x06groups\x18\x06 \x03(\v2\x11.tko.RolloutGroupR\x06groups\x12\x1b\n" +
+	"\bwarnings\x18\x9c\x18 \x03(\tR\bwarnings\x12\x1f\n" +
+	"\n" +
+	"unreported\x18\x9d\x18 \x01(\x03R\n" +
+	"unreported\x1a8\n" +
 	"\n" +
 	"KindsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1662,44 +1718,45 @@ var file_tko_rollout_proto_depIdxs = []int32{
 	6,  // 7: tko.RolloutStatus.waves:type_name -> tko.RolloutWave
 	7,  // 8: tko.RolloutStatus.examples:type_name -> tko.RolloutRow
 	26, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
-	21, // 10: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
-	26, // 11: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
-	10, // 12: tko.RolloutRow.changes:type_name -> tko.RolloutChange
-	22, // 13: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
-	6,  // 14: tko.RolloutPlan.waves:type_name -> tko.RolloutWave
-	9,  // 15: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
-	10, // 16: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
-	27, // 17: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
-	23, // 18: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
-	1,  // 19: tko.Rollouts.registerRollout:input_type -> tko.Rollout
-	0,  // 20: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
-	2,  // 21: tko.Rollouts.getRollout:input_type -> tko.GetRollout
-	3,  // 22: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
-	4,  // 23: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
-	0,  // 24: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
-	0,  // 25: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
-	11, // 26: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
-	0,  // 27: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
-	17, // 28: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
-	13, // 29: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
-	15, // 30: tko.Rollouts.getSiteHold:input_type -> tko.GetSiteHold
-	28, // 31: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
-	29, // 32: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
-	1,  // 33: tko.Rollouts.getRollout:output_type -> tko.Rollout
-	1,  // 34: tko.Rollouts.listRollouts:output_type -> tko.Rollout
-	5,  // 35: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
-	5,  // 36: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
-	8,  // 37: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
-	7,  // 38: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
-	12, // 39: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
-	5,  // 40: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
-	14, // 41: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
-	16, // 42: tko.Rollouts.getSiteHold:output_type -> tko.SiteHold
-	31, // [31:43] is the sub-list for method output_type
-	19, // [19:31] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	26, // 10: tko.RolloutStatus.firstFailure:type_name -> google.protobuf.Timestamp
+	21, // 11: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
+	26, // 12: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
+	10, // 13: tko.RolloutRow.changes:type_name -> tko.RolloutChange
+	22, // 14: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
+	6,  // 15: tko.RolloutPlan.waves:type_name -> tko.RolloutWave
+	9,  // 16: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
+	10, // 17: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
+	27, // 18: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
+	23, // 19: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
+	1,  // 20: tko.Rollouts.registerRollout:input_type -> tko.Rollout
+	0,  // 21: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
+	2,  // 22: tko.Rollouts.getRollout:input_type -> tko.GetRollout
+	3,  // 23: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
+	4,  // 24: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
+	0,  // 25: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
+	0,  // 26: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
+	11, // 27: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
+	0,  // 28: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
+	17, // 29: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
+	13, // 30: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
+	15, // 31: tko.Rollouts.getSiteHold:input_type -> tko.GetSiteHold
+	28, // 32: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
+	29, // 33: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
+	1,  // 34: tko.Rollouts.getRollout:output_type -> tko.Rollout
+	1,  // 35: tko.Rollouts.listRollouts:output_type -> tko.Rollout
+	5,  // 36: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
+	5,  // 37: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
+	8,  // 38: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
+	7,  // 39: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
+	12, // 40: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
+	5,  // 41: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
+	14, // 42: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
+	16, // 43: tko.Rollouts.getSiteHold:output_type -> tko.SiteHold
+	32, // [32:44] is the sub-list for method output_type
+	20, // [20:32] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_tko_rollout_proto_init() }

@@ -5020,9 +5020,18 @@ type PutEntity struct {
 	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"`     // the package of an existing deployment was made from the current revision of its template
 	Name               string                 `protobuf:"bytes,240,opt,name=name,proto3" json:"name,omitempty"`                      // of a deployment, instead of id and origin: its name in the Kubernetes API; it is created once
 	ExpectRevision     int64                  `protobuf:"varint,500,opt,name=expectRevision,proto3" json:"expectRevision,omitempty"` // the entity is at this revision, otherwise nothing is changed; 0 for any
-	RemoveMetadata     []string               `protobuf:"bytes,501,rep,name=removeMetadata,proto3" json:"removeMetadata,omitempty"`  // keys of metadata from a template or package that the entity shall not have
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Who applies the entity: metadata, the template and resources that the request doesn't name
+	// stay, except for those that an earlier request of the same manager named. Empty: they are
+	// removed. Not for deployments.
+	Manager        string   `protobuf:"bytes,530,opt,name=manager,proto3" json:"manager,omitempty"`
+	RemoveMetadata []string `protobuf:"bytes,501,rep,name=removeMetadata,proto3" json:"removeMetadata,omitempty"` // keys of metadata from a template or package that the entity shall not have
+	Whole          bool     `protobuf:"varint,740,opt,name=whole,proto3" json:"whole,omitempty"`                  // of a site or a new deployment: the package is the whole one, in place of one that is merged into the template's
+	// Of a deployment whose package was made from an earlier revision of its template: the digest of that revision's
+	// package and metadata, in hexadecimal digits. If no retained revision has it, the deployment's template revision is
+	// not recorded.
+	MadeFrom      string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutEntity) Reset() {
@@ -5160,6 +5169,13 @@ func (x *PutEntity) GetExpectRevision() int64 {
 	return 0
 }
 
+func (x *PutEntity) GetManager() string {
+	if x != nil {
+		return x.Manager
+	}
+	return ""
+}
+
 func (x *PutEntity) GetRemoveMetadata() []string {
 	if x != nil {
 		return x.RemoveMetadata
@@ -5167,12 +5183,28 @@ func (x *PutEntity) GetRemoveMetadata() []string {
 	return nil
 }
 
+func (x *PutEntity) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *PutEntity) GetMadeFrom() string {
+	if x != nil {
+		return x.MadeFrom
+	}
+	return ""
+}
+
 type PutEntityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	Created       bool                   `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
-	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"` // the entity changed; with dry run: would change
+	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`   // the entity changed; with dry run: would change
+	Managed       bool                   `protobuf:"varint,530,opt,name=managed,proto3" json:"managed,omitempty"` // the server has used the manager of the request
+	Changes       []string               `protobuf:"bytes,531,rep,name=changes,proto3" json:"changes,omitempty"`  // with a manager: what changed, or would change, of an existing entity; removals, too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5233,6 +5265,20 @@ func (x *PutEntityResponse) GetChanged() bool {
 		return x.Changed
 	}
 	return false
+}
+
+func (x *PutEntityResponse) GetManaged() bool {
+	if x != nil {
+		return x.Managed
+	}
+	return false
+}
+
+func (x *PutEntityResponse) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
 }
 
 type RemoveEntity struct {
@@ -6904,7 +6950,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xd4\x04\n" +
+	"\x06STATUS\x10\x02\"\xa3\x05\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -6923,16 +6969,21 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x12#\n" +
 	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x12\x13\n" +
 	"\x04name\x18\xf0\x01 \x01(\tR\x04name\x12'\n" +
-	"\x0eexpectRevision\x18\xf4\x03 \x01(\x03R\x0eexpectRevision\x12'\n" +
-	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x1a;\n" +
+	"\x0eexpectRevision\x18\xf4\x03 \x01(\x03R\x0eexpectRevision\x12\x19\n" +
+	"\amanager\x18\x92\x04 \x01(\tR\amanager\x12'\n" +
+	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x12\x15\n" +
+	"\x05whole\x18\xe4\x05 \x01(\bR\x05whole\x12\x1b\n" +
+	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x01\n" +
 	"\x11PutEntityResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
 	"\acreated\x18\x03 \x01(\bR\acreated\x12\x18\n" +
-	"\achanged\x18\x04 \x01(\bR\achanged\"\x8a\x01\n" +
+	"\achanged\x18\x04 \x01(\bR\achanged\x12\x19\n" +
+	"\amanaged\x18\x92\x04 \x01(\bR\amanaged\x12\x19\n" +
+	"\achanges\x18\x93\x04 \x03(\tR\achanges\"\x8a\x01\n" +
 	"\fRemoveEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +

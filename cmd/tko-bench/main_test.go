@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +24,7 @@ func TestMeasuresBothStores(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), []string{
-		"-bin", filepath.Dir(process.Build(t, "tko-server")), "-json", "-deployments", "1000", "-register", "40", "-create", "40", "-placements", "20",
+		"-bin", process.Folder(t, "tko", "tko-server"), "-json", "-deployments", "1000", "-register", "40", "-create", "40", "-placements", "20",
 		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "1200", "-planned", "300", "-missed", "2000", "-stream-sites", "60", "-stream-deployments", "1200", "-inventory", "700", "-catalog", "3", "-python", process.Python(t),
 	}, &stdout, &stderr)
 	if err != nil {

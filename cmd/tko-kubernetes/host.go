@@ -192,7 +192,7 @@ func (h *host) clusters() *kubetarget.Target {
 func (h *host) methods() sibling.Endpoint {
 	return sibling.Endpoint{
 		wiring.ClustersSchedule: sibling.Unary(func(ctx context.Context, in wiring.ScheduleRequest) (out wiring.ScheduleResponse, err error) {
-			out.Report, err = h.clusters().Schedule(ctx, in.Trigger, in.Site, in.Deployments, in.Held)
+			out.Report, err = h.clusters().Schedule(wiring.Fence(ctx, h.server, in.Fence), in.Trigger, in.Site, in.Deployments, in.Held)
 			out.Error = sibling.NewFailure(err)
 			return out, nil
 		}),
@@ -202,7 +202,7 @@ func (h *host) methods() sibling.Endpoint {
 			return out, nil
 		}),
 		wiring.ClustersLeave: sibling.Unary(func(ctx context.Context, in wiring.LeaveRequest) (out wiring.LeaveResponse, err error) {
-			out.Outcome, out.Again, err = h.clusters().Leave(ctx, in.Former, in.Now, in.Site)
+			out.Outcome, out.Again, err = h.clusters().Leave(wiring.Fence(ctx, h.server, in.Fence), in.Former, in.Now, in.Site)
 			out.Error = sibling.NewFailure(err)
 			return out, nil
 		}),

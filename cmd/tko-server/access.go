@@ -125,6 +125,7 @@ const setupTime = 15 * time.Minute
 func accessCommand() *cobra.Command {
 	group := &cobra.Command{Use: "access", Short: "Initialise the rights of clients", Args: noArguments, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	var store, admin, why string
+	var readable bool
 	initialise := &cobra.Command{
 		Use: "init", Short: "Make the first administrator", Args: noArguments,
 		Long: `Make the first administrator of everything, in the store. It is refused once there is one: from then on,
@@ -148,6 +149,7 @@ tko about --whoami, or the audit log of a refused request, shows the name of a c
 			if err := settings.Store.Set(store); err != nil {
 				return err
 			}
+			settings.StoreReadable = readable
 			settings.StoreWait = 10 * time.Second
 			opened, err := openStore(command.Context(), settings, slog.New(slog.DiscardHandler))
 			if err != nil {
@@ -171,6 +173,7 @@ tko about --whoami, or the audit log of a refused request, shows the name of a c
 		},
 	}
 	initialise.Flags().StringVar(&store, "store", "", "store of the state, as for tko-server (default: TKO_STORE)")
+	initialise.Flags().BoolVar(&readable, "store-readable", os.Getenv("TKO_STORE_READABLE") == "true", "open a SQLite file that other users of this machine may read")
 	initialise.Flags().StringVar(&admin, "admin", "", "subject of the administrator; without it, a one-time token is printed")
 	initialise.Flags().StringVar(&why, "reason", "first administrator", "reason that is recorded")
 	group.AddCommand(initialise)

@@ -19,27 +19,40 @@ import (
 	"github.com/tko-orchestrator/tko/internal/version"
 )
 
-// storeFlag adds the flag of a command that opens the store. The command reads its flags
+// A storeOf is the store of a command, and whether other users may read its file.
+type storeOf struct {
+	secret.Text
+
+	readable bool
+}
+
+// config returns the settings with which the store is opened.
+func (s storeOf) config() *config.Config {
+	return &config.Config{Store: s.Text, StoreReadable: s.readable, StoreWait: time.Minute}
+}
+
+// storeFlag adds the flags of a command that opens the store. The command reads its flags
 // from the environment, too.
-func storeFlag(c *cobra.Command, where *secret.Text, usage string) {
-	c.Flags().Var(where, "store", usage)
-	c.Flags().Lookup("store").DefValue = string(*where)
+func storeFlag(c *cobra.Command, where *storeOf, usage string) {
+	c.Flags().Var(&where.Text, "store", usage)
+	c.Flags().BoolVar(&where.readable, "store-readable", false, "open a SQLite file that other users of this machine may read")
+	c.Flags().Lookup("store").DefValue = string(where.Text)
 	c.PreRunE = func(c *cobra.Command, _ []string) error { return config.Load(c.Flags(), os.LookupEnv, "") }
 }
 
 // openArchiver opens a store, which may have an incomplete restore. A server may use a
 // SQLite file meanwhile if exclusive is false.
-func openArchiver(ctx context.Context, where secret.Text, exclusive bool) (*relational.Store, error) {
-	if path, ok := strings.CutPrefix(string(where), "sqlite:"); ok && !exclusive {
+func openArchiver(ctx context.Context, where storeOf, exclusive bool) (*relational.Store, error) {
+	if path, ok := strings.CutPrefix(string(where.Text), "sqlite:"); ok && !exclusive {
 		if _, err := os.Stat(path); err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "the store --store=%s can't be read: %w", where, err)
+			return nil, tko.Errorf(tko.ErrInvalid, "the store --store=%s can't be read: %w", where.Text, err)
 		}
 	}
-	return openStoreAs(ctx, &config.Config{Store: where, StoreWait: time.Minute}, slog.New(slog.DiscardHandler), exclusive)
+	return openStoreAs(ctx, where.config(), slog.New(slog.DiscardHandler), exclusive)
 }
 
 func backupCommand() *cobra.Command {
-	where := secret.Text("sqlite:tko.db")
+	where := storeOf{Text: "sqlite:tko.db"}
 	var verify bool
 	command := &cobra.Command{
 		Use: "backup FILE", Short: "Write everything in the store to an archive, while servers run", Args: cobra.ExactArgs(1),
@@ -105,7 +118,7 @@ func openFile(c *cobra.Command, name string) (io.ReadCloser, error) {
 }
 
 func restoreCommand() *cobra.Command {
-	where := secret.Text("sqlite:tko.db")
+	where := storeOf{Text: "sqlite:tko.db"}
 	var rights string
 	command := &cobra.Command{
 		Use: "restore FILE", Short: "Fill an empty store from an archive", Args: cobra.ExactArgs(1),
@@ -114,7 +127,8 @@ archive is checked as a whole before anything is written. If the restore is inte
 and a second restore begins anew. FILE may be - for the standard input, which is checked while it is restored.
 
 A backup has the rights of its time: people who have left since then have theirs again. So --access must be given if
-there are any: "backup" restores them, "none" leaves them out (then run tko-server access init).
+there are any: "backup" restores them, "none" leaves out roles' bindings, policies and approvals (then run tko-server access
+init). Freezes and registered GitOps sources are restored in both cases.
 
 After a restore, clients that watch begin anew, and modification tokens are void. Sites may be newer than the store.
 So nothing is scheduled, prepared or synchronised until an administrator releases it: see tko hold --help. Start
@@ -159,7 +173,7 @@ servers with the same --encryption-key as before if packages were encrypted.`,
 		},
 	}
 	storeFlag(command, &where, "store, as for tko-server")
-	command.Flags().StringVar(&rights, "access", "", "rights of clients: backup (as in the archive) or none")
+	command.Flags().StringVar(&rights, "access", "", "rights of clients: backup (as in the archive) or none (freezes and sources are restored all the same)")
 	return command
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -234,5 +235,40 @@ func TestEncryptedPackagesStayEncryptedInBackups(t *testing.T) {
 	served, _ = start(t, append(serve, "--store="+restored, "--encryption-key="+key)...)
 	if got, err := dial(t, served).Template(t.Context(), "x", 0); err != nil || got.Package[0].Text("data", "x") != "canary" {
 		t.Errorf("the template is %v, %v", got, err)
+	}
+}
+
+// The store, its backups, what is restored from them, and keys are for their user only,
+// whatever the umask is. A key that every user may read protects nothing.
+func TestFilesOfTheServerAreForItsUserOnly(t *testing.T) {
+	before := syscall.Umask(0)
+	t.Cleanup(func() { syscall.Umask(before) })
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	command(t, 0, "keys", "create", at("key"))
+	serve := []string{"--roles=data", "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=", "--encryption-key=" + at("key")}
+	_, stop := start(t, append(serve, "--store=sqlite:"+at("old.db"))...)
+	stop()
+	command(t, 0, "backup", "--store=sqlite:"+at("old.db"), at("backup"))
+	command(t, 0, "restore", "--store=sqlite:"+at("new.db"), at("backup"))
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) < 4 {
+		t.Fatalf("the files are %v, %v", entries, err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err != nil || info.Mode().Perm()&^0o600 != 0 {
+			t.Errorf("%s has the permissions %v, %v", e.Name(), info.Mode(), err)
+		}
+	}
+	for _, file := range []string{"old.db", "key"} {
+		if err := os.Chmod(at(file), 0o644); err != nil { //nolint:gosec // that is the test
+			t.Fatal(err)
+		}
+		if out := command(t, 2, append(serve, "--store=sqlite:"+at("old.db"))...); !strings.Contains(out, "chmod") || !strings.Contains(out, at(file)) {
+			t.Errorf("a readable %s: %s", file, out)
+		}
+		if err := os.Chmod(at(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

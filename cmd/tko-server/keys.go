@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"runtime"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,10 @@ import (
 // keyEncryptor returns the key that --encryption-key names: a file, or a key in Vault.
 func keyEncryptor(name string, v config.Vault) (seal.KeyEncryptor, error) {
 	if !strings.HasPrefix(name, secret.TransitPrefix) {
+		info, err := os.Stat(name)
+		if err == nil && info.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" { // there, it has other permissions
+			return nil, tko.Errorf(tko.ErrInvalid, "the file %s of the key has the permissions %04o, so that every user of this machine may read it: run chmod 400 %s", name, info.Mode().Perm(), name)
+		}
 		return seal.File(name)
 	}
 	key, err := secret.NewTransit(&secret.Vault{Address: v.Address, TokenFile: v.TokenFile, Role: v.Role, JWTFile: v.JWTFile}, name)
@@ -55,7 +60,7 @@ func encrypt(ctx context.Context, s *relational.Store, path string, vault config
 func keysCommand(stderr io.Writer) *cobra.Command {
 	var path string
 	var vault config.Vault
-	where := secret.Text("sqlite:tko.db")
+	where := storeOf{Text: "sqlite:tko.db"}
 	keys := &cobra.Command{Use: "keys", Short: "Manage the keys of encrypted packages", Args: noArguments, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	create := &cobra.Command{
 		Use: "create FILE", Short: "Create a key for --encryption-key in a new file", Args: cobra.ExactArgs(1),
@@ -75,7 +80,7 @@ func keysCommand(stderr io.Writer) *cobra.Command {
 		if err != nil {
 			return nil, nil, err
 		}
-		if s, err = openStore(c.Context(), &config.Config{Store: where, StoreWait: time.Minute}, slog.New(slog.DiscardHandler)); err != nil {
+		if s, err = openStore(c.Context(), where.config(), slog.New(slog.DiscardHandler)); err != nil {
 			return nil, nil, err
 		}
 		if k, err = seal.Open(c.Context(), s, kek); err != nil {

@@ -137,7 +137,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
 	command.AddCommand(tokenCommand(), manual.Command("8"))
-	command.AddCommand(backupCommand(), restoreCommand(), schemaCommand()) //nolint:contextcheck // the command carries the context
+	command.AddCommand(backupCommand(), restoreCommand(), schemaCommand(), queryCommand()) //nolint:contextcheck // the command carries the context
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetHelpCommand(&cobra.Command{Hidden: true})
 	command.SetArgs(args)
@@ -286,21 +286,15 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 		}
 		controllers.Go(func() error { return s.service.Retain(working, retention) })
 	}
-	var types []string
-	for role, typ := range map[string]string{config.RoleData: tko.PluginValidate, config.RolePreparer: tko.PluginPrepare, config.RoleMetaScheduler: tko.PluginSchedule} {
-		if c.Has(role) {
-			types = append(types, typ)
-		}
-	}
-	if len(types) > 0 {
-		inspector := &plugin.Inspector{Plugins: data, Runner: runner, Types: types, Host: hostname(), Log: log.With("component", logging.Plugins)}
+	if inspector := inspectorOf(c, runner); len(inspector.Types) > 0 {
+		inspector.Plugins, inspector.Log = data, log.With("component", logging.Plugins)
 		controllers.Go(func() error { return inspector.Run(working) })
 	}
 	if c.Has(config.RolePreparer) {
 		policy, _ := c.Reach.Rollout() // checked by Validate
 		p := prepare.New(clients.of(identity.RolePreparer), runner, prepare.Options{
 			Worker: s.worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
-			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.TOSCA}),
+			TOSCA:      tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.TOSCA}),
 			ReachSites: wiring.LimitOr(c.Reach.Sites), ReachPolicy: policy,
 			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Observer: counted, Log: log.With("role", config.RolePreparer, "component", logging.Preparer),
 		})
@@ -587,6 +581,17 @@ func functionCache(configured string) string {
 	return filepath.Join(dir, "tko", "functions")
 }
 
+// inspectorOf returns an inspector of the plugins that a server runs.
+func inspectorOf(c *config.Config, runner *plugin.Runner) *plugin.Inspector {
+	inspector := &plugin.Inspector{Runner: runner, Host: hostname()}
+	for role, typ := range map[string]string{config.RoleData: tko.PluginValidate, config.RolePreparer: tko.PluginPrepare, config.RoleMetaScheduler: tko.PluginSchedule} {
+		if c.Has(role) {
+			inspector.Types = append(inspector.Types, typ)
+		}
+	}
+	return inspector
+}
+
 func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner *plugin.Runner) error {
 	store, err := openStore(ctx, s.config, s.log.With("component", logging.Store))
 	if err != nil {
@@ -619,7 +624,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		},
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
-		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(), CheckSource: gitops.CheckDefinition,
+		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(), CheckSource: gitops.CheckDefinition, OwnerGroups: s.config.Access.OwnerGroups, CheckFunction: runner.CheckFunction, InspectPlugin: inspectorOf(s.config, runner).Condition,
 		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
 	})
 	s.service.PlanWith(planner.New(planner.OnCatalog(s.service), planner.Options{Runner: runner, ManualApprove: !s.config.PreparerAutoApprove}))
@@ -772,7 +777,7 @@ func openStoreAs(ctx context.Context, c *config.Config, log *slog.Logger, exclus
 		if path == ":memory:" {
 			return sqlite.OpenMemory(ctx)
 		}
-		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: exclusive})
+		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: exclusive, Readable: c.StoreReadable})
 	}
 	if isPostgres(where) {
 		options := postgres.Options{Wait: c.StoreWait, Log: log}

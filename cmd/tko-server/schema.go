@@ -4,12 +4,10 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 func schemaCommand() *cobra.Command {
-	where := secret.Text("sqlite:tko.db")
+	where := storeOf{Text: "sqlite:tko.db"}
 	var allow int64
 	var ignoreRights bool
 	command := &cobra.Command{

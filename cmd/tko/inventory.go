@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
@@ -9,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 // inventorySettings reads the settings of an inventory.
@@ -38,7 +41,7 @@ func inventorySettings(o cli.InventoryOptions) (gitops.Settings, remote.Access, 
 		return gitops.Settings{}, remote.Access{}, tko.Errorf(tko.ErrInvalid, "%s has the %s %s: name one of them with --name", o.File, kinds, strings.Join(names, ", "))
 	}
 	// The file is the user's own, and so are the variables that it names.
-	access := remote.Access{}
+	access := remote.Access{Databases: databases}
 	var used []remote.Credentials
 	switch s := found[0]; {
 	case s.Inventory != nil:
@@ -70,15 +73,29 @@ func (planner) ReadInventory(ctx context.Context, o cli.InventoryOptions) ([]cli
 	if err != nil {
 		return nil, nil, err
 	}
+	local := localNotes(settings)
 	if _, err := read.Revision(ctx); err != nil {
-		return nil, nil, err
+		return nil, local, err
 	}
 	found, notes := read.Sites()
+	notes = append(local, notes...)
 	sites := make([]cli.InventorySite, len(found))
 	for i, s := range found {
 		sites[i] = cli.InventorySite{ID: s.ID, Template: s.Template, Metadata: s.Metadata, Package: s.Package, Origins: s.Origins}
 	}
 	return sites, notes, nil
+}
+
+// localNotes names the origins that a server refuses by default, although they can be read
+// from here: those on the machine itself.
+func localNotes(s gitops.Settings) (notes []string) {
+	for _, from := range s.Inventory.From {
+		u, err := url.Parse(from.Address())
+		if err == nil && u.Host != "" && guard.IsLocal(u.Hostname()) {
+			notes = append(notes, fmt.Sprintf("%s is on this machine: tko-server refuses such addresses, unless --remote-addresses allows them, such as --remote-addresses=127.0.0.0/8,::1", u.Host))
+		}
+	}
+	return notes
 }
 
 // PlanInventory implements [cli.Planner].

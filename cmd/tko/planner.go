@@ -81,6 +81,12 @@ func sourcePlan(preview *gitops.Preview) cli.SourcePlan {
 			Details: plan.Bounded(slices.Values(change.Paths)),
 		})
 	}
+	if asks := preview.OSM.Approval; asks != nil {
+		for _, name := range asks.Instances {
+			p.Changes = append(p.Changes, cli.PlannedChange{Verb: osm.ActionDelete, Kind: osm.InstanceKind, Name: name, Held: true})
+		}
+		p.Messages = append(p.Messages, fmt.Sprintf("%d network services would be removed or recreated, which is more than the budget allows", len(asks.Instances)))
+	}
 	for _, problem := range preview.OSM.Refused {
 		p.Refused = append(p.Refused, problemError(problem))
 	}

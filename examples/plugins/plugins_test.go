@@ -12,10 +12,12 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/demo"
 	"github.com/tko-orchestrator/tko/internal/plugin/plugintest"
+	"github.com/tko-orchestrator/tko/test/process"
 )
 
 func build(t *testing.T, name string) string {
 	t.Helper()
+	process.Reads(t, "examples", "krm", "sdk/python/src")
 	path := filepath.Join(t.TempDir(), name)
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./"+name).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

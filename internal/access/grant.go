@@ -84,10 +84,18 @@ func (p Policy) Check() error {
 	case len(p.Groups) > 100 || len(p.Reason) > maxText || !isText(p.Reason+strings.Join(p.Groups, "")):
 		return tko.Errorf(tko.ErrInvalid, "the policy has too many groups, or too long a reason: use at most 100 groups and %d bytes", maxText)
 	}
+	for _, group := range p.Groups {
+		if group == "" || len(group) > maxText {
+			return tko.Errorf(tko.ErrInvalid, "the group %.40q of the policy has %d bytes: use 1 to %d", group, len(group), maxText)
+		}
+	}
+	if err := p.Scope.Check(); err != nil {
+		return err
+	}
 	if _, ok := p.Scope.term(tko.KindDeployment); !ok {
 		return tko.Errorf(tko.ErrInvalid, "the scope %s of the policy covers no deployments", p.Scope)
 	}
-	return p.Scope.Check()
+	return nil
 }
 
 // Covers reports whether the policy is for a deployment.
@@ -157,7 +165,9 @@ func (g *Grant) with(bindings []Binding) *Grant {
 	for _, b := range bindings {
 		for _, v := range roles[b.Role] {
 			if !v.Scoped() {
-				g.rights[v] = g.rights[v] || b.Scope.IsAll()
+				if b.Scope.IsAll() {
+					g.rights[v] = true
+				}
 				continue
 			}
 			for _, kind := range v.kindsOf() {
@@ -209,6 +219,16 @@ func (g *Grant) Somewhere(verb Verb, kind tko.Kind) bool {
 	return !g.On(verb, kind).Empty()
 }
 
+// IsNothing reports whether the grant permits nothing but [Open].
+func (g *Grant) IsNothing() bool { return !g.all && len(g.predicates) == 0 && len(g.rights) == 0 }
+
+// At returns the grant as of a version of the rules.
+func (g *Grant) At(version int64) *Grant {
+	own := *g
+	own.Version = version
+	return &own
+}
+
 // Same reports whether two grants permit the same.
 func (g *Grant) Same(other *Grant) bool {
 	if g.all || other.all {
@@ -222,8 +242,8 @@ func (g *Grant) Same(other *Grant) bool {
 			return false
 		}
 	}
-	for v, has := range g.rights {
-		if other.rights[v] != has {
+	for v := range g.rights {
+		if !other.rights[v] {
 			return false
 		}
 	}

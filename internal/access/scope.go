@@ -56,6 +56,9 @@ const maxScopeMetadata = 8
 
 // Check returns ErrInvalid for a scope that can't be compiled.
 func (s Scope) Check() error {
+	if len(s.Kinds) > len(viewKinds) {
+		return tko.Errorf(tko.ErrInvalid, "the scope has %d kinds: use each at most once", len(s.Kinds))
+	}
 	for _, k := range s.Kinds {
 		if !slices.Contains(viewKinds[:], k) {
 			return tko.Errorf(tko.ErrInvalid, "the scope has the unknown kind %.40q: use template, site, deployment, plugin or rollout", string(k))

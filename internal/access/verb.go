@@ -41,13 +41,14 @@ const (
 	Backup      Verb = "backup"      // whole backups
 	Logs        Verb = "log"         // levels of the server's log
 	Impersonate Verb = "impersonate" // to act under a name that the caller verified
+	Own         Verb = "own"         // owners of entities: as whom controllers derive from them
 	Open        Verb = "open"        // every caller: about and health
 )
 
 // Scoped reports whether a verb is granted within a scope.
 func (v Verb) Scoped() bool {
 	switch v {
-	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Bind, Audit, Backup, Logs, Impersonate, Open:
+	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Bind, Audit, Backup, Logs, Impersonate, Own, Open:
 		return false
 	default:
 		return true
@@ -58,7 +59,7 @@ func (v Verb) Scoped() bool {
 type Role string
 
 // The roles. Each right of its own is a role of the same name: define, secret, audit,
-// backup and impersonate.
+// backup, impersonate and own.
 const (
 	Viewer    Role = "viewer"
 	Editor    Role = "editor"
@@ -78,6 +79,7 @@ const (
 	AuditRole       Role = "audit"
 	BackupRole      Role = "backup"
 	ImpersonateRole Role = "impersonate"
+	OwnRole         Role = "own"
 )
 
 var entities = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment}
@@ -114,7 +116,7 @@ var roles = map[Role][]Verb{
 	Editor:    {Read, Create, Update, Delete},
 	Approver:  {Read, Approve},
 	Operator:  {Read, Call, Purge, Inspect},
-	Admin:     append(slices.Clone(users), Define, Bind, Audit, Backup, Logs, Secret),
+	Admin:     append(slices.Clone(users), Define, Bind, Own, Audit, Backup, Logs, Secret),
 	Delegated: append(slices.Clone(users), Condition, Secret),
 
 	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret},
@@ -128,6 +130,7 @@ var roles = map[Role][]Verb{
 	AuditRole:       {Audit},
 	BackupRole:      {Backup},
 	ImpersonateRole: {Impersonate},
+	OwnRole:         {Own},
 }
 
 // Roles returns the names of all roles, sorted.
@@ -138,7 +141,7 @@ func (r Role) Verbs() []Verb { return slices.Clone(roles[r]) }
 
 // AllVerbs returns all verbs, sorted.
 func AllVerbs() []Verb {
-	all := map[Verb]bool{Open: true}
+	all := map[Verb]bool{Open: true, Events: true} // no role has these
 	for _, verbs := range roles {
 		for _, v := range verbs {
 			all[v] = true

@@ -23,10 +23,10 @@ import (
 	"golang.org/x/sync/singleflight"
 	authentication "k8s.io/api/authentication/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
 
 const (
@@ -274,7 +274,7 @@ func readKubeconfig(path string) (cluster, error) {
 		return cluster{}, err
 	}
 	var config kubeconfig
-	if err := yaml.Unmarshal(data, &config); err != nil {
+	if err := yaml12.Unmarshal(data, &config); err != nil {
 		return cluster{}, fmt.Errorf("kubeconfig %q: %w", path, err)
 	}
 	dir := filepath.Dir(path)

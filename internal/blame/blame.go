@@ -229,7 +229,8 @@ const (
 // undo restored.
 func (w *Walker) before(ctx context.Context, at Revision, restored bool) (Revision, state, error) {
 	number := at.Number - 1
-	if restored && at.Restores != 0 && at.Restores < at.Number {
+	restored = restored && at.Restores != 0 && at.Restores < at.Number
+	if restored {
 		number = at.Restores
 	}
 	if number == 0 {
@@ -247,7 +248,7 @@ func (w *Walker) before(ctx context.Context, at Revision, restored bool) (Revisi
 		return Revision{}, lost, nil
 	case err != nil:
 		return Revision{}, lost, err
-	case before.UID != at.UID && number == at.Number-1: // an earlier entity of the same ID; an undo restores it
+	case before.UID != at.UID && !restored: // an earlier entity of the same ID; an undo restores it
 		return Revision{}, first, nil
 	}
 	return before, found, nil

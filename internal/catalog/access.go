@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -62,6 +63,16 @@ type caller struct {
 	verified  bool
 	reporting bool   // what it may not do is reported, and done nevertheless
 	root      string // the deployment that a plugin works on: it may change its descendants
+	author    owner  // of the deployment that a plugin works on
+	// within is what the author of the deployment may do, to which a plugin's changes of its
+	// descendants are limited; nil: they aren't.
+	within *access.Grant
+	acting *acting // what a controller works for; nil for others, and if it doesn't say so
+	// unnamed is what a controller may write that doesn't say what it works for; nil for
+	// others.
+	unnamed *access.Grant
+	// limit is what a client is bound to that acts as a controller; nil for others.
+	limit *access.Grant
 }
 
 type callerKey struct{}
@@ -81,7 +92,10 @@ func (s *rights) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb)
 	}
 	c.verb = verbs[0]
 	ctx = context.WithValue(ctx, callerKey{}, c)
-	if c.root != "" && kind == tko.KindDeployment || slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.grant.Somewhere(v, kind) }) {
+	if c.acting != nil && c.acting.held != "" && (kind == tko.KindTemplate || kind == tko.KindSite || verbs[0].Writes()) {
+		return ctx, c, s.refuse(ctx, c, kind, "", verbs[0])
+	}
+	if (c.root != "" || c.acting != nil) && kind == tko.KindDeployment || slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.grant.Somewhere(v, kind) }) {
 		return ctx, c, nil
 	}
 	return ctx, c, s.refuse(ctx, c, kind, "", verbs[0])
@@ -90,7 +104,7 @@ func (s *rights) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb)
 // withAllRights returns a context in which a caller may do everything.
 func withAllRights(ctx context.Context, c *caller) context.Context {
 	own := *c
-	own.grant, own.bound = access.All, false
+	own.grant, own.bound, own.unnamed = access.All, false, nil
 	return context.WithValue(ctx, callerKey{}, &own)
 }
 
@@ -111,7 +125,7 @@ func (s *rights) caller(ctx context.Context) (*caller, error) {
 	}
 	if role := who.Role(); role != "" {
 		c.grant, c.verified = ownGrants[role], tko.AuthorOf(ctx).Who == ""
-		return c, nil
+		return c, s.act(ctx, c, role, nothing)
 	}
 	if who.IsSetup() {
 		c.grant = access.GrantOfRight(access.Bind)
@@ -129,7 +143,49 @@ func (s *rights) caller(ctx context.Context) (*caller, error) {
 	if c.grant.May(access.Impersonate, access.Attributes{}) && tko.AuthorOf(ctx).Who != "" {
 		c.verified = false
 	}
+	if c.root != "" {
+		return c, s.asAuthor(ctx, c, rules)
+	}
+	if role := rules.controller(who); role != "" {
+		return c, s.act(ctx, c, role, rules.withoutControllers(who))
+	}
 	return c, nil
+}
+
+// nothing is what the server's own controllers may write that don't say what they work for.
+var nothing = new(access.Grant)
+
+// controller returns the role of a controller that a client is bound to; "" for others.
+func (b *ruleBook) controller(who identity.Identity) string {
+	now := time.Now()
+	for role, bound := range controllerRoles {
+		if slices.ContainsFunc(b.Bindings, func(binding access.Binding) bool {
+			return binding.Role == bound && binding.For(who.Subject, who.Groups, now)
+		}) {
+			return role
+		}
+	}
+	return ""
+}
+
+// withoutControllers returns the rights that a client has other than as a controller.
+func (b *ruleBook) withoutControllers(who identity.Identity) *access.Grant {
+	bindings := access.Without(b.Bindings, slices.Collect(maps.Values(controllerRoles))...)
+	return access.Compile(b.Version, bindings, who.Subject, who.Groups, time.Now())
+}
+
+// isBound reports whether a client that acts as a controller is bound to a verb on a record.
+func (c *caller) isBound(verb access.Verb, r Record) bool {
+	return c.limit == nil || c.limit.May(verb, AttributesOf(r))
+}
+
+// may reports whether the caller may use a verb on a record.
+func (c *caller) may(verb access.Verb, r Record) bool {
+	grant := c.grant
+	if c.unnamed != nil && verb.Writes() {
+		grant = c.unnamed
+	}
+	return grant.May(verb, AttributesOf(r))
 }
 
 // ownGrants are the rights of our own controllers, by role.
@@ -149,7 +205,9 @@ type ruleBook struct {
 	approvals map[string]pendingApproval // by deployment
 	setups    map[string]setupToken      // by hash
 	freezes   []tko.Freeze
+	stops     []tko.Stop
 	sources   []tko.SourceDefinition // by name
+	owners    map[string]owner       // of sources
 	read      time.Time              // used with the lock of the service
 
 	grants *lru.Cache[string, *access.Grant] // by caller
@@ -180,7 +238,7 @@ func (s *rights) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, err
 	if err != nil {
 		return nil, err
 	}
-	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: lru.New[string, *access.Grant](maxCachedGrants), approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}}
+	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: lru.New[string, *access.Grant](maxCachedGrants), approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}, owners: map[string]owner{}}
 	for _, r := range stored {
 		var err error
 		switch r.Kind {
@@ -190,10 +248,14 @@ func (s *rights) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, err
 			book.Policies, err = appendRule(book.Policies, r)
 		case ruleFreeze:
 			book.freezes, err = appendRule(book.freezes, r)
+		case ruleStop:
+			book.stops, err = appendRule(book.stops, r)
 		case ruleApproval:
 			err = mapRule(book.approvals, r)
 		case ruleSource:
 			book.sources, err = appendRule(book.sources, r)
+		case ruleOwner:
+			err = mapRule(book.owners, r)
 		case ruleSetup:
 			err = mapRule(book.setups, r)
 		}
@@ -269,7 +331,7 @@ func (c *caller) scope(verb access.Verb, kind tko.Kind) access.View {
 // sees reports whether the caller may read a record. It doesn't see a record that
 // doesn't exist.
 func (c *caller) sees(r Record) bool {
-	return r.Revision != 0 && (c.grant.IsAll() || c.reporting || c.grant.May(access.Read, AttributesOf(r)))
+	return r.Revision != 0 && (c.grant.IsAll() || c.reporting || c.acting.is(r) && c.isBound(access.Read, r) || c.grant.May(access.Read, AttributesOf(r)))
 }
 
 // visible returns a record, or ErrNotFound with the same text if it doesn't exist or
@@ -305,11 +367,21 @@ func (s *rights) refuse(ctx context.Context, c *caller, kind tko.Kind, id string
 	default:
 		what += fmt.Sprintf(" %q", id)
 	}
-	who := c.identity.Subject
+	who, remedy := c.identity.Subject, "ask an administrator for a role that permits it (tko access can-i shows what you may)"
 	if who == "" {
 		who = "a caller without an identity"
 	}
 	text := fmt.Sprintf("%s may not %s %s", who, verb, what)
+	switch {
+	case c.unnamed != nil && verb.Writes():
+		text += " without naming the deployment, rollout or source that it works for"
+		remedy = "make the call for one, as its children or with its modification token"
+	case c.acting != nil && c.acting.held != "":
+		text, remedy = fmt.Sprintf("%s %q is held", c.acting.Kind, c.acting.ID), c.acting.held
+	case c.acting != nil && !c.acting.owner.isZero():
+		text = fmt.Sprintf("%s, %s %s %q, may not %s %s", c.acting.owner, c.acting.role, c.acting.Kind, c.acting.ID, verb, what)
+		remedy = fmt.Sprintf("give %s a role that permits it, or name another owner (tko access own)", c.acting.owner)
+	}
 	if s.options.Access == AccessReport {
 		s.log.WarnContext(ctx, "access would be refused", "subject", who, "verb", verb, "kind", kind, "id", id)
 		s.refusals.add(ctx, c.record(ctx, kind, id, verb, audit.Report, text))
@@ -317,7 +389,7 @@ func (s *rights) refuse(ctx context.Context, c *caller, kind tko.Kind, id string
 	}
 	s.log.InfoContext(ctx, "access refused", "subject", who, "verb", verb, "kind", kind, "id", id)
 	s.refusals.add(ctx, c.record(ctx, kind, id, verb, audit.Refuse, text))
-	return tko.Errorf(tko.ErrDenied, "%s: ask an administrator for a role that permits it (tko access can-i shows what you may)", text)
+	return tko.Errorf(tko.ErrDenied, "%s: %s", text, remedy)
 }
 
 func (c *caller) record(ctx context.Context, kind tko.Kind, id string, verb access.Verb, decision, detail string) audit.Record {
@@ -350,12 +422,24 @@ func (s *rights) permit(ctx context.Context, before, after *Record, verbs ...acc
 		return nil
 	}
 	for _, r := range []*Record{before, after} {
-		if r == nil || slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.grant.May(v, AttributesOf(*r)) }) {
+		if r == nil {
 			continue
+		}
+		if slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.may(v, *r) }) {
+			within, err := s.isWithin(ctx, c, r, verbs[0])
+			if err != nil {
+				return err
+			}
+			if within {
+				continue
+			}
 		}
 		below, err := s.isBelow(ctx, c.root, r)
 		if err != nil {
 			return err
+		}
+		if c.within != nil && !slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.within.May(v, AttributesOf(*r)) }) {
+			below = false
 		}
 		if below && (verbs[0] == access.Update || verbs[0] == access.Create || verbs[0] == access.Commit || verbs[0] == access.Delete) {
 			continue
@@ -384,7 +468,7 @@ func (s *rights) isBelow(ctx context.Context, root string, r *Record) (bool, err
 	}
 	id, parent := r.ID, r.Parent
 	for range maxAncestors {
-		if id == root {
+		if id == root || parent == root {
 			return true, nil
 		}
 		if parent == "" {
@@ -397,6 +481,15 @@ func (s *rights) isBelow(ctx context.Context, root string, r *Record) (bool, err
 		id, parent = above.ID, above.Parent
 	}
 	return false, nil
+}
+
+// isWithin reports whether a write of a record is within what the caller works for: a
+// controller that works for a deployment changes that and its descendants.
+func (s *rights) isWithin(ctx context.Context, c *caller, r *Record, verb access.Verb) (bool, error) {
+	if c.acting == nil || c.acting.Kind != tko.KindDeployment || r.Kind != tko.KindDeployment || !verb.Writes() {
+		return true, nil
+	}
+	return s.isBelow(ctx, c.acting.ID, r)
 }
 
 // permitReferences checks that the caller may read the template and site that a record
@@ -460,7 +553,11 @@ func (s *rights) permitDeletion(ctx context.Context, verb access.Verb, keys ...K
 				if below && r.Revision != 0 {
 					if within, err := s.isBelow(ctx, c.root, &r); err != nil {
 						return refused, err
-					} else if !within && !c.grant.May(verb, AttributesOf(r)) {
+					} else if !within && !c.may(verb, r) || within && c.within != nil && !c.within.May(verb, AttributesOf(r)) {
+						refused++
+					} else if lost, err := s.lostSight(ctx, c, r); err != nil {
+						return refused, err
+					} else if lost {
 						refused++
 					}
 					continue
@@ -470,6 +567,13 @@ func (s *rights) permitDeletion(ctx context.Context, verb access.Verb, keys ...K
 				}
 				if err := s.permit(ctx, &r, nil, verb); err != nil {
 					return refused, err
+				}
+				if lost, err := s.lostSight(ctx, c, r); err != nil {
+					return refused, err
+				} else if lost {
+					if err := s.refuse(ctx, c, r.Kind, r.ID, verb); err != nil {
+						return refused, err
+					}
 				}
 				if r.Kind == tko.KindDeployment {
 					ids = append(ids, r.ID)
@@ -502,7 +606,25 @@ func (s *rights) permitDeletion(ctx context.Context, verb access.Verb, keys ...K
 	return tko.Errorf(tko.ErrDenied, "%s may not %s %d of the descendants: nothing was changed; ask an administrator for a role that permits it", c.identity.Subject, verb, refused)
 }
 
-// pluginVerb returns the verb for changes of a kind: plugins run programs, so they
+// lostSight reports whether a controller that acts as an owner would delete a deployment
+// whose site or template exists and isn't visible to the owner. It isn't unwanted: the owner
+// has lost rights, which deletes nothing.
+func (s *rights) lostSight(ctx context.Context, c *caller, r Record) (bool, error) {
+	if c.acting == nil || c.acting.owner.isZero() || r.Kind != tko.KindDeployment || c.reporting {
+		return false, nil
+	}
+	keys := references(r.Template, r.Site)
+	if len(keys) == 0 {
+		return false, nil
+	}
+	records, err := s.store.Get(ctx, Fields{}, keys...)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(records, func(r Record) bool { return r.Revision != 0 && !c.sees(r) }), nil
+}
+
+// changeVerb returns the verb for changes of a kind: plugins run programs, so they
 // have one of their own.
 func changeVerb(kind tko.Kind, verb access.Verb) access.Verb {
 	if kind == tko.KindPlugin {
@@ -539,7 +661,7 @@ func (s *rights) permitWrite(ctx context.Context, before, after Record) error {
 
 // reveals reports whether the caller may see the values of Secrets in a record.
 func (c *caller) reveals(r Record) bool {
-	return c.grant.IsAll() || c.reporting || c.grant.May(access.Secret, AttributesOf(r))
+	return c.grant.IsAll() || c.reporting || c.acting.holds(r) && c.isBound(access.Secret, r) || c.grant.May(access.Secret, AttributesOf(r))
 }
 
 // redact hides the values of Secrets in a package from callers without the right to
@@ -660,9 +782,9 @@ func (s *rights) renew(ctx context.Context, c *caller) (same bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if now.grant.Version == c.grant.Version || !now.grant.Same(c.grant) {
+	if now.grant.Version == c.grant.Version || !now.grant.Same(c.grant) || (now.within == nil) != (c.within == nil) || c.within != nil && !now.within.Same(c.within) {
 		return false, nil
 	}
-	c.grant = now.grant
+	c.grant, c.within, c.limit = now.grant, now.within, now.limit
 	return true, nil
 }

@@ -55,6 +55,17 @@ const (
 	ruleSetup    = "setup"
 )
 
+// isRight states for each kind of stored rules whether it gives or limits the rights of
+// clients. A restore without rights keeps the others.
+var isRight = map[string]bool{
+	ruleBinding: true, rulePolicy: true, ruleApproval: true, ruleSetup: true,
+	ruleFreeze: false, ruleSource: false, ruleStop: false,
+	ruleOwner: false, // a source that stays without its owner would have more rights
+}
+
+// IsRight reports whether a stored rule gives or limits the rights of clients.
+func (r AccessRule) IsRight() bool { return isRight[r.Kind] }
+
 // breakGlassTime is the duration of the rights that [AccessControl.BreakGlass] gives.
 const breakGlassTime = time.Hour
 

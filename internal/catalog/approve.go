@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,7 +202,7 @@ func approval(ctx context.Context, r Record) Write {
 		changed = append(changed, c)
 	}
 	r.Conditions = mergeConditions(r.Conditions, changed, expect+1, time.Now())
-	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}
+	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position, KeepsOwner: true}
 }
 
 // approveBatch is the number of deployments that are approved in one
@@ -238,10 +239,14 @@ func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSel
 		return 0, err
 	}
 	held, first := 0, ""
+	var stopped error
 	err = list.each(chosen, func(keys []Key) error {
 		for batch := range slices.Chunk(keys, approveBatch) {
 			n, busy, err := s.approveAll(ctx, batch)
 			approved += n
+			if errors.Is(err, tko.ErrStopped) { // the others don't wait for it
+				stopped, err = cmp.Or(stopped, err), nil
+			}
 			if held += len(busy); first == "" && len(busy) > 0 {
 				first = busy[0]
 			}
@@ -256,6 +261,8 @@ func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSel
 		return approved, fmt.Errorf("%d deployments were approved before this error: repeat the request to approve the rest: %w", approved, err)
 	case err != nil:
 		return 0, err
+	case stopped != nil:
+		return approved, tko.Errorf(tko.ErrStopped, "%d deployments were approved, but not all: %w", approved, stopped)
 	case held > 0:
 		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again after the modifications", approved, held, first)
 	}
@@ -300,10 +307,13 @@ func (s *Approver) approveAll(ctx context.Context, keys []Key) (approved int, he
 	if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) && !errors.Is(err, tko.ErrNotFound) {
 		return 0, nil, err
 	}
+	var stopped error
 	for _, w := range batch {
 		n, err := s.ApproveDeployment(ctx, tko.DeploymentID(w.Record.ID))
 		approved += n
 		switch {
+		case errors.Is(err, tko.ErrStopped):
+			stopped = cmp.Or(stopped, err)
 		case errors.Is(err, tko.ErrBusy):
 			held = append(held, w.Record.ID)
 		case errors.Is(err, tko.ErrNotFound), errors.Is(err, tko.ErrInvalid): // no longer selected
@@ -311,7 +321,7 @@ func (s *Approver) approveAll(ctx context.Context, keys []Key) (approved int, he
 			return approved, held, err
 		}
 	}
-	return approved, held, nil
+	return approved, held, stopped
 }
 
 // A pendingApproval is the approvals of a deployment that needs more than it has.

@@ -23,7 +23,7 @@ func (s *DeploymentWriter) CommitDeployment(ctx context.Context, commit tko.Depl
 	if err := checkCommit(commit); err != nil {
 		return 0, err
 	}
-	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Commit, access.Update)
+	ctx, _, err := s.enter(actFor(ctx, commit.ID), tko.KindDeployment, access.Commit, access.Update)
 	if err != nil {
 		return 0, err
 	}
@@ -57,6 +57,7 @@ const maxBatch = 500
 // committed is 0: committing it alone returns the reason. Their transactions are
 // shared.
 func (s *DeploymentWriter) CommitDeployments(ctx context.Context, commits []tko.DeploymentCommit) (revisions []int64, err error) {
+	call := ctx // each commit has a caller of its own
 	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Commit, access.Update)
 	if err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (s *DeploymentWriter) CommitDeployments(ctx context.Context, commits []tko.
 		wait.Go(func() {
 			// After an error, nothing of this deployment has changed, or its outcome is
 			// unknown: either way, the caller reads the reason by committing it alone.
-			ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Commit, access.Update) // a caller for each commit
+			ctx, _, err := s.enter(actFor(call, c.ID), tko.KindDeployment, access.Commit, access.Update)
 			if err != nil {
 				return
 			}
@@ -326,6 +327,7 @@ func (s *DeploymentWriter) writeChange(ctx context.Context, reads *readSet, curr
 	}
 	outcomes, err := s.commit(ctx, reads.write(Write{
 		Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,
+		KeepsOwner: keepsOwner(current, record),
 	}))
 	if err != nil {
 		return 0, err

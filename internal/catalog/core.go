@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -125,6 +126,9 @@ func (s *core) commit(ctx context.Context, writes ...Write) (_ []Outcome, err er
 		span.SetAttributes(trail.Kind.String(string(writes[0].Record.Kind)), trail.ID.String(writes[0].Record.ID), trail.Count.Int(len(writes)))
 	}
 	defer func() { trail.End(span, err) }()
+	for i := range writes {
+		c.stampOwner(&writes[i])
+	}
 	cause := trail.Cause(ctx)
 	pinned := make([]*int64, len(writes)) // versions of the rules that freezes were read of
 	isPinned := false
@@ -132,26 +136,47 @@ func (s *core) commit(ctx context.Context, writes ...Write) (_ []Outcome, err er
 		pinned[i] = writes[i].Access
 		isPinned = isPinned || pinned[i] != nil
 	}
+	fresh := rulesAge
+	reports := !slices.ContainsFunc(writes, func(w Write) bool { return w.Op != tko.OpStatus }) // no stop holds reports
 	for again := 0; ; again++ {
+		book, err := s.rulesOf(ctx, fresh)
+		if err != nil {
+			return nil, err
+		}
 		for i := range writes {
 			writes[i].Cause = cause
+			version := book.Version // with whose stops the write is checked
 			if c.bound && s.options.Access == AccessEnforce {
-				writes[i].Access = &c.grant.Version
-				if pinned[i] != nil && *pinned[i] < c.grant.Version {
-					writes[i].Access = pinned[i]
-				}
+				version = c.grant.Version
+			}
+			if pinned[i] != nil {
+				version = min(version, *pinned[i])
+			}
+			if writes[i].Access = &version; reports && !c.bound && pinned[i] == nil {
+				writes[i].Access = nil
 			}
 			if s.options.Audit {
 				writes[i].Audit = c.auditCaller(ctx)
 			}
 		}
-		outcomes, err := s.commitReplacing(ctx, writes)
-		if c.bound && !isPinned && isStale(err) && again < maxAttempts {
+		outcomes, err := s.commitReplacing(ctx, book, writes)
+		if errors.Is(err, tko.ErrStopped) && fresh != 0 { // the rules may be older than the end of the stop
+			fresh = 0
+			continue
+		}
+		if !isPinned && isStale(err) && again < maxAttempts {
 			// The rules have changed. If the rights of the caller have not, the commit is
 			// still permitted.
-			if same, renewErr := s.renew(ctx, c); renewErr != nil {
-				return nil, renewErr
-			} else if same {
+			fresh = 0
+			now, readErr := s.rulesOf(ctx, 0)
+			permitted := !c.bound && readErr == nil && now.Version != book.Version
+			if c.bound {
+				permitted, readErr = s.renew(ctx, c)
+			}
+			if readErr != nil {
+				return nil, readErr
+			}
+			if permitted {
 				continue
 			}
 		}

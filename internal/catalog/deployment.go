@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,7 +27,7 @@ type DeploymentWriter struct {
 // the order of creation. A prepared deployment is validated completely, others
 // partially. An unknown template, site or parent is an ErrInvalid.
 func (s *DeploymentWriter) CreateDeployment(ctx context.Context, request tko.NewDeployment) (id tko.DeploymentID, err error) {
-	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Create)
+	ctx, _, err = s.enter(actFor(ctx, request.Parent), tko.KindDeployment, access.Create)
 	if err != nil {
 		return "", err
 	}
@@ -78,7 +80,7 @@ func (s *core) checkNesting(ctx context.Context, parent tko.DeploymentID, child 
 	if err != nil {
 		return err
 	}
-	return s.checkCycle(ctx, l, child.Template, child.Site, merged)
+	return s.checkCycle(ctx, l, child, merged)
 }
 
 // A newRecord is a derived and validated deployment without an ID.
@@ -155,8 +157,8 @@ func (s *DeploymentWriter) validDraft(ctx context.Context, reads *readSet, d dra
 // may create.
 const MaxChildren = 10_000
 
-// CreateChildren creates children of a deployment, all or none, each exactly
-// once: if the parent has a child of the same origin, the ID of that child is
+// CreateChildren creates children of a deployment, all or none (except for those that a stop
+// holds: see [tko.Stop]), each exactly once: if the parent has a child of the same origin, the ID of that child is
 // returned, and the child doesn't change. A new child replaces other
 // deployments in the transaction that makes it prepared and approved. The IDs
 // are in the order of the children; those of new children ascend. If a revision
@@ -164,7 +166,7 @@ const MaxChildren = 10_000
 // ErrConflict. Unknown templates and sites, and an unknown parent if no
 // revision is given, are an ErrInvalid.
 func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
-	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Create)
+	ctx, _, err = s.enter(actFor(ctx, request.Parent), tko.KindDeployment, access.Create)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -207,7 +209,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 				return nil, 0, explain(&MissingError{Key: Key{Kind: tko.KindSite, ID: n.record.Site}})
 			}
 		}
-		if err := s.checkCycle(ctx, above, n.record.Template, n.record.Site, request.Merge); err != nil {
+		if err := s.checkCycle(ctx, above, n.record, request.Merge); err != nil {
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
 		}
 		if n.record.Replaces, err = replacesOf(child); err != nil {
@@ -231,6 +233,9 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 		}
 	}
 	outcomes, err := s.commit(ctx, writes...)
+	if errors.Is(err, tko.ErrStopped) {
+		return nil, 0, s.createFree(ctx, writes, err)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -242,6 +247,18 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 		}
 	}
 	return ids, created, nil
+}
+
+// createFree creates those children that no stop holds, and returns an error for the others.
+func (s *DeploymentWriter) createFree(ctx context.Context, writes []Write, stopped error) error {
+	free, err := s.freeOf(ctx, writes)
+	if err != nil || len(free) == 0 || len(free) == len(writes) {
+		return cmp.Or(err, stopped)
+	}
+	if _, err := s.commit(ctx, free...); err != nil {
+		return err
+	}
+	return tko.Errorf(tko.ErrStopped, "%d of %d children wait: %w", len(writes)-len(free), len(writes), stopped)
 }
 
 // firstChild derives and validates the part that all children of one template

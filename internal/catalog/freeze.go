@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -202,6 +203,9 @@ func (s *SiteFreezes) frozenSites(ctx context.Context, f tko.Freeze) ([]string, 
 	for r, err := range s.store.List(ctx, query) {
 		if err == nil {
 			err = s.permit(ctx, &r, nil, access.Call)
+		}
+		if c, ok := callerOf(ctx); ok && (errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrNotFound)) && !c.sees(r) {
+			err = tko.Errorf(tko.ErrDenied, "sites with %s are not only those that you may freeze: add metadata that only yours have", selectionText(f))
 		}
 		if err != nil {
 			return nil, err

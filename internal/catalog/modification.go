@@ -57,14 +57,14 @@ func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, r
 	if !isDeploymentID(id) {
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
 	}
-	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update)
+	ctx, c, err := s.enter(actFor(ctx, id), tko.KindDeployment, access.Update, access.Commit)
 	if err != nil {
 		return tko.Modification{}, err
 	}
 	if !c.grant.IsAll() { // others neither get a token nor learn whether there is one
 		now, err := s.getVisible(ctx, c, Fields{}, deploymentKey(id))
 		if err == nil {
-			err = s.permit(ctx, &now, nil, access.Update)
+			err = s.permit(ctx, &now, nil, access.Update, access.Commit)
 		}
 		if err != nil {
 			return tko.Modification{}, err
@@ -87,7 +87,7 @@ func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, r
 	}
 	// The deployment may have left the caller's scope since it was read.
 	if err = s.visible(c, r); err == nil {
-		err = s.permit(ctx, &r, nil, access.Update)
+		err = s.permit(ctx, &r, nil, access.Update, access.Commit)
 	}
 	if err == nil {
 		err = read(c, r)
@@ -108,7 +108,15 @@ func (s *Modifier) EndModification(ctx context.Context, token string, pkg krm.Pa
 	if !storable(token) {
 		return "", 0, tokenError(tko.ErrNotFound, token)
 	}
-	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update)
+	call := ctx
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update, access.Commit)
+	if err == nil && c.unnamed != nil { // a controller works for the deployment of its token
+		start, _, tokenErr := s.store.Modification(ctx, c.token(token))
+		if tokenErr != nil {
+			return "", 0, tokenError(tokenErr, token)
+		}
+		ctx, c, err = s.enter(actFor(call, tko.DeploymentID(start.ID)), tko.KindDeployment, access.Update, access.Commit)
+	}
 	if err != nil {
 		return "", 0, err
 	}
@@ -200,7 +208,7 @@ func (s *Modifier) CancelModification(ctx context.Context, token string) error {
 	if !storable(token) {
 		return tokenError(tko.ErrNotFound, token)
 	}
-	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update)
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update, access.Commit)
 	if err != nil {
 		return err
 	}
@@ -211,7 +219,7 @@ func (s *Modifier) CancelModification(ctx context.Context, token string) error {
 // token returns a modification token as it is stored. Where rights are enforced, it is
 // bound to the caller: for others it is unknown.
 func (c *caller) token(token string) string {
-	if !c.bound {
+	if !c.bound || c.identity.Role() != "" { // our own controllers are bound only as authors
 		return token
 	}
 	sum := sha256.Sum256([]byte("tko modification\x00" + token + "\x00" + c.identity.Subject))
@@ -277,6 +285,8 @@ func tokenError(err error, token string) error {
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Errorf(tko.ErrNotFound, "the modification token %.40q is not known: it was ended, cancelled or broken, was never issued, or its deployment was deleted; start again", token)
+	case errors.Is(err, tko.ErrStopped):
+		return err
 	case errors.Is(err, tko.ErrBusy):
 		return tko.Errorf(tko.ErrBusy, "the modification token %.40q has expired, and nothing was changed: start again", token)
 	default:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -46,6 +47,23 @@ func pluginRecord(p tko.Plugin) (Record, error) {
 		return Record{}, tko.Errorf(tko.ErrInvalid, "plugin %q has %d bytes: use at most %d", p.ID(), len(encoded), maxPluginBytes)
 	}
 	return Record{Key: pluginKey(p.Type, p.Name), Plugin: encoded}, nil
+}
+
+// inspectPlugin adds to the record of a plugin, before it becomes a revision, the condition
+// that it can't run on this server: its author learns that at once, and not only when
+// a package needs the plugin.
+func (s *core) inspectPlugin(r *Record, revision int64) {
+	if r.Kind != tko.KindPlugin || s.options.InspectPlugin == nil {
+		return
+	}
+	p, err := pluginOf(*r)
+	if err != nil {
+		return // it was encoded here
+	}
+	p.Stamp.Revision = revision
+	if c, ok := s.options.InspectPlugin(p); ok {
+		r.Conditions = mergeConditions(r.Conditions, []tko.Condition{c}, revision, time.Now())
+	}
 }
 
 // A storedPlugin is the encoding of plugins in records. Its JSON names are

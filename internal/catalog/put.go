@@ -31,10 +31,16 @@ type Put struct {
 	Plugin   tko.Plugin
 	Attached []byte // opaque compact JSON of the transport, or nil
 
+	// Manager, if not "", makes the Put an overlay: see [tko.Put].
+	Manager string
+	applied map[string]AppliedSet // that the record gets
+
 	Origin string // of a new deployment: there is at most one with it
 	Name   string // of a new deployment: see [Record.KubernetesName]
 
-	FromTemplate bool // the package of an existing deployment was made from the current revision of its template
+	FromTemplate bool   // the package of an existing deployment was made from the current revision of its template
+	Whole        bool   // see [tko.Put]
+	MadeFrom     string // see [tko.Put]
 
 	Require Requirement
 	DryRun  bool // derive and validate, without writing
@@ -77,12 +83,16 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 			return final(err)
 		}
 		created = current.Revision == 0
-		record, requires, err := s.derived(ctx, p, current)
+		whole, err := s.overlaid(ctx, p, current)
+		if err != nil {
+			return final(err)
+		}
+		record, requires, err := s.derived(ctx, whole, current)
 		if err != nil {
 			return err
 		}
 		record.Author, record.UID, record.Created, record.Origin, record.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
-		record.Replaces = current.Replaces
+		record.Replaces, record.Owner = current.Replaces, current.Owner
 		if created {
 			record.UID, record.Created = newUID(), time.Now().UTC()
 		}
@@ -103,7 +113,7 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 			r = record
 			return nil
 		}
-		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Requires: requires})
+		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Requires: requires, KeepsOwner: keepsOwner(current, record)})
 		if err != nil {
 			if p.Require.Position != 0 && (errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict)) {
 				return final(tko.Errorf(tko.ErrConflict, "%s %q was changed at the same time: read it again", p.Key.Kind, p.Key.ID))
@@ -150,9 +160,12 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 			return Record{}, false, err
 		}
 	}
-	base, err := s.registry.base(ctx, nil, p.Template)
+	base, err := s.baseOf(ctx, p)
 	if err != nil {
 		return Record{}, false, err
+	}
+	if p.Whole {
+		base.pkg = nil
 	}
 	n, err := s.deployments.newRecord(ctx, nil, base, tko.NewDeployment{
 		Parent: tko.DeploymentID(p.Parent), Template: tko.TemplateID(p.Template), Site: tko.SiteID(p.Site), Metadata: p.Metadata, Merge: p.Package,
@@ -161,6 +174,10 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 		return Record{}, false, err
 	}
 	n.record.remove(p.Remove)
+	if p.Template != "" && (p.Whole || p.MadeFrom != "") {
+		n.record.Base = base.revision
+		n.record.deriveWhole()
+	}
 	if err := errors.Join(n.record.label(p.Labels), n.record.attach(p.Attached)); err != nil {
 		return Record{}, false, err
 	}
@@ -207,6 +224,46 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 	return w.Record, true, nil
 }
 
+// maxMadeFrom is the number of revisions of a template among which MadeFrom is looked up.
+const maxMadeFrom = 200
+
+// baseOf returns the revision of the template that the package of a deployment was made
+// from: the present one, or that with the digest MadeFrom. Without a retained revision of
+// that digest, the metadata are those of the present one, and its number is 0.
+func (s *RecordWriter) baseOf(ctx context.Context, p Put) (base, error) {
+	b, err := s.registry.base(ctx, nil, p.Template)
+	if err != nil || p.MadeFrom == "" || p.Template == "" {
+		return b, err
+	}
+	key := Key{Kind: tko.KindTemplate, ID: p.Template}
+	for revision := b.revision; revision > max(0, b.revision-maxMadeFrom); revision-- {
+		r, err := s.store.Revision(ctx, key, revision)
+		if errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrGone) {
+			continue
+		}
+		if err != nil {
+			return base{}, err
+		}
+		if digest, err := tko.RevisionDigestOf(r.Digest, r.effective()); err != nil || digest != p.MadeFrom {
+			continue
+		}
+		pkg, err := packageOf(r)
+		return base{revision: revision, pkg: pkg, metadata: r.effective()}, err
+	}
+	b.revision = 0
+	return b, nil
+}
+
+// deriveWhole states that the package was made from the revision of its template in a way
+// that isn't recorded.
+func (r *Record) deriveWhole() {
+	if r.Base == 0 {
+		r.Derivation, r.Derived = Digest{}, nil
+		return
+	}
+	r.derive(derivation.Record{Template: tko.TemplateID(r.Template), Revision: r.Base, Whole: r.Digest})
+}
+
 // derived derives and validates the record of a Put.
 func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (record Record, requires []Key, err error) {
 	passed, removed := passedOf(current, p.Metadata), removedOf(current, p)
@@ -216,7 +273,7 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (reco
 	case tko.KindSite:
 		record, requires, err = s.registry.siteRecord(ctx, nil, tko.Site{
 			ID: tko.SiteID(p.Key.ID), Template: tko.TemplateID(p.Template), Metadata: passed, Package: p.Package,
-		})
+		}, p.Whole)
 	case tko.KindPlugin:
 		record, err = pluginRecord(p.Plugin)
 		if err == nil && record.Key != p.Key {
@@ -234,7 +291,9 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (reco
 	if err := errors.Join(record.label(p.Labels), record.attach(p.Attached)); err != nil {
 		return Record{}, nil, err
 	}
+	record.setApplied(p.applied)
 	record.Conditions = current.Conditions
+	s.registry.inspectPlugin(&record, current.Revision+1)
 	if p.DryRun {
 		err = s.requireAll(ctx, requires)
 	}
@@ -256,12 +315,12 @@ func (s *RecordWriter) derivedDeployment(ctx context.Context, p Put, current Rec
 	}
 	record := change.record
 	if p.FromTemplate {
-		base, err := s.registry.base(ctx, nil, record.Template)
+		base, err := s.baseOf(ctx, Put{Template: record.Template, MadeFrom: p.MadeFrom})
 		if err != nil {
 			return Record{}, nil, err
 		}
 		record.Base = base.revision
-		record.derive(derivation.Record{Template: tko.TemplateID(record.Template), Revision: base.revision, Whole: record.Digest})
+		record.deriveWhole()
 	}
 	record.Conditions = mergeConditions(current.Conditions, change.flags(current.Conditions), current.Revision+1, time.Now())
 	if p.DryRun {
@@ -302,8 +361,11 @@ func removedOf(current Record, p Put) []string {
 func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
 	put := Put{
 		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
-		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
-		Require: Requirement{Revision: p.Revision},
+		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate, Whole: p.Whole, MadeFrom: p.MadeFrom,
+		Require: Requirement{Revision: p.Revision}, Manager: p.Manager,
+	}
+	if err := checkManager(p.Manager, p.Kind); err != nil {
+		return tko.PutResult{}, err
 	}
 	switch {
 	case p.Revision < 0 || p.Revision > 0 && p.ID == "":
@@ -328,6 +390,9 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 			return tko.PutResult{}, err
 		}
 	}
+	if err := p.CheckWhole(); err != nil {
+		return tko.PutResult{}, err
+	}
 	verb := changeVerb(p.Kind, access.Create)
 	ctx, c, err := s.enter(ctx, p.Kind, verb, changeVerb(p.Kind, access.Update))
 	if err != nil {
@@ -346,12 +411,17 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 		}
 	}
 	var current Record
-	if p.ID != "" {
+	if p.ID == "" {
+		put.Remove = p.RemoveMetadata
+	} else {
 		var err error
-		if current, err = s.get(ctx, Fields{}, put.Key); err != nil {
+		if current, err = s.get(ctx, Fields{Package: p.Manager != ""}, put.Key); err != nil {
 			return tko.PutResult{}, err
 		}
-		if c.sees(current) {
+		switch {
+		case current.Revision == 0:
+			put.Remove = p.RemoveMetadata
+		case c.sees(current):
 			put.Attached, put.Labels = current.Attached(), current.labels()
 			for _, key := range p.RemoveMetadata {
 				if _, has := current.effective()[key]; has {
@@ -377,5 +447,11 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	if p.DryRun && !created {
 		changed = !sameContent(current, r)
 	}
-	return tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed}, nil
+	result := tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed, Managed: p.Manager != ""}
+	if result.Managed && changed && p.Kind != tko.KindPlugin && c.sees(current) {
+		if result.Changes, err = s.changesOf(c, current, r); err != nil {
+			return tko.PutResult{}, err
+		}
+	}
+	return result, nil
 }

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func TestPutEntityWritesOnlyChanges(t *testing.T) {
 		if want.ID == "" {
 			want.ID = got.ID
 		}
-		if got != want {
+		if !reflect.DeepEqual(got, want) {
 			t.Errorf("putting %+v: got %+v, want %+v", p, got, want)
 		}
 		return got

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -549,10 +550,13 @@ func (s *core) lineageOf(ctx context.Context, parent string) (lineage, error) {
 	return lineage{chain, root}, nil
 }
 
-// checkCycle returns an ErrInvalid if a new child has the template, the site and the merged
-// resources of a deployment that it descends from: it would create itself, without an end.
-func (s *core) checkCycle(ctx context.Context, l lineage, template, site string, merged krm.Package) error {
-	if template == "" {
+// checkCycle returns an ErrInvalid if a new child is part of a topology, and has the
+// template, the site and the merged resources of a deployment that it descends from: it
+// would create itself, without an end. A child without resources of a topology creates
+// none, so clients may create it from the template of its parent.
+func (s *core) checkCycle(ctx context.Context, l lineage, child Record, merged krm.Package) error {
+	template, site := child.Template, child.Site
+	if template == "" || !bytes.Contains(child.Package, []byte(topologyGroup)) {
 		return nil
 	}
 	for i, f := range l.chain {

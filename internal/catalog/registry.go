@@ -70,10 +70,13 @@ func (s *Registry) register(ctx context.Context, reads *readSet, record Record, 
 				return final(tko.Errorf(tko.ErrInvalid, "%s %q has a package, and this registration has none: nothing was changed; give the package (--url, --stdin), or confirm an empty one (--empty)",
 					record.Kind, record.ID))
 			}
+			written.Owner = current.Owner
 			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, current.Conditions
 		}
+		s.inspectPlugin(&written, current.Revision+1)
 		outcomes, err := s.commit(ctx, reads.write(Write{
 			Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires,
+			KeepsOwner: keepsOwner(current, written),
 		}))
 		if isStale(err) {
 			return final(err)
@@ -202,7 +205,7 @@ func (s *Registry) RegisterSite(ctx context.Context, site tko.Site) (int64, erro
 	}
 	var outcome Outcome
 	err = tryChecked(ctx, func(reads *readSet) error {
-		record, requires, err := s.siteRecord(ctx, reads, site)
+		record, requires, err := s.siteRecord(ctx, reads, site, false)
 		if err != nil {
 			return err
 		}
@@ -212,8 +215,8 @@ func (s *Registry) RegisterSite(ctx context.Context, site tko.Site) (int64, erro
 	return outcome.Revision, err
 }
 
-// siteRecord derives and validates a site.
-func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site) (Record, []Key, error) {
+// siteRecord derives and validates a site. A whole package isn't merged into the template's.
+func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site, whole bool) (Record, []Key, error) {
 	key := Key{Kind: tko.KindSite, ID: string(site.ID)}
 	if err := checkNewID(key); err != nil {
 		return Record{}, nil, err
@@ -222,7 +225,11 @@ func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site
 	if err != nil {
 		return Record{}, nil, err
 	}
-	pkg, err := startFrom(string(site.Template), base.pkg, site.Package)
+	merged := base.pkg
+	if whole {
+		merged = nil
+	}
+	pkg, err := startFrom(string(site.Template), merged, site.Package)
 	if err != nil {
 		return Record{}, nil, err
 	}
@@ -265,7 +272,7 @@ func (s *Registry) ProvisionSite(ctx context.Context, request tko.NewSite) (id t
 	site := tko.Site{ID: tko.SiteID(provisionedPrefix + ids[0]), Template: request.Template, Metadata: metadata, Package: pkg}
 	var outcomes []Outcome
 	err = tryChecked(ctx, func(reads *readSet) error {
-		record, requires, err := s.siteRecord(ctx, reads, site)
+		record, requires, err := s.siteRecord(ctx, reads, site, false)
 		if err != nil {
 			return err
 		}

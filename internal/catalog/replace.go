@@ -107,11 +107,14 @@ func (s *core) reparentings(ctx context.Context, from Record, to string) ([]Writ
 const maxReplacing = 5
 
 // commitReplacing commits writes and the replacements that they require, all or
-// none, and returns the outcomes of the writes.
-func (s *core) commitReplacing(ctx context.Context, writes []Write) ([]Outcome, error) {
+// none, and returns the outcomes of the writes. The stops of book hold them.
+func (s *core) commitReplacing(ctx context.Context, book *ruleBook, writes []Write) ([]Outcome, error) {
 	for attempt := 1; ; attempt++ {
 		all, err := s.withReplaced(ctx, writes)
 		if err != nil {
+			return nil, err
+		}
+		if err := s.checkStops(ctx, book, all); err != nil {
 			return nil, err
 		}
 		outcomes, err := s.commitGated(ctx, all)

@@ -19,7 +19,8 @@ const maxRestored = 100_000
 // each as a new revision that names the moment: entities that were deleted since are created again,
 // and those that were created since are deleted. Entities are selected by what they
 // were then or are now. A restore that exceeds the limits of [Options] must be
-// confirmed. Each entity is restored in a transaction of its own: after an error, the
+// confirmed. A template that is created again gets the sites and deployments back that
+// referred to it then and lost that since. Each entity is restored in a transaction of its own: after an error, the
 // ones before stay restored, and the same restore continues. Deployments are only counted
 // (DryRun): rollouts with spec.restore restore them.
 func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (tko.Restored, error) {
@@ -103,6 +104,16 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 	if request.Select.ID != "" && len(plans) == 0 && len(selected) == 0 {
 		return tko.Restored{}, tko.Errorf(tko.ErrNotFound, "%s %q didn't exist as of position %d, and doesn't exist now", query.Kind, request.Select.ID, first)
 	}
+	if request.DryRun && query.Kind == tko.KindTemplate {
+		for id, what := range plans {
+			if what == tko.PastCreated {
+				err := s.eachLost(ctx, then, Key{Kind: query.Kind, ID: id}, func(Record) error { result.Associated++; return nil })
+				if err != nil {
+					return tko.Restored{}, err
+				}
+			}
+		}
+	}
 	if request.DryRun {
 		return result, nil
 	}
@@ -128,6 +139,11 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 			err = s.deleteCreated(ctx, key)
 		} else {
 			err = s.restoreOne(ctx, then, key)
+		}
+		if err == nil && key.Kind == tko.KindTemplate && plans[id] == tko.PastCreated {
+			var n int
+			n, err = s.associate(ctx, then, key)
+			result.Associated += n
 		}
 		if err != nil {
 			return fmt.Errorf("%s %q was not restored, after %d of %d that were: %w", key.Kind, id, done, len(plans), err)
@@ -199,4 +215,83 @@ func (s *History) restoreOne(ctx context.Context, then *pastMoment, key Key) err
 		}
 		return err
 	})
+}
+
+// eachLost calls visit with the sites and deployments, as they are, that referred to a template at
+// the moment, and have none now.
+func (s *History) eachLost(ctx context.Context, then *pastMoment, template Key, visit func(Record) error) error {
+	pattern, err := tko.ParsePattern(tko.LiteralPattern(template.ID))
+	if err != nil {
+		return err
+	}
+	for _, kind := range []tko.Kind{tko.KindSite, tko.KindDeployment} {
+		query := Query{Kind: kind, Templates: []tko.Pattern{pattern}, Scope: then.query.Scope, AsOf: then.position, Limit: -1}
+		var referred []Record
+		look := func() error {
+			now, err := s.store.Get(ctx, Fields{}, keysOf(referred, func(r Record) Key { return r.Key })...)
+			if err != nil {
+				return err
+			}
+			for i, r := range now {
+				if r.Revision != 0 && r.UID == referred[i].UID && r.Template == "" && !r.Deleting() {
+					if err := visit(r); err != nil {
+						return err
+					}
+				}
+			}
+			referred = referred[:0]
+			return nil
+		}
+		for r, err := range s.store.List(ctx, query) {
+			if err != nil {
+				return err
+			}
+			if referred = append(referred, r); len(referred) == pastPage {
+				if err := look(); err != nil {
+					return err
+				}
+			}
+		}
+		if err := look(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// associate makes the sites and deployments refer to a restored template again that did at the
+// moment, and returns their number. Nothing else of them changes.
+func (s *History) associate(ctx context.Context, then *pastMoment, template Key) (n int, err error) {
+	was, err := then.records(ctx, []Key{template})
+	if err != nil {
+		return 0, err
+	}
+	restored, err := s.get(ctx, Fields{}, template)
+	if err != nil {
+		return 0, err
+	}
+	err = s.eachLost(ctx, then, template, func(r Record) error {
+		return retry(ctx, func() error {
+			current, err := s.get(ctx, Fields{}, r.Key)
+			if err != nil || current.UID != r.UID || current.Template != "" {
+				return err
+			}
+			next := current
+			if next.Template, next.Author, next.Steps = template.ID, author(ctx), nil; next.Base == was[0].Revision { // the same content
+				next.Base = restored.Revision
+			}
+			if err := s.permitWrite(ctx, current, next); err != nil {
+				return final(err)
+			}
+			_, err = s.commit(ctx, Write{Op: tko.OpWritten, Record: next, Expect: current.Revision, Position: current.Position, Requires: []Key{template}})
+			if err == nil {
+				n++
+			}
+			return err
+		})
+	})
+	if err != nil {
+		err = fmt.Errorf("%d sites and deployments refer to it again, and not all: %w", n, err)
+	}
+	return n, err
 }

@@ -136,6 +136,9 @@ func (s *RolloutControl) DeleteRollout(ctx context.Context, id tko.RolloutID) er
 	return err
 }
 
+// placementRollouts is the prefix of the IDs of the rollouts that placements propose.
+const placementRollouts = "placement/"
+
 // maxProposed limits the rollouts of one placement that are done and not deleted.
 const maxProposed = 1000
 
@@ -147,8 +150,13 @@ func (s *RolloutControl) ProposeRollout(ctx context.Context, id tko.RolloutID, p
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	if !strings.HasPrefix(string(id), "placement/") {
+	if !strings.HasPrefix(string(id), placementRollouts) {
 		return tko.RolloutStatus{}, tko.Errorf(tko.ErrInvalid, "rollout %q: the IDs of the rollouts of placements begin with placement/", id)
+	}
+	if c.unnamed != nil || c.acting != nil && c.acting.held != "" {
+		if err := s.refuse(ctx, c, tko.KindRollout, string(id), access.Create); err != nil {
+			return tko.RolloutStatus{}, err
+		}
 	}
 	ctx = withAllRights(ctx, c) // the preparer may write these rollouts, and no others
 	base := id

@@ -53,6 +53,9 @@ func (s *RolloutRunner) AdvanceRollout(ctx context.Context, id tko.RolloutID) (t
 		return err
 	})
 	s.rollouts.trim(known, active)
+	if errors.Is(err, tko.ErrStopped) { // by a stop that the evaluation didn't find: the release wakes the rollout
+		return stoppedRetry, nil
+	}
 	if errors.Is(err, tko.ErrConflict) { // others are faster: see what they did
 		return 100 * time.Millisecond, nil
 	}
@@ -61,12 +64,18 @@ func (s *RolloutRunner) AdvanceRollout(ctx context.Context, id tko.RolloutID) (t
 
 func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (time.Duration, error) {
 	st := v.State
+	if st.Undoes != "" {
+		ctx = withUndoing(ctx)
+	}
 	switch {
 	case st.plansAnew(r):
 		st.State, st.Reason = execute.Planning, execute.Reason{}
 		return 0, s.saveRollout(ctx, r, v, st, RolloutWrite{})
 	case st.State == execute.Planning, st.State == execute.Paused && st.Next != 0 && st.Left == (plan.Digest{}):
 		err := s.plans.makePlan(ctx, r, v)
+		if errors.Is(err, tko.ErrDenied) {
+			return heldAgain, s.plans.holdPlan(ctx, r, v, err)
+		}
 		if errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrGone) {
 			err = s.plans.failPlan(ctx, r, v, err)
 		}
@@ -78,6 +87,9 @@ func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (t
 	}
 	return -1, nil
 }
+
+// heldAgain is the time after which the rights of an owner are asked for again.
+const heldAgain = 30 * time.Second
 
 // plansAnew reports whether a rollout was changed since it was planned, or never planned.
 func (st RolloutState) plansAnew(r Record) bool {
@@ -98,7 +110,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 	if err != nil {
 		return 0, err
 	}
-	observed, err := s.observe(ctx, v)
+	observed, err := s.observe(ctx, v, v.State.acceptsNone(sp), sp.Restore != nil)
 	if err != nil {
 		return 0, err
 	}
@@ -127,7 +139,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 	for _, id := range out.Release {
 		change.Land = append(change.Land, string(id))
 	}
-	writes, st, err := s.apply(ctx, v, sp, st, in.Flight, out, index, rows, &change)
+	writes, st, err := s.apply(ctx, r, v, sp, st, in.Flight, out, index, rows, &change)
 	if err != nil {
 		return 0, err
 	}
@@ -153,7 +165,8 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 			wait = execute.Interval
 		}
 	}
-	if len(writes)+len(change.Rows)+len(change.Land) == 0 && st.State == v.State.State && st.Reason == v.State.Reason && slices.Equal(st.Blocks, v.State.Blocks) && st.Settling == v.State.Settling {
+	if len(writes)+len(change.Rows)+len(change.Land) == 0 && st.State == v.State.State && st.Reason == v.State.Reason && slices.Equal(st.Blocks, v.State.Blocks) && st.Settling == v.State.Settling &&
+		st.FirstFailure.Equal(v.State.FirstFailure) && st.Touched == v.State.Touched && st.Failing == v.State.Failing {
 		return wait, nil
 	}
 	if out.StartUndo { // nothing is admitted: the decision and the undo are one commit
@@ -202,7 +215,12 @@ func (s *RolloutRunner) input(ctx context.Context, v RolloutView, sp spec.Rollou
 		Rollout: v.execution(sp), Rows: rows, Flight: execute.NewFlight(entries), Keys: keys, Freezes: freezes,
 		Held: func(id tko.DeploymentID) (string, bool) { other, ok := v.Held[id]; return other, ok }, Now: v.Now,
 	}}
-	if len(keys) > 0 || len(sp.Windows) > 0 || len(freezes) > 0 {
+	stopped, err := s.stoppedRows(ctx, in, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	in.Stopped = stopped
+	if len(keys) > 0 || len(sp.Windows) > 0 || len(freezes) > 0 || stopped != nil {
 		in.Metadata = s.metadataAhead(ctx, in, tko.KindSite, func(r execute.Row) string { return string(r.Site) }, metadata)
 	}
 	deployment := s.metadataAhead(ctx, in, tko.KindDeployment, func(r execute.Row) string { return string(r.Deployment) }, map[string]map[string]string{})
@@ -215,6 +233,59 @@ func (s *RolloutRunner) input(ctx context.Context, v RolloutView, sp spec.Rollou
 		in.Others = s.changing(ctx, in, v, sp)
 	}
 	return in, index, nil
+}
+
+// stoppedRows returns a function that returns the stop that holds a row; nil if there are no
+// stops. It reads the metadata of sites as the rest of the evaluation does.
+func (s *RolloutRunner) stoppedRows(ctx context.Context, in *input, v RolloutView) (func(int) (*tko.Stop, bool), error) {
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	stops := stopsFor(ctx, book.stops)
+	if len(stops) == 0 {
+		return nil, nil
+	}
+	below := make([]map[string]bool, len(stops)) // of topologies
+	for i, stop := range stops {
+		if stop.Topology != "" {
+			below[i] = map[string]bool{string(stop.Topology): true}
+			if err := s.store.Descendants(ctx, []string{string(stop.Topology)}, func(id string) { below[i][id] = true }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	created := map[tko.DeploymentID]tko.DeploymentID{} // the parents of deployments that the rollout creates
+	for _, row := range v.Rows {
+		if row.Kind == plan.Create {
+			created[row.Deployment] = tko.DeploymentID(row.Parent)
+		}
+	}
+	return func(i int) (*tko.Stop, bool) {
+		row := in.Rows[i]
+		for n := range stops {
+			stop := &stops[n]
+			if stop.Topology != "" {
+				for id, steps := row.Deployment, 0; id != "" && steps < maxAncestors; id, steps = created[id], steps+1 {
+					if below[n][string(id)] {
+						return stop, true
+					}
+				}
+				continue
+			}
+			var metadata map[string]string
+			if len(stop.SiteMetadata) > 0 && row.Site != "" {
+				var ok bool
+				if metadata, ok = in.Metadata(i); !ok {
+					return nil, false
+				}
+			}
+			if stop.All || row.Site != "" && stop.SelectsSite(row.Site, metadata) {
+				return stop, true
+			}
+		}
+		return nil, true
+	}, nil
 }
 
 // metadataAhead returns a function that returns the metadata of the site or deployment of
@@ -294,13 +365,14 @@ func isChanging(r Record, since time.Time) bool {
 	if r.Site == "" || r.Updated.Before(since) {
 		return false
 	}
-	healthy, _ := healthOf(r)
+	healthy, _ := healthOf(r, true) // nothing more will be known of it
 	return !healthy
 }
 
 // healthOf reports whether a deployment is prepared, approved, scheduled at its revision,
-// and healthy there, as far as its site reports; and if not, why.
-func healthOf(r Record) (healthy bool, reason string) {
+// and healthy there; and if not, why. acceptsNone lets it count as healthy once it is
+// scheduled at a site that reports no health.
+func healthOf(r Record, acceptsNone bool) (healthy bool, reason string) {
 	find := func(typ string) *tko.Condition { return tko.FindCondition(r.Conditions, typ) }
 	why := func(text string, c *tko.Condition) string {
 		if c != nil && c.Message != "" {
@@ -322,7 +394,12 @@ func healthOf(r Record) (healthy bool, reason string) {
 		return false, "not yet scheduled"
 	case scheduled.Status != tko.ConditionTrue:
 		return false, why("not scheduled", scheduled)
-	case health == nil: // the target reports no health
+	case scheduled.Reason == tko.ReasonNothingToSchedule && (health == nil || health.Reason == tko.ReasonHealthNotReported): // there is nothing that could fail
+		return true, ""
+	case health == nil || health.Reason == tko.ReasonHealthNotReported:
+		if !acceptsNone {
+			return false, "its site reports no health, so whether it works is not known: set spec.health.none to Accept to take it for healthy"
+		}
 		return true, ""
 	case health.ObservedRevision != r.Revision:
 		return false, "its site has not reported its health"
@@ -332,10 +409,17 @@ func healthOf(r Record) (healthy bool, reason string) {
 	return true, ""
 }
 
+// hasNoTarget reports whether a deployment is prepared and approved at a site whose package
+// triggers no scheduler, as of its newest revision.
+func hasNoTarget(r Record) bool {
+	c := tko.FindCondition(r.Conditions, tko.ConditionScheduled)
+	return r.Revision != 0 && placed(r) != "" && c != nil && c.Reason == tko.ReasonNoScheduler && c.ObservedRevision == r.Revision
+}
+
 // isBroken reports whether a deployment is unhealthy at its site, or fails, before a rollout
 // changes it.
 func (r Record) isBroken() bool {
-	healthy, _ := healthOf(r)
+	healthy, _ := healthOf(r, true)
 	return r.Site != "" && !healthy && tko.Unhealthy(r.Conditions)
 }
 
@@ -348,8 +432,9 @@ type observation struct {
 	row   int // in the view
 }
 
-// observe returns what is known of the deployments in flight.
-func (s *RolloutRunner) observe(ctx context.Context, v RolloutView) (map[tko.DeploymentID]observation, error) {
+// observe returns what is known of the deployments in flight. Those that a restore returns to a
+// site without a target are as they were: there is nothing to wait for.
+func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, acceptsNone, restores bool) (map[tko.DeploymentID]observation, error) {
 	var flying []int
 	rows, index := v.rows()
 	for n := range rows {
@@ -378,6 +463,13 @@ func (s *RolloutRunner) observe(ctx context.Context, v RolloutView) (map[tko.Dep
 			if err != nil {
 				return nil, err
 			}
+			if !o.Superseded && records[i].Revision != 0 && row.Kind != plan.Delete {
+				o.Healthy, o.Reason = healthOf(records[i], acceptsNone)
+				o.Failing = !o.Healthy && tko.Failing(records[i].Conditions, records[i].Revision)
+			}
+			if restores && !o.Superseded && o.chain == records[i].Revision && hasNoTarget(records[i]) {
+				o.Healthy, o.Reason = true, ""
+			}
 			o.row = n
 			out[row.Deployment] = o
 		}
@@ -385,6 +477,7 @@ func (s *RolloutRunner) observe(ctx context.Context, v RolloutView) (map[tko.Dep
 	return out, nil
 }
 
+// observeOne returns what is known of a row apart from its health.
 func (s *RolloutRunner) observeOne(ctx context.Context, row RolloutRow, r Record, unscheduled bool, known revisions) (observation, error) {
 	o := observation{chain: row.Chain}
 	switch {
@@ -411,7 +504,6 @@ func (s *RolloutRunner) observeOne(ctx context.Context, row RolloutRow, r Record
 		}
 		return o, nil
 	}
-	o.Healthy, o.Reason = healthOf(r)
 	return o, nil
 }
 
@@ -470,7 +562,7 @@ func (s *RolloutRunner) follow(ctx context.Context, r Record, from int64, known 
 
 // apply returns the writes of the rows that are admitted, and adds their rows and flights
 // to the change. A row that isn't as planned any more pauses the rollout.
-func (s *RolloutRunner) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
+func (s *RolloutRunner) apply(ctx context.Context, r Record, v RolloutView, sp spec.Rollout, st RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
 	if len(out.Admit) == 0 {
 		return nil, st, nil
 	}
@@ -492,6 +584,13 @@ func (s *RolloutRunner) apply(ctx context.Context, v RolloutView, sp spec.Rollou
 		return nil, st, err
 	}
 	defer a.close()
+	if a.owner, err = s.ownerOfRecord(ctx, r); err != nil {
+		return nil, st, err
+	}
+	allowed, err := s.rowRights(ctx, r, v.State)
+	if err != nil {
+		return nil, st, err
+	}
 	flights := map[tko.DeploymentID]execute.Entry{}
 	for _, e := range flight.Entries() {
 		flights[e.Deployment] = e
@@ -509,8 +608,11 @@ func (s *RolloutRunner) apply(ctx context.Context, v RolloutView, sp spec.Rollou
 		if err == nil && below[row.Deployment].stranger != "" {
 			err = tko.Errorf(tko.ErrConflict, "deployment %q: it has the child %q, which the plan doesn't know: plan again", row.Deployment, below[row.Deployment].stranger)
 		}
+		if err == nil {
+			err = allowed.permit(s.core, records[n], w)
+		}
 		if err != nil {
-			if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrGone) {
+			if !errors.Is(err, tko.ErrDenied) && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrGone) {
 				return nil, st, err
 			}
 			to, moved := execute.Moved(out.Rollout, out.Rows[i], err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -19,6 +20,7 @@ type applier struct {
 	*RolloutRunner
 
 	state     RolloutState
+	owner     owner                            // of the rollout
 	next      func() (plan.State, error, bool) // of the rows that the planner makes again, in their order
 	close     func()
 	targets   revisions // that rows restore
@@ -246,6 +248,12 @@ func (a *applier) planned(ctx context.Context, row RolloutRow, now Record) (Reco
 			return Record{}, err
 		}
 		inherited = t.effective()
+	}
+	switch {
+	case row.Kind == plan.Create && r.Parent != "": // it has the owner of its parent
+		r.own(owner{})
+	case row.Kind == plan.Create, !a.owner.isZero() && !strings.HasPrefix(a.state.ID, placementRollouts): // who edits it owns it
+		r.own(a.owner)
 	}
 	r.Template, r.Site, r.Prepared, r.Approved, r.Base = string(d.Template), string(d.Site), d.Prepared, d.Approved, d.TemplateRevision
 	r.Digest, r.Package = c.digest, c.encoded

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
@@ -32,6 +31,8 @@ func (s *RolloutPlans) PlanWith(p plan.Planner) { s.planner = p }
 type draftPlan struct {
 	rows []RolloutRow                // sorted by ID in the end
 	keys map[tko.DeploymentID]string // of candidates for waves, where it isn't the ID
+
+	checker *plan.Checker
 }
 
 // key returns the key of a row among the candidates for waves.
@@ -65,7 +66,11 @@ func (s *RolloutPlans) makePlan(ctx context.Context, r Record, v RolloutView) er
 		return err
 	}
 	number := st.Plan + 1
-	p, groups, err := s.planRows(ctx, sp, v, left)
+	as, err := s.asOwner(ctx, r) // the owner sees what the plan may change
+	if err != nil {
+		return err
+	}
+	p, groups, err := s.planRows(as, sp, v, left)
 	if err != nil {
 		return err
 	}
@@ -78,7 +83,13 @@ func (s *RolloutPlans) makePlan(ctx context.Context, r Record, v RolloutView) er
 	kinds := map[string]int{}
 	for i := range rows {
 		kinds[rows[i].Kind.String()]++
+		p.checker.Placed(tko.SiteID(rows[i].Site), rows[i].Wave)
 	}
+	var gone []tko.DeploymentID
+	if !left {
+		gone = vanished(v.Rows, rows)
+	}
+	st.Warnings, st.Unreported = p.checker.Warnings(v.Now, gone), p.checker.Unreported()
 	if len(rows) > 0 { // the rollout itself is needed as it was planned
 		rows[0].Pins = append(slices.Clip(rows[0].Pins), plan.Pin{Kind: tko.KindRollout, ID: r.ID, Revision: st.Spec})
 	}
@@ -108,6 +119,17 @@ func (s *RolloutPlans) failPlan(ctx context.Context, r Record, v RolloutView, ca
 		st.State, st.Spec = execute.Draft, r.Revision
 	}
 	st.Reason = execute.Reason{Code: "NotPlanned", Message: "it can't be planned: " + cause.Error()}
+	return s.saveRollout(ctx, r, v, st, RolloutWrite{})
+}
+
+// holdPlan says why the rights of the owner of a rollout keep it from being planned. It is
+// planned when they come back.
+func (s *RolloutPlans) holdPlan(ctx context.Context, r Record, v RolloutView, cause error) error {
+	st := v.State
+	st.Reason = execute.Reason{Code: "Held", Message: "it is not planned yet: " + cause.Error()}
+	if st.Reason == v.State.Reason {
+		return nil
+	}
 	return s.saveRollout(ctx, r, v, st, RolloutWrite{})
 }
 
@@ -167,9 +189,13 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v RolloutV
 		out.rows = append(out.rows, row)
 		return nil
 	}
-	zones := zoneCheck{core: s.core, windows: sp.Windows, next: add, sites: map[tko.SiteID]string{}}
-	if err = s.drafts(ctx, request, func(d plan.Draft) error { return zones.add(ctx, d) }); err == nil {
-		err = zones.flush(ctx)
+	out.checker = plan.NewChecker(sp)
+	sites := siteCheck{core: s.core, checker: out.checker, next: add, findings: map[tko.SiteID]string{}}
+	if err = s.drafts(ctx, request, func(d plan.Draft) error { return sites.add(ctx, d) }); err == nil {
+		err = sites.flush(ctx)
+	}
+	if err == nil && !left { // what is left may be at the sites without a key
+		err = out.checker.Check()
 	}
 	if err != nil {
 		return nil, nil, err
@@ -285,66 +311,96 @@ func (s *RolloutPlans) spreadValues(ctx context.Context, waves []spec.Wave, site
 	return out, nil
 }
 
-// zoneBatch is the number of drafts whose sites are read at once. Drafts have packages.
-const zoneBatch = 100
+// siteBatch is the number of drafts whose sites are read at once. Drafts have packages.
+const siteBatch = 100
 
-// A zoneCheck makes drafts invalid whose sites have metadata that names no time zone, if
-// a window of the rollout depends on it: the window would open there at another time than
-// the author of the rollout expects. It passes drafts on in their order.
-type zoneCheck struct {
+// A siteCheck examines the sites of drafts: drafts become invalid at sites that lack what the
+// rollout requires, or whose metadata names no time zone although a window of the rollout
+// depends on it. It passes drafts on in their order.
+type siteCheck struct {
 	core    *core
-	windows spec.Windows
+	checker *plan.Checker
 	next    func(plan.Draft) error
 
-	pending []plan.Draft
-	sites   map[tko.SiteID]string // findings, "" if there is none
+	pending  []plan.Draft
+	findings map[tko.SiteID]string // of sites where something is wrong
 }
 
-func (z *zoneCheck) add(ctx context.Context, d plan.Draft) error {
-	if !slices.ContainsFunc(z.windows, func(w spec.Window) bool { return w.Key != "" }) {
-		return z.next(d)
-	}
-	if z.pending = append(z.pending, d); len(z.pending) < zoneBatch {
+func (c *siteCheck) add(ctx context.Context, d plan.Draft) error {
+	if c.pending = append(c.pending, d); len(c.pending) < siteBatch {
 		return nil
 	}
-	return z.flush(ctx)
+	return c.flush(ctx)
 }
 
 // flush passes on the drafts that are left.
-func (z *zoneCheck) flush(ctx context.Context) error {
-	if err := z.read(ctx); err != nil {
+func (c *siteCheck) flush(ctx context.Context) error {
+	if err := c.read(ctx); err != nil {
 		return err
 	}
-	for _, d := range z.pending {
-		if finding := z.sites[d.Site]; finding != "" && d.Kind.Applies() {
+	for _, d := range c.pending {
+		if finding := c.findings[d.Site]; finding != "" && d.Kind.Applies() {
 			d.Kind, d.After, d.AfterState, d.Unknown, d.Findings = plan.Invalid, plan.Digest{}, nil, nil, []string{finding}
 		}
-		if err := z.next(d); err != nil {
+		if d.Kind.Applies() {
+			c.checker.Row(d)
+		}
+		if err := c.next(d); err != nil {
 			return err
 		}
 	}
-	z.pending = z.pending[:0]
+	c.pending = c.pending[:0]
 	return nil
 }
 
-// read checks the sites of the pending drafts.
-func (z *zoneCheck) read(ctx context.Context) error {
+// read gives the checker the sites of the pending drafts.
+func (c *siteCheck) read(ctx context.Context) error {
 	var ids []string
-	for _, d := range z.pending {
-		if _, known := z.sites[d.Site]; !known && d.Site != "" {
-			z.sites[d.Site] = ""
+	for _, d := range c.pending {
+		if d.Site != "" && !c.checker.Knows(d.Site) && !slices.Contains(ids, string(d.Site)) {
 			ids = append(ids, string(d.Site))
 		}
 	}
-	metadata, err := z.core.metadataOf(ctx, tko.KindSite, ids)
+	if len(ids) == 0 {
+		return nil
+	}
+	records, err := c.core.store.Get(ctx, Fields{}, keysOf(ids, func(id string) Key { return Key{Kind: tko.KindSite, ID: id} })...)
 	if err != nil {
 		return err
 	}
-	for id, values := range metadata {
-		if key, value, unknown := z.windows.UnknownZone(values); unknown {
-			z.sites[tko.SiteID(id)] = fmt.Sprintf("the metadata %q of site %q is %.100q, which is no time zone, so the window of the rollout isn't known there: set it to one such as UTC or Europe/Berlin, or remove it, "+
-				"and plan again", key, id, value)
+	for i, id := range ids {
+		if records[i].Revision == 0 {
+			continue // it was deleted
+		}
+		if finding := c.checker.Site(tko.SiteID(id), plan.Site{Metadata: records[i].effective(), Unreported: reportsNoHealth(records[i].Conditions)}); finding != "" {
+			c.findings[tko.SiteID(id)] = finding
 		}
 	}
 	return nil
+}
+
+// reportsNoHealth reports whether conditions of a site say that its targets report no health.
+// A site that was scheduled by an older version of TKO and has no condition of health is one
+// of these.
+func reportsNoHealth(conditions []tko.Condition) bool {
+	scheduled := tko.FindCondition(conditions, tko.ConditionScheduled)
+	return tko.HasCondition(conditions, tko.ConditionHealthy, tko.ReasonHealthNotReported) ||
+		scheduled != nil && scheduled.Status == tko.ConditionTrue && scheduled.Reason != tko.ReasonNothingToSchedule && !tko.HasCondition(conditions, tko.ConditionHealthy)
+}
+
+// vanished returns the deployments that the former plan changes, and that rows, which are
+// sorted by ID, don't have.
+func vanished(former, rows []RolloutRow) []tko.DeploymentID {
+	var gone []tko.DeploymentID
+	for _, row := range former {
+		if !row.Kind.Applies() || row.Kind == plan.Create {
+			continue
+		}
+		_, found := slices.BinarySearchFunc(rows, row.Deployment, func(r RolloutRow, id tko.DeploymentID) int { return cmp.Compare(r.Deployment, id) })
+		if !found {
+			gone = append(gone, row.Deployment)
+		}
+	}
+	slices.Sort(gone)
+	return gone
 }

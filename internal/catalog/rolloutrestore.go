@@ -112,7 +112,88 @@ func (s *RolloutPlans) restoredDifferences(ctx context.Context, restore spec.Res
 			return nil, err
 		}
 	}
+	if restore.Deployments == nil {
+		return found, nil
+	}
+	return s.withDescendants(ctx, found, first, last)
+}
+
+// withDescendants adds the descendants that were deleted since a moment to the deployments that are
+// created again. Descendants of those that are deleted must be selected.
+func (s *RolloutPlans) withDescendants(ctx context.Context, found []difference, first, last int64) ([]difference, error) {
+	c, ok := callerOf(ctx)
+	if !ok {
+		return nil, errNotEntered
+	}
+	known, above := map[string]bool{}, map[string]bool{}
+	for _, d := range found {
+		known[max(d.before.ID, d.after.ID)] = true
+		if d.what() == tko.PastDeleted {
+			above[d.before.ID] = true
+		}
+	}
+	for len(above) > 0 {
+		below := map[string]bool{}
+		if err := s.eachChild(ctx, c, above, first, func(r Record) {
+			if !known[r.ID] {
+				known[r.ID], below[r.ID] = true, true
+			}
+		}); err != nil {
+			return nil, err
+		}
+		above = map[string]bool{}
+		for page := range slices.Chunk(slices.Sorted(maps.Keys(below)), pastPage) {
+			keys := keysOf(page, func(id string) Key { return deploymentKey(tko.DeploymentID(id)) })
+			then, err := s.store.GetAt(ctx, first, Fields{Scope: c.view()}, keys...)
+			if err != nil {
+				return nil, err
+			}
+			now, err := s.store.GetAt(ctx, last, Fields{Scope: c.view()}, keys...)
+			if err != nil {
+				return nil, err
+			}
+			for i := range keys {
+				d := difference{then[i], now[i]}
+				if d.before.Revision == 0 || d.after.Revision != 0 {
+					continue
+				}
+				if above[keys[i].ID] = true; len(found) == maxRestored {
+					return nil, tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", maxRestored)
+				}
+				found = append(found, d)
+			}
+		}
+	}
 	return found, nil
+}
+
+// maxParents limits the deployments whose children are read one by one; of more, all deployments
+// are read.
+const maxParents = 50
+
+// eachChild calls visit with the children of deployments as of a position, as far as the caller
+// may see them.
+func (s *RolloutPlans) eachChild(ctx context.Context, c *caller, parents map[string]bool, position int64, visit func(Record)) error {
+	query := Query{Kind: tko.KindDeployment, Scope: c.view(), AsOf: position, Limit: -1}
+	queries := []Query{query}
+	if len(parents) <= maxParents {
+		queries = nil
+		for _, id := range slices.Sorted(maps.Keys(parents)) {
+			query.Parent = id
+			queries = append(queries, query)
+		}
+	}
+	for _, query := range queries {
+		for r, err := range s.store.List(ctx, query) {
+			if err != nil {
+				return err
+			}
+			if parents[r.Parent] {
+				visit(r)
+			}
+		}
+	}
+	return nil
 }
 
 // draftOf returns the draft that returns a deployment to what it was before, without its

@@ -21,7 +21,7 @@ const maxExamples = 20
 
 // RolloutStatus returns how far a rollout is.
 func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
-	ctx, _, err := s.enter(ctx, tko.KindRollout, access.Read)
+	ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
@@ -45,6 +45,7 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 	out := tko.RolloutStatus{
 		ID: id, State: string(st.State), Reason: st.Reason.Message, Position: r.Position, Undoes: tko.RolloutID(st.Undoes), UndoneBy: tko.RolloutID(st.UndoneBy),
 		Started: st.Time, Now: v.Now, Kinds: st.Kinds, Failures: sum.Failures, Blocks: st.Blocks, Waves: wavesOf(sp, st, sum),
+		FirstFailure: st.FirstFailure, Touched: st.Touched, Failing: st.Failing,
 	}
 	if st.Plan != 0 {
 		out.Plan = st.Digest.String()
@@ -52,7 +53,10 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 	if st.Next != 0 && st.Left != (plan.Digest{}) {
 		out.Plan = st.Left.String()
 	}
-	if out.Examples, err = s.examples(ctx, v); err != nil {
+	if v.Examples, err = s.visibleRows(ctx, c, v.Examples); err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	if out.Examples, err = s.examples(ctx, v, st.acceptsNone(sp)); err != nil {
 		return tko.RolloutStatus{}, err
 	}
 	out.Commands = commandsOf(st, out.Waves, sum)
@@ -80,7 +84,7 @@ const (
 
 // examples returns rows as a status shows them. Of those that are applied, it returns a
 // few whose deployments aren't healthy, with the reason.
-func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary) ([]tko.RolloutRow, error) {
+func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary, acceptsNone bool) ([]tko.RolloutRow, error) {
 	var shown []tko.RolloutRow
 	var waiting []RolloutRow
 	var keys []Key
@@ -99,7 +103,7 @@ func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary) ([]tko.
 		return nil, err
 	}
 	for i, left := 0, maxUnhealthy; i < len(waiting) && left > 0; i++ {
-		healthy, reason := healthOf(records[i])
+		healthy, reason := healthOf(records[i], acceptsNone)
 		reported := strings.Contains(reason, ": ") // the message of a condition
 		if records[i].Revision == 0 || healthy || !reported && v.Now.Sub(waiting[i].Since) < soon {
 			continue
@@ -210,7 +214,7 @@ func (st RolloutState) current() (int64, plan.Digest) {
 
 // RolloutPlan returns the current plan of a rollout.
 func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
-	ctx, _, err := s.enter(ctx, tko.KindRollout, access.Read)
+	ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
 	if err != nil {
 		return tko.RolloutPlan{}, err
 	}
@@ -219,7 +223,7 @@ func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko
 		return tko.RolloutPlan{}, err
 	}
 	number, digest := v.State.current()
-	out := tko.RolloutPlan{ID: id, State: string(v.State.State), Kinds: v.State.Kinds}
+	out := tko.RolloutPlan{ID: id, State: string(v.State.State), Kinds: v.State.Kinds, Warnings: v.State.Warnings, Unreported: v.State.Unreported}
 	if number == 0 {
 		return out, nil
 	}
@@ -242,7 +246,7 @@ func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko
 			Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, Changes: shownChanges(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates,
 		})
 	}
-	return out, nil
+	return s.visiblePlan(ctx, c, number, out)
 }
 
 // rowsPage is the number of rows that are read at once.
@@ -276,8 +280,14 @@ func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) i
 			if err != nil {
 				return err
 			}
-			for _, r := range rows {
-				after = string(r.Deployment)
+			visible, err := s.visibleRows(ctx, c, rows)
+			if err != nil {
+				return err
+			}
+			if len(rows) > 0 {
+				after = string(rows[len(rows)-1].Deployment)
+			}
+			for _, r := range visible {
 				if !selects(sel, sites, r) {
 					continue
 				}

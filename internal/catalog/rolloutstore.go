@@ -7,6 +7,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
 // A RolloutState is the state of a rollout, without its record and its rows. Stores keep
@@ -20,6 +21,7 @@ type RolloutState struct {
 	Started  int64          `json:"started,omitempty"`  // order of starts; of an undo that of its family
 	Time     time.Time      `json:"time,omitzero"`      // when it was started
 	By       tko.Author     `json:"by,omitzero"`        // who started it
+	Starter  *owner         `json:"starter,omitempty"`  // who started it, with the rights that rows need; nil: not known
 	Reason   execute.Reason `json:"reason,omitzero"`
 
 	Plan    int64          `json:"plan,omitempty"`    // number of the current plan; 0: none
@@ -37,6 +39,30 @@ type RolloutState struct {
 	Force        bool                     `json:"force,omitempty"`
 	Blocks       []string                 `json:"blocks,omitempty"`   // what its rows waited for, at the last evaluation
 	Settling     bool                     `json:"settling,omitempty"` // rows of a cancelled rollout are in flight
+
+	// Warnings are what a reviewer should know of the current plan, Unreported its rows that
+	// change deployments at sites that report no health.
+	Warnings   []string `json:"warnings,omitempty"`
+	Unreported int      `json:"unreported,omitempty"`
+	// Rule is the version of the rule by which deployments are healthy, as of the start:
+	// see ruleOfReports. Blind lets those count whose sites report no health.
+	Rule  int  `json:"rule,omitempty"`
+	Blind bool `json:"blind,omitempty"`
+
+	FirstFailure time.Time `json:"firstFailure,omitzero"` // see execute.Rollout
+	Touched      int       `json:"touched,omitempty"`
+	Failing      int       `json:"failing,omitempty"`
+}
+
+// ruleOfReports is the rule that deployments are healthy only if their sites report so,
+// unless the rollout accepts sites that report no health. Rollouts that were started by
+// older versions have the rule 0, which accepts them.
+const ruleOfReports = 1
+
+// acceptsNone reports whether deployments of a rollout count as healthy whose sites report no
+// health.
+func (s RolloutState) acceptsNone(sp spec.Rollout) bool {
+	return sp.Health.AcceptNone || s.Blind || s.Started != 0 && s.Rule < ruleOfReports
 }
 
 // Active reports whether executors have something to do, or rows may be applied.
@@ -69,6 +95,7 @@ type RowDetails struct {
 	Force    bool       `json:"force,omitempty"`    // whatever others changed since
 	Origin   string     `json:"origin,omitempty"`   // of a child that is deleted
 	Approves bool       `json:"approves,omitempty"` // a restore makes it approved
+	Stands   time.Time  `json:"stands,omitzero"`    // see [execute.Row]
 }
 
 // A RolloutView is what a rollout is evaluated from, all of one snapshot.

@@ -106,7 +106,7 @@ func (s *RolloutRunner) undo(ctx context.Context, r Record, v RolloutView, chang
 	st.UndoneBy = id
 	undoing := RolloutState{
 		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: digestOfRows(record.Digest, 0, rows),
-		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime, Rows: v.Version + 1,
+		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime, Rows: v.Version + 1, Rule: st.Rule, Blind: st.Blind,
 	}
 	if undoing.By.Who == "" {
 		undoing.By.Who = st.By.Who

@@ -31,7 +31,35 @@ func (s *rolloutStore) rolloutRecord(ctx context.Context, r tko.Rollout) (Record
 	if parsed.Undoes != "" {
 		return Record{}, tko.Errorf(tko.ErrInvalid, "rollout %q: spec.undoes is set by TKO: use tko rollout undo %s", r.ID, parsed.Undoes)
 	}
+	if err := s.checkFunctions(ctx, r.ID, parsed); err != nil {
+		return Record{}, err
+	}
 	return s.unparsedRollout(ctx, r)
+}
+
+// checkFunctions checks the KRM functions of a rollout by the rules of plugins: this server
+// must run them, and who names a program or a module of the server needs the right to
+// register plugins.
+func (s *rolloutStore) checkFunctions(ctx context.Context, id tko.RolloutID, parsed spec.Rollout) error {
+	for i, edit := range parsed.Edits {
+		if edit.Function == nil {
+			continue
+		}
+		image := edit.Function.Image
+		if f, err := tko.ParseFunction(image); err != nil || !f.IsLocal() { // the plan says what is wrong with others
+			continue
+		}
+		if s.options.CheckFunction != nil {
+			if err := s.options.CheckFunction(image); err != nil {
+				return tko.Errorf(tko.ErrInvalid, "rollout %q: spec.edits[%d].function: %q: %w", id, i, image, err)
+			}
+		}
+		program := Record{Key: pluginKey(tko.PluginPrepare, image)}
+		if err := s.permit(ctx, nil, &program, access.Register); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *rolloutStore) unparsedRollout(ctx context.Context, r tko.Rollout) (Record, error) {
@@ -111,6 +139,7 @@ func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
 	r := execute.Rollout{
 		ID: st.ID, State: st.State, Family: st.Family, Undoes: st.Undoes, Spec: sp, Plan: st.Digest, Reason: st.Reason,
 		Approvals: st.Approvals, Acknowledged: st.Acknowledged, AnyTime: st.AnyTime,
+		FirstFailure: st.FirstFailure, Touched: st.Touched, Failing: st.Failing,
 	}
 	for _, o := range v.Active {
 		if o.ID == st.UndoneBy && o.ID != "" {
@@ -123,6 +152,7 @@ func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
 // with returns a state with what package execute has changed of it.
 func (st RolloutState) with(r execute.Rollout) RolloutState {
 	st.State, st.Reason, st.Approvals, st.Acknowledged = r.State, r.Reason, r.Approvals, r.Acknowledged
+	st.FirstFailure, st.Touched, st.Failing = r.FirstFailure, r.Touched, r.Failing
 	return st
 }
 
@@ -143,6 +173,7 @@ func (v RolloutView) rows() (rows []execute.Row, index []int) {
 // with returns a row with the progress of another.
 func (r RolloutRow) with(e execute.Row) RolloutRow {
 	r.Progress, r.Since, r.Evaluated, r.Credit, r.Counted, r.Broken, r.Reason = e.Progress, e.Since, e.Evaluated, e.Credit, e.Counted, e.Broken, e.Reason
+	r.Stands = e.Stands
 	return r
 }
 

@@ -59,11 +59,20 @@ type Options struct {
 	// AccessKubernetes is the role of users of the Kubernetes API, about whose verbs
 	// the cluster decides; none if empty.
 	AccessKubernetes access.Role
+	// OwnerGroups is how long the groups of an owner are those that it had when it wrote a
+	// revision; without end if 0. After that, what depends on them is held.
+	OwnerGroups time.Duration
+	// CheckFunction returns an ErrInvalid if this server doesn't run a KRM function, as its
+	// image names it. If nil, all are accepted.
+	CheckFunction func(image string) error
 	// Audit records changes and refusals in the audit log.
 	Audit bool
 	// CheckSource returns an ErrInvalid if the definition of a GitOps source can't work. If
 	// nil, sources can't be registered.
 	CheckSource func(tko.SourceDefinition) error
+	// InspectPlugin returns the condition of a plugin that is about to be registered, by
+	// whether this server can run it; ok is false if there is nothing to report. None if nil.
+	InspectPlugin func(tko.Plugin) (c tko.Condition, ok bool)
 	// CompareWait is how long CompareSite waits for a meta-scheduler; 1 min if 0.
 	CompareWait time.Duration
 
@@ -104,8 +113,10 @@ type Service struct {
 	*RolloutPlans
 	*RolloutRunner
 	*SiteFreezes
+	*SiteStops
 
 	*AccessControl
+	*Owners
 	*AuditTrail
 	*WorkQueue
 	*Comparer
@@ -143,7 +154,9 @@ func New(store Store, validator Validator, options Options) *Service {
 		ChangeLog:      &ChangeLog{core: c, changes: &changeCache{feed: store}, transitions: lru.New[int64, transition](maxTransitions)},
 		History:        &History{core: c},
 		SiteFreezes:    &SiteFreezes{core: c},
+		SiteStops:      &SiteStops{core: c},
 		AccessControl:  &AccessControl{core: c},
+		Owners:         &Owners{core: c},
 		AuditTrail:     &AuditTrail{core: c},
 		WorkQueue:      &WorkQueue{core: c, idle: idle},
 		SourceRegistry: &SourceRegistry{core: c},

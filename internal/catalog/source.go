@@ -89,13 +89,9 @@ func (s *SourceRegistry) Sources(ctx context.Context) ([]tko.Source, error) {
 }
 
 // enterSources begins a method that reads GitOps sources, whose statuses name entities
-// of all kinds: it needs the right inspect, or to read everything.
+// of all kinds, and the repositories that they come from: it needs the right inspect.
 func (s *SourceRegistry) enterSources(ctx context.Context) (context.Context, error) {
-	ctx, c, err := s.enter(ctx, "", access.Open)
-	if err != nil || c.view().IsAll() {
-		return ctx, err
-	}
-	ctx, _, err = s.enter(ctx, "", access.Inspect)
+	ctx, _, err := s.enter(ctx, "", access.Inspect)
 	return ctx, err
 }
 

@@ -118,7 +118,7 @@ func (in declaring) decide(book *ruleBook) (r declaration, err error) {
 			r.done.Removed = append(r.done.Removed, d.Name)
 			record.Detail = "deleted, its entities are kept"
 			if !in.applied[d.Name] {
-				r.erase(ruleSource, d.Name)
+				r.eraseSource(book, d.Name)
 				r.records = append(r.records, record)
 				continue
 			}

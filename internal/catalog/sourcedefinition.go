@@ -43,7 +43,8 @@ func (s *SourceRegistry) RegisterSources(ctx context.Context, definitions []tko.
 	if err != nil {
 		return nil, err
 	}
-	decide := func(book *ruleBook) (registration, error) { return book.register(definitions, taken) }
+	owns := ownerOf(c.identity)
+	decide := func(book *ruleBook) (registration, error) { return book.register(definitions, taken, owns) }
 	book, err := s.rulesOf(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ type registration struct {
 
 // register returns how definitions change the rules; taken has the names that sources have
 // which aren't registered.
-func (b *ruleBook) register(definitions []tko.SourceDefinition, taken map[string]bool) (r registration, err error) {
+func (b *ruleBook) register(definitions []tko.SourceDefinition, taken map[string]bool, owns owner) (r registration, err error) {
 	for _, d := range definitions {
 		result, err := b.define(&d, taken[d.Name])
 		if err != nil {
@@ -86,7 +87,17 @@ func (b *ruleBook) register(definitions []tko.SourceDefinition, taken map[string
 			return r, err
 		}
 	}
-	return r, b.fits(r.put)
+	if err := b.fits(r.put); err != nil || owns.isZero() {
+		return r, err
+	}
+	for _, one := range r.put { // who changes a source owns it
+		rule, err := ownerRule(one.ID, owns)
+		if err != nil {
+			return r, err
+		}
+		r.put = append(r.put, rule)
+	}
+	return r, nil
 }
 
 func describeDefinition(verb string, d tko.SourceDefinition) audit.Record {
@@ -275,7 +286,7 @@ func (s *SourceRegistry) DeleteSource(ctx context.Context, name string, keep boo
 			return change, tko.Errorf(tko.ErrInvalid, "the repository of source %q declares source %q: remove its manifest there. If that source is gone, take this one over first: tko gitops source register --take-over", d.Parent, name)
 		case !known || !source.Status.Registered && !d.TakeOver:
 			record.Detail = "never applied"
-			change.erase(ruleSource, name)
+			change.eraseSource(book, name)
 			change.records = []audit.Record{record}
 			return change, nil
 		}
@@ -339,7 +350,7 @@ func (s *SourceRegistry) endDefinition(ctx context.Context, c *caller, name stri
 	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (ruleChange, error) {
 		change := ruleChange{records: []audit.Record{{Kind: ruleSource, ID: name, Op: "removed"}}}
 		if d, exists := book.definition(name); exists && d.Ending != nil {
-			change.erase(ruleSource, name)
+			change.eraseSource(book, name)
 		}
 		return change, nil
 	})

@@ -99,6 +99,12 @@ type Record struct {
 	// record to be written; the store retains it as long as a revision names it.
 	Derivation Digest
 	Derived    []byte
+	// Owner is the digest of an encoded owner, for which controllers derive from the
+	// revision, of deployments and rollouts; zero if it is that of the parent, or if there is
+	// none. Owned is the encoded owner, of a record to be written; the store retains it as
+	// long as a revision names it.
+	Owner      Digest
+	Owned      []byte
 	Plugin     []byte                // plugins: the encoded plugin
 	CRDs       bool                  // templates: the package contains custom resource definitions
 	Conditions []tko.Condition       // sites, deployments, plugins
@@ -135,6 +141,8 @@ type Metadata struct {
 	// Attached is opaque data of a transport, as compact JSON. Only that
 	// transport reads it.
 	Attached json.RawMessage `json:"a,omitempty"`
+	// Applied is what managers named the last time, by manager.
+	Applied map[string]AppliedSet `json:"m,omitempty"`
 }
 
 // Fields are the optional parts of a record that a read returns.
@@ -175,7 +183,7 @@ type Reader interface {
 	// ids, in no order, possibly more than once. It doesn't visit ids
 	// themselves. visit must not use the store.
 	Descendants(ctx context.Context, ids []string, visit func(id string)) error
-	// Derivation returns the content of a [Record.Derivation]. The caller must not
+	// Derivation returns the content of a [Record.Derivation] or [Record.Owner]. The caller must not
 	// change it. Any error means that it isn't known.
 	Derivation(ctx context.Context, digest Digest) ([]byte, error)
 	// Epoch returns the position of the newest change to the entities that
@@ -286,6 +294,10 @@ type Write struct {
 	Position int64
 	// If a new record has an Origin that another record of its kind has, the
 	// write is skipped, and its Outcome describes the existing record.
+
+	// KeepsOwner reports that the owner of the record is the one to be stored, whichever caller
+	// writes it. It is for the catalog.
+	KeepsOwner bool
 
 	// Token is the modification token under which the record is written. The
 	// commit ends it. It fails with ErrNotFound if the token is unknown, and
@@ -459,6 +471,8 @@ type Queue interface { //nolint:interfacebloat // its methods depend on each oth
 	// WorkClaim returns the claim of an item, and when its lease ends. It
 	// returns ErrNotFound if no worker has a lease on the item.
 	WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error)
+	// WorkOf returns the items of a queue, sorted by key.
+	WorkOf(ctx context.Context, queue string) ([]QueuedWork, error)
 	// FinishWork ends claims. It ignores claims that the caller no longer
 	// holds. An item that was enqueued again after it was claimed stays, and is
 	// due at once, or within [WakeDelay] if it failed. backoff returns the
@@ -467,6 +481,14 @@ type Queue interface { //nolint:interfacebloat // its methods depend on each oth
 	// EnqueueWork enqueues an item for each key of a queue, due at once; if
 	// missing is set, only for keys that have no item.
 	EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error
+}
+
+// QueuedWork is an item of a queue.
+type QueuedWork struct {
+	Key string
+	// Claimed and LeaseUntil are those of a claim whose lease has not ended, by this machine's
+	// clock; zero if there is none.
+	Claimed, LeaseUntil time.Time
 }
 
 // WorkSignals say when there is work.

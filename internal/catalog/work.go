@@ -42,6 +42,9 @@ func (s *WorkQueue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.W
 	for waited := false; ; waited = true {
 		signal := s.store.WorkSignal(claim.Queue)
 		items, due, err := s.claim(ctx, claim, signal, waited)
+		if err == nil {
+			items, err = s.withoutStopped(ctx, claim.Queue, items)
+		}
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), s.release(context.WithoutCancel(ctx), items))
 		}

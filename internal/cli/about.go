@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"runtime"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -61,29 +60,10 @@ func (a *app) versionCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			return a.printFacts([]fact{
 				textFact("version", "Version", version.String()),
-				textFact("commit", "Commit", commit()),
+				textFact("commit", "Commit", version.BuiltFrom()),
 				textFact("go", "Go", strings.TrimPrefix(runtime.Version(), "go")),
 				textFact("platform", "Platform", runtime.GOOS+"/"+runtime.GOARCH),
 			})
 		},
 	}
-}
-
-// commit returns the commit from which this program was built.
-func commit() string {
-	text := "unknown"
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return text
-	}
-	changed := ""
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			text = setting.Value
-		}
-		if setting.Key == "vcs.modified" && setting.Value == "true" {
-			changed = " (changed)"
-		}
-	}
-	return text + changed
 }

@@ -19,13 +19,13 @@ const accessHelp = `Rights of clients: who may do what, where.
 A binding gives a role to a subject or a group, within a scope, until it expires. Roles:
 viewer, editor, approver, operator, admin; for programs controller-prepare,
 controller-schedule, controller-gitops, plugin, delegated; and the rights of their own
-secret, audit, backup, impersonate. Subjects have the prefix of their authenticator, as
+secret, audit, backup, impersonate, own. Subjects have the prefix of their authenticator, as
 tko whoami shows: cert:NAME, spiffe://..., oidc:ALIAS:SUB, k8s:NAME, token:NAME, unix:UID.
 
 The first administrator is made on the machine of the server: tko-server access init.`
 
 func (a *app) accessCommand() *cobra.Command {
-	cmd := group("access", "Rights of clients", a.accessList(), a.accessBind(), a.accessUnbind(), a.accessCanI(), a.accessBreakGlass(), a.accessPolicy())
+	cmd := group("access", "Rights of clients", a.accessList(), a.accessBind(), a.accessUnbind(), a.accessOwn(), a.accessCanI(), a.accessBreakGlass(), a.accessPolicy())
 	cmd.Long = accessHelp
 	return cmd
 }
@@ -167,12 +167,49 @@ its streams end within a second.`,
 	}
 }
 
+func (a *app) accessOwn() *cobra.Command {
+	var isGroup bool
+	cmd := &cobra.Command{
+		Use: "own KIND ID [SUBJECT]", Short: "Show or set the owner of an entity",
+		Long: `Show or set the owner of a deployment, a rollout or a registered source: as whom controllers
+derive from it. Who changes an entity owns it. Without SUBJECT, the owner is shown;
+` + tko.OwnerUnowned + ` means that there is none, and that controllers use their own rights. To set it, the
+right own is needed.`,
+		Example: "  tko access own deployment \"$id\"\n  tko access own deployment \"$id\" oidc:corp:noc --group", Args: arguments(2, 3),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if len(args) == 2 {
+				if isGroup {
+					return tko.Errorf(errUsage, "--group is for the owner to be set: name it")
+				}
+				o, err := call(ctx, s, func(ctx context.Context) (*tkopb.Owner, error) {
+					return s.Access().Owner(ctx, tko.Kind(args[0]), args[1])
+				})
+				if err != nil {
+					return err
+				}
+				return a.printFacts([]fact{textFact("subject", "Subject", o.GetSubject()), textFact("groups", "Groups", strings.Join(o.GetGroups(), ", "))})
+			}
+			m := &tkopb.SetOwner{Kind: args[0], Id: args[1], Subject: args[2]}
+			if isGroup {
+				m.Subject, m.Group = "", args[2]
+			}
+			err := s.do(ctx, func(ctx context.Context) error { return s.Access().SetOwner(ctx, m) })
+			if err == nil {
+				a.notice("%s %q is owned by %s", args[0], args[1], args[2])
+			}
+			return err
+		}),
+	}
+	cmd.Flags().BoolVar(&isGroup, "group", false, "the name is that of a group")
+	return cmd
+}
+
 func (a *app) accessCanI() *cobra.Command {
 	return &cobra.Command{
 		Use: "can-i VERB [KIND [ID]]", Short: "Whether you may do something",
 		Long: `Whether you may use a verb on an entity, or on some entity of a kind. Verbs: read, create,
 update, delete, purge, approve, call, register, commit, provision, condition, secret;
-without a kind inspect, bind, audit, backup, log, impersonate. The exit code is 6 if you may not.`,
+without a kind inspect, bind, own, audit, backup, log, impersonate. The exit code is 6 if you may not.`,
 		Example: "  tko access can-i update site emea/lagos\n  tko access can-i bind", Args: arguments(1, 3),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			args = append(args, "", "")

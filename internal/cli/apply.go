@@ -8,11 +8,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/printable"
@@ -27,15 +28,30 @@ const (
 )
 
 // appliedKinds are the kinds in the order in which they are applied.
-var appliedKinds = append(slices.Clone(exportedKinds), KindSource)
+var appliedKinds = exportedKinds
 
 // A step is what an apply or import does with a manifest.
 type step struct {
 	Manifest
 	verb    string           // create, update; "": nothing
 	id      tko.DeploymentID // of an existing deployment that the step changes
+	there   tko.DeploymentID // of an existing deployment that the step leaves as it is
 	details []string         // what changes
+	unknown string           // what could not be compared, and why; "": nothing
 }
+
+// unknownIn returns the number of steps of which something could not be compared.
+func unknownIn(steps []step) (n int) {
+	for _, step := range steps {
+		if step.unknown != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// errIncomplete reports that not everything could be compared.
+var errIncomplete = errors.New("not everything could be compared")
 
 // confirmChanges returns an error unless changes are confirmed: by their number, by a user
 // at the terminal, or because there are at most as many as need no confirmation.
@@ -57,19 +73,23 @@ func (a *app) confirmChanges(changes, confirm, unasked int) error {
 const applyHelp = `A manifest is what GitOps sources, tko export and kubectl use: Template, Site,
 Deployment and Plugin of tko.nephio.org/v1alpha1, in files of any number of documents, or a List.
 
-Templates, sites and plugins become what the manifest says. The metadata.name of a
+What a manifest of a template, site or rollout names becomes as it says. Labels, the template
+and resources of the package that it doesn't name stay if others set them, and are removed if
+an earlier apply named them (of the same --manager). Plugins become what the manifest says.
+The metadata.name of a
 Deployment identifies it, as with kubectl apply: the first time, it is created; later,
 the resources of the manifest are merged into its package, and what changed is prepared
 again. What a manifest doesn't mention stays. A different template, site, parent or label
-of an existing deployment is refused. Nothing is ever deleted.
+of an existing deployment is refused. No entity is ever deleted.
 
 Manifests of GitOps sources (GitOpsSource, Inventory, Catalog) are registered last, all of them or
 none, as tko gitops source register does, with the same right.`
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
-	var dryRun bool
+	var dryRun, exitCode bool
 	var confirm int
+	var manager string
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|FOLDER|-",
 		Short: "Create or update entities from manifests",
@@ -80,20 +100,27 @@ func (a *app) applyCommand() *cobra.Command {
 All manifests are checked first, by the server: if one is wrong, nothing is changed. More
 than 50 changes need a confirmation: at a terminal the command asks; otherwise it needs
 --confirm COUNT with the number of changes. An interrupted apply continues with the
-same command.`,
+same command.
+
+With --dry-run, the server says what the apply would do. With --exit-code as well, the exit
+code is 0 if nothing would change, 7 if something would, and 9 if not everything could be
+compared: such as a site whose template comes with the same apply.`,
 		Example: `  tko apply -f ./fleet --dry-run
   tko apply -f site.yaml -f deployment.yaml
   kustomize build . | tko apply -f -`,
 		Args: arguments(0, 0),
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			steps, err := a.planApply(ctx, s, files)
+			steps, err := a.planApply(ctx, s, files, manager)
 			if err != nil {
 				return err
 			}
-			changes := a.showSteps(steps, false)
+			changes := a.showSteps(steps, dryRun)
 			switch {
 			case dryRun:
 				a.notice("would make %s, %d unchanged", count(changes, "change", "changes"), len(steps)-changes)
+				if exitCode {
+					return foundIn(steps, changes)
+				}
 				return nil
 			case changes == 0:
 				a.notice("nothing to change, %d unchanged", len(steps))
@@ -105,16 +132,7 @@ same command.`,
 			if confirm > 0 || changes > applyUnasked {
 				ctx = tko.WithConfirmation(ctx, changes)
 			}
-			register := sync.OnceValue(func() error {
-				_, err := s.registerSources(ctx, sourcesIn(steps), false)
-				return err
-			})
-			done, err := applyAll(steps, func(one step) error {
-				if one.Source != nil {
-					return register()
-				}
-				return applyOne(ctx, s, one)
-			})
+			done, err := applyAll(steps, importer(ctx, s, steps))
 			if err == nil {
 				a.notice("made %s, %d unchanged", count(done, "change", "changes"), len(steps)-done)
 			}
@@ -123,19 +141,39 @@ same command.`,
 	}
 	fileFlag(cmd, &files)
 	dryRunFlag(cmd.Flags(), &dryRun)
+	managerFlag(cmd.Flags(), &manager)
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "with --dry-run: exit code 7 if something would change, 9 if not everything could be compared")
 	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
 	return cmd
 }
 
 // diffFiles returns the function that compares manifests with the server.
-func (a *app) diffFiles(files *[]string) func(*cobra.Command, []string) error {
+func (a *app) diffFiles(files *[]string, manager *string) func(*cobra.Command, []string) error {
 	return a.run(func(ctx context.Context, s *session, _ []string) error {
-		steps, err := a.planApply(ctx, s, *files)
-		if err == nil && a.showSteps(steps, true) > 0 {
-			err = errChanges
+		steps, err := a.planApply(ctx, s, *files, *manager)
+		if err != nil {
+			return err
 		}
-		return err
+		return foundIn(steps, a.showSteps(steps, true))
 	})
+}
+
+// foundIn returns the error for the exit code of a comparison.
+func foundIn(steps []step, changes int) error {
+	switch n := unknownIn(steps); {
+	case n > 0:
+		return fmt.Errorf("%w: %s, see the lines that begin with ?", errIncomplete, count(n, "manifest", "manifests"))
+	case changes > 0:
+		return errChanges
+	}
+	return nil
+}
+
+// DefaultManager is the manager of manifests that tko apply -f applies.
+const DefaultManager = "tko-apply"
+
+func managerFlag(flags *pflag.FlagSet, manager *string) {
+	flags.StringVar(manager, "manager", DefaultManager, "`name` under which the server remembers what was applied: only that is removed when manifests no longer name it")
 }
 
 func fileFlag(cmd *cobra.Command, files *[]string) {
@@ -152,6 +190,9 @@ func (a *app) showSteps(steps []step, details bool) (changes int) {
 		}
 		changes++
 		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[step.verb], fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))))
+		if step.unknown != "" {
+			fmt.Fprintln(a.out, "  ? not compared: "+printable.Text(step.unknown))
+		}
 		if !details {
 			continue
 		}
@@ -253,7 +294,7 @@ func (a *app) readInput(file string, most int64) ([]byte, error) {
 }
 
 // planApply checks all manifests on the server.
-func (a *app) planApply(ctx context.Context, s *session, files []string) ([]step, error) {
+func (a *app) planApply(ctx context.Context, s *session, files []string, manager string) ([]step, error) {
 	manifests, err := a.readManifests(files)
 	if err != nil {
 		return nil, err
@@ -262,7 +303,16 @@ func (a *app) planApply(ctx context.Context, s *session, files []string) ([]step
 	if i := slices.IndexFunc(manifests, func(m Manifest) bool { return m.Source != nil }); i >= 0 {
 		first = i
 	}
-	steps, wrong := planAll(manifests[:first], func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
+	entities, err := sortParents(manifests[:first])
+	if err != nil {
+		return nil, err
+	}
+	for i := range entities {
+		if p := &entities[i].Put; p.Kind != tko.KindDeployment {
+			p.Manager = manager
+		}
+	}
+	steps, wrong := planAll(entities, func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
 	if wrong != nil && steps == nil {
 		return nil, wrong
 	}
@@ -325,6 +375,9 @@ func planAll(manifests []Manifest, plan func(m Manifest, coming map[string]bool)
 	coming := map[string]bool{}
 	for _, m := range manifests {
 		coming[string(m.Put.Kind)+" "+m.Put.ID] = true
+		if m.Put.Kind == tko.KindDeployment {
+			coming["deployment "+string(nameID(m.Name))] = true
+		}
 	}
 	var wrong []error
 	for _, m := range manifests {
@@ -334,6 +387,9 @@ func planAll(manifests []Manifest, plan func(m Manifest, coming map[string]bool)
 				return nil, err
 			}
 			wrong = append(wrong, fmt.Errorf("%s: %s %q: %w", m.File, m.Put.Kind, m.Name, err))
+		}
+		if err == nil && one.verb == "" && m.Put.Kind != tko.KindDeployment {
+			delete(coming, string(m.Put.Kind)+" "+m.Put.ID) // it is there, as it will be
 		}
 		steps = append(steps, one)
 	}
@@ -346,9 +402,13 @@ func tryPut(ctx context.Context, s *session, p tko.Put, coming map[string]bool) 
 	p.DryRun = true
 	if coming["template "+string(p.Template)] {
 		p.Template, unchecked = "", true
+		p.MadeFrom = ""
 	}
 	if coming["site "+string(p.Site)] {
 		p.Site = ""
+	}
+	if p.Kind == tko.KindDeployment && coming["deployment "+string(p.Parent)] {
+		p.Parent = ""
 	}
 	r, err = s.put(ctx, p)
 	return r, unchecked, err
@@ -370,8 +430,11 @@ func planManifest(ctx context.Context, s *session, m Manifest, coming map[string
 			return step, err
 		}
 		if found {
-			step.id = d.ID
+			step.id, step.there = d.ID, d.ID
 			return step, step.compare(ctx, s, d)
+		}
+		if isID(m.Name) {
+			step.Put.Name, step.Put.Origin = "", importOrigin(m.Name)
 		}
 	}
 	r, unchecked, err := tryPut(ctx, s, step.Put, coming)
@@ -381,10 +444,25 @@ func planManifest(ctx context.Context, s *session, m Manifest, coming map[string
 	case r.Created:
 		step.verb = "create"
 	case r.Changed, unchecked:
-		return step, step.describe(ctx, s)
+		step.verb, step.details = "update", r.Changes
+		if unchecked {
+			step.unknown = fmt.Sprintf("what template %q gives it, because the template changes with the same apply", m.Put.Template)
+		}
+		if !r.Managed { // of an older server, which removes all that the manifest doesn't name
+			step.Put.Manager, step.details = "", nil
+			return step, step.describe(ctx, s)
+		}
 	}
 	return step, nil
 }
+
+// isID reports whether the name of a deployment's manifest is an ID that TKO made.
+func isID(name string) bool { return idForm.MatchString(string(nameID(name))) }
+
+var idForm = regexp.MustCompile(`^[0-9A-Za-z]{27}$`)
+
+// importOrigin identifies the deployment that was created from the manifest of an export.
+func importOrigin(name string) string { return "import/" + name }
 
 // namedDeployment finds the deployment that a manifest names: by its ID, or by its
 // name in Kubernetes.
@@ -403,7 +481,11 @@ func namedDeployment(ctx context.Context, s *session, name string) (d tko.Deploy
 	if d, found, err = get(id); found || err != nil {
 		return d, found, err
 	}
-	r, err := s.put(ctx, tko.Put{Kind: tko.KindDeployment, Name: name, DryRun: true})
+	try := tko.Put{Kind: tko.KindDeployment, Name: name, DryRun: true}
+	if isID(name) { // the manifest is that of an export
+		try.Name, try.Origin = "", importOrigin(name)
+	}
+	r, err := s.put(ctx, try)
 	if err != nil || r.Created {
 		return d, false, err
 	}
@@ -418,7 +500,7 @@ func (step *step) compare(ctx context.Context, s *session, d tko.Deployment) err
 		{"spec.siteId", string(d.Site), string(step.Put.Site)},
 		{"spec.parentDeploymentId", string(d.Parent), string(step.Put.Parent)},
 	} {
-		if field.wanted != "" && field.wanted != field.is {
+		if field.wanted != "" && field.wanted != field.is && !(field.name == "spec.parentDeploymentId" && isID(step.Name)) { // of an export: its parent has another ID here
 			return tko.Errorf(tko.ErrInvalid, "%s is %q, and that of the existing deployment %s is %q: create another deployment, with another name", field.name, field.wanted, d.ID, field.is)
 		}
 	}
@@ -484,6 +566,11 @@ func (step *step) describe(ctx context.Context, s *session) error {
 	e, err := s.entity(ctx, step.Put.Kind, step.Put.ID, 0)
 	if err != nil {
 		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.Metadata)) {
+		if _, named := step.Put.Metadata[key]; !named {
+			step.details = append(step.details, fmt.Sprintf("metadata.labels.%s: %q removed, unless a template or the package gives it", key, e.Metadata[key]))
+		}
 	}
 	if e.Template != step.Put.Template {
 		step.details = append(step.details, fmt.Sprintf("spec.templateId: %q → %q", e.Template, step.Put.Template))

@@ -167,7 +167,7 @@ func emptyFilter(cmd *cobra.Command, states bool) error {
 var filterNames = map[string]bool{
 	"id": true, "metadata": true, "template-id": true, "template-metadata": true, "site-id": true, "site-metadata": true,
 	"parent": true, "deployment-metadata": true, "prepared": true, "approved": true, "outdated": true, "type": true, "name": true, "executor": true, "trigger": true,
-	"scheduled": true, "healthy": true, "kind": true, "site": true, "deployment": true, "plan": true, "wave": true, "url": true, "merge": true,
+	"scheduled": true, "healthy": true, "kind": true, "site": true, "deployment": true, "plan": true, "wave": true, "url": true, "merge": true, "topology": true,
 }
 
 // filtered reports whether a filter was given.

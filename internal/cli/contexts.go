@@ -20,6 +20,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
 
 // A contextFile is the configuration file of the command: servers, and how to
@@ -77,7 +78,7 @@ func readContexts() (contextFile, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return file, tko.Errorf(errUsage, "read the contexts: %w", err)
 	}
-	if err := yaml.UnmarshalStrict(data, &file); err != nil {
+	if err := yaml12.UnmarshalStrict(data, &file); err != nil {
 		return file, tko.Errorf(errUsage, "read the contexts in %q: %w", path, err)
 	}
 	if file.Contexts == nil {

@@ -17,6 +17,11 @@ func dial(t target) (server, error) {
 		options.Token = t.token.get
 	}
 	switch {
+	case t.socket != "":
+		options.Address = unixScheme + t.socket
+		options.Dialer = func(ctx context.Context, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", t.socket)
+		}
 	case t.local && t.tls != nil:
 		options.Dialer = dialLoopback
 	case t.local:

@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kinds"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/spelling"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -96,7 +96,7 @@ func ownKinds() ([]kindSchema, error) {
 		data []byte
 		to   any
 	}{{kinds.Schemas, &specs}, {kinds.Entities, &entities}, {kinds.Sources, &sources}, {kinds.Descriptions, &descriptions}} {
-		if err := yaml.Unmarshal(file.data, file.to); err != nil {
+		if err := yaml12.Unmarshal(file.data, file.to); err != nil {
 			return nil, fmt.Errorf("read the kinds: %w", err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,7 @@ import (
 )
 
 // exportedKinds are the kinds in the order in which they are imported.
-var exportedKinds = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout}
+var exportedKinds = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout, KindSource}
 
 // exportFlags select what is exported.
 type exportFlags struct {
@@ -40,7 +41,7 @@ func (f *exportFlags) selected() ([]tko.Kind, error) {
 	used := map[string]bool{"id": len(f.ids) > 0, "metadata": len(f.metadata) > 0, "template-id": len(f.templates) > 0, "site-id": len(f.sites) > 0}
 	for _, name := range f.kinds {
 		if !slices.Contains(exportedKinds, tko.Kind(name)) {
-			return nil, tko.Errorf(errUsage, "--kind %s: use plugin, template, site, deployment or rollout", name)
+			return nil, tko.Errorf(errUsage, "--kind %s: use plugin, template, site, deployment, rollout or source", name)
 		}
 	}
 	var kinds []tko.Kind
@@ -51,7 +52,7 @@ func (f *exportFlags) selected() ([]tko.Kind, error) {
 		}
 		fits := true
 		for flag, given := range used {
-			if given && !slices.Contains(filter.Words(kind), flag) {
+			if given && (kind == KindSource || !slices.Contains(filter.Words(kind), flag)) {
 				fits = false
 				if named {
 					return nil, tko.Errorf(errUsage, "--%s can't select a %s: leave one of them out", flag, kind)
@@ -72,16 +73,24 @@ func (a *app) exportCommand() *cobra.Command {
 	var flags exportFlags
 	cmd := &cobra.Command{
 		Use: "export FOLDER|FILE.tar|-", Short: "Write entities as plain KRM manifests",
-		Long: `Write plugins, templates, sites, deployments and rollouts as plain KRM manifests, one file for each,
-into a new folder, a tar file, or the standard output (-, as tar). The manifests are those of GitOps
-sources and of kubectl: tko import, a GitOps source or kubectl apply can create the entities
-elsewhere.
+		Long: `Write plugins, templates, sites, deployments, rollouts and registered GitOps sources as plain KRM
+manifests, one file for each, into a new folder, a tar file, or the standard output (-, as tar). The
+manifests are those of GitOps sources and of kubectl: tko import, a GitOps source or kubectl apply
+can create the entities elsewhere.
 
-A manifest has what users decide, not what TKO derives: no history, conditions, rights or audit
-records, which are in backups (tko backup). Deployments are written without their children, which
-preparers create again, and without the marks of preparation and approval. Rollouts are written
-without their plans and progress, so an imported one is planned again and waits for its start. Those
-that TKO makes itself (undos, and rollouts of placements and sources) are left out.`,
+A manifest has what users decide, not what TKO derives: no history, conditions, rights, freezes or
+audit records, which are in backups (tko backup). Deployments are written without the marks of
+preparation and approval; children that preparers make are left out, because preparers make them
+again. Metadata and resources of a template that were removed, and the revision of the template
+that a deployment was made from, are annotations of its manifest. Earlier revisions of templates are
+in the folder .revisions, which only tko import reads. Rollouts are written without their plans and
+progress, so an imported one is planned again and waits for its start. Those that TKO makes itself
+(undos, and rollouts of placements and sources) and sources that others declare are left out.
+Annotations and labels with a prefix that kubectl set are not written. Sources are written without
+the files of their credentials.
+
+The last lines name what was left out, with its number. The exit code is 9 if something of it is
+lost elsewhere, such as values of Secrets without the right to read them.`,
 		Example: "  tko export ./fleet\n  tko export --kind site --metadata region=emea emea.tar",
 		Args:    arguments(1, 1), ValidArgsFunction: fileNames,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
@@ -89,15 +98,16 @@ that TKO makes itself (undos, and rollouts of placements and sources) are left o
 			if err != nil {
 				return err
 			}
-			n, err := a.export(ctx, s, args[0], kinds, &flags)
-			if err == nil {
-				a.notice("exported %s", count(n, "entity", "entities"))
+			x := &exporter{s: s, flags: &flags, kinds: kinds, bases: bases{s: s}, templates: map[tko.TemplateID]bool{}, deployments: map[tko.DeploymentID]bool{}, earlier: map[tko.TemplateID]map[int64]bool{}}
+			if err := a.export(ctx, x, args[0]); err != nil {
+				return err
 			}
-			return err
+			a.notice("exported %s", count(x.n, "entity", "entities"))
+			return a.report(&x.left)
 		}),
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&flags.kinds, "kind", nil, "`kind`: plugin, template, site, deployment or rollout; may be repeated (default: all)")
+	f.StringSliceVar(&flags.kinds, "kind", nil, "`kind`: plugin, template, site, deployment, rollout or source; may be repeated (default: all)")
 	patterns(f, &flags.ids, "id", "", "the ID of a template, site or rollout")
 	metadataPatterns(f, &flags.metadata, "metadata", "m", "")
 	patterns(f, &flags.templates, "template-id", "", "the template's ID")
@@ -106,119 +116,285 @@ that TKO makes itself (undos, and rollouts of placements and sources) are left o
 }
 
 // export writes manifests to a place that appears when it is complete.
-func (a *app) export(ctx context.Context, s *session, to string, kinds []tko.Kind, flags *exportFlags) (n int, err error) {
+func (a *app) export(ctx context.Context, x *exporter, to string) (err error) {
 	if to == "-" || strings.HasSuffix(to, ".tar") {
 		err = archive.NewFile(to, a.streams.Out, func(w io.Writer) error {
 			out := tar.NewWriter(w)
-			n, err = exportAll(ctx, s, kinds, flags, func(name string, data []byte) error {
+			x.put = func(name string, data []byte) error {
 				err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: int64(len(data)), Format: tar.FormatPAX})
 				if err == nil {
 					_, err = out.Write(data)
 				}
 				return err
-			})
-			if err != nil {
+			}
+			if err := x.all(ctx); err != nil {
 				return err
 			}
 			return out.Close()
 		})
-		return n, err
+		return err
 	}
 	if entries, err := os.ReadDir(to); err == nil && len(entries) > 0 {
-		return 0, tko.Errorf(tko.ErrInvalid, "the folder %s is not empty: choose another name", to)
+		return tko.Errorf(tko.ErrInvalid, "the folder %s is not empty: choose another name", to)
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return 0, err
+		return err
 	}
 	partial, err := os.MkdirTemp(filepath.Dir(filepath.Clean(to)), filepath.Base(to)+".partial-")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() {
 		if err != nil {
 			_ = os.RemoveAll(partial)
 		}
 	}()
-	n, err = exportAll(ctx, s, kinds, flags, func(name string, data []byte) error {
+	x.put = func(name string, data []byte) error {
 		full := filepath.Join(partial, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(full), 0o700); err != nil {
 			return err
 		}
 		return os.WriteFile(full, data, 0o600)
-	})
-	if err != nil {
-		return n, err
 	}
-	return n, os.Rename(partial, to)
+	if err := x.all(ctx); err != nil {
+		return err
+	}
+	return os.Rename(partial, to)
 }
 
-// exportAll passes the file of each selected entity to put.
-func exportAll(ctx context.Context, s *session, kinds []tko.Kind, flags *exportFlags, put func(name string, data []byte) error) (n int, err error) {
-	write := func(kind, name string, metadata map[string]string, spec map[string]any) error {
-		file, err := kubename.Escape(name)
-		if err != nil {
-			return err
-		}
-		m := krm.Resource{"apiVersion": entityVersion, "kind": kind, "metadata": map[string]any{"name": file}, "spec": spec}
-		if len(metadata) > 0 {
-			labels, err := exportedLabels(metadata)
-			if err != nil {
-				return fmt.Errorf("%s %q: %w", kind, name, err)
-			}
-			m.Set(labels, "metadata", "labels")
-		}
-		data, err := krm.Encode(krm.YAML, krm.Package{m})
-		if err != nil {
-			return err
-		}
-		n++
-		return put(path.Join(strings.ToLower(kind)+"s", file+".yaml"), data)
+// An exporter writes one export.
+type exporter struct {
+	s     *session
+	flags *exportFlags
+	kinds []tko.Kind
+	put   func(name string, data []byte) error
+	bases bases
+	n     int // entities that were written
+	left  leftOut
+
+	templates   map[tko.TemplateID]bool // that were written
+	deployments map[tko.DeploymentID]bool
+	earlier     map[tko.TemplateID]map[int64]bool // revisions that deployments were made from
+}
+
+// write writes the manifest of an entity below a folder. The entity is p, whose other parts are
+// in spec.
+func (x *exporter) write(folder, kind, name string, p tko.Put, spec map[string]any) error {
+	file, err := kubename.Escape(name)
+	if err != nil {
+		return err
 	}
-	options := tko.ListOptions{Packages: true}
-	for _, kind := range kinds {
+	m := krm.Resource{"apiVersion": entityVersion, "kind": kind, "metadata": map[string]any{"name": file}, "spec": spec}
+	annotations, err := p.ManifestAnnotations()
+	if err != nil {
+		return err
+	}
+	for key, value := range annotations {
+		m.SetAnnotation(key, value)
+	}
+	if len(p.Metadata) > 0 {
+		labels, err := exportedLabels(p.Metadata)
+		if err != nil {
+			return fmt.Errorf("%s %q: %w", kind, name, err)
+		}
+		m.Set(labels, "metadata", "labels")
+	}
+	if hasRedacted(p.Package) {
+		x.left.add(true, "values of Secrets, for which you lack the right to read them", strings.ToLower(kind)+" "+name)
+	}
+	data, err := krm.Encode(krm.YAML, krm.Package{m})
+	if err != nil {
+		return err
+	}
+	return x.put(path.Join(folder, strings.ToLower(kind)+"s", file+".yaml"), data)
+}
+
+// one writes the manifest of an entity of the export.
+func (x *exporter) one(kind, name string, p tko.Put, spec map[string]any) error {
+	x.n++
+	return x.write("", kind, name, p, spec)
+}
+
+// all writes the file of each selected entity.
+func (x *exporter) all(ctx context.Context) (err error) {
+	s, flags, options := x.s, x.flags, tko.ListOptions{Packages: true}
+	for _, kind := range x.kinds {
 		switch kind {
 		case tko.KindPlugin:
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
 				return s.Plugins(ctx, tko.PluginSelect{}, tko.ListOptions{})
 			}, func(p tko.Plugin) error {
-				return write("Plugin", p.ID(), nil, pluginSpec(p))
+				return x.one("Plugin", p.ID(), tko.Put{}, pluginSpec(p))
 			})
 		case tko.KindTemplate:
 			sel := tko.TemplateSelect{IDs: flags.ids, Metadata: flags.metadata}
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Template, error] { return s.Templates(ctx, sel, options) }, func(t tko.Template) error {
-				return write("Template", string(t.ID), t.Metadata, map[string]any{"package": exportedPackage(t.Package, false)})
+				x.templates[t.ID] = true
+				return x.template("", t)
 			})
 		case tko.KindSite:
 			sel := tko.SiteSelect{IDs: flags.ids, Templates: flags.templates, Metadata: flags.metadata}
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Site, error] { return s.Sites(ctx, sel, options) }, func(one tko.Site) error {
-				spec := map[string]any{"package": exportedPackage(one.Package, false)}
-				setText(spec, "templateId", string(one.Template))
-				return write("Site", string(one.ID), one.Metadata, spec)
+				return x.site(ctx, one)
 			})
 		case tko.KindDeployment:
 			sel := tko.DeploymentSelect{Templates: flags.templates, Sites: flags.sites, Metadata: flags.metadata}
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Deployment, error] { return s.Deployments(ctx, sel, options) }, func(d tko.Deployment) error {
-				if d.Parent != "" {
-					return nil
-				}
-				spec := map[string]any{"package": exportedPackage(d.Package, true)}
-				setText(spec, "templateId", string(d.Template))
-				setText(spec, "siteId", string(d.Site))
-				return write("Deployment", string(d.ID), d.Metadata, spec)
+				return x.deployment(ctx, d)
 			})
 		case tko.KindRollout:
 			sel := tko.RolloutSelect{IDs: flags.ids, Metadata: flags.metadata}
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Rollout, error] { return s.Rollouts(ctx, sel, options) }, func(r tko.Rollout) error {
 				if spec := exportedRollout(r); spec != nil {
-					return write("Rollout", string(r.ID), r.Metadata, spec)
+					return x.one("Rollout", string(r.ID), tko.Put{Metadata: r.Metadata, Package: r.Package}, spec)
 				}
+				x.left.add(false, "rollouts that TKO made", string(r.ID))
 				return nil
 			})
+		case KindSource:
+			err = x.sources(ctx)
 		}
 		if err != nil {
-			return n, err
+			return err
 		}
 	}
-	return n, nil
+	return x.revisions(ctx)
+}
+
+func (x *exporter) template(folder string, t tko.Template) error {
+	put := tko.Put{Metadata: t.Metadata, Package: t.Package}
+	if err := carry(&put, nil); err != nil {
+		return err
+	}
+	spec := map[string]any{"package": resourceList(t.Package)}
+	if folder != "" {
+		return x.write(folder, "Template", string(t.ID), put, spec)
+	}
+	return x.one("Template", string(t.ID), put, spec)
+}
+
+func (x *exporter) site(ctx context.Context, one tko.Site) error {
+	put := tko.Put{Template: one.Template, Metadata: one.Metadata, Package: one.Package}
+	from := &basis{}
+	if one.Template != "" {
+		var err error
+		if from, err = x.bases.of(ctx, one.Template, 0); err != nil {
+			return err
+		}
+	}
+	if from.missing {
+		put.Whole = true
+		x.left.add(true, "sites whose template can't be read, so that keys of its metadata may come back", string(one.ID))
+	}
+	if err := carry(&put, from); err != nil {
+		return err
+	}
+	spec := map[string]any{"package": resourceList(one.Package)}
+	setText(spec, "templateId", string(one.Template))
+	return x.one("Site", string(one.ID), put, spec)
+}
+
+func (x *exporter) deployment(ctx context.Context, d tko.Deployment) error {
+	switch {
+	case isMade(d):
+		x.left.add(false, "children that preparers make again", string(d.ID))
+		return nil
+	case d.Parent != "" && !x.deployments[d.Parent]:
+		x.left.add(true, "children whose parents are not in the export", string(d.ID))
+		return nil
+	}
+	x.deployments[d.ID] = true
+	resources := exportedPackage(d.Package)
+	put := tko.Put{Template: d.Template, Metadata: d.Metadata, Package: resources}
+	from := &basis{}
+	if d.Template != "" {
+		now, err := x.bases.of(ctx, d.Template, 0)
+		if err != nil {
+			return err
+		}
+		from = now
+		switch current := now.template.Stamp.Revision; {
+		case d.TemplateRevision == 0 || now.missing:
+			put.Whole, put.MadeFrom = true, unrecorded
+		case d.TemplateRevision != current:
+			if from, err = x.bases.of(ctx, d.Template, d.TemplateRevision); err != nil {
+				return err
+			}
+			put.Whole, put.MadeFrom = true, from.digest
+			if from.missing {
+				put.MadeFrom = unrecorded
+				x.left.add(true, "revisions of templates that are no longer retained, from which deployments were made", string(d.ID))
+			} else {
+				if x.earlier[d.Template] == nil {
+					x.earlier[d.Template] = map[int64]bool{}
+				}
+				x.earlier[d.Template][d.TemplateRevision] = true
+			}
+		}
+	}
+	if err := carry(&put, from); err != nil {
+		return err
+	}
+	spec := map[string]any{"package": resourceList(resources)}
+	setText(spec, "parentDeploymentId", string(d.Parent))
+	setText(spec, "templateId", string(d.Template))
+	setText(spec, "siteId", string(d.Site))
+	return x.one("Deployment", string(d.ID), put, spec)
+}
+
+// sources writes the registered GitOps sources, without those that others declare.
+func (x *exporter) sources(ctx context.Context) error {
+	definitions, err := x.s.definitions(ctx)
+	if errors.Is(err, tko.ErrDenied) && !slices.Contains(x.flags.kinds, string(KindSource)) {
+		x.left.add(true, "registered GitOps sources, for which you lack the right to read them", "all")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, d := range definitions {
+		if d.Parent != "" || d.Ending != nil {
+			x.left.add(false, "sources that other sources declare, or that are being deleted", d.Name)
+			continue
+		}
+		m, err := d.Manifest()
+		if err != nil {
+			return err
+		}
+		data, err := krm.Encode(krm.YAML, krm.Package{m})
+		if err != nil {
+			return err
+		}
+		file, err := kubename.Escape(d.Name)
+		if err != nil {
+			return err
+		}
+		x.n++
+		if err := x.put(path.Join("sources", file+".yaml"), data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// revisions writes the earlier revisions of the exported templates that deployments were made
+// from.
+func (x *exporter) revisions(ctx context.Context) error {
+	for _, id := range slices.Sorted(maps.Keys(x.earlier)) {
+		for i, revision := range slices.Sorted(maps.Keys(x.earlier[id])) {
+			from, err := x.bases.of(ctx, id, revision)
+			if err != nil {
+				return err
+			}
+			if !x.templates[id] {
+				x.left.add(true, "earlier revisions of templates that are not in the export, from which deployments were made", fmt.Sprintf("%s (revision %d)", id, revision))
+				continue
+			}
+			if err := x.template(path.Join(revisionsFolder, strconv.Itoa(i)), from.template); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // exportedRollout returns the spec of a rollout's manifest; nil if TKO made the rollout.
@@ -242,7 +418,7 @@ func exportedRollout(r tko.Rollout) map[string]any {
 	}
 	spec["rolloutId"] = string(r.ID)
 	if len(others) > 0 {
-		spec["package"] = exportedPackage(others, false)
+		spec["package"] = resourceList(others)
 	}
 	return spec
 }
@@ -262,23 +438,30 @@ func pluginSpec(p tko.Plugin) map[string]any {
 	return spec
 }
 
-// exportedPackage returns the resources of a package; those of a deployment without
-// the marks of preparation and approval, and without its Deployment resource unless
+// exportedPackage returns the resources of a deployment's package without the marks of
+// preparation and approval, and without its Deployment resource unless
 // that has a user's annotations.
-func exportedPackage(p krm.Package, deployment bool) map[string]any {
+func exportedPackage(p krm.Package) krm.Package {
+	var resources krm.Package
+	for _, r := range p {
+		r = r.Clone()
+		r.SetAnnotation(krm.AnnotationPrepared, "")
+		r.SetAnnotation(krm.AnnotationApproved, "")
+		if gvk := r.GVK(); gvk.Group == "deployment.nephio.org" && gvk.Kind == "Deployment" {
+			if r.Annotation(krm.AnnotationApprove) == "" && r.Annotation(krm.AnnotationPrepare) == "" {
+				continue
+			}
+			delete(r, "spec")
+		}
+		resources = append(resources, r)
+	}
+	return resources
+}
+
+// resourceList returns the field package of a spec.
+func resourceList(p krm.Package) map[string]any {
 	resources := []any{}
 	for _, r := range p {
-		if deployment {
-			r = r.Clone()
-			r.SetAnnotation(krm.AnnotationPrepared, "")
-			r.SetAnnotation(krm.AnnotationApproved, "")
-			if gvk := r.GVK(); gvk.Group == "deployment.nephio.org" && gvk.Kind == "Deployment" {
-				if r.Annotation(krm.AnnotationApprove) == "" && r.Annotation(krm.AnnotationPrepare) == "" {
-					continue
-				}
-				delete(r, "spec")
-			}
-		}
 		resources = append(resources, map[string]any(r))
 	}
 	return map[string]any{"resources": resources}

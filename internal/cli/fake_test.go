@@ -28,6 +28,7 @@ type fake struct {
 	deployments func() []tko.Deployment
 	revisions   map[int64]tko.Stamp // the earlier revisions of each deployment
 	plugins     []tko.Plugin
+	stops       []tko.StopStatus
 	fail        error
 	hang        bool
 
@@ -64,6 +65,18 @@ func (f *fake) Close() error {
 	f.closed = true
 	return nil
 }
+
+func (f *fake) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error) {
+	stop.ID, stop.By, stop.Created = "s-1", tko.Author{Who: "ann"}, time.Date(2026, 11, 24, 8, 0, 0, 0, time.UTC)
+	status := tko.StopStatus{Stop: stop, SiteCount: 3, DeploymentCount: 7, InFlight: []tko.InFlight{{Queue: tko.QueueSchedule, Key: "lagos/1", Since: stop.Created, Until: stop.Created}}, InFlightCount: 1}
+	return status, f.got(ctx, "stop %s: %s", stop.Selection(), stop.Reason)
+}
+
+func (f *fake) Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error) {
+	return tko.StopStatus{Stop: tko.Stop{ID: r.ID, All: true}, WaitingSites: 2, WaitingDeployments: 1, Rollouts: []tko.RolloutID{"r"}}, f.got(ctx, "resume %+v", r)
+}
+
+func (f *fake) Stops(context.Context) ([]tko.StopStatus, error) { return f.stops, nil }
 
 func (f *fake) About(ctx context.Context) (tko.About, error) { return f.about, f.got(ctx, "about") }
 

@@ -45,6 +45,29 @@ var sourceView = view[tko.Source]{
 	},
 }
 
+// briefly returns a view without what may be long: the entities that a source owns, and its
+// last operations. Lists have their number; the details of one source have them all.
+func briefly(v view[tko.Source]) view[tko.Source] {
+	row := v.row
+	v.row = func(s tko.Source) map[string]any {
+		brief := row(s)
+		delete(brief, "inventory")
+		delete(brief, "operations")
+		brief["owns"] = int64(len(s.Status.Items))
+		return brief
+	}
+	return v
+}
+
+// listSources prints sources. Without a format that the user chose, in a file or pipe, the
+// rows are brief: conditions would be lost among thousands of entities.
+func (a *app) listSources(ctx context.Context, s *session, v view[tko.Source], sources []tko.Source) error {
+	if a.globals.format == "" {
+		v = briefly(v)
+	}
+	return listItems(ctx, s, v, sources)
+}
+
 func sourceMessage(s tko.Source) string {
 	if c := tko.FindCondition(s.Status.Conditions, tko.ConditionReady); c != nil && c.Status != tko.ConditionTrue {
 		return onOneLine(c.Message)
@@ -122,7 +145,10 @@ inventory, and its last operations.`,
 				}
 			}
 			a.noticeSilence(sources)
-			return listItems(ctx, s, sourceView, sources)
+			if len(args) > 0 {
+				return listItems(ctx, s, sourceView, sources)
+			}
+			return a.listSources(ctx, s, sourceView, sources)
 		}),
 	}
 }
@@ -257,14 +283,20 @@ func settledSource(ctx context.Context, s *session, name string) (tko.Source, er
 }
 
 // progressing reports whether an operation of the last reconciliation is in
-// progress.
+// progress, also if another one has failed.
 func progressing(source tko.Source) bool {
+	if c := tko.FindCondition(source.Status.Conditions, tko.ConditionReconciling); c != nil && c.Status == tko.ConditionTrue && c.Reason == tko.SourceReasonProgressing {
+		return true
+	}
 	c := readiness(source)
 	return c.Status == tko.ConditionUnknown && c.Reason == tko.SourceReasonProgressing
 }
 
 // underWay returns why a source isn't settled.
 func underWay(source tko.Source) string {
+	if c := tko.FindCondition(source.Status.Conditions, tko.ConditionReconciling); c != nil && progressing(source) {
+		return c.Message
+	}
 	if progressing(source) {
 		return readiness(source).Message
 	}

@@ -63,6 +63,8 @@ func TestSyncWaitsUntilSourcesAreReconciled(t *testing.T) {
 	under := sourceAt(false, tko.ConditionUnknown, tko.SourceReasonProgressing, "instance a is on its way")
 	failed := sourceAt(false, tko.ConditionFalse, tko.SourceReasonInvalid, "a.yaml is wrong")
 	failed.Status.Conditions = append(failed.Status.Conditions, tko.Condition{Type: tko.ConditionReconciling, Status: tko.ConditionTrue})
+	partly := sourceAt(false, tko.ConditionFalse, tko.SourceReasonFailed, "instance a failed")
+	partly.Status.Conditions = append(partly.Status.Conditions, tko.Condition{Type: tko.ConditionReconciling, Status: tko.ConditionTrue, Reason: tko.SourceReasonProgressing, Message: "instance b is on its way"})
 	suspended := sourceAt(false, tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
 	isReady := func(name string) string { return "source \"" + name + "\" is ready at main@sha1:0123456789ab\n" }
 	tests := map[string]struct {
@@ -78,6 +80,13 @@ func TestSyncWaitsUntilSourcesAreReconciled(t *testing.T) {
 			"the state before the reconciliation doesn't count", map[string][]tko.Source{"a": {old, oldFailure, oldFailure, ready}}, []string{"a", "--wait"}, exitOK, isReady("a"),
 		},
 		"under way": {"the command waits for operations that the reconciliation started", map[string][]tko.Source{"a": {old, old, under, under, ready}}, []string{"a", "--wait"}, exitOK, isReady("a")},
+		"one failed, others under way": {
+			"operations in flight count, although another instance has failed",
+			map[string][]tko.Source{"a": {old, partly, partly, failed}},
+			[]string{"a", "--wait"},
+			exitOther,
+			"tko: source \"a\" is not ready: BuildFailed: a.yaml is wrong\n",
+		},
 		"fails": {
 			"one source that isn't ready makes the command fail",
 			map[string][]tko.Source{"a": {failed}},
@@ -105,6 +114,13 @@ func TestSyncWaitsUntilSourcesAreReconciled(t *testing.T) {
 			[]string{"a", "--wait", "--wait-timeout=3s"},
 			exitOther,
 			"tko: source \"a\" is not settled after 3s: instance a is on its way\nhint: reconciliation continues: see tko gitops status a\n",
+		},
+		"slow, and one failed": {
+			"the message has what is under way",
+			map[string][]tko.Source{"a": {partly}},
+			[]string{"a", "--wait", "--wait-timeout=3s"},
+			exitOther,
+			"tko: source \"a\" is not settled after 3s: instance b is on its way\nhint: reconciliation continues: see tko gitops status a\n",
 		},
 		"unknown": {"the command enqueues nothing if a source is missing", nil, []string{"a", "--wait"}, exitNotFound, "tko: source \"a\": not found\n"},
 	}
@@ -225,11 +241,26 @@ func TestPlanReportsWhatIsNotInTheTable(t *testing.T) {
 		},
 		"notices": {
 			plan: SourcePlan{Warnings: []string{"a warning"}, OSMSkipped: true, Messages: []string{"a message"}},
-			want: result{err: "a warning\nthe tree holds network services for Open Source MANO, too: give --connection to compare them\na message\nnothing would change\n"},
+			want: result{err: "a warning\nnot compared: the network services of Open Source MANO; only removals of those that the source is known to have are shown: give --connection to compare them\na message\n"},
 		},
 		"refused": {
 			plan: SourcePlan{Refused: []error{errors.New("x.yaml: refused")}},
 			want: result{err: "nothing found\ntko: x.yaml: refused\n", code: exitUsage},
+		},
+		"exit code of what was not compared": {
+			plan: SourcePlan{OSMSkipped: true, Changes: []PlannedChange{{Verb: "delete", Kind: "NsInstance", Name: "a", Held: true}}}, args: []string{"--exit-code"},
+			want: result{
+				out:  "VERB    KIND        NAME  FILE  REASON\ndelete  NsInstance  a     -     waits for an approval\n",
+				err:  "not compared: the network services of Open Source MANO; only removals of those that the source is known to have are shown: give --connection to compare them\ntko: not everything could be compared: the network services, without --connection\n",
+				code: exitIncomplete,
+			},
+		},
+		"exit code of nothing, and what was not compared": {
+			plan: SourcePlan{OSMSkipped: true}, args: []string{"--exit-code"},
+			want: result{
+				err:  "not compared: the network services of Open Source MANO; only removals of those that the source is known to have are shown: give --connection to compare them\ntko: not everything could be compared: the network services, without --connection\n",
+				code: exitIncomplete,
+			},
 		},
 		"exit code": {
 			plan: SourcePlan{Changes: []PlannedChange{{Verb: "create", Kind: "site", Name: "a", File: "f"}}}, args: []string{"--exit-code"},
@@ -306,6 +337,27 @@ func TestStatusShowsThatNoServerTakesUpWork(t *testing.T) {
 		const notice = "no server with the role gitops has taken up work since "
 		if got.code != 0 || test.want == "" && strings.Contains(got.err, notice) || test.want != "" && (!strings.Contains(got.err, notice) || !strings.Contains(got.err, test.want)) {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// In a pipe, the conditions of sources aren't lost among thousands of entities that they own.
+func TestListsOfSourcesAreBriefWithoutATerminal(t *testing.T) {
+	t.Parallel()
+	source := tko.Source{Name: "netbox", Status: tko.SourceStatus{Kind: "inventory", Conditions: []tko.Condition{{Type: tko.ConditionReady, Status: tko.ConditionFalse, Reason: "ArtifactFailed"}}}}
+	for i := range 2000 {
+		source.Status.Items = append(source.Status.Items, tko.SourceItem{Kind: "site", Name: fmt.Sprintf("s/%d", i)})
+	}
+	catalog := source
+	catalog.Name, catalog.Status.Kind = "nephio", "catalog"
+	f := &sourced{fake: example(), states: map[string][]tko.Source{"netbox": {source}, "nephio": {catalog}}}
+	for _, args := range []string{"gitops status", "inventory status", "catalog list"} {
+		got := f.run(t.Context(), strings.Fields(args)...)
+		if got.code != 0 || strings.Contains(got.out, "s/7") || !strings.Contains(got.out, "owns: 2000") || !strings.Contains(got.out, "ArtifactFailed") || strings.Count(got.out, "\n") > 60 {
+			t.Errorf("tko %s prints %d lines: %.300s %s", args, strings.Count(got.out, "\n"), got.out, got.err)
+		}
+		if got := f.run(t.Context(), append(strings.Fields(args), "-o", "yaml")...); !strings.Contains(got.out, "s/7") {
+			t.Errorf("tko %s -o yaml leaves the entities out", args)
 		}
 	}
 }

@@ -62,8 +62,9 @@ type PlanOptions struct {
 type SourcePlan struct {
 	New         bool // the server has no source of that name
 	KeysMissing bool // a file is encrypted, and no keys were given
-	// OSMSkipped reports that the tree also holds network services for Open Source
-	// MANO, which were not compared because no connection file was given.
+	// OSMSkipped reports that the tree holds, or the source has, network services of Open
+	// Source MANO, which were not compared because no connection file was given: Changes has
+	// only removals of those that the source has.
 	OSMSkipped bool
 
 	Changes  []PlannedChange
@@ -129,8 +130,8 @@ For each entity, the first 20 changed fields are shown, without the values of
 Secrets. Network services in Open Source MANO are compared if a connection file is
 given; of their values, only the paths that change are shown.
 
-With --exit-code the exit code is 7 if something would change, and 0 if not.
-If the tree is invalid, it is 2, as for all invalid input.`,
+With --exit-code the exit code is 7 if something would change, 0 if not, and 9 if not
+everything was compared: the network services of a tree without --connection. If the tree is invalid, it is 2, as for all invalid input.`,
 		Example:           "  tko gitops plan --dir . --name fleet\n  tko gitops plan --dir ./fleet --path sites --exit-code",
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -166,7 +167,7 @@ If the tree is invalid, it is 2, as for all invalid input.`,
 	f.StringVar(&o.Connection, "connection", "", "connection `file` of Open Source MANO")
 	f.StringVar(&o.AgeKeys, "age-keys", "", "`file` of age keys for files encrypted with SOPS")
 	f.StringVar(&o.PGPKeys, "pgp-keys", "", "`file` of private PGP keys for files encrypted with SOPS")
-	f.BoolVar(&exitCode, "exit-code", false, "exit code 7 if something would change")
+	f.BoolVar(&exitCode, "exit-code", false, "exit code 7 if something would change, 9 if not everything was compared")
 	return cmd
 }
 
@@ -207,20 +208,29 @@ func (a *app) printPlan(ctx context.Context, s *session, plan SourcePlan, exitCo
 		a.notice("%s", warning)
 	}
 	if plan.OSMSkipped {
-		a.notice("the tree holds network services for Open Source MANO, too: give --connection to compare them")
+		a.notice("not compared: the network services of Open Source MANO; only removals of those that the source is known to have are shown: give --connection to compare them")
 	}
 	for _, message := range plan.Messages {
 		a.notice("%s", message)
 	}
+	var skipped error
+	if plan.OSMSkipped && exitCode {
+		skipped = fmt.Errorf("%w: the network services, without --connection", errIncomplete)
+	}
 	if len(plan.Changes) == 0 && len(plan.Refused) == 0 && (a.format() == formatTable || a.format() == formatWide) {
-		a.notice("nothing would change")
-		return nil
+		if !plan.OSMSkipped {
+			a.notice("nothing would change")
+		}
+		return skipped
 	}
 	if err := listItems(ctx, s, plannedView, plan.Changes); err != nil {
 		return err
 	}
 	if err := errors.Join(plan.Refused...); err != nil {
 		return tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	if skipped != nil {
+		return skipped
 	}
 	if len(plan.Changes) > 0 && exitCode {
 		return errChanges

@@ -80,7 +80,7 @@ func (g *globals) flags(f *pflag.FlagSet) {
 	f.BoolVarP(&g.pretty, "pretty", "p", true, "indentation of JSON, XML and Go")
 	f.StringVar(&g.pager, "pager", "", "`program` that shows lists on a terminal; empty for none (default PAGER, else less)")
 	f.StringVar(&g.ipStack, "grpc-ip-stack", "dual", "IP versions to connect with: dual (IPv6 first), ipv6, ipv4")
-	f.StringVar(&g.address, "grpc-address", "", "`address` of the server (default localhost)")
+	f.StringVar(&g.address, "grpc-address", "", "`address` of the server, or unix:PATH of its socket (default localhost)")
 	f.Uint16Var(&g.port, "grpc-port", 50050, "`port` of the server")
 	f.StringVar(&g.grpcFormat, "grpc-format", "cbor", "`encoding` of packages on the wire: cbor, yaml")
 	f.Float64Var(&g.timeout, "grpc-timeout", 10, "`seconds` to wait for a response (0: no limit); if not set, deletions and approvals have no limit")

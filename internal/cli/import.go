@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -35,10 +37,13 @@ func (a *app) importCommand() *cobra.Command {
 	var tool toolFlag
 	cmd := &cobra.Command{
 		Use: "import FOLDER|FILE.tar", Short: "Create or update entities from plain KRM manifests, another server, or packages of other tools",
-		Long: `Create or update plugins, templates, sites, deployments and rollouts from plain KRM manifests, such
-as those of tko export. Rollouts are planned, and not started. The command first checks all of them, and shows what it will create and update. If
+		Long: `Create or update plugins, templates, sites, deployments, rollouts and GitOps sources from plain KRM
+manifests, such as those of tko export. Rollouts are planned, and not started; sources begin at
+once. A child is created below the new deployment of its parent. The command first checks all of them, and shows what it will create and update. If
 one is wrong, nothing is changed. Then it asks; without a terminal, it needs --confirm COUNT with
 the number of changes that the plan shows (see --dry-run).
+
+The last lines name what this server can't take over, with its number; the exit code is then 9.
 
 Nothing is deleted. A deployment is created once: manifests of deployments that are there, by their
 ID or from an earlier import, change nothing. If the command is interrupted, the same command
@@ -74,6 +79,7 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 				return tko.Errorf(errUsage, "name one thing to import: a folder, a tar file, another server with --from or --from-context, or a package with --helm, --kustomize, --live or --porch")
 			}
 			var steps []step
+			var left leftOut
 			apply := func(one step) error { return applyOne(ctx, s, one) }
 			switch {
 			case named != "":
@@ -87,7 +93,8 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 				steps, err = c.plan(ctx)
 				apply = func(one step) error { return c.apply(ctx, one) }
 			default:
-				steps, err = a.planImport(ctx, s, args[0])
+				steps, err = a.planImport(ctx, s, args[0], &left)
+				apply = importer(ctx, s, steps)
 			}
 			if err != nil {
 				return err
@@ -103,16 +110,17 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 				a.notice("%s an entity of this server that differs", count(updates, "change replaces", "changes replace"))
 			}
 			if dryRun || changes == 0 {
-				return nil
+				return a.report(&left)
 			}
 			if err := a.confirmChanges(changes, confirm, 0); err != nil {
 				return err
 			}
 			done, err := applyAll(steps, apply)
-			if err == nil {
-				a.notice("made %s", count(done, "change", "changes"))
+			if err != nil {
+				return err
 			}
-			return err
+			a.notice("made %s", count(done, "change", "changes"))
+			return a.report(&left)
 		}),
 	}
 	f := cmd.Flags()
@@ -123,21 +131,99 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 	return cmd
 }
 
+// nameID returns the ID in the name of a deployment's manifest.
+func nameID(name string) tko.DeploymentID {
+	id, err := kubename.Unescape(name)
+	if err != nil {
+		id = name
+	}
+	return tko.DeploymentID(id)
+}
+
+// importer returns the function that makes the changes of an import. Children are created below
+// the new deployments of their parents; sources are registered together.
+func importer(ctx context.Context, s *session, steps []step) func(step) error {
+	register := sync.OnceValue(func() error {
+		_, err := s.registerSources(ctx, sourcesIn(steps), false)
+		return err
+	})
+	ids := map[tko.DeploymentID]tko.DeploymentID{} // of parents, by those in the manifests
+	for _, one := range steps {
+		if one.there != "" {
+			ids[nameID(one.Name)] = one.there
+		}
+	}
+	return func(one step) error {
+		if one.Source != nil {
+			return register()
+		}
+		if id, ok := ids[one.Put.Parent]; ok {
+			one.Put.Parent = id
+		}
+		if one.id != "" {
+			return applyOne(ctx, s, one)
+		}
+		r, err := s.put(ctx, one.Put)
+		if err == nil && one.Put.Kind == tko.KindDeployment {
+			ids[nameID(one.Name)] = tko.DeploymentID(r.ID)
+		}
+		return err
+	}
+}
+
 // planImport reads and checks all manifests.
-func (a *app) planImport(ctx context.Context, s *session, from string) ([]step, error) {
+func (a *app) planImport(ctx context.Context, s *session, from string, left *leftOut) ([]step, error) {
 	tree, done, err := openTree(from)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	manifests, err := a.planner.ReadManifests(tree, false)
+	manifests, err := a.planner.ReadManifests(tree, true)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.earlierRevisions(tree)
 	if err != nil {
 		return nil, err
 	}
 	if len(manifests) == 0 {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s has no manifests of the group tko.nephio.org", from)
 	}
-	return planAll(manifests, func(m Manifest, coming map[string]bool) (step, error) { return planOne(ctx, s, m, coming) })
+	first := len(manifests) // of the sources
+	if i := slices.IndexFunc(manifests, func(m Manifest) bool { return m.Source != nil }); i >= 0 {
+		first = i
+	}
+	entities, err := sortParents(manifests[:first])
+	if err != nil {
+		return nil, err
+	}
+	steps, wrong := planAll(entities, func(m Manifest, coming map[string]bool) (step, error) { return planOne(ctx, s, m, coming) })
+	if wrong != nil && steps == nil {
+		return nil, wrong
+	}
+	sources, err := planSources(ctx, s, manifests[first:])
+	if err := errors.Join(wrong, err); err != nil {
+		return nil, err
+	}
+	b := &bases{s: s}
+	steps, coming, err := withEarlier(ctx, b, steps, all)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range steps {
+		madeFrom := one.Put.MadeFrom
+		if one.verb != "create" || madeFrom == "" || madeFrom == unrecorded || coming[one.Put.Template][madeFrom] {
+			continue
+		}
+		known, err := b.isKnown(ctx, one.Put.Template, madeFrom)
+		if err != nil {
+			return nil, err
+		}
+		if !known {
+			left.add(true, "revisions of templates from which deployments were made, and which this server lacks: their template revision will be unknown", one.Name)
+		}
+	}
+	return append(steps, sources...), nil
 }
 
 // planOne checks a manifest on the server. References to entities of the same import
@@ -145,18 +231,16 @@ func (a *app) planImport(ctx context.Context, s *session, from string) ([]step, 
 func planOne(ctx context.Context, s *session, m Manifest, coming map[string]bool) (step, error) {
 	step := step{Manifest: m}
 	if m.Put.Kind == tko.KindDeployment {
-		id, err := kubename.Unescape(m.Name)
-		if err != nil {
-			id = m.Name
-		}
-		_, err = s.deployment(ctx, tko.DeploymentID(id), 0)
+		id := nameID(m.Name)
+		_, err := s.deployment(ctx, id, 0)
 		if err == nil {
+			step.there = id
 			return step, nil
 		}
 		if !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrInvalid) {
 			return step, err
 		}
-		step.Put.Origin = "import/" + m.Name
+		step.Put.Origin = importOrigin(m.Name)
 	}
 	r, unchecked, err := tryPut(ctx, s, step.Put, coming)
 	switch {
@@ -164,7 +248,9 @@ func planOne(ctx context.Context, s *session, m Manifest, coming map[string]bool
 		return step, err
 	case r.Created:
 		step.verb = "create"
-	case r.Changed && m.Put.Kind != tko.KindDeployment, unchecked && m.Put.Kind == tko.KindSite:
+	case m.Put.Kind == tko.KindDeployment:
+		step.there = tko.DeploymentID(r.ID)
+	case r.Changed, unchecked && m.Put.Kind == tko.KindSite:
 		step.verb, step.Put.Revision = "update", r.Revision // another client's change after the plan isn't overwritten
 	}
 	return step, nil

@@ -111,10 +111,14 @@ func (c *copier) plan(ctx context.Context) (steps []step, err error) {
 		}
 		return err
 	}
+	named := map[string]bool{} // deployments that rows of templates and sites name, if the server sends them
 	templates, err := collect(ctx, c.from, func(ctx context.Context) iter.Seq2[tko.Template, error] {
 		return c.from.Templates(ctx, tko.TemplateSelect{}, tko.ListOptions{})
 	}, func(t tko.Template) string {
 		c.inherit[t.ID] = t.Metadata
+		for _, id := range t.Deployments {
+			named[string(id)] = true
+		}
 		return string(t.ID)
 	})
 	if err = addAll(tko.KindTemplate, templates, err); err != nil {
@@ -128,7 +132,12 @@ func (c *copier) plan(ctx context.Context) (steps []step, err error) {
 	}
 	sites, err := collect(ctx, c.from, func(ctx context.Context) iter.Seq2[tko.Site, error] {
 		return c.from.Sites(ctx, tko.SiteSelect{}, tko.ListOptions{})
-	}, func(s tko.Site) string { return string(s.ID) })
+	}, func(s tko.Site) string {
+		for _, id := range s.Deployments {
+			named[string(id)] = true
+		}
+		return string(s.ID)
+	})
 	if err = addAll(tko.KindSite, sites, err); err != nil {
 		return nil, err
 	}
@@ -139,10 +148,33 @@ func (c *copier) plan(ctx context.Context) (steps []step, err error) {
 		parents[string(d.ID)] = string(d.Parent)
 		return string(d.ID)
 	})
+	if err = c.complete(named, deployments, err); err != nil {
+		return nil, err
+	}
 	if err = addAll(tko.KindDeployment, parentsFirst(deployments, parents), err); err != nil {
 		return nil, err
 	}
+	if len(steps) == 0 {
+		return nil, tko.Errorf(tko.ErrInvalid, "the server at %s lists no templates, plugins, sites or deployments: nothing is imported; compare with its own lists, or check the address", c.from.target.address)
+	}
 	return steps, errors.Join(wrong...)
+}
+
+// complete returns an error if the list of deployments, which was read without err, lacks
+// some that the lists of templates and sites name: it is not all that there is.
+func (c *copier) complete(named map[string]bool, deployments []string, err error) error {
+	if err != nil {
+		return err
+	}
+	total := len(named)
+	for _, id := range deployments {
+		delete(named, id)
+	}
+	if missing := len(named); missing > 0 {
+		return tko.Errorf(tko.ErrInvalid, "the server at %s lists %d deployments, and its templates and sites name %d others of %d, such as %q: the list is incomplete, or deployments were deleted meanwhile: try again",
+			c.from.target.address, len(deployments), missing, total, slices.Min(slices.Collect(maps.Keys(named))))
+	}
+	return nil
 }
 
 // collect returns the IDs of a list.

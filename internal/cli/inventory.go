@@ -109,11 +109,11 @@ of each part. The server isn't called. With IDs, only these sites are shown.`,
 		Example: "  tko inventory test --file sources.yaml\n  tko inventory test --file sources.yaml --name netbox lagos/1 -o yaml",
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			sites, notes, err := a.planner.ReadInventory(ctx, o)
-			if err != nil {
-				return err
-			}
 			for _, note := range notes {
 				a.notice("%s", note)
+			}
+			if err != nil {
+				return err
 			}
 			total := len(sites)
 			if len(args) > 0 {
@@ -198,7 +198,7 @@ status NAME.`,
 				return err
 			}
 			sources = slices.DeleteFunc(sources, func(source tko.Source) bool { return source.Status.Kind != kind })
-			return listItems(ctx, s, inventoryView, sources)
+			return a.listSources(ctx, s, inventoryView, sources)
 		}),
 	}
 }

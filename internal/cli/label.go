@@ -24,6 +24,7 @@ func (s *session) whole(ctx context.Context, kind tko.Kind, id string) (tko.Put,
 	}
 	e, err := s.entity(ctx, kind, id, 0)
 	e.Revision, e.Metadata = e.stamp.Revision, maps.Clone(e.Metadata)
+	e.Whole = kind == tko.KindSite // what it lacks of its template stays away
 	return e.Put, err
 }
 

@@ -35,6 +35,7 @@ const (
 	exitUnavailable = 5
 	exitDenied      = 6
 	exitChanges     = 7
+	exitIncomplete  = 9
 	exitInterrupted = 130
 )
 
@@ -120,6 +121,8 @@ func (a *app) fail(ctx context.Context, err error) int {
 		return exitInterrupted
 	case errors.Is(err, errChanges):
 		return exitChanges
+	case errors.Is(err, errIncomplete), errors.Is(err, errLeftOut):
+		code = exitIncomplete
 	case errors.Is(err, errUsage):
 		code = exitUsage
 	case errors.Is(err, errUnavailable):

@@ -182,12 +182,14 @@ func (a *app) diffCommand() *cobra.Command {
 	var filter pastFilter
 	var from, to string
 	var files []string
-	manifests := a.diffFiles(&files)
+	var manager string
+	manifests := a.diffFiles(&files, &manager)
 	cmd := &cobra.Command{
 		Use: "diff -f FILE|FOLDER|-, or diff [KIND [ID]] --from MOMENT", Short: "Show what tko apply would change, or what changed between two moments",
 		Long: `Show what tko apply would change, field by field, without changing anything: the server
-derives and validates what it would store. The exit code is 7 if there are changes, and 0 if
-there are none. Values of Secrets are not shown.
+derives and validates what it would store. Removals are shown, too. The exit code is 7 if there
+are changes, 0 if there are none, and 9 if not everything could be compared. Values of Secrets
+are not shown.
 
 ` + applyHelp + `
 
@@ -237,6 +239,7 @@ may be revisions: r1, r2.`,
 		return manifests(cmd, args)
 	}
 	fileFlag(cmd, &files)
+	managerFlag(cmd.Flags(), &manager)
 	filter.flags(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "`moment` to compare with"+momentHelp+"; rN is a revision")
 	cmd.Flags().StringVar(&to, "to", "", "later `moment`, as for --from (default now)")

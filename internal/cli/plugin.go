@@ -130,6 +130,11 @@ Put -- before arguments that begin with a dash.`,
 				return err
 			}
 			a.notice("registered %s, revision %d", pluginText(p.Type, p.Name), revision)
+			if now, err := call(ctx, s, func(ctx context.Context) (tko.Plugin, error) { return s.Plugin(ctx, p.Type, p.Name) }); err == nil {
+				if c := tko.FindCondition(now.Stamp.Conditions, tko.ConditionRunnable); c != nil && c.Status == tko.ConditionFalse {
+					a.notice("the plugin can't run, and until it can, packages that need it are invalid or wait: %s", c.Message)
+				}
+			}
 			if len(p.Triggers) == 0 {
 				a.notice("the plugin has no trigger and never runs: register it with --trigger group,version,kind of its resources")
 			}

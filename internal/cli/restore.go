@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,7 @@ type restoring struct {
 }
 
 // ofRollouts are the flags that only restores of deployments have.
-var ofRollouts = []string{"rollout", "wave", "limit", "health", "on-failure", "start", "wait", "wait-timeout"}
+var ofRollouts = []string{"rollout", "wave", "limit", "health", "blind", "on-failure", "start", "wait", "wait-timeout"}
 
 func (a *app) restoreCommand() *cobra.Command {
 	var r restoring
@@ -37,6 +38,9 @@ are deleted. Afterwards, tko diff --from with the same arguments shows nothing.
 Without KIND, filters select deployments. Deployments are restored by a rollout: this command
 writes and plans it, and prints the plan. Nothing is changed until tko rollout start, or with
 --start. The rollout has the waves and limits of the flags, and can be undone.
+
+A deployment that was deleted since comes back with its descendants that were deleted, too. A
+template that was deleted since comes back with the references of sites and deployments to it.
 
 Sites, templates and plugins are written at once, without a rollout. --dry-run counts.
 Restore the sites that deployments need before the deployments.`,
@@ -135,7 +139,7 @@ func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSele
 	case !r.start:
 		return nil
 	}
-	return s.start(ctx, status, &r.wait)
+	return s.start(ctx, status, r.bounds.blind, &r.wait)
 }
 
 // pkg returns the package of the rollout that restores.
@@ -169,9 +173,13 @@ func (a *app) restoreAtOnce(ctx context.Context, s *session, sel tko.PastSelect,
 	if err != nil {
 		return err
 	}
-	a.notice("%s %s as of position %d: %d created, %d changed, %d deleted; %d are the same", either(r.bulk.dryRun, "would restore", "restored"),
-		count(done.Created+done.Changed+done.Deleted, string(sel.Kind), string(sel.Kind)+"s"), done.Position, done.Created, done.Changed, done.Deleted, done.Same)
+	again := ""
+	if done.Associated > 0 {
+		again = fmt.Sprintf("; %s to restored templates again", count(done.Associated, "site or deployment refers", "sites and deployments refer"))
+	}
+	a.notice("%s %s as of position %d: %d created, %d changed, %d deleted; %d are the same%s", either(r.bulk.dryRun, "would restore", "restored"),
+		count(done.Created+done.Changed+done.Deleted, string(sel.Kind), string(sel.Kind)+"s"), done.Position, done.Created, done.Changed, done.Deleted, done.Same, again)
 	return a.printResult(map[string]any{
-		"position": done.Position, "created": int64(done.Created), "changed": int64(done.Changed), "deleted": int64(done.Deleted), "same": int64(done.Same), "dryRun": r.bulk.dryRun,
+		"position": done.Position, "created": int64(done.Created), "changed": int64(done.Changed), "deleted": int64(done.Deleted), "same": int64(done.Same), "associated": int64(done.Associated), "dryRun": r.bulk.dryRun,
 	})
 }

@@ -53,6 +53,7 @@ func (a *app) rolloutCommand() *cobra.Command {
 			digest(cmd, c)
 			cmd.Example = "  tko rollout start smf-v2 --plan 4f5c1d2e3b4a"
 			cmd.Flags().BoolVar(&c.SkipBlocked, "skip-blocked", false, "leave out deployments in conflict or invalid; the status reports them as skipped")
+			cmd.Flags().BoolVar(&c.Blind, "blind", false, "take deployments for healthy once they are scheduled, at sites that report no health")
 		}),
 		a.rolloutStatus(),
 		command("approve", "Approve the next wave of a rollout",
@@ -103,10 +104,11 @@ func (a *app) commanded(s tko.RolloutStatus) error {
 }
 
 func statusRow(s tko.RolloutStatus) map[string]any {
-	row := map[string]any{"rolloutId": string(s.ID), "state": s.State, "reason": s.Reason, "plan": s.Plan, "failures": int64(s.Failures), "kinds": countsValue(s.Kinds), "blocks": listValue(s.Blocks)}
+	row := map[string]any{"rolloutId": string(s.ID), "state": s.State, "reason": s.Reason, "plan": s.Plan, "failures": int64(s.Failures), "failing": int64(s.Failing), "touched": int64(s.Touched), "kinds": countsValue(s.Kinds), "blocks": listValue(s.Blocks)}
 	setText(row, "undoes", string(s.Undoes))
 	setText(row, "undoneBy", string(s.UndoneBy))
 	setText(row, "until", momentText(s.Until))
+	setText(row, "firstFailure", momentText(s.FirstFailure))
 	row["waves"] = values(s.Waves, func(w tko.RolloutWave) map[string]any {
 		return map[string]any{"name": w.Name, "deployments": int64(w.Rows), "approval": w.Approval, "progress": countsValue(w.Progress)}
 	})
@@ -138,6 +140,7 @@ type rolloutEdits struct {
 	filter                   deploymentFilter
 	waves, limits            []string
 	health                   map[string]string
+	blind                    bool
 	conflicts, onFailure     string
 }
 
@@ -260,6 +263,12 @@ func (e *rolloutEdits) bounds(spec map[string]any) error {
 	}
 	if len(limits) > 0 {
 		spec["limits"] = limits
+	}
+	if e.blind {
+		if e.health == nil {
+			e.health = map[string]string{}
+		}
+		e.health["none"] = "Accept"
 	}
 	if len(e.health) > 0 {
 		spec["health"] = metadataValue(e.health)
@@ -440,7 +449,8 @@ func (e *rolloutEdits) boundFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&e.waves, "wave", nil, "`WAVE`: NAME, NAME=COUNT or NAME=PERCENT%, then ,spread=KEY and ,approve; may be repeated, in order")
 	f.StringArrayVar(&e.limits, "limit", nil, "`LIMIT`: concurrent=N, failures=N or N%, apart=KEY, or KEY=N among sites with equal metadata; may be repeated")
-	keyValues(f, &e.health, "health", "", "within=DURATION and soak=DURATION")
+	keyValues(f, &e.health, "health", "", "within=DURATION, soak=DURATION, and none=Accept for sites that report no health")
+	f.BoolVar(&e.blind, "blind", false, "the same as --health none=Accept")
 	f.StringVar(&e.onFailure, "on-failure", "", "Pause, Undo or Continue (default Pause)")
 	complete(cmd, "on-failure", fixed("Pause", "Undo", "Continue"))
 }
@@ -463,8 +473,8 @@ func (s *session) plan(ctx context.Context, r tko.Rollout) (tko.RolloutStatus, e
 
 // start starts a rollout with the plan of its status, prints its ID, and waits for its end if
 // the user wants it.
-func (s *session) start(ctx context.Context, status tko.RolloutStatus, wait *waitFlag) error {
-	if _, err := s.command(ctx, tko.RolloutCommand{ID: status.ID, Verb: "start", Plan: status.Plan}); err != nil {
+func (s *session) start(ctx context.Context, status tko.RolloutStatus, blind bool, wait *waitFlag) error {
+	if _, err := s.command(ctx, tko.RolloutCommand{ID: status.ID, Verb: "start", Plan: status.Plan, Blind: blind}); err != nil {
 		return err
 	}
 	if err := s.app.printScalar(string(status.ID)); err != nil || !wait.wait {
@@ -622,6 +632,9 @@ func (a *app) planText(ctx context.Context, s *session, p tko.RolloutPlan) error
 		}
 		text.WriteString("\n")
 	}
+	for _, w := range p.Warnings {
+		fmt.Fprintf(&text, "  warning: %s\n", w)
+	}
 	for _, g := range p.Groups {
 		fmt.Fprintf(&text, "\n%s %s, such as %s\n", g.Kind, count(g.Count, "deployment", "deployments"), strings.Join(idTexts(g.Examples), ", "))
 		if g.Kind == "Invalid" && len(g.Examples) > 0 { // nothing comes of it, so there are no changes to show
@@ -696,7 +709,7 @@ func planValue(p tko.RolloutPlan) map[string]any {
 			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changesValue(g.Changes), "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct), "templates": listValue(g.Templates),
 		}
 	})
-	return map[string]any{"rolloutId": string(p.ID), "plan": p.Digest, "state": p.State, "kinds": countsValue(p.Kinds), "waves": waves, "groups": groups}
+	return map[string]any{"rolloutId": string(p.ID), "plan": p.Digest, "state": p.State, "kinds": countsValue(p.Kinds), "waves": waves, "groups": groups, "warnings": listValue(p.Warnings), "unreported": int64(p.Unreported)}
 }
 
 func (a *app) rolloutStatus() *cobra.Command {
@@ -772,6 +785,9 @@ func statusText(s tko.RolloutStatus) string {
 	}
 	for _, b := range s.Blocks {
 		fmt.Fprintf(&text, "  %s\n", b)
+	}
+	if !s.FirstFailure.IsZero() {
+		fmt.Fprintf(&text, "  first failure at %s: %d failed, %d unhealthy now, %s changed since\n", s.FirstFailure.UTC().Format(time.RFC3339), s.Failures, s.Failing, count(s.Touched, "site was", "sites were"))
 	}
 	for _, r := range s.Examples {
 		fmt.Fprintf(&text, "  %s at %q: %s %s\n", r.Deployment, r.Site, r.Progress, r.Why())
@@ -867,6 +883,7 @@ func (a *app) rolloutDelete() *cobra.Command {
 func (a *app) deploymentUpgrade() *cobra.Command {
 	var to string
 	var wait waitFlag
+	var blind bool
 	cmd := &cobra.Command{
 		Use:   "upgrade ID…",
 		Short: "Upgrade deployments to another template, keeping the changes made to them",
@@ -903,8 +920,9 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 			}
 			return tko.Errorf(tko.ErrConflict, "%s in conflict or invalid, nothing was changed: see tko rollout plan %s", count(blocked, "deployment is", "deployments are"), id)
 		}
-		return s.start(ctx, status, &wait)
+		return s.start(ctx, status, blind, &wait)
 	})
+	cmd.Flags().BoolVar(&blind, "blind", false, "take the deployments for healthy once they are scheduled, at sites that report no health")
 	cmd.Flags().StringVar(&to, "to", "", "`TEMPLATE` to upgrade to")
 	wait.flags(cmd.Flags(), "wait until all are upgraded and healthy")
 	complete(cmd, "to", a.completion(completeTemplates))

@@ -18,7 +18,8 @@ capitals, with _ for -. For example TKO_GRPC_ADDRESS.
 
 Exit codes: 0 success, 1 failure, 2 invalid command or input, 3 not found,
 4 conflict with the present state, 5 server unreachable, 6 denied,
-7 changes found (with --exit-code), 130 interrupted.`
+7 changes found (with --exit-code), 9 not everything could be compared,
+130 interrupted.`
 
 func (a *app) rootCommand() *cobra.Command {
 	root := group("tko", "Compose, validate and deploy software at very many sites")
@@ -38,7 +39,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffCommand(), a.patchCommand(), a.labelCommand(), a.explainCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(), a.dashboardCommand(),
 		a.historyCommand(), a.blameCommand(), a.restoreCommand(), a.retentionCommand(),
-		a.accessCommand(), a.auditCommand(), a.freezeCommand(), a.unfreezeCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.inventoryCommand(), a.catalogCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
+		a.accessCommand(), a.auditCommand(), a.freezeCommand(), a.unfreezeCommand(), a.stopCommand(), a.resumeCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.inventoryCommand(), a.catalogCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
 		manual.Command("1"),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),
 	)

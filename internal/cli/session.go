@@ -34,7 +34,13 @@ type (
 		reasons
 		logServer
 		clients
+		stopper
 		RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
+	}
+	stopper interface {
+		Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error)
+		Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
+		Stops(ctx context.Context) ([]tko.StopStatus, error)
 	}
 	clients interface {
 		Access() *client.Access
@@ -78,6 +84,7 @@ type target struct {
 	address string // host:port
 	network string // tcp, tcp6 or tcp4
 	local   bool   // localhost, over IPv6 or IPv4
+	socket  string // path of a Unix socket, in place of the network; "" for none
 	format  krm.Format
 
 	tls   *client.TLS  // nil for plain text
@@ -88,6 +95,9 @@ type target struct {
 type tokenSource struct {
 	get func(ctx context.Context) (string, error)
 }
+
+// unixScheme begins the address of a Unix socket.
+const unixScheme = "unix:"
 
 type dialer func(t target) (server, error)
 
@@ -112,6 +122,14 @@ func (g *globals) target() (target, error) {
 	}
 	if g.tls || g.tlsCA != "" || g.tlsCert != "" || g.tlsServerName != "" {
 		t.tls = &client.TLS{CA: g.tlsCA, Cert: g.tlsCert, Key: g.tlsKey, ServerName: g.tlsServerName}
+	}
+	if path, ok := strings.CutPrefix(g.address, unixScheme); ok {
+		path = "/" + strings.TrimLeft(path, "/") // unix:///PATH is the same
+		if t.tls != nil || path == "/" {
+			return target{}, tko.Errorf(errUsage, "--grpc-address %q: use unix:/PATH of a socket, without TLS", g.address)
+		}
+		t.address, t.socket = "localhost", path
+		return t, nil
 	}
 	t.local = g.address == "" && g.ipStack == "dual"
 	host, port := cmp.Or(g.address, local), strconv.Itoa(int(g.port))

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ applies) and git repositories, and changes nothing. Values of Secrets are not sh
 Orphans are in the site's folder of a git repository, or have TKO's label in a cluster, and
 belong to no deployment of the site. TKO doesn't remove them.
 
-The exit code is 7 if there are differences, 0 if there are none, and 1 if not everything
+The exit code is 7 if there are differences, 0 if there are none, and 9 if not everything
 could be compared, such as a site that a plugin or Open Source MANO applies. Orphans count
 with --count-orphans only.`,
 		Example: "  tko site diff lagos/1\n  tko site diff lagos/1 --count-orphans -o json",
@@ -47,13 +46,13 @@ with --count-orphans only.`,
 		}
 		switch {
 		case len(problems) > 0:
-			return errors.New("not everything was compared: " + strings.Join(problems, "; "))
+			return fmt.Errorf("%w: %s", errIncomplete, strings.Join(problems, "; "))
 		case found > 0:
 			return errChanges
 		}
 		return nil
 	})
-	cmd.Flags().BoolVar(&orphansCount, "count-orphans", false, "exit code 7 also for orphans, and 1 if they could not be looked for everywhere")
+	cmd.Flags().BoolVar(&orphansCount, "count-orphans", false, "exit code 7 also for orphans, and 9 if they could not be looked for everywhere")
 	return cmd
 }
 

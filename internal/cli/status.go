@@ -29,6 +29,7 @@ type fleet struct {
 	failures    map[failureKey]*failure
 	overflow    int // failures of further kinds
 	waits       []fleetWait
+	stops       []tko.StopStatus
 	problems    []string // of the server
 }
 
@@ -83,7 +84,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Short: "Show the fleet in a few lines: what fails, why and since when, and what waits",
 		Long: `Show the fleet in a few lines: counts of sites and deployments, what fails, grouped by
 the reason, with the oldest example of each, and what waits for an approval or a
-controller. Filters limit it to sites, and to the deployments at them. With --exit-code,
+controller. What a user has stopped comes first. Filters limit it to sites, and to the deployments at them. With --exit-code,
 the exit code is 1 if something fails.`,
 		Example: `  tko status
   tko status --site-metadata region=west
@@ -124,6 +125,9 @@ func readFleet(ctx context.Context, s *session, sites tko.SiteSelect) (*fleet, e
 			f.problems = append(f.problems, c.Reason+": "+c.Text())
 		}
 	}
+	if f.stops, err = call(ctx, s, s.Stops); err != nil {
+		return nil, err
+	}
 	err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Site, error] { return s.Sites(ctx, sites, tko.ListOptions{}) }, func(site tko.Site) error {
 		f.addSite(site)
 		return nil
@@ -149,10 +153,11 @@ func (f *fleet) addSite(site tko.Site) {
 }
 
 // fleetWaits count what deployments wait for.
-type fleetWaits struct{ preparer, approval, withdrawn, proposal, scheduler, suspended, frozen, apart int }
+type fleetWaits struct{ preparer, approval, withdrawn, proposal, scheduler, suspended, frozen, stopped, apart int }
 
 func (w fleetWaits) list() []fleetWait {
 	all := []fleetWait{
+		{w.stopped, "stopped by a user, and waiting for the release", "tko stop list"},
 		{w.approval, "waiting for an approval", "tko deployment list --prepared --approved=false"},
 		{w.withdrawn, "changed since the last approval, waiting for another one", "tko deployment list --condition Approved:" + tko.ReasonApprovalWithdrawn},
 		{w.proposal, "with proposed changes of placements, waiting for an approval", "tko deployment list --condition Placed:" + tko.ReasonChangeProposed},
@@ -178,6 +183,8 @@ func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
 	f.deployments.add(conditions, tko.ConditionScheduled, "scheduled", "notScheduled")
 	f.deployments.add(conditions, tko.ConditionHealthy, "healthy", "unhealthy")
 	switch {
+	case tko.HasCondition(conditions, tko.ConditionScheduled, tko.ReasonStopped), !d.Prepared && tko.HasCondition(conditions, tko.ConditionPrepared, tko.ReasonStopped):
+		w.stopped++
 	case !d.Prepared && prepared != tko.ConditionFalse:
 		w.preparer++
 	case d.Prepared && !d.Approved && tko.HasCondition(conditions, tko.ConditionApproved, tko.ReasonApprovalWithdrawn):
@@ -200,13 +207,13 @@ func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
 }
 
 // addFailures counts the conditions that are False, except for those that wait for
-// a user or for the end of a freeze.
+// a user or for the end of a freeze or stop.
 func (f *fleet) addFailures(kind tko.Kind, id string, conditions []tko.Condition) {
 	for _, c := range conditions {
 		if c.Status != tko.ConditionFalse || c.Type == tko.ConditionApproved || c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
 			continue
 		}
-		if c.Type == tko.ConditionFrozen || c.Reason == tko.ReasonSuspended || c.Reason == tko.ReasonFrozen || c.Reason == tko.ReasonApart {
+		if c.Type == tko.ConditionFrozen || c.Reason == tko.ReasonSuspended || c.Reason == tko.ReasonFrozen || c.Reason == tko.ReasonApart || c.Reason == tko.ReasonStopped {
 			continue
 		}
 		key := failureKey{kind: kind, typ: c.Type, reason: c.Reason}
@@ -249,6 +256,13 @@ var failureColumns = []column[*failure]{
 }
 
 func (f *fleet) print(a *app) error {
+	for _, stop := range f.stops {
+		text := "STOPPED: " + stop.Stop.Text()
+		if stop.Stop.OnlyUndo {
+			text += "; undos of rollouts go on"
+		}
+		fmt.Fprintln(a.out, a.paint(a.streams.Out, "\x1b[31m", cut(printable.Text(text), a.width())))
+	}
 	s, d := f.sites, f.deployments
 	err := a.printLines(fmt.Sprintf("Sites:        %d: %d scheduled, %d not; %d healthy, %d not\nDeployments:  %d: %d prepared, %d approved, %d scheduled; %d healthy, %d not\n",
 		s["total"], s["scheduled"], s["notScheduled"], s["healthy"], s["unhealthy"], d["total"], d["prepared"], d["approved"], d["scheduled"], d["healthy"], d["unhealthy"]))
@@ -302,6 +316,6 @@ func (f *fleet) value() map[string]any {
 	return map[string]any{
 		"sites":       f.sites.value("total", "scheduled", "notScheduled", "healthy", "unhealthy"),
 		"deployments": f.deployments.value("total", "prepared", "approved", "scheduled", "healthy", "unhealthy"),
-		"failures":    failures, "failuresLeftOut": int64(f.overflow), "waits": waits, "serverProblems": listValue(f.problems),
+		"failures":    failures, "failuresLeftOut": int64(f.overflow), "waits": waits, "stops": values(f.stops, stopValue), "serverProblems": listValue(f.problems),
 	}
 }

@@ -66,10 +66,10 @@ func TestSiteDiffTellsByItsExitCode(t *testing.T) {
 		"orphans count":                {c: orphans, flags: []string{"--count-orphans"}, code: 7, out: orphansText},
 		"hidden orphans":               {c: tko.SiteComparison{MoreOrphans: 1}, flags: []string{"--count-orphans"}, code: 7, out: "Orphans, which belong to no deployment of the site and stay:\nand 1 more orphan\n"},
 		"not searched":                 {c: unsearched, code: 7, out: "remove ConfigMap \"ran/du\" (deployment D2)\n\n" + unsearchedText},
-		"not searched, and they count": {c: unsearched, flags: []string{"--count-orphans"}, code: 1, out: "remove ConfigMap \"ran/du\" (deployment D2)\n\n" + unsearchedText, err: "not everything was compared: t: the secrets (forbidden)"},
+		"not searched, and they count": {c: unsearched, flags: []string{"--count-orphans"}, code: 9, out: "remove ConfigMap \"ran/du\" (deployment D2)\n\n" + unsearchedText, err: "not everything could be compared: t: the secrets (forbidden)"},
 
 		"differences":       {c: tko.SiteComparison{Changes: changes, More: 3}, code: 7, out: "update ConfigMap \"ran/cu\" (deployment D1)\n    data.key: \"1\" → \"2\"\n    a�[31mb\nremove ConfigMap \"ran/du\" (deployment D2)\nand 3 more changes\n"},
-		"a target can't be": {c: tko.SiteComparison{Changes: changes[1:], Problems: []string{"plugin x: away"}}, code: 1, out: "remove ConfigMap \"ran/du\" (deployment D2)\n", err: "not everything was compared: plugin x: away"},
+		"a target can't be": {c: tko.SiteComparison{Changes: changes[1:], Problems: []string{"plugin x: away"}}, code: 9, out: "remove ConfigMap \"ran/du\" (deployment D2)\n", err: "not everything could be compared: plugin x: away"},
 	} {
 		r := &reasoner{fake: &fake{}, diff: test.c}
 		flags := test.flags

@@ -21,6 +21,9 @@ type Access struct {
 	Anonymous  string   // role, or ""
 	Kubernetes string   // role, or ""
 	Persons    []string // PERSON=SUBJECT
+	// OwnerGroups is how long owners have the groups that they had when they wrote a
+	// revision; 0: for ever.
+	OwnerGroups time.Duration
 
 	Audit         bool
 	AuditKeep     time.Duration
@@ -33,6 +36,7 @@ func (a *Access) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&a.Anonymous, "access-anonymous", "", "role of clients on this machine without credentials, such as viewer, where rights are enforced; empty for none")
 	flags.StringVar(&a.Kubernetes, "access-kubernetes", string(access.Delegated), "role of users of the Kubernetes API, about whose verbs the cluster decides, where rights are enforced; empty for none: then they need bindings (k8s:USER, group k8s:GROUP)")
 	flags.StringSliceVar(&a.Persons, "access-persons", nil, "identities of one person, as PERSON=SUBJECT, each on its own: ann=oidc:corp:17,ann=cert:ann. They count as one author and one approver; the same for all servers")
+	flags.DurationVar(&a.OwnerGroups, "owner-groups", 0, "time for which the owner of an entity counts as a member of the groups that it had when it wrote it, at least 24h; after that, what controllers derive by these groups is held; 0 for ever")
 	flags.BoolVar(&a.Audit, "audit", true, "record each change and each refusal in the audit log, in the transaction of the change")
 	flags.DurationVar(&a.AuditKeep, "audit-keep", 17520*time.Hour, "retention time of audit records, at least 24h; 0 for ever")
 	flags.StringVar(&a.AuditExport, "audit-export", "", "copy audit records to a file, as JSON lines, or to syslog:HOST:PORT (RFC 5424 over TCP) or syslog+tls:HOST:PORT (RFC 5425, trusting the certificate authorities of this machine), each at least once; empty for none")
@@ -82,6 +86,9 @@ func (c *Config) checkAccess(wrong *problems) {
 	}
 	if a.AuditKeep != 0 && a.AuditKeep < 24*time.Hour {
 		wrong.add("--audit-keep is less than 24h: use more, or 0 for ever")
+	}
+	if a.OwnerGroups != 0 && a.OwnerGroups < 24*time.Hour {
+		wrong.add("--owner-groups is less than 24h: use more, or 0 for ever")
 	}
 	if _, err := a.PersonsBySubject(); err != nil {
 		wrong.add("%s", err)

@@ -90,6 +90,8 @@ type Config struct {
 	KeepRevisions int           // newest revisions of each entity that are retained longer; 0: all
 	KeepLonger    string        // file of policies that retain the changes of deployments longer; "": none
 
+	// StoreReadable allows a SQLite file that other users of the machine may read.
+	StoreReadable     bool
 	EncryptionKey     string   // file of the key that encrypts packages in the store, or vault:MOUNT/NAME; "" for none
 	SecretsCheck      string   // exact, strict, off
 	KubernetesVersion string   // version in schema locations that have several
@@ -219,6 +221,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringSliceVar(&c.Roles, "roles", Roles, "roles of this process: "+strings.Join(Roles, ", "))
 	flags.Var(&c.Store, "store", `store of the state: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
 	flags.Lookup("store").DefValue = string(c.Store) // without the secret of a value from elsewhere
+	flags.BoolVar(&c.StoreReadable, "store-readable", false, "open a SQLite file that other users of this machine may read")
 	flags.Var(&c.Replicas, "store-replicas", "PostgreSQL DSNs of hot standbys of the store's database, for lists and concurrent gets; a standby that is away or behind is not used (default: none)")
 	flags.DurationVar(&c.StoreWait, "store-wait", time.Minute, "time limit for a database that is not available at the start")
 	flags.StringVar(&c.Data, "data", "localhost:50050", "address of the data controller, for roles in other processes than it")

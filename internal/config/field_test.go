@@ -99,6 +99,7 @@ var elsewhere = map[string]string{
 	"reach-window":                     "Reach.Window",
 	"topology-depth":                   "Reach.Depth",
 	"store-replicas":                   "Replicas",
+	"store-readable":                   "StoreReadable",
 	"target-git-cache":                 "GitCache",
 	"target-git-local":                 "GitLocal",
 	"target-git-secrets":               "GitSecrets",

@@ -24,7 +24,7 @@ type Group struct {
 
 // Groups are all settings, in the order of tko-server --help.
 var Groups = []Group{
-	{"Roles and store", "What this process does, and where the state is", words(`config check print-config help version roles store store-replicas store-wait data instance-name instance-description
+	{"Roles and store", "What this process does, and where the state is", words(`config check print-config help version roles store store-readable store-replicas store-wait data instance-name instance-description
 		ready-file stop-timeout allow-root`)},
 	{"APIs", "The addresses of the APIs", words(`listen-grpc listen-web listen-unix web-hosts ip-stack package-format max-message`)},
 	{"Kubernetes API", "The aggregated API of kubectl", words(`kubernetes kubernetes-cert kubernetes-key kubernetes-kubeconfig kubernetes-events kubernetes-trust-everybody
@@ -32,7 +32,7 @@ var Groups = []Group{
 	{"Identities", "Who calls, and TLS", words(`insecure tls-cert tls-key tls-client-ca tls-client-auth tls-crl tls-spiffe-domains oidc-issuer oidc-alias oidc-audience oidc-secret-file oidc-scopes web-url
 		oidc-algorithms oidc-groups-claim oidc-ca token-file token-review token-review-audience controllers data-tls data-tls-ca data-tls-cert data-tls-key
 		data-tls-server-name data-token-file`)},
-	{"Rights and audit", "Who may do what, and the record of it", words(`access access-anonymous access-kubernetes access-persons audit audit-keep audit-export audit-interval`)},
+	{"Rights and audit", "Who may do what, and the record of it", words(`access access-anonymous access-kubernetes access-persons owner-groups audit audit-keep audit-export audit-interval`)},
 	{"Limits", "Limits of clients and of changes, and retention", words(`streams streams-per-client streams-per-connection requests-per-client slow-watch confirm-above
 		confirm-above-percent reach-created reach-sites reach-window reach-policy reach-original reach-original-percent reach-off-reason topology-depth modification-time work-lease retry retry-max keep-changes keep-revisions keep-longer`)},
 	{"Validation and secrets", "Schemas, and secrets in packages and in the store", words(`schema-location schema-kubernetes-version secrets-check encryption-key secret-environment vault-address

@@ -4,9 +4,8 @@ import (
 	"os"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
 
 // A LongerPolicy retains the changes of the deployments that it selects longer than
@@ -46,7 +45,7 @@ func (c *Config) LongerPolicies() ([]LongerPolicy, error) {
 			} `json:"select"`
 		} `json:"policies"`
 	}
-	if err := yaml.UnmarshalStrict(data, &file); err != nil {
+	if err := yaml12.UnmarshalStrict(data, &file); err != nil {
 		return nil, wrong("%w", err)
 	}
 	if len(file.Policies) == 0 || len(file.Policies) > maxLongerPolicies {

@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
 
 // A Reach is the settings of what one cause may change without consent.
@@ -95,15 +95,11 @@ func (r *Reach) Off() []string {
 
 // Rollout returns the settings of the rollouts of larger changes.
 func (r *Reach) Rollout() (map[string]any, error) {
-	var settings map[string]any
-	if err := yaml.Unmarshal([]byte(r.Policy), &settings); err != nil {
+	text, err := yaml12.ToJSON([]byte(r.Policy)) // its numbers are those that spec reads
+	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "not YAML: %w", err)
 	}
-	text, err := json.Marshal(settings) // its numbers are those that spec reads
-	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "not JSON: %w", err)
-	}
-	settings = nil
+	var settings map[string]any
 	if err := json.Unmarshal(text, &settings); err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "not JSON: %w", err)
 	}

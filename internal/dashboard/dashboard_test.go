@@ -59,6 +59,7 @@ func sample() *fake {
 }
 
 func TestFramesOfAllViews(t *testing.T) {
+	t.Parallel()
 	views := []struct {
 		name string
 		keys []string
@@ -97,6 +98,7 @@ func TestFramesOfAllViews(t *testing.T) {
 }
 
 func TestEachLineIsAsWideAsTheWindow(t *testing.T) {
+	t.Parallel()
 	f := sample()
 	f.special[name(5)] = broken(5, strings.Repeat("wide 漢字 ", 50))
 	u := newUser(t, f, 80, 24)
@@ -119,6 +121,7 @@ func TestEachLineIsAsWideAsTheWindow(t *testing.T) {
 }
 
 func TestAListOfAMillionHoldsAWindow(t *testing.T) {
+	t.Parallel()
 	f := newFake(1_000_000)
 	u := newUser(t, f, 80, 24)
 	if f.reads > maxScanned+2*pageRows+10 {
@@ -141,6 +144,7 @@ func TestAListOfAMillionHoldsAWindow(t *testing.T) {
 }
 
 func TestScrollingThroughAListAndBackShowsEachRowOnce(t *testing.T) {
+	t.Parallel()
 	u := newUser(t, newFake(2345), 80, 24)
 	l := u.m.list()
 	var seen []string
@@ -163,6 +167,7 @@ func TestScrollingThroughAListAndBackShowsEachRowOnce(t *testing.T) {
 }
 
 func TestAChangeShowsWhereItIsVisibleAndCostsNothingElsewhere(t *testing.T) {
+	t.Parallel()
 	f := newFake(100_000)
 	u := newUser(t, f, 80, 24)
 	f.special[name(3)] = broken(3, "no address is left")
@@ -178,6 +183,7 @@ func TestAChangeShowsWhereItIsVisibleAndCostsNothingElsewhere(t *testing.T) {
 }
 
 func TestTheCursorStaysOnItsRow(t *testing.T) {
+	t.Parallel()
 	f := newFake(100)
 	f.gone[name(2)] = true
 	u := newUser(t, f, 80, 24)
@@ -190,6 +196,7 @@ func TestTheCursorStaysOnItsRow(t *testing.T) {
 }
 
 func TestAWrongFilterKeepsTheList(t *testing.T) {
+	t.Parallel()
 	u := newUser(t, newFake(30), 100, 24)
 	u.press("/")
 	u.enter("sit-id=x")
@@ -201,6 +208,7 @@ func TestAWrongFilterKeepsTheList(t *testing.T) {
 }
 
 func TestFilterWordsAreCompleted(t *testing.T) {
+	t.Parallel()
 	u := newUser(t, newFake(3), 100, 24)
 	u.press("/", "p", "r", "tab", "f", "a", "l", "s", "e", "enter")
 	if line := u.m.list().query.line; line != "prepared=false" {
@@ -209,6 +217,7 @@ func TestFilterWordsAreCompleted(t *testing.T) {
 }
 
 func TestProblemsAreFoundAmongManyHealthyRows(t *testing.T) {
+	t.Parallel()
 	f := newFake(50_000)
 	f.special[name(45_000)] = broken(45_000, "broken")
 	u := newUser(t, f, 100, 24)
@@ -225,6 +234,7 @@ func TestProblemsAreFoundAmongManyHealthyRows(t *testing.T) {
 }
 
 func TestADeletionNeedsAnotherKeyThanItsOwn(t *testing.T) {
+	t.Parallel()
 	f := newFake(30)
 	u := newUser(t, f, 80, 24)
 	u.press("D")
@@ -250,6 +260,7 @@ func TestADeletionNeedsAnotherKeyThanItsOwn(t *testing.T) {
 }
 
 func TestAnActionIsRefusedIfItsCountHasChanged(t *testing.T) {
+	t.Parallel()
 	f := newFake(30)
 	u := newUser(t, f, 80, 24)
 	u.press("space", "space", "D")
@@ -262,6 +273,7 @@ func TestAnActionIsRefusedIfItsCountHasChanged(t *testing.T) {
 }
 
 func TestAllThatMatchAreDeletedWithTheirCountOnly(t *testing.T) {
+	t.Parallel()
 	f := newFake(30)
 	u := newUser(t, f, 100, 24)
 	u.press("*")
@@ -277,6 +289,7 @@ func TestAllThatMatchAreDeletedWithTheirCountOnly(t *testing.T) {
 }
 
 func TestOnlyWhatWaitsIsApproved(t *testing.T) {
+	t.Parallel()
 	f := sample()
 	u := newUser(t, f, 80, 24)
 	u.press("A")
@@ -290,6 +303,7 @@ func TestOnlyWhatWaitsIsApproved(t *testing.T) {
 }
 
 func TestTextOfTheServerDoesNotControlTheTerminal(t *testing.T) {
+	t.Parallel()
 	f := newFake(3)
 	f.special[name(1)] = broken(1, "\x1b[2J\x1b]52;c;aGFja2Vk\a\u202egnp.exe")
 	f.special[name(1)] = func() tko.Deployment {
@@ -312,6 +326,7 @@ func TestTextOfTheServerDoesNotControlTheTerminal(t *testing.T) {
 }
 
 func TestSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
 	f := newFake(1)
 	f.history = map[int64]krm.Package{1: {
 		{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"password": "hunter2"}},
@@ -324,6 +339,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 }
 
 func TestDetailsFollowLinksAndReturn(t *testing.T) {
+	t.Parallel()
 	u := newUser(t, sample(), 100, 30)
 	u.press("j", "enter", "/")
 	u.enter("Site:")
@@ -338,6 +354,7 @@ func TestDetailsFollowLinksAndReturn(t *testing.T) {
 }
 
 func TestADifferenceShowsWhatARevisionHasChanged(t *testing.T) {
+	t.Parallel()
 	u := newUser(t, sample(), 100, 30)
 	u.press("j", "d")
 	u.sees("Revision 3 of 3", "-   image: v2", "+   image: v3")
@@ -350,6 +367,7 @@ func TestADifferenceShowsWhatARevisionHasChanged(t *testing.T) {
 }
 
 func TestEventsOfRolloutsOpenThemAndThoseOfUnknownKindsNameTheirCommand(t *testing.T) {
+	t.Parallel()
 	u := newUser(t, sample(), 100, 24)
 	u.press("6")
 	u.send(feedMsg{live: true, changes: []tko.Change{{Kind: "future", ID: "x", Op: tko.OpWritten, Time: start}, {Kind: tko.KindRollout, ID: "smf-v2", Op: tko.OpWritten, Time: start}}})
@@ -360,6 +378,7 @@ func TestEventsOfRolloutsOpenThemAndThoseOfUnknownKindsNameTheirCommand(t *testi
 }
 
 func TestTheMouseSelectsRowsAndTabs(t *testing.T) {
+	t.Parallel()
 	u := newUser(t, newFake(100), 80, 24)
 	u.send(tea.MouseClickMsg{X: 10, Y: listBegin + 4, Button: tea.MouseLeft})
 	if id := u.m.list().selected(); id != name(5) {
@@ -374,6 +393,7 @@ func TestTheMouseSelectsRowsAndTabs(t *testing.T) {
 }
 
 func TestRowsAreSortedOnlyIfAllAreThere(t *testing.T) {
+	t.Parallel()
 	u := newUser(t, sample(), 80, 24)
 	u.press("s")
 	u.sees("STATE^")
@@ -386,6 +406,7 @@ func TestRowsAreSortedOnlyIfAllAreThere(t *testing.T) {
 }
 
 func TestAFailureIsShownAndTriedAgain(t *testing.T) {
+	t.Parallel()
 	f := newFake(10)
 	u := newUser(t, f, 100, 24)
 	f.fail = tko.Errorf(tko.ErrDenied, "token:ada may not read deployments")
@@ -399,6 +420,7 @@ func TestAFailureIsShownAndTriedAgain(t *testing.T) {
 }
 
 func TestWithoutColorNothingIsColored(t *testing.T) {
+	t.Parallel()
 	u := newUser(t, sample(), 160, 50)
 	allowed := []string{"", "0", "1", "2", "7"}
 	for _, color := range []bool{false, true} {
@@ -417,6 +439,7 @@ func TestWithoutColorNothingIsColored(t *testing.T) {
 }
 
 func TestAFeedGoesOnAfterFailures(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
 		var after []int64
@@ -451,6 +474,7 @@ func TestAFeedGoesOnAfterFailures(t *testing.T) {
 }
 
 func TestAFeedIsBounded(t *testing.T) {
+	t.Parallel()
 	f := &feed{}
 	for i := range 5 * maxFeed {
 		f.add(tko.Change{Position: int64(i)})
@@ -461,6 +485,7 @@ func TestAFeedIsBounded(t *testing.T) {
 }
 
 func TestRunEndsWithItsContextAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	f := sample()
 	watched := make(chan struct{})
 	ended := make(chan struct{})
@@ -489,6 +514,7 @@ func TestRunEndsWithItsContextAndLeavesNothingBehind(t *testing.T) {
 }
 
 func TestRunFailsAtOnceWithoutAServer(t *testing.T) {
+	t.Parallel()
 	f := newFake(0)
 	f.fail = tko.Errorf(tko.ErrBusy, "can't be reached")
 	if err := Run(t.Context(), f, Options{Out: io.Discard}); err == nil || !strings.Contains(err.Error(), "can't be reached") {

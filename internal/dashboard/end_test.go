@@ -3,6 +3,7 @@ package dashboard
 import "testing"
 
 func TestTheEndOfAMillionRowsIsReachedInOneStepAndLeftUpwardsWithoutGaps(t *testing.T) {
+	t.Parallel()
 	f := newFake(1_000_000)
 	u := newUser(t, f, 80, 24)
 	l := u.m.list()
@@ -30,6 +31,7 @@ func TestTheEndOfAMillionRowsIsReachedInOneStepAndLeftUpwardsWithoutGaps(t *test
 }
 
 func TestMiddlesAreBetween(t *testing.T) {
+	t.Parallel()
 	for _, pair := range [][2]string{{"", "~~~~"}, {"a", "b"}, {"a", "a~"}, {"d0000200", "~~~~"}, {"north/1", "north/2"}, {"north/1", "north/10"}} {
 		if got := between(pair[0], pair[1]); got <= pair[0] || got >= pair[1] {
 			t.Errorf("%q is not between %q and %q", got, pair[0], pair[1])

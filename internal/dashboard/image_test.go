@@ -61,6 +61,7 @@ func drawLine(svg *strings.Builder, text string, left float64, top int) {
 // TestImagesOfTheDocumentation compares the images of docs/images with the screens;
 // -update writes them.
 func TestImagesOfTheDocumentation(t *testing.T) {
+	t.Parallel()
 	for name, keys := range map[string][]string{"terminal-deployments": {"j"}, "terminal-rollout": {"5", "enter"}} {
 		u := newUser(t, sample(), 120, 30)
 		u.m.options.Color, u.m.options.ASCII = true, false

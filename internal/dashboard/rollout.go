@@ -197,6 +197,9 @@ func planLines(ctx context.Context, s Getter, id string) ([]line, error) {
 		return []line{{text: "It has no plan yet: R and plan make one.", style: faint}}, nil
 	}
 	lines := []line{{text: fmt.Sprintf("Plan %.12s: %s", plan.Digest, kindsText(plan.Kinds)), style: strong}}
+	for _, w := range plan.Warnings {
+		lines = append(lines, line{text: "Warning: " + w})
+	}
 	for _, g := range plan.Groups {
 		lines = append(lines, line{}, line{text: fmt.Sprintf("%s %d", g.Kind, g.Count), style: strong})
 		for _, templates := range g.Templates {

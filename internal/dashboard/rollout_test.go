@@ -9,6 +9,7 @@ import (
 )
 
 func TestARolloutIsStartedWithTheSeenPlanAndAReason(t *testing.T) {
+	t.Parallel()
 	f := sample()
 	u := newUser(t, f, 80, 24)
 	u.press("5", "R")
@@ -31,6 +32,7 @@ func TestARolloutIsStartedWithTheSeenPlanAndAReason(t *testing.T) {
 }
 
 func TestACommandThatTheStateForbidsIsExplained(t *testing.T) {
+	t.Parallel()
 	f := sample()
 	u := newUser(t, f, 80, 24)
 	u.press("5", "enter", "R")
@@ -45,6 +47,7 @@ func TestACommandThatTheStateForbidsIsExplained(t *testing.T) {
 }
 
 func TestAnApprovalOfARolloutIsOfItsNextWave(t *testing.T) {
+	t.Parallel()
 	f := sample()
 	u := newUser(t, f, 80, 24)
 	u.press("5", "A")
@@ -56,6 +59,7 @@ func TestAnApprovalOfARolloutIsOfItsNextWave(t *testing.T) {
 }
 
 func TestADeletionHasAReason(t *testing.T) {
+	t.Parallel()
 	f := sample()
 	u := newUser(t, f, 80, 24)
 	u.press("D", "tab")

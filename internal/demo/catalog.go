@@ -12,9 +12,8 @@ import (
 	"regexp"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -69,7 +68,7 @@ func Load(dir string, vars map[string]string) (*Catalog, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := yaml.UnmarshalStrict(data, c); err != nil {
+	if err := yaml12.UnmarshalStrict(data, c); err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s/catalog.yaml: %w", dir, err)
 	}
 	return c, nil

@@ -11,10 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
 
 // Inventory describes the external inventory of a catalog, which makes its sites.
@@ -70,7 +69,7 @@ func (c *Catalog) AwaitSites(ctx context.Context, in Syncer, report func(string)
 	var file struct {
 		Sources []struct{ Name string }
 	}
-	if err := yaml.Unmarshal(text, &file); err != nil || len(file.Sources) == 0 {
+	if err := yaml12.Unmarshal(text, &file); err != nil || len(file.Sources) == 0 {
 		return 0, tko.Errorf(tko.ErrInvalid, "%s names no sources", c.Inventory.Sources)
 	}
 	last := ""

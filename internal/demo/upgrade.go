@@ -42,7 +42,7 @@ spec:
   edits: [{upgrade: {to: "` + upgradeTo + `"}, select: {templateIdPatterns: ["` + upgradeFrom + `"]}}]
   waves: [{name: canary, count: 1}, {name: rest}]
   limits: {concurrent: 10}
-  health: {within: 10m}
+  health: {within: 10m, none: Accept}
 `
 )
 

@@ -29,6 +29,8 @@ type Client interface {
 	Records
 	Definitions
 	Rollouts
+	// SiteStop returns what of a site users have stopped; for no site, whether that is everything.
+	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
 }
 
 // Records are the records of sources, which the data controller stores.
@@ -226,6 +228,8 @@ type source struct {
 	position int64       // of TKO's log when the revision was found applied; -1 if unknown
 	checked  time.Time   // when the revision was found applied last
 	declared int64       // version of the definitions after those of the revision were declared
+	waits    waiting     // for a rollout that a user starts or resumes
+	absent   string      // absences that were confirmed last: see confirm
 	due      time.Time   // when the next reconciliation is due; zero if unknown
 	last     *inProgress // operations that are in progress in an OSM; nil if unknown
 }
@@ -530,6 +534,7 @@ func (c *Controller) isTaken(name string) bool {
 
 // do reconciles the source of a work item.
 func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
+	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindSource, ID: item.Key})
 	s, spec := c.find(item.Key)
 	if s == nil || spec.Registered {
 		if err := c.refresh(ctx); err != nil {
@@ -543,7 +548,8 @@ func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 	s.running.Lock()
 	defer s.running.Unlock()
 	l := &reconciliation{controller: c, source: s, spec: spec, claim: item, log: c.log.With("source", spec.Name)}
-	l.enqueued = s.due.IsZero() || time.Now().Before(s.due)
+	l.requested = !s.due.IsZero() && time.Now().Before(s.due)
+	l.enqueued = l.requested || s.due.IsZero()
 	result := l.run(tko.WithClaim(ctx, item))
 	s.due = time.Time{}
 	if result.Err == nil && result.Outcome == tko.WorkLater && result.Retry > 0 {

@@ -176,6 +176,7 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 	}
 	k := l.state.OSM
 	var desired osm.Desired
+	gone := w == nil && !l.spec.Forget // the revision holds nothing for an OSM any more
 	if w != nil {
 		desired = w.repository.Desired
 		l.status.Messages = append(l.status.Messages, w.repository.Warnings...)
@@ -203,7 +204,7 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 		}
 		return 0, "", reason
 	}
-	client, err := nbi.NewClient(connection.Endpoint(w.connection), nbi.Options{Log: l.log})
+	client, err := nbi.NewClient(connection.Endpoint(w.connection), nbi.Options{Log: l.log, Begin: l.mayBegin})
 	if err != nil {
 		return 0, "", l.invalid(err)
 	}
@@ -211,9 +212,9 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 	var report osm.Report
 	if last := l.source.last; last != nil {
 		began = last.since
-		report, err = l.reconciler(client).Follow(ctx, desired, k.State, l.osmPolicy(), last.report)
+		report, err = l.reconciler(client).Follow(ctx, desired, k.State, osmPolicyOf(l.osmPolicy(), gone), last.report)
 	} else {
-		report, err = l.reconciler(client).Apply(ctx, desired, k.State, l.osmPolicy())
+		report, err = l.reconciler(client).Apply(ctx, desired, k.State, osmPolicyOf(l.osmPolicy(), gone))
 	}
 	l.source.last = nil
 	if errors.Is(err, errClaim) {
@@ -230,8 +231,10 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 		unread += "; " + pending
 	}
 	l.setReady(tko.ConditionFalse, tko.SourceReasonInvalid, unread)
-	if underWay := firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving, osm.PhaseFailed); underWay != "" {
+	if underWay := firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving); underWay != "" {
 		l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonProgressing, underWay)
+	} else if failed := firstWith(report, osm.PhaseFailed); failed != "" {
+		l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonRetrying, failed)
 	} else {
 		l.setCondition(tko.ConditionStalled, tko.ConditionTrue, tko.SourceReasonInvalid, unread)
 	}
@@ -250,12 +253,21 @@ func (w *osmWanted) unread() string {
 	return message
 }
 
+// mayBegin returns an ErrStopped while a user has stopped everything.
+func (l *reconciliation) mayBegin(ctx context.Context) error {
+	stop, err := l.controller.client.SiteStop(ctx, "")
+	if err == nil && stop.Any() {
+		err = tko.Errorf(tko.ErrStopped, "no operation is begun: %s", stop.Reason)
+	}
+	return err
+}
+
 func (l *reconciliation) osmPolicy() osm.Policy {
 	p := l.spec.OSM.Policy
 	if l.spec.Forget {
 		p.Prune = l.spec.Prune
 	}
-	p.Approve = l.source.record.Approved
+	p.Approve, p.RetryNow = l.source.record.Approved, l.requested
 	return p
 }
 
@@ -281,6 +293,9 @@ func (l *reconciliation) osmReport(report osm.Report, revision string, err error
 		again = min(again, report.Again)
 	}
 	if k.Pending = err != nil || !report.Settled(); err != nil {
+		if errors.Is(err, tko.ErrStopped) { // the release makes the work due at once
+			return 0, "", &conditionError{reason: tko.SourceReasonHeld, wait: spread(l.spec.Interval), err: err}
+		}
 		if errors.Is(err, tko.ErrInvalid) {
 			return 0, "", l.invalid(err)
 		}
@@ -299,7 +314,9 @@ func (l *reconciliation) osmReport(report osm.Report, revision string, err error
 	}
 	if failing := firstWith(report, osm.PhaseStalled, osm.PhaseFailed); failing != "" {
 		l.setReady(tko.ConditionFalse, tko.SourceReasonFailed, failing)
-		if firstWith(report, osm.PhaseStalled) != "" && firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving, osm.PhaseFailed) == "" {
+		if underWay := firstWith(report, osm.PhaseProgressing, osm.PhaseRemoving); underWay != "" { // clients that wait go on to do so
+			l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonProgressing, underWay)
+		} else if firstWith(report, osm.PhaseFailed) == "" {
 			l.setCondition(tko.ConditionStalled, tko.ConditionTrue, tko.SourceReasonFailed, failing)
 		}
 	} else {

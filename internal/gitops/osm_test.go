@@ -354,3 +354,184 @@ func noneTwice(t *testing.T, server *osmtest.Server) {
 		seen[i.Name] = true
 	}
 }
+
+// previewed returns the network services that a preview says would go, and those that would wait
+// for an approval.
+func previewed(t *testing.T, w *world, r *repo, connection string) (gone, held []string, p *gitops.Preview) {
+	t.Helper()
+	o := gitops.PreviewOptions{Name: "osm", Prune: true}
+	if connection != "" {
+		o.Connection = func() ([]byte, error) { return os.ReadFile(connection) }
+	}
+	p, err := gitops.PreviewFiles(t.Context(), w.Client, os.DirFS(r.dir), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.OSM == nil {
+		return nil, nil, p
+	}
+	for _, c := range p.OSM.Changes {
+		if c.What == "instance" && c.Action == "delete" {
+			gone = append(gone, c.Name)
+		}
+	}
+	if p.OSM.Approval != nil {
+		held = p.OSM.Approval.Instances
+	}
+	slices.Sort(gone)
+	return gone, held, p
+}
+
+// A repository whose marker was moved ends no network service without an approval, however few
+// there are, and the plan says so, with and without a connection to the OSM.
+func TestRemovedMarkerEndsNothingUnasked(t *testing.T) {
+	t.Parallel()
+	server := osmtest.Start(t, osmtest.Options{})
+	dir := connections(t, server)
+	r := newRepo(t)
+	files := osmFiles(filepath.Join(dir, "nbi.yaml"))
+	names := []string{"a", "b", "c"} // within the budget
+	for _, name := range names {
+		files["deploy/"+name+".osmops.yaml"] = instanceFile(name, "1")
+	}
+	first := r.push(files)
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}})
+	w.sync("osm", first)
+
+	r.write(map[string]string{"osm_ops_config.yaml": "", "x.txt": files["osm_ops_config.yaml"]})
+	for _, connection := range []string{"", filepath.Join(dir, "nbi.yaml")} {
+		gone, held, p := previewed(t, w, r, connection)
+		if len(gone) > 0 || !slices.Equal(held, names) || p.Unasked != (connection == "") {
+			t.Errorf("connection %q: %q would go, %q wait, unasked %t", connection, gone, held, p.Unasked)
+		}
+	}
+	r.push(nil)
+	if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
+		t.Fatal(err)
+	}
+	s := w.until("osm", "the removal waits", func(s tko.Source) bool { return s.Status.PendingRemoval != "" })
+	if n := len(server.Instances()); n != 3 {
+		t.Fatalf("%d network services run", n)
+	}
+	if err := w.controller.Approve(t.Context(), "osm", s.Status.PendingRemoval); err != nil {
+		t.Fatal(err)
+	}
+	w.until("osm", "the removal is done", func(tko.Source) bool { return len(server.Instances()) == 0 })
+}
+
+// Over random repositories, what the plan says of network services is what the controller does.
+func TestPlanSaysWhichNetworkServicesGo(t *testing.T) {
+	t.Parallel()
+	server := osmtest.Start(t, osmtest.Options{})
+	dir := connections(t, server)
+	connection := filepath.Join(dir, "nbi.yaml")
+	r := newRepo(t)
+	files := osmFiles(connection)
+	names := []string{"a", "b", "c", "d"}
+	for _, name := range names {
+		files["deploy/"+name+".osmops.yaml"] = instanceFile(name, "1")
+	}
+	first := r.push(files)
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}})
+	w.sync("osm", first)
+	running := func() (names []string) {
+		for _, i := range server.Instances() {
+			names = append(names, i.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	random := rand.New(rand.NewPCG(7, 7))
+	for step := range 12 {
+		next := map[string]string{"README.md": strconv.Itoa(step), "osm_ops_config.yaml": files["osm_ops_config.yaml"]}
+		for _, name := range names {
+			next["deploy/"+name+".osmops.yaml"] = ""
+			if random.IntN(3) > 0 {
+				next["deploy/"+name+".osmops.yaml"] = instanceFile(name, strconv.Itoa(1+random.IntN(2)))
+			}
+		}
+		if random.IntN(4) == 0 {
+			next["osm_ops_config.yaml"] = ""
+		}
+		r.write(next)
+		before := running()
+		recordedGone, recordedHeld, _ := previewed(t, w, r, "")
+		gone, held, p := previewed(t, w, r, connection)
+		if !slices.Equal(gone, recordedGone) || !slices.Equal(held, recordedHeld) {
+			t.Errorf("step %d: with a connection %q go and %q wait, without one %q and %q", step, gone, held, recordedGone, recordedHeld)
+		}
+		revision := r.push(nil)
+		if len(held) > 0 {
+			if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
+				t.Fatal(err)
+			}
+			s := w.until("osm", "the removal waits", func(s tko.Source) bool { return s.Status.Attempted == revision && s.Status.PendingRemoval != "" })
+			if s.Status.PendingRemoval != p.OSM.Approval.Key || !slices.Equal(running(), before) {
+				t.Errorf("step %d: %s is asked for, the plan said %s; %q run after %q", step, s.Status.PendingRemoval, p.OSM.Approval.Key, running(), before)
+			}
+			continue
+		}
+		w.sync("osm", revision)
+		left := slices.DeleteFunc(slices.Clone(before), func(name string) bool { return slices.Contains(gone, name) })
+		for _, c := range p.OSM.Changes {
+			if c.What == "instance" && c.Action == "create" {
+				left = append(left, c.Name)
+			}
+		}
+		slices.Sort(left)
+		if !slices.Equal(running(), left) {
+			t.Errorf("step %d: %q run, and the plan said %q", step, running(), left)
+		}
+	}
+}
+
+// While everything is stopped, a source begins no operation in an OSM and changes nothing in TKO;
+// while a site is, what it declares for others is applied.
+func TestSourcesStandStillWhileStopped(t *testing.T) {
+	t.Parallel()
+	server := osmtest.Start(t, osmtest.Options{})
+	dir := connections(t, server)
+	r := newRepo(t)
+	files := osmFiles(filepath.Join(dir, "nbi.yaml"))
+	files["deploy/a.osmops.yaml"] = instanceFile("a", "1")
+	files["sites.yaml"] = site("edge", "")
+	first := r.push(files)
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}})
+	w.sync("osm", first)
+	stopped := func(stop tko.Stop, files map[string]string) string {
+		stop.Reason = "storm"
+		status, err := w.Client.Stop(t.Context(), stop)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.push(files)
+		if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
+			t.Fatal(err)
+		}
+		w.until("osm", "the stop is reported", func(s tko.Source) bool {
+			c := tko.FindCondition(s.Status.Conditions, tko.ConditionReady)
+			return c != nil && c.Reason == tko.SourceReasonHeld && strings.Contains(c.Message, "storm")
+		})
+		return status.Stop.ID
+	}
+	id := stopped(tko.Stop{All: true}, map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "2")})
+	if a, _ := server.Instance("a"); a.Releases["upf/upf"].Values["replicaCount"] != "1" {
+		t.Errorf("instance a was changed: %+v", a)
+	}
+	resume := func(id string) {
+		if _, err := w.Client.Resume(t.Context(), tko.Release{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resume(id)
+	w.until("osm", "it goes on at once", func(tko.Source) bool {
+		a, _ := server.Instance("a")
+		return a.Releases["upf/upf"].Values["replicaCount"] == "2"
+	})
+	id = stopped(tko.Stop{Sites: []string{"edge"}}, map[string]string{"sites.yaml": "", "others.yaml": site("other", "")})
+	if got := strings.Join(w.entities(), ", "); !strings.Contains(got, "edge") || !strings.Contains(got, "other") {
+		t.Errorf("there are %s", got)
+	}
+	resume(id)
+	w.until("osm", "the rest follows", func(tko.Source) bool { return !strings.Contains(strings.Join(w.entities(), ", "), "edge") })
+}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
+	"maps"
 	"slices"
 	"time"
 
@@ -38,6 +38,7 @@ type PreviewOptions struct {
 	Budget   *prune.Budget
 	addOnly  bool // the policy of catalogs
 	editable []tko.Pattern
+	grace    time.Duration
 	// Keys decrypt files that are encrypted with SOPS; without keys, TKO's manifests
 	// must be plain.
 	Keys *sops.Keys
@@ -51,8 +52,9 @@ type Preview struct {
 	Plan *plan.Plan
 	OSM  *osm.Plan // nil if no OSM was compared
 	New  bool      // the source doesn't exist yet
-	// Unasked reports that the revision holds files for an OSM, which was not
-	// compared because there is no connection file.
+	// Unasked reports that the revision holds files for an OSM, or the source has objects
+	// there, and that the OSM was not compared because there is no connection file: OSM has
+	// only removals of recorded instances.
 	Unasked bool
 }
 
@@ -89,14 +91,81 @@ func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o Previ
 	for _, s := range sources {
 		p.Plan.Messages = append(p.Plan.Messages, fmt.Sprintf("%s: declared, if the definition of source %q has allowSources; its entities aren't planned", s, o.Name))
 	}
-	if repository == nil {
+	var state savedState
+	if len(source.State) > 0 {
+		if err := json.Unmarshal(source.State, &state); err != nil {
+			return p, fmt.Errorf("read the state of source %q: %w", o.Name, err)
+		}
+	}
+	if state.OSM == nil {
+		state.OSM = &osmState{}
+	}
+	if repository == nil && !state.OSM.owns() {
 		return p, nil
 	}
+	desired, policy := desiredOf(repository), osmPolicyOf(OSMSettings{}.Policy(o.Prune), repository == nil)
+	policy.Approve = source.Approved
 	if p.Unasked = o.Connection == nil; p.Unasked {
+		p.OSM = recordedRemovals(desired, state.OSM.State, policy, repository == nil)
 		return p, nil
 	}
-	p.OSM, err = previewOSM(ctx, repository, source, o)
+	p.OSM, err = previewOSM(ctx, desired, state.OSM.State, policy, o)
+	if repository == nil && p.OSM != nil {
+		for i := range p.OSM.Changes {
+			p.OSM.Changes[i].Reason = markerGone
+		}
+	}
 	return p, err
+}
+
+// markerGone is the reason of changes in an OSM for which a revision holds nothing any more.
+const markerGone = osmops.ConfigFile + " is gone"
+
+// desiredOf returns what a revision wants of an OSM; nothing if it holds nothing for one.
+func desiredOf(r *osmops.Repository) osm.Desired {
+	if r == nil {
+		return osm.Desired{}
+	}
+	return r.Desired
+}
+
+// osmPolicyOf returns the policy of a revision. One that holds nothing for an OSM any more
+// removes nothing there without an approval: a file that was moved by mistake would end
+// everything.
+func osmPolicyOf(p osm.Policy, markerGone bool) osm.Policy {
+	if markerGone {
+		p.Budget = prune.Budget{}
+	}
+	return p
+}
+
+// recordedRemovals returns the removals of instances that the source is known to have, without
+// asking the OSM.
+func recordedRemovals(d osm.Desired, s osm.State, policy osm.Policy, gone bool) *osm.Plan {
+	plan := &osm.Plan{}
+	if !policy.Prune {
+		return plan
+	}
+	reason := "it is no longer desired"
+	if gone {
+		reason = markerGone
+	}
+	var names []string
+	var removals []osm.Change
+	for _, name := range slices.Sorted(maps.Keys(s.Instances)) {
+		wanted := slices.ContainsFunc(d.Instances, func(i osm.Instance) bool { return i.Name == name })
+		if wanted || d.Keeps(osm.InstanceKey(name)) {
+			continue
+		}
+		names = append(names, name)
+		removals = append(removals, osm.Change{Action: osm.ActionDelete, What: osm.WhatInstance, Name: name, Reason: reason})
+	}
+	if key := prune.Key(names); policy.Budget.Over(len(names), len(s.Instances)) && policy.Approve != key {
+		plan.Approval = &osm.Approval{Key: key, Instances: names}
+		return plan
+	}
+	plan.Changes = removals
+	return plan
 }
 
 // PreviewInventory computes what an inventory would change now, under its settings. The
@@ -115,10 +184,16 @@ func PreviewInventory(ctx context.Context, client PreviewClient, spec Spec) (*Pr
 	if err != nil {
 		return p, err
 	}
-	if err := p.plan(ctx, client, manifests, source, PreviewOptions{Name: spec.Name, Prune: spec.Prune, Adopt: spec.Adopt, Budget: &spec.Budget, addOnly: spec.AddOnly, editable: spec.Editable}, true); err != nil {
+	r := reading{manifests: manifests, notes: notes}
+	if spec.Prune && !spec.AddOnly {
+		if _, _, r, err = confirm(ctx, spec.Inventory, source.Status.Items, revision, "", r); err != nil {
+			return p, err
+		}
+	}
+	if err := p.plan(ctx, client, r.manifests, source, PreviewOptions{Name: spec.Name, grace: graceOf(spec.Inventory), Prune: spec.Prune, Adopt: spec.Adopt, Budget: &spec.Budget, addOnly: spec.AddOnly, editable: spec.Editable}, true); err != nil {
 		return p, err
 	}
-	p.Plan.Messages = slices.Concat(p.Plan.Messages, p.Plan.Invalid, notes)
+	p.Plan.Messages = slices.Concat(p.Plan.Messages, p.Plan.Invalid, r.notes)
 	return p, nil
 }
 
@@ -131,6 +206,7 @@ func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []ma
 			return fmt.Errorf("read the state of source %q: %w", o.Name, err)
 		}
 		policy.Spent = state.charged(time.Now())
+		policy.Saved = state.savedValues(o.grace, time.Now())
 	}
 	if o.Budget != nil {
 		policy.Budget = *o.Budget
@@ -142,28 +218,19 @@ func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []ma
 }
 
 // previewOSM compares the files for an OSM with it.
-func previewOSM(ctx context.Context, r *osmops.Repository, source tko.Source, o PreviewOptions) (*osm.Plan, error) {
-	var state savedState
-	if len(source.State) > 0 {
-		if err := json.Unmarshal(source.State, &state); err != nil {
-			return nil, fmt.Errorf("read the state of source %q: %w", o.Name, err)
-		}
-	}
-	if state.OSM == nil {
-		state.OSM = &osmState{}
-	}
+func previewOSM(ctx context.Context, desired osm.Desired, state osm.State, policy osm.Policy, o PreviewOptions) (*osm.Plan, error) {
 	data, err := o.Connection()
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "read the connection file: %w", err)
 	}
 	connection, err := osmops.ParseConnection(data)
 	if err != nil {
-		return nil, fmt.Errorf("connection file for %s: %w", filepath.Base(r.ConnectionFile), err)
+		return nil, fmt.Errorf("connection file: %w", err)
 	}
 	client, err := nbi.NewClient(connection.Endpoint(nil), nbi.Options{})
 	if err != nil {
 		return nil, err
 	}
-	p, err := (&osm.Reconciler{Client: client}).Plan(ctx, r.Desired, state.OSM.State, OSMSettings{}.Policy(o.Prune))
+	p, err := (&osm.Reconciler{Client: client}).Plan(ctx, desired, state, policy)
 	return &p, err
 }

@@ -25,6 +25,8 @@ type savedState struct {
 	OSM        *osmState `json:"osm,omitempty"`
 	// Removals are those that the budget of an inventory allowed, the oldest first.
 	Removals []removals `json:"removals,omitempty"`
+	// Removed are the values of users at sites that an inventory removed, the oldest first.
+	Removed []savedSite `json:"removed,omitempty"`
 	// Declares means that the source declared others, and that they may still be its own.
 	Declares bool `json:"declares,omitempty"`
 	// Rollout is the newest rollout that the source made; nil if there is none.
@@ -66,6 +68,7 @@ type reconciliation struct {
 	spec       Spec
 	claim      tko.WorkItem
 	enqueued   bool // it was requested, or may have been, and is not just due
+	requested  bool // it was requested
 	log        *slog.Logger
 
 	before tko.SourceStatus
@@ -224,6 +227,9 @@ func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, er
 	if l.spec.Invalid != nil {
 		return 0, l.invalid(l.spec.Invalid)
 	}
+	if again, err := l.stillWaits(ctx); again > 0 || err != nil {
+		return again, err
+	}
 	revision, err := l.revision(ctx)
 	if err != nil {
 		return 0, l.fetchFailed(ctx, err)
@@ -237,6 +243,9 @@ func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, er
 	}
 	r, err := l.read(ctx, revision)
 	if err != nil {
+		return 0, l.fetchFailed(ctx, err)
+	}
+	if revision, r, err = l.confirmAbsence(ctx, revision, r); err != nil {
 		return 0, l.fetchFailed(ctx, err)
 	}
 	l.status.Attempted = revision
@@ -552,6 +561,7 @@ func (l *reconciliation) policy() plan.Policy {
 	return plan.Policy{
 		Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved, Careful: l.spec.Inventory != nil && !l.spec.AddOnly, AddOnly: l.spec.AddOnly,
 		Editable: l.spec.Editable, Origins: l.status.Origins, Spent: l.state.charged(time.Now()),
+		Saved: l.state.savedValues(graceOf(l.spec.Inventory), time.Now()),
 	}
 }
 
@@ -565,8 +575,9 @@ func (l *reconciliation) invalid(err error) error {
 func (l *reconciliation) applyPlan(ctx context.Context, p *plan.Plan, revision string) error {
 	l.setProgressing(fmt.Sprintf("applying revision %s: %d changes", revision, len(p.Actions)))
 	l.log.InfoContext(ctx, "applying", "revision", revision, "changes", len(p.Actions))
-	if p.Charged > 0 && l.spec.Inventory != nil { // before: a process that is killed meanwhile has spent it
+	if removed := p.Removed(); (p.Charged > 0 || len(removed) > 0) && l.spec.Inventory != nil { // before: a process that is killed meanwhile has spent it
 		l.state.charge(p.Charged, time.Now())
+		l.state.saveValues(removed, graceOf(l.spec.Inventory), time.Now())
 		if err := l.save(ctx); err != nil {
 			return err
 		}
@@ -581,6 +592,9 @@ func (l *reconciliation) applyPlan(ctx context.Context, p *plan.Plan, revision s
 	}
 	if errors.Is(err, errClaim) {
 		return err
+	}
+	if errors.Is(err, tko.ErrStopped) { // the release makes the work due at once
+		return &conditionError{reason: tko.SourceReasonHeld, wait: spread(l.spec.Interval), err: err}
 	}
 	if errors.Is(err, tko.ErrInvalid) {
 		return l.invalid(err)
@@ -722,7 +736,7 @@ func (l *reconciliation) setFailed(e *conditionError) {
 	if e.stalled {
 		l.setCondition(tko.ConditionStalled, tko.ConditionTrue, e.reason, e.Error())
 	} else if e.wait == 0 {
-		l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, "ProgressingWithRetry", "reconciliation will be retried")
+		l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonRetrying, "reconciliation will be retried")
 	}
 }
 

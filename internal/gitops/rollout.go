@@ -172,16 +172,47 @@ func (l *reconciliation) wait(ctx context.Context, s tko.RolloutStatus, revision
 		message = fmt.Sprintf("revision %s waits for the one of revision %s: %s", revision, made, message)
 	}
 	l.setReady(tko.ConditionFalse, reason, message)
-	return true, l.rolloutCheck(s), l.save(ctx)
-}
-
-// rolloutCheck returns when to check a rollout again.
-func (l *reconciliation) rolloutCheck(s tko.RolloutStatus) time.Duration {
+	check := min(rolloutInterval, l.spec.Interval)
 	switch s.State {
 	case rolloutDraft, rolloutPlanning, rolloutRunning, rolloutUndoing, rolloutDone:
-		return min(rolloutInterval, l.spec.Interval)
+	case rolloutPlanned, rolloutPaused:
+		l.source.waits = waiting{rollout: s.ID, generation: l.spec.Generation, as: waitsAs(s), until: time.Now().Add(spread(l.spec.Interval))}
+	default:
+		check = spread(l.spec.Interval)
 	}
-	return spread(l.spec.Interval)
+	return true, check, l.save(ctx)
+}
+
+// waiting is for a rollout that goes on only when a user says so, which may take days, or a
+// second: until then only the rollout is read, and not the source.
+type waiting struct {
+	rollout    tko.RolloutID
+	generation string    // of the spec
+	as         string    // what is known of the rollout
+	until      time.Time // when the source is read again
+}
+
+// waitsAs returns what a source shows of the rollout that it waits for.
+func waitsAs(s tko.RolloutStatus) string { return s.State + " " + s.Plan + " " + s.Reason }
+
+// stillWaits returns when to check again, if the rollout that the source waits for is as
+// it was; 0 if the source is to be reconciled.
+func (l *reconciliation) stillWaits(ctx context.Context) (again time.Duration, err error) {
+	w := l.source.waits
+	l.source.waits = waiting{}
+	left := time.Until(w.until)
+	if saved := l.state.Rollout; l.enqueued || left <= 0 || saved == nil || saved.ID != w.rollout || w.generation != l.spec.Generation {
+		return 0, nil
+	}
+	s, err := l.controller.client.RolloutStatus(ctx, w.rollout)
+	if errors.Is(err, tko.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil || waitsAs(s) != w.as {
+		return 0, err
+	}
+	l.source.waits = w
+	return min(rolloutInterval, l.spec.Interval, left), nil
 }
 
 // describeRollout returns the reason and the message of the condition Ready of a source
@@ -382,8 +413,12 @@ func (l *reconciliation) propose(ctx context.Context, revision string, p *plan.P
 			return tko.RolloutStatus{}, err
 		}
 	}
+	edits, err := p.Manifests(actions)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
 	spec := maps.Clone(l.spec.Rollout)
-	spec["edits"] = []any{map[string]any{"manifests": p.Manifests(actions)}}
+	spec["edits"] = []any{map[string]any{"manifests": edits}}
 	put := tko.Put{Kind: tko.KindRollout, ID: string(id), Package: krm.Package{{
 		"apiVersion": manifest.APIVersion, "kind": "Rollout",
 		"metadata": map[string]any{

@@ -392,3 +392,28 @@ func TestInvalidRolloutSettingsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A source shows at once that its rollout has ended, and not at the end of its interval, in
+// which it doesn't read the repository.
+func TestFinishedRolloutIsShownBeforeTheInterval(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	c := data(t)
+	advance(t, c)
+	first := r.push(map[string]string{"a.yaml": all(template("t:1", "1"), place("a", "t:1", "1"))})
+	settings := planned(r.url)
+	settings.Interval = "1h"
+	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
+	w.waiting("is planned: 1 Create")
+	requests := r.requests.Load()
+	w.begin(rolloutOf(first))
+	w.state(rolloutOf(first), "Done")
+	began := time.Now()
+	s := w.until("fleet", "ready", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue })
+	if took := time.Since(began); s.Status.Applied != first || took > 2*time.Minute {
+		t.Errorf("the source is at %q after %s", s.Status.Applied, took)
+	}
+	if n := r.requests.Load() - requests; n > 30 {
+		t.Errorf("the repository got %d requests meanwhile", n)
+	}
+}

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/catalog"
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
@@ -22,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
 
 // Settings describe a source in the file of an operator.
@@ -94,7 +93,7 @@ func ReadSettings(file string) ([]Settings, error) {
 	var read struct {
 		Sources []Settings `json:"sources"`
 	}
-	if err := yaml.UnmarshalStrict(data, &read); err != nil {
+	if err := yaml12.UnmarshalStrict(data, &read); err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "the file of sources %q: %w", file, err)
 	}
 	return read.Sources, nil
@@ -107,7 +106,7 @@ func ReadRollout(text string) (map[string]any, error) {
 		return nil, nil
 	}
 	var settings map[string]any
-	if err := yaml.UnmarshalStrict([]byte(text), &settings); err != nil {
+	if err := yaml12.UnmarshalStrict([]byte(text), &settings); err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
 	}
 	if settings == nil {

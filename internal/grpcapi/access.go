@@ -18,7 +18,9 @@ import (
 // without it serves tko.Data only.
 type RightsBackend interface {
 	Ruler
+	Owners
 	Freezer
+	Stopper
 	Definer
 	Auditor
 	AccessMode() string // off, report or enforce
@@ -34,11 +36,25 @@ type Ruler interface {
 	BreakGlass(ctx context.Context, why string) (access.Binding, error)
 }
 
+// Owners says as whom controllers derive from entities.
+type Owners interface {
+	Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner, error)
+	SetOwner(ctx context.Context, kind tko.Kind, id string, to tko.Owner) error
+}
+
 // A Freezer keeps the freezes of sites.
 type Freezer interface {
 	Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error)
 	Unfreeze(ctx context.Context, ids ...string) error
 	Freezes(ctx context.Context) ([]tko.Freeze, error)
+}
+
+// A Stopper keeps the stops of sites and topologies.
+type Stopper interface {
+	Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error)
+	Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
+	Stops(ctx context.Context) ([]tko.StopStatus, error)
+	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
 }
 
 // A Definer keeps the definitions of GitOps sources.
@@ -100,6 +116,25 @@ func (r *rights) BreakGlass(ctx context.Context, m *tkopb.BreakGlass) (*tkopb.Bi
 	return wire.Then(bindings.Write)(r.backend.BreakGlass(ctx, m.GetWhy()))
 }
 
+func (r *rights) GetOwner(ctx context.Context, m *tkopb.GetOwner) (*tkopb.Owner, error) {
+	o, err := r.backend.Owner(ctx, tko.Kind(m.GetKind()), m.GetId())
+	if err != nil {
+		return nil, err
+	}
+	if o.Subject == "" && len(o.Groups) == 0 {
+		o.Subject = tko.OwnerUnowned
+	}
+	return &tkopb.Owner{Subject: o.Subject, Groups: o.Groups}, nil
+}
+
+func (r *rights) SetOwner(ctx context.Context, m *tkopb.SetOwner) (*emptypb.Empty, error) {
+	to := tko.Owner{Subject: m.GetSubject()}
+	if m.GetGroup() != "" {
+		to.Groups = []string{m.GetGroup()}
+	}
+	return &emptypb.Empty{}, r.backend.SetOwner(ctx, tko.Kind(m.GetKind()), m.GetId(), to)
+}
+
 func (r *rights) Freeze(ctx context.Context, m *tkopb.Freeze) (*tkopb.Freeze, error) {
 	return wire.Then(wire.Freeze.Write)(r.backend.Freeze(ctx, tko.Freeze{SiteMetadata: m.GetSiteMetadata(), Until: wire.Time(m.GetUntil()), Reason: m.GetReason()}))
 }
@@ -110,6 +145,22 @@ func (r *rights) Unfreeze(ctx context.Context, m *tkopb.Unfreeze) (*emptypb.Empt
 
 func (r *rights) ListFreezes(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Freeze]) error {
 	return sendAll(s, wire.Freeze.Write)(r.backend.Freezes(s.Context()))
+}
+
+func (r *rights) Stop(ctx context.Context, m *tkopb.Stop) (*tkopb.StopStatus, error) {
+	return wire.Then(wire.StopStatus.Write)(r.backend.Stop(ctx, wire.Stop.Read(m)))
+}
+
+func (r *rights) Resume(ctx context.Context, m *tkopb.Resume) (*tkopb.StopStatus, error) {
+	return wire.Then(wire.StopStatus.Write)(r.backend.Resume(ctx, wire.Resume.Read(m)))
+}
+
+func (r *rights) ListStops(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.StopStatus]) error {
+	return sendAll(s, wire.StopStatus.Write)(r.backend.Stops(s.Context()))
+}
+
+func (r *rights) GetSiteStop(ctx context.Context, m *tkopb.GetSiteStop) (*tkopb.SiteStop, error) {
+	return wire.Then(wire.SiteStop.Write)(r.backend.SiteStop(ctx, tko.SiteID(m.GetSiteId())))
 }
 
 func (r *rights) RegisterSources(ctx context.Context, m *tkopb.RegisterSources) (*tkopb.RegisterSourcesResponse, error) {

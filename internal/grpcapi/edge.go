@@ -253,6 +253,13 @@ func (e *edge) authenticate(ctx context.Context, method string) (context.Context
 	}
 	i.Claimed = claimed
 	ctx = identity.With(ctx, i)
+	if named := first(ctx, wire.ActingKey); named != "" {
+		acting, err := wire.Acting(named)
+		if err != nil {
+			return ctx, identity.Identity{}, err
+		}
+		ctx = tko.WithActing(ctx, acting)
+	}
 	who := i.Subject
 	switch {
 	case i.IsAnonymous() && claimed == "":

@@ -49,9 +49,9 @@ func Rights() map[string]Right {
 		tkopb.Data_GetDeployment_FullMethodName:                right(d, access.Read),
 		tkopb.Data_ListDeployments_FullMethodName:              right(d, access.Read),
 		tkopb.Data_PurgeDeployments_FullMethodName:             right(d, access.Purge),
-		tkopb.Data_StartDeploymentModification_FullMethodName:  right(d, access.Update),
-		tkopb.Data_EndDeploymentModification_FullMethodName:    right(d, access.Update),
-		tkopb.Data_CancelDeploymentModification_FullMethodName: right(d, access.Update),
+		tkopb.Data_StartDeploymentModification_FullMethodName:  right(d, access.Update, access.Commit),
+		tkopb.Data_EndDeploymentModification_FullMethodName:    right(d, access.Update, access.Commit),
+		tkopb.Data_CancelDeploymentModification_FullMethodName: right(d, access.Update, access.Commit),
 
 		tkopb.Data_RegisterPlugin_FullMethodName: right(p, access.Register),
 		tkopb.Data_DeletePlugin_FullMethodName:   right(p, access.Register),
@@ -113,9 +113,15 @@ func Rights() map[string]Right {
 		tkopb.Access_ListPolicies_FullMethodName:         right("", access.Open),
 		tkopb.Access_AddPolicy_FullMethodName:            right("", access.Bind),
 		tkopb.Access_BreakGlass_FullMethodName:           right("", access.Open), // by the socket and the user
+		tkopb.Access_GetOwner_FullMethodName:             right("", access.Read), // of the entity; of a source, Inspect
+		tkopb.Access_SetOwner_FullMethodName:             right("", access.Own),
 		tkopb.Access_Freeze_FullMethodName:               right(tko.KindSite, access.Call),
 		tkopb.Access_Unfreeze_FullMethodName:             right(tko.KindSite, access.Call),
 		tkopb.Access_ListFreezes_FullMethodName:          right(tko.KindSite, access.Read),
+		tkopb.Access_Stop_FullMethodName:                 right(tko.KindSite, access.Call),
+		tkopb.Access_Resume_FullMethodName:               right(tko.KindSite, access.Call),
+		tkopb.Access_ListStops_FullMethodName:            right(tko.KindSite, access.Read),
+		tkopb.Access_GetSiteStop_FullMethodName:          right("", access.Schedule, access.Source),
 		tkopb.Access_RegisterSources_FullMethodName:      right("", access.Define),
 		tkopb.Access_GetSourceDefinitions_FullMethodName: right("", access.Inspect),
 		tkopb.Access_DeleteSource_FullMethodName:         right("", access.Define),

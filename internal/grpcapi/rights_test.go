@@ -259,6 +259,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"getRollout": &tkopb.GetRollout{RolloutId: "r"}, "commandRollout": &tkopb.RolloutCommand{RolloutId: "missing", Command: "pause"}, "getRolloutStatus": &tkopb.RolloutID{RolloutId: "missing"},
 		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "proposeRollout": &tkopb.ProposeRollout{RolloutId: "placement/x", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment}, "getSiteHold": &tkopb.GetSiteHold{SiteId: site},
 		"blame": &tkopb.GetBlame{Kind: "deployment", Id: deployment}, "explainSite": &tkopb.GetSiteExplanation{SiteId: site, TemplateId: template}, "compareSite": &tkopb.CompareSite{SiteId: site}, "getTemplateImpact": &tkopb.GetTemplateImpact{TemplateId: template},
+		"getOwner": &tkopb.GetOwner{Kind: "deployment", Id: deployment}, "setOwner": &tkopb.SetOwner{Kind: "deployment", Id: deployment, Subject: "token:root"},
 		"canI": &tkopb.CanI{Verb: "read", Kind: "site", Id: site}, "bind": &tkopb.Binding{Subject: "token:x", Role: "viewer", Scope: &tkopb.Scope{SiteId: site}},
 		"freeze": &tkopb.Freeze{SiteMetadata: map[string]string{"where": "*"}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "x"}, "unfreeze": &tkopb.Unfreeze{Ids: []string{"missing"}},
 		"listHistory": &tkopb.ListHistory{Select: &tkopb.PastSelect{Kind: "site"}}, "diffPast": &tkopb.DiffPast{Select: &tkopb.PastSelect{Kind: "site"}, From: "1"},
@@ -274,7 +275,7 @@ var unscoped = []string{
 	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
 	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "releaseHolds", "provisionSite",
-	"registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "getSiteHold", "proposeRollout", "listHistory", "diffPast", "getRetention",
+	"setOwner", "registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "getSiteHold", "proposeRollout", "listHistory", "diffPast", "getRetention",
 }
 
 // TestEveryMethodAsEveryRole calls each method of the protocol as each role, in and out
@@ -312,6 +313,8 @@ func TestEveryMethodAsEveryRole(t *testing.T) {
 					t.Errorf("%s: allowed, want it refused: the role has none of %v", what, right.Verbs)
 				case !may && code != codes.PermissionDenied && code != codes.NotFound && code != codes.OK:
 					t.Errorf("%s: %v, want it refused", what, err)
+				case err == nil && isUnnamed(name, subject):
+					t.Errorf("%s: allowed, want it refused: a controller names what it works for", what)
 				case limited && !in && !slices.Contains(unscoped, name) && err == nil:
 					t.Errorf("%s: allowed, want it refused", what)
 				case may && (in || !limited) && code == codes.PermissionDenied && !exceptional(name, subject):
@@ -334,10 +337,29 @@ func TestEveryMethodAsEveryRole(t *testing.T) {
 	}
 }
 
+// isUnnamed reports whether a method writes for a controller that doesn't name the
+// deployment, rollout or source that it works for, neither in the call nor as its object.
+func isUnnamed(name, subject string) bool {
+	writes := []string{
+		"registerTemplate", "deleteTemplate", "registerSite", "deleteSite", "createDeployment", "deleteDeployment", "registerPlugin", "deletePlugin", "provisionSite",
+		"registerRollout", "proposeRollout", "putEntity", "removeEntity",
+	}
+	switch {
+	case strings.HasSuffix(subject, "controller-gitops"): // it works for sources
+		writes = append(writes, "startDeploymentModification", "endDeploymentModification", "commitDeployment", "createChildren")
+	case !strings.HasSuffix(subject, "controller-prepare"):
+		return false
+	}
+	return slices.Contains(writes, name)
+}
+
 // exceptional reports whether a method needs more than one of the verbs in the table,
 // or another one for this request.
 func exceptional(name, subject string) bool {
 	role := subject[strings.LastIndex(subject, "-")+1:]
+	if isUnnamed(name, subject) {
+		return true
+	}
 	switch name {
 	case "breakGlass": // by the socket and the user
 		return true
@@ -353,7 +375,7 @@ func exceptional(name, subject string) bool {
 		return strings.HasSuffix(subject, "controller-prepare") || strings.HasSuffix(subject, "controller-gitops")
 	case "registerPlugin", "deletePlugin", "getPlugin", "purgePlugins", "listPlugins", "callSources", "bind", "addPolicy", "provisionSite", "unbind":
 		return strings.HasPrefix(subject, "token:in-") // plugins have no scope; the others need rights on everything
-	case "getSource", "listSources", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "listAudit", "verifyAudit", "backup", "listHolds", "releaseHolds", "getTargetState", "getSiteHold", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels":
+	case "getSource", "listSources", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "listAudit", "verifyAudit", "backup", "listHolds", "releaseHolds", "getTargetState", "getSiteHold", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels", "setOwner":
 		return strings.HasPrefix(subject, "token:in-") // rights without a scope are bound without one
 	case "registerTemplate", "createDeployment", "createChildren", "registerSite", "purgeTemplates":
 		return role == "prepare"

@@ -26,7 +26,9 @@ func (d *data) PutEntity(ctx context.Context, m *tkopb.PutEntity) (*tkopb.PutEnt
 		return nil, err
 	}
 	result, err := d.backend.PutEntity(claimed(ctx, m.GetClaim()), put)
-	return &tkopb.PutEntityResponse{Id: result.ID, Revision: result.Revision, Created: result.Created, Changed: result.Changed}, err
+	return &tkopb.PutEntityResponse{
+		Id: result.ID, Revision: result.Revision, Created: result.Created, Changed: result.Changed, Managed: result.Managed, Changes: result.Changes,
+	}, err
 }
 
 func (d *data) RemoveEntity(ctx context.Context, m *tkopb.RemoveEntity) (*tkopb.DeleteResponse, error) {

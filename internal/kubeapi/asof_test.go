@@ -13,6 +13,7 @@ import (
 )
 
 func TestObjectsAreReadAsOfAMoment(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	site := func(id, region, value string) {
 		t.Helper()

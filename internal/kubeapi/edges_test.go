@@ -70,6 +70,7 @@ func (f *failing) Records(ctx context.Context, query catalog.Query, position int
 // Each kind of error has a status code. The client of an internal error gets an
 // ID, and the log contains the cause with that ID.
 func TestErrorsBecomeStatusesAndInternalOnesAreLogged(t *testing.T) {
+	t.Parallel()
 	var f failing
 	var l eventually.Buffer
 	w := newWorldOf(t, func(s kubeapi.Catalog) kubeapi.Catalog { f.Catalog = s; return &f }, func(o *kubeapi.Options) {
@@ -115,6 +116,7 @@ func TestErrorsBecomeStatusesAndInternalOnesAreLogged(t *testing.T) {
 
 // Requests for metadata or rows only don't read packages.
 func TestMetadataAndRowsAreReadWithoutPackages(t *testing.T) {
+	t.Parallel()
 	var f failing
 	w := newWorldOf(t, func(s kubeapi.Catalog) kubeapi.Catalog { f.Catalog = s; return &f })
 	w.must("POST", "templates", template("t", nil, configMap("a", nil)))
@@ -160,6 +162,7 @@ func TestMetadataAndRowsAreReadWithoutPackages(t *testing.T) {
 
 // Integers, owners and metadata that can't be a label survive an update.
 func TestUpdatesPreserveIntegersOwnersAndMetadata(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	deployment := obj{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": obj{"name": "a"}, "spec": obj{"replicas": 3}}
 	made := w.must("POST", "templates", template("t", nil, deployment, configMap("b", nil)))
@@ -196,6 +199,7 @@ func TestUpdatesPreserveIntegersOwnersAndMetadata(t *testing.T) {
 
 // Requests for missing objects, and for other UIDs and versions, fail.
 func TestRequestsForMissingObjectsAndOtherVersionsFail(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	const other = "00000000-0000-0000-0000-000000000001"
 	made := w.must("POST", "templates", template("t", nil))
@@ -218,6 +222,7 @@ func TestRequestsForMissingObjectsAndOtherVersionsFail(t *testing.T) {
 // Deployments are selected by each of their fields, and their rows have the
 // reason why they wait.
 func TestDeploymentsAreSelectedByFieldAndRowsHaveReasons(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("POST", "templates", template("t/1", nil))
 	w.must("POST", "templates", template("t/2", nil))
@@ -363,6 +368,7 @@ func (w *world) header(method, path string, headers ...string) (int, http.Header
 // A watcher far behind gets all events, records without a name are skipped, and
 // an idle watcher gets bookmarks.
 func TestWatchersFarBehindGetAllEventsAndBookmarks(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *kubeapi.Options) { o.Bookmarks = 20 * time.Millisecond })
 	write := func(id string) {
 		t.Helper()
@@ -411,6 +417,7 @@ func TestWatchersFarBehindGetAllEventsAndBookmarks(t *testing.T) {
 
 // A list continues even if all its objects were deleted meanwhile.
 func TestPagesContinueAfterTheirObjectsAreDeleted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, id := range []string{"a", "b", "c"} {
 		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id)}); err != nil {
@@ -427,6 +434,7 @@ func TestPagesContinueAfterTheirObjectsAreDeleted(t *testing.T) {
 
 // The server serves all addresses until it ends, and then ends watches.
 func TestServerServesAllAddressesAndEndsWatches(t *testing.T) {
+	t.Parallel()
 	var addresses []net.Addr
 	var watching func() error
 	t.Run("serves", func(t *testing.T) {

@@ -55,6 +55,8 @@ func (s *storage) failed(ctx context.Context, name string, pkg krm.Package, err 
 		return apierrors.NewNotFound(gr, name)
 	case errors.Is(err, tko.ErrConflict):
 		return apierrors.NewConflict(gr, name, err)
+	case errors.Is(err, tko.ErrStopped): // as for an exceeded quota: clients don't repeat the request at once
+		return apierrors.NewForbidden(gr, name, err)
 	case errors.Is(err, tko.ErrBusy):
 		return apierrors.NewTooManyRequests(err.Error(), 1)
 	case errors.Is(err, tko.ErrDenied):

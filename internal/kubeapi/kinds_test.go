@@ -5,6 +5,7 @@ import "testing"
 // Watchers share the objects of events, and encoding an object sets its kind: each watcher
 // gets a copy, of each kind.
 func TestEachWatcherGetsObjectsOfItsOwn(t *testing.T) {
+	t.Parallel()
 	for _, k := range kinds() {
 		shared := k.newObject()
 		shared.SetName("x")

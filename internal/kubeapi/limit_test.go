@@ -34,6 +34,7 @@ func (w *world) open(client *http.Client, path string) (status int, end context.
 }
 
 func TestWatchesOfAUserAreLimited(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *kubeapi.Options) {
 		o.Watches = kubeapi.WatchLimits{User: 2, Total: 10, Slow: 100 * time.Millisecond}
 	})
@@ -63,6 +64,7 @@ func TestWatchesOfAUserAreLimited(t *testing.T) {
 }
 
 func TestWatcherThatNeverReadsIsEnded(t *testing.T) {
+	t.Parallel()
 	for name, transport := range map[string]*http.Transport{
 		"HTTP/1.1": {TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 		"HTTP/2":   {TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
@@ -96,6 +98,7 @@ func TestWatcherThatNeverReadsIsEnded(t *testing.T) {
 }
 
 func TestRequestsOfAUserAreLimited(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *kubeapi.Options) { o.Watches = kubeapi.WatchLimits{Rate: 0.001} })
 	w.must("GET", "sites", nil)
 	w.fails(http.StatusTooManyRequests, "--requests-per-client", "GET", "sites", nil)

@@ -48,6 +48,7 @@ func status(conditions ...string) string {
 // A condition that a manager no longer applies is removed, unless another one
 // manages it.
 func TestConditionsNoLongerAppliedAreRemoved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "s"}); err != nil {
 		t.Fatal(err)
@@ -156,6 +157,7 @@ func TestConditionsNoLongerAppliedAreRemoved(t *testing.T) {
 // and a client that writes back what it read doesn't make them part of the stored
 // message.
 func TestMessagesReportAttempts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "s"}); err != nil {
 		t.Fatal(err)

@@ -166,6 +166,12 @@ func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Pu
 		}
 		put.Package = append(put.Package, resource)
 	}
+	more := tko.Put{Metadata: put.Metadata}
+	if err := more.ReadManifestAnnotations(func(name string) string { return o.GetAnnotations()[name] }); err != nil {
+		wrong = append(wrong, field.Invalid(field.NewPath("metadata", "annotations"), "", err.Error()))
+	}
+	put.Whole, put.MadeFrom = more.Whole, more.MadeFrom
+	put.Remove = append(put.Remove, more.RemoveMetadata...)
 	if len(wrong) > 0 {
 		return put, &fieldsError{wrong}
 	}

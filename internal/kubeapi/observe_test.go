@@ -39,6 +39,7 @@ func (c *counter) Dropped()             { c.add("dropped", 1) }
 // Requests are counted by verb and resource, and unknown ones together, so that
 // clients can't make series.
 func TestRequestsAreCountedByVerbAndResource(t *testing.T) {
+	t.Parallel()
 	c := &counter{counts: map[string]int{}}
 	w := newWorld(t, func(o *kubeapi.Options) {
 		o.Observer = c

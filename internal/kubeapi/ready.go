@@ -24,6 +24,9 @@ const (
 	reasonNotScheduled = "NotScheduled"
 	reasonNoSite       = "NoSite"
 	reasonOutdated     = "Reconciling" // the condition was observed at an earlier revision
+	// reasonNoHealth is the reason of a Ready that is True although the site's targets report
+	// no health: tools that wait for it would wait for ever.
+	reasonNoHealth = tko.ReasonHealthNotReported
 )
 
 // conditions returns the conditions of a record, including Ready.
@@ -77,8 +80,8 @@ func withoutReady(current catalog.Record, list []metav1.Condition) ([]metav1.Con
 }
 
 // readyOf returns the condition Ready. A deployment is ready once it is
-// prepared, approved, scheduled, and, if its site reports that, healthy; a site
-// once all its deployments are scheduled and healthy. A site without conditions
+// prepared, approved, scheduled, and, unless its site can't report that, healthy; a site
+// once all its deployments are scheduled and healthy, or can't report it. A site without conditions
 // has no Ready.
 func readyOf(r catalog.Record) (metav1.Condition, bool) {
 	ready := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonReady, ObservedGeneration: r.Revision}
@@ -129,7 +132,12 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 		if !ok {
 			continue
 		}
-		if since = laterOf(since, c.LastTransition); c.Status != tko.ConditionTrue {
+		since = laterOf(since, c.LastTransition)
+		if c.Reason == tko.ReasonHealthNotReported && c.ObservedRevision >= r.Revision {
+			ready.Reason, ready.Message = reasonNoHealth, c.Text()
+			continue
+		}
+		if c.Status != tko.ConditionTrue {
 			return not(c.Status, c.Reason, c.Text(), c.LastTransition)
 		}
 		if c.ObservedRevision < r.Revision {

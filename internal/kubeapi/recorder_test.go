@@ -66,6 +66,7 @@ func posted(t *testing.T, cluster *fake.Clientset, want ...string) []corev1.Even
 }
 
 func TestEventsReportChangesAndConditions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cluster := fake.NewClientset()
 	stop := posts(t, w, cluster)
@@ -118,6 +119,7 @@ func TestEventsReportChangesAndConditions(t *testing.T) {
 
 // A site that changes continuously causes few Events.
 func TestEventsOfOneObjectAreLimited(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cluster := fake.NewClientset()
 	posts(t, w, cluster)
@@ -134,6 +136,7 @@ func TestEventsOfOneObjectAreLimited(t *testing.T) {
 
 // The recorder continues if the cluster refuses an Event.
 func TestRefusedEventsAreDropped(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cluster := fake.NewClientset()
 	var refused atomic.Bool

@@ -15,6 +15,7 @@ const rollout = `{"apiVersion":"tko.nephio.org/v1alpha1","kind":"Rollout","metad
 // A rollout is applied as its documentation writes it, read back as it was written, and
 // reports its state.
 func TestRolloutIsAppliedAndReadBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("POST", "rollouts", rollout)
 	r, err := w.Rollout(t.Context(), "smfv2", 0)
@@ -49,6 +50,7 @@ func TestRolloutIsAppliedAndReadBack(t *testing.T) {
 // A rollout is read and watched under the name that was written, such as smf-v2; its
 // escaped name is the same rollout. The event of a deletion has the state Deleted.
 func TestRolloutKeepsTheHyphensOfItsName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	next := w.watch("rollouts?watch=1&fieldSelector=metadata.name%3Dsmf-v2")
 	text := strings.ReplaceAll(rollout, "smfv2", "smf-v2")

@@ -17,6 +17,7 @@ import (
 const apply = "application/apply-patch+yaml"
 
 func TestObjectsAreCreatedReadUpdatedAndDeleted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 
 	created := w.must("POST", "templates", template("demo/hello-world:v1.0.0", obj{"type": "demo", "a-002fb": "x-0020y"}, configMap("a", obj{"k": "v"})))
@@ -94,6 +95,7 @@ func TestObjectsAreCreatedReadUpdatedAndDeleted(t *testing.T) {
 }
 
 func TestInvalidPackagesNameResourceAndPath(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	wrong := obj{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": obj{"name": "web"}, "spec": obj{"replicas": "many"}}
 	response := w.fails(422, "spec.package.resources[1].spec.replicas", "POST", "templates", template("t", nil, configMap("a", nil), wrong))
@@ -108,6 +110,7 @@ func TestInvalidPackagesNameResourceAndPath(t *testing.T) {
 }
 
 func TestServerSideApplyTracksManagersAndConflicts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: t, labels: {one: %q}}\n" +
 		"spec: {package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}}\n"
@@ -137,6 +140,7 @@ func TestServerSideApplyTracksManagersAndConflicts(t *testing.T) {
 }
 
 func TestDeploymentsAreCreatedMovedApprovedAndDeleted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("POST", "templates", template("t", obj{"from": "template"}, configMap("a", nil)))
 	w.must("POST", "sites", obj{"kind": "Site", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"siteId": "s/1"}})
@@ -201,6 +205,7 @@ func TestDeploymentsAreCreatedMovedApprovedAndDeleted(t *testing.T) {
 }
 
 func TestPluginsAreCreatedSelectedAndDeleted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	plugin := obj{
 		"kind": "Plugin", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"name": "validate-007cfree5gc-002fsmf"},
@@ -227,6 +232,7 @@ func TestPluginsAreCreatedSelectedAndDeleted(t *testing.T) {
 }
 
 func TestSelectorsMatchMetadataAndFields(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for id, metadata := range map[string]map[string]string{
 		"nf/a": {"Site.cloud": "GCP", "n": "5"}, "nf/b/c": {"Site.cloud": "AWS", "n": "50"}, "other": {"cloud": "/x"},
@@ -274,6 +280,7 @@ func TestSelectorsMatchMetadataAndFields(t *testing.T) {
 }
 
 func TestPagesAreOfOneSnapshot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	register := func(id, value string) {
 		t.Helper()
@@ -317,6 +324,7 @@ func TestPagesAreOfOneSnapshot(t *testing.T) {
 }
 
 func TestWatchSendsAddedModifiedAndDeletedEvents(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	register := func(id, value string) {
 		t.Helper()
@@ -375,6 +383,7 @@ func TestWatchSendsAddedModifiedAndDeletedEvents(t *testing.T) {
 }
 
 func TestTablesHaveTheColumnsOfTheKind(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("POST", "templates", template("t/1", nil, configMap("a", nil)))
 	if _, err := w.CreateDeployment(t.Context(), tko.NewDeployment{Template: "t/1"}); err != nil {
@@ -394,6 +403,7 @@ func TestTablesHaveTheColumnsOfTheKind(t *testing.T) {
 
 // A label that was only stored would leave a site running that its operator believes to be suspended.
 func TestLabelSuspendsAsItIsWritten(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("PATCH", "sites/s?fieldManager=owner", "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s}\n", "Content-Type", apply)
 	suspended := func() (shown, decided bool) {
@@ -427,6 +437,7 @@ func TestLabelSuspendsAsItIsWritten(t *testing.T) {
 }
 
 func TestDiscoveryAndOpenAPIListAllKinds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	resources, _ := w.must("GET", strings.TrimSuffix(group, "/"), nil)["resources"].([]any)
 	seen := map[string]string{}
@@ -453,6 +464,7 @@ func TestDiscoveryAndOpenAPIListAllKinds(t *testing.T) {
 
 // Controllers write conditions of their own, without changing others.
 func TestStatusWritesChangeOnlyTheirConditions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("PATCH", "sites/s?fieldManager=owner", "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s, labels: {a: b}}\n", "Content-Type", apply)
 	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s, labels: {a: other}}\n" +

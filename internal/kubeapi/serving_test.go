@@ -47,6 +47,7 @@ func secret(t *testing.T, folder, version string) {
 
 // A changed certificate is served without a restart.
 func TestChangedCertificateIsServedWithoutRestart(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	secret(t, folder, "first")
 	for _, file := range []string{"tls.crt", "tls.key"} {
@@ -74,6 +75,7 @@ func TestChangedCertificateIsServedWithoutRestart(t *testing.T) {
 }
 
 func TestUnusableOptionsAreRefused(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	policy := filepath.Join(folder, "policy.yaml")
 	if err := os.WriteFile(policy, []byte("kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: Everything}]\n"), 0o600); err != nil {
@@ -116,6 +118,7 @@ func TestUnusableOptionsAreRefused(t *testing.T) {
 // The audit log has the user and the request, and no more than its policy
 // requires.
 func TestAuditLogFollowsItsPolicy(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	policy, log := filepath.Join(folder, "policy.yaml"), filepath.Join(folder, "audit.log")
 	if err := os.WriteFile(policy, []byte(`
@@ -162,6 +165,7 @@ rules:
 // Watches and lists from before the retained history fail with 410, and no
 // others.
 func TestOnlyExpiredVersionsFail(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	write := func(id, value string) {
 		t.Helper()
@@ -230,6 +234,7 @@ func (c *counted) Records(ctx context.Context, query catalog.Query, position int
 // A page reads its own records and one more, so time and memory don't depend on
 // the number of all records.
 func TestPagesReadOnlyOneRecordMore(t *testing.T) {
+	t.Parallel()
 	var c counted
 	w := newWorldOf(t, func(s kubeapi.Catalog) kubeapi.Catalog { c.Catalog = s; return &c })
 	long := strings.Repeat("/", 60) // has no name in Kubernetes
@@ -268,6 +273,7 @@ func TestPagesReadOnlyOneRecordMore(t *testing.T) {
 // The pages of a list have the snapshot of its beginning, however many objects
 // are created meanwhile.
 func TestPagesExcludeObjectsCreatedMeanwhile(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	write := func(id string) {
 		t.Helper()
@@ -296,6 +302,7 @@ func TestPagesExcludeObjectsCreatedMeanwhile(t *testing.T) {
 }
 
 func TestMetricsAreServed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("GET", "templates", nil)
 	if code, text := w.get("/metrics"); code != 200 || !strings.Contains(text, `apiserver_request_total{`) || !strings.Contains(text, `resource="templates"`) {

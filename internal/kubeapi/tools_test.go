@@ -31,6 +31,7 @@ func gathered(kind string, spec obj) obj {
 }
 
 func TestLabelsStayAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	labels := obj{
 		"app.kubernetes.io/managed-by": "Helm", "region": "eu-west-1", "team_a": "x", "ver": "v1_2", "kustomize.toolkit.fluxcd.io/name": "apps-0041",
@@ -135,6 +136,7 @@ func escape(selector string) string {
 // A label from a template or package stays removed until a client sets it
 // again.
 func TestRemovedLabelsStayRemoved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("POST", "templates", template("t", obj{"from": "template", "both": "template"}))
 	o := site("s", obj{"both": "passed", "team_a": "x"}, gathered("Site", obj{"cloud": "GCP", "zone": "a"}))
@@ -169,6 +171,7 @@ func TestRemovedLabelsStayRemoved(t *testing.T) {
 }
 
 func TestDeploymentsKeepTheirNames(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("POST", "sites", site("lagos", nil))
 	keep := deployment(obj{"siteId": "lagos"}).set("metadata", obj{"name": "my-app.v1", "annotations": obj{"tko.nephio.org/name": "Keep"}})
@@ -237,6 +240,7 @@ func TestDeploymentsKeepTheirNames(t *testing.T) {
 // Applying an unchanged manifest changes nothing, and a changed manifest
 // changes only what differs.
 func TestAppliedManifestsChangeOnlyTheirDifferences(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("POST", "templates", template("t", nil, configMap("base", obj{"k": "template"}), configMap("both", obj{"k": "template"})))
 	w.must("POST", "sites", site("s", nil))
@@ -297,6 +301,7 @@ func TestAppliedManifestsChangeOnlyTheirDifferences(t *testing.T) {
 }
 
 func TestDiscardedNamesWarn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	warnings := func(o obj) []string {
 		t.Helper()
@@ -330,6 +335,7 @@ func TestDiscardedNamesWarn(t *testing.T) {
 // All APIs check IDs alike. A record with an invalid ID that is already stored
 // can be read and deleted.
 func TestIDsAreCheckedByAllAPIs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, name := range []string{"py-002f-00e4", "py-0020x", "nf-002a", "a-0023b"} {
 		w.fails(422, "use only", "POST", "sites", site(name, nil))
@@ -387,6 +393,7 @@ func TestIDsAreCheckedByAllAPIs(t *testing.T) {
 }
 
 func TestReadySummarizesAllConditions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("POST", "sites", site("lagos", nil))
 	created := w.must("POST", "deployments", deployment(obj{"siteId": "lagos"}))
@@ -455,6 +462,7 @@ func TestReadySummarizesAllConditions(t *testing.T) {
 }
 
 func TestBookmarksAreSentWithoutChanges(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *kubeapi.Options) { o.Bookmarks = 10 * time.Millisecond })
 	w.must("POST", "templates", template("a", nil))
 	next := w.watch("templates?watch=1&allowWatchBookmarks=true")
@@ -470,6 +478,7 @@ func TestBookmarksAreSentWithoutChanges(t *testing.T) {
 
 // Bookmarks are also sent during a continuous series of changes.
 func TestBookmarksAreSentAmongChanges(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *kubeapi.Options) { o.Bookmarks = time.Nanosecond })
 	next := w.watch("templates?watch=1&allowWatchBookmarks=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
 	ctx, stop := context.WithCancel(t.Context())
@@ -488,6 +497,7 @@ func TestBookmarksAreSentAmongChanges(t *testing.T) {
 }
 
 func TestSecretsAreRedacted(t *testing.T) {
+	t.Parallel()
 	var trusted atomic.Bool
 	asked := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if a.GetSubresource() == "secrets" && (a.GetVerb() != "get" || a.GetAPIGroup() != "tko.nephio.org" || !trusted.Load()) {

@@ -58,6 +58,7 @@ func (l *late) PutApproval(ctx context.Context, key catalog.Key, require catalog
 // An approval applies only to the revision that was read. A dry run returns the
 // result of an approval and writes nothing.
 func TestApprovalAppliesOnlyToTheRevisionThatWasRead(t *testing.T) {
+	t.Parallel()
 	l := late{meanwhile: func() {}}
 	w := newWorldOf(t, func(s kubeapi.Catalog) kubeapi.Catalog { l.Catalog = s; return &l })
 	name := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
@@ -95,6 +96,7 @@ func TestApprovalAppliesOnlyToTheRevisionThatWasRead(t *testing.T) {
 // A deployment that was applied once can be created again; only apply can't
 // create one.
 func TestAppliedDeploymentsCanBeCreatedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	applied := deployment(nil).set("metadata.annotations", obj{lastApplied: "{}"}).set("metadata.name", "any")
 	for manager, made := range map[string]bool{"kubectl-create": true, "kubectl-replace": true, "kubectl-client-side-apply": false, "other": false} {
@@ -113,6 +115,7 @@ func TestAppliedDeploymentsCanBeCreatedAgain(t *testing.T) {
 
 // Patches need no resourceVersion, also those of deployments.
 func TestPatchesNeedNoResourceVersion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	made := w.must("POST", "deployments", deployment(nil))
 	path := "deployments/" + made.text("metadata.name")
@@ -130,6 +133,7 @@ func TestPatchesNeedNoResourceVersion(t *testing.T) {
 // Conditions have the newest generation once it is prepared and approved,
 // because kubectl waits for that.
 func TestConditionsAreOfTheNewestGeneration(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	name := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
 	w.prepare(name)
@@ -154,6 +158,7 @@ func TestConditionsAreOfTheNewestGeneration(t *testing.T) {
 // A list with a resourceVersion and a limit is of that version, as informers
 // that list in pages require.
 func TestListsInPagesAreOfTheirVersion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	version := w.must("POST", "templates", template("a", nil)).text("metadata.resourceVersion")
 	w.must("POST", "templates", template("b", nil))
@@ -172,6 +177,7 @@ func TestListsInPagesAreOfTheirVersion(t *testing.T) {
 
 // A deletion of a collection deletes one page and leaves the others.
 func TestCollectionsAreDeletedPageByPage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, id := range []string{"a", "b", "c", "d"} {
 		w.must("POST", "templates", template(id, obj{"of": id[:1]}))
@@ -190,6 +196,7 @@ func TestCollectionsAreDeletedPageByPage(t *testing.T) {
 // A request that deletes many objects must confirm their number; otherwise it
 // deletes none.
 func TestCollectionsOfManyAreDeletedWithConfirmation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for i := range 101 {
 		if _, err := w.RegisterSite(t.Context(), tko.Site{ID: tko.SiteID(fmt.Sprintf("s%03d", i))}); err != nil {
@@ -230,6 +237,7 @@ func TestCollectionsOfManyAreDeletedWithConfirmation(t *testing.T) {
 
 // Descendants can't be orphaned: requests for that are refused.
 func TestDeletionsThatOrphanDescendantsAreRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	parent := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
 	child := w.must("POST", "deployments", deployment(obj{"parentDeploymentId": parent})).text("metadata.name")
@@ -245,6 +253,7 @@ func TestDeletionsThatOrphanDescendantsAreRefused(t *testing.T) {
 
 // An object keeps the base of its generated name.
 func TestGeneratedNamesKeepTheirBase(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	made := w.must("POST", "templates", template("", nil).set("metadata.generateName", "some-"))
 	name := made.text("metadata.name")
@@ -258,6 +267,7 @@ func TestGeneratedNamesKeepTheirBase(t *testing.T) {
 
 // Concurrent patches without a precondition all succeed.
 func TestConcurrentPatchesAllSucceed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.must("POST", "sites", obj{"kind": "Site", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"siteId": "s"}})
 	name, other := w.must("POST", "deployments", deployment(nil)).text("metadata.name"), w.must("POST", "deployments", deployment(nil)).text("metadata.name")
@@ -309,6 +319,7 @@ func TestConcurrentPatchesAllSucceed(t *testing.T) {
 
 // Objects as large as other APIs can write can be written back.
 func TestLargeObjectsCanBeWrittenBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	large := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"k": strings.Repeat("x", 5<<20)}}}
 	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "t", Package: large}); err != nil {

@@ -162,7 +162,7 @@ func (w *run) conclude(name string, s *InstanceState, op nbi.OperationRecord, kn
 		}
 	}
 	if op.State == "PARTIALLY_COMPLETED" {
-		w.warn(Problem{whatInstance, name, "", fmt.Errorf("the %s is done only in part: %s", p.Kind, op.Message())})
+		w.warn(Problem{WhatInstance, name, "", fmt.Errorf("the %s is done only in part: %s", p.Kind, op.Message())})
 	}
 }
 
@@ -307,7 +307,7 @@ func (w *run) do(ctx context.Context, d decision) error {
 	if d.action == "" {
 		return w.perform(ctx, d)
 	}
-	failed := w.changing(Change{Action: d.action, What: whatInstance, Name: d.name, Source: w.wanted[d.name].instance.Source, Reason: d.reason, Paths: d.paths})
+	failed := w.changing(Change{Action: d.action, What: WhatInstance, Name: d.name, Source: w.wanted[d.name].instance.Source, Reason: d.reason, Paths: d.paths})
 	err := w.perform(ctx, d)
 	if err != nil {
 		failed(err)
@@ -316,6 +316,11 @@ func (w *run) do(ctx context.Context, d decision) error {
 }
 
 func (w *run) perform(ctx context.Context, d decision) error {
+	if d.verb != forget { // before the state records the attempt
+		if err := w.Client.MayBegin(ctx); err != nil {
+			return err
+		}
+	}
 	switch d.verb {
 	case create:
 		return w.create(ctx, d)
@@ -638,7 +643,7 @@ func (w *run) upgrade(ctx context.Context, d decision) error {
 	case len(removed) == 0 && !st.Adopted && !d.reset:
 	case w.policy.NoReset && len(removed) == 0: // other values may stay, which aren't known
 	case w.policy.NoReset:
-		w.warn(Problem{whatInstance, d.name, want.instance.Source, fmt.Errorf("values that are no longer desired stay in %s, as this OSM can't remove them: %s", d.kdu, strings.Join(removed, ", "))})
+		w.warn(Problem{WhatInstance, d.name, want.instance.Source, fmt.Errorf("values that are no longer desired stay in %s, as this OSM can't remove them: %s", d.kdu, strings.Join(removed, ", "))})
 	default:
 		params[keyReset] = "true" // OSM wants a string
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	whatInstance = "instance"
+	WhatInstance = "instance" // of a [Change] or a [Problem]
 	maxName      = 255
 )
 
@@ -53,7 +53,7 @@ func (d Desired) read() (local, []Problem) {
 		sources[i.Name] = append(sources[i.Name], i.where())
 	}
 	for _, i := range d.Instances {
-		add := func(err error) { problems = append(problems, Problem{whatInstance, i.Name, i.Source, err}) }
+		add := func(err error) { problems = append(problems, Problem{WhatInstance, i.Name, i.Source, err}) }
 		if all := sources[i.Name]; len(all) > 1 {
 			add(tko.Errorf(tko.ErrInvalid, "the name %q is given to %d instances, in %s: OSM would create them all, and TKO could not distinguish them: give each a name of its own", i.Name, len(all), strings.Join(all, ", ")))
 			continue

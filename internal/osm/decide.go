@@ -241,7 +241,7 @@ func (s *situation) decideRemoval(name string, st *InstanceState, now time.Time)
 		return d.as(PhaseRemoving, "it is being terminated")
 	case rec.Terminating():
 		return d.as(PhaseRemoving, "another client terminates it")
-	case s.desired.keeps(InstanceKey(name)):
+	case s.desired.Keeps(InstanceKey(name)):
 		return d.as(PhaseKept, "it is left as it is for now")
 	case !s.policy.Prune:
 		return d.as(PhaseKept, "it is no longer desired, and the policy is not to prune")
@@ -283,7 +283,7 @@ func (d decision) held(st *InstanceState, digest string, p Policy) decision {
 	if st.Failed.Busy {
 		pause = p.Poll
 	}
-	left := st.Failed.left(pause, d.now)
+	left := st.Failed.pauseLeft(p, pause, d.now)
 	if left <= 0 {
 		return d
 	}

@@ -20,7 +20,8 @@ type Desired struct {
 // KeepAll in [Desired.Keep] keeps everything.
 const KeepAll = "*"
 
-func (d Desired) keeps(key string) bool {
+// Keeps reports whether the object with a key stays as it is.
+func (d Desired) Keeps(key string) bool {
 	return slices.Contains(d.Keep, key) || slices.Contains(d.Keep, KeepAll)
 }
 

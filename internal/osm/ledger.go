@@ -211,6 +211,19 @@ func (f *Failure) left(pause time.Duration, now time.Time) time.Duration {
 	return f.At.Add(pause << min(f.Count-1, 6)).Sub(now)
 }
 
+// justNow is for how long a failure isn't tried again, whoever asks for it: webhooks ask,
+// too, and may come in bursts.
+const justNow = 10 * time.Second
+
+// pauseLeft is left under a policy.
+func (f *Failure) pauseLeft(p Policy, pause time.Duration, now time.Time) time.Duration {
+	left := f.left(pause, now)
+	if p.RetryNow && !f.Busy {
+		return min(left, f.At.Add(min(justNow, pause)).Sub(now))
+	}
+	return left
+}
+
 // phase returns the phase of what failed, until it is tried again.
 func (f *Failure) phase() string {
 	if f.Refused {

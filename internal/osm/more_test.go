@@ -237,6 +237,35 @@ func TestFailedUpgradeIsReportedAndNotRepeatedAtOnce(t *testing.T) {
 	w.settle(d)
 }
 
+// A user who asks for a reconciliation doesn't wait for the pause after a failure, unless it
+// is of just now.
+func TestFailedUpgradeIsTriedAgainWhenAUserAsks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1))}}
+	w.settle(d)
+	w.server.LCM(func(osmtest.Operation) string { return "timed out waiting for the condition" })
+	d.Instances[0] = instance("a", values("x", 2))
+	w.policy.Retry = time.Hour
+	w.apply(d)
+	w.server.LCM(nil)
+	w.policy.RetryNow = true
+	if r := w.apply(d); r.Settled() {
+		t.Error("a failure of just now is repeated at once, as by each of many webhooks")
+	}
+	s := w.saved()
+	s.Instances["a"].Failed.At = s.Instances["a"].Failed.At.Add(-time.Minute)
+	if err := w.reconciler().Keep(t.Context(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.policy.RetryNow = false
+	if r := w.apply(d); r.Settled() {
+		t.Error("without a request, the pause isn't kept")
+	}
+	w.policy.RetryNow = true
+	w.settle(d)
+}
+
 // Since release 19, OSM refuses versions of charts in descriptors. Repositories that
 // have them still work, and no chart changes its version by itself.
 func TestVersionsOfChartsInDescriptorsAreGivenWithInstances(t *testing.T) {

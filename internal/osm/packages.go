@@ -94,7 +94,7 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 
 // pauseOf returns the time until a refused package is sent again.
 func (w *run) pauseOf(f *Failure) time.Duration {
-	return f.left(w.policy.Retry, time.Now())
+	return f.pauseLeft(w.policy, w.policy.Retry, time.Now())
 }
 
 // ensurePackages creates and updates packages, in order. If one is refused, only the
@@ -307,7 +307,7 @@ func (w *run) prunePackages(ctx context.Context) error {
 		switch {
 		case wanted[k]:
 			continue
-		case w.desired.keeps(k):
+		case w.desired.Keeps(k):
 			status.Message = "it is left as it is for now"
 			waiting = true // packages that it refers to are needed, too
 		case !w.policy.Prune:
@@ -387,7 +387,6 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 	}
 	w.ledger.write = nil
 	decisions := w.decide(w.ledger.state(), nil, time.Now())
-	w.policy.Approve = ""
 	if err := w.approve(ctx, decisions); err != nil {
 		return err
 	}
@@ -398,24 +397,24 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 			continue
 		}
 		if d.verb == nothing && d.phase == PhaseStalled {
-			plan.Refused = append(plan.Refused, Problem{whatInstance, d.name, source, errors.New(d.message)})
+			plan.Refused = append(plan.Refused, Problem{WhatInstance, d.name, source, errors.New(d.message)})
 		}
 		if d.verb == create {
 			if _, err := w.lookups.vim(ctx, w.wanted[d.name].instance.VIM); err != nil {
 				if fatal(err) {
 					return err
 				}
-				plan.Refused = append(plan.Refused, Problem{whatInstance, d.name, source, err})
+				plan.Refused = append(plan.Refused, Problem{WhatInstance, d.name, source, err})
 				continue
 			}
 		}
 		if d.verb != nothing && d.action != "" {
-			plan.Changes = append(plan.Changes, Change{Action: d.action, What: whatInstance, Name: d.name, Source: source, Reason: d.reason, Paths: d.paths})
+			plan.Changes = append(plan.Changes, Change{Action: d.action, What: WhatInstance, Name: d.name, Source: source, Reason: d.reason, Paths: d.paths})
 		}
 	}
 	state := w.ledger.state()
 	for _, k := range slices.Sorted(maps.Keys(state.Packages)) {
-		if kind, id, _ := strings.Cut(k, "/"); w.policy.Prune && !w.desired.keeps(k) && !slices.ContainsFunc(w.desired.Packages, func(p bundle.Package) bool { return p.Key() == k }) {
+		if kind, id, _ := strings.Cut(k, "/"); w.policy.Prune && !w.desired.Keeps(k) && !slices.ContainsFunc(w.desired.Packages, func(p bundle.Package) bool { return p.Key() == k }) {
 			plan.Changes = append(plan.Changes, Change{Action: ActionDelete, What: kind, Name: id, Reason: "it is no longer desired"})
 		}
 	}

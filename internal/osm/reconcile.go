@@ -50,6 +50,9 @@ type Policy struct {
 	Wait time.Duration
 	// Poll is the interval between reads of the state of operations; 5 s if 0.
 	Poll time.Duration
+	// RetryNow tries failed steps again before their pause is over, because a user asks
+	// for it; not those that failed just now.
+	RetryNow bool
 	// Retry is the pause before a failed step is tried again, doubled each time, up
 	// to 64 times as long; 1 min if 0.
 	Retry time.Duration
@@ -193,7 +196,7 @@ type Item struct {
 
 // String returns the key of a package, or the name of an instance.
 func (i Item) String() string {
-	if i.What == whatInstance {
+	if i.What == WhatInstance {
 		return i.Name
 	}
 	return bundle.Key(nbi.Kind(i.What), i.Name)
@@ -213,9 +216,9 @@ func (r Report) Items(phases ...string) []Item {
 		add(what, id, s)
 	}
 	for name, s := range r.Instances {
-		add(whatInstance, name, s)
+		add(WhatInstance, name, s)
 	}
-	order := []string{string(nbi.KindVNF), string(nbi.KindNS), whatInstance}
+	order := []string{string(nbi.KindVNF), string(nbi.KindNS), WhatInstance}
 	slices.SortFunc(items, func(a, b Item) int {
 		return cmp.Or(slices.Index(order, a.What)-slices.Index(order, b.What), strings.Compare(a.Name, b.Name))
 	})

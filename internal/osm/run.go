@@ -73,7 +73,7 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 		w.wanted[i.Name] = want(i, w.local)
 	}
 	for _, p := range w.problems {
-		if p.What == whatInstance {
+		if p.What == WhatInstance {
 			w.refused[p.Name] = p.Err
 		}
 	}
@@ -248,7 +248,7 @@ func (w *run) warnOfCharts() {
 }
 
 func unpinned(i Instance, kdu string) Problem {
-	return Problem{whatInstance, i.Name, i.Source, fmt.Errorf("the chart of %s has no version: OSM takes the newest one with each upgrade. Write kdu_model: repository/chart:version into its params", kdu)}
+	return Problem{WhatInstance, i.Name, i.Source, fmt.Errorf("the chart of %s has no version: OSM takes the newest one with each upgrade. Write kdu_model: repository/chart:version into its params", kdu)}
 }
 
 func (w *run) warn(p Problem) {
@@ -488,6 +488,6 @@ func fatal(err error) bool {
 	if _, response := errors.AsType[*nbi.Error](err); response && !errors.Is(err, errSave) {
 		return false
 	}
-	return errors.Is(err, tko.ErrUnavailable) || errors.Is(err, tko.ErrDenied) || errors.Is(err, errSave) ||
+	return errors.Is(err, tko.ErrUnavailable) || errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrStopped) || errors.Is(err, errSave) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -20,11 +20,11 @@ type State struct {
 
 // InstanceKey returns the key of an instance among the packages and instances of an OSM:
 // "instance/NAME". Those of packages are made by package bundle.
-func InstanceKey(name string) string { return whatInstance + "/" + name }
+func InstanceKey(name string) string { return WhatInstance + "/" + name }
 
 // InstanceOf returns the name of the instance with a key; false if it is that of a package.
 func InstanceOf(key string) (name string, ok bool) {
-	return strings.CutPrefix(key, whatInstance+"/")
+	return strings.CutPrefix(key, WhatInstance+"/")
 }
 
 // Has reports whether the package or instance with a key is recorded.

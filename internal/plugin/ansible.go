@@ -64,7 +64,7 @@ func (r *Runner) ansibleOutput(j job, data []byte, where string) (map[string]any
 		return nil, failure(j.plugin, j.target, nil,
 			"%s has no output: a playbook that prepares sets the stat %s (ansible.builtin.set_stats) to a map with prepared and package", where, awx.OutputStat)
 	}
-	return output, refusal(j, output)
+	return output, r.refusal(j, output)
 }
 
 // callback is the callback plugin of Ansible that writes the custom stats, and the

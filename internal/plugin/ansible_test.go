@@ -187,3 +187,27 @@ func TestPlaybookDoesNotEvaluateItsInput(t *testing.T) {
 		t.Errorf("the property was changed to %q", got)
 	}
 }
+
+// The playbook of docs/ansible.md prepares: without the annotation of its resource, a
+// deployment would wait for ever.
+func TestDocumentedPlaybookMarksItsResourceAsPrepared(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/ansible.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	playbook := ""
+	for block := range strings.SplitSeq(string(page), "```yaml\n") {
+		if text, _, _ := strings.Cut(block, "```"); strings.Contains(text, "plugin_output") {
+			playbook = text
+		}
+	}
+	r, _ := playbooks(t, nil, map[string]string{"prepare.yaml": playbook})
+	prepared, out, err := r.Prepare(t.Context(), playbookPlugin("prepare", "prepare.yaml", nil), target, "d1", pkg)
+	if err != nil || !prepared || len(out) != len(pkg) {
+		t.Fatalf("prepared is %t: %v, %v", prepared, out, err)
+	}
+	if !out.Find(target).IsPrepared() {
+		t.Errorf("the resource isn't marked: %v", out.Find(target))
+	}
+}

@@ -26,6 +26,9 @@ func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity
 	if err != nil {
 		return false, nil, failure(p, target, err, "%s", err)
 	}
+	if err := r.allows(function); err != nil {
+		return false, nil, failure(p, target, err, "%s", err)
+	}
 	done, err := r.slot(ctx)
 	if err != nil {
 		return false, nil, failure(p, target, err, "%s", err)
@@ -56,6 +59,40 @@ func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity
 		resource.SetPrepared()
 	}
 	return true, out, nil
+}
+
+// CheckFunction returns an ErrInvalid if this process doesn't run a KRM function, as
+// [tko.ParseFunction] reads its name. All functions pass it, whether a plugin, a rollout or a
+// package names them: programs and modules on this machine must be below the folders of
+// plugins' programs.
+func (r *Runner) CheckFunction(name string) error {
+	function, err := tko.ParseFunction(name)
+	if err == nil {
+		err = r.allows(function)
+	}
+	if err != nil && !errors.Is(err, tko.ErrInvalid) {
+		return tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	return err
+}
+
+// allows returns an error if a function is a file on this machine that may not be run.
+func (r *Runner) allows(f tko.Function) error {
+	if !f.IsLocal() {
+		return nil
+	}
+	if f.Runtime == tko.FunctionExec {
+		program, err := r.programs().Open(f.Name)
+		if err == nil {
+			program.Close()
+		}
+		return err
+	}
+	_, _, err := r.programs().File(f.Name)
+	if err != nil {
+		return fmt.Errorf("its module %w", err)
+	}
+	return nil
 }
 
 // process runs a program for a function as a plugin's program is run, except

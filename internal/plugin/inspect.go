@@ -103,10 +103,7 @@ func (i *Inspector) inspect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(i.Types, p.Type) {
-			continue
-		}
-		c, ok := i.condition(p)
+		c, ok := i.Condition(p)
 		if !ok {
 			continue
 		}
@@ -118,9 +115,12 @@ func (i *Inspector) inspect(ctx context.Context) error {
 	return nil
 }
 
-// condition returns the Runnable condition of a plugin; ok is false if it need
-// not be written.
-func (i *Inspector) condition(p tko.Plugin) (c tko.Condition, ok bool) {
+// Condition returns the Runnable condition of a plugin; ok is false if it need
+// not be written, or if this server doesn't run plugins of the type.
+func (i *Inspector) Condition(p tko.Plugin) (c tko.Condition, ok bool) {
+	if !slices.Contains(i.Types, p.Type) {
+		return c, false
+	}
 	c = tko.Condition{Type: tko.ConditionRunnable, Status: tko.ConditionTrue, Reason: ReasonProgramFound, Message: "the program was found", ObservedRevision: p.Stamp.Revision}
 	if err := i.Runner.Check(p); err != nil {
 		c.Status, c.Reason = tko.ConditionFalse, ReasonProgramMissing

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"time"
 
@@ -336,21 +337,38 @@ func (r *Runner) execute(ctx context.Context, j job) (_ map[string]any, err erro
 	}
 	data, stderr, err := execute(ctx, j)
 	if err != nil {
-		e := failure(j.plugin, j.target, err, "%s", err)
+		e := failure(j.plugin, j.target, err, "%s%s", err, r.remedy(j.plugin, stderr))
 		e.Stderr = stderr
 		return nil, e
 	}
 	output, err := decodeOutput(data, r.options.Limits)
 	if err != nil {
-		e := failure(j.plugin, j.target, err, "%s", err)
+		e := failure(j.plugin, j.target, err, "%s%s", err, r.remedy(j.plugin, stderr))
 		e.Stderr = stderr
 		return nil, e
 	}
-	return output, refusal(j, output)
+	return output, r.refusal(j, output)
+}
+
+var (
+	noMemory   = regexp.MustCompile(`\bMemoryError\b|[Cc]annot allocate memory|std::bad_alloc|\bout of memory\b`)
+	notEntered = regexp.MustCompile(`bwrap: Can't find source path ([^\n]+): Permission denied`)
+)
+
+// remedy returns what users can do about the text of a failed plugin, to be added to the
+// message; "" if that is unknown.
+func (r *Runner) remedy(p tko.Plugin, text string) string {
+	if m := notEntered.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf(" (the user that runs plugins can't enter a folder of %s, such as root's home: install the program, and the Python of --python-env, where all users can read it, such as below /opt or /usr/local)", m[1])
+	}
+	if limit := r.limits(p).Memory; limit > 0 && noMemory.MatchString(text) && p.Properties[tko.PropertyPod] == "" {
+		return fmt.Sprintf(" (it may use %d MiB of memory: raise that with its property %s, or for all plugins with --plugin-memory)", limit>>20, tko.PropertyMemory)
+	}
+	return ""
 }
 
 // refusal returns the error that a plugin's output reports; nil if there is none.
-func refusal(j job, output map[string]any) error {
+func (r *Runner) refusal(j job, output map[string]any) error {
 	message, err := text(output, "error")
 	if err != nil {
 		return failure(j.plugin, j.target, err, "its output is malformed: %s", err)
@@ -358,7 +376,7 @@ func refusal(j job, output map[string]any) error {
 	if message == "" {
 		return nil
 	}
-	e := failure(j.plugin, j.target, nil, "%s", bounded(message, maxMessage))
+	e := failure(j.plugin, j.target, nil, "%s%s", bounded(message, maxMessage), r.remedy(j.plugin, message))
 	e.Refused = true
 	return e
 }

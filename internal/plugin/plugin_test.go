@@ -60,6 +60,9 @@ func TestRefusalsAndFailuresBecomeErrors(t *testing.T) {
 		"hang":               {why: "time is limited", script: `sleep 1000`, options: plugin.Options{Programs: []string{"/"}, ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
 		"hang with children": {why: "children hold the pipes", script: `sleep 1000 & sleep 1000 & wait`, options: plugin.Options{Programs: []string{"/"}, ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
 		"huge stderr":        {why: "the end of stderr is in the message", script: `i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789 >&2; i=$((i+1)); done; echo the last words >&2; exit 3`, want: []string{"exit code 3", "the last words"}},
+		"no memory":          {why: "a program can't know its limit, and its user neither", script: `echo 'MemoryError' >&2; exit 1`, options: plugin.Options{MaxMemory: 64 << 20}, want: []string{"it may use 64 MiB of memory", "_memory"}},
+		"no memory, refused": {why: "the Python SDK catches it", script: `cat >/dev/null; echo 'error: MemoryError()'`, options: plugin.Options{MaxMemory: 64 << 20}, want: []string{"it may use 64 MiB of memory"}, refused: true},
+		"Python below root":  {why: "bubblewrap names only the path", script: `echo "bwrap: Can't find source path /root/tko-python-env: Permission denied" >&2; exit 1`, want: []string{"can't enter a folder of /root/tko-python-env", "/opt"}},
 		"alias bomb":         {why: "small input, large result", script: `echo 'a: &a [x,x,x,x,x,x,x,x,x]'; for l in b:a c:b d:c e:d f:e g:f h:g i:h; do k=${l%:*}; p=${l#*:}; echo "$k: &$k [*$p,*$p,*$p,*$p,*$p,*$p,*$p,*$p,*$p]"; done`, want: []string{"malformed"}},
 	}
 	for name, test := range tests {

@@ -94,7 +94,9 @@ func (b *batcher) Deployment(ctx context.Context, id tko.DeploymentID, revision 
 // CommitDeployment commits a deployment.
 func (b *batcher) CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (int64, error) {
 	_, claimed := tko.ClaimOf(ctx)
-	if author := tko.AuthorOf(ctx); !claimed && author.Who == topology.Author {
+	acting, named := tko.ActingOf(ctx)
+	named = named && acting != (tko.Acting{Kind: tko.KindDeployment, ID: string(commit.ID)})
+	if author := tko.AuthorOf(ctx); !claimed && !named && author.Who == topology.Author { // each commit of a batch is for its deployment
 		c := commit
 		c.Why, c.Cause = author.Why, trail.Cause(ctx)
 		if revision, ok, err := b.commits.run(ctx, c); ok || err != nil {
@@ -192,6 +194,7 @@ func (b *batch[Q, A]) execute(requests []*request[Q, A]) {
 	// Nor is the call of one of their requests: each commit has its cause.
 	ctx := trail.Detach(context.WithoutCancel(requests[0].caller))
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author})
+	ctx = tko.WithActing(ctx, tko.Acting{}) // nor for the deployment of one of them
 	ctx, cancel := context.WithTimeout(ctx, batchLimit)
 	defer cancel()
 	results, done, err := b.do(ctx, questions)

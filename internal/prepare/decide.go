@@ -24,6 +24,7 @@ const (
 	ReasonTooManyIterations = "TooManyIterations" // the preparation doesn't end
 	ReasonTOSCAFailed       = "TOSCAFailed"       // a service template can't be read or compiled
 	ReasonApproved          = "Approved"          // automatically or before
+	ReasonHeld              = "Held"              // the owner of the deployment doesn't have the rights
 	ReasonNotApproved       = "WaitsForApproval"  // a user must approve it
 )
 
@@ -184,7 +185,7 @@ func unprepared(revision int64, problems []problem, attempt int, next time.Time)
 		Message: bounded(strings.Join(lines, "; ")), ObservedRevision: revision,
 	}
 	switch problems[0].reason {
-	case ReasonWaiting, ReasonRunning, topology.ReasonWaitsForApproval:
+	case ReasonWaiting, ReasonRunning, ReasonHeld, topology.ReasonWaitsForApproval:
 	case ReasonTooManyIterations: // only a change helps
 		c.Attempt = attempt + 1
 	default:

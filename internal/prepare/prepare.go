@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"time"
@@ -154,12 +155,14 @@ const (
 	maxRetryWait  = 30 * time.Second
 	minRetryStall = 5 * time.Second // only a change helps, and makes the work due
 	maxRetryStall = 10 * time.Minute
+	maxRetryHeld  = time.Minute // an owner may get its rights back
 )
 
 // Prepare prepares the deployment that an item names as far as possible now. It is
 // idempotent.
 func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author})
+	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindDeployment, ID: item.Key})
 	id := tko.DeploymentID(item.Key)
 	result, err := p.prepare(ctx, id, item)
 	if err == nil {
@@ -187,7 +190,11 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.Wo
 				return result, err
 			}
 		}
-		return p.review(ctx, d)
+		result, err := p.review(ctx, d)
+		if errors.Is(err, tko.ErrDenied) {
+			return p.hold(ctx, d, tko.ConditionPlaced, err)
+		}
+		return result, err
 	}
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)
 	if err != nil {
@@ -196,14 +203,48 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.Wo
 	if message, ok := stalled(d, plugins); ok {
 		return work.Result{Outcome: tko.WorkFailed, Err: errors.New(message), Retry: maxRetryStall}, nil
 	}
+	if tko.HasCondition(d.Stamp.Conditions, tko.ConditionPrepared, ReasonHeld) { // no plugin runs before the owner has the rights again
+		_, err := p.client.CommitDeployment(ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: d.Package})
+		if errors.Is(err, tko.ErrDenied) {
+			return p.hold(ctx, d, tko.ConditionPrepared, err)
+		}
+		if err != nil {
+			return work.Result{}, err
+		}
+	}
 	rc := &reconciliation{p: p, d: d, plugins: plugins, item: item}
-	return rc.run(ctx)
+	result, err := rc.run(ctx)
+	if errors.Is(err, tko.ErrDenied) {
+		return p.hold(ctx, rc.d, tko.ConditionPrepared, err)
+	}
+	return result, err
+}
+
+// hold reports on a deployment that its owner doesn't have the rights that its preparation
+// needs. Nothing is changed or deleted. The work stays in the queue, so that it goes on when
+// the owner has them.
+func (p *Preparer) hold(ctx context.Context, d tko.Deployment, typ string, cause error) (work.Result, error) {
+	c := tko.Condition{Type: typ, Status: tko.ConditionFalse, Reason: ReasonHeld, Message: bounded(cause.Error()), ObservedRevision: d.Stamp.Revision}
+	retry := minRetryWait
+	if was := tko.FindCondition(d.Stamp.Conditions, typ); was != nil && was.Reason == ReasonHeld {
+		retry = min(max(time.Since(was.LastTransition)/4, minRetryWait), maxRetryHeld)
+	}
+	result := work.Result{Outcome: tko.WorkLater, Retry: spread(retry)}
+	if !differs(d.Stamp.Conditions, c) {
+		return result, nil
+	}
+	if err := p.client.SetConditions(ctx, tko.KindDeployment, string(d.ID), []tko.Condition{c}); err != nil {
+		return result, fmt.Errorf("set the conditions of deployment %q: %w", d.ID, err)
+	}
+	return result, nil
 }
 
 // resultOf returns the result of work that ended with an error of the data
 // controller.
 func resultOf(err error) work.Result {
 	switch {
+	case errors.Is(err, tko.ErrStopped): // the release makes the work due at once
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(maxRetryWait)}
 	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy), errors.Is(err, tko.ErrNotFound):
 		// The deployment was changed or deleted: the next reconciliation reads it again.
 		return work.Result{Outcome: tko.WorkLater, Retry: spread(retryMoved)}

@@ -237,6 +237,8 @@ func (rc *reconciliation) stepTopology(ctx context.Context, id krm.Identity) (ou
 		return stepNothing, &waitError{message: refusal.Error(), consent: true}
 	case errors.As(err, &refusal):
 		return stepNothing, &failError{problem{reason: refusal.Reason, message: refusal.Error()}}
+	case errors.Is(err, tko.ErrStopped): // the release makes the work due at once
+		return stepNothing, &waitError{message: err.Error()}
 	case err != nil:
 		return stepNothing, err
 	}

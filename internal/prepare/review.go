@@ -274,6 +274,10 @@ func (r *review) problem(err error) error {
 		r.problems = append(r.problems, problem{reason: refusal.Reason, message: refusal.Error()})
 		return nil
 	}
+	if errors.Is(err, tko.ErrStopped) {
+		r.problems = append(r.problems, problem{reason: tko.ReasonStopped, message: err.Error()})
+		return nil
+	}
 	return err
 }
 

@@ -76,8 +76,17 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 			c.Problems = append(c.Problems, fmt.Sprintf("%s: what is there can't be compared; the conditions Scheduled and Healthy of the site report what is known", step))
 			continue
 		}
-		conflicting := step.conflictsOf(slices.Concat(p.deployments, p.suspended))
-		apply, held := withhold(p.deployments, conflicting)
+		all := slices.Concat(p.deployments, p.suspended)
+		contest := step.contestOf(all, nil)
+		if len(contest.conflict) > 0 {
+			former, err := s.recall(ctx, seen.site.ID)
+			if err != nil {
+				c.Problems = append(c.Problems, step.String()+": "+err.Error())
+				continue
+			}
+			contest = step.contestOf(all, former.Shared[step.String()])
+		}
+		apply, held := contest.withhold(p.deployments)
 		found, err := target.Compare(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		if err != nil {
 			text := err.Error()
@@ -87,7 +96,7 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 			c.Problems = append(c.Problems, text)
 		}
 		for _, id := range held {
-			found.Changes = append(found.Changes, tko.SiteChange{Verb: tko.SiteBlocked, Object: "all objects", Deployment: id, Details: []string{conflicting[id]}})
+			found.Changes = append(found.Changes, tko.SiteChange{Verb: tko.SiteBlocked, Object: "all objects", Deployment: id, Details: []string{contest.outcome(id).Message}})
 		}
 		c.Changes = append(c.Changes, at(step, found.Changes)...)
 		c.Orphans = append(c.Orphans, at(step, found.Orphans)...)

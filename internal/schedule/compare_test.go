@@ -22,6 +22,7 @@ func TestSitesAreComparedOnRequest(t *testing.T) {
 	unprepared.Prepared = false
 	same := deployment("d", "conflict")
 	same.Package = deployment("c", "conflict").Package
+	same.Package[0].Set("another", "data", "key")
 	big := deployment("big", "many")
 	for i := range 1200 {
 		one := big.Package[0].Clone()

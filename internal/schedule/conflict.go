@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,22 +32,36 @@ func (o object) String() string {
 	return fmt.Sprintf("%s %q", kind, o.namespace+"/"+o.name)
 }
 
-// conflicts finds deployments that have an object in common, and returns a message
-// for each. No target may apply such deployments: each would overwrite the
-// object of the other. namespace is the namespace of namespaced resources that
-// specify none. charts includes HelmCharts.
-func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[tko.DeploymentID]string {
-	type owner struct {
-		id     tko.DeploymentID
-		digest [32]byte // only of shared objects
+// A contest has the deployments of a site that a target must not apply now, because they
+// have objects in common with others.
+type contest struct {
+	conflict map[tko.DeploymentID]string // objects that were never equal, by deployment: the message
+	waits    map[tko.DeploymentID]string // other sharers want the former content, by deployment: the message
+	shared   map[string]sharing          // objects whose content is the same in several deployments
+	open     map[string]bool             // objects whose sharers differ now
+}
+
+// A sharing is an object that several deployments have with the same content, as it was
+// applied last.
+type sharing struct {
+	Digest  string             `json:"digest"`
+	Sharers []tko.DeploymentID `json:"sharers"` // sorted
+}
+
+// contestOf finds the objects that deployments have in common. Equal objects are shared. If
+// a sharer wants another content, the object keeps the former one, which former has, until
+// all of them want the same: the sharer waits as a whole. Objects that were never equal are
+// a conflict: each deployment would overwrite that of the other. namespace is the namespace
+// of namespaced resources that specify none. charts includes HelmCharts, which are never
+// shared.
+func contestOf(deployments []tko.Deployment, namespace string, charts bool, former map[string]sharing) contest {
+	type holder struct {
+		id       tko.DeploymentID
+		resource krm.Resource
+		digest   string
 	}
-	owners := map[object]owner{}
-	found := map[tko.DeploymentID]string{}
-	add := func(id tko.DeploymentID, o object, other tko.DeploymentID) {
-		if found[id] == "" {
-			found[id] = fmt.Sprintf("%s is in deployment %q of this site, too: nothing of the two is applied, and what they have there stays as it is; delete one of them, or give the object another name", o, other)
-		}
-	}
+	holders := map[object][]holder{}
+	var order []object
 	for _, d := range deployments {
 		cluster, namespaced := scope.Split(d.Package)
 		for _, part := range []struct {
@@ -55,7 +70,8 @@ func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[
 		}{{cluster, false}, {namespaced, true}} {
 			for _, r := range part.resources {
 				gvk := r.GVK()
-				if r.IsLocal() && (!charts || gvk.Group != "workload.nephio.org" || gvk.Kind != "HelmChart") {
+				isChart := gvk.Group == "workload.nephio.org" && gvk.Kind == "HelmChart"
+				if r.IsLocal() && (!charts || !isChart) {
 					continue
 				}
 				o := object{group: gvk.Group, kind: gvk.Kind, name: r.Text("metadata", "name")}
@@ -65,29 +81,81 @@ func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[
 				if o.name == "" {
 					continue // the target reports it
 				}
-				mine := owner{id: d.ID}
-				shared := scope.IsShared(o.group, o.kind)
-				if shared {
-					mine.digest = plainDigest(r)
+				there := holders[o]
+				if len(there) == 0 {
+					order = append(order, o)
+				} else if there[len(there)-1].id == d.ID {
+					continue
 				}
-				first, there := owners[o]
-				switch {
-				case !there:
-					owners[o] = mine
-				case first.id == d.ID, shared && first.digest == mine.digest:
-				default:
-					add(d.ID, o, first.id)
-					add(first.id, o, d.ID)
+				h := holder{id: d.ID, resource: r}
+				if isChart {
+					h.digest = string(d.ID) // unlike all others
 				}
+				holders[o] = append(there, h)
 			}
 		}
 	}
-	return found
+	c := contest{conflict: map[tko.DeploymentID]string{}, waits: map[tko.DeploymentID]string{}, shared: map[string]sharing{}, open: map[string]bool{}}
+	for _, o := range order {
+		all := holders[o]
+		if len(all) < 2 {
+			continue
+		}
+		ids := make([]tko.DeploymentID, len(all))
+		equal := true
+		for i := range all {
+			if all[i].digest == "" {
+				all[i].digest = plainDigest(all[i].resource)
+			}
+			ids[i], equal = all[i].id, equal && all[i].digest == all[0].digest
+		}
+		if equal {
+			slices.Sort(ids)
+			c.shared[o.String()] = sharing{all[0].digest, ids}
+			continue
+		}
+		was, known := former[o.String()]
+		known = known && slices.ContainsFunc(ids, func(id tko.DeploymentID) bool { return slices.Contains(was.Sharers, id) })
+		if known {
+			c.open[o.String()] = true
+		}
+		for i, h := range all {
+			other := slices.IndexFunc(all, func(o holder) bool { return o.digest != h.digest })
+			switch {
+			case known && h.digest == was.Digest: // as it is
+			case known && slices.Contains(was.Sharers, h.id):
+				if c.waits[h.id] == "" {
+					c.waits[h.id] = fmt.Sprintf("%s is shared with deployment %q, which wants another content: nothing of this deployment is changed until all that share the object want the same; change the others as well, or give the object another name", o, all[other].id)
+				}
+			default:
+				c.collide(h.id, o, all[other].id)
+				c.collide(all[other].id, o, all[i].id)
+			}
+		}
+	}
+	return c
+}
+
+func (c contest) collide(id tko.DeploymentID, o object, other tko.DeploymentID) {
+	if c.conflict[id] == "" {
+		c.conflict[id] = fmt.Sprintf("%s is in deployment %q of this site, too, with another content: nothing of the two is applied, and what they have there stays as it is; delete one of them, or give the object another name", o, other)
+	}
+}
+
+// outcome returns what keeps a deployment from being applied; empty if nothing does.
+func (c contest) outcome(id tko.DeploymentID) report.Outcome {
+	if text := c.conflict[id]; text != "" {
+		return report.Outcome{Status: tko.ConditionFalse, Reason: ReasonConflict, Message: text}
+	}
+	if text := c.waits[id]; text != "" {
+		return report.Outcome{Status: tko.ConditionFalse, Reason: tko.ReasonWaitsForSharers, Message: text}
+	}
+	return report.Outcome{}
 }
 
 // plainDigest returns the digest of a resource without the annotations that only
 // TKO reads.
-func plainDigest(r krm.Resource) [32]byte {
+func plainDigest(r krm.Resource) string {
 	r = r.Clone()
 	if metadata, ok := r["metadata"].(map[string]any); ok {
 		if annotations, ok := metadata["annotations"].(map[string]any); ok {
@@ -99,32 +167,33 @@ func plainDigest(r krm.Resource) [32]byte {
 	}
 	digest, _, err := krm.DigestOf(krm.Package{r})
 	if err != nil {
-		return [32]byte{}
+		return ""
 	}
-	return digest
+	return hex.EncodeToString(digest[:])
 }
 
-// conflictsOf returns the conflicts that concern a step. The OSM target finds its
-// own: it applies only resources of its own group.
-func (s step) conflictsOf(deployments []tko.Deployment) map[tko.DeploymentID]string {
+// contestOf returns the objects that deployments have in common, of those that a step
+// applies. former are the objects that were shared when the step succeeded last. The OSM
+// target finds its own: it applies only resources of its own group. A plugin gets all
+// deployments, and decides itself.
+func (s step) contestOf(deployments []tko.Deployment, former map[string]sharing) contest {
 	switch t := s.target.(type) {
-	case nil, gitTarget:
-		return conflicts(deployments, "", false)
+	case gitTarget:
+		return contestOf(deployments, "", false, former)
 	case Clusters:
-		return conflicts(deployments, t.Namespace(s.trigger), true)
+		return contestOf(deployments, t.Namespace(s.trigger), true, former)
 	default:
-		return nil
+		return contest{}
 	}
 }
 
-// withhold separates the deployments to apply from those with conflicts, which the
-// target leaves unchanged.
-func withhold(deployments []tko.Deployment, found map[tko.DeploymentID]string) (apply []tko.Deployment, held []tko.DeploymentID) {
-	if len(found) == 0 {
+// withhold separates the deployments to apply from those that the target leaves unchanged.
+func (c contest) withhold(deployments []tko.Deployment) (apply []tko.Deployment, held []tko.DeploymentID) {
+	if len(c.conflict)+len(c.waits) == 0 {
 		return deployments, nil
 	}
 	for _, d := range deployments {
-		if found[d.ID] == "" {
+		if c.outcome(d.ID).Status == "" {
 			apply = append(apply, d)
 		} else {
 			held = append(held, d.ID)
@@ -133,31 +202,29 @@ func withhold(deployments []tko.Deployment, found map[tko.DeploymentID]string) (
 	return apply, held
 }
 
-// reportConflicts adds conflicts to the report of a step: each to its deployment,
-// and a summary to the site. If the step didn't fail, deployments without a
-// conflict are reported as scheduled.
-func (r *result) reportConflicts(found map[tko.DeploymentID]string, deployments []tko.Deployment, by step) {
-	if len(found) == 0 {
-		return
-	}
-	states := maps.Clone(r.report.Deployments)
-	if states == nil {
-		states = map[tko.DeploymentID]report.State{}
-	}
+// reportContest adds what was withheld to the report of a step: each to its deployment, and
+// a summary to the site.
+func (r *result) reportContest(c contest, deployments []tko.Deployment) {
+	var held []tko.DeploymentID
 	for _, d := range deployments {
-		state := states[d.ID]
-		switch {
-		case found[d.ID] != "":
-			state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonConflict, Message: found[d.ID]}
-		case r.err == nil && state.Scheduled.Status == "":
-			state.Scheduled = report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "by " + by.String()}
+		v := c.outcome(d.ID)
+		if v.Status == "" {
+			continue
 		}
-		states[d.ID] = state
+		if r.report.Deployments == nil {
+			r.report.Deployments = map[tko.DeploymentID]report.State{}
+		}
+		state := r.report.Deployments[d.ID]
+		state.Scheduled = v
+		r.report.Deployments[d.ID] = state
+		delete(r.report.Receipts, d.ID)
+		held = append(held, d.ID)
 	}
-	r.report.Deployments = states
-	if site := r.report.Site.Scheduled; r.err == nil && (site.Status == "" || site.Status == tko.ConditionTrue) {
-		first := slices.Sorted(maps.Keys(found))[0]
-		r.report.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonConflict, Message: fmt.Sprintf(
-			"%d deployments have the same objects and are left as they are: deployment %q: %s", len(found), first, found[first])}
+	r.withheld = held
+	if site := r.report.Site.Scheduled; len(held) > 0 && r.err == nil && (site.Status == "" || site.Status == tko.ConditionTrue) {
+		first := slices.Min(held)
+		v := c.outcome(first)
+		v.Message = fmt.Sprintf("%d deployments have objects in common and are left as they are: deployment %q: %s", len(held), first, v.Message)
+		r.report.Site.Scheduled = v
 	}
 }

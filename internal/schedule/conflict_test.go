@@ -1,6 +1,8 @@
 package schedule_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,8 +95,7 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInGit(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 
-	// The same content is no excuse: one of the two would be pruned with the other.
-	r.deployments["b"] = withPackage(deployment("b", "lagos"), object("ConfigMap", "core", "upf", "1"))
+	r.deployments["b"] = withPackage(deployment("b", "lagos"), object("ConfigMap", "core", "upf", "2"))
 	if got := s.Reconcile(t.Context(), "lagos"); got.Outcome != tko.WorkDone {
 		t.Errorf("a change of records is needed, and it is tried again: %v", got)
 	}
@@ -118,20 +119,167 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInGit(t *testing.T) {
 	}
 }
 
-func TestTwoDeploymentsWithTheSameObjectAreAConflictForPlugins(t *testing.T) {
+// A plugin gets all deployments of a site, whatever else is wrong there: it decides itself.
+func TestPluginGetsAllDeploymentsAlsoWhenTwoConflictOrAnotherTargetFails(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		target krm.Resource
+		value  string // of the second deployment's object
+		fails  error  // of the plugin
+		said   map[string]string
+	}{
+		"a conflict": {repository(filepath.Join(t.TempDir(), "lagos.git")), "2", nil, map[string]string{"lagos": "False Conflict @1", "a": "False Conflict @1", "b": "False Conflict @1", "c": "True Scheduled @1"}},
+		// What the plugin failed to deliver isn't scheduled.
+		"a conflict, and the plugin fails": {
+			repository(filepath.Join(t.TempDir(), "lagos.git")), "2", errors.New("away"),
+			map[string]string{"lagos": "False Conflict @1", "a": "False Conflict @1", "b": "False Conflict @1", "c": "False Failed @1"},
+		},
+		"the plugin fails":     {repository(filepath.Join(t.TempDir(), "lagos.git")), "1", errors.New("away"), map[string]string{"lagos": "False Failed @1", "a": "False Failed @1", "b": "False Failed @1", "c": "False Failed @1"}},
+		"another target fails": {repository("ftp://x"), "1", nil, map[string]string{"lagos": "False Invalid @1", "a": "False Invalid @1", "b": "False Invalid @1", "c": "False Invalid @1"}},
+		"all is well":          {repository(filepath.Join(t.TempDir(), "lagos.git")), "1", nil, map[string]string{"lagos": "True Scheduled @1", "a": "True Scheduled @1", "b": "True Scheduled @1", "c": "True Scheduled @1"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			r := world([]tko.Site{site("lagos", test.target, trigger("e"))}, []tko.Deployment{
+				withPackage(deployment("a", "lagos"), object("ConfigMap", "core", "upf", "1")),
+				withPackage(deployment("b", "lagos"), object("ConfigMap", "core", "upf", test.value)),
+				withPackage(deployment("c", "lagos"), object("ConfigMap", "core", "smf", "1")),
+			}, plugin("p", edge))
+			run := &runner{err: map[string]error{"p": test.fails}}
+			s := schedule.New(r, run, schedule.Options{GitCache: t.TempDir()})
+			defer s.Close()
+			s.Reconcile(t.Context(), "lagos")
+			if diff := cmp.Diff([]string{"p e lagos [a b c]"}, run.runs); diff != "" {
+				t.Errorf("the plugin: -want +got:\n%s", diff)
+			}
+			if diff := cmp.Diff(test.said, r.said()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			for id, got := range r.saidOf(tko.ConditionHealthy) {
+				if got != "Unknown HealthNotReported @1" {
+					t.Errorf("the health of %s is %q, and no target reports any", id, got)
+				}
+			}
+		})
+	}
+}
+
+// claimed returns a context with the claim of the site's work, as the loop has.
+func claimed(t *testing.T, site string) context.Context {
+	t.Helper()
+	return tko.WithClaim(t.Context(), tko.WorkItem{Queue: tko.QueueSchedule, Key: site, Claim: "c"})
+}
+
+// What is held is delivered as it was.
+func TestPluginGetsHeldDeploymentsAtTheirLastDeliveredRevision(t *testing.T) {
 	t.Parallel()
 	r := world([]tko.Site{site("lagos", trigger("e"))}, []tko.Deployment{
-		withPackage(deployment("a", "lagos"), object("ConfigMap", "core", "upf", "1")),
-		withPackage(deployment("b", "lagos"), object("ConfigMap", "core", "upf", "2")),
+		withPackage(deployment("a", "lagos"), object("ConfigMap", "core", "upf", "1")), deployment("b", "lagos"), deployment("c", "lagos"),
 	}, plugin("p", edge))
 	run := &runner{}
-	schedule.New(r, run, schedule.Options{}).Reconcile(t.Context(), "lagos")
-	if len(run.runs) > 0 {
-		t.Errorf("the plugin ran: %v", run.runs)
+	s := schedule.New(r, run, schedule.Options{})
+	defer s.Close()
+	ctx := claimed(t, "lagos")
+	s.Reconcile(ctx, "lagos")
+	states := len(r.saved)
+	if s.Reconcile(ctx, "lagos"); len(r.saved) != states || states != 1 {
+		t.Errorf("%d states were saved, %d of them by the first reconciliation", len(r.saved), states)
 	}
-	if diff := cmp.Diff(map[string]string{"lagos": "False Conflict @1", "a": "False Conflict @1", "b": "False Conflict @1"}, r.said()); diff != "" {
+	change := func(id tko.DeploymentID, to func(*tko.Deployment)) {
+		d := r.deployments[id]
+		to(&d)
+		r.deployments[id] = d
+	}
+	r.former = map[int64]tko.Deployment{1: r.deployments["a"]}
+	change("a", func(d *tko.Deployment) {
+		d.Stamp.Revision, d.Metadata, d.Package = 2, map[string]string{tko.MetadataSuspend: "true"}, krm.Package{object("ConfigMap", "core", "upf", "2")}
+	})
+	change("b", func(d *tko.Deployment) { d.Prepared = false })
+	change("c", func(d *tko.Deployment) { d.Stamp.Revision = 5 })
+	r.deployments["new"] = func() tko.Deployment {
+		d := deployment("new", "lagos")
+		d.Metadata = map[string]string{tko.MetadataSuspend: "true"}
+		return d
+	}()
+	for range 2 { // also after a is reported to wait
+		s.Reconcile(ctx, "lagos")
+		if got := run.runs[len(run.runs)-1]; got != "p e lagos [a b c]" {
+			t.Errorf("the plugin got %s", got)
+		}
+		if got := run.got["a"][0]["data"].(map[string]any)["key"]; got != "1" {
+			t.Errorf("it got the object of the suspended deployment with %v", got)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"lagos": "True Scheduled @1", "a": "False Suspended @2", "b": "True Scheduled @1", "c": "True Scheduled @5", "new": "False Suspended @1"}, r.said()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	r.former = nil // its revision is no longer retained
+	runs := len(run.runs)
+	if s.Reconcile(ctx, "lagos"); len(run.runs) != runs || r.said()["lagos"] != "False Suspended @1" {
+		t.Errorf("%d runs, %v", len(run.runs)-runs, r.said())
+	}
+}
+
+// Equal objects are shared, and are removed with the last deployment that has them. One that
+// wants another content waits for the others.
+func TestEqualObjectsAreSharedAndChangeTogether(t *testing.T) {
+	t.Parallel()
+	repo := filepath.Join(t.TempDir(), "lagos.git")
+	with := func(id tko.DeploymentID, value string) tko.Deployment {
+		return withPackage(deployment(id, "lagos"), object("ConfigMap", "core", "logging", value), object("ConfigMap", "core", "of-"+string(id), value))
+	}
+	r := world([]tko.Site{site("lagos", repository(repo))}, []tko.Deployment{with("a", "1"), with("b", "1")})
+	s := schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir()})
+	defer s.Close()
+	ctx := claimed(t, "lagos")
+	check := func(why string, files []string, said map[string]string) {
+		t.Helper()
+		s.Reconcile(ctx, "lagos")
+		var got []string
+		for _, file := range strings.Fields(gittest.Run(t, repo, "ls-tree", "-r", "--name-only", "main", "lagos/a", "lagos/b", "lagos/c")) {
+			value := "?"
+			for line := range strings.Lines(gittest.Run(t, repo, "show", "main:"+file)) {
+				if _, after, ok := strings.Cut(line, "key: "); ok {
+					value = strings.Trim(after, "\"'\n")
+				}
+			}
+			name := strings.TrimSuffix(file[strings.LastIndex(file, "_")+1:], ".yaml")
+			got = append(got, strings.Split(file, "/")[1]+":"+name+"="+value)
+		}
+		if diff := cmp.Diff(files, got); diff != "" {
+			t.Errorf("%s: files: -want +got:\n%s", why, diff)
+		}
+		if diff := cmp.Diff(said, r.said()); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", why, diff)
+		}
+		writes, saved := r.writes, len(r.saved)
+		if s.Reconcile(ctx, "lagos"); r.writes != writes || len(r.saved) != saved {
+			t.Errorf("%s: a second reconciliation wrote again", why)
+		}
+	}
+	set := func(id tko.DeploymentID, revision int64, value string) {
+		d := with(id, value)
+		d.Stamp.Revision, d.Stamp.Conditions = revision, r.deployments[id].Stamp.Conditions
+		r.deployments[id] = d
+	}
+	ok := "True Scheduled @"
+	check("equal", []string{"a:logging=1", "a:of-a=1", "b:of-b=1"}, map[string]string{"lagos": ok + "1", "a": ok + "1", "b": ok + "1"})
+	set("b", 2, "2")
+	check("one wants another content", []string{"a:logging=1", "a:of-a=1", "b:of-b=1"}, map[string]string{"lagos": "False WaitsForSharers @1", "a": ok + "1", "b": "False WaitsForSharers @2"})
+	if got := r.message(t, "b"); !strings.Contains(got, `ConfigMap "core/logging" is shared with deployment "a"`) {
+		t.Errorf("it says %q", got)
+	}
+	set("a", 2, "3")
+	check("both, and not the same", []string{"a:logging=1", "a:of-a=1", "b:of-b=1"}, map[string]string{"lagos": "False WaitsForSharers @1", "a": "False WaitsForSharers @2", "b": "False WaitsForSharers @2"})
+	set("a", 3, "2")
+	check("both the same", []string{"a:logging=2", "a:of-a=2", "b:of-b=2"}, map[string]string{"lagos": ok + "1", "a": ok + "3", "b": ok + "2"})
+	set("b", 3, "1")
+	check("one changes again", []string{"a:logging=2", "a:of-a=2", "b:of-b=2"}, map[string]string{"lagos": "False WaitsForSharers @1", "a": ok + "3", "b": "False WaitsForSharers @3"})
+	r.deployments["c"] = with("c", "7")
+	check("a third one was never equal", []string{"a:logging=2", "a:of-a=2", "b:of-b=2"}, map[string]string{"lagos": "False Conflict @1", "a": "False Conflict @3", "b": "False WaitsForSharers @3", "c": "False Conflict @1"})
+	delete(r.deployments, "c")
+	delete(r.deployments, "a")
+	check("the other one is gone", []string{"b:logging=1", "b:of-b=1"}, map[string]string{"lagos": ok + "1", "b": ok + "3"})
 }
 
 func TestTwoDeploymentsWithTheSameObjectAreAConflictInKubernetes(t *testing.T) {

@@ -18,7 +18,7 @@ const (
 	maxFrozen = 5 * time.Minute
 )
 
-// freeze returns how long the work of a site waits because the site is frozen or
+// freeze returns how long the work of a site waits because the site is stopped, frozen or
 // suspended; 0 if it isn't. The conditions of the site, and of the deployments that wait,
 // report why.
 func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Duration, error) {
@@ -30,15 +30,18 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 	f, frozen := tko.Frozen(freezes, seen.site.Metadata, now)
 	was := tko.FindCondition(seen.site.Stamp.Conditions, tko.ConditionFrozen)
 	suspended := tko.Suspended(seen.site.Metadata)
-	if !frozen && !suspended {
+	if !frozen && !suspended && !seen.stop.Whole {
 		if was == nil || was.Status != tko.ConditionTrue {
 			return 0, nil
 		}
 		return 0, s.write(ctx, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionFrozen, report.Outcome{
-			Status: tko.ConditionFalse, Reason: reasonThawed, Message: "no freeze selects the site any more, and it is not suspended",
+			Status: tko.ConditionFalse, Reason: reasonThawed, Message: "no stop or freeze selects the site any more, and it is not suspended",
 		}))
 	}
 	if len(p.steps) == 0 && len(p.deployments)+len(p.suspended) == 0 && was == nil {
+		if seen.stop.Whole {
+			return maxFrozen, nil
+		}
 		return 0, nil // there is nothing to hold
 	}
 	reason, wait := tko.ReasonFrozen, min(max(f.Until.Sub(now), time.Second), maxFrozen)
@@ -46,6 +49,9 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 	if suspended {
 		reason, wait = tko.ReasonSuspended, maxFrozen
 		until = tko.SuspendedText(tko.KindSite, string(seen.site.ID))
+	}
+	if seen.stop.Whole {
+		reason, wait, until = tko.ReasonStopped, maxFrozen, seen.stop.Reason
 	}
 	all := append(suspensions(seen), waiting(p, reason, until)...)
 	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionFrozen, report.Outcome{
@@ -82,26 +88,26 @@ func held(d tko.Deployment, reason, until string) []conditionOf {
 	})
 }
 
-// suspensions returns the conditions of the deployments that are suspended, and of those
+// suspensions returns the conditions of the deployments that are suspended or stopped, and of those
 // that were. The others of a deployment stay: nothing is observed while it is suspended.
 func suspensions(seen snapshot) []conditionOf {
 	var all []conditionOf
 	for _, d := range seen.deployments {
 		id := string(d.ID)
-		if !tko.Suspended(d.Metadata) {
+		if !seen.holds(d) {
 			if c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionFrozen); c != nil && c.Status == tko.ConditionTrue {
 				all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionFrozen, report.Outcome{
-					Status: tko.ConditionFalse, Reason: reasonThawed, Message: "it is not suspended",
+					Status: tko.ConditionFalse, Reason: reasonThawed, Message: "it is not suspended or stopped",
 				})...)
 			}
 			continue
 		}
-		until := tko.SuspendedText(tko.KindDeployment, id)
+		reason, until := seen.why(d)
 		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionFrozen, report.Outcome{
-			Status: tko.ConditionTrue, Reason: tko.ReasonSuspended, Message: until,
+			Status: tko.ConditionTrue, Reason: reason, Message: until,
 		})...)
 		if d.Prepared && d.Approved {
-			all = append(all, held(d, tko.ReasonSuspended, until)...)
+			all = append(all, held(d, reason, until)...)
 		}
 	}
 	return all

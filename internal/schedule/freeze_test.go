@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -21,10 +23,16 @@ type counted struct {
 	held    []tko.DeploymentID
 }
 
-func (c *counted) Schedule(_ context.Context, _ krm.Resource, _ tko.Site, applied []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
+func (c *counted) Schedule(_ context.Context, _ krm.Resource, site tko.Site, applied []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	c.calls++
 	c.applied, c.held = applied, held
-	return report.Report{Kept: held}, nil
+	r := report.Report{Kept: held, Deployments: map[tko.DeploymentID]report.State{}}
+	for _, d := range applied {
+		r.Deployments[d.ID] = report.State{Scheduled: report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled}}
+		r.Attest(d.ID, d.Stamp.Revision)
+	}
+	r.AttestSite(site.Stamp.Revision)
+	return r, nil
 }
 
 // A frozenData is a data controller with freezes.
@@ -37,12 +45,23 @@ type frozenData struct {
 	plugins     []tko.Plugin
 	writes      int
 	apart       map[tko.SiteID]string
+	stop        tko.SiteStop
+	asked       int // for stops
 }
 
 func (d *frozenData) Freezes(context.Context) ([]tko.Freeze, error) { return d.freezes, nil }
 
 func (d *frozenData) SiteHold(_ context.Context, id tko.SiteID) (string, error) {
 	return d.apart[id], nil
+}
+
+func (d *frozenData) TargetState(context.Context, tko.SiteID, string) (tko.TargetState, error) {
+	return tko.TargetState{}, tko.ErrNotFound
+}
+
+func (d *frozenData) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
+	d.asked++
+	return d.stop, nil
 }
 
 func (d *frozenData) Site(_ context.Context, id tko.SiteID, _ int64) (tko.Site, error) {
@@ -251,12 +270,13 @@ func TestSuspendedDeploymentStaysAsItIsUntilItResumes(t *testing.T) {
 	}
 }
 
-func TestPluginThatWouldRemoveASuspendedDeploymentIsNotRun(t *testing.T) {
+func TestPluginIsNotRunIfItIsNotKnownWhatTheSiteHasOfASuspendedDeployment(t *testing.T) {
 	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	stamp := tko.Stamp{Revision: 1, Conditions: []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: tko.ReasonSuspended, ObservedRevision: 1}}}
 	data := &frozenData{
 		plugins:     []tko.Plugin{{Type: tko.PluginSchedule, Name: "p", Triggers: []krm.GVK{gvk}}},
 		sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Package: krm.Package{{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}}, Stamp: tko.Stamp{Revision: 1}}},
-		deployments: map[tko.DeploymentID]tko.Deployment{"d": {ID: "d", Site: "a", Prepared: true, Approved: true, Metadata: map[string]string{tko.MetadataSuspend: "true"}, Stamp: tko.Stamp{Revision: 1}}},
+		deployments: map[tko.DeploymentID]tko.Deployment{"d": {ID: "d", Site: "a", Prepared: true, Approved: true, Metadata: map[string]string{tko.MetadataSuspend: "true"}, Stamp: stamp}},
 	}
 	s := New(data, nil, Options{}) // without a runner: a run would panic
 	s.targets = nil
@@ -269,13 +289,88 @@ func TestPluginThatWouldRemoveASuspendedDeploymentIsNotRun(t *testing.T) {
 }
 
 func TestObjectOfASuspendedDeploymentIsNotTakenOver(t *testing.T) {
-	object := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "same"}}}
+	object := func(value string) krm.Package {
+		return krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "same"}, "data": map[string]any{"key": value}}}
+	}
 	p := decide(snapshot{deployments: []tko.Deployment{
-		{ID: "new", Prepared: true, Approved: true, Package: object},
-		{ID: "suspended", Prepared: true, Approved: true, Package: object, Metadata: map[string]string{tko.MetadataSuspend: "true"}},
+		{ID: "new", Prepared: true, Approved: true, Package: object("2")},
+		{ID: "suspended", Prepared: true, Approved: true, Package: object("1"), Metadata: map[string]string{tko.MetadataSuspend: "true"}},
 	}}, nil)
-	found := step{target: gitTarget{}}.conflictsOf(slices.Concat(p.deployments, p.suspended))
-	if apply, held := withhold(p.deployments, found); len(apply) != 0 || !slices.Equal(held, []tko.DeploymentID{"new"}) {
+	found := step{target: gitTarget{}}.contestOf(slices.Concat(p.deployments, p.suspended), nil)
+	if apply, held := found.withhold(p.deployments); len(apply) != 0 || !slices.Equal(held, []tko.DeploymentID{"new"}) {
 		t.Errorf("applied %+v, held %v: %v", apply, held, found)
 	}
+}
+
+// A stopped site is not reconciled, and its conditions say why; no target is called, for repair
+// or removal either.
+func TestStoppedSiteIsNotScheduled(t *testing.T) {
+	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+	data := &frozenData{
+		stop:        tko.SiteStop{Whole: true, Reason: "everything was stopped"},
+		sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Package: krm.Package{trigger}, Stamp: tko.Stamp{Revision: 1}}},
+		deployments: map[tko.DeploymentID]tko.Deployment{"waits": {ID: "waits", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4}}},
+	}
+	one := &counted{}
+	s := New(data, nil, Options{})
+	s.targets = map[krm.GVK]target{gvk: one}
+	if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkLater || r.Retry <= 0 || one.calls != 0 {
+		t.Fatalf("%+v, %d calls", r, one.calls)
+	}
+	frozen := tko.FindCondition(data.sites["a"].Stamp.Conditions, tko.ConditionFrozen)
+	if frozen == nil || frozen.Status != tko.ConditionTrue || frozen.Reason != tko.ReasonStopped || frozen.Message != "everything was stopped" {
+		t.Errorf("the site's condition is %+v", frozen)
+	}
+	if c := tko.FindCondition(data.deployments["waits"].Stamp.Conditions, tko.ConditionScheduled); c == nil || c.Status != tko.ConditionFalse || c.Reason != tko.ReasonStopped {
+		t.Errorf("the condition of the deployment that waits is %+v", c)
+	}
+	data.stop = tko.SiteStop{}
+	if s.Reconcile(t.Context(), "a"); one.calls != 1 {
+		t.Error("it doesn't go on after the stop")
+	}
+	data.stop = tko.SiteStop{Held: []tko.DeploymentID{"waits"}, Reason: "topology"}
+	s.Reconcile(t.Context(), "a")
+	if one.calls != 2 || len(one.applied) != 0 || !slices.Contains(one.held, "waits") || !slices.Contains(one.held, tko.OtherDeployments) {
+		t.Errorf("of a stopped topology %v is applied, and %v held", one.applied, one.held)
+	}
+}
+
+// A stopping target is a target whose site is stopped while it works.
+type stopping struct {
+	data  *frozenData
+	begun int
+}
+
+func (c *stopping) Schedule(ctx context.Context, _ krm.Resource, _ tko.Site, applied []tko.Deployment, _ []tko.DeploymentID) (report.Report, error) {
+	for range 3 {
+		if err := fence.Check(ctx); err != nil {
+			return report.Report{}, err
+		}
+		c.begun++
+		c.data.stop = tko.SiteStop{Whole: true, Reason: "stopped"}
+		time.Sleep(fence.Age)
+	}
+	return report.Report{}, nil
+}
+
+// A stop ends a reconciliation before the next object, and nothing is reported as done.
+func TestStopEndsAReconciliationBeforeTheNextObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+		trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+		data := &frozenData{
+			sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Package: krm.Package{trigger, trigger}, Stamp: tko.Stamp{Revision: 1}}},
+			deployments: map[tko.DeploymentID]tko.Deployment{"d": {ID: "d", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4}}},
+		}
+		one := &stopping{data: data}
+		s := New(data, nil, Options{})
+		s.targets = map[krm.GVK]target{gvk: one}
+		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkReleased || one.begun != 1 {
+			t.Errorf("%+v after %d objects", r, one.begun)
+		}
+		if data.writes != 0 {
+			t.Errorf("%d conditions were written", data.writes)
+		}
+	})
 }

@@ -62,8 +62,7 @@ func TestDeploymentWithoutResourcesForItsSiteIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[tko.DeploymentID]report.State{"nothing": {Scheduled: report.Nothing()}}
-	if diff := cmp.Diff(want, r.Deployments); diff != "" {
+	if diff := cmp.Diff(report.State{Scheduled: report.Nothing()}, r.Deployments["nothing"]); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	for i := range deployments {

@@ -17,11 +17,11 @@ import (
 
 // The reasons of Scheduled conditions.
 const (
-	ReasonScheduled   = "Scheduled"   // all steps succeeded
-	ReasonFailed      = "Failed"      // a step failed; it is tried again
-	ReasonInvalid     = "Invalid"     // a step can succeed only after a change of the site's package
-	ReasonRunning     = "Running"     // the work of a plugin continues in another system
-	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
+	ReasonScheduled   = "Scheduled" // all steps succeeded
+	ReasonFailed      = "Failed"    // a step failed; it is tried again
+	ReasonInvalid     = "Invalid"   // a step can succeed only after a change of the site's package
+	ReasonRunning     = "Running"   // the work of a plugin continues in another system
+	ReasonNoScheduler = tko.ReasonNoScheduler
 	ReasonUnscheduled = tko.ReasonUnscheduled
 )
 
@@ -33,13 +33,29 @@ type snapshot struct {
 	site        tko.Site
 	deployments []tko.Deployment // all at the site, with packages
 	plugins     []tko.Plugin     // of type schedule
+	stop        tko.SiteStop     // what stops hold
+}
+
+// holds reports whether a deployment stays as it is at the site, because it is suspended or
+// stopped.
+func (s snapshot) holds(d tko.Deployment) bool {
+	return tko.Suspended(d.Metadata) || slices.Contains(s.stop.Held, d.ID)
+}
+
+// why returns the reason of the condition of a deployment that holds reports, and a text for
+// users.
+func (s snapshot) why(d tko.Deployment) (reason, text string) {
+	if slices.Contains(s.stop.Held, d.ID) {
+		return tko.ReasonStopped, s.stop.Reason
+	}
+	return tko.ReasonSuspended, tko.SuspendedText(tko.KindDeployment, string(d.ID))
 }
 
 // A plan has the steps of the reconciliation of a site.
 type plan struct {
 	steps       []step
 	deployments []tko.Deployment   // to apply; their packages have only deployable resources, cluster-scoped ones first
-	suspended   []tko.Deployment   // with such packages, too; they are held
+	suspended   []tko.Deployment   // or stopped, with such packages, too; they are held
 	held        []tko.DeploymentID // suspended, approved and being prepared again, or changed and to be approved again
 	keep        bool               // nothing that the store doesn't have is removed
 }
@@ -85,6 +101,10 @@ type result struct {
 	report report.Report
 	err    error
 	note   string // description of the run of a plugin, or ""
+
+	contest   contest
+	withheld  []tko.DeploymentID         // that have objects in common with others, and are left as they are
+	delivered map[tko.DeploymentID]int64 // revisions that a plugin got, if it succeeded
 }
 
 // A conditionOf is a condition of a record, to be written.
@@ -110,11 +130,10 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 		}
 	}
 	for _, d := range seen.deployments {
-		suspended := tko.Suspended(d.Metadata)
+		suspended := seen.holds(d)
 		switch {
 		case suspended || d.Prepared && d.Approved:
-			cluster, namespaced := scope.Split(d.Package.Deployable())
-			d.Package = slices.Concat(cluster, namespaced)
+			d.Package = deployable(d.Package)
 			if suspended {
 				p.suspended, p.held = append(p.suspended, d), append(p.held, d.ID)
 			} else {
@@ -124,7 +143,17 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 			p.held = append(p.held, d.ID)
 		}
 	}
+	if len(seen.stop.Held) > 0 { // nothing is removed, either
+		p.held = append(p.held, tko.OtherDeployments)
+	}
 	return p
+}
+
+// deployable returns the resources of a package that are for sites, cluster-scoped ones
+// first.
+func deployable(pkg krm.Package) krm.Package {
+	cluster, namespaced := scope.Split(pkg.Deployable())
+	return slices.Concat(cluster, namespaced)
 }
 
 // isWithdrawn reports whether a deployment was approved and has changed since.
@@ -150,7 +179,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 	settled := previous != nil && previous.ObservedRevision == seen.site.Stamp.Revision
 	all = append(all, suspensions(seen)...)
 	for _, d := range seen.deployments {
-		if tko.Suspended(d.Metadata) {
+		if seen.holds(d) {
 			continue
 		}
 		if !d.Prepared || !d.Approved {
@@ -159,74 +188,143 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 			}
 			continue
 		}
-		v, own := deploymentOutcome(d.ID, whole, results)
+		v, own := deploymentOutcome(d, whole, p, results)
 		was := tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled)
 		// A failure of another deployment doesn't change that this one is scheduled.
-		trouble := whole.Reason == ReasonFailed || whole.Reason == ReasonRunning || whole.Reason == trigger.ReasonWaiting || whole.Reason == tko.ReasonSuspended
+		trouble := v.Reason == ReasonFailed || v.Reason == ReasonRunning || v.Reason == trigger.ReasonWaiting || v.Reason == tko.ReasonSuspended || v.Reason == tko.ReasonStopped
 		if own || !trouble || !settled || was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != d.Stamp.Revision {
-			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v)...)
+			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v, receiptsOf(results, d.ID)...)...)
 		}
-		h := healthOf(results, func(r report.Report) report.State { return r.Deployments[d.ID] })
+		h, receipts := healthOf(p, results, func(r report.Report) (report.State, report.Receipt) { return r.Deployments[d.ID], r.Receipts[d.ID] })
 		if h.Status == "" {
 			h = unobserved(seen.site.ID, d.Stamp, p, results)
 		}
-		all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionHealthy, h)...)
+		all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionHealthy, h, receipts...)...)
 	}
 	if len(p.steps) == 0 && len(p.deployments) == 0 && previous == nil {
 		return all // the site never had anything to schedule
 	}
-	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionScheduled, whole)...)
-	h := healthOf(results, func(r report.Report) report.State { return r.Site })
+	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionScheduled, whole, siteReceipts(results)...)...)
+	h, receipts := healthOf(p, results, func(r report.Report) (report.State, report.Receipt) { return r.Site, r.SiteReceipt })
 	if h.Status == "" {
 		h = unobserved(seen.site.ID, seen.site.Stamp, p, results)
 	}
-	return append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionHealthy, h)...)
+	if held := withheld(results); len(held) > 0 && h.Status == tko.ConditionTrue {
+		h = report.Outcome{Status: tko.ConditionUnknown, Reason: tko.ReasonNotAsked, Message: fmt.Sprintf("%d deployments are left as they are, and were not asked for their health, such as %q", len(held), held[0])}
+	}
+	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionHealthy, h, receipts...)...)
+	return append(all, removalsApproved(seen.site, results)...)
+}
+
+// removalsApproved returns the condition that reports removals which wait for an approval,
+// whatever else the site reports; none if none ever did.
+func removalsApproved(site tko.Site, results []result) []conditionOf {
+	var v report.Outcome
+	for _, r := range results {
+		if one := r.report.Removals; one.Status != "" && v.Status != tko.ConditionFalse {
+			v = one
+		}
+	}
+	if v.Status != tko.ConditionFalse && !tko.HasCondition(site.Stamp.Conditions, tko.ConditionRemovalsApproved) {
+		return nil
+	}
+	return ifNew(tko.KindSite, string(site.ID), site.Stamp, tko.ConditionRemovalsApproved, v)
 }
 
 func isKept(results []result, id tko.DeploymentID) bool {
 	return slices.ContainsFunc(results, func(r result) bool { return slices.Contains(r.report.Kept, id) })
 }
 
-// deploymentOutcome returns the Scheduled outcome of a deployment: the first failure
-// that a target reports for it, or else a success that all targets report, and
-// then own is true; otherwise the outcome of the whole site.
-func deploymentOutcome(id tko.DeploymentID, whole report.Outcome, results []result) (v report.Outcome, own bool) {
-	v = whole
-	all := len(results) > 0
+// withheld returns the deployments that a step left as they are, each once.
+func withheld(results []result) []tko.DeploymentID {
+	var all []tko.DeploymentID
 	for _, r := range results {
-		outcome := r.report.Deployments[id].Scheduled
+		all = append(all, r.withheld...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// receiptsOf returns the receipts of a deployment: one of each step.
+func receiptsOf(results []result, id tko.DeploymentID) []report.Receipt {
+	all := make([]report.Receipt, len(results))
+	for i, r := range results {
+		all[i] = r.report.Receipts[id]
+	}
+	return all
+}
+
+func siteReceipts(results []result) []report.Receipt {
+	all := make([]report.Receipt, len(results))
+	for i, r := range results {
+		all[i] = r.report.SiteReceipt
+	}
+	return all
+}
+
+// deploymentOutcome returns the Scheduled outcome of a deployment: the first failure
+// that a step reports for it, and then own is true; or else the failure of the first step
+// that failed as a whole and says nothing of it. It is a success, and own, only if all steps
+// report one.
+func deploymentOutcome(d tko.Deployment, whole report.Outcome, p plan, results []result) (v report.Outcome, own bool) {
+	if len(results) == 0 {
+		return whole, false
+	}
+	var failed report.Outcome
+	for i, r := range results {
+		outcome := r.report.Deployments[d.ID].Scheduled
 		switch {
 		case outcome.Status == "":
-			all = false
+			if outcome = stepOutcome(p, results, i); outcome.Status == "" || outcome.Status == tko.ConditionTrue {
+				outcome = notAsked(d.Stamp.Revision)
+			}
+			if failed.Status == "" {
+				failed = outcome
+			}
 		case outcome.Status != tko.ConditionTrue:
 			return outcome, true
 		default:
 			v = outcome
 		}
 	}
-	if all {
-		return v, true
+	switch {
+	case failed.Status != "":
+		return failed, false
+	case v.Reason == ReasonScheduled && whole.Status == tko.ConditionTrue:
+		return whole, true // with the notes of plugins
 	}
-	return whole, false
+	return v, true
 }
 
-// healthOf returns the worst health that targets report; the zero Outcome if none
-// reports any.
-func healthOf(results []result, of func(report.Report) report.State) report.Outcome {
-	var worst report.Outcome
+// healthOf returns the worst health that targets report, with the receipts of those that
+// can. The outcome is empty if one of them reports nothing now, and unknown if none of the
+// site's targets ever can.
+func healthOf(p plan, results []result, of func(report.Report) (report.State, report.Receipt)) (worst report.Outcome, receipts []report.Receipt) {
 	rank := map[string]int{tko.ConditionTrue: 1, tko.ConditionUnknown: 2, tko.ConditionFalse: 3}
-	for _, r := range results {
-		if v := of(r.report).Healthy; rank[v.Status] > rank[worst.Status] {
-			worst = v
+	silent := false
+	for i, r := range results {
+		if !p.steps[i].reportsHealth() {
+			continue
+		}
+		state, receipt := of(r.report)
+		receipts, silent = append(receipts, receipt), silent || state.Healthy.Status == ""
+		if rank[state.Healthy.Status] > rank[worst.Status] {
+			worst = state.Healthy
 		}
 	}
-	return worst
+	if silent && worst.Status == tko.ConditionTrue {
+		return report.Outcome{}, nil
+	}
+	return worst, receipts
 }
 
-// unobserved returns the health of a record for which no target of a site reports
-// any more: unknown. The outcome is empty if no target ever reported it, or if a
-// target that may report it failed temporarily.
+// unobserved returns the health of a record for which no target of a site reports now:
+// unknown. The outcome is empty if a target that may report it never did, or failed
+// temporarily.
 func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.Outcome {
+	if len(p.steps) > 0 && !slices.ContainsFunc(p.steps, step.reportsHealth) {
+		return healthNotReported(site, p)
+	}
 	was := tko.FindCondition(s.Conditions, tko.ConditionHealthy)
 	if was == nil || !slices.Contains([]string{trigger.ReasonHealthy, trigger.ReasonInProgress, trigger.ReasonUnhealthy}, was.Reason) {
 		return report.Outcome{}
@@ -245,29 +343,15 @@ func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.O
 func siteOutcome(seen snapshot, p plan, results []result) report.Outcome {
 	if len(p.steps) == 0 {
 		if len(p.deployments) == 0 {
-			return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "there is nothing to schedule"}
+			return report.Outcome{Status: tko.ConditionTrue, Reason: report.ReasonNothing, Message: "there is nothing to schedule"}
 		}
 		return report.Outcome{Status: tko.ConditionFalse, Reason: ReasonNoScheduler, Message: fmt.Sprintf(
 			"no resource of the package of site %q triggers a scheduler: add one, such as a git.plugin.nephio.org/v1alpha1 Repository", seen.site.ID)}
 	}
-	for i, r := range results {
-		outcome := r.report.Site.Scheduled
-		if r.err == nil && (outcome.Status == "" || outcome.Status == tko.ConditionTrue) {
-			continue
+	for i := range results {
+		if outcome := stepOutcome(p, results, i); outcome.Status != "" {
+			return outcome
 		}
-		if outcome.Status == "" {
-			outcome = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: r.err.Error()}
-			if errors.Is(r.err, tko.ErrInvalid) {
-				outcome.Reason = ReasonInvalid
-			}
-		}
-		if p.steps[i].target != nil {
-			outcome.Message = fmt.Sprintf("%s: %s", p.steps[i], outcome.Message)
-		}
-		if failed := countFailed(results); failed > 1 {
-			outcome.Message += fmt.Sprintf(" (and %d more failed)", failed-1)
-		}
-		return outcome
 	}
 	message := "by " + p.steps[0].String()
 	if results[0].note != "" {
@@ -280,6 +364,28 @@ func siteOutcome(seen snapshot, p plan, results []result) report.Outcome {
 		message += fmt.Sprintf(" and %d more", len(p.steps)-1)
 	}
 	return report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: message}
+}
+
+// stepOutcome returns the failure of a step for the whole site; empty if it succeeded.
+func stepOutcome(p plan, results []result, i int) report.Outcome {
+	r := results[i]
+	outcome := r.report.Site.Scheduled
+	if r.err == nil && (outcome.Status == "" || outcome.Status == tko.ConditionTrue) {
+		return report.Outcome{}
+	}
+	if outcome.Status == "" {
+		outcome = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: r.err.Error()}
+		if errors.Is(r.err, tko.ErrInvalid) {
+			outcome.Reason = ReasonInvalid
+		}
+	}
+	if p.steps[i].target != nil {
+		outcome.Message = fmt.Sprintf("%s: %s", p.steps[i], outcome.Message)
+	}
+	if failed := countFailed(results); failed > 1 {
+		outcome.Message += fmt.Sprintf(" (and %d more failed)", failed-1)
+	}
+	return outcome
 }
 
 func countFailed(results []result) int {
@@ -308,11 +414,13 @@ func unscheduled(d tko.Deployment, message string) []conditionOf {
 }
 
 // ifNew returns the condition of an outcome, unless the outcome is empty or the
-// record has that condition. A former note doesn't count as a difference.
-func ifNew(kind tko.Kind, id string, s tko.Stamp, name string, v report.Outcome) []conditionOf {
+// record has that condition. A former note doesn't count as a difference. All conditions
+// that the meta-scheduler writes are made here: see certified.
+func ifNew(kind tko.Kind, id string, s tko.Stamp, name string, v report.Outcome, receipts ...report.Receipt) []conditionOf {
 	if v.Status == "" {
 		return nil
 	}
+	v = certified(name, v, s.Revision, receipts)
 	was := tko.FindCondition(s.Conditions, name)
 	message := v.Message
 	if v.Note != "" {

@@ -32,14 +32,19 @@ func TestConditionsFollowFromTheResultsOfSteps(t *testing.T) {
 	bad := report.State{Scheduled: verdictWith("False", "Failed", "x is bad", ""), Healthy: verdictWith("False", "Unhealthy", "x is bad", "")}
 	noted := report.State{Scheduled: verdictWith("True", "Applied", "2 objects", "corrected x")}
 	of := func(a report.State) report.Report {
-		return report.Report{Deployments: map[tko.DeploymentID]report.State{"a": a}}
+		r := report.Report{Deployments: map[tko.DeploymentID]report.State{"a": a}}
+		r.Attest("a", 1)
+		r.AttestSite(1)
+		return r
 	}
+	signed := of(good)
 	said := func(typ, status, reason, message string) tko.Condition {
 		return tko.Condition{Type: typ, Status: status, Reason: reason, Message: message, ObservedRevision: 1}
 	}
 	whole := said("Scheduled", "True", "Scheduled", `by x.plugin.nephio.org/v1 X "x"`)
 	settled := []tko.Condition{whole}
 	down := errors.New("down")
+	const unsaid = "no target of the site has reported revision 1: it was not asked, or did not say"
 	tests := map[string]struct {
 		why        string
 		site       []tko.Condition // before
@@ -63,7 +68,7 @@ func TestConditionsFollowFromTheResultsOfSteps(t *testing.T) {
 		},
 		"one says nothing of it": {
 			why: "it is there if both say so", results: []result{{report: of(good)}, {err: down}},
-			want:     []tko.Condition{said("Scheduled", "False", "Failed", `x.plugin.nephio.org/v1 X "x": down`), said("Healthy", "True", "Healthy", "2 objects")},
+			want:     []tko.Condition{said("Scheduled", "False", "Failed", `x.plugin.nephio.org/v1 X "x": down`)},
 			wantSite: []tko.Condition{said("Scheduled", "False", "Failed", `x.plugin.nephio.org/v1 X "x": down`)},
 		},
 		"fails with details": {
@@ -85,10 +90,37 @@ func TestConditionsFollowFromTheResultsOfSteps(t *testing.T) {
 		},
 		"the site asks": {
 			why: "a target's word on the site comes first", results: []result{{report: report.Report{
-				Site: report.State{Scheduled: verdictWith("False", "WaitsForApproval", "may I?", "")}, Deployments: of(good).Deployments,
+				Site: report.State{Scheduled: verdictWith("False", "WaitsForApproval", "may I?", "")}, Deployments: signed.Deployments, Receipts: signed.Receipts,
 			}}},
 			want:     []tko.Condition{said("Scheduled", "True", "Applied", "2 objects"), said("Healthy", "True", "Healthy", "2 objects")},
 			wantSite: []tko.Condition{said("Scheduled", "False", "WaitsForApproval", `x.plugin.nephio.org/v1 X "x": may I?`)},
+		},
+		"no receipt": {
+			why: "a target that says nothing of a deployment has not been asked, or forgot it", results: []result{{}},
+			want:     []tko.Condition{said("Scheduled", "Unknown", "NotAsked", unsaid)},
+			wantSite: []tko.Condition{said("Scheduled", "Unknown", "NotAsked", unsaid)},
+		},
+		"a statement without a receipt": {
+			why: "only a receipt makes it True", results: []result{{report: report.Report{Deployments: signed.Deployments, Site: report.State{Healthy: good.Healthy}}}},
+			want:     []tko.Condition{said("Scheduled", "Unknown", "NotAsked", unsaid), said("Healthy", "Unknown", "NotAsked", unsaid)},
+			wantSite: []tko.Condition{said("Scheduled", "Unknown", "NotAsked", unsaid), said("Healthy", "Unknown", "NotAsked", unsaid)},
+		},
+		"a receipt of an older revision": {
+			why: "it says nothing of this one", results: []result{{report: report.Report{Deployments: signed.Deployments, Receipts: map[tko.DeploymentID]report.Receipt{"a": {Delivered: true, Healthy: true}}, SiteReceipt: signed.SiteReceipt}}},
+			want:     []tko.Condition{said("Scheduled", "Unknown", "NotAsked", unsaid), said("Healthy", "Unknown", "NotAsked", unsaid)},
+			wantSite: []tko.Condition{whole},
+		},
+		"one of two without a receipt": {
+			why: "all must have said so", results: []result{{report: of(good)}, {report: report.Report{SiteReceipt: signed.SiteReceipt}}},
+			want:     []tko.Condition{said("Scheduled", "Unknown", "NotAsked", unsaid)},
+			wantSite: []tko.Condition{said("Scheduled", "True", "Scheduled", `by x.plugin.nephio.org/v1 X "x" and 1 more`)},
+		},
+		"removals wait while another deployment fails": {
+			why: "who approves must see it", results: []result{{err: down, report: report.Report{
+				Deployments: of(bad).Deployments, Removals: verdictWith("False", "WaitsForApproval", "3 of 4 objects", ""),
+			}}},
+			want:     []tko.Condition{said("Scheduled", "False", "Failed", "x is bad"), said("Healthy", "False", "Unhealthy", "x is bad")},
+			wantSite: []tko.Condition{said("Scheduled", "False", "Failed", `x.plugin.nephio.org/v1 X "x": down`), said("RemovalsApproved", "False", "WaitsForApproval", "3 of 4 objects")},
 		},
 		"a note": {
 			why: "the event is reported", site: settled, deployment: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects")},
@@ -106,7 +138,7 @@ func TestConditionsFollowFromTheResultsOfSteps(t *testing.T) {
 		"kept": {
 			why: "it is prepared again, and stays there meanwhile", unprepared: true, site: settled,
 			deployment: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects")},
-			results:    []result{{report: report.Report{Kept: []tko.DeploymentID{"a"}}}},
+			results:    []result{{report: report.Report{Kept: []tko.DeploymentID{"a"}, SiteReceipt: signed.SiteReceipt}}},
 		},
 		"changed since it was approved": {
 			why: "it stays there as it was approved, until that is approved", unapproved: true, site: settled,
@@ -116,7 +148,7 @@ func TestConditionsFollowFromTheResultsOfSteps(t *testing.T) {
 		"taken away": {
 			why: "its health is no longer known", unapproved: true, site: settled,
 			deployment: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects"), said("Healthy", "True", "Healthy", "2 objects")},
-			results:    []result{{}},
+			results:    []result{{report: report.Report{SiteReceipt: signed.SiteReceipt}}},
 			want: []tko.Condition{
 				said("Scheduled", "False", "Unscheduled", `is not prepared and approved: it was taken from site "s"`),
 				said("Healthy", "Unknown", "Unscheduled", `is not prepared and approved: it was taken from site "s"`),
@@ -133,7 +165,7 @@ func TestConditionsFollowFromTheResultsOfSteps(t *testing.T) {
 				t.Errorf("%s: held is %v", test.why, p.held)
 			}
 			if test.held {
-				test.results = []result{{report: report.Report{Kept: p.held}}}
+				test.results = []result{{report: report.Report{Kept: p.held, SiteReceipt: signed.SiteReceipt}}}
 			}
 			for len(p.steps) < len(test.results) {
 				p.steps = append(p.steps, step)

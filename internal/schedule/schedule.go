@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
@@ -51,6 +52,9 @@ type Client interface {
 	// SiteHold returns why changes of a site must not be scheduled now; "" if nothing keeps
 	// the site from being changed.
 	SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error)
+	// SiteStop returns what of a site stops hold now. A site that doesn't exist is held as
+	// long as a stop may have selected it.
+	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
 }
 
 // Runner runs schedule plugins.
@@ -91,10 +95,14 @@ func (t gitTarget) Schedule(ctx context.Context, of krm.Resource, site tko.Site,
 	}
 	r.Deployments = map[tko.DeploymentID]report.State{}
 	for _, d := range deployments {
+		v := report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "by " + of.Identity().String()}
 		if !slices.ContainsFunc(d.Package, func(r krm.Resource) bool { return !r.IsLocal() }) {
-			r.Deployments[d.ID] = report.State{Scheduled: report.Nothing()}
+			v = report.Nothing()
 		}
+		r.Deployments[d.ID] = report.State{Scheduled: v}
+		r.Attest(d.ID, d.Stamp.Revision)
 	}
+	r.AttestSite(site.Stamp.Revision)
 	return r, nil
 }
 
@@ -186,10 +194,18 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 // reconcile is Reconcile. If keep is true, nothing is removed from the site that the
 // store doesn't have.
 func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) work.Result {
+	stop, err := s.client.SiteStop(ctx, id) // before the site is read: what is stopped later closes the fence
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: fmt.Errorf("asking whether site %q is stopped: %w", id, err)}
+	}
+	ctx = fence.With(ctx, fence.New(id, stop, func(ctx context.Context) (tko.SiteStop, error) { return s.client.SiteStop(ctx, id) }).Check)
 	seen, err := s.observe(ctx, id)
 	if errors.Is(err, tko.ErrNotFound) || err == nil && isDeleting(seen.site) {
 		if keep {
 			return work.Result{Outcome: tko.WorkDone}
+		}
+		if stop.Any() {
+			return work.Result{Outcome: tko.WorkLater, Retry: maxFrozen}
 		}
 		if err := s.abandon(ctx, id); err != nil {
 			return work.Result{Outcome: tko.WorkFailed, Err: err}
@@ -199,6 +215,7 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
+	seen.stop = stop
 	p := decide(seen, s.targets)
 	frozen, err := s.freeze(ctx, seen, p)
 	if err != nil {
@@ -217,18 +234,27 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 		p.keep = true
 		p.held = append(p.held, tko.OtherDeployments)
 	}
-	results := s.act(ctx, seen, p)
+	known := &memories{read: func() (memory, error) { return s.recall(ctx, id) }}
+	results := s.act(ctx, seen, p, known)
 	var cleanedUp time.Duration
 	var cleanUpErr error
-	if !keep {
+	if closed := closedFence(results); closed != nil {
+		cleanUpErr = closed
+	} else if !keep && !stop.Any() {
 		cleanedUp, cleanUpErr = s.cleanUp(ctx, seen.site) // before the conditions report this revision as observed
 	}
 	if ctx.Err() != nil {
 		// steps failed because the context ended, which is no state of the site
 		return work.Result{Outcome: tko.WorkFailed, Err: context.Cause(ctx)}
 	}
+	if fence.Is(cleanUpErr) && errors.Is(cleanUpErr, tko.ErrStopped) {
+		return work.Result{Outcome: tko.WorkReleased} // the next reconciliation reports the stop
+	}
 	if cleanUpErr != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: cleanUpErr}
+	}
+	if err := s.remember(ctx, id, known, p, results); err != nil { // before the conditions report it
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
 	if err := s.withdraw(ctx, seen, p, results); err != nil { // before the conditions no longer report that it runs
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
@@ -292,46 +318,146 @@ func (s *Scheduler) observe(ctx context.Context, id tko.SiteID) (snapshot, error
 
 // act runs all steps, also after one has failed, and returns their results in the
 // same order.
-func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
+func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan, of *memories) []result {
 	results := make([]result, len(p.steps))
-	var packages map[tko.DeploymentID]krm.Package
 	for i, step := range p.steps {
 		began := time.Now()
 		r := &results[i]
+		if r.err = fence.Check(ctx); r.err != nil {
+			break
+		}
 		stepCtx, span := trail.Start(ctx, "target.apply")
 		if span.IsRecording() {
 			span.SetAttributes(trail.Site.String(string(seen.site.ID)), trail.Target.String(step.trigger.Identity().String()), trail.Count.Int(len(p.deployments)))
 		}
-		found := step.conflictsOf(slices.Concat(p.deployments, p.suspended))
-		switch {
-		case step.target != nil:
-			apply, held := withhold(p.deployments, found)
-			r.report, r.err = step.target.Schedule(stepCtx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
-		case len(found) > 0: // a plugin would remove the deployments that are withheld
-		case len(p.suspended) > 0: // as well as those
-			r.report.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: tko.ReasonSuspended, Message: fmt.Sprintf(
-				"%s is not run, because it would remove what it isn't given: %s", step, tko.SuspendedText(tko.KindDeployment, string(p.suspended[0].ID)))}
-		case p.keep: // a plugin may remove what it isn't given
-			r.err = tko.Errorf(tko.ErrInvalid, "the store was restored from a backup: a plugin is run again when the site is released with --remove (tko hold release)")
-		default:
-			if packages == nil {
-				packages = p.packages()
-			}
-			r.err = s.runner.Schedule(stepCtx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages, func(note string) { r.note = note })
-			if pending, ok := errors.AsType[*tko.PendingError](r.err); ok {
-				r.report.Site.Scheduled = running(r.err.Error())
-				r.report.Requeue, r.err = pending.Retry, nil
-			}
+		asked := true
+		if step.target != nil {
+			s.apply(stepCtx, seen, p, step, of, r)
+		} else {
+			asked = s.runPlugin(stepCtx, seen, p, step, of, r)
 		}
 		trail.End(span, r.err)
 		s.options.Log.DebugContext(ctx, "scheduled", "site", string(seen.site.ID), "by", step.String(),
-			"deployments", len(p.deployments), "conflicts", len(found), "took", time.Since(began), "err", r.err)
-		if s.options.Applied != nil && (step.target != nil || len(found)+len(p.suspended) == 0) {
+			"deployments", len(p.deployments), "withheld", len(r.withheld), "took", time.Since(began), "err", r.err)
+		if s.options.Applied != nil && asked {
 			s.options.Applied(step.kind(), resultOf(r.err), time.Since(began))
 		}
-		r.reportConflicts(found, p.deployments, step)
 	}
 	return results
+}
+
+// apply lets a target apply the deployments of a site, except those that have objects in
+// common that differ.
+func (s *Scheduler) apply(ctx context.Context, seen snapshot, p plan, step step, of *memories, r *result) {
+	all := slices.Concat(p.deployments, p.suspended)
+	r.contest = step.contestOf(all, nil)
+	if len(r.contest.conflict)+len(r.contest.shared) > 0 {
+		former, err := of.get()
+		if err != nil {
+			r.err = err
+			return
+		}
+		r.contest = step.contestOf(all, former.Shared[step.String()])
+	}
+	apply, held := r.contest.withhold(p.deployments)
+	r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
+	r.reportContest(r.contest, p.deployments)
+}
+
+// runPlugin runs a plugin with all deployments of a site: those that are held as they were
+// when it succeeded last, because it removes what it isn't given. Its success is the receipt
+// of all that it was given. asked is false if it isn't run.
+func (s *Scheduler) runPlugin(ctx context.Context, seen snapshot, p plan, step step, of *memories, r *result) (asked bool) {
+	if p.keep { // a plugin may remove what it isn't given
+		r.err = tko.Errorf(tko.ErrInvalid, "the store was restored from a backup: a plugin is run again when the site is released with --remove (tko hold release)")
+		return true
+	}
+	packages, why, err := s.given(ctx, seen, p, step, of, r)
+	if err != nil || why != "" {
+		r.err, r.delivered = err, nil
+		if why != "" {
+			r.report.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: tko.ReasonSuspended, Message: fmt.Sprintf("%s is not run, because it would remove what it isn't given: %s", step, why)}
+		}
+		return false
+	}
+	delivered := r.delivered
+	r.delivered = nil
+	r.err = s.runner.Schedule(ctx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages, func(note string) { r.note = note })
+	if pending, ok := errors.AsType[*tko.PendingError](r.err); ok {
+		r.report.Site.Scheduled = running(r.err.Error())
+		r.report.Requeue, r.err = pending.Retry, nil
+		return true
+	}
+	if r.err == nil {
+		r.delivered = delivered
+		r.report.Kept = p.held
+		r.report.Deployments = map[tko.DeploymentID]report.State{}
+		for _, d := range p.deployments {
+			r.report.Deployments[d.ID] = report.State{Scheduled: report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "by " + step.String()}}
+			r.report.Attest(d.ID, d.Stamp.Revision)
+		}
+		r.report.AttestSite(seen.site.Stamp.Revision)
+	}
+	return true
+}
+
+// given returns the packages that a plugin gets, and sets r.delivered to their revisions. If
+// it isn't known what a held deployment has at the site, why says so.
+func (s *Scheduler) given(ctx context.Context, seen snapshot, p plan, step step, of *memories, r *result) (packages map[tko.DeploymentID]krm.Package, why string, err error) {
+	packages, r.delivered = p.packages(), map[tko.DeploymentID]int64{}
+	for _, d := range p.deployments {
+		r.delivered[d.ID] = d.Stamp.Revision
+	}
+	m, err := of.get()
+	if err != nil {
+		return nil, "", err
+	}
+	former, ran := m.Delivered[step.String()]
+	for _, d := range seen.deployments {
+		if !slices.Contains(p.held, d.ID) {
+			continue
+		}
+		revision := former[d.ID]
+		if c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled); revision == 0 && !ran && c != nil {
+			if revision = c.ObservedRevision; c.Status != tko.ConditionTrue {
+				return nil, seen.heldText(d) + "which revision of it the site has is not known", nil
+			}
+		}
+		if revision == 0 {
+			continue // the site never had it
+		}
+		was := d
+		if revision != d.Stamp.Revision {
+			was, err = s.client.Deployment(ctx, d.ID, revision)
+			if errors.Is(err, tko.ErrNotFound) {
+				return nil, seen.heldText(d) + fmt.Sprintf("its revision %d, which the site has, is no longer retained", revision), nil
+			}
+			if err != nil {
+				return nil, "", fmt.Errorf("reading revision %d of deployment %q, which site %q has: %w", revision, d.ID, seen.site.ID, err)
+			}
+		}
+		packages[d.ID], r.delivered[d.ID] = deployable(was.Package), revision
+	}
+	return packages, "", nil
+}
+
+// heldText begins a text about a deployment that is held.
+func (s snapshot) heldText(d tko.Deployment) string {
+	if s.holds(d) {
+		_, text := s.why(d)
+		return text + "; "
+	}
+	return fmt.Sprintf("deployment %q is being prepared, or waits for an approval; ", d.ID)
+}
+
+// closedFence returns the error of a fence that ended a step; nil if none did.
+func closedFence(results []result) error {
+	for _, r := range results {
+		if fence.Is(r.err) {
+			return r.err
+		}
+	}
+	return nil
 }
 
 // resultOf returns the result of applying a site to a target, for metrics.

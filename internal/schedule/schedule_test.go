@@ -42,6 +42,7 @@ type records struct {
 	freezes     []tko.Freeze
 	apart       map[tko.SiteID]string // why sites are held
 	saved       []savedState
+	former      map[int64]tko.Deployment // revisions of deployments
 }
 
 // A savedState is the state of a target, with the claim that it was saved with.
@@ -51,6 +52,10 @@ type savedState struct {
 }
 
 func (r *records) Freezes(context.Context) ([]tko.Freeze, error) { return r.freezes, nil }
+
+func (r *records) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
+	return tko.SiteStop{}, nil
+}
 
 func (r *records) SiteHold(_ context.Context, id tko.SiteID) (string, error) {
 	r.mu.Lock()
@@ -71,10 +76,13 @@ func (r *records) Site(_ context.Context, id tko.SiteID, revision int64) (tko.Si
 	return s, nil
 }
 
-func (r *records) Deployment(_ context.Context, id tko.DeploymentID, _ int64) (tko.Deployment, error) {
+func (r *records) Deployment(_ context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d, ok := r.deployments[id]
+	if revision > 0 && revision != d.Stamp.Revision {
+		d, ok = r.former[revision]
+	}
 	if !ok {
 		return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
 	}
@@ -147,7 +155,14 @@ func (r *records) SetConditions(_ context.Context, kind tko.Kind, id string, con
 	return nil
 }
 
-func (r *records) TargetState(context.Context, tko.SiteID, string) (tko.TargetState, error) {
+func (r *records) TargetState(_ context.Context, site tko.SiteID, name string) (tko.TargetState, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range slices.Backward(r.saved) {
+		if one.state.Site == site && one.state.Name == name {
+			return one.state, nil
+		}
+	}
 	return tko.TargetState{}, tko.ErrNotFound
 }
 
@@ -250,7 +265,8 @@ func (r *records) saidOf(typ string) map[string]string {
 type runner struct {
 	mu   sync.Mutex
 	runs []string
-	err  map[string]error // by plugin
+	got  map[tko.DeploymentID]krm.Package // at the last run
+	err  map[string]error                 // by plugin
 }
 
 func (r *runner) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, _ krm.Package, deployments map[tko.DeploymentID]krm.Package, _ ...func(string)) error {
@@ -261,6 +277,7 @@ func (r *runner) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, 
 		ids = append(ids, string(id))
 	}
 	slices.Sort(ids)
+	r.got = deployments
 	r.runs = append(r.runs, fmt.Sprintf("%s %s %s %v", p.Name, target.Name, site, ids))
 	return r.err[p.Name]
 }
@@ -302,7 +319,14 @@ func plugin(name string, triggers ...krm.GVK) tko.Plugin {
 }
 
 func scheduled(revision int64) []tko.Condition {
-	return []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: schedule.ReasonScheduled, Message: `by plugin "schedule|p" for edge.plugin.nephio.org/v1 Edge "e"`, ObservedRevision: revision}}
+	return []tko.Condition{healthUnknown(revision), {Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: schedule.ReasonScheduled, Message: `by plugin "schedule|p" for edge.plugin.nephio.org/v1 Edge "e"`, ObservedRevision: revision}}
+}
+
+func healthUnknown(revision int64) tko.Condition {
+	return tko.Condition{
+		Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: tko.ReasonHealthNotReported,
+		Message: `plugin "schedule|p" for edge.plugin.nephio.org/v1 Edge "e" of site "lagos" reports no health: whether what it has works is not known here`, ObservedRevision: revision,
+	}
 }
 
 func TestReconciliationRunsTargetsAndWritesConditions(t *testing.T) {
@@ -382,10 +406,10 @@ func TestReconciliationRunsTargetsAndWritesConditions(t *testing.T) {
 			said: map[string]string{"lagos": "True Scheduled @1", "a": "True Scheduled @1"},
 		},
 		"unapproved after all": {
-			why:     "it was there, and is taken away",
+			why:     "it was there, and is taken away; what is being prepared again stays",
 			records: world([]tko.Site{wasSite(site("lagos", trigger("e")))}, []tko.Deployment{was(unapproved, 1), was(unprepared, 1)}, plugin("p", edge)),
-			outcome: tko.WorkDone, runs: []string{"p e lagos []"}, writes: 2,
-			said: map[string]string{"lagos": "True Scheduled @1", "b": "False Unscheduled @1", "c": "False Unscheduled @1"},
+			outcome: tko.WorkDone, runs: []string{"p e lagos [c]"}, writes: 1,
+			said: map[string]string{"lagos": "True Scheduled @1", "b": "False Unscheduled @1", "c": "True Scheduled @1"},
 		},
 		"a failure leaves what is there": {
 			why:     "an outage doesn't unschedule what was scheduled as it is",
@@ -502,7 +526,7 @@ func TestDeploymentsAreAppliedHeldAndRemoved(t *testing.T) {
 		}
 		scheduled["lagos"], healthy["lagos"] = "True Scheduled @1", "True Healthy @1"
 		scheduled["accra"], healthy["accra"] = "False Failed @1", "Unknown Unreachable @1"
-		scheduled["c"] = "False Failed @1"
+		scheduled["c"], healthy["c"] = "False Failed @1", "Unknown Unreachable @1"
 		if diff := cmp.Diff(scheduled, r.said()); diff != "" {
 			t.Errorf("%s: scheduled: -want +got:\n%s", why, diff)
 		}

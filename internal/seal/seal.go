@@ -34,12 +34,14 @@ type KeyStore interface {
 // Keys seal and open packages. It is safe for concurrent use.
 type Keys struct {
 	store KeyStore
-	kek   KeyEncryptor
 
 	mu      sync.RWMutex
+	kek     KeyEncryptor
 	handle  *keyset.Handle
 	current tink.AEAD
 	version int64
+	begun   int64 // number of reads of the keys from the store
+	read    int64 // the number of the read that returned these keys
 }
 
 // A KeyEncryptor encrypts data keys: with the key of a file, or in a key management
@@ -113,8 +115,13 @@ func Open(ctx context.Context, store KeyStore, kek KeyEncryptor) (*Keys, error) 
 	return k, k.load(ctx)
 }
 
-// load reads the keys from the store.
+// load reads the keys from the store. Of concurrent reads the one that began last counts:
+// an earlier one may return the keys from before a rotation.
 func (k *Keys) load(ctx context.Context) error {
+	k.mu.Lock()
+	k.begun++
+	number, kek := k.begun, k.kek
+	k.mu.Unlock()
 	wrapped, version, err := k.store.SealingKey(ctx)
 	if err != nil {
 		return err
@@ -122,8 +129,8 @@ func (k *Keys) load(ctx context.Context) error {
 	if version == 0 {
 		return tko.Errorf(tko.ErrNotFound, "the database has no encryption keys")
 	}
-	handle, err := keyset.ReadWithContext(ctx, keyset.NewBinaryReader(bytes.NewReader(wrapped)), k.kek, associated)
-	if _, own := k.kek.(local); err != nil && !own { // it may be out of reach
+	handle, err := keyset.ReadWithContext(ctx, keyset.NewBinaryReader(bytes.NewReader(wrapped)), kek, associated)
+	if _, own := kek.(local); err != nil && !own { // it may be out of reach
 		return tko.Errorf(tko.ErrUnavailable, "the key of --encryption-key can't decrypt the keys in the database: check that it is the one with which they were last rotated: %w", err)
 	}
 	if err != nil {
@@ -135,7 +142,9 @@ func (k *Keys) load(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.handle, k.current, k.version = handle, current, version
+	if number > k.read {
+		k.handle, k.current, k.version, k.read = handle, current, version, number
+	}
 	return nil
 }
 
@@ -149,12 +158,16 @@ func (k *Keys) save(ctx context.Context, handle *keyset.Handle, kek KeyEncryptor
 
 // Rotate adds a data key, which encrypts packages from now on, and wraps all
 // data keys with a key encryption key: a new one, or the current one if nil.
-// Packages stay readable.
+// Packages stay readable. It returns an ErrConflict if another process rotates them
+// concurrently; then it can be repeated.
 func (k *Keys) Rotate(ctx context.Context, kek KeyEncryptor) error {
+	if err := k.load(ctx); err != nil { // another process may have rotated them
+		return err
+	}
+	k.mu.RLock()
 	if kek == nil {
 		kek = k.kek
 	}
-	k.mu.RLock()
 	manager, version := keyset.NewManagerFromHandle(k.handle), k.version
 	k.mu.RUnlock()
 	id, err := manager.Add(aead.AES256GCMKeyTemplate())
@@ -171,7 +184,9 @@ func (k *Keys) Rotate(ctx context.Context, kek KeyEncryptor) error {
 	if err := k.save(ctx, handle, kek, version); err != nil {
 		return err
 	}
+	k.mu.Lock()
 	k.kek = kek
+	k.mu.Unlock()
 	return k.load(ctx)
 }
 

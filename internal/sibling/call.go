@@ -29,6 +29,7 @@ const contextKey = "tko-context-bin"
 // values are the values of a context that the other side sees as well.
 type values struct {
 	Author          tko.Author
+	Acting          tko.Acting
 	Confirmation    int
 	PackageRequired bool
 	CannotConsent   bool
@@ -42,6 +43,7 @@ func withValues(ctx context.Context) (context.Context, error) {
 	v.Confirmation, _ = tko.ConfirmationOf(ctx)
 	v.Caller, _ = identity.From(ctx)
 	v.CannotConsent = !tko.CanConsent(ctx)
+	v.Acting, _ = tko.ActingOf(ctx)
 	data, err := encoder.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -59,6 +61,9 @@ func fromValues(ctx context.Context) (context.Context, error) {
 	ctx = tko.WithAuthor(ctx, v.Author)
 	if !v.Caller.IsZero() {
 		ctx = identity.With(ctx, v.Caller)
+	}
+	if v.Acting != (tko.Acting{}) {
+		ctx = tko.WithActing(ctx, v.Acting)
 	}
 	if v.Confirmation > 0 {
 		ctx = tko.WithConfirmation(ctx, v.Confirmation)

@@ -11,7 +11,7 @@ import (
 
 // kinds are the errors that errors.Is finds on the other side as well.
 var kinds = map[string]error{
-	"invalid": tko.ErrInvalid, "not found": tko.ErrNotFound, "conflict": tko.ErrConflict, "busy": tko.ErrBusy,
+	"invalid": tko.ErrInvalid, "not found": tko.ErrNotFound, "conflict": tko.ErrConflict, "busy": tko.ErrBusy, "stopped": tko.ErrStopped,
 	"denied": tko.ErrDenied, "unauthenticated": tko.ErrUnauthenticated, "gone": tko.ErrGone, "unavailable": tko.ErrUnavailable,
 	"canceled": context.Canceled, "deadline": context.DeadlineExceeded,
 }

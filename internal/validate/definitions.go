@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -149,13 +150,14 @@ func (v *Validator) byOwn(ctx context.Context, f *findings, resource krm.Resourc
 // A refusal holds the errors that one registered CRD found.
 type refusal struct {
 	crd   tko.CRD
+	used  *definition
 	found []tko.Finding
 }
 
 // byRegistered checks a resource by the registered CRDs: it is valid if one of
 // them accepts it. The CRD that accepted the last resource of the kind is tried
-// first, so usually only one is needed. It returns false if none of them
-// defines the kind.
+// first, so usually only one is needed; the result doesn't depend on the order. It
+// returns false if none of them defines the kind.
 func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, complete bool) (defined bool, err error) {
 	crds := known.registered[groupKind{id.Group, id.Kind}]
 	if last, ok := v.accepted.Get(id.GVK); ok {
@@ -180,15 +182,54 @@ func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.
 		}
 		refused = append(refused, one)
 	}
-	if len(refused) > 0 {
+	if len(refused) == 0 {
+		return false, nil
+	}
+	if err := v.dropOld(ctx, refused, id, known, complete); err != nil {
+		return false, err
+	}
+	if !slices.ContainsFunc(refused, func(r refusal) bool { return len(r.found) == 0 }) {
 		f.refuse(refused)
 	}
-	return len(refused) > 0, nil
+	return true, nil
 }
 
-// checkByCRD checks a resource by one registered CRD. It ignores errors that
-// the stored revision of the resource also has. It returns false if the CRD
-// doesn't define the kind's version.
+// dropOld drops the errors that an accepted resource has, too, if no CRD accepts that
+// resource: it was stored when the CRDs were others. An error next to a CRD that accepts the
+// earlier resource is new, whatever the other CRDs find.
+func (v *Validator) dropOld(ctx context.Context, refused []refusal, id krm.Identity, known definitions, complete bool) error {
+	old := make([][]tko.Finding, len(refused))
+	for _, before := range known.accepted[id] {
+		had := make([][]tko.Finding, len(refused))
+		valid := false
+		for i, r := range refused {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			c, ok := v.version(r.used, id.Version, complete && before.complete)
+			if !ok {
+				continue
+			}
+			if had[i] = c.check(ctx, before.resource, id, known.budget); len(had[i]) == 0 {
+				valid = true
+				break
+			}
+		}
+		if valid {
+			continue
+		}
+		for i := range refused {
+			old[i] = append(old[i], had[i]...)
+		}
+	}
+	for i := range refused {
+		refused[i].found = slices.DeleteFunc(refused[i].found, func(one tko.Finding) bool { return slices.Contains(old[i], one) })
+	}
+	return nil
+}
+
+// checkByCRD checks a resource by one registered CRD. It returns false if the CRD doesn't
+// define the kind's version.
 func (v *Validator) checkByCRD(ctx context.Context, crd tko.CRD, resource krm.Resource, id krm.Identity, known definitions, complete bool) (ok bool, r refusal) {
 	d := v.decode(crd)
 	if d == nil {
@@ -198,21 +239,7 @@ func (v *Validator) checkByCRD(ctx context.Context, crd tko.CRD, resource krm.Re
 	if !ok {
 		return false, refusal{}
 	}
-	found := c.check(ctx, resource, id, known.budget)
-	for _, before := range known.accepted[id] {
-		if len(found) == 0 {
-			break
-		}
-		b := c
-		if before.complete != complete && complete {
-			if b, ok = v.version(d, id.Version, false); !ok {
-				continue
-			}
-		}
-		old := b.check(ctx, before.resource, id, known.budget)
-		found = slices.DeleteFunc(found, func(one tko.Finding) bool { return slices.Contains(old, one) })
-	}
-	return true, refusal{crd, found}
+	return true, refusal{crd, d, c.check(ctx, resource, id, known.budget)}
 }
 
 // decode returns a registered CRD, or nil if its API version is not supported.
@@ -266,7 +293,10 @@ const (
 // refuse adds the errors of the CRD that finds the fewest, and the names of the
 // templates with refusing CRDs.
 func (f *findings) refuse(refused []refusal) {
-	closest := slices.MinFunc(refused, func(a, b refusal) int { return cmp.Compare(len(a.found), len(b.found)) })
+	slices.SortStableFunc(refused, func(a, b refusal) int { // the order of registration doesn't matter
+		return cmp.Or(cmp.Compare(len(a.found), len(b.found)), slices.Compare(a.crd.Templates, b.crd.Templates), bytes.Compare(a.crd.Digest[:], b.crd.Digest[:]))
+	})
+	closest := refused[0]
 	closestNames := names(closest.crd.Templates)
 	var others []tko.TemplateID
 	for _, r := range refused {

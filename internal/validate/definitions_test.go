@@ -266,3 +266,50 @@ func TestCRDOfAnotherVersionDoesNotApply(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// With CRDs of one kind in two templates, an error of the one that knows a field was ignored
+// because the other one had never known it: invalid resources were stored.
+func TestErrorIsNewIfACRDAcceptedTheEarlierResource(t *testing.T) {
+	t.Parallel()
+	crds := slices.Concat(
+		registered(t, crdOf(`{size: {type: integer, x-kubernetes-validations: [{rule: "self < 10", message: must be small}]}}`), "v1"),
+		registered(t, crdOf("{color: {type: string}}"), "v2"),
+	)
+	for _, reverse := range []bool{false, true} {
+		list := slices.Clone(crds)
+		if reverse {
+			slices.Reverse(list)
+		}
+		v := newValidator(t, validate.Options{})
+		var messages []string
+		ask := func(spec string, before ...string) []string {
+			r := tko.Validation{Package: decode(t, aThing(spec)), CRDs: list, Complete: true}
+			for _, b := range before {
+				r.Accepted = append(r.Accepted, tko.AcceptedPackage{Package: decode(t, aThing(b)), Complete: true})
+			}
+			return lines(t, v.Validate(t.Context(), r))
+		}
+		for name, test := range map[string]struct {
+			why, spec string
+			before    []string
+			refused   bool
+		}{
+			"new and wrong":             {"no CRD accepts a text", "{size: text}", nil, true},
+			"was valid, and wrong":      {"v1 accepted what it was", "{size: text}", []string{"{size: 5}"}, true},
+			"was valid, and breaks":     {"a rule of v1 is broken now", "{size: 50}", []string{"{size: 5}"}, true},
+			"was valid by the other":    {"v2 accepted what it was", "{size: text}", []string{"{color: red}"}, true},
+			"was never valid":           {"it was stored before there were CRDs", "{size: text, color: 1}", []string{"{size: text, color: 1}"}, false},
+			"was never valid, one more": {"the old error doesn't hide a new one", "{size: text, color: 1}", []string{"{size: text, other: 1}"}, true},
+			"valid":                     {"v1 accepts it", "{size: 5}", []string{"{size: text, color: 1}"}, false},
+		} {
+			wrong := ask(test.spec, test.before...)
+			if (len(wrong) > 0) != test.refused {
+				t.Errorf("%s (%s), reversed %t: %v, want refused %t", name, test.why, reverse, wrong, test.refused)
+			}
+		}
+		messages = append(messages, ask("{size: text}")...)
+		if len(messages) != 1 || !strings.Contains(messages[0], `template "v1"`) || !strings.Contains(messages[0], `"v2", too`) {
+			t.Errorf("reversed %t: %v, want one message that names both templates, v1 first", reverse, messages)
+		}
+	}
+}

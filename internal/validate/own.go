@@ -12,10 +12,10 @@ import (
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kinds"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -40,7 +40,7 @@ var loadOwn = map[bool]func() (*own, error){
 
 func compileOwn(complete bool) (*own, error) {
 	var specs map[string]map[string]any
-	if err := yaml.Unmarshal(kinds.Schemas, &specs); err != nil {
+	if err := yaml12.Unmarshal(kinds.Schemas, &specs); err != nil {
 		return nil, fmt.Errorf("read the schemas of TKO's own kinds: %w", err)
 	}
 	k, err := loadKubernetes()

@@ -15,7 +15,7 @@ const (
 )
 
 // compressed are the content types that are compressed: not those of streams of events.
-var compressed = []string{"application/json", "text/yaml", "text/plain"}
+var compressed = []string{"application/json", "application/yaml", "text/plain"}
 
 // WithCompression compresses what a handler responds with, for clients that accept gzip.
 // Streams of events pass as they are.

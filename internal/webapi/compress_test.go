@@ -51,7 +51,7 @@ func TestTextIsCompressedForClientsThatAcceptIt(t *testing.T) {
 		want                       string // the encoding
 	}{
 		"JSON":               {"lists are long and alike", "application/json", rows, "gzip, deflate, br, zstd", "gzip"},
-		"YAML":               {"packages are text", "text/yaml; charset=utf-8", rows, "gzip", "gzip"},
+		"YAML":               {"packages are text", "application/yaml", rows, "gzip", "gzip"},
 		"not accepted":       {"the client can't read it", "application/json", rows, "", ""},
 		"refused":            {"the client excludes it", "application/json", rows, "gzip;q=0, identity", ""},
 		"short":              {"it would hardly become shorter", "application/json", "[]", "gzip", ""},

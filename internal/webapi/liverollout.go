@@ -79,6 +79,9 @@ type planBody struct {
 	Kinds  map[string]int     `json:"kinds"`
 	Waves  []tko.RolloutWave  `json:"waves"`
 	Groups []tko.RolloutGroup `json:"groups"`
+
+	Warnings   []string `json:"warnings"`   // what a reviewer should know
+	Unreported int      `json:"unreported"` // deployments at sites that report no health
 }
 
 // rolloutPlan responds with the current plan of a rollout, in groups of equal changes: ?id=.
@@ -92,7 +95,7 @@ func (l *live) rolloutPlan(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := planBody{ID: plan.ID, Digest: plan.Digest, State: plan.State, Kinds: plan.Kinds, Waves: orEmpty(plan.Waves), Groups: orEmpty(plan.Groups)}
+	body := planBody{ID: plan.ID, Digest: plan.Digest, State: plan.State, Kinds: plan.Kinds, Waves: orEmpty(plan.Waves), Groups: orEmpty(plan.Groups), Warnings: orEmpty(plan.Warnings), Unreported: plan.Unreported}
 	for i := range body.Groups {
 		g := &body.Groups[i]
 		g.Examples, g.Changes = orEmpty(g.Examples), orEmpty(g.Changes)
@@ -170,6 +173,7 @@ type commandBody struct {
 	Command     string           `json:"command"`
 	Plan        string           `json:"plan"`
 	SkipBlocked bool             `json:"skipBlocked"`
+	Blind       bool             `json:"blind"`
 	Force       bool             `json:"force"`
 	AnyTime     bool             `json:"anyTime"`
 	Deployment  tko.DeploymentID `json:"deployment"`
@@ -190,7 +194,7 @@ func (l *live) rolloutCommand(r *http.Request) (any, error) {
 		err = tko.Errorf(tko.ErrInvalid, "the reason has %d bytes: use at most %d", len(c.Reason), maxReason)
 	default:
 		status, err = l.catalog.RolloutDo(withReason(r.Context(), c.Reason), tko.RolloutCommand{
-			ID: c.ID, Verb: c.Command, Plan: c.Plan, SkipBlocked: c.SkipBlocked, Force: c.Force, AnyTime: c.AnyTime, Deployment: c.Deployment,
+			ID: c.ID, Verb: c.Command, Plan: c.Plan, SkipBlocked: c.SkipBlocked, Blind: c.Blind, Force: c.Force, AnyTime: c.AnyTime, Deployment: c.Deployment,
 			Wave: c.Wave,
 		})
 	}

@@ -43,6 +43,13 @@ func (f *rolloutFake) Freezes(context.Context) ([]tko.Freeze, error) {
 	}, f.err
 }
 
+func (f *rolloutFake) Stops(context.Context) ([]tko.StopStatus, error) {
+	return []tko.StopStatus{{
+		Stop:      tko.Stop{ID: "s1", Sites: []string{"a/*"}, Reason: "storm", By: tko.Author{Who: "ann"}, Created: at},
+		SiteCount: 2, DeploymentCount: 3, InFlight: []tko.InFlight{{Queue: "schedule", Key: "a/1", Since: at, Until: at}}, InFlightCount: 1, WaitingSites: 1,
+	}}, f.err
+}
+
 func (f *rolloutFake) SourceDefinitions(context.Context, int64) (tko.SourceDefinitions, error) {
 	return tko.SourceDefinitions{All: []tko.SourceDefinition{{
 		Kind: tko.SourceKindGit, Name: "fleet", Spec: []byte(`{"git":{"url":"https://x"}}`), By: tko.Author{Who: "ann"}, Created: at, Updated: at.Add(time.Hour), Ending: &tko.SourceEnding{},
@@ -72,10 +79,12 @@ func TestRolloutsAndFreezesAreRead(t *testing.T) {
 		"/api/freeze/list?offset=1&count=5": {200, "[" + freeze2 + "\n]"},
 		"/api/freeze/list?count=1":          {200, "[" + freeze1 + "\n]"},
 		"/api/freeze/list?offset=7":         {200, "[]"},
-		"/api/source/list":                  {200, `[{"name":"fleet","kind":"GitOpsSource","spec":{"git":{"url":"https://x"}},"registeredBy":"ann","createdTimestamp":1700000000123,"updatedTimestamp":1700003600123,"deleting":true}` + "\n]"},
+		"/api/stop/list": {200, `[{"id":"s1","all":false,"topologyId":"","siteIds":["a/*"],"siteMetadata":{},"onlyUndo":false,"reason":"storm","stoppedBy":"ann","createdTimestamp":1700000000123,` +
+			`"siteCount":2,"deploymentCount":3,"inFlight":[{"queue":"schedule","key":"a/1","sinceTimestamp":1700000000123,"untilTimestamp":1700000000123}],"inFlightCount":1,"waitingSites":1,"waitingDeployments":0}` + "\n]"},
+		"/api/source/list": {200, `[{"name":"fleet","kind":"GitOpsSource","spec":{"git":{"url":"https://x"}},"registeredBy":"ann","createdTimestamp":1700000000123,"updatedTimestamp":1700003600123,"deleting":true}` + "\n]"},
 	} {
 		w := httptest.NewRecorder()
-		webapi.New(&rolloutFake{}, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		webapi.New(&rolloutFake{}, nil, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if diff := cmp.Diff(want.body, strings.TrimSuffix(w.Body.String(), "\n")); w.Code != want.status && diff != "" || diff != "" && path != "/api/rollout?id=there" {
 			t.Errorf("%s: status %d: %s", path, w.Code, diff)
 		}
@@ -84,7 +93,7 @@ func TestRolloutsAndFreezesAreRead(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	webapi.New(&rolloutFake{}, nil).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/freeze/list", nil))
+	webapi.New(&rolloutFake{}, nil, nil).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/freeze/list", nil))
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("a freeze is posted: status %d", w.Code)
 	}

@@ -14,13 +14,19 @@ type errorBody struct {
 }
 
 type aboutBody struct {
-	InstanceName         string     `json:"instanceName"`
-	InstanceDescription  string     `json:"instanceDescription"`
-	Version              string     `json:"tkoVersion"`
-	Backend              string     `json:"backend"`
+	InstanceName        string       `json:"instanceName"`
+	InstanceDescription string       `json:"instanceDescription"`
+	Version             string       `json:"tkoVersion"`
+	Backend             string       `json:"backend"`
+	HTTP                listenerBody `json:"http"`
+	GRPC                listenerBody `json:"grpc"`
+	Position            int64        `json:"position"`
+}
+
+// A listenerBody describes one of the server's APIs.
+type listenerBody struct {
 	AddressPorts         []string   `json:"addressPorts"`
-	DefaultPackageFormat krm.Format `json:"defaultPackageFormat"`
-	Position             int64      `json:"position"`
+	DefaultPackageFormat krm.Format `json:"defaultPackageFormat,omitempty"`
 }
 
 // A conditionBody is a condition in Kubernetes' format.
@@ -142,6 +148,21 @@ func pluginRow(p tko.Plugin) pluginBody {
 	return body
 }
 
+// A listedPluginBody is a plugin with its triggers as texts, as the lists for existing
+// dashboards have them.
+type listedPluginBody struct {
+	pluginBody
+	Triggers []string `json:"triggers"` // group/version,Kind
+}
+
+func listedPluginRow(p tko.Plugin) listedPluginBody {
+	body := listedPluginBody{pluginRow(p), make([]string, 0, len(p.Triggers))}
+	for _, t := range p.Triggers {
+		body.Triggers = append(body.Triggers, t.APIVersion()+","+t.Kind)
+	}
+	return body
+}
+
 // isSecret reports whether a property of an executor is confidential.
 func isSecret(property string) bool {
 	return strings.HasPrefix(property, "_") && strings.HasSuffix(property, "password")
@@ -183,6 +204,9 @@ type statusBody struct {
 	UndoneBy string            `json:"undoneBy,omitempty"`
 	Kinds    map[string]int    `json:"kinds"`
 	Failures int               `json:"failures"`
+	Failing  int               `json:"failing,omitempty"`      // unhealthy now, and not failed yet
+	First    int64             `json:"firstFailure,omitempty"` // Unix milliseconds
+	Touched  int               `json:"touched,omitempty"`      // sites that were changed since
 	Blocks   []string          `json:"blocks"`
 	Waves    []tko.RolloutWave `json:"waves"`
 }
@@ -190,7 +214,7 @@ type statusBody struct {
 func newStatusBody(s tko.RolloutStatus) statusBody {
 	return statusBody{
 		ID: string(s.ID), State: s.State, Reason: s.Reason, Plan: s.Plan, Undoes: string(s.Undoes), UndoneBy: string(s.UndoneBy),
-		Kinds: s.Kinds, Failures: s.Failures, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
+		Kinds: s.Kinds, Failures: s.Failures, Failing: s.Failing, First: milliseconds(s.FirstFailure), Touched: s.Touched, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
 	}
 }
 
@@ -206,6 +230,43 @@ type freezeBody struct {
 func freezeRow(f tko.Freeze) freezeBody {
 	return freezeBody{
 		ID: f.ID, SiteMetadata: orEmptyMap(f.SiteMetadata), Reason: f.Reason, By: f.By.Who, Until: f.Until.UnixMilli(), Created: f.Created.UnixMilli(),
+	}
+}
+
+type stopBody struct {
+	ID                 string            `json:"id"`
+	All                bool              `json:"all"`
+	Topology           string            `json:"topologyId"`
+	Sites              []string          `json:"siteIds"` // patterns
+	SiteMetadata       map[string]string `json:"siteMetadata"`
+	OnlyUndo           bool              `json:"onlyUndo"`
+	Reason             string            `json:"reason"`
+	By                 string            `json:"stoppedBy"`
+	Created            int64             `json:"createdTimestamp"` // Unix milliseconds
+	SiteCount          int               `json:"siteCount"`
+	DeploymentCount    int               `json:"deploymentCount"`
+	InFlight           []flightBody      `json:"inFlight"`
+	InFlightCount      int               `json:"inFlightCount"`
+	WaitingSites       int               `json:"waitingSites"`
+	WaitingDeployments int               `json:"waitingDeployments"`
+}
+
+type flightBody struct {
+	Queue string `json:"queue"`
+	Key   string `json:"key"`
+	Since int64  `json:"sinceTimestamp"` // Unix milliseconds
+	Until int64  `json:"untilTimestamp"` // Unix milliseconds
+}
+
+func stopRow(s tko.StopStatus) stopBody {
+	flight := make([]flightBody, len(s.InFlight))
+	for i, f := range s.InFlight {
+		flight[i] = flightBody{Queue: f.Queue, Key: f.Key, Since: f.Since.UnixMilli(), Until: f.Until.UnixMilli()}
+	}
+	return stopBody{
+		ID: s.Stop.ID, All: s.Stop.All, Topology: string(s.Stop.Topology), Sites: orEmpty(s.Stop.Sites), SiteMetadata: orEmptyMap(s.Stop.SiteMetadata), OnlyUndo: s.Stop.OnlyUndo,
+		Reason: s.Stop.Reason, By: s.Stop.By.Who, Created: s.Stop.Created.UnixMilli(), SiteCount: s.SiteCount, DeploymentCount: s.DeploymentCount,
+		InFlight: flight, InFlightCount: s.InFlightCount, WaitingSites: s.WaitingSites, WaitingDeployments: s.WaitingDeployments,
 	}
 }
 

@@ -35,12 +35,13 @@ type Lister interface {
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
 }
 
-// Rollouts are a source of rollouts, and of the freezes that they wait for.
+// Rollouts are a source of rollouts, and of the freezes and stops that they wait for.
 type Rollouts interface {
 	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
 	Rollouts(ctx context.Context, sel tko.RolloutSelect, options tko.ListOptions) iter.Seq2[tko.Rollout, error]
 	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
 	Freezes(ctx context.Context) ([]tko.Freeze, error)
+	Stops(ctx context.Context) ([]tko.StopStatus, error)
 }
 
 // Definitions are registered GitOps sources.
@@ -51,12 +52,16 @@ type Definitions interface {
 // New makes the handler of all paths below /api/. It handles GET and HEAD.
 // Lists are JSON arrays, streamed; an array without its closing bracket was cut
 // short by an error. Errors are {"error": TEXT}. Faults of the server are
-// logged, and clients don't see their causes.
-func New(catalog Catalog, log *slog.Logger) http.Handler {
+// logged, and clients don't see their causes. addresses returns the HTTP addresses of the
+// server, HOST:PORT; none if it is nil.
+func New(catalog Catalog, addresses func() []string, log *slog.Logger) http.Handler {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	a := &api{catalog: catalog, log: log}
+	if addresses == nil {
+		addresses = func() []string { return nil }
+	}
+	a := &api{catalog: catalog, addresses: addresses, log: log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/about", a.respond(a.about))
 	mux.HandleFunc("GET /api/template", pkg(a, catalog.Template, func(t tko.Template) krm.Package { return t.Package }))
@@ -65,13 +70,14 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 	mux.HandleFunc("GET /api/template/list", all(a, catalog.Templates, templateRow))
 	mux.HandleFunc("GET /api/site/list", all(a, catalog.Sites, siteRow))
 	mux.HandleFunc("GET /api/deployment/list", a.deployments)
-	mux.HandleFunc("GET /api/plugin/list", all(a, catalog.Plugins, pluginRow))
+	mux.HandleFunc("GET /api/plugin/list", all(a, catalog.Plugins, listedPluginRow))
 	if rollouts, ok := catalog.(Rollouts); ok {
 		a.rollouts = rollouts
 		mux.HandleFunc("GET /api/rollout", pkg(a, rollouts.Rollout, func(r tko.Rollout) krm.Package { return r.Package }))
 		mux.HandleFunc("GET /api/rollout/list", all(a, rollouts.Rollouts, rolloutRow))
 		mux.HandleFunc("GET /api/rollout/status", a.respond(a.rolloutStatus))
 		mux.HandleFunc("GET /api/freeze/list", a.freezes)
+		mux.HandleFunc("GET /api/stop/list", a.stops)
 	}
 	if definitions, ok := catalog.(Definitions); ok {
 		mux.HandleFunc("GET /api/source/list", func(w http.ResponseWriter, r *http.Request) {
@@ -93,10 +99,11 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 }
 
 type api struct {
-	catalog  Catalog
-	rollouts Rollouts // nil if the catalog has none
-	reasons  Reasons  // nil if the catalog has none
-	log      *slog.Logger
+	catalog   Catalog
+	addresses func() []string
+	rollouts  Rollouts // nil if the catalog has none
+	reasons   Reasons  // nil if the catalog has none
+	log       *slog.Logger
 }
 
 // respond returns a handler that responds with a value as JSON, or with an error. The body of
@@ -128,13 +135,13 @@ func (a *api) about(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return aboutBody{
-		InstanceName:         about.InstanceName,
-		InstanceDescription:  about.InstanceDescription,
-		Version:              about.Version,
-		Backend:              about.Backend,
-		AddressPorts:         orEmpty(about.AddressPorts),
-		DefaultPackageFormat: about.DefaultPackageFormat,
-		Position:             about.Position,
+		InstanceName:        about.InstanceName,
+		InstanceDescription: about.InstanceDescription,
+		Version:             about.Version,
+		Backend:             about.Backend,
+		HTTP:                listenerBody{AddressPorts: orEmpty(a.addresses())},
+		GRPC:                listenerBody{AddressPorts: orEmpty(about.AddressPorts), DefaultPackageFormat: about.DefaultPackageFormat},
+		Position:            about.Position,
 	}, nil
 }
 
@@ -156,6 +163,12 @@ func (a *api) rolloutStatus(r *http.Request) (any, error) {
 // beginning: a part of them with ?offset= and ?count=.
 func (a *api) freezes(w http.ResponseWriter, r *http.Request) {
 	stream(a, w, r, part(a.rollouts.Freezes), freezeRow)
+}
+
+// stops responds with what is stopped, the oldest first: a part of them with ?offset= and
+// ?count=.
+func (a *api) stops(w http.ResponseWriter, r *http.Request) {
+	stream(a, w, r, part(a.rollouts.Stops), stopRow)
 }
 
 // part returns a list of the part of all that a request selects.
@@ -201,7 +214,7 @@ func pkg[ID ~string, E any](a *api, get func(ctx context.Context, id ID, revisio
 			a.fail(w, r, err)
 			return
 		}
-		header(w, "text/yaml; charset=utf-8")
+		header(w, "application/yaml")
 		_, _ = w.Write(text) // an error means that the client has disconnected
 	}
 }

@@ -115,7 +115,7 @@ func (f *fake) Plugins(_ context.Context, _ tko.PluginSelect, o tko.ListOptions)
 
 func get(t *testing.T, f *fake, log io.Writer, method, url string) *httptest.ResponseRecorder {
 	t.Helper()
-	handler := webapi.New(f, slog.New(slog.NewTextHandler(log, nil)))
+	handler := webapi.New(f, func() []string { return []string{"[::1]:50051"} }, slog.New(slog.NewTextHandler(log, nil)))
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, url, nil))
 	return recorder
@@ -132,8 +132,8 @@ func TestEntitiesAreServedAsJSONAndPackagesAsYAML(t *testing.T) {
 		status   int
 	}{
 		"about": {
-			why: "the names are those of the gRPC API", url: "/api/about",
-			want: `{"instanceName":"n","instanceDescription":"","tkoVersion":"v1","backend":"SQLite","addressPorts":[],"defaultPackageFormat":"cbor","position":7}`,
+			why: "the names are those of existing dashboards", url: "/api/about",
+			want: `{"instanceName":"n","instanceDescription":"","tkoVersion":"v1","backend":"SQLite","http":{"addressPorts":["[::1]:50051"]},"grpc":{"addressPorts":[],"defaultPackageFormat":"cbor"},"position":7}`,
 		},
 		"templates": {
 			why: "dashboards read these names; lists and maps are never null", url: "/api/template/list",
@@ -167,7 +167,7 @@ func TestEntitiesAreServedAsJSONAndPackagesAsYAML(t *testing.T) {
 		"plugins": {
 			why: "browsers must not see credentials of executors", url: "/api/plugin/list",
 			want: `[{"id":"schedule|p","type":"schedule","name":"p","executor":"ansible","arguments":["job"],` +
-				`"properties":{"_awx.host":"h","_awx.password":"[secret]","password":"shown"},"triggers":[{"group":"g","version":"v1","kind":"K"}],` + stamped + `}]`,
+				`"properties":{"_awx.host":"h","_awx.password":"[secret]","password":"shown"},"triggers":["g/v1,K"],` + stamped + `}]`,
 		},
 		"a template's package":   {why: "as manifests are written", url: "/api/template?id=there", want: "apiVersion: v1\nkind: Thing\nmetadata:\n  name: a\n"},
 		"a site's package":       {why: "the same", url: "/api/site?id=there", want: "apiVersion: v1\nkind: Thing\nmetadata:\n  name: a\n"},
@@ -194,7 +194,7 @@ func TestEntitiesAreServedAsJSONAndPackagesAsYAML(t *testing.T) {
 			if response.Header().Get("Content-Type") == "application/json" {
 				got = compact(t, got)
 				test.want = compact(t, test.want)
-			} else if response.Header().Get("Content-Type") != "text/yaml; charset=utf-8" {
+			} else if response.Header().Get("Content-Type") != "application/yaml" {
 				t.Errorf("content type %q", response.Header().Get("Content-Type"))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

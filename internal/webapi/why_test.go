@@ -52,7 +52,7 @@ func (r *reasoner) CompareSite(_ context.Context, id tko.SiteID) (tko.SiteCompar
 func TestExplanationsOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := &reasoner{fake: &fake{}}
-	handler := webapi.New(r, nil)
+	handler := webapi.New(r, nil, nil)
 	const origin = `{"source":"template","revision":1,"time":"2023-11-14T22:13:20.123Z","who":"","why":"","template":"t:v1","templateRevision":2}`
 	for url, want := range map[string]string{
 		"/api/blame?kind=deployment&id=there&field=r":              `{"kind":"deployment","id":"there","revision":3,"fields":[{"resource":"r","path":"p","value":"1","origin":` + origin + `},{"resource":"s","path":"q","hidden":true,"origin":` + origin + `}]}`,

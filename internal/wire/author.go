@@ -17,8 +17,28 @@ const (
 	// ConfirmKey is the number that a call confirms whose message has no field for it; 0 if
 	// it confirms none. Clients send it with each call, which shows that they can confirm.
 	ConfirmKey = "tko-confirm"
-	AsOfKey      = "tko-as-of"      // header of responses: the moment as of which the server has read
+	ActingKey  = "tko-for"   // what a controller works for: KIND/ID of a deployment, rollout or source
+	AsOfKey    = "tko-as-of" // header of responses: the moment as of which the server has read
 )
+
+// NewActing writes what a controller works for as gRPC metadata.
+func NewActing(a tko.Acting) string { return NewAuthorText(string(a.Kind) + "/" + a.ID) }
+
+// Acting is the inverse of NewActing. A malformed text is an ErrInvalid.
+func Acting(value string) (tko.Acting, error) {
+	text, err := AuthorText(ActingKey, value)
+	if err != nil {
+		return tko.Acting{}, err
+	}
+	kind, id, ok := strings.Cut(text, "/")
+	switch a := (tko.Acting{Kind: tko.Kind(kind), ID: id}); a.Kind {
+	case tko.KindDeployment, tko.KindRollout, tko.KindSource:
+		if ok && id != "" {
+			return a, nil
+		}
+	}
+	return tko.Acting{}, tko.Errorf(tko.ErrInvalid, "metadata %s is %.80q: use deployment/ID, rollout/ID or source/NAME", ActingKey, text)
+}
 
 // MaxAuthorLength is the maximum length of author and reason, in bytes.
 const MaxAuthorLength = 1024

@@ -38,6 +38,7 @@ var kinds = []struct {
 	{tko.ErrInvalid, codes.InvalidArgument, "INVALID"},
 	{tko.ErrNotFound, codes.NotFound, "NOT_FOUND"},
 	{tko.ErrConflict, codes.Aborted, "CONFLICT"},
+	{tko.ErrStopped, codes.FailedPrecondition, "STOPPED"}, // before ErrBusy, which it is, too: clients that don't know it don't repeat the request at once
 	{tko.ErrBusy, codes.Aborted, "BUSY"},
 	{tko.ErrDenied, codes.PermissionDenied, "DENIED"},
 	{tko.ErrUnauthenticated, codes.Unauthenticated, "UNAUTHENTICATED"},
@@ -151,7 +152,7 @@ func Error(err error) error {
 	reason, findings := details(st)
 	e := &remoteError{status: st, text: st.Message(), isOurs: reason != ""}
 	for _, k := range kinds {
-		if k.code == st.Code() && (reason == "" || k.reason == "" || k.reason == reason) {
+		if k.code == st.Code() && (reason == "" && k.kind != tko.ErrStopped || k.reason == "" || k.reason == reason) { //nolint:errorlint // of the table
 			e.kind = k.kind
 			break
 		}
@@ -244,6 +245,6 @@ func IsServerError(err error) bool {
 }
 
 func (e *remoteError) Error() string              { return e.text }
-func (e *remoteError) Is(target error) bool       { return e.kind != nil && target == e.kind }
+func (e *remoteError) Is(target error) bool       { return errors.Is(e.kind, target) }
 func (e *remoteError) Unwrap() error              { return e.cause }
 func (e *remoteError) GRPCStatus() *status.Status { return e.status }

@@ -83,6 +83,10 @@ func TestPairsKeepEveryField(t *testing.T) {
 				own.By.Why = ""
 			case *tko.Freeze:
 				own.By.Why = ""
+			case *tko.Stop:
+				own.By.Why = ""
+			case *tko.StopStatus:
+				own.Stop.By.Why = ""
 			}
 			fields := pairFields(types)
 			message := reflect.New(types.message)
@@ -120,6 +124,7 @@ func TestPairsConnectTheFieldsOfTheProtocol(t *testing.T) {
 		`{"subject":"s", "displayName":"d", "address":"from"}`:                                          Caller.Write(tko.Caller{Subject: "s", Display: "d", From: "from"}),
 		`{"tkoVersion":"v", "defaultPackageFormat":"yaml"}`:                                             About.Write(tko.About{Version: "v", DefaultPackageFormat: "yaml"}),
 		`{"deploymentId":"d", "who":"who", "why":"why"}`:                                                OpenModification.Write(tko.OpenModification{Deployment: "d", Author: author}),
+		`{"id":"s", "topologyDeploymentId":"d", "siteIds":["a"], "stoppedBy":"who"}`:                    Stop.Write(tko.Stop{ID: "s", Topology: "d", Sites: []string{"a"}, By: author}),
 		`{"id":"f", "frozenBy":"who"}`:                                                                  Freeze.Write(tko.Freeze{ID: "f", By: author}),
 		`{"keepChanges":"60", "longer":[{"name":"n","keep":"3"}]}`:                                      Retention.Write(tko.Retention{KeepChanges: time.Minute, Longer: []tko.RetentionPolicy{{Name: "n", Keep: 3 * time.Second}}}),
 		`{"origins":[{"who":"who", "why":"why", "templateId":"t", "rolloutId":"r", "restoredBy":"u"}]}`: NewBlame(tko.Blame{Origins: []tko.Origin{{Author: author, Template: "t", Rollout: "r", RestoredBy: "u"}}}),

@@ -21,6 +21,15 @@ var LogLevel = NewPair[tko.LogLevel, tkopb.LogLevel](nil)
 // Freeze converts freezes of sites.
 var Freeze = NewPair[tko.Freeze, tkopb.Freeze](Names{"FrozenBy": "By.Who", "Confirm": ""})
 
+// Stop, InFlight, StopStatus, SiteStop and Resume convert stops.
+var (
+	Stop       = NewPair[tko.Stop, tkopb.Stop](Names{"TopologyDeploymentId": "Topology", "StoppedBy": "By.Who"})
+	InFlight   = NewPair[tko.InFlight, tkopb.InFlight](nil)
+	StopStatus = NewPair[tko.StopStatus, tkopb.StopStatus](nil)
+	SiteStop   = NewPair[tko.SiteStop, tkopb.SiteStop](Names{"HeldDeploymentIds": "Held"})
+	Resume     = NewPair[tko.Release, tkopb.Resume](nil)
+)
+
 // Hold converts work that is held.
 var Hold = NewPair[tko.Hold, tkopb.Hold](nil)
 
@@ -28,9 +37,10 @@ var Hold = NewPair[tko.Hold, tkopb.Hold](nil)
 // may see them.
 var OpenModification = NewPair[tko.OpenModification, tkopb.Modification](Names{"Who": "Author.Who", "Why": "Author.Why"})
 
-// NewCreateDeployment writes a deployment to be created.
+// NewCreateDeployment writes a deployment to be created. It has a format even if there is
+// nothing to merge: servers of the original TKO need one.
 func NewCreateDeployment(d tko.NewDeployment, format krm.Format) (*tkopb.CreateDeployment, error) {
-	name, data, err := encodeSome(format, d.Merge)
+	name, data, err := encode(format, d.Merge)
 	if err != nil {
 		return nil, err
 	}

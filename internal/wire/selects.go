@@ -119,11 +119,9 @@ func NewConfirm(ctx context.Context) uint64 {
 	return uint64(max(count, 0))
 }
 
-// NewWindow writes a window; nil for the whole list.
+// NewWindow writes a window. It writes one for the whole list, too: servers of the
+// original TKO read an absent window as one of 0 rows.
 func NewWindow(w tko.Window) *tkopb.Window {
-	if w == (tko.Window{}) {
-		return nil
-	}
 	m := &tkopb.Window{Offset: w.Offset, MaxCount: -1, After: w.After}
 	if w.Max != nil && *w.Max >= 0 {
 		m.MaxCount = int32(min(*w.Max, math.MaxInt32))

@@ -144,7 +144,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 	checkRoundTrip(t, "target state", tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 255}, Version: 3, Updated: moment}, infallible(NewTargetState), infallible(TargetState))
 	checkRoundTrip(t, "put", tko.Put{
 		Kind: tko.KindPlugin, ID: "i", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Package: pkg, Plugin: tko.Plugin{Type: "prepare", Name: "n"},
-		Origin: "o", Name: "web", DryRun: true, Revision: 7, RemoveMetadata: []string{"k"},
+		Origin: "o", Name: "web", DryRun: true, Revision: 7, RemoveMetadata: []string{"k"}, Whole: true, MadeFrom: "00",
 	}, func(p tko.Put) (*tkopb.PutEntity, error) { return NewPutEntity(p, krm.CBOR) }, PutEntity)
 	for _, op := range []tko.Op{tko.OpWritten, tko.OpDeleted, tko.OpStatus} {
 		checkRoundTrip(t, "change "+string(op), tko.Change{Position: 1, Kind: tko.KindSite, ID: "s", Op: op, Revision: 2, Time: moment, Author: tko.Author{Who: "a", Why: "b"}}, infallible(NewChange), infallible(Change))
@@ -241,6 +241,7 @@ func TestErrorsKeepKindAndText(t *testing.T) {
 		"not found": {"", tko.NotFound(tko.KindSite, "s"), codes.NotFound, tko.ErrNotFound},
 		"conflict":  {"shares a code with busy", tko.Errorf(tko.ErrConflict, "x"), codes.Aborted, tko.ErrConflict},
 		"busy":      {"shares a code with conflict", tko.Errorf(tko.ErrBusy, "x"), codes.Aborted, tko.ErrBusy},
+		"stopped":   {"is busy, too", tko.Errorf(tko.ErrStopped, "x"), codes.FailedPrecondition, tko.ErrStopped},
 		"denied":    {"", tko.Errorf(tko.ErrDenied, "x"), codes.PermissionDenied, tko.ErrDenied},
 		"gone":      {"", tko.Errorf(tko.ErrGone, "x"), codes.OutOfRange, tko.ErrGone},
 		"cancelled": {"", fmt.Errorf("read: %w", context.Canceled), codes.Canceled, context.Canceled},
@@ -260,7 +261,7 @@ func TestErrorsKeepKindAndText(t *testing.T) {
 				t.Errorf("%s: came back as %v (%s)", test.why, back, status.Code(back))
 			}
 			for _, k := range kinds {
-				if !errors.Is(k.kind, test.kind) && errors.Is(back, k.kind) {
+				if !errors.Is(k.kind, test.kind) && !errors.Is(test.kind, k.kind) && errors.Is(back, k.kind) {
 					t.Errorf("came back as %v, too", k.kind)
 				}
 			}
@@ -274,6 +275,9 @@ func TestErrorsKeepKindAndText(t *testing.T) {
 	}
 	if err := Error(status.Error(codes.Aborted, "x")); !errors.Is(err, tko.ErrConflict) {
 		t.Errorf("Aborted of a server without reasons: %v", err)
+	}
+	if err := Error(status.Error(codes.FailedPrecondition, "x")); errors.Is(err, tko.ErrStopped) {
+		t.Error("FailedPrecondition of a server without reasons is a stop")
 	}
 	if err := Error(status.Error(codes.Internal, "x")); err.Error() != "x (Internal)" {
 		t.Errorf("an error of no kind: %v", err)

@@ -70,6 +70,7 @@ func (c *control) write(name, content string) string {
 func (c *control) run(program string, args ...string) (stdout, stderr string, code int) {
 	c.t.Helper()
 	var out, errs bytes.Buffer
+	process.Reads(c.t, "ansible", "sdk/python")
 	bin := filepath.Join(process.Ansible(c.t), "bin")
 	cmd := exec.CommandContext(c.t.Context(), filepath.Join(bin, program), args...)
 	cmd.Dir = c.dir

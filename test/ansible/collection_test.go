@@ -54,6 +54,7 @@ func TestModulesAreDocumented(t *testing.T) {
 // The collection passes the linters.
 func TestCollectionIsFormattedAndChecked(t *testing.T) {
 	t.Parallel()
+	process.Reads(t, "ansible", "sdk/python", "internal/plugin/callback.py")
 	python := filepath.Join(process.Python(t), "bin", "python3")
 	for _, args := range [][]string{{"check"}, {"format", "--check"}} {
 		args = append([]string{"-m", "ruff", args[0], "--no-cache", "--config=ruff.toml", "../../ansible", "../../internal/plugin/callback.py"}, args[1:]...)
@@ -198,4 +199,43 @@ func TestBuiltCollectionRuns(t *testing.T) {
 - ansible.builtin.assert:
     that: result.about.backend is search('SQLite')
 `)
+}
+
+// What ansible-lint found: the collection has a changelog, the role's variables begin with
+// its name, and no failure is ignored without a condition.
+func TestCollectionFollowsTheRulesOfAnsibleLint(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("../../ansible/CHANGELOG.md"); err != nil {
+		t.Error(err)
+	}
+	files, err := filepath.Glob("../../ansible/roles/*/tasks/*.yml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		role := filepath.Base(filepath.Dir(filepath.Dir(file)))
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			name, ok := strings.CutPrefix(strings.TrimSpace(line), "register: ")
+			if ok && !strings.HasPrefix(name, role+"_") || strings.Contains(line, "ignore_errors") {
+				t.Errorf("%s: %s", file, strings.TrimSpace(line))
+			}
+		}
+	}
+	examples, err := filepath.Glob("../../examples/ansible/playbooks/*.yaml")
+	if err != nil || len(examples) == 0 {
+		t.Fatal(examples, err)
+	}
+	for _, file := range examples {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "\n    namespace:") {
+			t.Errorf("%s has a variable with a reserved name", file)
+		}
+	}
 }

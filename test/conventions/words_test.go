@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/tko-orchestrator/tko/test/process"
 )
 
 // marker ends a line of text that needs a ruled-out word.
@@ -162,10 +164,8 @@ func check(list rules, name string, content []byte) []string {
 // people write.
 func repository(t *testing.T) (root string, names []string) {
 	t.Helper()
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root = process.Root()
+	process.Reads(t, ".")
 	list, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "-z").Output()
 	if err != nil {
 		t.Fatalf("list the files of the work tree: %v", err)

@@ -268,6 +268,7 @@ func secured(t *testing.T) (s *process.Server, viewer, admin string) {
 // browse runs a program of web/ that looks at a server in the browser.
 func browse(t *testing.T, s *process.Server, program string, environment ...string) error {
 	t.Helper()
+	process.Reads(t, "web", "test/setup")
 	browser := run(t, filepath.Join("..", "setup", "web.sh"))
 	browser = browser[strings.LastIndex(browser, "\n")+1:]
 	var out bytes.Buffer

@@ -23,6 +23,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	"github.com/tko-orchestrator/tko/test/eventually"
+	"github.com/tko-orchestrator/tko/test/process"
 )
 
 // cluster starts a cluster with a namespace tko and the kinds of cert-manager and of
@@ -102,6 +103,7 @@ func runReadme(t *testing.T, c *kube.Cluster, heading string) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
+	process.Reads(t, "deploy")
 	cmd := exec.CommandContext(ctx, "bash", "-euxo", "pipefail", "-c", commands)
 	cmd.Dir, cmd.Env = t.TempDir(), c.Env(c.Kubeconfig)
 	if err := os.Symlink(deploy, filepath.Join(cmd.Dir, "deploy")); err != nil {

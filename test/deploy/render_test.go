@@ -123,6 +123,7 @@ func same(all map[string]object) map[string]object {
 
 // The chart and the kustomization install exactly the same objects.
 func TestChartEqualsKustomization(t *testing.T) {
+	t.Parallel()
 	one := map[string]any{"replicas": 1}
 	tests := map[string]map[string]any{
 		"production": {"kubernetesAPI": map[string]any{"certManager": true}},
@@ -166,6 +167,7 @@ func TestChartEqualsKustomization(t *testing.T) {
 // The README calls the Prometheus operator optional: the overlays must not have its
 // objects.
 func TestOverlaysNeedNoPrometheusOperator(t *testing.T) {
+	t.Parallel()
 	for _, overlay := range []string{"trial", "production"} {
 		for id, o := range objects(t, kustomize(t, overlay)) {
 			if version, _ := o["apiVersion"].(string); strings.HasPrefix(version, "monitoring.coreos.com/") {
@@ -180,6 +182,7 @@ func TestOverlaysNeedNoPrometheusOperator(t *testing.T) {
 
 // In another namespace, no object names the default one.
 func TestChartInAnotherNamespace(t *testing.T) {
+	t.Parallel()
 	manifest := mustHelm(t, "elsewhere", map[string]any{
 		"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}, "postgresql": map[string]any{"enabled": true},
 		"kubernetesSites": map[string]any{"management": true}, "gitops": map[string]any{"enabled": true},
@@ -198,6 +201,7 @@ func TestChartInAnotherNamespace(t *testing.T) {
 }
 
 func TestChartValuesTakeEffect(t *testing.T) {
+	t.Parallel()
 	with := func(key string, v any) map[string]any { return map[string]any{key: v} }
 	tests := map[string]struct {
 		why    string
@@ -250,6 +254,7 @@ func TestChartValuesTakeEffect(t *testing.T) {
 
 // tko-server accepts all flags in the manifests, each and together.
 func TestServerAcceptsFlagsOfManifests(t *testing.T) {
+	t.Parallel()
 	n := 0
 	for id, o := range merged(objects(t, kustomize(t, "management")), objects(t, kustomize(t, "assigned-users"))) {
 		if o["kind"] != "Deployment" {
@@ -288,6 +293,7 @@ func merged(a, b map[string]object) map[string]object {
 // Where the platform assigns users, no pod or container names one, and all must run as
 // another one than root.
 func TestAssignedUsersAreNotNamed(t *testing.T) {
+	t.Parallel()
 	for name, manifest := range map[string]string{
 		"kustomization": kustomize(t, "assigned-users"),
 		"chart":         mustHelm(t, "tko", map[string]any{"assignedUsers": true, "postgresql": map[string]any{"enabled": true}, "gitops": map[string]any{"enabled": true}}),
@@ -321,6 +327,7 @@ func TestAssignedUsersAreNotNamed(t *testing.T) {
 // The rights to read kubeconfigs from labelled Secrets exist only if this is on, and in
 // TKO's namespace only.
 func TestLabelledKubeconfigsNeedRightsInOwnNamespaceOnly(t *testing.T) {
+	t.Parallel()
 	// rights are the rules that name Secrets, by the name of their role.
 	rights := func(manifest string) map[string]any {
 		found := map[string]any{}
@@ -361,6 +368,7 @@ func TestLabelledKubeconfigsNeedRightsInOwnNamespaceOnly(t *testing.T) {
 // Each pod is hardened and probed, has a disruption budget, and can be reached only
 // as a network policy allows.
 func TestPodsAreHardened(t *testing.T) {
+	t.Parallel()
 	for _, overlay := range []string{"production", "trial", "management"} {
 		all := objects(t, kustomize(t, overlay))
 		if policy := at(all["Service tko/tko-data"], "spec", "ipFamilyPolicy"); policy != "PreferDualStack" {
@@ -428,6 +436,7 @@ func TestPodsAreHardened(t *testing.T) {
 // With the manifests as shipped, changes by editors wait for an approver, who has
 // another role.
 func TestManifestsLeaveApprovalToApprovers(t *testing.T) {
+	t.Parallel()
 	automatic := map[string]any{"approval": map[string]any{"automatic": true}}
 	tests := map[string]struct {
 		manifest string
@@ -464,6 +473,7 @@ func TestManifestsLeaveApprovalToApprovers(t *testing.T) {
 // With identities, no role is insecure: each has TLS, and the data controller knows
 // the others by tokens of their service accounts. tko-server accepts the flags.
 func TestChartWithIdentities(t *testing.T) {
+	t.Parallel()
 	identity := map[string]any{"enabled": true, "clientCA": "clients", "oidc": map[string]any{"issuer": "https://login.example.com"}}
 	all := objects(t, mustHelm(t, "elsewhere", map[string]any{"identity": identity, "gitops": map[string]any{"enabled": true}}))
 	for _, role := range []string{"data", "preparer", "meta-scheduler", "gitops"} {
@@ -512,6 +522,7 @@ func TestChartWithIdentities(t *testing.T) {
 
 // Platforms differ in storage, scheduling and users: all of it can be set, for each role.
 func TestChartTakesWhatPlatformsNeed(t *testing.T) {
+	t.Parallel()
 	got := objects(t, mustHelm(t, "tko", map[string]any{
 		"podSecurityContext": map[string]any{"runAsUser": nil, "runAsGroup": nil, "fsGroup": nil},
 		"securityContext":    map[string]any{"runAsNonRoot": true},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -73,7 +72,7 @@ func TestConventionsWorkAsTyped(t *testing.T) {
 	folder := t.TempDir()
 	bash := exec.CommandContext(t.Context(), "bash", "-c", script.String())
 	bash.Dir = folder
-	bash.Env = append(append(os.Environ(), server.Env()...), "HOME="+folder, "PATH="+filepath.Dir(process.Build(t, "tko"))+":"+os.Getenv("PATH"))
+	bash.Env = append(append(os.Environ(), server.Env()...), "HOME="+folder, "PATH="+process.Folder(t, "tko", "tko-server")+":"+os.Getenv("PATH"))
 	if out, err := bash.CombinedOutput(); err != nil || strings.Contains(string(out), "FAILS") {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -220,7 +220,7 @@ func TestExamplesOfCommandsWork(t *testing.T) {
 	}
 	folder := t.TempDir()
 	server := process.StartServer(t, "--store=sqlite::memory:", "--git-local="+folder)
-	path := filepath.Dir(process.Build(t, "tko")) + ":" + os.Getenv("PATH")
+	path := process.Folder(t, "tko", "tko-server") + ":" + os.Getenv("PATH")
 	bash := func(t *testing.T, dir, script string) string {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -45,8 +45,9 @@ func TestReadmeTourWorks(t *testing.T) {
 	}
 
 	server := process.StartServer(t, "--store=sqlite::memory:")
+	process.Reads(t, "examples")
 	folder := t.TempDir()
-	for link, to := range map[string]string{"bin": filepath.Dir(process.Build(t, "tko")), "examples": filepath.Join(root, "examples")} {
+	for link, to := range map[string]string{"bin": process.Folder(t, "tko", "tko-server"), "examples": filepath.Join(root, "examples")} {
 		if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 // The demo's catalog produces the expected result on both stores, and a second run
 // changes nothing.
 func TestDemoCatalogHasExpectedResult(t *testing.T) {
+	process.Reads(t, "examples", "krm", "sdk/python/src")
 	bin := filepath.Join(t.TempDir(), "bin")
 	build := exec.Command("go", "build", "-o", bin+"/", "github.com/tko-orchestrator/tko/examples/plugins/...")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -76,7 +76,7 @@ spec:
   - {delete: {}, select: {metadataPatterns: {edit: delete}}}
   waves: [{name: canary, count: 2}, {name: rest}]
   limits: {concurrent: 2}
-  health: {within: 1h}
+  health: {within: 1h, none: Accept}
 ---
 apiVersion: v1
 kind: ConfigMap

@@ -194,7 +194,7 @@ func (w *world) bounded(t *testing.T) {
 	t.Helper()
 	const most = 3 << 29 // 1.5 GiB
 	limit := int64(most)
-	if process.Race {
+	if process.Race() {
 		limit *= 8 // the race detector's shadow memory
 	}
 	if used := memory(t, w.server.PID); used > limit {

@@ -70,7 +70,7 @@ func TestWatchersThatNeverReadDoNotDelayWrites(t *testing.T) {
 		t.Errorf("a write took %s", slowest)
 	}
 	limit := int64(300 << 20)
-	if process.Race {
+	if process.Race() {
 		limit *= 8 // the race detector's shadow memory
 	}
 	if grown > limit {

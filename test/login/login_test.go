@@ -58,6 +58,7 @@ func startIssuer(t *testing.T, life time.Duration, users map[string]user) *issue
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "dex")
+	process.Reads(t, "tools/dex", "web/test", "test/setup")
 	build := exec.CommandContext(t.Context(), "go", "-C", filepath.Join("..", "..", "tools", "dex"), "build", "-o", program, ".")
 	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -82,13 +82,10 @@ func within(t *testing.T, kind string, test func(t *testing.T)) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Fatal("install iproute2: the test makes network namespaces")
 	}
-	programs := filepath.Dir(process.Build(t, "tko"))
-	for _, name := range []string{"tko-server", "tko-kubernetes"} {
-		process.Build(t, name)
-	}
 	c := exec.CommandContext(t.Context(), "unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c", cable, "cable", kind,
 		os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=15m")
-	c.Env = append(os.Environ(), variable+"="+t.Name(), "TKO_TEST_PROGRAMS="+programs, "TKO_TEST_POSTGRES_ADDRESS=::1", "TKO_TEST_POSTGRES=")
+	c.Env = append(os.Environ(), process.Built(t, "tko", "tko-server", "tko-kubernetes")...)
+	c.Env = append(c.Env, variable+"="+t.Name(), "TKO_TEST_POSTGRES_ADDRESS=::1", "TKO_TEST_POSTGRES=")
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := c.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {

@@ -61,10 +61,8 @@ func dist(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var programs string
-		for _, name := range []string{"tko", "tko-server", "tko-kubernetes", "tko-tosca"} {
-			programs = filepath.Dir(process.Build(t, name))
-		}
+		process.Reads(t, "deploy", "tools/release", "tools/security", "examples", "LICENSE", "NOTICE")
+		programs := process.Folder(t, "tko", "tko-server", "tko-kubernetes", "tko-tosca")
 		for folder, pkg := range map[string]string{"release": ".", "security": "./sbom"} {
 			command(t, filepath.Join(repository, "tools", folder), "go", "build", "-o", tools+"/", pkg)
 		}

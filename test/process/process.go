@@ -22,9 +22,13 @@ import (
 // machines.
 const timeLimit = 3 * time.Minute
 
-// programsVariable names the folder of this repository's programs, if they were built
-// once for all packages' tests (test/setup/run.sh does).
-const programsVariable = "TKO_TEST_PROGRAMS"
+// programVariable returns the environment variable that names the path of a program of this repository, if the
+// programs were built once for all packages' tests (test/setup/run.sh does). Each program has its own: go test repeats
+// the tests of a package if a variable that they read has changed, so that those that don't start a program stay
+// cached when it changes.
+func programVariable(name string) string {
+	return "TKO_TEST_PROGRAM_" + strings.ReplaceAll(name, "-", "_")
+}
 
 // Build returns the path of a binary of this repository, built from cmd/NAME.
 func Build(t testing.TB, name string) string {
@@ -48,10 +52,9 @@ func build(name string) (string, error) {
 	if path, ok := built[name]; ok {
 		return path, nil
 	}
-	if folder := os.Getenv(programsVariable); folder != "" {
-		path := filepath.Join(folder, name)
+	if path := os.Getenv(programVariable(name)); path != "" {
 		if _, err := os.Stat(path); err != nil {
-			return "", fmt.Errorf("%s names a folder without this program: %w", programsVariable, err)
+			return "", fmt.Errorf("%s: %w", programVariable(name), err)
 		}
 		return path, nil
 	}
@@ -64,16 +67,42 @@ func build(name string) (string, error) {
 	}
 	path := filepath.Join(buildDir, name)
 	args := []string{"build", "-o", path}
-	if Race {
+	command := exec.Command("go")
+	command.Env = os.Environ()
+	if Race() {
 		args = append(args, "-race")
+		command.Env = append(command.Env, "CGO_ENABLED=1")
 	}
-	out, err := exec.Command("go", append(args, "github.com/tko-orchestrator/tko/cmd/"+name)...).CombinedOutput()
+	command.Args = append(append(command.Args, args...), "github.com/tko-orchestrator/tko/cmd/"+name)
+	out, err := command.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	built[name] = path
 	return path, nil
 }
+
+// Folder builds the named programs, and returns a folder that contains them.
+func Folder(t testing.TB, names ...string) string {
+	t.Helper()
+	for _, name := range names {
+		Build(t, name)
+	}
+	return filepath.Dir(Build(t, "tko-demo")) // the others are next to it
+}
+
+// Built returns environment variables with which a test in another process finds programs.
+func Built(t testing.TB, names ...string) []string {
+	t.Helper()
+	variables := make([]string, len(names))
+	for i, name := range names {
+		variables[i] = programVariable(name) + "=" + Build(t, name)
+	}
+	return variables
+}
+
+// Race reports whether the programs that tests start have the race detector.
+func Race() bool { return raceDetector || os.Getenv("TKO_TEST_PROGRAMS_RACE") != "" }
 
 // Clean removes the binaries that were built. Call it at the end of TestMain.
 func Clean() {
@@ -121,7 +150,7 @@ type Server struct {
 
 // StartServer starts tko-server with the given flags, on free ports, and waits until
 // it serves. It stops the server when the test ends, and shows its log if the test
-// failed.
+// failed. A data race of the server fails the test.
 func StartServer(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return startServer(t, t.TempDir(), nil, nil, args)
@@ -195,6 +224,9 @@ func startProgram(t testing.TB, program, dir string, env []string, as *syscall.C
 	}()
 	t.Cleanup(func() {
 		s.Stop()
+		if strings.Contains(s.Log(), "WARNING: DATA RACE") {
+			t.Error("tko-server has a data race")
+		}
 		if t.Failed() {
 			t.Logf("tko-server %s:\n%s", strings.Join(args, " "), s.output)
 		}

@@ -2,5 +2,5 @@
 
 package process
 
-// Race reports whether this test, and so the binaries, run with the race detector.
-const Race = false
+// raceDetector reports whether this test has the race detector.
+const raceDetector = false

@@ -36,7 +36,7 @@ func TestTutorialCommandsWork(t *testing.T) {
 	bash := exec.CommandContext(t.Context(), "bash", "-x")
 	bash.Dir = t.TempDir()
 	bash.Stdin = strings.NewReader("set -euo pipefail\n" + strings.Join(blocks(t, "tutorial-plugin.md", "sh tutorial", 5), ""))
-	bash.Env = append(os.Environ(), "PATH="+strings.Join([]string{filepath.Join(env, "bin"), filepath.Dir(process.Build(t, "tko")), os.Getenv("PATH")}, ":"))
+	bash.Env = append(os.Environ(), "PATH="+strings.Join([]string{filepath.Join(env, "bin"), process.Folder(t, "tko"), os.Getenv("PATH")}, ":"))
 	bash.Env = append(bash.Env, server.Env()...)
 	out, err := bash.CombinedOutput()
 	t.Logf("%s", out)

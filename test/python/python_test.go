@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 func python(t testing.TB, arguments ...string) *exec.Cmd {
 	t.Helper()
 	env := process.Python(t)
+	process.Reads(t, "sdk/python", "proto", "examples")
 	cmd := exec.CommandContext(t.Context(), filepath.Join(env, "bin", "python3"), arguments...)
 	cmd.Dir = sdk
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+process.PythonSDK(), "PYTHONDONTWRITEBYTECODE=1")

@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/internal/sibling"
@@ -37,7 +39,7 @@ const (
 	ListenersHooks = "webhook"
 )
 
-// The methods of the program, and the method of the server (EnqueueSites, LogLevels).
+// The methods of the program, and the methods of the server (EnqueueSites, CheckFence, LogLevels).
 const (
 	ClustersSchedule = "clusters.Schedule"
 	ClustersCompare  = "clusters.Compare"
@@ -48,6 +50,7 @@ const (
 	GitOpsRun        = "gitops.Run"
 	MetricsEncode    = "metrics.Encode"
 	EnqueueSites     = "sites.Enqueue"
+	CheckFence       = "fence.Check"
 	LogLevels        = "log.Levels"
 )
 
@@ -61,9 +64,11 @@ type (
 		Site        tko.Site
 		Deployments []tko.Deployment
 		Held        []tko.DeploymentID
+		Fence       string // of the call, for CheckFence
 	}
 	// LeaveRequest is the request of ClustersLeave.
 	LeaveRequest struct {
+		Fence  string
 		Former krm.Resource
 		Now    []krm.Resource
 		Site   tko.Site
@@ -76,6 +81,8 @@ type (
 		Report report.Report
 		Error  *sibling.Failure
 	}
+	// FenceResponse is the response of CheckFence.
+	FenceResponse struct{ Error *sibling.Failure }
 	// CompareResponse is the response of ClustersCompare. The differences are valid also with an error.
 	CompareResponse struct {
 		Found report.Differences
@@ -103,6 +110,57 @@ type Clusters struct {
 
 	mu      sync.Mutex
 	enqueue func(...tko.SiteID)
+	fences  map[string]context.Context // of the calls under way
+}
+
+// fenced makes the fence of a context available to the program for the duration of a call. It
+// returns its name.
+func (c *Clusters) fenced(ctx context.Context) (name string, end func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name = rand.Text()
+	if c.fences == nil {
+		c.fences = map[string]context.Context{}
+	}
+	c.fences[name] = ctx
+	return name, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.fences, name)
+	}
+}
+
+// checkFence checks the fence of a call. A call that has ended may begin nothing.
+func (c *Clusters) checkFence(_ context.Context, name string) (FenceResponse, error) {
+	c.mu.Lock()
+	ctx, ok := c.fences[name]
+	c.mu.Unlock()
+	if !ok {
+		return FenceResponse{sibling.NewFailure(errors.New("the call has ended"))}, nil
+	}
+	return FenceResponse{sibling.NewFailure(fence.Check(ctx))}, nil
+}
+
+// Fence returns a context with the fence of a call, for the program.
+func Fence(ctx context.Context, server *sibling.Peer, name string) context.Context {
+	return fence.With(ctx, func(ctx context.Context) error {
+		var out FenceResponse
+		if err := sibling.Call(ctx, server, CheckFence, name, &out); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fence.NewError(err)
+		}
+		return fence.NewError(out.Error.Err())
+	})
+}
+
+// closed makes an error of a fence again of one that the program returned.
+func closed(err error) error {
+	if errors.Is(err, tko.ErrStopped) {
+		return fence.NewError(err)
+	}
+	return err
 }
 
 // Enqueue sets the function that gets sites whose objects may have changed.
@@ -114,7 +172,7 @@ func (c *Clusters) Enqueue(to func(...tko.SiteID)) {
 
 // Methods are the methods that the program calls.
 func (c *Clusters) Methods() sibling.Endpoint {
-	return sibling.Endpoint{EnqueueSites: sibling.Unary(func(_ context.Context, ids []tko.SiteID) (None, error) {
+	return sibling.Endpoint{CheckFence: sibling.Unary(c.checkFence), EnqueueSites: sibling.Unary(func(_ context.Context, ids []tko.SiteID) (None, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.enqueue != nil {
@@ -129,9 +187,11 @@ func (c *Clusters) Schedule(ctx context.Context, cluster krm.Resource, site tko.
 	if _, err := trigger.Read(cluster); err != nil { // a wrong resource needs no program
 		return report.Report{}, err
 	}
+	name, end := c.fenced(ctx)
+	defer end()
 	var out ScheduleResponse
-	err := call(ctx, c.Program, ClustersSchedule, ScheduleRequest{cluster, site, deployments, held}, &out)
-	return out.Report, errors.Join(err, out.Error.Err())
+	err := call(ctx, c.Program, ClustersSchedule, ScheduleRequest{cluster, site, deployments, held, name}, &out)
+	return out.Report, closed(errors.Join(err, out.Error.Err()))
 }
 
 // Compare returns what Schedule would change, and the orphans in the cluster.
@@ -140,15 +200,17 @@ func (c *Clusters) Compare(ctx context.Context, cluster krm.Resource, site tko.S
 		return report.Differences{}, err
 	}
 	var out CompareResponse
-	err := call(ctx, c.Program, ClustersCompare, ScheduleRequest{cluster, site, deployments, held}, &out)
+	err := call(ctx, c.Program, ClustersCompare, ScheduleRequest{cluster, site, deployments, held, ""}, &out)
 	return out.Found, errors.Join(err, out.Error.Err())
 }
 
 // Leave implements schedule.Clusters.
 func (c *Clusters) Leave(ctx context.Context, former krm.Resource, now []krm.Resource, site tko.Site) (v report.Outcome, again time.Duration, err error) {
+	name, end := c.fenced(ctx)
+	defer end()
 	var out LeaveResponse
-	err = call(ctx, c.Program, ClustersLeave, LeaveRequest{former, now, site}, &out)
-	return out.Outcome, out.Again, errors.Join(err, out.Error.Err())
+	err = call(ctx, c.Program, ClustersLeave, LeaveRequest{name, former, now, site}, &out)
+	return out.Outcome, out.Again, closed(errors.Join(err, out.Error.Err()))
 }
 
 // closeLimit bounds the time to end watches and connections.

@@ -18,6 +18,7 @@ import (
 // runIn runs a program in a directory, with the Python SDK.
 func runIn(t *testing.T, dir, program string, arguments ...string) (string, error) {
 	t.Helper()
+	process.Reads(t, "krm", "sdk/python/src")
 	cmd := exec.CommandContext(t.Context(), program, arguments...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "PYTHONPATH="+process.PythonSDK(), "PYTHONDONTWRITEBYTECODE=1")

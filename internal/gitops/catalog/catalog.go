@@ -278,6 +278,9 @@ func (c *Catalog) Revision(ctx context.Context) (string, error) {
 	for i := range versions {
 		for _, m := range results[i].manifests {
 			if other, twice := first[m.Name]; twice {
+				if other.Digest == m.Digest && packageIn(other) == packageIn(m) {
+					continue // of a tag of the package and one of the whole tree, for example
+				}
 				notes = append(notes, fmt.Sprintf("template %q is that of %s, and not of %s: use {path} in catalog.id", m.Name, other.File, m.File))
 				continue
 			}
@@ -404,6 +407,12 @@ func (c *Catalog) read(ctx context.Context, v version) (result known, err error)
 		result.manifests = append(result.manifests, m)
 	}
 	return result, nil
+}
+
+// packageIn returns the path of the package that a manifest was made of.
+func packageIn(m manifest.Manifest) string {
+	_, path, _ := strings.Cut(m.File, ":")
+	return path
 }
 
 // nameOf returns the name of a package's version. If the version moves, the name has the

@@ -212,3 +212,40 @@ func TestNewKeysHaveVersionsReadAgain(t *testing.T) {
 		}
 	}
 }
+
+// A tag of a package and one of the whole tree may publish the same content: that's no
+// conflict, which would never end.
+func TestEqualContentOfTwoTagsIsNoConflict(t *testing.T) {
+	t.Parallel()
+	shelf := newShelf([]string{"a"}, "a/v1", "v1")
+	for i := range shelf.all {
+		shelf.all[i].Name = "v1"
+	}
+	c, err := newCatalog(Settings{}, shelf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, notes := templates(t, c)
+	if len(notes) > 0 || len(ids) != 1 {
+		t.Errorf("templates %q, with the notes %q", ids, notes)
+	}
+}
+
+// Messages don't have the temporary folder of a reading: it is another one each time, so
+// that the status would change with each reading.
+func TestMessagesHaveNoTemporaryFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{dir + "/pkg/a.yaml: broken", dir + ": it has no resources", "open " + dir + ": no such file"} {
+		if got := shortened(errors.New(text), link); strings.Contains(got, dir) || got == "" {
+			t.Errorf("%q becomes %q", text, got)
+		}
+		if got := shortened(errors.New(text), dir); strings.Contains(got, dir) {
+			t.Errorf("%q becomes %q", text, got)
+		}
+	}
+}

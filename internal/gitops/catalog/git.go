@@ -154,8 +154,18 @@ func (g *gitPublisher) read(ctx context.Context, v version) (all []published, pr
 	return all, problems, nil
 }
 
-// shortened returns an error's text without the temporary folder of the files.
-func shortened(err error, dir string) string { return strings.ReplaceAll(err.Error(), dir+"/", "") }
+// shortened returns an error's text without the temporary folder of the files, also if a
+// library names it with its links resolved.
+func shortened(err error, dir string) string {
+	text := err.Error()
+	real, _ := filepath.EvalSymlinks(dir)
+	for _, dir := range []string{dir, real} {
+		if dir != "" {
+			text = strings.ReplaceAll(strings.ReplaceAll(text, dir+"/", ""), dir, "the package")
+		}
+	}
+	return text
+}
 
 // packages returns the folders of packages: those with a Kptfile, without those within
 // them; or, if there is none, the folders directly below that have a YAML file.

@@ -16,10 +16,9 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -84,7 +83,7 @@ func (h *helmPublisher) versions(ctx context.Context) (all []version, problems [
 			URLs    []string `json:"urls"`
 		} `json:"entries"`
 	}
-	if err := yaml.Unmarshal(got.Body, &index); err != nil || index.Entries == nil {
+	if err := yaml12.Unmarshal(got.Body, &index); err != nil || index.Entries == nil {
 		return nil, nil, tko.Errorf(tko.ErrInvalid, "index.yaml is not an index of charts")
 	}
 	for name, entries := range index.Entries {

@@ -17,9 +17,9 @@ import (
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/clearsign"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
 
 // keysIn returns the text of a file with PGP keys; "" if there is no file. The file is
@@ -56,7 +56,7 @@ func checkProvenance(file []byte, digest, keys string) error {
 	var content struct {
 		Files map[string]string `json:"files"`
 	}
-	if err := yaml.Unmarshal(sums, &content); err != nil {
+	if err := yaml12.Unmarshal(sums, &content); err != nil {
 		return tko.Errorf(tko.ErrInvalid, "its .prov file names no digests: %w", err)
 	}
 	for _, sum := range content.Files {

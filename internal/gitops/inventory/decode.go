@@ -10,9 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
 
 // decode reads records from a file of a format. items is the path of the list. The
@@ -26,7 +25,7 @@ func decode(format string, data []byte, items string, most int) ([]record, error
 		return decodeCSV(data, most)
 	}
 	if format == "yaml" {
-		converted, err := yaml.YAMLToJSONStrict(data)
+		converted, err := yaml12.ToJSON(data)
 		if err != nil {
 			return nil, tko.Errorf(tko.ErrInvalid, "it is not complete YAML: %w", err)
 		}

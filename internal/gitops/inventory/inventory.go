@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
@@ -20,6 +21,7 @@ import (
 type Inventory struct {
 	settings Settings
 	editable []tko.Pattern
+	grace    time.Duration
 	parts    []*part
 
 	dirty     bool   // an origin was read since the revision was made
@@ -47,7 +49,11 @@ func New(s Settings, access remote.Access) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Inventory{settings: s, editable: editable}
+	grace, err := s.grace()
+	if err != nil {
+		return nil, err
+	}
+	i := &Inventory{settings: s, editable: editable, grace: grace}
 	names := map[string]bool{}
 	makes := false
 	for n, settings := range s.From {
@@ -78,7 +84,7 @@ func New(s Settings, access remote.Access) (*Inventory, error) {
 func (i *Inventory) URL() string {
 	var all []string
 	for _, p := range i.parts {
-		at := p.settings.address()
+		at := p.settings.Address()
 		if p.settings.File != "" {
 			at = p.settings.File
 		}
@@ -162,6 +168,19 @@ func (i *Inventory) Revision(ctx context.Context) (string, error) {
 	i.revision = "sites@sha256:" + hex.EncodeToString(sum.Sum(nil))
 	return i.revision, nil
 }
+
+// Reread is Revision without the help of earlier readings: each origin is read completely,
+// even if it reports that nothing has changed.
+func (i *Inventory) Reread(ctx context.Context) (string, error) {
+	for _, p := range i.parts {
+		p.tag = ""
+	}
+	return i.Revision(ctx)
+}
+
+// Grace returns for how long values that users set at a removed site are saved, for the
+// case that the inventory has it again.
+func (i *Inventory) Grace() time.Duration { return i.grace }
 
 // Manifests returns the sites of a revision, in the order of their IDs, and notes about
 // contradictions between origins.

@@ -62,7 +62,7 @@ const (
 
 // newGetter returns a Getter for an origin.
 func newGetter(ctx context.Context, s OriginSettings, access remote.Access, scheme string) (*remote.Getter, error) {
-	return remote.New(ctx, s.address(), s.Credentials, access, scheme, s.MaxBytes)
+	return remote.New(ctx, s.Address(), s.Credentials, access, scheme, s.MaxBytes)
 }
 
 // digestTag returns the tag of content.
@@ -245,7 +245,7 @@ func newNetBox(s OriginSettings, access remote.Access) (*netBox, error) {
 	if n.size < 1 || n.size > maxPage {
 		return nil, tko.Errorf(tko.ErrInvalid, "netbox.pageSize is %d: use 1 to %d", n.size, maxPage)
 	}
-	for _, name := range []string{"limit", "offset", "ordering", "format", "fields", "exclude"} {
+	for _, name := range []string{"limit", "offset", "start", fromID, "ordering", "format", "fields", "exclude"} {
 		if _, ok := s.NetBox.Filter[name]; ok {
 			return nil, tko.Errorf(tko.ErrInvalid, "netbox.filter has %q, which TKO sets: leave it out", name)
 		}
@@ -266,17 +266,23 @@ func newNetBox(s OriginSettings, access remote.Access) (*netBox, error) {
 	return n, nil
 }
 
-func (n *netBox) page(limit, offset int, ordering string) string {
+// page returns the URL of objects in an order: those with an ID of at least from.
+func (n *netBox) page(limit int, from int64, ordering string) string {
 	u, query := *n.list, url.Values{}
 	maps.Copy(query, n.settings.NetBox.Filter)
 	query.Set("limit", strconv.Itoa(limit))
 	query.Set("ordering", ordering)
-	if offset > 0 {
-		query.Set("offset", strconv.Itoa(offset))
+	if from > 0 {
+		query.Set(fromID, strconv.FormatInt(from, 10))
 	}
 	u.RawQuery = query.Encode()
 	return u.String()
 }
+
+// fromID is the parameter for objects with an ID of at least a value. All versions have
+// it. Version 4.6 has start for the same, but then it doesn't count the objects, so that
+// a truncated page could not be recognized.
+const fromID = "id__gte"
 
 // A netBoxPage is a page of a list.
 type netBoxPage struct {
@@ -344,51 +350,38 @@ func (n *netBox) read(ctx context.Context, known string) ([]record, string, erro
 	return records, tag, nil
 }
 
-// all reads all pages. It is an error if they don't hold each object once: objects
-// that are created or deleted meanwhile move those of later pages.
+// all reads all pages, by ranges of IDs: so objects that are created or deleted meanwhile
+// move no other object to a page that was read before. It is an error if a page doesn't
+// hold all objects of its range that NetBox counts, or none of those that follow.
 func (n *netBox) all(ctx context.Context, g *remote.Getter) ([]record, error) {
-	seen := map[string]bool{}
 	var all []record
-	count := -1
-	for at := n.page(n.size, 0, "id"); at != ""; {
-		p, err := n.get(ctx, g, at)
+	var last int64
+	for range maxPages {
+		p, err := n.get(ctx, g, n.page(n.size, last+1, "id"))
 		if err != nil {
 			return nil, err
 		}
-		if count >= 0 && *p.Count != count {
-			return nil, fmt.Errorf("the number of objects changed from %d to %d while they were read: they are read again", count, *p.Count)
-		}
-		if count = *p.Count; count > n.settings.MaxRecords {
+		if len(all)+*p.Count > n.settings.MaxRecords {
 			return nil, tooMany(n.settings.MaxRecords)
 		}
 		for _, r := range p.Results {
-			id := fmt.Sprint(r["id"])
-			if seen[id] {
-				return nil, fmt.Errorf("the object with the ID %.40s is on two pages: they are read again", id)
+			id, ok := r["id"].(int64)
+			if !ok {
+				return nil, tko.Errorf(tko.ErrInvalid, "object %.40q has no number as its ID, so pages can't be told apart", fmt.Sprint(r["id"]))
 			}
-			seen[id] = true
+			if id <= last {
+				return nil, fmt.Errorf("object %d is on a page of objects after %d: NetBox ignores %s or ordering for these objects, or lists them twice: they are read again", id, last, fromID)
+			}
+			last = id
 		}
-		if all = append(all, p.Results...); len(all) > count {
-			break
-		}
-		if p.Next == nil || *p.Next == "" {
-			at = ""
+		all = append(all, p.Results...)
+		if more := p.Next != nil && *p.Next != ""; more && len(p.Results) > 0 {
 			continue
 		}
-		if len(p.Results) == 0 {
-			break
+		if len(p.Results) != *p.Count {
+			return nil, fmt.Errorf("the last page holds %d objects, and NetBox counts %d: they are read again", len(p.Results), *p.Count)
 		}
-		// The host of next is the server's own view, which may be behind a proxy.
-		next, err := url.Parse(*p.Next)
-		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "the server's link to the next page is malformed")
-		}
-		u := *n.list
-		u.RawQuery = next.RawQuery
-		at = u.String()
+		return all, nil
 	}
-	if len(all) != count {
-		return nil, fmt.Errorf("the pages hold %d objects, and NetBox counts %d: they are read again", len(all), count)
-	}
-	return all, nil
+	return nil, tko.Errorf(tko.ErrInvalid, "it has more than %d pages", maxPages)
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
-// A netBox is a stand-in for NetBox: lists in pages by limit and offset, with count and
-// next, ordering and the token of its API.
+// A netBox is a stand-in for NetBox: lists in pages by limit and offset or id__gte, with
+// count and next, ordering and the token of its API.
 type netBox struct {
 	*httptest.Server
 	objects  []map[string]any
@@ -57,8 +57,14 @@ func (b *netBox) serve(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	limit, _ := strconv.Atoi(q.Get("limit"))
 	offset, _ := strconv.Atoi(q.Get("offset"))
-	page := map[string]any{"count": len(b.objects), "next": nil, "previous": nil}
-	objects := b.objects
+	from, _ := strconv.Atoi(q.Get("id__gte"))
+	var objects []map[string]any
+	for _, o := range b.objects {
+		if o["id"].(int) >= from {
+			objects = append(objects, o)
+		}
+	}
+	page := map[string]any{"count": len(objects), "next": nil, "previous": nil}
 	if q.Get("ordering") == "-last_updated" {
 		newest := map[string]any{}
 		for _, o := range objects {
@@ -152,32 +158,44 @@ func TestIncompleteNetBoxIsNoRevision(t *testing.T) {
 		before func(b *netBox, w http.ResponseWriter, r *http.Request) bool
 		want   string
 	}{
-		"an object vanishes while pages are read": {func(b *netBox, _ http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Query().Get("offset") == "1000" {
-				b.objects = b.objects[1:]
-			}
-			return false
-		}, "changed from 1234 to 1233"},
-		"a page has fewer objects than counted": {func(b *netBox, w http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Query().Get("offset") != "1000" {
+		"an object vanishes while a page is read": {func(b *netBox, w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("id__gte") != "1001" {
 				return false
 			}
-			_ = json.NewEncoder(w).Encode(map[string]any{"count": 1234, "next": nil, "results": b.objects[1000:1100]})
+			_ = json.NewEncoder(w).Encode(map[string]any{"count": 234, "next": nil, "results": b.objects[1000:1233]})
 			return true
-		}, "hold 1100 objects, and NetBox counts 1234"},
+		}, "holds 233 objects, and NetBox counts 234"},
+		"a page has fewer objects than counted": {func(b *netBox, w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("id__gte") != "501" {
+				return false
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"count": 734, "next": nil, "results": b.objects[500:600]})
+			return true
+		}, "holds 100 objects, and NetBox counts 734"},
+		"an empty page before the end": {func(_ *netBox, w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("id__gte") != "501" {
+				return false
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"count": 734, "next": "http://netbox.internal/api/dcim/sites/?id__gte=1001", "results": []any{}})
+			return true
+		}, "holds 0 objects, and NetBox counts 734"},
+		"an ID that is no number": {func(_ *netBox, w http.ResponseWriter, _ *http.Request) bool {
+			_ = json.NewEncoder(w).Encode(map[string]any{"count": 1, "next": nil, "results": []any{map[string]any{"id": "x", "last_updated": "2026"}}})
+			return true
+		}, "no number as its ID"},
 		"a page twice": {func(b *netBox, w http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Query().Get("offset") != "500" {
+			if r.URL.Query().Get("id__gte") != "501" {
 				return false
 			}
 			_ = json.NewEncoder(w).Encode(map[string]any{"count": 1234, "next": nil, "results": b.objects[:500]})
 			return true
-		}, "on two pages"},
+		}, "ignores id__gte or ordering"},
 		"another kind of response": {func(_ *netBox, w http.ResponseWriter, _ *http.Request) bool {
 			_, _ = w.Write([]byte(`{"detail": "maintenance"}`))
 			return true
 		}, "no page of NetBox"},
 		"the second page is refused": {func(_ *netBox, w http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Query().Get("offset") != "500" {
+			if r.URL.Query().Get("id__gte") != "501" {
 				return false
 			}
 			w.Header().Set("Retry-After", "0")
@@ -499,5 +517,27 @@ func TestNetBoxWith20000SitesIsReadByFewRequests(t *testing.T) {
 	}
 	if again := revision(t, i); again != first || b.requests.Load() != 42 {
 		t.Errorf("%d more requests for an unchanged NetBox, and the revision %s: want 1, and %s", b.requests.Load()-41, again, first)
+	}
+}
+
+// YAML 1.1 makes false of NO, and 83 of 0123: sites would move to other regions.
+func TestYAMLOfInventoriesKeepsCountriesAndLeadingZeros(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "sites.yaml")
+	if err := os.WriteFile(file, []byte("- {site: 0123, region: NO, n: on, racks: 7, share: 1.50}\n- {site: 0124, region: yes, n: y, racks: 0x10, share: 2}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i := open(t, inventory.Settings{From: []inventory.OriginSettings{{File: file, Map: inventory.Mapping{
+		ID: "record.site", Metadata: map[string]string{"region": "record.region", "n": "record.n", "racks": "record.racks", "share": "record.share"},
+	}}}})
+	revision(t, i)
+	sites, _ := i.Sites()
+	if len(sites) != 2 {
+		t.Fatalf("there are %d sites", len(sites))
+	}
+	for n, want := range []map[string]string{{"region": "NO", "n": "on", "racks": "7", "share": "1.5"}, {"region": "yes", "n": "y", "racks": "16", "share": "2"}} {
+		if id := fmt.Sprintf("012%d", n+3); sites[n].ID != id || !maps.Equal(sites[n].Metadata, want) {
+			t.Errorf("the site is %q with %v: want %q with %v", sites[n].ID, sites[n].Metadata, id, want)
+		}
 	}
 }

@@ -19,6 +19,9 @@ type Settings struct {
 	// Editable are patterns of parts of sites that users may set: template, metadata.KEY.
 	// Their values take precedence over those of all origins.
 	Editable []string `json:"editable,omitempty"`
+	// Grace is for how long values that users set at a removed site are saved: they come back
+	// with a site that comes back. 24h if empty; 0s saves none.
+	Grace string `json:"grace,omitempty"`
 	// Source is the name of the source, which servers of origins notify.
 	Source string `json:"-"`
 }
@@ -92,6 +95,8 @@ const (
 	maxBytes         = 256 << 20
 	maxRecords       = 100_000
 	defaultFullEvery = 15 * time.Minute
+	defaultGrace     = 24 * time.Hour
+	maxGrace         = 90 * 24 * time.Hour
 )
 
 // check completes the settings of an origin. The error is an ErrInvalid.
@@ -136,7 +141,7 @@ func (s *OriginSettings) check() error {
 	if s.SQL != nil {
 		return s.SQL.check(s.Credentials)
 	}
-	return s.Check(s.address())
+	return s.Check(s.Address())
 }
 
 // editable returns the patterns of parts that users may set. The error is an ErrInvalid.
@@ -155,8 +160,20 @@ func (s Settings) editable() ([]tko.Pattern, error) {
 	return all, nil
 }
 
-// address returns the URL that the origin is read from; "" for a file.
-func (s *OriginSettings) address() string {
+// grace returns the time for which values of users are saved. The error is an ErrInvalid.
+func (s Settings) grace() (time.Duration, error) {
+	if s.Grace == "" {
+		return defaultGrace, nil
+	}
+	grace, err := time.ParseDuration(s.Grace)
+	if err != nil || grace < 0 || grace > maxGrace {
+		return 0, tko.Errorf(tko.ErrInvalid, "inventory.grace is %q: use a time up to %s, such as 24h, or 0s to save no values", s.Grace, maxGrace)
+	}
+	return grace, nil
+}
+
+// Address returns the URL that the origin is read from; "" for a file.
+func (s *OriginSettings) Address() string {
 	switch {
 	case s.NetBox != nil:
 		return s.NetBox.URL

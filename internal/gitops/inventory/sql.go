@@ -69,7 +69,7 @@ type query struct {
 
 func newQuery(s OriginSettings, access remote.Access) (query, error) {
 	if access.Databases == nil {
-		return query{}, tko.Errorf(tko.ErrInvalid, "this program has no drivers of databases: a tko-server without Flux sources reads sql")
+		return query{}, tko.Errorf(tko.ErrInvalid, "this program has no drivers of databases: a tko-server without Flux sources reads sql, and tko inventory test")
 	}
 	timeout, err := s.SQL.timeout()
 	return query{s, access, timeout}, err

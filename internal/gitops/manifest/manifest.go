@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -269,6 +270,12 @@ func read(r krm.Resource) (*Manifest, error) {
 	if m.Put.Kind == tko.KindPlugin && len(m.Put.Metadata) > 0 {
 		return nil, errors.New("metadata.labels: plugins have no metadata, leave the labels out")
 	}
+	if err := m.Put.ReadManifestAnnotations(r.Annotation); err != nil {
+		return nil, err
+	}
+	if err := m.Put.CheckWhole(); err != nil {
+		return nil, err
+	}
 	if m.Adopt, err = flag(r, AnnotationAdopt, "true", "false"); err != nil {
 		return nil, err
 	}
@@ -389,7 +396,7 @@ func (m *Manifest) template(r krm.Resource) error {
 // rollout reads a rollout, as the Kubernetes API has it: its spec is that of the package's
 // Rollout resource, and spec.package has the resources that edits merge.
 func (m *Manifest) rollout(r krm.Resource) error {
-	spec, err := specOf(r, "rolloutId", "package", "edits", "waves", "limits", "health", "windows", "onFailure", "conflicts")
+	spec, err := specOf(r, append([]string{"rolloutId", "package"}, rolloutspec.Fields...)...)
 	if err != nil {
 		return err
 	}

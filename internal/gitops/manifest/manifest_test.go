@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -150,5 +151,21 @@ func TestReadNamesFileAndRemedyOfInvalidManifests(t *testing.T) {
 	_, err := read(t, "", map[string]string{"a.yaml": head + "Siet\n", "b.yaml": head + "Iste\n"})
 	if err == nil || !strings.Contains(err.Error(), "a.yaml") || !strings.Contains(err.Error(), "b.yaml") {
 		t.Errorf("the error is %v, want one that names both invalid files", err)
+	}
+}
+
+// What the spec of a rollout may have can be written in a manifest, too: an export that a
+// reader refuses is lost.
+func TestManifestOfARolloutMayHaveEachFieldOfItsSpec(t *testing.T) {
+	t.Parallel()
+	for _, field := range append([]string{"package"}, spec.Fields...) {
+		files := map[string]string{"r.yaml": head + "Rollout\nmetadata: {name: r}\nspec: {" + field + ": {}}\n"}
+		got, err := read(t, "", files)
+		if err != nil || len(got) != 1 {
+			t.Errorf("spec.%s: %v, %v", field, got, err)
+		}
+	}
+	if _, err := read(t, "", map[string]string{"r.yaml": head + "Rollout\nmetadata: {name: r}\nspec: {undoes: x}\n"}); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("spec.undoes, which only TKO sets: %v, want ErrInvalid", err)
 	}
 }

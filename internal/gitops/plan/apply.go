@@ -13,7 +13,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Apply applies the plan until an action fails: the error names the entity. It
+// Apply applies the plan until an action fails: the error names the entity. What a user has
+// stopped doesn't keep the others from being applied; the error is an ErrStopped then. It
 // calls save with the inventory before it creates entities, so that none is lost
 // after a crash, and at the end. It returns the operations that were done, also
 // with an error.
@@ -29,6 +30,9 @@ func (p *Plan) Apply(ctx context.Context, client Writer, revision string, save f
 		}
 	}
 	err := r.all(ctx, p.Actions)
+	if n := len(r.stopped); n > 0 && err == nil {
+		err = tko.Errorf(tko.ErrStopped, "%d of %d changes wait: %w", n, len(p.Actions), r.stopped[0])
+	}
 	if saveErr := save(ctx, r.inventory()); saveErr != nil {
 		err = errors.Join(err, fmt.Errorf("save the inventory: %w", saveErr))
 	}
@@ -44,6 +48,8 @@ type run struct {
 	mu    sync.Mutex
 	items map[key]tko.SourceItem
 	done  []tko.SourceOperation
+	// stopped are the errors of changes of what a user has stopped. The others don't wait.
+	stopped []error
 }
 
 // announce adds entities that are about to be created or adopted to the inventory,
@@ -129,6 +135,9 @@ func (r *run) one(ctx context.Context, a Action) error {
 		err = fmt.Errorf("%s %s: %w", a.Verb, name, err)
 	}
 	r.note(a, item, err)
+	if errors.Is(err, tko.ErrStopped) {
+		return nil
+	}
 	return err
 }
 
@@ -185,6 +194,8 @@ func (r *run) note(a Action, item tko.SourceItem, err error) {
 	r.done = append(r.done, op)
 	k := key{a.Kind, a.Name}
 	switch {
+	case errors.Is(err, tko.ErrStopped):
+		r.stopped = append(r.stopped, err)
 	case err != nil:
 	case a.Verb == Delete:
 		delete(r.items, k)

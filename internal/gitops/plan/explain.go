@@ -158,12 +158,15 @@ func (m *maker) next(ctx context.Context, a *Action) (content, error) {
 		}
 		inherited = metadata
 		if a.Kind == tko.KindSite {
-			if c.pkg, err = krm.Merge(base.Clone(), put.Package); err != nil {
+			if c.pkg, err = packageOf(base, put); err != nil {
 				return c, err
 			}
 		}
 	}
 	c.metadata = c.pkg.MetadataWith(inherited, put.Metadata)
+	for _, key := range put.RemoveMetadata {
+		delete(c.metadata, key)
+	}
 	return c, nil
 }
 

@@ -337,12 +337,12 @@ func TestRolloutTakesDeployments(t *testing.T) {
 		},
 		map[string]any{"name": "c", "origin": "fleet/c", "digest": manifests[3].Digest, "templateId": "t", "siteId": "s", "package": map[string]any{"resources": resources}},
 		map[string]any{"name": "b", "origin": "fleet/b", "before": b.Digest, "deploymentId": b.ID, "absent": true},
-	}, p.Manifests(rollout))
+	}, manifestsOf(t, p, rollout))
 
 	w.items[slices.IndexFunc(w.items, func(i tko.SourceItem) bool { return i.Name == "b" })].Digest = ""
 	p = w.plan(w.of(template("t", "1"), plainSite("s"), placed("a", "1"))...)
 	rollout, _ = p.Deployments()
-	if m, _ := p.Manifests(rollout)[0].(map[string]any); m["before"] != plan.Unknown {
+	if m, _ := manifestsOf(t, p, rollout)[0].(map[string]any); m["before"] != plan.Unknown {
 		t.Errorf("the manifest of an unknown digest is %v", m)
 	}
 
@@ -363,4 +363,13 @@ func TestRolloutTakesDeployments(t *testing.T) {
 		t.Errorf("the rollout has %v, %d wait, of %v", rollout, waiting, before)
 	}
 	equal(t, "actions", before, actions(p.Actions))
+}
+
+func manifestsOf(t *testing.T, p *plan.Plan, actions []plan.Action) []any {
+	t.Helper()
+	list, err := p.Manifests(actions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }

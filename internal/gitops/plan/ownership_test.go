@@ -247,18 +247,20 @@ func TestEntitiesStayWithoutPruning(t *testing.T) {
 }
 
 // A policy that only adds, as that of catalogs, changes and removes nothing: neither what
-// it owns, nor the templates of others. What is invalid stops nothing else.
+// it owns, nor the templates of others. What is invalid stops nothing else,
+// and what others registered with the same content is no conflict.
 func TestAddOnlyNeverChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan.Policy{AddOnly: true, Prune: true, Adopt: true})
-	w.put(template("theirs", "1"))
+	w.put(template("theirs", "other"))
+	w.put(template("equal", "1"))
 	w.apply(w.of(template("a", "1"), template("b", "1"), template("c", "1"), template("gone", "1"))...)
 	w.put(template("c", "by ada"))
 	w.remove(tko.KindTemplate, "gone")
 	before := w.entities()
 	invalid := template("invalid", "1")
 	invalid.Package = append(invalid.Package, invalid.Package...) // twice the same resource
-	p := w.apply(w.of(template("a", "2"), template("c", "1"), template("gone", "1"), template("theirs", "1"), template("new", "1"), invalid)...)
+	p := w.apply(w.of(template("a", "2"), template("c", "1"), template("gone", "1"), template("theirs", "1"), template("equal", "1"), template("new", "1"), invalid)...)
 	equal(t, "actions", []string{`create template "gone" (it was deleted)`, `create template "new"`}, actions(p.Actions))
 	for _, want := range []string{`template "a" stays as it is (gitops:fleet wrote it last)`, `template "c" stays as it is (ada wrote it last)`, `template "theirs" stays as it is (ada wrote it last)`} {
 		if !strings.Contains(strings.Join(p.Messages, "\n"), want) {
@@ -286,7 +288,12 @@ func TestMessagesAreBounded(t *testing.T) {
 		for _, p := range numbered(n, plainSite, "s") {
 			w.put(p)
 		}
-		p := w.plan(w.of(numbered(n, plainSite, "s")...)...)
+		changed := func(id string) tko.Put {
+			p := plainSite(id)
+			p.Metadata = map[string]string{"changed": "yes"}
+			return p
+		}
+		p := w.plan(w.of(numbered(n, changed, "s")...)...)
 		if len(p.Messages) != min(n, 11) || more != "" && p.Messages[10] != more || !strings.HasPrefix(p.Messages[9], `site "s09"`) {
 			t.Errorf("%d sites: the messages are %q", n, p.Messages)
 		}

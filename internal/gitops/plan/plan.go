@@ -85,6 +85,9 @@ type Policy struct {
 	// Spent is the number of entities that were removed without an approval lately. It is
 	// charged to the budget of a careful policy.
 	Spent int
+	// Saved are values that users set at sites that the source removed, by the sites' names.
+	// A site that comes back has them again, as far as they are editable.
+	Saved map[string]UserValues
 	// AddOnly is for catalogs: existing entities are never changed or removed. Messages
 	// name those that differ.
 	AddOnly bool
@@ -112,10 +115,11 @@ type Action struct {
 
 	manifest *manifest.Manifest
 	put      tko.Put
-	changes  bool // the existing entity differs
-	origins  int  // number of its origins in the plan's Origins
-	lost     bool // an existing site loses its template or keys of its metadata
-	altered  bool // an existing site has another template, or other values of its metadata
+	changes  bool       // the existing entity differs
+	origins  int        // number of its origins in the plan's Origins
+	lost     bool       // an existing site loses its template or keys of its metadata
+	altered  bool       // an existing site has another template, or other values of its metadata
+	saved    UserValues // of a site that is deleted
 }
 
 // String describes the action for users.
@@ -359,6 +363,11 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 			m.leaving[key{k.kind, there.id}] = true // children refer to the ID
 		}
 		removal := Action{Verb: Delete, Kind: k.kind, Name: k.name, ID: there.id}
+		if k.kind == tko.KindSite && len(m.policy.Editable) > 0 {
+			if removal.saved, err = m.valuesOf(ctx, item, there); err != nil {
+				return nil, err
+			}
+		}
 		if k.kind == tko.KindDeployment && there.id != "" {
 			would, err := m.client.RemoveEntity(ctx, k.kind, there.id, true)
 			if err != nil && !errors.Is(err, tko.ErrNotFound) {
@@ -646,9 +655,12 @@ func (m *maker) actionFor(ctx context.Context, w *manifest.Manifest) (*Action, e
 	a := &Action{Kind: k.kind, Name: k.name, File: w.File, manifest: w, put: w.Put}
 	if m.policy.AddOnly && there != nil && (!item.Pending || there.who != AuthorOf(m.policy.Source)) {
 		if !owned || item.Digest != w.Digest || item.Revision != there.revision {
+			if same, err := m.same(ctx, a); err != nil || same {
+				return nil, err
+			}
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.stays = append(m.stays, fmt.Sprintf("%s %q stays as it is (%s wrote it last), and differs from %s or isn't owned by this source: give new content a new version",
+			m.stays = append(m.stays, fmt.Sprintf("%s %q stays as it is (%s wrote it last), and differs from %s: give new content a new version",
 				k.kind, k.name, orUnknown(there.who), w.File))
 		}
 		return nil, nil
@@ -672,6 +684,11 @@ func (m *maker) actionFor(ctx context.Context, w *manifest.Manifest) (*Action, e
 		}
 	default:
 		a.Verb = Adopt
+	}
+	if k.kind == tko.KindSite && there == nil && (!owned || item.Pending) {
+		if err := m.bringBack(ctx, a); err != nil {
+			return nil, err
+		}
 	}
 	kept := k.kind == tko.KindSite && there != nil && len(m.policy.Editable) > 0
 	if kept {
@@ -806,6 +823,14 @@ func (m *maker) base(ctx context.Context, id tko.TemplateID) (krm.Package, error
 	return there.pkg, nil
 }
 
+// packageOf returns the package of an entity that is made from a template.
+func packageOf(base krm.Package, put tko.Put) (krm.Package, error) {
+	if put.Whole {
+		base = nil
+	}
+	return krm.Merge(base.Clone(), put.Package)
+}
+
 // try makes a dry run of an action: it reports whether the entity would change, or
 // why it is invalid, as far as that is known before the other actions are applied.
 func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
@@ -820,10 +845,10 @@ func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if put.Package, err = krm.Merge(base.Clone(), put.Package); err != nil {
+		if put.Package, err = packageOf(base, put); err != nil {
 			return false, err
 		}
-		put.Template = ""
+		put.Template, put.Whole = "", false
 		if _, err = m.client.PutEntity(ctx, put); err != nil || a.Verb != Adopt {
 			return true, err
 		}
@@ -831,6 +856,16 @@ func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 	}
 	result, err := m.client.PutEntity(ctx, put)
 	return result.Changed, err
+}
+
+// same reports whether an existing entity, which the source doesn't change, is as its
+// manifest has it. One that can't be as in the manifest isn't.
+func (m *maker) same(ctx context.Context, a *Action) (bool, error) {
+	changed, err := m.try(ctx, a)
+	if errors.Is(err, tko.ErrInvalid) {
+		return false, nil
+	}
+	return err == nil && !changed, err
 }
 
 // differs reports whether an existing entity has another content than after the plan.
@@ -884,7 +919,7 @@ func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.Sou
 	if err != nil {
 		return nil, err
 	}
-	merged, err := krm.Merge(base.Clone(), w.Put.Package)
+	merged, err := packageOf(base, w.Put)
 	if err != nil {
 		return nil, err
 	}

@@ -35,8 +35,9 @@ func (p *Plan) Deployments() (rollout []Action, waiting int) {
 // have it.
 const Unknown = "unknown"
 
-// Manifests returns actions that change deployments as the manifests of a rollout's edit.
-func (p *Plan) Manifests(actions []Action) []any {
+// Manifests returns actions that change deployments as the manifests of a rollout's edit. The
+// error is an ErrInvalid if a manifest has what an edit can't state.
+func (p *Plan) Manifests(actions []Action) ([]any, error) {
 	list := make([]any, 0, len(actions))
 	for _, a := range actions {
 		m := map[string]any{"name": a.Name, "origin": OriginOf(p.policy.Source, a.Name)}
@@ -55,6 +56,13 @@ func (p *Plan) Manifests(actions []Action) []any {
 			continue
 		}
 		put := a.manifest.Put
+		annotations, err := put.ManifestAnnotations()
+		if err != nil {
+			return nil, err
+		}
+		for name := range annotations {
+			return nil, tko.Errorf(tko.ErrInvalid, "%s: deployment %q: a source with a rollout can't apply the annotation %s: leave it out, or apply the manifest with tko import", a.File, a.Name, name)
+		}
 		m["digest"] = a.manifest.Digest
 		set("templateId", string(put.Template))
 		set("siteId", string(put.Site))
@@ -75,5 +83,5 @@ func (p *Plan) Manifests(actions []Action) []any {
 		}
 		list = append(list, m)
 	}
-	return list
+	return list, nil
 }

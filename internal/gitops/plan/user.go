@@ -119,8 +119,85 @@ func (m *maker) users(ctx context.Context, item tko.SourceItem, there *entity) (
 		maps.DeleteFunc(users, func(part, _ string) bool { _, has := parts[part]; return !has })
 		was = now
 	}
+	if item.Pending { // it was registered with saved values, but the process was killed before it recorded them
+		saved := m.policy.Saved[item.Name]
+		for part, value := range there.parts() {
+			if who, ok := saved.Users[part]; ok && saved.Values[part] == value {
+				users[part] = who
+			}
+		}
+	}
 	maps.DeleteFunc(users, func(part, _ string) bool { return !m.policy.editable(part) })
 	return users, nil
+}
+
+// UserValues are values that users set at a site, and the users, by the names of
+// [tko.SourceOrigins].
+type UserValues struct {
+	Values map[string]string `json:"values"`
+	Users  map[string]string `json:"users"`
+}
+
+// Removed returns the values that users set at the sites that the plan deletes, by the
+// sites' names. Sites without such values are in it, too.
+func (p *Plan) Removed() map[string]UserValues {
+	removed := map[string]UserValues{}
+	for _, a := range p.Actions {
+		if a.Verb == Delete && a.Kind == tko.KindSite {
+			removed[a.Name] = a.saved
+		}
+	}
+	return removed
+}
+
+// valuesOf returns the editable values that users set at an existing site.
+func (m *maker) valuesOf(ctx context.Context, item tko.SourceItem, there *entity) (UserValues, error) {
+	users, err := m.users(ctx, item, there)
+	if err != nil {
+		return UserValues{}, err
+	}
+	values := there.parts()
+	maps.DeleteFunc(values, func(part, _ string) bool { _, set := users[part]; return !set })
+	return UserValues{values, users}, nil
+}
+
+// bringBack has the action that creates a site set the values that users set before the
+// source removed it. A template that no longer exists stays that of the source.
+func (m *maker) bringBack(ctx context.Context, a *Action) error {
+	saved, users := m.policy.Saved[a.Name], map[string]string{}
+	was := &entity{template: tko.TemplateID(saved.Values["template"]), metadata: map[string]string{}}
+	metadata := maps.Clone(a.put.Metadata)
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	for part, value := range saved.Values {
+		if !m.policy.editable(part) {
+			continue
+		}
+		if part == "template" {
+			ref := key{tko.KindTemplate, value}
+			there, err := m.lookup(ctx, ref, "")
+			if err != nil {
+				return err
+			}
+			if m.leaving[ref] || there == nil && m.wanted[ref] == nil || a.put.Template == was.template {
+				continue
+			}
+			a.put.Template = was.template
+		}
+		if key, isMetadata := strings.CutPrefix(part, "metadata."); isMetadata {
+			if old, has := metadata[key]; has && old == value {
+				continue // the source agrees
+			}
+			metadata[key], was.metadata[key] = value, value
+		}
+		users[part] = saved.Users[part]
+	}
+	if len(users) > 0 {
+		a.put.Metadata, a.Reason = metadata, "it came back, with the values of users"
+		m.keep(key{a.Kind, a.Name}, was, a.manifest, users)
+	}
+	return nil
 }
 
 // siteAt returns a revision of a site; nil if it isn't retained.

@@ -66,6 +66,29 @@ type Query struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
+// QueryCommand is the hidden command of tko-server that runs a query, which it reads from
+// stdin as JSON of a PlainQuery.
+const QueryCommand = "query-inventory"
+
+// A PlainQuery is a Query without its dialer, whose password can be written.
+type PlainQuery struct {
+	URL, Username, Password, CAFile, Text string
+
+	Rows    int
+	Bytes   int64
+	Timeout time.Duration
+}
+
+// Plain returns the query for another process on this machine.
+func (q Query) Plain() PlainQuery {
+	return PlainQuery{q.URL, q.Username, string(q.Password), q.CAFile, q.Text, q.Rows, q.Bytes, q.Timeout}
+}
+
+// Query returns the query, without limits of its connections.
+func (p PlainQuery) Query() Query {
+	return Query{URL: p.URL, Username: p.Username, Password: secret.Text(p.Password), CAFile: p.CAFile, Text: p.Text, Rows: p.Rows, Bytes: p.Bytes, Timeout: p.Timeout}
+}
+
 // A Getter makes the requests of one reading: with credentials, to one server, and
 // within a limit of bytes.
 type Getter struct {

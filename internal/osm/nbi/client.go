@@ -128,6 +128,11 @@ type request struct {
 // token. It decodes the response into into: a pointer for JSON, a *[]byte for other
 // content, or a function that decodes the elements of a list.
 func (c *Client) do(ctx context.Context, r request, into any) error {
+	if r.method != http.MethodGet {
+		if err := c.MayBegin(ctx); err != nil {
+			return err
+		}
+	}
 	s, k, err := c.session(ctx, nil)
 	if err != nil {
 		return err
@@ -143,6 +148,14 @@ func (c *Client) do(ctx context.Context, r request, into any) error {
 		c.account.worked(s, r.resource())
 	}
 	return err
+}
+
+// MayBegin returns an error if nothing that changes OSM may begin now.
+func (c *Client) MayBegin(ctx context.Context) error {
+	if c.options.Begin == nil {
+		return nil
+	}
+	return c.options.Begin(ctx)
 }
 
 // resource returns the method and the path without IDs.

@@ -40,6 +40,9 @@ type Endpoint struct {
 
 // Options are the settings of a Client. The zero value works.
 type Options struct {
+	// Begin is called before each request that changes OSM. If it returns an error, the request
+	// isn't made. None if nil.
+	Begin   func(context.Context) error
 	Timeout time.Duration // of a request with its response; 60 s if 0. Ten times as long for packages
 	Log     *slog.Logger  // discarded if nil
 }

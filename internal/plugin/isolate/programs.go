@@ -75,6 +75,8 @@ func (p Programs) Open(name string) (*Program, error) {
 		}
 	}
 	switch {
+	case found == nil && isRelative(name):
+		return nil, fmt.Errorf("its program %q is not run, because a relative path is one from the server's working folder, which is not below a folder of --plugin-programs (%s): install it there, and name its whole path: %w", name, strings.Join(p.Folders, ", "), ErrOutside)
 	case found == nil:
 		return nil, fmt.Errorf("its program %q is not run, because it is not below a folder of --plugin-programs (%s): install it there: %w", name, strings.Join(p.Folders, ", "), ErrOutside)
 	case errors.Is(found, fs.ErrNotExist), errors.Is(found, syscall.ELOOP):
@@ -83,6 +85,9 @@ func (p Programs) Open(name string) (*Program, error) {
 		return nil, fmt.Errorf("its program %q is not run: %w", name, found)
 	}
 }
+
+// isRelative reports whether a program's name is a relative path, and not just a name.
+func isRelative(name string) bool { return strings.Contains(name, "/") && !filepath.IsAbs(name) }
 
 // File finds a file below one of the folders that a program reads as its own code, such
 // as a playbook. A relative name is one in the folders. It returns the absolute paths of the file, or folder of files, and of

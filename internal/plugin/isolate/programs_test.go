@@ -102,3 +102,11 @@ func TestProgramIsTheOneThatWasChecked(t *testing.T) {
 		t.Errorf("the file to be executed is %q, %v: want the checked one although it was replaced", data, err)
 	}
 }
+
+func TestRelativeProgramNamesTheRemedy(t *testing.T) {
+	t.Parallel()
+	programs := isolate.Programs{Folders: []string{t.TempDir()}}
+	if _, err := programs.Open("plugins/smf.py"); !errors.Is(err, isolate.ErrOutside) || !strings.Contains(err.Error(), "relative path") || !strings.Contains(err.Error(), "name its whole path") {
+		t.Errorf("the error of a relative path is %v", err)
+	}
+}

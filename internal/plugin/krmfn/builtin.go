@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/kio"
 	"sigs.k8s.io/kustomize/kyaml/resid"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -204,7 +204,7 @@ func applyReplacements(_ context.Context, l list) (list, error) {
 		}
 	}
 	var replacements []types.Replacement
-	if err := yaml.UnmarshalStrict([]byte(text), &replacements); err != nil {
+	if err := yaml12.UnmarshalStrict([]byte(text), &replacements); err != nil {
 		return list{}, tko.Errorf(tko.ErrInvalid, "its replacements are malformed: %s", short(err.Error()))
 	}
 	if len(replacements) == 0 {

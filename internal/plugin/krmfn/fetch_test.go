@@ -352,7 +352,7 @@ func TestReplacedModuleFileIsUsedByTheNextRun(t *testing.T) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
-	for bad, want := range map[string]string{dir: "is not a file", dir + "/nothing": "can't be read", "/dev/zero": "is not a file"} {
+	for bad, want := range map[string]string{dir: "is not a file", dir + "/nothing": "does not exist on this server", "/dev/zero": "not allowed"} {
 		if _, err := prepare(t, r, function("wasm:"+bad), parse(t, trigger)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", bad, err, want)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
+	"github.com/tko-orchestrator/tko/test/process"
 )
 
 // The test's program is also the process of built-in functions.
@@ -91,6 +92,7 @@ func run(command *exec.Cmd) error {
 
 func must(t testing.TB, get func() (string, error)) string {
 	t.Helper()
+	process.Reads(t, "internal/plugin/krmfn/testdata")
 	s, err := get()
 	if err != nil {
 		t.Fatal(err)

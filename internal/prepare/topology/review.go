@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -718,10 +719,20 @@ func (p *Preparer) restore(ctx context.Context, h restoration) error {
 func (p *Preparer) createAll(ctx context.Context, placement krm.Identity, batches []tko.NewChildren) error {
 	calls, callCtx := errgroup.WithContext(ctx)
 	calls.SetLimit(callsAtOnce)
-	for _, batch := range batches {
-		calls.Go(func() error { return p.create(callCtx, placement, batch) })
+	stopped := make([]error, len(batches)) // the others don't wait for those
+	for i, batch := range batches {
+		calls.Go(func() error {
+			err := p.create(callCtx, placement, batch)
+			if errors.Is(err, tko.ErrStopped) {
+				stopped[i], err = err, nil
+			}
+			return err
+		})
 	}
-	return calls.Wait()
+	if err := calls.Wait(); err != nil {
+		return err
+	}
+	return cmp.Or(stopped...)
 }
 
 // Status returns the placement with the result of a review in its status.

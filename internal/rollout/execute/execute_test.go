@@ -117,6 +117,41 @@ func TestSoakIsCreditedAndInterruptionsBeginAnew(t *testing.T) {
 	see(30*time.Second, healthy, execute.Healthy)
 }
 
+// The time of a stop counts neither for the health nor for the soak of a row.
+func TestClocksStandStillWhileStopped(t *testing.T) {
+	t.Parallel()
+	for _, o := range []execute.Observation{{Reason: "pods are not ready"}, {Healthy: true}} {
+		run := func(stopped time.Duration) (failed, healthy time.Duration) {
+			r, rs := rollout(), rows(1)
+			rs[0] = rs[0].Apply(noon, false)
+			stop := &tko.Stop{ID: "x", All: true, Created: noon.Add(20 * time.Second)}
+			for at := time.Duration(0); at < 10*time.Hour; at += execute.Interval / 3 {
+				out := next(r, rs, o, noon.Add(at), func(in *execute.Input) {
+					in.Stopped = func(int) (*tko.Stop, bool) {
+						if at >= 20*time.Second && at < 20*time.Second+stopped {
+							return stop, true
+						}
+						return nil, true
+					}
+				})
+				switch rs = out.Rows; rs[0].Progress {
+				case execute.Failed:
+					return at, 0
+				case execute.Healthy:
+					return 0, at
+				}
+			}
+			t.Fatal("it goes on for ever")
+			return 0, 0
+		}
+		failed, healthy := run(0)
+		laterFailed, laterHealthy := run(5 * time.Hour)
+		if failed > 0 && (laterFailed-failed-5*time.Hour).Abs() > execute.Interval || healthy > 0 && (laterHealthy-healthy-5*time.Hour).Abs() > execute.Interval {
+			t.Errorf("without a stop it failed after %s or was healthy after %s; with one of 5 h after %s and %s", failed, healthy, laterFailed, laterHealthy)
+		}
+	}
+}
+
 func TestFailedDiffersFromBrokenBefore(t *testing.T) {
 	t.Parallel()
 	h := spec.Health{Within: time.Minute}
@@ -176,6 +211,11 @@ func TestBlocksAreReportedInWords(t *testing.T) {
 		"frozen": {input: func(in *execute.Input) {
 			in.Freezes = []execute.Freeze{{Until: noon.Add(time.Hour), Reason: "audit", Matches: func(tko.SiteID, map[string]string) bool { return true }}}
 		}, code: "Frozen", text: "frozen (audit) until 2026-11-23T13:00:00Z"},
+		"stopped": {input: func(in *execute.Input) {
+			in.Stopped = func(row int) (*tko.Stop, bool) {
+				return &tko.Stop{ID: "x", All: true, Reason: "storm", Created: noon}, true
+			}
+		}, code: "Stopped", text: "1 deployment waits: a user stopped everything at 2026-11-23T12:00:00Z (storm), until tko resume x"},
 		"suspended": {input: func(in *execute.Input) {
 			in.Suspended, in.SuspendedUntil = func(row int) (bool, bool) { return row == 0, true }, noon.Add(time.Hour)
 		}, code: "Suspended", text: "1 deployment waits: they are suspended, and looked at again until 2026-11-23T13:00:00Z"},
@@ -285,5 +325,103 @@ func TestUndoGoesFromTheLastWaveToTheFirst(t *testing.T) {
 	}
 	if undo, left = execute.Undo(rs, 2, true); len(undo) != 5 || len(left) != 0 {
 		t.Errorf("with force %d rows, %d left", len(undo), len(left))
+	}
+}
+
+// A deployment that is unhealthy after its change counts at once, until it recovers; one in
+// progress, or of which nothing is known, counts after within.
+func TestUnhealthyDeploymentsStopAdmissionUntilTheyRecover(t *testing.T) {
+	t.Parallel()
+	failing := execute.Observation{Failing: true, Reason: "not healthy: image can't be pulled"}
+	tests := map[string]struct {
+		change   func(*execute.Rollout, []execute.Row)
+		observed execute.Observation
+		blocked  bool
+		failing  int
+	}{
+		"unhealthy":     {observed: failing, blocked: true, failing: 1},
+		"in progress":   {observed: execute.Observation{Reason: "not healthy: 1 of 2 pods are ready"}},
+		"unknown":       {observed: execute.Observation{}},
+		"healthy":       {observed: execute.Observation{Healthy: true}},
+		"within budget": {change: func(r *execute.Rollout, _ []execute.Row) { one := 1; r.Spec.Limits.Failures.Count = &one }, observed: failing, failing: 1},
+		"with one that failed before": {change: func(r *execute.Rollout, rs []execute.Row) {
+			one := 1
+			r.Spec.Limits.Failures.Count = &one
+			rs[1].Progress, rs[1].Counted = execute.Failed, true
+		}, observed: failing, blocked: true, failing: 1},
+		"percent": {change: func(r *execute.Rollout, _ []execute.Row) {
+			percent := 20.0
+			r.Spec.Limits.Failures = spec.Failures{Percent: &percent}
+		}, observed: failing, failing: 1},
+		"broken before":     {change: func(_ *execute.Rollout, rs []execute.Row) { rs[0].Broken = true }, observed: failing},
+		"whatever happens":  {change: func(r *execute.Rollout, _ []execute.Row) { r.Spec.OnFailure = spec.Continue }, observed: failing, failing: 1},
+		"undo, if it fails": {change: func(r *execute.Rollout, _ []execute.Row) { r.Spec.OnFailure = spec.Undo }, observed: failing, blocked: true, failing: 1},
+	}
+	for title, test := range tests {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			r, rs := rollout(), rows(6)
+			for i := range rs {
+				rs[i].Wave = 0
+			}
+			rs[0] = rs[0].Apply(noon, false)
+			if test.change != nil {
+				test.change(&r, rs)
+			}
+			out := next(r, rs, test.observed, noon.Add(10*time.Second))
+			blocked := len(out.Admit) == 0 && len(out.Blocks) > 0 && out.Blocks[0].Code == "Failing"
+			if blocked != test.blocked || !test.blocked && len(out.Admit) == 0 || out.Rollout.Failing != test.failing || out.Rollout.State != execute.Running {
+				t.Errorf("%s, %d admitted, %d failing, %v", out.Rollout.State, len(out.Admit), out.Rollout.Failing, out.Blocks)
+			}
+			if test.blocked && (out.Blocks[0].Count == 0 || !strings.Contains(out.Blocks[0].Text, "recover within 15m0s")) {
+				t.Errorf("the block says %v", out.Blocks[0])
+			}
+			if test.blocked && out.Wake.After(noon.Add(time.Minute)) {
+				t.Errorf("it is looked at again at %s only", out.Wake)
+			}
+			// It recovers: the rollout goes on, and there was no failure.
+			again := next(out.Rollout, out.Rows, execute.Observation{Healthy: true}, noon.Add(20*time.Second))
+			if len(again.Admit) == 0 && len(out.Admit) == 0 && !rs[1].Counted {
+				t.Errorf("after it recovered: %v", again.Blocks)
+			}
+			if again.Rollout.Failing != 0 || !rs[1].Counted && !again.Rollout.FirstFailure.IsZero() {
+				t.Errorf("after it recovered: %+v", again.Rollout)
+			}
+			// It doesn't: it fails after within, as before.
+			if late := next(out.Rollout, out.Rows, test.observed, noon.Add(time.Hour)); test.blocked && (late.Rollout.State == execute.Running || late.Rollout.Failing != 0) {
+				t.Errorf("after within it is %s, with %d failing", late.Rollout.State, late.Rollout.Failing)
+			}
+		})
+	}
+}
+
+func TestTheStatusHasTheSitesThatWereTouchedAfterTheFirstFailure(t *testing.T) {
+	t.Parallel()
+	r, rs := rollout(), rows(6)
+	five := 5
+	r.Spec.Limits.Failures.Count, r.Spec.Limits.Concurrent = &five, 100
+	for i := range rs {
+		rs[i].Wave = 0
+	}
+	rs[5].Site = rs[4].Site
+	rs[0] = rs[0].Apply(noon, false)
+	see := func(id tko.DeploymentID) func(*execute.Input) {
+		return func(in *execute.Input) {
+			in.Observed = func(one tko.DeploymentID) execute.Observation {
+				return execute.Observation{Failing: one == id, Reason: "it crashes"}
+			}
+		}
+	}
+	out := next(r, rs, execute.Observation{}, noon.Add(time.Second), see("d0"))
+	if got := out.Rollout; !got.FirstFailure.Equal(noon.Add(time.Second)) || got.Touched != 0 || got.Failing != 1 || len(out.Admit) != 5 {
+		t.Errorf("%+v, %d admitted", got, len(out.Admit))
+	}
+	rs = out.Rows
+	for _, i := range out.Admit {
+		rs[i] = rs[i].Apply(noon.Add(2*time.Second), false)
+	}
+	out = next(out.Rollout, rs, execute.Observation{}, noon.Add(3*time.Second), see("d0"))
+	if got := out.Rollout; !got.FirstFailure.Equal(noon.Add(time.Second)) || got.Touched != 4 {
+		t.Errorf("five deployments at four sites: %+v", got)
 	}
 }

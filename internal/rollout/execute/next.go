@@ -27,6 +27,10 @@ type Observation struct {
 	// For a target that reports no health it is true once it is scheduled; for a deletion
 	// once it is gone from its site.
 	Healthy bool
+	// Failing is true if the deployment reports, at the revision of the row or a newer one
+	// that preparation made of it, that it is unhealthy or could not be prepared or applied.
+	// It is false while it is in progress, or while nothing is known of it.
+	Failing bool
 	// Superseded is true if another client changed or deleted the deployment after the
 	// row was applied; Reason says who.
 	Superseded bool
@@ -56,6 +60,11 @@ type Input struct {
 	Suspended func(row int) (suspended, ok bool)
 	// SuspendedUntil is when the caller looks at suspended deployments again.
 	SuspendedUntil time.Time
+	// Stopped returns the stop that holds the deployment of a row, or its site, by the row's
+	// index in Rows; ok is false if the caller doesn't know it now: then the row waits. It is
+	// called for rows in flight, too: the time of a stop doesn't count for their health. nil:
+	// nothing is stopped.
+	Stopped func(row int) (stop *tko.Stop, ok bool)
 	// Held returns the active rollout that started earlier and has a row of the
 	// deployment that isn't final. An undo started when the first of its family did, so
 	// that it doesn't wait for rollouts that wait for the one that it undoes. nil: there is
@@ -94,7 +103,7 @@ type Output struct {
 
 // A Block is a reason why rows wait.
 type Block struct {
-	Code  string // such as Approval, Window, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
+	Code  string // such as Approval, Failing, Window, Stopped, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
 	Key   string // tells apart blocks of one code; may be ""
 	Text  string // in words, without the number of rows
 	Count int    // rows that wait for it
@@ -120,6 +129,7 @@ func Next(in Input) Output {
 	switch in.Rollout.State {
 	case Running, Paused, Cancelled:
 		e.observe()
+		e.failures()
 	case Done, Undone:
 	case Undoing:
 		switch in.Rollout.UndoneBy {
@@ -203,8 +213,17 @@ func (e *evaluation) observe() {
 				continue
 			}
 		}
+		was := row
+		if row = e.clock(i, row); !row.Stands.IsZero() {
+			if !row.Stands.Equal(was.Stands) {
+				e.out.Rows[i] = row
+				e.out.Update = append(e.out.Update, i)
+			}
+			continue
+		}
 		next := Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, e.in.Now)
-		if next.Progress == row.Progress && next.Credit == row.Credit && next.Evaluated.Equal(row.Evaluated) && next.Counted == row.Counted && next.Reason == row.Reason {
+		e.out.Rows[i].Failing = next.Failing // not kept: it is observed each time
+		if next.Progress == was.Progress && next.Credit == was.Credit && next.Evaluated.Equal(was.Evaluated) && next.Since.Equal(was.Since) && next.Counted == was.Counted && next.Reason == was.Reason {
 			continue
 		}
 		e.out.Rows[i] = next
@@ -215,9 +234,32 @@ func (e *evaluation) observe() {
 	}
 }
 
+// clock returns a row in flight whose clock stands while it is stopped. When that ends, its
+// times are moved by the duration.
+func (e *evaluation) clock(i int, row Row) Row {
+	var stop *tko.Stop
+	ok := true
+	if e.in.Stopped != nil {
+		stop, ok = e.in.Stopped(i)
+	}
+	latest := func(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+	switch {
+	case !ok: // as it was
+	case stop != nil && row.Stands.IsZero():
+		if row.Stands = latest(stop.Created, row.Since, row.Evaluated); row.Stands.After(e.in.Now) {
+			row.Stands = e.in.Now
+		}
+	case stop == nil && !row.Stands.IsZero():
+		stood := max(e.in.Now.Sub(row.Stands), 0)
+		row.Since, row.Evaluated, row.Stands = row.Since.Add(stood), row.Evaluated.Add(stood), time.Time{}
+	}
+	return row
+}
+
 // Observe returns a row in flight after an observation.
 func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
 	late := now.Sub(row.Since) > health.Within
+	row.Failing = false
 	switch {
 	case !row.Progress.InFlight():
 		return row
@@ -252,7 +294,31 @@ func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
 	default:
 		row.Progress, row.Credit, row.Reason = Applied, 0, o.Reason
 	}
+	row.Failing = o.Failing && row.Progress == Applied && !row.Counted && !row.Broken
 	return row
+}
+
+// failures notes when the first deployment failed, or is unhealthy after its change, and how
+// many sites were changed since. If all recover before they count as failed, there was no
+// failure.
+func (e *evaluation) failures() {
+	r := &e.out.Rollout
+	s := Summarize(e.out.Rows)
+	switch failed := s.Failures + s.Failing; {
+	case failed == 0:
+		r.FirstFailure, r.Failing, r.Touched = time.Time{}, 0, 0
+		return
+	case r.FirstFailure.IsZero():
+		r.FirstFailure = e.in.Now
+	}
+	r.Failing = s.Failing
+	touched := map[string]bool{}
+	for i := range e.out.Rows {
+		if row := &e.out.Rows[i]; row.Since.After(r.FirstFailure) {
+			touched[cmp.Or(string(row.Site), "deployment "+string(row.Deployment))] = true
+		}
+	}
+	r.Touched = len(touched)
 }
 
 // budget pauses or undoes the rollout if more rows failed than it tolerates.
@@ -277,9 +343,15 @@ func (e *evaluation) budget() {
 	e.become(Paused, reason)
 }
 
-// admit chooses the rows to apply now, wave by wave.
+// admit chooses the rows to apply now, wave by wave. It chooses none while more rows failed
+// or are unhealthy than the budget allows: those that are unhealthy may recover.
 func (e *evaluation) admit() {
 	s := Summarize(e.out.Rows)
+	if r := e.out.Rollout; s.Failing > 0 && r.Spec.OnFailure != spec.Continue && r.Spec.Limits.Failures.Exceeded(s.Failures+s.Failing, s.Total.Rows) {
+		e.block(Block{Code: "Failing", Text: fmt.Sprintf("%s unhealthy or not applied after the change, more than limits.failures allows; it goes on if they recover within %s",
+			count(s.Failing, "deployment is", "deployments are"), r.Spec.Health.Within)}, s.Total.By[Waiting])
+		return
+	}
 	for n, wave := range s.Waves[:min(len(s.Waves), len(e.out.Rollout.Spec.Waves))] {
 		if wave.Rows == 0 {
 			continue // an empty wave needs no approval, and ends at once
@@ -397,6 +469,15 @@ func (e *evaluation) blocked(i int) *Block {
 	if row.Kind == plan.Create {
 		if inRollout, applied := e.parentApplied(row); inRollout && !applied {
 			return &Block{Code: "Parent", Text: "their parent must be created first"}
+		}
+	}
+	if e.in.Stopped != nil {
+		stop, ok := e.in.Stopped(i)
+		if !ok {
+			return &Block{Code: "Page", Text: "they are examined next"}
+		}
+		if stop != nil {
+			return &Block{Code: "Stopped", Key: stop.ID, Text: stop.Text()}
 		}
 	}
 	for _, f := range e.in.Freezes {

@@ -55,6 +55,13 @@ type Rollout struct {
 	// AnyTime lets the rollout change deployments outside of the windows, as a user asked
 	// for explicitly (of an undo, for example).
 	AnyTime bool
+	// FirstFailure is when the first row failed, or was found unhealthy after its change,
+	// of those that didn't recover; zero if none did. Touched is the number of sites whose
+	// deployments were changed after it, Failing the number of rows that are unhealthy now
+	// and don't count as failed yet.
+	FirstFailure time.Time
+	Touched      int
+	Failing      int
 	// UndoneBy is the state of the rollout that undoes this one; "" if there is none yet.
 	UndoneBy State
 }
@@ -112,8 +119,14 @@ type Row struct {
 	Since     time.Time     // when it was applied
 	Evaluated time.Time     // when Credit was last counted
 	Credit    time.Duration // time for which it was healthy without interruption
+	// Stands is since when the clock of the row stands, because a user has stopped its site;
+	// zero: it runs.
+	Stands time.Time
 	// Counted is true if the row failed. It stays true if the row becomes healthy late.
 	Counted bool
+	// Failing is true if the row is unhealthy, or could not be applied, at the last
+	// observation, and hasn't failed yet. It counts against the budget until it recovers.
+	Failing bool
 	// Broken is true if the deployment was unhealthy when it was planned or applied.
 	Broken bool
 	Reason string // of Failed, Stale, Skipped, Superseded; for users

@@ -15,6 +15,7 @@ type Summary struct {
 	Waves    []Count // by wave
 	Total    Count
 	Failures int // rows that failed and weren't waived, also if they became healthy late
+	Failing  int // rows that are unhealthy and didn't fail yet; only those that were observed
 }
 
 // A Count counts rows by progress.
@@ -34,6 +35,9 @@ func Summarize(rows []Row) Summary {
 		}
 		if row.Counted {
 			s.Failures++
+		}
+		if row.Failing {
+			s.Failing++
 		}
 		if equal++; i+1 < len(rows) && rows[i+1].Wave == row.Wave && rows[i+1].Progress == row.Progress {
 			continue

@@ -75,6 +75,9 @@ func (w *world) step() error {
 	if !w.calm {
 		w.disturb()
 	}
+	if err := w.checkBeyond(); err != nil {
+		return err
+	}
 	x := pick(w, w.rollouts)
 	if w.chance(25) {
 		w.command(x)
@@ -83,6 +86,26 @@ func (w *world) step() error {
 		}
 	}
 	return w.evaluate(x)
+}
+
+// checkBeyond checks that no more deployments than the limit are changed from the moment on
+// at which more are unhealthy, in truth, than the budget allows, and until they recover.
+func (w *world) checkBeyond() error {
+	for _, x := range w.rollouts {
+		switch beyond := x.exceeds(w.failing(x, 0)); {
+		case !beyond:
+			if x.beyond != nil {
+				w.stats.Recovered++
+			}
+			x.beyond = nil
+		case x.beyond == nil:
+			w.stats.Stopped++
+			x.beyond = map[tko.DeploymentID]bool{}
+		case len(x.beyond) > x.state.Spec.Limits.Concurrent:
+			return fmt.Errorf("%s changed %d deployments after its budget was exceeded, more than concurrent (%d)", x.state.ID, len(x.beyond), x.state.Spec.Limits.Concurrent)
+		}
+	}
+	return nil
 }
 
 // disturb lets something happen that no rollout has asked for.
@@ -251,6 +274,7 @@ func (w *world) checkAdmission(x *rolled, row execute.Row) error {
 	}
 	exceeded := s.Limits.Failures.Count != nil && failed > *s.Limits.Failures.Count
 	_, isFrozen := w.frozen[row.Site]
+	unhealthy := w.failing(x, reportTime)
 	switch {
 	case x.applied[row.Deployment] > 0:
 		return fmt.Errorf("%s applies %s twice", x.state.ID, row.Deployment)
@@ -262,6 +286,8 @@ func (w *world) checkAdmission(x *rolled, row execute.Row) error {
 		return fmt.Errorf("%s applies %s of wave %d without approval", x.state.ID, row.Deployment, row.Wave)
 	case exceeded && s.OnFailure != spec.Continue:
 		return fmt.Errorf("%s applies %s after %d failures, more than its budget", x.state.ID, row.Deployment, failed)
+	case x.exceeds(unhealthy):
+		return fmt.Errorf("%s applies %s while %d failed or are reported unhealthy, more than its budget", x.state.ID, row.Deployment, unhealthy)
 	case isFrozen && w.now.Before(w.frozen[row.Site]):
 		return fmt.Errorf("%s applies %s at %s, which is frozen", x.state.ID, row.Deployment, row.Site)
 	}

@@ -40,13 +40,15 @@ func TestNoLimitIsExceededWhateverHappens(t *testing.T) {
 		sum.AsBefore += s.AsBefore
 		sum.Kills += s.Kills
 		sum.Jumps += s.Jumps
+		sum.Stopped += s.Stopped
+		sum.Recovered += s.Recovered
 		for state, n := range s.Final {
 			sum.Final[state] += n
 		}
 	}
 	t.Logf("%+v", sum)
 	for what, n := range map[string]int{
-		"applied": sum.Applied, "undone": sum.Undone, "failed": sum.Failed, "stale": sum.Stale, "superseded": sum.Superseded, "late": sum.Late, "as before": sum.AsBefore, "kills": sum.Kills, "jumps": sum.Jumps,
+		"applied": sum.Applied, "undone": sum.Undone, "failed": sum.Failed, "stale": sum.Stale, "superseded": sum.Superseded, "late": sum.Late, "as before": sum.AsBefore, "kills": sum.Kills, "jumps": sum.Jumps, "stopped": sum.Stopped, "recovered": sum.Recovered,
 		"Done": sum.Final[execute.Done], "Undone": sum.Final[execute.Undone], "Cancelled": sum.Final[execute.Cancelled],
 	} {
 		if n == 0 {

@@ -32,17 +32,18 @@ const (
 	NoSoak       Defect = "NoSoak"       // the first report of health counts
 	Unlimited    Defect = "Unlimited"    // limits.failures is ignored
 	OthersUnseen Defect = "OthersUnseen" // apart doesn't see changes of others
+	LateFailures Defect = "LateFailures" // what is unhealthy counts after within only
 )
 
 // Defects returns all defects but None.
 func Defects() []Defect {
-	return []Defect{StaleFlight, NoRevision, LostEntry, EarlyRelease, NoApproval, AlwaysOpen, NoFreeze, WrongFamily, NoSoak, Unlimited, OthersUnseen}
+	return []Defect{StaleFlight, NoRevision, LostEntry, EarlyRelease, NoApproval, AlwaysOpen, NoFreeze, WrongFamily, NoSoak, Unlimited, OthersUnseen, LateFailures}
 }
 
 // Stats says what happened in a run, so that tests can see that it covers enough.
 type Stats struct {
-	Commits, Applied, Undone, Failed, Stale, Superseded, Late, AsBefore, Kills, Jumps int
-	Final                                                                             map[execute.State]int
+	Commits, Applied, Undone, Failed, Stale, Superseded, Late, AsBefore, Kills, Jumps, Stopped, Recovered int
+	Final                                                                                                 map[execute.State]int
 }
 
 // behavior is how a deployment becomes healthy after a change.
@@ -84,6 +85,9 @@ type rolled struct {
 	jumps    map[tko.DeploymentID]int           // of the clock since then
 	started  int
 	released bool // it was Done, which ends its slots, also of failed rows
+	// beyond are the deployments that were changed since more were unhealthy than the budget
+	// allows; nil: fewer are.
+	beyond map[tko.DeploymentID]bool
 }
 
 type planned struct {
@@ -285,6 +289,39 @@ func (w *world) healthyNow(d *deployment) bool {
 	return false
 }
 
+// reportTime is the time until a site reports that a deployment is unhealthy. It is shorter
+// than the time in which others become healthy, and leave their slots.
+const reportTime = 5 * time.Second
+
+// failingAfter reports whether a deployment is unhealthy, and not merely in progress, once a
+// time has passed since its change.
+func (w *world) failingAfter(d *deployment, passed time.Duration) bool {
+	if w.sites[d.site].gone || !d.exists || w.real-d.changed <= passed {
+		return false // what a site that is gone has isn't known
+	}
+	return d.behavior == never || d.behavior == broken || d.behavior == sometimes && !w.healthyNow(d)
+}
+
+// failing returns the rows of a rollout that failed, or are unhealthy in truth or as was
+// reported.
+func (w *world) failing(x *rolled, passed time.Duration) int {
+	n := 0
+	for _, row := range x.rows {
+		d := w.deployments[row.Deployment]
+		inFlight := slices.Contains([]execute.Progress{execute.Applied, execute.Soaking}, row.Progress)
+		if row.Counted || inFlight && row.Kind != plan.Delete && !row.Broken && d.revision == x.revision[row.Deployment] && w.failingAfter(d, passed) {
+			n++
+		}
+	}
+	return n
+}
+
+// exceeds reports whether so many failures are more than the budget of a rollout.
+func (x *rolled) exceeds(failures int) bool {
+	f := x.state.Spec.Limits.Failures
+	return x.state.Spec.OnFailure != spec.Continue && f.Count != nil && failures > *f.Count
+}
+
 func (w *world) observed(x *rolled) func(tko.DeploymentID) execute.Observation {
 	return func(id tko.DeploymentID) execute.Observation {
 		d := w.deployments[id]
@@ -294,7 +331,7 @@ func (w *world) observed(x *rolled) func(tko.DeploymentID) execute.Observation {
 		if !d.exists {
 			return execute.Observation{Healthy: w.real-d.changed > 5*time.Second}
 		}
-		return execute.Observation{Healthy: w.healthyNow(d), Reason: "pods are not ready"}
+		return execute.Observation{Healthy: w.healthyNow(d), Failing: w.failingAfter(d, reportTime), Reason: "pods are not ready"}
 	}
 }
 
@@ -432,6 +469,13 @@ func (w *world) sabotage(in *execute.Input) {
 		in.Rollout.Spec.Health.Soak = 0
 	case Unlimited:
 		in.Rollout.Spec.OnFailure = spec.Continue
+	case LateFailures:
+		observed := in.Observed
+		in.Observed = func(id tko.DeploymentID) execute.Observation {
+			o := observed(id)
+			o.Failing = false
+			return o
+		}
 	default:
 	}
 }
@@ -468,6 +512,9 @@ func (w *world) admit(x *rolled, i int) (moved bool, err error) {
 	}
 	if err := w.checkAdmission(x, row); err != nil {
 		return false, err
+	}
+	if x.beyond != nil {
+		x.beyond[row.Deployment] = true
 	}
 	x.applied[row.Deployment]++
 	d.revision++

@@ -228,7 +228,7 @@ func (w *world) web(id tko.DeploymentID, position int64) map[string]string {
 	w.t.Helper()
 	log := slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	mux := http.NewServeMux()
-	mux.Handle("/api/", webapi.New(client{w.Service}, log))
+	mux.Handle("/api/", webapi.New(client{w.Service}, nil, log))
 	mux.Handle("/api/v1/", webapi.NewLive(webapi.LiveCatalog{
 		Catalog: client{w.Service}, Watcher: permitted{}, LiveRollouts: w.Service, Past: w.Service, Reasons: w.Service,
 	}, webapi.LiveOptions{Log: log}))

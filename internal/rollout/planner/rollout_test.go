@@ -169,7 +169,9 @@ func (w *world) settleOne(id tko.DeploymentID) error {
 	if err != nil {
 		return err
 	}
-	return w.SetConditions(w.ctx, tko.KindDeployment, string(id), []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, ObservedRevision: d.Stamp.Revision}})
+	return w.SetConditions(w.ctx, tko.KindDeployment, string(id), []tko.Condition{
+		{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, ObservedRevision: d.Stamp.Revision}, {Type: tko.ConditionHealthy, Status: tko.ConditionTrue, ObservedRevision: d.Stamp.Revision},
+	})
 }
 
 const upgrade = `apiVersion: tko.nephio.org/v1alpha1

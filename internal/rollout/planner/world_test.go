@@ -139,7 +139,9 @@ func (c *counted) Get(ctx context.Context, fields catalog.Fields, keys ...catalo
 	return c.Store.Get(ctx, fields, keys...)
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB) *world { return newWorldWith(t, catalog.Options{}) }
+
+func newWorldWith(t testing.TB, options catalog.Options) *world {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
@@ -152,8 +154,9 @@ func newWorld(t testing.TB) *world {
 	}
 	counted, log := &counted{Store: store}, new(bytes.Buffer)
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	options.Log = logger
 	w := &world{
-		Service: catalog.New(counted, validator, catalog.Options{Log: logger}), counted: counted, t: t, ctx: t.Context(), log: log, plugins: runner{},
+		Service: catalog.New(counted, validator, options), counted: counted, t: t, ctx: t.Context(), log: log, plugins: runner{},
 		spec: spec.Rollout{Conflicts: merge.Fail},
 	}
 	w.preparer = prepare.New(client{w.Service}, w.plugins, prepare.Options{Log: logger})

@@ -172,6 +172,13 @@ func (c *checker) duration(m map[string]any, key, path string, otherwise, least 
 	return d
 }
 
+// Fields are the fields of a spec that users write. Every reader of rollouts accepts all of
+// them.
+var Fields = []string{"edits", "restore", "waves", "limits", "health", "windows", "onFailure", "conflicts"}
+
+// fieldUndoes is set by TKO only.
+const fieldUndoes = "undoes"
+
 func (c *checker) rollout(r krm.Resource) Rollout {
 	c.object(map[string]any(r), "", "apiVersion", "kind", "metadata", "spec", "status")
 	out := Rollout{Limits: Limits{Concurrent: DefaultConcurrent}, Health: Health{Within: DefaultWithin}}
@@ -180,11 +187,11 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 		c.add("spec", "is missing: it needs edits")
 		return out
 	}
-	s := c.object(v, "spec", "edits", "undoes", "restore", "waves", "limits", "health", "windows", "onFailure", "conflicts")
+	s := c.object(v, "spec", append(slices.Clone(Fields), fieldUndoes)...)
 	if s == nil {
 		return out
 	}
-	if v, ok := s["undoes"]; ok {
+	if v, ok := s[fieldUndoes]; ok {
 		if out.Undoes = c.text(v, "spec.undoes"); has(s, "edits") {
 			c.add("spec.edits", "a rollout that undoes another one has no edits: remove them")
 		}
@@ -206,9 +213,10 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 		out.Limits = c.limits(v, out.Limits)
 	}
 	if v, ok := s["health"]; ok {
-		h := c.object(v, "spec.health", "within", "soak")
+		h := c.object(v, "spec.health", "within", "soak", "none")
 		out.Health.Within = c.duration(h, "within", "spec.health", DefaultWithin, time.Second)
 		out.Health.Soak = c.duration(h, "soak", "spec.health", 0, 0)
+		out.Health.AcceptNone = c.enum(h, "none", "spec.health", healthRefuse, healthRefuse, healthAccept) == healthAccept
 	}
 	if v, ok := s["windows"]; ok {
 		for i, w := range c.list(v, "spec.windows", MaxWindows) {
@@ -218,6 +226,27 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 	out.OnFailure = OnFailure(c.enum(s, "onFailure", "spec", string(Pause), string(Pause), string(Undo), string(Continue)))
 	out.Conflicts = merge.Policy(c.enum(s, "conflicts", "spec", string(merge.Fail), string(merge.Fail), string(merge.KeepTheirs), string(merge.TakeEdit)))
 	return out
+}
+
+// The values of health.none.
+const (
+	healthRefuse = "Refuse"
+	healthAccept = "Accept"
+)
+
+// key reads a key of site metadata: text, or a map with the key and required.
+func (c *checker) key(v any, path string) (key string, required bool) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return c.text(v, path), false
+	}
+	c.object(m, path, "key", "required")
+	return c.text(m["key"], path+".key"), c.required(m, path)
+}
+
+func (c *checker) required(m map[string]any, path string) bool {
+	b := c.boolean(m, "required", path)
+	return b != nil && *b
 }
 
 // restore reads what a rollout restores.
@@ -626,7 +655,7 @@ func (c *checker) waves(v any, present, fixed bool) []Wave {
 				c.add(at, "has count and percent: remove one")
 			}
 			if has(m, "spread") {
-				w.Spread = c.text(m["spread"], at+".spread")
+				w.Spread, w.Required = c.key(m["spread"], at+".spread")
 			}
 			w.Approval = c.enum(m, "approval", at, "", "Required", "None") == "Required"
 			if !has(m, "count") && !has(m, "percent") && i < len(list)-1 && !fixed {
@@ -658,11 +687,11 @@ func (c *checker) limits(v any, l Limits) Limits {
 		seen := map[string]bool{}
 		for i, one := range c.list(v, path+".per", MaxKeys) {
 			at := element(path+".per", i)
-			p := c.object(one, at, "key", "max")
+			p := c.object(one, at, "key", "max", "required")
 			if p == nil {
 				continue
 			}
-			per := Per{Key: c.text(p["key"], at+".key"), Max: c.count(p["max"], at+".max", 1)}
+			per := Per{Key: c.text(p["key"], at+".key"), Max: c.count(p["max"], at+".max", 1), Required: c.required(p, at)}
 			if per.Key != "" && seen[per.Key] {
 				c.add(at+".key", "the key %q has two limits: remove one", per.Key)
 			}
@@ -672,11 +701,14 @@ func (c *checker) limits(v any, l Limits) Limits {
 	}
 	if v, ok := m["apart"]; ok {
 		for i, one := range c.list(v, path+".apart", MaxKeys) {
-			key := c.text(one, element(path+".apart", i))
+			key, required := c.key(one, element(path+".apart", i))
 			if key != "" && slices.Contains(l.Apart, key) {
 				c.add(element(path+".apart", i), "the key %q is there twice: remove one", key)
 			}
 			l.Apart = append(l.Apart, key)
+			if required {
+				l.Required = append(l.Required, key)
+			}
 		}
 	}
 	if v, ok := m["failures"]; ok {
@@ -725,7 +757,8 @@ func (c *checker) window(v any, path string) Window {
 		c.add(path, "opens and closes at the same time, so it never opens: use from \"00:00\" to \"24:00\" for whole days")
 	}
 	if v, ok := m["zone"]; ok {
-		z := c.object(v, path+".zone", "key", "default")
+		z := c.object(v, path+".zone", "key", "default", "required")
+		w.Required = c.required(z, path+".zone")
 		if has(z, "key") {
 			w.Key = c.text(z["key"], path+".zone.key")
 		}

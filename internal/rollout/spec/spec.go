@@ -1,6 +1,8 @@
 package spec
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -112,6 +114,7 @@ type Wave struct {
 	Count    int     // deployments, 0: not limited by count
 	Percent  float64 // of all deployments that the rollout changes, 0: not limited by percent
 	Spread   string  // key of site metadata among whose values the wave is spread; "": none
+	Required bool    // sites without the key are invalid
 	Approval bool    // a user must approve the wave before it begins
 	Implicit bool    // the spec doesn't name the wave: it takes what is left
 }
@@ -124,7 +127,9 @@ type Limits struct {
 	Concurrent int // deployments that are changed and not yet healthy, at most
 	Per        []Per
 	Apart      []string // keys of site metadata: sites with equal values are never changed at once
-	Failures   Failures
+	// Required are the keys of Apart without which a site is invalid.
+	Required []string
+	Failures Failures
 }
 
 // Keys returns the keys of site metadata that the limits name, without duplicates, in
@@ -150,8 +155,9 @@ func (l Limits) Keys() []string {
 // Per limits the deployments that are changed and not yet healthy among sites with an
 // equal value of metadata.
 type Per struct {
-	Key string
-	Max int
+	Key      string
+	Max      int
+	Required bool // sites without the key are invalid
 }
 
 // Failures is the number of failed deployments that a rollout tolerates. One that is
@@ -180,6 +186,40 @@ type Health struct {
 	// may complete its Soak.
 	Within time.Duration
 	Soak   time.Duration // how long it must be healthy without interruption
+	// AcceptNone takes deployments for healthy once they are scheduled, at sites that report
+	// no health.
+	AcceptNone bool
+}
+
+// A Key is a key of site metadata that a rollout depends on.
+type Key struct {
+	Name     string
+	Path     string // the field that names it
+	Effect   string // what doesn't hold at sites without the key
+	Required bool
+}
+
+// Keys returns the keys of site metadata that the rollout depends on, in the order of the
+// spec, each as often as it is named.
+func (r Rollout) Keys() []Key {
+	var keys []Key
+	for i, w := range r.Waves {
+		if w.Spread != "" {
+			keys = append(keys, Key{w.Spread, fmt.Sprintf("spec.waves[%d].spread", i), "they are taken last, in no order", w.Required})
+		}
+	}
+	for i, p := range r.Limits.Per {
+		keys = append(keys, Key{p.Key, fmt.Sprintf("spec.limits.per[%d]", i), "the limit doesn't hold there", p.Required})
+	}
+	for i, key := range r.Limits.Apart {
+		keys = append(keys, Key{key, fmt.Sprintf("spec.limits.apart[%d]", i), "nothing keeps them apart", slices.Contains(r.Limits.Required, key)})
+	}
+	for i, w := range r.Windows {
+		if w.Key != "" {
+			keys = append(keys, Key{w.Key, fmt.Sprintf("spec.windows[%d].zone", i), "the window is in the default zone, " + w.Zone.String(), w.Required})
+		}
+	}
+	return keys
 }
 
 // OnFailure says what happens if more deployments fail than the budget allows.

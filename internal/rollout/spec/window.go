@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"slices"
 	"time"
 	_ "time/tzdata" // so that zones don't depend on the system
 )
@@ -17,6 +18,8 @@ type Window struct {
 	To   time.Duration // up to 24 h
 	Key  string        // key of site metadata with the name of the zone; "": Zone counts
 	Zone *time.Location
+	// Required makes sites without the key invalid.
+	Required bool
 }
 
 // Open reports whether a deployment at a site with this metadata may be changed now.
@@ -70,6 +73,27 @@ func (w Windows) UnknownZone(site map[string]string) (key, value string, ok bool
 		}
 	}
 	return "", "", false
+}
+
+// slot is the resolution with which Overlap compares windows.
+const slot = 15 * time.Minute
+
+// Overlap reports whether there is a time, within a week from now on, at which a site of
+// one set and a site of another one may be changed. Each set has the metadata of sites.
+func (w Windows) Overlap(now time.Time, one, other []map[string]string) bool {
+	if len(w) == 0 || len(one) == 0 || len(other) == 0 {
+		return true
+	}
+	now = now.Truncate(slot)
+	anyOpen := func(sites []map[string]string, at time.Time) bool {
+		return slices.ContainsFunc(sites, func(site map[string]string) bool { return w.Open(at, site) })
+	}
+	for at := now; at.Before(now.Add(7 * 24 * time.Hour)); at = at.Add(slot) {
+		if anyOpen(one, at) && anyOpen(other, at) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w Window) open(now time.Time, site map[string]string) bool {

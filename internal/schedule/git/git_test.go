@@ -20,6 +20,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
@@ -198,18 +199,18 @@ func TestRepositoryFollowsTheDeploymentsOfASite(t *testing.T) {
 
 			schedule(t, g, repo, "lagos")
 			check("nothing to do", "1")
-			schedule(t, g, repo, "lagos", deployment(t, "a", 1, configMap("x")), deployment(t, "b", 1, configMap("x")))
-			check("two", "2", "sites/lagos/.tko", file("a", "x"), file("b", "x"))
-			schedule(t, g, repo, "lagos", deployment(t, "a", 2, configMap("x")), deployment(t, "b", 1, configMap("x")))
-			check("a revision that changes no file", "2", "sites/lagos/.tko", file("a", "x"), file("b", "x"))
-			schedule(t, g, repo, "lagos", deployment(t, "a", 3, configMap("y")), deployment(t, "b", 1, configMap("x")))
-			check("an update", "3", "sites/lagos/.tko", file("a", "y"), file("b", "x"))
+			schedule(t, g, repo, "lagos", deployment(t, "a", 1, configMap("x")), deployment(t, "b", 1, configMap("w")))
+			check("two", "2", "sites/lagos/.tko", file("a", "x"), file("b", "w"))
+			schedule(t, g, repo, "lagos", deployment(t, "a", 2, configMap("x")), deployment(t, "b", 1, configMap("w")))
+			check("a revision that changes no file", "2", "sites/lagos/.tko", file("a", "x"), file("b", "w"))
+			schedule(t, g, repo, "lagos", deployment(t, "a", 3, configMap("y")), deployment(t, "b", 1, configMap("w")))
+			check("an update", "3", "sites/lagos/.tko", file("a", "y"), file("b", "w"))
 			push(t, dir, map[string]string{"sites/lagos/more": "z"})
 			foreign = append(foreign, "sites/lagos/more")
-			if removed := schedule(t, g, repo, "lagos", deployment(t, "c", 1, configMap("x")), deployment(t, "b", 1, configMap("x"))); !slices.Equal(removed, []tko.DeploymentID{"a"}) {
+			if removed := schedule(t, g, repo, "lagos", deployment(t, "c", 1, configMap("x")), deployment(t, "b", 1, configMap("w"))); !slices.Equal(removed, []tko.DeploymentID{"a"}) {
 				t.Errorf("removed %v, want a", removed)
 			}
-			check("one is removed, one is added, after a commit of another client", "5", "sites/lagos/.tko", file("b", "x"), file("c", "x"))
+			check("one is removed, one is added, after a commit of another client", "5", "sites/lagos/.tko", file("b", "w"), file("c", "x"))
 			message := run(t, dir, "log", "-1", "--format=%B")
 			for _, want := range []string{"lagos: 1 added, 0 updated, 1 removed", "added c revision 1 of upf", "removed a (was at revision 3)"} {
 				if !strings.Contains(message, want) {
@@ -770,5 +771,34 @@ func TestDeploymentsThatARestoredStoreLacksStayInTheRepository(t *testing.T) {
 	}
 	if removed := schedule(t, g, repo, "lagos", restored...); !slices.Equal(removed, []tko.DeploymentID{"later"}) {
 		t.Errorf("removed %v, want what the store doesn't have", removed)
+	}
+}
+
+// A site that is stopped while its commit is built isn't in the commit; others are.
+func TestStoppedSiteIsNotCommitted(t *testing.T) {
+	repo, g := bare(t), target(t)
+	at := func(path string) krm.Resource {
+		return repository(map[string]any{"url": repo, "branch": "main", "path": path})
+	}
+	stopped := fence.With(t.Context(), func(context.Context) error { return fence.NewError(tko.Errorf(tko.ErrStopped, "storm")) })
+	d := deployment(t, "d", 1, configMap("one"))
+	if _, err := g.Schedule(stopped, at("a"), tko.Site{ID: "a"}, []tko.Deployment{d}); !fence.Is(err) || !errors.Is(err, tko.ErrStopped) {
+		t.Fatalf("%v", err)
+	}
+	asked := 0
+	meanwhile := fence.With(t.Context(), func(context.Context) error {
+		if asked++; asked > 1 { // once the commit is built
+			return fence.NewError(tko.Errorf(tko.ErrStopped, "storm"))
+		}
+		return nil
+	})
+	if _, err := g.Schedule(meanwhile, at("a"), tko.Site{ID: "a"}, []tko.Deployment{d}); !errors.Is(err, tko.ErrStopped) {
+		t.Fatalf("%v", err)
+	}
+	schedule(t, g, at("b"), "b", d)
+	for _, file := range files(t, repo) {
+		if strings.HasPrefix(file, "a/") {
+			t.Errorf("%s was committed", file)
+		}
 	}
 }

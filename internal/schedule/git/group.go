@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitclient"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
@@ -28,6 +29,7 @@ type request struct {
 	wanted []rendered
 	held   []tko.DeploymentID // their folders stay unchanged
 
+	begin       func() error               // an error if nothing may begin at the site any more
 	deployments []tko.Deployment           // of wanted
 	recorded    map[tko.DeploymentID]int64 // revisions in the inventory of the tip
 
@@ -38,7 +40,7 @@ type request struct {
 }
 
 func (r *request) again() *request {
-	return &request{site: r.site, path: r.path, wanted: r.wanted, deployments: r.deployments, held: r.held, done: make(chan struct{})}
+	return &request{site: r.site, path: r.path, wanted: r.wanted, begin: r.begin, deployments: r.deployments, held: r.held, done: make(chan struct{})}
 }
 
 // A group is a branch with the requests that wait for it. The goroutine that holds
@@ -129,6 +131,16 @@ func (g *group) open(a gitclient.Auth, write bool) (repository, error) {
 	return openRemote(cacheDir(g.target.options.Cache, g.spec), g.spec, a, g.target.options.Guard, g.target.options.Timeout)
 }
 
+// begun returns the requests that may go on. The others get the error of their fence.
+func begun(batch []*request) []*request {
+	return slices.DeleteFunc(slices.Clone(batch), func(r *request) bool {
+		if r.err == nil || fence.Is(r.err) {
+			r.err = r.begin()
+		}
+		return fence.Is(r.err)
+	})
+}
+
 // once makes one attempt. If the clone can't be read at the first attempt, it is
 // removed, and the error is errMoved.
 func (g *group) once(ctx context.Context, a gitclient.Auth, batch []*request, attempt int) (err error) {
@@ -142,8 +154,12 @@ func (g *group) once(ctx context.Context, a gitclient.Auth, batch []*request, at
 		return err
 	}
 	c := &change{objects: newStaging(repo.objects()), author: g.spec.Author}
+	batch = begun(batch)
 	commit, err := c.build(tip, batch)
 	if err == nil && commit != tip {
+		if len(begun(batch)) < len(batch) { // a site was stopped meanwhile: the commit is built without it
+			return errMoved
+		}
 		err = repo.move(ctx, tip, commit, c.objects)
 	}
 	if errors.Is(err, errUnreadable) && g.spec.Local == "" && attempt == 0 {

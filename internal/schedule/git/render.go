@@ -25,13 +25,13 @@ type rendered struct {
 }
 
 // render makes the objects of a deployment. It is deterministic. It leaves out
-// shared resources that are in before, and adds the others to it.
+// resources that are in before, of other deployments, and adds the others to it.
 func render(d tko.Deployment, before sharedFiles) (rendered, error) {
 	r := rendered{id: d.ID, template: d.Template, revision: d.Stamp.Revision}
 	cluster, namespaced := scope.Split(d.Package)
 	folders := map[string]map[string]plumbing.Hash{} // folder below the deployment's: file: blob
 	add := func(folder string, resource krm.Resource) error {
-		if resource.IsLocal() || before.add(resource) {
+		if resource.IsLocal() || before.add(d.ID, folder, resource) {
 			return nil
 		}
 		data, err := krm.Encode(krm.YAML, krm.Package{clean(resource)})

@@ -4,29 +4,27 @@ import (
 	"errors"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/schedule/scope"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// sharedFiles has the names of the files of Namespaces and
-// CustomResourceDefinitions that deployments of a site have written. Each is written
-// once, because kustomize refuses a folder that has an object twice.
-type sharedFiles map[string]bool
+// sharedFiles has the deployments of a site that have written files, by the folders and
+// names of these. Deployments may have the same resource if its content is the same: it is
+// written once, because kustomize refuses a folder that has an object twice.
+type sharedFiles map[string]tko.DeploymentID
 
-// add reports whether a resource is of one of these kinds and has a file. If it has
-// none, add notes its file.
-func (w sharedFiles) add(r krm.Resource) bool {
-	if gvk := r.GVK(); !scope.IsShared(gvk.Group, gvk.Kind) {
-		return false
+// add reports whether another deployment has a file of the resource. If none has, add notes
+// it for this one.
+func (w sharedFiles) add(id tko.DeploymentID, folder string, r krm.Resource) bool {
+	name := folder + "/" + fileName(r.Identity())
+	if by, ok := w[name]; ok {
+		return by != id
 	}
-	name := fileName(r.Identity())
-	before := w[name]
-	w[name] = true
-	return before
+	w[name] = id
+	return false
 }
 
 // renderAll renders deployments, which are ordered by ID: the first one that has a
-// shared resource writes it.
+// shared resource writes it. The caller has checked that shared resources are equal.
 func renderAll(deployments []tko.Deployment, before sharedFiles) ([]rendered, error) {
 	all := make([]rendered, 0, len(deployments))
 	for _, d := range deployments {
@@ -47,18 +45,38 @@ func (r *request) renderWithHeld(f *folder, before inventory) error {
 		if _, ok := before.Deployments[id]; !ok {
 			continue
 		}
-		cluster, err := f.at(deploymentFolder(id) + "/" + clusterFolder)
+		if err := w.addFolder(f, id, clusterFolder); err != nil {
+			return err
+		}
+		spaces, err := f.at(deploymentFolder(id) + "/" + namespacedFolder)
 		if errors.Is(err, errNotFolder) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		for name := range cluster.entries {
-			w[name] = true
+		for space := range spaces.entries {
+			if err := w.addFolder(f, id, namespacedFolder+"/"+space); err != nil {
+				return err
+			}
 		}
 	}
 	all, err := renderAll(r.deployments, w)
 	r.wanted = all
 	return err
+}
+
+// addFolder notes the files in a folder of a held deployment.
+func (w sharedFiles) addFolder(f *folder, id tko.DeploymentID, name string) error {
+	files, err := f.at(deploymentFolder(id) + "/" + name)
+	if errors.Is(err, errNotFolder) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for file := range files.entries {
+		w[name+"/"+file] = id
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -88,7 +89,7 @@ func (t *Target) read(ctx context.Context, trigger krm.Resource, site tko.Site, 
 	if err != nil {
 		return spec{}, nil, fmt.Errorf("%s: spec.url: %w", trigger.Identity(), err)
 	}
-	r := &request{site: site.ID, path: s.Path, deployments: deployments, held: held}
+	r := &request{site: site.ID, path: s.Path, deployments: deployments, held: held, begin: func() error { return fence.Check(ctx) }}
 	r.wanted, err = renderAll(deployments, sharedFiles{})
 	return s, r, err
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -194,6 +195,9 @@ func (c *cluster) transferFields(ctx context.Context, o *object, live *unstructu
 		}
 		at, err := c.of(ctx, o.key, o.version)
 		if err != nil {
+			return err
+		}
+		if err := fence.Check(ctx); err != nil {
 			return err
 		}
 		_, err = at.Patch(ctx, o.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: manager})

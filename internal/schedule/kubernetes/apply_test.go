@@ -407,3 +407,81 @@ func TestInvalidObjectDoesNotDelayOthersInProgress(t *testing.T) {
 		t.Errorf("the next reconciliation is after %s, want %s (%v)", r.Requeue, kubernetes.Soon, err)
 	}
 }
+
+// Who approves must see what waits, whatever else fails at the site.
+func TestApprovalIsAskedForWhileAnotherDeploymentIsInvalid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	var pkg krm.Package
+	for i := range 30 {
+		pkg = append(pkg, configMap(fmt.Sprintf("c%02d", i), "1"))
+	}
+	r := w.reconcile(deployment("a", pkg...))
+	same(t, "nothing waits", "True NothingToApprove", r.Removals.Status+" "+r.Removals.Reason)
+	if !r.SiteReceipt.Of(tko.ConditionScheduled, 0) || !r.Receipts["a"].Of(tko.ConditionScheduled, 0) || !r.Receipts["a"].Of(tko.ConditionHealthy, 0) || r.Receipts["a"].Of(tko.ConditionScheduled, 1) {
+		t.Errorf("the receipts are %+v, %+v", r.SiteReceipt, r.Receipts)
+	}
+	r, err := w.schedule(t.Context(), deployment("b", configMap("Bad_Name", "1")))
+	if err == nil || r.Removals.Status != tko.ConditionFalse || r.Removals.Reason != "WaitsForApproval" || !strings.Contains(r.Removals.Message, `spec.prune.approve: "`) {
+		t.Errorf("%v, %+v", err, r.Removals)
+	}
+	if r.Receipts["b"].Delivered || r.SiteReceipt.Delivered {
+		t.Errorf("what is invalid has a receipt: %+v, %+v", r.Receipts["b"], r.SiteReceipt)
+	}
+	same(t, "what is there", 30, len(w.there("ConfigMap")))
+}
+
+// What was approved goes on while other removals wait.
+func TestApprovedRemovalsGoOnWhileOthersWaitForAnApproval(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	several := func(name string) (all krm.Package) {
+		for i := range map[string]int{"a": 40, "b": 30}[name] {
+			r := configMap(fmt.Sprintf("%s%02d", name, i), "1")
+			if name == "a" && i < 15 {
+				r.SetAnnotation(kubernetes.AnnotationOrder, "-1")
+			}
+			if name == "a" && i == 39 {
+				r.Set([]any{"example.com/wait"}, "metadata", "finalizers")
+			}
+			all = append(all, r)
+		}
+		return all
+	}
+	w.reconcile(deployment("a", several("a")...), deployment("b", several("b")...))
+	_, digest, _ := strings.Cut(w.reconcile(deployment("b", several("b")...)).Site.Scheduled.Message, `spec.prune.approve: "`)
+	digest, _, _ = strings.Cut(digest, `"`)
+	w.set(digest, "prune", "approve")
+	r := w.reconcile(deployment("b", several("b")...))
+	same(t, "the earlier step waits for one", "Removing", r.Site.Scheduled.Reason)
+	same(t, "what is there", 30+16, len(w.there("ConfigMap")))
+	r = w.reconcile()
+	same(t, "the removals of b wait", "WaitsForApproval", r.Removals.Reason)
+	w.patch("ConfigMap", "a39", `{"metadata": {"finalizers": null}}`)
+	r = w.reconcile()
+	same(t, "still", "WaitsForApproval", r.Removals.Reason)
+	same(t, "a was approved, and is gone", 30, len(w.there("ConfigMap")))
+}
+
+// Equal objects of two deployments are there once, belong to the first one, and are removed
+// with the last one.
+func TestEqualObjectsAreRemovedWithTheLastDeploymentThatHasThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	shared := configMap("shared", "1")
+	r := w.reconcile(deployment("a", shared, configMap("of-a", "1")), deployment("b", shared, configMap("of-b", "1")))
+	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, said(r))
+	same(t, "what is there", []string{"of-a", "of-b", "shared"}, w.there("ConfigMap"))
+	owner := func() string {
+		return w.must("ConfigMap", "shared").Text("metadata", "labels", kubernetes.LabelDeployment)
+	}
+	same(t, "the owner", "a", owner())
+	uid := w.must("ConfigMap", "shared").Text("metadata", "uid")
+	r = w.reconcile(deployment("b", shared, configMap("of-b", "1")))
+	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
+	same(t, "what is there", []string{"of-b", "shared"}, w.there("ConfigMap"))
+	same(t, "the owner", "b", owner())
+	same(t, "the object", uid, w.must("ConfigMap", "shared").Text("metadata", "uid"))
+	w.reconcile()
+	same(t, "what is there", []string{}, w.there("ConfigMap"))
+}

@@ -57,7 +57,7 @@ func TestUnreachableClusterIsReportedAndRetried(t *testing.T) {
 	}
 	same(t, "the site", []string{"Unknown", "Unreachable", ""}, []string{r.Site.Healthy.Status, r.Site.Healthy.Reason, r.Site.Scheduled.Status})
 	same(t, "the health", "Unknown", r.Deployments["a"].Healthy.Status)
-	same(t, "one that never was there", report.State{}, r.Deployments["new"])
+	same(t, "one that never was there", "Unknown Unreachable", r.Deployments["new"].Healthy.Status+" "+r.Deployments["new"].Healthy.Reason)
 	if r.Requeue != kubernetes.Soon {
 		t.Errorf("the next attempt is after %s", r.Requeue)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -233,6 +234,8 @@ func (c *cluster) apply(ctx context.Context, o *object, content map[string]any, 
 	options := metav1.ApplyOptions{FieldManager: manager, Force: force}
 	if dry {
 		options.DryRun = []string{metav1.DryRunAll}
+	} else if err := fence.Check(ctx); err != nil {
+		return nil, err
 	}
 	r, err := at.Apply(ctx, o.Name, &unstructured.Unstructured{Object: content}, options)
 	if apierrors.IsNotFound(err) {
@@ -246,6 +249,9 @@ func (c *cluster) apply(ctx context.Context, o *object, content map[string]any, 
 func (c *cluster) remove(ctx context.Context, k key, version string, r *unstructured.Unstructured) error {
 	at, err := c.of(ctx, k, version)
 	if err != nil {
+		return err
+	}
+	if err := fence.Check(ctx); err != nil {
 		return err
 	}
 	uid, background := r.GetUID(), metav1.DeletePropagationBackground

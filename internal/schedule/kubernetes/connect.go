@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -198,6 +200,9 @@ func (c *connections) credentials(ctx context.Context, s kubeconfigRef) (config 
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, "", fmt.Errorf("%s: read the certificates that it names: %w", s, err)
 	}
+	if err := checkExpiry(config, time.Now()); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", s, err)
+	}
 	config.CAFile, config.CertFile, config.KeyFile = "", "", ""
 	if config.BearerTokenFile != "" {
 		token, err := os.ReadFile(config.BearerTokenFile)
@@ -215,6 +220,23 @@ func (c *connections) credentials(ctx context.Context, s kubeconfigRef) (config 
 		_, _ = fmt.Fprintf(hash, "%d:%s", len(part), part)
 	}
 	return config, base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
+}
+
+// checkExpiry returns an error if a client certificate, which is the only credential of a
+// config, has expired: a cluster refuses it with an error that doesn't say so.
+func checkExpiry(config *rest.Config, now time.Time) error {
+	if config.BearerToken != "" || config.BearerTokenFile != "" || config.Username != "" || config.ExecProvider != nil || config.AuthProvider != nil {
+		return nil
+	}
+	block, _ := pem.Decode(config.CertData)
+	if block == nil {
+		return nil
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil || !now.After(certificate.NotAfter) {
+		return nil //nolint:nilerr // the client of the cluster reports it
+	}
+	return fmt.Errorf("its client certificate, of %q, expired on %s: renew it", bounded(certificate.Subject.CommonName), certificate.NotAfter.UTC().Format(time.RFC3339))
 }
 
 // proxyOf returns the URL of the proxy that a config names, or "".

@@ -27,12 +27,12 @@ const (
 )
 
 // healthOf returns the health of an object according to the rule of its kind, or else to
-// kstatus, except that a Job is in progress until it has completed. If it is not healthy,
-// it also returns the reason.
+// kstatus, except that a Job is in progress until it has completed, and a Service of type
+// LoadBalancer until it has an address. If it is not healthy, it also returns the reason.
 func (rules healthRules) healthOf(r *unstructured.Unstructured) (health, string) {
 	h, why := rules.statusOf(r)
 	if _, ok := rules[r.GroupVersionKind().GroupKind()]; !ok && h == healthy {
-		if why = unfinished(r); why != "" {
+		if why = cmp.Or(unfinished(r), unaddressed(r)); why != "" {
 			return inProgress, why
 		}
 	}
@@ -53,6 +53,21 @@ func unfinished(r *unstructured.Unstructured) string {
 	}
 	succeeded, _, _ := unstructured.NestedInt64(r.Object, "status", "succeeded")
 	return fmt.Sprintf("is running, and has not completed (%d pods succeeded)", succeeded)
+}
+
+// unaddressed returns why a Service of type LoadBalancer has no address yet; empty if it has
+// one, or if the object is no such Service. kstatus reports it as current without one.
+func unaddressed(r *unstructured.Unstructured) string {
+	if gvk := r.GroupVersionKind(); gvk.Group != "" || gvk.Kind != "Service" {
+		return ""
+	}
+	if kind, _, _ := unstructured.NestedString(r.Object, "spec", "type"); kind != "LoadBalancer" {
+		return ""
+	}
+	if addresses, _, _ := unstructured.NestedSlice(r.Object, "status", "loadBalancer", "ingress"); len(addresses) > 0 {
+		return ""
+	}
+	return "waits for the address of its load balancer"
 }
 
 // expires returns whether an object is a completed Job that Kubernetes removes after

@@ -17,20 +17,24 @@ func TestHealthOfKinds(t *testing.T) {
 	const job = "{apiVersion: batch/v1, kind: Job, metadata: {name: x, generation: 1}, spec: {completions: 1, parallelism: 1}, "
 	const own = "{apiVersion: example.com/v1, kind: Thing, metadata: {name: x, generation: 2}, "
 	tests := map[string]struct{ why, object, reason, says string }{
-		"plain":               {"what has no status is well", "{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "Healthy", ""},
-		"a job that began":    {"it isn't done", job + "status: {}}", "InProgress", "Job"},
-		"a job that runs":     {"what comes after it must wait", job + `status: {active: 1, ready: 1, startTime: "2026-01-01T00:00:00Z"}}`, "InProgress", "has not completed"},
-		"a suspended job":     {"nothing of it was done", job[:len(job)-len(", parallelism: 1}, ")] + `, suspend: true}, status: {startTime: "2026-01-01T00:00:00Z", conditions: [{type: Suspended, status: "True"}]}}`, "InProgress", "is suspended"},
-		"a job that is done":  {"it is what it should be", job + `status: {succeeded: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: Complete, status: "True"}]}}`, "Healthy", ""},
-		"a job that failed":   {"it does not recover", job + `status: {failed: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: Failed, status: "True", message: no room}]}}`, "Unhealthy", "Job Failed"},
-		"own, without status": {"its controller may say nothing", own + "spec: {}}", "Healthy", ""},
-		"own, not seen yet":   {"what its controller says is of before", own + `status: {observedGeneration: 1, conditions: [{type: Ready, status: "True"}]}}`, "InProgress", "generation"},
-		"own, not ready":      {"it may come", own + `status: {observedGeneration: 2, conditions: [{type: Ready, status: "False", reason: Wait, message: waits for a disk}]}}`, "InProgress", "waits for a disk"},
-		"own, ready":          {"it says so", own + `status: {observedGeneration: 2, conditions: [{type: Ready, status: "True"}]}}`, "Healthy", ""},
-		"own, stalled":        {"it won't come by itself", own + `status: {observedGeneration: 2, conditions: [{type: Stalled, status: "True", message: bad values}]}}`, "Unhealthy", "bad values"},
-		"on its way out":      {"it isn't what is wanted", `{apiVersion: v1, kind: ConfigMap, metadata: {name: x, deletionTimestamp: "2026-01-01T00:00:00Z"}}`, "InProgress", "is being removed"},
-		"a broken status":     {"its health is unknown", own + "status: {conditions: 5}}", "Unhealthy", "status is invalid"},
-		"a very long message": {"conditions stay readable", own + `status: {observedGeneration: 2, conditions: [{type: Stalled, status: "True", message: "` + strings.Repeat("x", 10_000) + `"}]}}`, "Unhealthy", "x…"},
+		"plain":                              {"what has no status is well", "{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "Healthy", ""},
+		"a job that began":                   {"it isn't done", job + "status: {}}", "InProgress", "Job"},
+		"a job that runs":                    {"what comes after it must wait", job + `status: {active: 1, ready: 1, startTime: "2026-01-01T00:00:00Z"}}`, "InProgress", "has not completed"},
+		"a suspended job":                    {"nothing of it was done", job[:len(job)-len(", parallelism: 1}, ")] + `, suspend: true}, status: {startTime: "2026-01-01T00:00:00Z", conditions: [{type: Suspended, status: "True"}]}}`, "InProgress", "is suspended"},
+		"a job that is done":                 {"it is what it should be", job + `status: {succeeded: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: Complete, status: "True"}]}}`, "Healthy", ""},
+		"a job that failed":                  {"it does not recover", job + `status: {failed: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: Failed, status: "True", message: no room}]}}`, "Unhealthy", "Job Failed"},
+		"own, without status":                {"its controller may say nothing", own + "spec: {}}", "Healthy", ""},
+		"own, not seen yet":                  {"what its controller says is of before", own + `status: {observedGeneration: 1, conditions: [{type: Ready, status: "True"}]}}`, "InProgress", "generation"},
+		"own, not ready":                     {"it may come", own + `status: {observedGeneration: 2, conditions: [{type: Ready, status: "False", reason: Wait, message: waits for a disk}]}}`, "InProgress", "waits for a disk"},
+		"own, ready":                         {"it says so", own + `status: {observedGeneration: 2, conditions: [{type: Ready, status: "True"}]}}`, "Healthy", ""},
+		"own, stalled":                       {"it won't come by itself", own + `status: {observedGeneration: 2, conditions: [{type: Stalled, status: "True", message: bad values}]}}`, "Unhealthy", "bad values"},
+		"a load balancer without an address": {"clients can't reach it", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {type: LoadBalancer, clusterIP: 10.0.0.1}, status: {loadBalancer: {}}}", "InProgress", "waits for the address of its load balancer"},
+		"a load balancer with an address":    {"it is reached", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {type: LoadBalancer, clusterIP: 10.0.0.1}, status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}}", "Healthy", ""},
+		"a load balancer with a name":        {"so it is", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {type: LoadBalancer, clusterIP: 10.0.0.1}, status: {loadBalancer: {ingress: [{hostname: lb.example.com}]}}}", "Healthy", ""},
+		"a service of the cluster":           {"it needs none", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {type: ClusterIP, clusterIP: 10.0.0.1}}", "Healthy", ""},
+		"on its way out":                     {"it isn't what is wanted", `{apiVersion: v1, kind: ConfigMap, metadata: {name: x, deletionTimestamp: "2026-01-01T00:00:00Z"}}`, "InProgress", "is being removed"},
+		"a broken status":                    {"its health is unknown", own + "status: {conditions: 5}}", "Unhealthy", "status is invalid"},
+		"a very long message":                {"conditions stay readable", own + `status: {observedGeneration: 2, conditions: [{type: Stalled, status: "True", message: "` + strings.Repeat("x", 10_000) + `"}]}}`, "Unhealthy", "x…"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -93,6 +93,10 @@ func combineReports(infrastructure report.Report, infrastructureErr error, own r
 	case infrastructureErr != nil:
 		own.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonFailed, Message: where + infrastructureErr.Error()}
 	}
+	if v := infrastructure.Removals; v.Status == tko.ConditionFalse {
+		v.Message = where + v.Message
+		own.Removals = v
+	}
 	if v := infrastructure.Site.Healthy; v.Status != "" && v.Status != tko.ConditionTrue && (own.Site.Healthy.Status == "" || own.Site.Healthy.Status == tko.ConditionTrue) {
 		v.Message = where + v.Message
 		own.Site.Healthy = v

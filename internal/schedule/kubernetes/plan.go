@@ -220,12 +220,15 @@ func removable(r removal, live *unstructured.Unstructured, recorded inventories)
 	return slices.Contains(r.from, tko.DeploymentID(label))
 }
 
+// isFresh returns whether a removal was not approved before, and is not in progress.
+func (r removal) isFresh(live map[key]*unstructured.Unstructured) bool {
+	return !r.Removing && live[r.key].GetDeletionTimestamp() == nil
+}
+
 // checkBudget requests an approval if the removals exceed the budget. It doesn't
 // count removals that were approved before or are in progress.
 func (p *pruning) checkBudget(s spec, total int, live map[key]*unstructured.Unstructured) {
-	fresh := slices.DeleteFunc(slices.Clone(p.remove), func(r removal) bool {
-		return r.Removing || live[r.key].GetDeletionTimestamp() != nil
-	})
+	fresh := slices.DeleteFunc(slices.Clone(p.remove), func(r removal) bool { return !r.isFresh(live) })
 	more := len(p.foreign.objects)
 	if len(p.foreign.unknown) == 0 && !s.Budget.Over(len(fresh)+more, total+more) {
 		return

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -28,17 +29,25 @@ func (rc *reconciliation) prune(ctx context.Context) (err error) {
 	}
 	rc.budgetBase = rc.recorded.settled(rc.pruning.remove)
 	rc.pruning.checkBudget(rc.spec, rc.budgetBase, rc.live)
-	if rc.pruning.approval != "" || len(rc.pruning.remove) == 0 {
+	remove := rc.pruning.remove
+	if rc.pruning.approval != "" { // what was approved before, or is being removed, goes on
+		remove = slices.DeleteFunc(slices.Clone(remove), func(r removal) bool {
+			return r.isFresh(rc.live) || r.isNamespace() && rc.live[r.key].GetDeletionTimestamp() == nil // which may have got foreign objects since
+		})
+	}
+	if len(remove) == 0 {
 		return nil
 	}
-	if found := rc.pruning.foreign.objects; len(found) > 0 {
+	if found := rc.pruning.foreign.objects; len(found) > 0 && rc.pruning.approval == "" {
 		rc.target.options.Log.InfoContext(ctx, "removing namespaces with foreign objects", "site", string(rc.site.ID), "objects", len(found), "first", firstFew(found, fewObjects))
 	}
-	if err := rc.recordApproval(ctx); err != nil {
-		return err
+	if rc.pruning.approval == "" {
+		if err := rc.recordApproval(ctx); err != nil {
+			return err
+		}
 	}
 	stuck := map[tko.DeploymentID]bool{}
-	for rest := rc.pruning.remove; len(rest) > 0; {
+	for rest := remove; len(rest) > 0; {
 		n := slices.IndexFunc(rest, func(r removal) bool { return r.Step != rest[0].Step })
 		if n < 0 {
 			n = len(rest)
@@ -135,7 +144,7 @@ func (rc *reconciliation) removeBatch(ctx context.Context, batch []removal) (lef
 		g.Go(func() error {
 			why, err := rc.removeOne(ctx, r)
 			if err != nil {
-				if ctx.Err() != nil || isUnreachable(err) {
+				if ctx.Err() != nil || isUnreachable(err) || fence.Is(err) {
 					return err
 				}
 				why = bounded(err.Error())

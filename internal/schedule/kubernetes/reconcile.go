@@ -17,6 +17,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -101,6 +102,9 @@ func (s *state) completed() bool {
 func (rc *reconciliation) run(ctx context.Context) error {
 	actions, err := rc.plan(ctx)
 	if err != nil {
+		return err
+	}
+	if err := fence.Check(ctx); err != nil {
 		return err
 	}
 	if err := rc.recordIntent(ctx, actions); err != nil {
@@ -452,7 +456,7 @@ func (rc *reconciliation) applyBatch(ctx context.Context, batch []*object, actio
 			if err == nil {
 				return nil
 			}
-			if ctx.Err() != nil || isUnreachable(err) {
+			if ctx.Err() != nil || isUnreachable(err) || fence.Is(err) {
 				return err // the other objects would fail in the same way
 			}
 			s.problem = rc.rejection(o, err)

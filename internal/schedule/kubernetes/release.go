@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/chart"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -306,6 +307,9 @@ func (rc *reconciliation) deploy(ctx context.Context, o *object, s *state) error
 			return rc.keepIgnored(ctx, namespace, object)
 		}
 	}
+	if err := fence.Check(ctx); err != nil {
+		return err
+	}
 	result, err := rc.releases.Deploy(ctx, o.chart, s.entry.Chart, to)
 	if err != nil {
 		return err // shown by rejection
@@ -438,6 +442,9 @@ func (rc *reconciliation) assessReleases(ctx context.Context) error {
 	}
 	for _, o := range bad {
 		s := rc.states[o.key]
+		if err := fence.Check(ctx); err != nil {
+			return err
+		}
 		result, err := rc.releases.Rollback(ctx, o.chart, s.entry.Chart, o.Namespace, o.Name)
 		if err != nil {
 			return err
@@ -476,6 +483,9 @@ func (rc *reconciliation) testReleases(ctx context.Context) error {
 		}
 		rc.changing = true // steps and deployments may wait for the result
 		g.Go(func() (err error) {
+			if err := fence.Check(limited); err != nil {
+				return err
+			}
 			s.entry.Chart, err = rc.releases.Test(limited, o.chart, s.entry.Chart, o.Namespace, o.Name)
 			if err != nil && (limited.Err() != nil || isUnreachable(err)) {
 				return err
@@ -556,6 +566,9 @@ func (p *pruning) followReleases() {
 
 // uninstall removes a release.
 func (rc *reconciliation) uninstall(ctx context.Context, r removal) error {
+	if err := fence.Check(ctx); err != nil {
+		return err
+	}
 	err := rc.releases.Uninstall(ctx, r.Namespace, r.Name, func(owner string) bool { return slices.Contains(r.from, tko.DeploymentID(owner)) })
 	if err == nil {
 		rc.removedCount.Add(1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
@@ -76,7 +77,7 @@ func (t *Target) cleanupPending(ctx context.Context, s spec, err error) (report.
 	if ctx.Err() != nil {
 		return report.Outcome{}, 0, context.Cause(ctx)
 	}
-	if errors.Is(err, tko.ErrConflict) {
+	if errors.Is(err, tko.ErrConflict) || fence.Is(err) {
 		return report.Outcome{}, 0, err
 	}
 	if s.Cleanup == trigger.CleanupLeave {

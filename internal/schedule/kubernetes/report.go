@@ -17,8 +17,8 @@ const (
 )
 
 // report returns the report on a complete reconciliation.
-func (rc *reconciliation) report() (report.Report, error) {
-	r := report.Report{
+func (rc *reconciliation) report() (r report.Report, err error) {
+	r = report.Report{
 		Removed: rc.removed, Kept: rc.held, Deployments: map[tko.DeploymentID]report.State{},
 		Requeue: jittered(rc.target.options.Interval),
 	}
@@ -28,6 +28,7 @@ func (rc *reconciliation) report() (report.Report, error) {
 	for _, d := range rc.deployments {
 		state, h := rc.deploymentState(d.ID)
 		r.Deployments[d.ID] = state
+		r.Attest(d.ID, d.Stamp.Revision)
 		switch state.Scheduled.Reason {
 		case trigger.ReasonFailed, trigger.ReasonInvalid:
 			failed = append(failed, fmt.Sprintf("deployment %q: %s", d.ID, state.Scheduled.Message))
@@ -47,6 +48,12 @@ func (rc *reconciliation) report() (report.Report, error) {
 	if rc.changing || waits || len(rc.removing) > 0 {
 		r.Requeue = rc.target.retryAfter(rc.site)
 	}
+	r.Removals = rc.removals()
+	defer func() {
+		if err == nil {
+			r.AttestSite(rc.site.Stamp.Revision)
+		}
+	}()
 	switch {
 	case len(failed) > 0:
 		reason, kind := trigger.ReasonFailed, error(nil)
@@ -69,6 +76,15 @@ func (rc *reconciliation) report() (report.Report, error) {
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonDrifted, Message: firstFew(drifted, fewDeployments)}
 	}
 	return r, nil
+}
+
+// removals returns the outcome of removals that are beyond the budget, whatever else fails
+// at the site.
+func (rc *reconciliation) removals() report.Outcome {
+	if rc.pruning.approval != "" {
+		return report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonApproval, Message: rc.approvalMessage()}
+	}
+	return report.Outcome{Status: tko.ConditionTrue, Reason: trigger.ReasonNoApproval, Message: "no removals wait for an approval"}
 }
 
 // approvalMessage describes the removals beyond the budget, and how to approve them.

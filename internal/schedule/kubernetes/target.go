@@ -19,6 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/chart"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
@@ -179,7 +180,7 @@ func (t *Target) reconciliation(conn, own *cluster, s spec) *reconciliation {
 // incompleteReport reports a reconciliation that failed: the health of the objects is
 // unknown.
 func (t *Target) incompleteReport(ctx context.Context, site tko.Site, deployments []tko.Deployment, err error) (report.Report, error) {
-	if ctx.Err() != nil || errors.Is(err, tko.ErrConflict) {
+	if ctx.Err() != nil || errors.Is(err, tko.ErrConflict) || fence.Is(err) {
 		return report.Report{}, err
 	}
 	r := report.Report{Deployments: map[tko.DeploymentID]report.State{}}
@@ -199,7 +200,7 @@ func (t *Target) incompleteReport(ctx context.Context, site tko.Site, deployment
 		r.Site.Healthy = v
 	}
 	for _, d := range deployments {
-		if tko.FindCondition(d.Stamp.Conditions, tko.ConditionHealthy) != nil {
+		if v.Reason == trigger.ReasonUnreachable || tko.FindCondition(d.Stamp.Conditions, tko.ConditionHealthy) != nil {
 			r.Deployments[d.ID] = report.State{Healthy: v}
 		}
 	}

@@ -3,6 +3,8 @@ package kubernetes
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"hash/fnv"
 	"maps"
 	"net/http"
 	"slices"
@@ -31,8 +33,8 @@ const (
 	maxWatchPause = time.Minute     // and at most
 
 	enqueueDelay  = 200 * time.Millisecond // changes within this time are reconciled together
-	minEnqueueGap = time.Second            // between two requests to reconcile, at first
-	maxEnqueueGap = time.Minute            // and at most, as long as objects keep changing
+	minEnqueueGap = time.Second            // between two requests to reconcile, and at first between two for one cause
+	maxEnqueueGap = time.Minute            // and at most, as long as an object, or the status of any, keeps changing
 )
 
 // watches detect changes that other clients make to TKO's objects between
@@ -61,10 +63,89 @@ type watched struct {
 	inventory string // namespace
 }
 
+// An observation is what watches compare of an object.
+type observation struct {
+	version string
+	content uint64 // of all but the status, if the API server counts generations of the object; otherwise of the version
+}
+
+// observationOf returns the observation of an object.
+func observationOf(o metav1.Object) observation {
+	hash := fnv.New64a()
+	if o.GetGeneration() == 0 {
+		fmt.Fprint(hash, o.GetResourceVersion())
+	} else {
+		fmt.Fprint(hash, o.GetGeneration(), o.GetDeletionTimestamp() != nil, o.GetLabels(), o.GetAnnotations()) // fmt sorts keys
+	}
+	return observation{o.GetResourceVersion(), hash.Sum64()}
+}
+
 // An observedChange is the newest change of an object.
 type observedChange struct {
 	version string
 	at      time.Time
+	status  bool // only the status has changed
+}
+
+// A pace spaces requests to reconcile: the gap doubles with each request, as long as the next change comes within twice
+// the gap.
+type pace struct {
+	last time.Time
+	gap  time.Duration
+}
+
+// due returns when a change that was observed now may be reconciled.
+func (p pace) due(now time.Time) time.Time {
+	due := now.Add(enqueueDelay)
+	if next := p.last.Add(p.gap); !p.rested(now) && next.After(due) {
+		return next
+	}
+	return due
+}
+
+// rested returns whether the gap is over twice.
+func (p pace) rested(now time.Time) bool { return now.Sub(p.last) > 2*max(p.gap, minEnqueueGap) }
+
+// request returns the pace after a request.
+func (p pace) request(now time.Time) pace {
+	if p.rested(now) {
+		return pace{now, minEnqueueGap}
+	}
+	return pace{now, min(2*max(p.gap, minEnqueueGap/2), maxEnqueueGap)}
+}
+
+// paces are those of a site. An object that another client keeps changing doesn't delay the repair of others, and neither
+// do changes of status, which all objects share.
+type paces struct {
+	site, status pace
+	objects      map[key]pace
+}
+
+// due returns when a change of an object may be reconciled.
+func (p *paces) due(k key, change observedChange, now time.Time) time.Time {
+	due := p.objects[k].due(now)
+	if change.status {
+		due = p.status.due(now)
+	}
+	if next := p.site.last.Add(minEnqueueGap); next.After(due) {
+		return next
+	}
+	return due
+}
+
+// request records that the changes that are due are reconciled now.
+func (p *paces) request(changes map[key]observedChange, now time.Time) {
+	status := false
+	for k, change := range changes {
+		if status = status || change.status; !change.status {
+			p.objects[k] = p.objects[k].request(now)
+		}
+	}
+	if status {
+		p.status = p.status.request(now)
+	}
+	p.site.last = now
+	maps.DeleteFunc(p.objects, func(_ key, one pace) bool { return one.rested(now) })
 }
 
 // A watchTarget identifies what a watch covers: TKO's objects of a kind in a namespace,
@@ -108,14 +189,14 @@ type siteWatch struct {
 	began   time.Time
 	open    atomic.Int64 // number of open watches
 
-	mu       sync.Mutex
-	known    map[key]string         // versions of the objects that the newest reconciliation observed
-	changes  map[key]observedChange // of objects that have changed since
-	broke    time.Time              // time of the last broken watch since the newest reconciliation started
-	timer    *time.Timer            // of a requested reconciliation
-	last     time.Time              // time of the last request
-	interval time.Duration
-	over     bool
+	mu      sync.Mutex
+	known   map[key]observation    // of the objects that the newest reconciliation observed
+	changes map[key]observedChange // of objects that have changed since
+	broke   time.Time              // time of the last broken watch since the newest reconciliation started
+	timer   *time.Timer            // of a requested reconciliation
+	next    time.Time              // when the timer ends
+	paces   *paces
+	over    bool
 }
 
 // follow watches the objects that a reconciliation observed, until the next
@@ -131,19 +212,18 @@ func (w *watches) follow(ctx context.Context, rc *reconciliation) {
 	if w.closed {
 		return
 	}
-	var gap time.Duration
-	var last time.Time
+	spaced := &paces{objects: map[key]pace{}}
 	if s := w.sites[at]; s != nil {
 		if s.conn == rc.conn && slices.Equal(s.targets, places) && s.reconciled(rc.started, known) {
 			return
 		}
-		gap, last = w.end(s) // the lists of its successor find the changes that it detected
+		spaced = w.end(s) // the lists of its successor find the changes that it detected
 	}
 	if len(places) == 0 || len(w.sites) >= w.options.Watched && (rc.appliedCount.Load()+rc.removedCount.Load() == 0 || !w.evictOldest()) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the reconciliation
-	s := &siteWatch{at: at, enqueue: w.options.Enqueue, conn: rc.conn, targets: places, named: namedIn(places), known: known, changes: map[key]observedChange{}, stop: cancel, began: time.Now(), interval: gap, last: last}
+	s := &siteWatch{at: at, enqueue: w.options.Enqueue, conn: rc.conn, targets: places, named: namedIn(places), known: known, changes: map[key]observedChange{}, stop: cancel, began: time.Now(), paces: spaced}
 	w.sites[at] = s
 	release := rc.target.connections.hold(rc.conn)
 	client, err := w.open(rc.conn)
@@ -195,9 +275,8 @@ func (w *watches) evictOldest() bool {
 	return true
 }
 
-// end ends watches, and returns the time of their last request to reconcile and the
-// interval to the next one. The caller holds w.mu.
-func (w *watches) end(s *siteWatch) (gap time.Duration, last time.Time) {
+// end ends watches, and returns the paces of their requests. The caller holds w.mu.
+func (w *watches) end(s *siteWatch) *paces {
 	s.stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +287,7 @@ func (w *watches) end(s *siteWatch) (gap time.Duration, last time.Time) {
 	if w.sites[s.at] == s {
 		delete(w.sites, s.at)
 	}
-	return s.interval, s.last
+	return s.paces
 }
 
 // flush requests a pending reconciliation at once. Call it on watches that have ended
@@ -233,14 +312,14 @@ func (w *watches) close() {
 }
 
 // watchTargets returns what to watch, at most maxPlaces, most objects first, and the
-// versions of the observed objects.
-func (rc *reconciliation) watchTargets() ([]watchTarget, map[key]string) {
-	counts, known := map[watchTarget]int{}, map[key]string{}
+// observed objects.
+func (rc *reconciliation) watchTargets() ([]watchTarget, map[key]observation) {
+	counts, known := map[watchTarget]int{}, map[key]observation{}
 	for k, s := range rc.states {
 		if s.live == nil {
 			continue
 		}
-		known[k] = s.live.GetResourceVersion()
+		known[k] = observationOf(s.live)
 		found, ok := rc.conn.knownKind(krm.GVK{Group: k.Group, Version: s.live.GroupVersionKind().Version, Kind: k.Kind})
 		if !ok {
 			continue
@@ -256,9 +335,9 @@ func (rc *reconciliation) watchTargets() ([]watchTarget, map[key]string) {
 		if !ok || r.err != nil {
 			continue
 		}
-		known[k] = ""
+		known[k] = observation{}
 		if r.live != nil {
-			known[k] = r.live.GetResourceVersion()
+			known[k] = observationOf(r.live)
 		}
 		counts[watchTarget{resource: found.resource, namespace: k.Namespace, kind: groupKind{k.Group, k.Kind}, name: k.Name}] = 1
 	}
@@ -325,7 +404,7 @@ func (s *siteWatch) watch(ctx context.Context, at metadata.ResourceInterface, p 
 	limit := jittered(watchTime)
 	ctx, cancel := context.WithTimeout(ctx, limit+watchGrace) // the network may drop the connection without an error
 	defer cancel()
-	there, version, err := listVersions(ctx, at, p.options())
+	there, version, err := listObservations(ctx, at, p.options())
 	if err != nil {
 		return err
 	}
@@ -341,29 +420,29 @@ func (s *siteWatch) watch(ctx context.Context, at metadata.ResourceInterface, p 
 	return nil
 }
 
-// listVersions returns the versions of all objects that options select, by namespace
-// and name, and the version of the list.
-func listVersions(ctx context.Context, at metadata.ResourceInterface, options metav1.ListOptions) (there map[types.NamespacedName]string, version string, err error) {
-	there = map[types.NamespacedName]string{}
+// listObservations returns the observations of all objects that options select, by
+// namespace and name, and the version of the list.
+func listObservations(ctx context.Context, at metadata.ResourceInterface, options metav1.ListOptions) (there map[types.NamespacedName]observation, version string, err error) {
+	there = map[types.NamespacedName]observation{}
 	version, err = eachPage(ctx, at.List, options, func() { clear(there) }, func(page *metav1.PartialObjectMetadataList) {
 		for i := range page.Items {
 			r := &page.Items[i]
-			there[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}] = r.ResourceVersion
+			there[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}] = observationOf(r)
 		}
 	})
 	return there, version, err
 }
 
 // compare requests a reconciliation if an object of p changed since it was observed.
-func (s *siteWatch) compare(p watchTarget, there map[types.NamespacedName]string) {
+func (s *siteWatch) compare(p watchTarget, there map[types.NamespacedName]observation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, was := range s.known {
 		if !p.has(k, s.named) {
 			continue
 		}
-		if version := there[types.NamespacedName{Namespace: k.Namespace, Name: k.Name}]; version != was {
-			s.recordChange(k, version)
+		if is := there[types.NamespacedName{Namespace: k.Namespace, Name: k.Name}]; is.version != was.version {
+			s.recordChange(k, is)
 		}
 	}
 }
@@ -382,39 +461,44 @@ func (s *siteWatch) read(ctx context.Context, w watch.Interface, p watchTarget) 
 				return
 			}
 			if r, ok := event.Object.(*metav1.PartialObjectMetadata); ok {
-				s.observe(key{p.kind.group, p.kind.kind, r.Namespace, r.Name}, r.ResourceVersion, event.Type == watch.Deleted)
+				s.observe(key{p.kind.group, p.kind.kind, r.Namespace, r.Name}, observationOf(r), event.Type == watch.Deleted)
 			}
 		}
 	}
 }
 
-func (s *siteWatch) observe(k key, version string, gone bool) {
+func (s *siteWatch) observe(k key, is observation, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if was, ours := s.known[k]; ours && (gone || was != version) && s.changes[k].version != version {
-		s.recordChange(k, version)
+	if gone {
+		is.content = 0
+	}
+	if was, ours := s.known[k]; ours && (gone || was.version != is.version) && s.changes[k].version != is.version {
+		s.recordChange(k, is)
 	}
 }
 
-// recordChange records that an object has another version than the observed one; ""
-// if it was deleted. The caller holds s.mu.
-func (s *siteWatch) recordChange(k key, version string) {
-	s.changes[k] = observedChange{version, time.Now()}
-	s.requestReconcile()
+// recordChange records that an object is not as it was observed; the zero observation if it
+// was deleted. The caller holds s.mu.
+func (s *siteWatch) recordChange(k key, is observation) {
+	now := time.Now()
+	change := observedChange{is.version, now, is.content != 0 && is.content == s.known[k].content}
+	s.changes[k] = change
+	s.requestReconcile(s.paces.due(k, change, now))
 }
 
 func (s *siteWatch) recordBreak() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broke = time.Now()
-	s.requestReconcile()
+	s.requestReconcile(s.paces.status.due(s.broke))
 }
 
 // reconciled records the versions that a reconciliation observed, and drops the
 // changes from before its start, and those that it made itself. It returns false if
 // the reconciliation observed objects that these watches didn't know: their changes
 // meanwhile were not detected.
-func (s *siteWatch) reconciled(began time.Time, known map[key]string) (complete bool) {
+func (s *siteWatch) reconciled(began time.Time, known map[key]observation) (complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range known {
@@ -424,7 +508,7 @@ func (s *siteWatch) reconciled(began time.Time, known map[key]string) (complete 
 	}
 	s.known = known
 	for k, n := range s.changes {
-		if n.at.Before(began) || known[k] == n.version {
+		if n.at.Before(began) || known[k].version == n.version {
 			delete(s.changes, k)
 		}
 	}
@@ -434,28 +518,35 @@ func (s *siteWatch) reconciled(began time.Time, known map[key]string) (complete 
 	return true
 }
 
-// requestReconcile enqueues the site after a delay that limits the rate, if there
-// are still changes at that time. The caller holds s.mu.
-func (s *siteWatch) requestReconcile() {
-	if s.over || s.timer != nil {
+// requestReconcile enqueues the site at a time, or earlier if that is requested already, if there are still changes then.
+// The caller holds s.mu.
+func (s *siteWatch) requestReconcile(at time.Time) {
+	if s.over || s.timer != nil && !at.Before(s.next) {
 		return
 	}
-	wait := enqueueDelay
-	if since := time.Since(s.last); since > 2*max(s.interval, minEnqueueGap) {
-		s.interval = minEnqueueGap
-	} else {
-		wait = max(wait, s.interval-since)
-		s.interval = min(2*s.interval, maxEnqueueGap)
+	if s.timer != nil {
+		s.timer.Stop()
 	}
-	s.timer = time.AfterFunc(wait, func() {
+	s.next = at
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(at), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.timer = nil
-		if !s.over && (len(s.changes) > 0 || !s.broke.IsZero()) {
-			s.last = time.Now()
-			s.enqueue(s.at.site)
+		if s.timer != timer { // an earlier time was requested meanwhile
+			return
 		}
+		s.timer = nil
+		if s.over || len(s.changes) == 0 && s.broke.IsZero() {
+			return
+		}
+		now := time.Now()
+		s.paces.request(s.changes, now)
+		if !s.broke.IsZero() {
+			s.paces.status = s.paces.status.request(now)
+		}
+		s.enqueue(s.at.site)
 	})
+	s.timer = timer
 }
 
 // hold keeps a connection open until it is released.

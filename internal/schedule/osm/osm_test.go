@@ -15,6 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
@@ -337,4 +338,44 @@ func TestInstancesOfDeploymentsThatARestoredStoreLacksStay(t *testing.T) {
 	if diff := cmp.Diff([]string{"edge.a"}, w.names()); diff != "" {
 		t.Errorf("after it: -want +got:\n%s", diff)
 	}
+}
+
+// While the site is stopped, no request changes OSM; afterwards the same reconciliation goes on.
+func TestStoppedSiteChangesNothingInOSM(t *testing.T) {
+	w := newWorld(t, osmtest.Options{})
+	d := deployment(t, "d", packages+instance("upf", 1))
+	writes := func() (n int) {
+		for request, count := range w.server.Counts().Requests {
+			if !strings.HasPrefix(request, "GET ") && !strings.Contains(request, "/tokens") {
+				n += count
+			}
+		}
+		return n
+	}
+	ctx := tko.WithClaim(t.Context(), tko.WorkItem{Queue: tko.QueueSchedule, Key: "lagos", Claim: "mine"})
+	allowed := 0
+	for ; ; allowed++ { // each request is the one before which the site is stopped
+		begun := 0
+		stopped := fence.With(ctx, func(context.Context) error {
+			if begun++; begun > allowed {
+				return fence.NewError(tko.Errorf(tko.ErrStopped, "storm"))
+			}
+			return nil
+		})
+		before := writes()
+		_, err := w.target.Schedule(stopped, w.trigger, tko.Site{ID: "lagos", Package: krm.Package{w.trigger}}, []tko.Deployment{d}, nil)
+		if n := writes() - before; n > allowed {
+			t.Fatalf("%d requests changed OSM after %d were allowed", n, allowed)
+		}
+		if err == nil {
+			break
+		}
+		if !fence.Is(err) || !errors.Is(err, tko.ErrStopped) || allowed > 20 {
+			t.Fatal(err)
+		}
+	}
+	if allowed == 0 {
+		t.Error("nothing asked")
+	}
+	w.settle([]tko.Deployment{d})
 }

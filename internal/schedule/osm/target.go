@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
@@ -28,6 +29,7 @@ const (
 	ReasonWaiting     = "Waiting"          // an operation is in flight, or waits for another one
 	ReasonRemoving    = "Removing"         // unwanted instances or packages are being removed
 	ReasonApproval    = "WaitsForApproval" // the removals exceed the budget
+	ReasonNoApproval  = "NothingToApprove" // all removals are within the budget, or approved
 	ReasonHealthy     = "Healthy"          // all instances are ready
 	ReasonInProgress  = "InProgress"       // some instances aren't ready yet
 	ReasonUnhealthy   = "Unhealthy"        // some instances are broken
@@ -84,13 +86,14 @@ type savedState struct {
 // A reconciliation is one reconciliation of a site.
 type reconciliation struct {
 	*Target
-	spec    spec
-	record  tko.TargetState
-	claim   tko.WorkItem
-	saved   savedState // content of record at the beginning
-	desired osm.Desired
-	owners  map[string][]tko.DeploymentID // of desired; keys as in savedState
-	invalid map[tko.DeploymentID]error    // deployments that can't be applied
+	spec     spec
+	revision int64 // of the site
+	record   tko.TargetState
+	claim    tko.WorkItem
+	saved    savedState // content of record at the beginning
+	desired  osm.Desired
+	owners   map[string][]tko.DeploymentID // of desired; keys as in savedState
+	invalid  map[tko.DeploymentID]error    // deployments that can't be applied
 }
 
 // Schedule applies these deployments to the OSM that a resource of the site's
@@ -108,7 +111,7 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	if !ok {
 		return report.Report{}, fmt.Errorf("%s: the context has no claim of the work of site %q", trigger.Identity(), site.ID)
 	}
-	l := &reconciliation{Target: t, spec: s, claim: claim, owners: map[string][]tko.DeploymentID{}, invalid: map[tko.DeploymentID]error{}}
+	l := &reconciliation{Target: t, spec: s, revision: site.Stamp.Revision, claim: claim, owners: map[string][]tko.DeploymentID{}, invalid: map[tko.DeploymentID]error{}}
 	if err := l.load(ctx, site.ID, trigger.Name()); err != nil {
 		return report.Report{}, err
 	}
@@ -117,7 +120,7 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	if err != nil {
 		return report.Report{}, err
 	}
-	client, err := nbi.NewClient(endpoint, nbi.Options{Log: t.options.Log})
+	client, err := nbi.NewClient(endpoint, nbi.Options{Log: t.options.Log, Begin: fence.Check})
 	if err != nil {
 		return report.Report{}, err
 	}
@@ -129,6 +132,9 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	got, err := r.Apply(ctx, l.desired, l.saved.State, policy)
 	if ctx.Err() != nil {
 		return report.Report{}, context.Cause(ctx)
+	}
+	if fence.Is(err) {
+		return report.Report{}, err
 	}
 	return l.report(ctx, got, deployments, held, err)
 }
@@ -256,8 +262,8 @@ func (l *reconciliation) readDeployment(d tko.Deployment, packages map[string]kr
 
 // report makes the report of a reconciliation. applyErr is the error of Apply, which
 // it returns as well.
-func (l *reconciliation) report(ctx context.Context, got osm.Report, deployments []tko.Deployment, held []tko.DeploymentID, applyErr error) (report.Report, error) {
-	r := report.Report{Kept: held, Deployments: map[tko.DeploymentID]report.State{}, Requeue: got.Again}
+func (l *reconciliation) report(ctx context.Context, got osm.Report, deployments []tko.Deployment, held []tko.DeploymentID, applyErr error) (r report.Report, err error) {
+	r = report.Report{Kept: held, Deployments: map[tko.DeploymentID]report.State{}, Requeue: got.Again}
 	if interval := pause.About(l.options.Interval, 0.1); r.Requeue == 0 || interval < r.Requeue {
 		r.Requeue = interval
 	}
@@ -271,6 +277,7 @@ func (l *reconciliation) report(ctx context.Context, got osm.Report, deployments
 	for _, d := range deployments {
 		state, bad := l.deployment(d.ID, got, unreachable, applyErr)
 		r.Deployments[d.ID] = state
+		r.Attest(d.ID, d.Stamp.Revision)
 		if h := state.Healthy; h.Status != tko.ConditionTrue {
 			worst = tko.ConditionFalse
 			sick = append(sick, fmt.Sprintf("deployment %q: %s", d.ID, h.Message))
@@ -288,13 +295,25 @@ func (l *reconciliation) report(ctx context.Context, got osm.Report, deployments
 	if unreachable {
 		r.Site.Healthy = report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnreachable, Message: applyErr.Error()}
 	}
-	switch {
-	case applyErr != nil:
-		return r, applyErr
-	case got.Approval != nil:
-		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: fmt.Sprintf(
+	r.Removals = report.Outcome{Status: tko.ConditionTrue, Reason: ReasonNoApproval, Message: "no removals wait for an approval"}
+	if got.Approval != nil {
+		r.Removals = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: fmt.Sprintf(
 			"%d instances would be removed or recreated, which is more than the budget allows: %s. To approve, set spec.prune.approve: %q in the OSM resource",
 			len(got.Approval.Instances), few(got.Approval.Instances), got.Approval.Key)}
+	}
+	defer func() {
+		if err == nil {
+			r.AttestSite(l.revision)
+		}
+	}()
+	switch {
+	case applyErr != nil:
+		if got.Approval == nil {
+			r.Removals = report.Outcome{} // not known
+		}
+		return r, applyErr
+	case got.Approval != nil:
+		r.Site.Scheduled = r.Removals
 	case len(failed) > 0:
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: few(failed)}
 		if invalid {

@@ -1,5 +1,5 @@
 // Package scope separates cluster-scoped from namespaced resources, so that the
-// former can be applied first, and those of one deployment from shared ones. It contacts no cluster: it knows Kubernetes' own
+// former can be applied first. It contacts no cluster: it knows Kubernetes' own
 // kinds, and reads the scope of other kinds from the custom resource definitions
 // of the same package. It treats unknown kinds as namespaced.
 package scope
@@ -55,12 +55,6 @@ var clusterKinds = map[groupKind]bool{
 	{"storage.k8s.io", "VolumeAttachment"}:                         true,
 	{"storage.k8s.io", "VolumeAttributesClass"}:                    true,
 	{"storagemigration.k8s.io", "StorageVersionMigration"}:         true,
-}
-
-// IsShared reports whether several deployments of a site may have a resource of a kind, if
-// its content is the same in all of them.
-func IsShared(group, kind string) bool {
-	return group == "" && kind == "Namespace" || group == extensions && kind == definition
 }
 
 // Split returns the cluster-scoped and the namespaced resources of a package, both

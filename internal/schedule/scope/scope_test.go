@@ -23,16 +23,15 @@ func TestSplitSeparatesClusterScopedResources(t *testing.T) {
 		why        string
 		resource   krm.Resource
 		clusterful bool
-		shared     bool
 	}{
-		"namespace":            {"the first of all", resource("v1", "Namespace", "x"), true, true},
-		"cluster role":         {"of any version", resource("rbac.authorization.k8s.io/v1beta1", "ClusterRole", "x"), true, false},
-		"role":                 {"is in a namespace", resource("rbac.authorization.k8s.io/v1", "Role", "x"), false, false},
-		"another's namespace":  {"the group counts", resource("example.com/v1", "Namespace", "x"), false, false},
-		"defined as cluster":   {"its definition is in the package", resource("example.com/v1", "Zone", "x"), true, false},
-		"defined as namespace": {"its definition is in the package", resource("example.com/v1", "Plot", "x"), false, false},
-		"unknown":              {"most are in namespaces", resource("example.org/v1", "Thing", "x"), false, false},
-		"definition":           {"of any scope", crd("Thing", "Namespaced"), true, true},
+		"namespace":            {"the first of all", resource("v1", "Namespace", "x"), true},
+		"cluster role":         {"of any version", resource("rbac.authorization.k8s.io/v1beta1", "ClusterRole", "x"), true},
+		"role":                 {"is in a namespace", resource("rbac.authorization.k8s.io/v1", "Role", "x"), false},
+		"another's namespace":  {"the group counts", resource("example.com/v1", "Namespace", "x"), false},
+		"defined as cluster":   {"its definition is in the package", resource("example.com/v1", "Zone", "x"), true},
+		"defined as namespace": {"its definition is in the package", resource("example.com/v1", "Plot", "x"), false},
+		"unknown":              {"most are in namespaces", resource("example.org/v1", "Thing", "x"), false},
+		"definition":           {"of any scope", crd("Thing", "Namespaced"), true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -44,9 +43,6 @@ func TestSplitSeparatesClusterScopedResources(t *testing.T) {
 				wantCluster = krm.Package{test.resource, zone, plot}
 			} else {
 				wantNamespaced = krm.Package{test.resource}
-			}
-			if gvk := test.resource.GVK(); scope.IsShared(gvk.Group, gvk.Kind) != test.shared {
-				t.Errorf("shared is not %v", test.shared)
 			}
 			if diff := cmp.Diff([]krm.Package{wantCluster, wantNamespaced}, []krm.Package{cluster, namespaced}); diff != "" {
 				t.Errorf("%s: -want +got:\n%s", test.why, diff)

@@ -15,6 +15,7 @@ const (
 	ReasonDrifted     = "Drifted"          // another client changed an object, and TKO doesn't correct it
 	ReasonRemoving    = "Removing"         // objects that are no longer wanted are being removed
 	ReasonApproval    = "WaitsForApproval" // the removals exceed the budget
+	ReasonNoApproval  = "NothingToApprove" // all removals are within the budget, or approved
 	ReasonHealthy     = "Healthy"          // all objects are healthy
 	ReasonInProgress  = "InProgress"       // some objects are in progress
 	ReasonUnhealthy   = "Unhealthy"        // some objects have failed

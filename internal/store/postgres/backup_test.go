@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
@@ -46,4 +48,36 @@ func TestBackupIsRestoredIntoTheSameAndTheOtherDatabase(t *testing.T) {
 func TestDamagedBackupIsRefused(t *testing.T) {
 	t.Parallel()
 	storetest.DamagedBackups(t, archiver(t, "sqlite"), archiver(t, "postgres"))
+}
+
+func TestOlderBackupKeepsSitesApart(t *testing.T) {
+	t.Parallel()
+	storetest.OlderBackups(t, archiver(t, "sqlite"), archiver(t, "postgres"))
+}
+
+func TestBackupHasEveryColumnOfTheSchema(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	db, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(t.Context())
+	rows, err := db.Query(t.Context(), "SELECT c.table_name::text, c.column_name::text, c.is_nullable = 'YES' FROM information_schema.columns c "+
+		"JOIN information_schema.tables t USING (table_schema, table_name) WHERE t.table_type = 'BASE TABLE' AND c.table_schema = current_schema()")
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c storetest.SchemaColumn, err error) {
+		return c, row.Scan(&c.Table, &c.Name, &c.Null)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.BackupHasEveryColumn(t, s, columns, map[string]string{"migrating": "a lock of servers that migrate one database"})
 }

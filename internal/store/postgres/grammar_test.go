@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko/test/eventually"
+	"github.com/tko-orchestrator/tko/test/process"
 )
 
 // A recorder records the statements that pass through a proxy.
@@ -42,6 +43,7 @@ func (r *recorder) checkGrammar(t *testing.T) {
 	if len(statements) < 50 {
 		t.Errorf("%d statements were recorded, want 50 at least", len(statements))
 	}
+	process.Reads(t, "tools/portable")
 	cmd := exec.CommandContext(t.Context(), "go", "run", "-C", "../../../tools/portable", ".")
 	cmd.Stdin = strings.NewReader(strings.Join(statements, "\x00"))
 	log := new(eventually.Buffer)

@@ -232,3 +232,8 @@ func migrateTo(t *testing.T, dsn string, version int64) {
 		t.Fatal(err)
 	}
 }
+
+func TestFlightsThatLackTheMarkKeepSitesApartAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	storetest.UpgradeOldFlights(t, older(pgtest.DSN(t)))
+}

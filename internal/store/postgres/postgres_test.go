@@ -259,6 +259,10 @@ func (a *alternating) RolloutCommandView(ctx context.Context, id string, filter 
 	return a.next().RolloutCommandView(ctx, id, filter)
 }
 
+func (a *alternating) WorkOf(ctx context.Context, queue string) ([]catalog.QueuedWork, error) {
+	return a.next().WorkOf(ctx, queue)
+}
+
 func (a *alternating) ApartFlights(ctx context.Context) ([]rollouts.Entry, error) {
 	return a.next().ApartFlights(ctx)
 }

@@ -2,12 +2,14 @@ package relational
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"strconv"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/archive"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 )
 
@@ -21,6 +23,9 @@ type savedTable struct {
 	// kinds reports that rows are read for each kind of entity by itself.
 	kinds bool
 	chunk int
+	// absent returns the values of columns that archives of earlier versions lack, from
+	// those of the others; a column that isn't in it gets the default of the schema.
+	absent map[string]func(column func(name string) any) (any, error)
 }
 
 func textual(name string) archive.Column { return archive.Column{Name: name, Type: archive.Text} }
@@ -53,9 +58,11 @@ func savedTables() []savedTable {
 		"entity", largeChunk, "id",
 		textual("kind"), textual("id"), textual("uid"), number("revision"), number("position"), number("created"), number("updated"), textual("parent"), textual("template"), textual("site"),
 		flag("prepared"), flag("approved"), optional(textual("origin")), optional(content("digest")), number("metaset"), optional(content("plugin")), flag("crds"),
-		textual("who"), textual("why"), optional(textual("conditions")), optional(textual("replaces")), number("base"), optional(content("derivation")),
+		textual("who"), textual("why"), optional(textual("conditions")), optional(textual("replaces")), number("base"), optional(content("derivation")), optional(content("owner")),
 	)
 	entity.kinds = true
+	flight := saved("flight", largeChunk, "deployment", textual("deployment"), textual("rollout"), textual("site"), textual("doc"), flag("apart"))
+	flight.absent = map[string]func(func(string) any) (any, error){"apart": flightApart}
 	return []savedTable{
 		saved("blob", smallChunk, "digest", content("digest"), number("encoding"), number("size"), content("data")),
 		saved("metaset", largeChunk, "id", number("id"), content("digest"), textual("doc")),
@@ -67,7 +74,7 @@ func savedTables() []savedTable {
 			"change", largeChunk, "position",
 			number("position"), textual("kind"), textual("id"), textual("op"), textual("uid"), number("revision"), number("created"), number("updated"), textual("parent"), textual("template"),
 			textual("site"), flag("prepared"), flag("approved"), optional(textual("origin")), optional(content("digest")), number("metaset"), optional(content("plugin")), flag("crds"),
-			textual("who"), textual("why"), optional(textual("steps")), optional(content("derivation")), number("departed"), number("base"),
+			textual("who"), textual("why"), optional(textual("steps")), optional(content("derivation")), optional(content("owner")), number("departed"), number("base"),
 		),
 		saved(
 			"work", largeChunk, "queue key",
@@ -82,10 +89,10 @@ func savedTables() []savedTable {
 			"rollout_row", largeChunk, "rollout plan deployment",
 			textual("rollout"), number("plan"), textual("deployment"), textual("uid"), number("revision"), number("kind"), number("wave"), number("rank"), optional(content("before")),
 			optional(content("after")), number("grp"), textual("parent"), textual("site"), textual("progress"), number("since"), number("evaluated"), number("credit"), flag("counted"),
-			flag("broken"), textual("reason"), number("applied"), number("chain"), number("target"), textual("doc"),
+			flag("broken"), textual("reason"), number("applied"), number("chain"), number("target"), textual("doc"), number("version"),
 		),
 		saved("rollout_pin", largeChunk, "rollout kind id revision", textual("rollout"), textual("kind"), textual("id"), number("revision")),
-		saved("flight", largeChunk, "deployment", textual("deployment"), textual("rollout"), textual("site"), textual("doc")),
+		flight,
 		saved("access_rule", largeChunk, "kind id", textual("kind"), textual("id"), textual("doc")),
 		saved("audit", largeChunk, "seq", number("seq"), number("at"), textual("doc"), content("hash")),
 		saved("audit_sink", largeChunk, "name", textual("name"), number("seq")),
@@ -94,6 +101,15 @@ func savedTables() []savedTable {
 		saved("collector", largeChunk, "one", number("one"), textual("holder"), number("until"), number("position"), number("revisions"), number("loose"), number("past"), number("past_at")),
 		saved("longer", largeChunk, "id", textual("id"), textual("policy"), number("changes")),
 	}
+}
+
+// flightApart returns the column apart of a deployment in flight, from its document.
+// Without it, sites that the rollout keeps apart would not be held back.
+func flightApart(column func(name string) any) (any, error) {
+	doc, _ := column("doc").(string)
+	var e execute.Entry
+	err := json.Unmarshal([]byte(doc), &e)
+	return len(e.Apart) > 0, fault("decode a deployment in flight", err)
 }
 
 // single reports whether a table always has one row.

@@ -50,7 +50,7 @@ func (g *group) blobStatements() ([]Statement, error) {
 		for _, blob := range []struct {
 			digest catalog.Digest
 			data   []byte
-		}{{r.Digest, r.Package}, {r.Derivation, r.Derived}} {
+		}{{r.Digest, r.Package}, {r.Derivation, r.Derived}, {r.Owner, r.Owned}} {
 			row, err := g.blobRow(blob.digest, blob.data)
 			if err != nil {
 				return nil, err
@@ -106,7 +106,7 @@ func (g *group) entityStatements() ([]Statement, error) {
 		} else {
 			put.Rows = append(put.Rows, values)
 		}
-		r.Package, r.Derived = nil, nil
+		r.Package, r.Derived, r.Owned = nil, nil, nil
 	}
 	return []Statement{remove, tokens, add, put}, nil
 }

@@ -139,6 +139,11 @@ func queryKey(q *catalog.Query) string {
 	return b.String()
 }
 
+// selectsAll reports whether a query selects all records of its kind.
+func selectsAll(q *catalog.Query) bool {
+	return queryKey(q) == queryKey(&catalog.Query{Kind: q.Kind, Scope: q.Scope}) && q.Scope.Of(q.Kind).IsAll()
+}
+
 // loadMarks returns the marks of the query that are valid in the list's snapshot.
 func (l *lister) loadMarks(ctx context.Context) (*offsetMarks, error) {
 	now := &offsetMarks{key: queryKey(&l.query)}
@@ -169,8 +174,7 @@ func (l *lister) loadMarks(ctx context.Context) (*offsetMarks, error) {
 func (l *lister) validMarks(ctx context.Context, known *offsetMarks, position int64) (count int, err error) {
 	missed, count := 0, len(known.marks)
 	q := &l.query
-	everything := len(q.IDs) == 0 && q.Parent == "" && len(q.Templates)+len(q.Sites)+len(q.Metadata)+len(q.TemplateMetadata)+len(q.SiteMetadata) == 0 &&
-		q.Prepared == nil && q.Approved == nil && !q.CRDs && len(q.Labels) == 0 && q.Outdated == nil && q.Origin == "" && q.Scope.Of(q.Kind).IsAll()
+	everything := selectsAll(q)
 	err = l.lease.run(ctx, Statement{
 		SQL: "SELECT c.kind, c.id, c.op, CASE WHEN c.created = c.updated THEN 1 ELSE 0 END FROM change c " +
 			"WHERE c.position > $1 AND c.position <= $2 ORDER BY c.position LIMIT $3",

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
@@ -71,6 +72,10 @@ func TestEachFilterOfQueryIsInItsKey(t *testing.T) {
 			keys[key] = name
 			if again := queryKey(&q); again != key {
 				t.Errorf("%s has two keys", name)
+			}
+			q.Scope = access.ScopeAll // without it nothing is selected
+			if selectsAll(&q) != (field == "Kind") {
+				t.Errorf("%s: selects all records of its kind: %t", name, selectsAll(&q))
 			}
 		}
 	}

@@ -165,6 +165,32 @@ func (s *Store) WorkClaim(ctx context.Context, queue, key string) (claim string,
 	return claim, time.Now().Add(time.Duration(end-now) * time.Microsecond), nil
 }
 
+// WorkOf returns the items of a queue.
+func (s *Store) WorkOf(ctx context.Context, queue string) (items []catalog.QueuedWork, err error) {
+	if err := checkTexts("queue", queue); err != nil {
+		return nil, err
+	}
+	here := time.Now()
+	err = s.run(ctx, Statement{
+		SQL:  "SELECT key, claimed, lease_until, {now} FROM work WHERE queue = $1 ORDER BY key",
+		Args: []any{queue},
+		Scan: func(from Row) error {
+			var item catalog.QueuedWork
+			var claimed, until, now int64
+			if err := from.Scan(&item.Key, &claimed, &until, &now); err != nil {
+				return err
+			}
+			if until > now { // the database's clock may differ from this machine's
+				item.Claimed = here.Add(time.Duration(claimed-now) * time.Microsecond)
+				item.LeaseUntil = here.Add(time.Duration(until-now) * time.Microsecond)
+			}
+			items = append(items, item)
+			return nil
+		},
+	})
+	return items, fault("read the work of a queue", err)
+}
+
 // FinishWork ends claims.
 func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error {
 	items = slices.Clone(items)

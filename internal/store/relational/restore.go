@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/archive"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -40,7 +41,8 @@ func (s *Store) CheckComplete(ctx context.Context) error {
 
 // A Restore has the options of a restore. The zero value works.
 type Restore struct {
-	// WithoutAccess leaves out the rules of access.
+	// WithoutAccess leaves out the rights of clients. Freezes and definitions of sources,
+	// which are stored with them, are restored.
 	WithoutAccess bool
 	// Progress, if not nil, receives the number of restored rows.
 	Progress func(rows int64)
@@ -64,11 +66,10 @@ func (s *Store) Restore(ctx context.Context, r io.Reader, o Restore) (archive.Su
 		tables[t.Name] = t
 	}
 	var manifest archive.Manifest
-	var rows, schema int64
+	var rows, left, schema int64 // left: rows that are left out
 	if err := s.run(ctx, schemaOf(&schema)); err != nil {
 		return archive.Summary{}, fault("restore", err)
 	}
-	skipped := func(t archive.Table) bool { return o.WithoutAccess && t.Name == "access_rule" }
 	summary, err := archive.Read(r, archive.Handlers{
 		Manifest: func(m archive.Manifest) error {
 			manifest = m
@@ -90,10 +91,17 @@ func (s *Store) Restore(ctx context.Context, r io.Reader, o Restore) (archive.Su
 			return checkColumns(t, known)
 		},
 		Rows: func(t archive.Table, list [][]any) error {
-			if skipped(t) {
-				return nil
+			if o.WithoutAccess && t.Name == accessRules {
+				all := len(list)
+				list = withoutRights(t, list)
+				left += int64(all - len(list))
 			}
-			if err := s.restoreRows(ctx, t, list); err != nil {
+			known := tables[t.Name]
+			t, list, err := known.complete(t, list)
+			if err == nil {
+				err = s.restoreRows(ctx, t, list)
+			}
+			if err != nil {
 				return fault("restore the table "+t.Name, err)
 			}
 			rows += int64(len(list))
@@ -107,8 +115,8 @@ func (s *Store) Restore(ctx context.Context, r io.Reader, o Restore) (archive.Su
 		return summary, err
 	}
 	for name, want := range summary.Rows {
-		if o.WithoutAccess && name == "access_rule" {
-			want = 0
+		if name == accessRules {
+			want -= left
 		}
 		got := int64(0)
 		if err := s.run(ctx, Statement{SQL: "SELECT count(*) FROM " + name, Scan: func(from Row) error { return from.Scan(&got) }}); err != nil {
@@ -119,6 +127,41 @@ func (s *Store) Restore(ctx context.Context, r io.Reader, o Restore) (archive.Su
 		}
 	}
 	return summary, s.endRestore(ctx, summary, o)
+}
+
+const accessRules = "access_rule"
+
+// withoutRights returns the rows of the rules of access without the rights of clients.
+func withoutRights(t archive.Table, rows [][]any) [][]any {
+	at := slices.IndexFunc(t.Columns, func(c archive.Column) bool { return c.Name == "kind" })
+	return slices.DeleteFunc(rows, func(row []any) bool {
+		kind, _ := row[at].(string)
+		return catalog.AccessRule{Kind: kind}.IsRight()
+	})
+}
+
+// complete adds the columns to rows that an archive of an earlier version lacks and
+// whose values follow from the others.
+func (t *savedTable) complete(has archive.Table, rows [][]any) (archive.Table, [][]any, error) {
+	positions := map[string]int{}
+	for i, c := range has.Columns {
+		positions[c.Name] = i
+	}
+	for _, c := range t.Columns {
+		value := t.absent[c.Name]
+		if _, ok := positions[c.Name]; ok || value == nil {
+			continue
+		}
+		has.Columns = append(slices.Clip(has.Columns), c)
+		for i, row := range rows {
+			v, err := value(func(name string) any { return row[positions[name]] })
+			if err != nil {
+				return has, nil, err
+			}
+			rows[i] = append(slices.Clip(row), v)
+		}
+	}
+	return has, rows, nil
 }
 
 func checkColumns(t archive.Table, known savedTable) error {
@@ -206,7 +249,7 @@ func restoreRecord(summary archive.Summary, o Restore) audit.Record {
 	detail := fmt.Sprintf("from the backup of %s with the SHA-256 %s, at position %d; the audit log continues after record %d with the hash %x",
 		m.Created.UTC().Format(time.RFC3339), summary.Digest, m.Position, m.Audited, m.Chain)
 	if o.WithoutAccess {
-		detail += "; without its rules of access"
+		detail += "; without the rights of clients"
 	}
 	return audit.Record{Caller: audit.Caller{Subject: "process", Action: "restore", Decision: audit.Allow}, Kind: "store", Op: "restored", Detail: detail}
 }
@@ -241,13 +284,15 @@ func (s *Store) endRestore(ctx context.Context, summary archive.Summary, o Resto
 		if err != nil {
 			return nil, err
 		}
-		access := m.Access
+		// Rows of rollouts keep their versions, so the version of rollouts is beyond them,
+		// too.
+		access := "$3"
 		if o.WithoutAccess {
-			access = 0
+			access = "CASE WHEN EXISTS (SELECT 1 FROM access_rule) THEN $3 ELSE 0 END"
 		}
 		statements := slices.Concat(audits, []Statement{
 			g.saveHead(),
-			{SQL: "UPDATE head SET gone = $1, collected = $2, access = $3, rollouts = 1 WHERE one = 1", Args: []any{position, m.Collected + 1, access}},
+			{SQL: "UPDATE head SET gone = $1, collected = $2, access = " + access + ", rollouts = $1 WHERE one = 1", Args: []any{position, m.Collected + 1, m.Access}},
 			{SQL: "UPDATE collector SET holder = '', until = 0 WHERE one = 1"},
 			// Leases and delays are those of another time.
 			{SQL: "UPDATE work SET due = {now}, since = {now}, lease_until = 0, claim = '', claimed = 0, claimed_generation = 0"},

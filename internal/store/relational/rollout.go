@@ -91,7 +91,7 @@ type rowDoc struct {
 
 func rolloutRowValues(id string, number, version int64, r catalog.RolloutRow) ([]any, error) {
 	doc := ""
-	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || d.Approves || d.Origin != "" || len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
+	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || d.Approves || !d.Stands.IsZero() || d.Origin != "" || len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
 		text, err := json.Marshal(d)
 		if err != nil {
 			return nil, fault("encode a row of a rollout", err)

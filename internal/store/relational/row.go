@@ -40,6 +40,7 @@ var stateColumns = []Column{
 	Text.As("who"),
 	Text.As("why"),
 	Bytes.As("derivation"),
+	Bytes.As("owner"),
 }
 
 var (
@@ -56,7 +57,7 @@ func (r *row) values() []any {
 		string(r.Kind), r.ID, r.UID, r.Revision, r.Position, micros(r.Created), micros(r.Updated),
 		r.Parent, r.Template, r.Site, r.Prepared, r.Approved, orNull(r.Origin),
 		digestValue(r.Digest), r.metaset, r.Plugin, r.CRDs, r.Author.Who, r.Author.Why,
-		derivationValue(r.Derivation, r.Revision),
+		derivationValue(r.Derivation, r.Revision), digestValue(r.Owner),
 	}
 }
 
@@ -157,6 +158,7 @@ type scanner struct {
 	created, updated int64
 	digest           digest
 	derivation       derivation
+	owner            digest
 	plugin           []byte
 
 	row  row
@@ -170,7 +172,7 @@ func newScanner(more ...any) *scanner {
 	s.dest = append([]any{
 		&s.kind, &s.id, &s.uid, &r.Revision, &r.Position, &s.created, &s.updated,
 		&s.parent, &s.template, &s.site, &r.Prepared, &r.Approved, &s.origin,
-		&s.digest, &r.metaset, &s.plugin, &r.CRDs, &s.who, &s.why, &s.derivation,
+		&s.digest, &r.metaset, &s.plugin, &r.CRDs, &s.who, &s.why, &s.derivation, &s.owner,
 	}, more...)
 	return s
 }
@@ -193,7 +195,7 @@ func (s *scanner) scan(from Row) (row, error) {
 	r.Parent, r.Template, r.Site = string(s.parent), string(s.template), string(s.site)
 	r.Author = tko.Author{Who: string(s.who), Why: string(s.why)}
 	r.Created, r.Updated, r.Plugin = moment(s.created), moment(s.updated), s.plugin
-	r.Digest, r.Derivation = catalog.Digest(s.digest), s.derivation.of(r.Revision)
+	r.Digest, r.Derivation, r.Owner = catalog.Digest(s.digest), s.derivation.of(r.Revision), catalog.Digest(s.owner)
 	if s.replaces != "" {
 		r.Replaces = strings.Split(string(s.replaces), " ") // IDs have no spaces
 	}

@@ -183,7 +183,7 @@ func (s *Store) AllowOlder(ctx context.Context, version int64, ignoreRights bool
 		); err != nil {
 			return nil, err
 		}
-		rollout, freeze, err := blocksOlder(ctx, tx, g.now)
+		rollout, freeze, stop, err := blocksOlder(ctx, tx, g.now)
 		if err != nil {
 			return nil, err
 		}
@@ -203,6 +203,8 @@ func (s *Store) AllowOlder(ctx context.Context, version int64, ignoreRights bool
 			return nil, tko.Errorf(tko.ErrConflict, "rollout %q: older programs collect revisions that it needs, and create again what it deleted: wait until it is done, cancel it, or delete it first", rollout)
 		case freeze != "":
 			return nil, tko.Errorf(tko.ErrConflict, "freeze %q: older programs ignore it: end it first (tko unfreeze %s)", freeze, freeze)
+		case stop != "":
+			return nil, tko.Errorf(tko.ErrConflict, "stop %q: older programs ignore it: release it first (tko resume %s)", stop, stop)
 		case version < rights && g.head.access > 0 && !ignoreRights:
 			return nil, tko.Errorf(tko.ErrConflict, "the store has rights of clients, which programs of the schema %d ignore: every client may do everything with them; add --ignore-rights if that is meant", version)
 		}
@@ -218,11 +220,12 @@ func (s *Store) AllowOlder(ctx context.Context, version int64, ignoreRights bool
 	})
 }
 
-// blocksOlder returns a rollout and a freeze that older programs would break; "" if there
-// is none.
-func blocksOlder(ctx context.Context, tx Tx, now time.Time) (rollout, freeze string, err error) {
+// blocksOlder returns a rollout, a freeze and a stop that older programs would break; "" if
+// there is none.
+func blocksOlder(ctx context.Context, tx Tx, now time.Time) (rollout, freeze, stop string, err error) {
 	var rollouts []catalog.RolloutState
 	var freezes []tko.Freeze
+	var stops []tko.Stop
 	err = tx.Run(
 		ctx,
 		Statement{
@@ -230,6 +233,7 @@ func blocksOlder(ctx context.Context, tx Tx, now time.Time) (rollout, freeze str
 			Scan: scanDocs(&rollouts),
 		},
 		Statement{SQL: "SELECT doc FROM access_rule WHERE kind = 'freeze' ORDER BY id", Scan: scanDocs(&freezes)},
+		Statement{SQL: "SELECT doc FROM access_rule WHERE kind = 'stop' ORDER BY id", Scan: scanDocs(&stops)},
 	)
 	if i := slices.IndexFunc(rollouts, func(s catalog.RolloutState) bool { return s.State != execute.Undone }); i >= 0 {
 		rollout = rollouts[i].ID
@@ -237,5 +241,8 @@ func blocksOlder(ctx context.Context, tx Tx, now time.Time) (rollout, freeze str
 	if i := slices.IndexFunc(freezes, func(f tko.Freeze) bool { return now.Before(f.Until) }); i >= 0 {
 		freeze = freezes[i].ID
 	}
-	return rollout, freeze, err
+	if len(stops) > 0 {
+		stop = stops[0].ID
+	}
+	return rollout, freeze, stop, err
 }

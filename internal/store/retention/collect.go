@@ -259,7 +259,8 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 		case policy != "":
 			longer = append(longer, []any{p.key.ID, policy})
 		case p.current == 0 && p.op == tko.OpDeleted:
-			limits[p.key] = math.MaxInt64
+			// Later revisions are of a record that was created again: at the next position, it still existed.
+			limits[p.key] = max(limits[p.key], p.revision)
 		case c.keep.Revisions > 0 && p.current > int64(c.keep.Revisions):
 			limits[p.key] = max(limits[p.key], min(p.current-int64(c.keep.Revisions), p.revision-1))
 		}
@@ -367,14 +368,14 @@ func digestPrefix(digest []byte) uint64 {
 // revision of every record is among the changes, so no other table is read.
 func (v *survey) next(limit int, read *int) sqldb.Statement {
 	return sqldb.Statement{
-		SQL:  "SELECT c.position, c.digest, c.metaset, c.derivation FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
+		SQL:  "SELECT c.position, c.digest, c.metaset, c.derivation, c.owner FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
 		Args: []any{v.position, int64(limit)},
 		Scan: func(from sqldb.Row) error {
-			var digest, derivation []byte
+			var digest, derivation, owner []byte
 			var metaset int64
 			*read++
-			err := from.Scan(&v.position, &digest, &metaset, &derivation)
-			for _, d := range [][]byte{digest, derivation} {
+			err := from.Scan(&v.position, &digest, &metaset, &derivation, &owner)
+			for _, d := range [][]byte{digest, derivation, owner} {
 				if d != nil {
 					v.packages[digestPrefix(d)] = struct{}{}
 				}

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"database/sql"
 	"path/filepath"
 	"testing"
 
@@ -26,4 +27,41 @@ func TestBackupIsRestored(t *testing.T) {
 func TestDamagedBackupIsRefused(t *testing.T) {
 	t.Parallel()
 	storetest.DamagedBackups(t, archiver(t), archiver(t))
+}
+
+func TestOlderBackupKeepsSitesApart(t *testing.T) {
+	t.Parallel()
+	storetest.OlderBackups(t, archiver(t), archiver(t))
+}
+
+func TestBackupHasEveryColumnOfTheSchema(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, s)
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.QueryContext(t.Context(), "SELECT m.name, c.name, c.\"notnull\" = 0 AND c.pk = 0 FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var columns []storetest.SchemaColumn
+	for rows.Next() {
+		var c storetest.SchemaColumn
+		if err := rows.Scan(&c.Table, &c.Name, &c.Null); err != nil {
+			t.Fatal(err)
+		}
+		columns = append(columns, c)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	storetest.BackupHasEveryColumn(t, s, columns, nil)
 }

@@ -106,3 +106,41 @@ func TestWritesFailWhileFileIsRemoved(t *testing.T) {
 		t.Errorf("after the file is back: %v", err)
 	}
 }
+
+// Everything that rights protect is in the file: other users of the machine must not read it,
+// whatever the umask is.
+func TestOtherUsersCantReadTheStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	t.Cleanup(setUmask(0))
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{Exclusive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(path + "*")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("the store has the files %v, %v", files, err)
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm()&^0o600 != 0 {
+			t.Errorf("%s has the permissions %v, %v", file, info.Mode(), err)
+		}
+	}
+	closed(t, s)
+	for _, wide := range []struct {
+		file string
+		mode os.FileMode
+	}{{path, 0o644}, {path, 0o640}, {path, 0o620}, {path + "-wal", 0o604}} {
+		if err := errors.Join(os.WriteFile(path+"-wal", nil, 0o600), os.Chmod(path, 0o600), os.Chmod(wide.file, wide.mode)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+		if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), wide.file) || !strings.Contains(err.Error(), "chmod 600") || !strings.Contains(err.Error(), "--store-readable") {
+			t.Errorf("%s with %v: %v, want a refusal with the file and the remedy", wide.file, wide.mode, err)
+		}
+		allowed, err := sqlite.Open(t.Context(), path, sqlite.Options{Readable: true})
+		if err != nil {
+			t.Fatalf("a file that others may read, allowed: %v", err)
+		}
+		closed(t, allowed)
+	}
+}

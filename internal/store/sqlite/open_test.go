@@ -181,3 +181,8 @@ func older(path string) storetest.OldDatabase {
 		Bytes: func(text string) string { return "CAST(" + text + " AS BLOB)" },
 	}
 }
+
+func TestFlightsThatLackTheMarkKeepSitesApartAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	storetest.UpgradeOldFlights(t, older(filepath.Join(t.TempDir(), "store.db")))
+}

@@ -38,6 +38,9 @@ type Options struct {
 	// with Exclusive, in this process or another. Servers need it, because each
 	// caches data that another would change.
 	Exclusive bool
+	// Readable allows a file that other users of this machine may read or write. Without
+	// it, Open returns an ErrInvalid for one.
+	Readable bool
 
 	maxPages int // limit of the file's size; set by tests
 }
@@ -95,6 +98,9 @@ func Open(ctx context.Context, path string, options Options) (*relational.Store,
 		if unlock, err = waitForLock(ctx, path, log); err != nil {
 			return nil, err
 		}
+	}
+	if err := protect(path, options.Readable); err != nil {
+		return nil, errors.Join(err, unlock())
 	}
 	s, err := open(ctx, path, options, "FULL", "SQLite", unlock)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +19,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/archive"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -60,6 +64,11 @@ func (w *world) contents() string {
 		full.Enqueued, full.Due = false, time.Time{}
 		fmt.Fprintf(&b, "source %+v\n", full)
 	}
+	flights, err := w.store.ApartFlights(w.ctx())
+	w.ok(err)
+	fmt.Fprintf(&b, "flights of rollouts that keep sites apart %+v\n", flights)
+	view := w.view("r")
+	fmt.Fprintf(&b, "rollout %+v\n  rows %+v\n  flights %+v\n", view.State, view.Rows, view.Flight)
 	state, err := w.store.TargetState(w.ctx(), "lagos", "main")
 	w.ok(err)
 	fmt.Fprintf(&b, "state %+v\n", state)
@@ -75,6 +84,9 @@ func (w *world) contents() string {
 	}
 	return b.String()
 }
+
+// noRights are rules that are stored with rights, and are none.
+var noRights = []catalog.AccessRule{{Kind: "freeze", ID: "f", Doc: []byte(`{"id":"f"}`)}, {Kind: "source", ID: "s", Doc: []byte(`{"name":"s"}`)}}
 
 // fill writes some of everything.
 func (w *world) fillAll() {
@@ -92,12 +104,19 @@ func (w *world) fillAll() {
 	w.commit(status(siteKey("lagos"), tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}))
 	w.commit(deleted(deploymentKey("d8")))
 	w.commit(deployment("unprepared", under("d0")))
-	_, err := w.store.ChangeAccess(w.ctx(), 0, []catalog.AccessRule{{Kind: "binding", ID: "b", Doc: []byte(`{"subject":"token:root"}`)}}, nil,
+	rules := append([]catalog.AccessRule{{Kind: "binding", ID: "b", Doc: []byte(`{"subject":"token:root"}`)}}, noRights...)
+	_, err := w.store.ChangeAccess(w.ctx(), 0, rules, nil,
 		audit.Record{Caller: audit.Caller{Subject: "token:root"}, Kind: "binding"})
 	w.ok(err)
 	w.ok(w.store.Audit(w.ctx(), audit.Record{Kind: "login", Detail: "refused"}))
 	_, err = w.store.SaveSource(w.ctx(), tko.Source{Name: "fleet", State: []byte("state")}, w.claimSource(time.Hour, "fleet")[0])
 	w.ok(err)
+	w.rollout("r", 1, execute.Running, rolloutRow("d1"), rolloutRow("d2", func(r *catalog.RolloutRow) { r.Pins = []plan.Pin{{Kind: tko.KindTemplate, ID: "cu", Revision: 1}} }))
+	entry := execute.Entry{Deployment: "d1", Site: "lagos", Rollout: "r", Family: "r", Values: map[string]string{"pair": "p"}, Apart: []string{"pair"}}
+	view := w.view("r")
+	w.commit(site("oslo", expect(1), changing(catalog.RolloutWrite{
+		Expect: view.Version, Rollout: "r", Number: 1, States: []catalog.RolloutState{view.State}, Rows: view.Rows[:1], Flight: []execute.Entry{entry},
+	})))
 	_, err = w.store.SaveTargetState(w.ctx(), tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 1}}, w.claimSite(time.Hour))
 	w.ok(err)
 }
@@ -141,6 +160,7 @@ func Backups(t *testing.T, from, to Archiver) { //nolint:funlen // one story
 	if diff := cmp.Diff(summary, got); diff != "" {
 		t.Errorf("summary of the restore (-backup +restore):\n%s", diff)
 	}
+	checkRowsRestored(t, buffer.Bytes(), to)
 	pairs := map[string]int{}
 	for _, id := range restored.ids(catalog.Query{Kind: tko.KindTemplate, Limit: -1}) {
 		if name, ok := strings.CutPrefix(id, "pair/"); ok {
@@ -188,6 +208,213 @@ func Backups(t *testing.T, from, to Archiver) { //nolint:funlen // one story
 		t.Errorf("a restore into a store that is not empty: %v, want a refusal", err)
 	}
 	restored.checkHeld()
+}
+
+// changedByRestore are the tables whose rows a restore changes, with the reason.
+var changedByRestore = map[string]string{
+	"work":      "leases and delays are those of another time, and each scheduled site is enqueued",
+	"audit":     "the restore is recorded",
+	"collector": "no server collects yet",
+}
+
+// emptyInBackups are the tables of which the store of these tests has no rows.
+var emptyInBackups = map[string]string{
+	"sealing_key": "the store of the test is not encrypted",
+	"longer":      "no policy retains revisions longer",
+	"audit_sink":  "no audit log is exported",
+}
+
+// rowsOf returns the rows of the tables of an archive, as sorted text with the names of
+// the columns.
+func rowsOf(t *testing.T, data []byte) map[string][]string {
+	t.Helper()
+	rows := map[string][]string{}
+	_, err := archive.Read(bytes.NewReader(data), archive.Handlers{
+		Manifest: func(archive.Manifest) error { return nil },
+		Table: func(t archive.Table) error {
+			rows[t.Name] = []string{}
+			return nil
+		},
+		Rows: func(t archive.Table, list [][]any) error {
+			for _, row := range list {
+				var b strings.Builder
+				for i, v := range row {
+					fmt.Fprintf(&b, "%s=%v ", t.Columns[i].Name, v)
+				}
+				rows[t.Name] = append(rows[t.Name], b.String())
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range rows {
+		slices.Sort(list)
+	}
+	return rows
+}
+
+// checkRowsRestored checks that a backup of the restored store has each row of the
+// backup that it was restored from.
+func checkRowsRestored(t *testing.T, backup []byte, to Archiver) {
+	t.Helper()
+	var again bytes.Buffer
+	if _, err := to.Archive(t.Context(), &again, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	want, got := rowsOf(t, backup), rowsOf(t, again.Bytes())
+	for table, rows := range want {
+		if _, ok := emptyInBackups[table]; ok != (len(rows) == 0) {
+			t.Errorf("the backup of the test has %d rows of the table %s: fill it, or correct the list of empty ones", len(rows), table)
+		}
+		if _, ok := changedByRestore[table]; ok {
+			continue
+		}
+		if diff := cmp.Diff(rows, got[table]); diff != "" {
+			t.Errorf("rows of the table %s (-backed up +restored):\n%s", table, diff)
+		}
+	}
+}
+
+// A SchemaColumn is a column of a table, from the catalog of a database.
+type SchemaColumn struct {
+	Table, Name string
+	Null        bool // it may be NULL
+}
+
+// notInBackups are the tables, and columns as TABLE.COLUMN, that a backup lacks, with
+// the reason. The list may only become shorter: each entry is something that a restore
+// loses unless its reason holds.
+var notInBackups = map[string]string{
+	"goose_db_version": "the restored store has its own schema; the archive's is in the manifest",
+	"modification":     "tokens are rights of clients of the old store",
+	"wake":             "times of wakes of servers; work is enqueued anew",
+	"hold":             "a restore holds everything",
+	"state":            "facts about the store itself: its schema, and its restores",
+	"head.one":         "the key of the only row",
+	"head.position":    "in the manifest",
+	"head.epoch":       "in the manifest",
+	"head.number":      "in the manifest",
+	"head.collected":   "in the manifest",
+	"head.access":      "in the manifest",
+	"head.audited":     "in the manifest",
+	"head.chain":       "in the manifest",
+	"head.gone":        "a restore moves it beyond all positions that clients may know",
+	"head.rollouts":    "a restore moves it beyond the versions of all rows",
+}
+
+// mostNotInBackups is the number of entries of notInBackups.
+const mostNotInBackups = 15
+
+// BackupHasEveryColumn checks that the tables of a backup are those of the schema, with
+// all their columns. Only are tables that no other database has, with the reason why a
+// backup lacks them.
+func BackupHasEveryColumn(t *testing.T, store Archiver, schema []SchemaColumn, only map[string]string) {
+	t.Helper()
+	var buffer bytes.Buffer
+	if _, err := store.Archive(t.Context(), &buffer, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	saved := map[SchemaColumn]bool{}
+	_, err := archive.Read(&buffer, archive.Handlers{
+		Manifest: func(archive.Manifest) error { return nil },
+		Table: func(t archive.Table) error {
+			for _, c := range t.Columns {
+				saved[SchemaColumn{t.Name, c.Name, c.Null}] = true
+			}
+			return nil
+		},
+		Rows: func(archive.Table, [][]any) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(schema) == 0 {
+		t.Fatal("the catalog of the database has no columns")
+	}
+	excepted := maps.Clone(notInBackups)
+	maps.Copy(excepted, only)
+	unused := maps.Clone(excepted)
+	for _, c := range schema {
+		missing := false
+		for _, name := range []string{c.Table, c.Table + "." + c.Name} {
+			if _, ok := excepted[name]; ok {
+				missing = true
+				delete(unused, name)
+			}
+		}
+		if saved[c] && missing {
+			t.Errorf("%s.%s is in the backup, and an exception, too", c.Table, c.Name)
+		}
+		if !saved[c] && !missing {
+			t.Errorf("the backup lacks the column %s.%s (may be NULL: %v): a restore would lose it. Add it to savedTables", c.Table, c.Name, c.Null)
+		}
+		delete(saved, c)
+	}
+	for c := range saved {
+		t.Errorf("the backup has %+v, which the schema lacks", c)
+	}
+	for name := range unused {
+		t.Errorf("the schema lacks %s: remove the exception", name)
+	}
+	if len(notInBackups) != mostNotInBackups {
+		t.Errorf("there are %d exceptions and not %d: the list may only become shorter (then lower the number)", len(notInBackups), mostNotInBackups)
+	}
+}
+
+// OlderBackups checks that columns that an archive of an earlier version lacks are
+// derived from the others where they can be.
+func OlderBackups(t *testing.T, from, to Archiver) {
+	t.Helper()
+	w := &world{T: t, store: from}
+	w.fillAll()
+	want, err := from.ApartFlights(t.Context())
+	w.ok(err)
+	var buffer, older bytes.Buffer
+	_, err = from.Archive(t.Context(), &buffer, "v1")
+	w.ok(err)
+	without := map[string]string{"flight": "apart", "rollout_row": "version"}
+	cut := func(t archive.Table) (archive.Table, int) {
+		at := slices.IndexFunc(t.Columns, func(c archive.Column) bool { return c.Name == without[t.Name] })
+		if at >= 0 {
+			t.Columns = slices.Delete(slices.Clone(t.Columns), at, at+1)
+		}
+		return t, at
+	}
+	var out *archive.Writer
+	_, err = archive.Read(&buffer, archive.Handlers{
+		Manifest: func(m archive.Manifest) (err error) {
+			out, err = archive.NewWriter(&older, m)
+			return err
+		},
+		Table: func(t archive.Table) error {
+			t, _ = cut(t)
+			return out.Table(t)
+		},
+		Rows: func(t archive.Table, rows [][]any) error {
+			_, at := cut(t)
+			for _, row := range rows {
+				if at >= 0 {
+					row = slices.Delete(slices.Clone(row), at, at+1)
+				}
+				if err := out.Row(row); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
+	w.ok(err)
+	_, err = out.Close()
+	w.ok(err)
+	_, err = to.Restore(t.Context(), &older, relational.Restore{})
+	w.ok(err)
+	got, err := to.ApartFlights(t.Context())
+	w.ok(err)
+	if len(want) == 0 || !cmp.Equal(want, got) {
+		t.Errorf("flights of rollouts that keep sites apart, after the restore of an older backup: %+v, want %+v", got, want)
+	}
 }
 
 // checkHeld checks that nothing happens after a restore until it is released.
@@ -269,8 +496,8 @@ func DamagedBackups(t *testing.T, from, to Archiver) {
 	_, err = to.Restore(t.Context(), bytes.NewReader(good.Bytes()), relational.Restore{WithoutAccess: true})
 	w.ok(err)
 	w.ok(to.CheckComplete(t.Context()))
-	if version, rules, err := to.Access(t.Context()); version != 0 || len(rules) != 0 || err != nil {
-		t.Errorf("a restore without the rules of access has %d %v, %v: want none", version, rules, err)
+	if version, rules, err := to.Access(t.Context()); version == 0 || !cmp.Equal(rules, noRights) || err != nil {
+		t.Errorf("a restore without rights has version %d of %+v, %v: want freezes and sources, and nothing else", version, rules, err)
 	}
 }
 

@@ -28,6 +28,7 @@ var retentionPromises = []promise{
 	{"the revision of a valid token is retained", tokenRevisionStays},
 	{"unused packages and metadata are removed, and can be written again", unusedContentsAreRemoved},
 	{"the derivation of a revision is retained with it", derivationsAreRetained},
+	{"the owner of a revision is retained with it", ownersAreRetained},
 	{"a collection may be interrupted at any time", collectionMayBeInterrupted},
 	{"concurrent collections remove each change once", collectedOnceConcurrently},
 }
@@ -213,6 +214,33 @@ func derivationsAreRetained(w *world) {
 	w.equal("content after a collection", content("second"), "second")
 	w.commit(status(deploymentKey("d"), tko.Condition{Type: "Healthy", Status: tko.ConditionTrue}))
 	w.equal("after a change of conditions", w.one(deploymentKey("d")).Derivation, catalog.Digest(sha256.Sum256([]byte("second"))))
+}
+
+func ownersAreRetained(w *world) {
+	owned := func(text string) func(*catalog.Write) {
+		return func(w *catalog.Write) { w.Record.Owned, w.Record.Owner = []byte(text), sha256.Sum256([]byte(text)) }
+	}
+	of := func(r catalog.Record) string {
+		data, err := w.store.Derivation(w.ctx(), r.Owner)
+		if err != nil {
+			return ""
+		}
+		return string(data)
+	}
+	w.commit(deployment("d", withPackage("package"), owned("ann")))
+	w.commit(deployment("e", withPackage("package")))
+	w.commit(deployment("d", expect(1), withPackage("package 2"), owned("ben")))
+	again := deployment("d", expect(2), withPackage("package 3"), owned("ben"))
+	again.Record.Owned = nil // it is known already
+	w.commit(again)
+	r, err := w.store.Revision(w.ctx(), deploymentKey("d"), 1)
+	w.ok(err)
+	w.equal("owners", []string{of(r), of(w.one(deploymentKey("d"))), of(w.one(deploymentKey("e")))}, []string{"ann", "ben", ""})
+	w.collect(retain(1))
+	w.equal("owner after a collection", of(w.one(deploymentKey("d"))), "ben")
+	w.commit(status(deploymentKey("d"), tko.Condition{Type: "Healthy", Status: tko.ConditionTrue}))
+	w.equal("owner after a change of conditions", of(w.one(deploymentKey("d"))), "ben")
+	w.equal("owner in a list", of(w.list(catalog.Query{Kind: tko.KindDeployment, Limit: -1})[0]), "ben")
 }
 
 func collectionMayBeInterrupted(w *world) {

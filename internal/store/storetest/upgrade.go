@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
 // A Closer is a store that its caller closes.
@@ -60,6 +61,8 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 		"ALTER TABLE head DROP COLUMN rollouts",
 		"ALTER TABLE entity DROP COLUMN derivation",
 		"ALTER TABLE change DROP COLUMN derivation",
+		"ALTER TABLE entity DROP COLUMN owner",
+		"ALTER TABLE change DROP COLUMN owner",
 		"DROP INDEX IF EXISTS change_departed",
 		"ALTER TABLE change DROP COLUMN departed",
 		"ALTER TABLE change DROP COLUMN base",
@@ -154,6 +157,8 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		"DROP TABLE reach_site",
 		"ALTER TABLE entity DROP COLUMN derivation",
 		"ALTER TABLE change DROP COLUMN derivation",
+		"ALTER TABLE entity DROP COLUMN owner",
+		"ALTER TABLE change DROP COLUMN owner",
 		"DROP TABLE state",
 		"DROP TABLE hold",
 		"ALTER TABLE work DROP COLUMN cause",
@@ -191,5 +196,30 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		names = append(names, source.Name)
 	}
 	w.equal("sources", names, []string{"Site:lagos:main", "fleet", "site", "site:x"})
+	w.ok(s.Close())
+}
+
+// UpgradeOldFlights checks that deployments in flight keep sites apart after an upgrade
+// of a store whose column apart lacks values: of schema 60 to 81, or restored from a
+// backup without it.
+func UpgradeOldFlights(t *testing.T, older OldDatabase) {
+	t.Helper()
+	s := older.Open(t)
+	w := &world{T: t, store: s}
+	w.fillAll()
+	view := w.view("r")
+	other := execute.Entry{Deployment: "d2", Site: "oslo", Rollout: "r", Family: "r", Values: map[string]string{`"Apart":["`: `"Apart":["pair"]`}}
+	w.commit(site("oslo", expect(2), changing(catalog.RolloutWrite{Expect: view.Version, States: []catalog.RolloutState{view.State}, Flight: []execute.Entry{other}})))
+	want, err := s.ApartFlights(w.ctx())
+	w.ok(err)
+	w.equal("flights that keep sites apart", len(want), 1)
+	w.ok(s.Close())
+	older.Run(t, "UPDATE flight SET apart = (1 = 0)")
+	older.Run(t, "DELETE FROM goose_db_version WHERE version_id > 83")
+	s = older.Open(t)
+	w = &world{T: t, store: s}
+	got, err := s.ApartFlights(w.ctx())
+	w.ok(err)
+	w.equal("flights that keep sites apart, after the upgrade", got, want)
 	w.ok(s.Close())
 }

@@ -17,6 +17,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"unicode"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
@@ -35,12 +36,20 @@ func main() {
 }
 
 func boms(programs []string) error {
+	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		return fmt.Errorf("go env: %w", err)
+	}
 	for _, program := range programs {
 		info, err := buildinfo.ReadFile(program)
 		if err != nil {
 			return err
 		}
-		if err := write(program+".cdx.json", bom(filepath.Base(program), info)); err != nil {
+		b := bom(filepath.Base(program), info, strings.TrimSpace(string(cache)))
+		if without := withoutLicence(b); len(without) > 0 {
+			return fmt.Errorf("%s: no licence is known of %s: download the modules, or add what is missing to the exceptions of this program", program, strings.Join(without, ", "))
+		}
+		if err := write(program+".cdx.json", b); err != nil {
 			return err
 		}
 	}
@@ -49,7 +58,10 @@ func boms(programs []string) error {
 
 // bom returns the bill of materials of a program. It holds neither a time nor a
 // random number, so that it is the same for the same program.
-func bom(name string, info *debug.BuildInfo) *cdx.BOM {
+//
+// The licences are those of the modules in the cache of modules, from which the program
+// was built.
+func bom(name string, info *debug.BuildInfo, cache string) *cdx.BOM {
 	b := cdx.NewBOM()
 	b.SerialNumber = ""
 	version := info.Main.Version
@@ -59,8 +71,8 @@ func bom(name string, info *debug.BuildInfo) *cdx.BOM {
 			properties = append(properties, cdx.Property{Name: "go:build:" + s.Key, Value: s.Value})
 		}
 	}
-	b.Metadata = &cdx.Metadata{Component: &cdx.Component{BOMRef: name, Type: cdx.ComponentTypeApplication, Name: name, Version: version, Properties: &properties}}
-	components := []cdx.Component{{BOMRef: "std", Type: cdx.ComponentTypeLibrary, Name: "std", Version: strings.TrimPrefix(info.GoVersion, "go"), PackageURL: "pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}}
+	b.Metadata = &cdx.Metadata{Component: &cdx.Component{BOMRef: name, Type: cdx.ComponentTypeApplication, Name: name, Version: version, Licenses: licences("Apache-2.0"), Properties: &properties}}
+	components := []cdx.Component{{BOMRef: "std", Type: cdx.ComponentTypeLibrary, Name: "std", Version: strings.TrimPrefix(info.GoVersion, "go"), PackageURL: "pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go"), Licenses: licences("BSD-3-Clause")}}
 	var refs []string
 	for _, m := range info.Deps {
 		if m.Replace != nil {
@@ -71,6 +83,7 @@ func bom(name string, info *debug.BuildInfo) *cdx.BOM {
 		if m.Sum != "" {
 			c.Properties = &[]cdx.Property{{Name: "go:sum", Value: m.Sum}}
 		}
+		c.Licenses = licences(licenceOf(m.Path, filepath.Join(cache, escaped(m.Path)+"@"+escaped(m.Version))))
 		components = append(components, c)
 		refs = append(refs, purl)
 	}
@@ -95,21 +108,22 @@ var known = []struct{ name, text string }{
 	{"AGPL", "gnu affero general public license"},
 	{"LGPL", "gnu lesser general public license"},
 	{"GPL", "gnu general public license"},
-	{"BSD", "redistribution and use in source and binary forms"},
+	{"BSD-3-Clause", "neither the name of"},
+	{"BSD-2-Clause", "redistribution and use in source and binary forms"},
 	{"MIT", "permission is hereby granted, free of charge"},
 	{"ISC", "permission to use, copy, modify, and/or distribute this software"},
 	{"ISC", "permission to use, copy, modify, and distribute this software"},
 	{"Unlicense", "this is free and unencumbered software"},
-	{"CC0", "cc0 1.0 universal"},
+	{"CC0-1.0", "cc0 1.0 universal"},
 }
 
 // allowed are the licences that this project's licence permits to be linked.
-var allowed = []string{"Apache-2.0", "BSD", "MIT", "ISC", "Unlicense", "CC0", "MPL-2.0"}
+var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "MIT", "ISC", "Unlicense", "CC0-1.0", "MPL-2.0"}
 
 // exceptions are modules whose licence file offers a choice, or is not
 // recognized, with the licence that applies.
 var exceptions = map[string]string{
-	"kernel.org/pub/linux/libs/security/libcap/psx": "BSD", // or GPL-2.0
+	"kernel.org/pub/linux/libs/security/libcap/psx": "BSD-3-Clause", // or GPL-2.0
 }
 
 func checkLicences(packages []string) error {
@@ -119,10 +133,7 @@ func checkLicences(packages []string) error {
 	}
 	var wrong []string
 	for _, m := range modules {
-		name, ok := exceptions[m.Path]
-		if !ok {
-			name = licenceIn(m.Dir)
-		}
+		name := licenceOf(m.Path, m.Dir)
 		fmt.Printf("%-12s %s %s\n", name, m.Path, m.Version)
 		if !slices.Contains(allowed, name) {
 			wrong = append(wrong, m.Path+": "+name)
@@ -167,6 +178,45 @@ func modulesOf(packages []string) ([]module, error) {
 		return nil, errors.New("the packages import no modules")
 	}
 	return all, nil
+}
+
+// licenceOf returns the licence of a module by its name in SPDX, or "unknown".
+func licenceOf(path, dir string) string {
+	if name, ok := exceptions[path]; ok {
+		return name
+	}
+	return licenceIn(dir)
+}
+
+// licences returns a licence for a bill of materials; nil if it is unknown.
+func licences(id string) *cdx.Licenses {
+	if id == "unknown" {
+		return nil
+	}
+	return &cdx.Licenses{{License: &cdx.License{ID: id}}}
+}
+
+// withoutLicence returns the names of the components of which no licence is known.
+func withoutLicence(b *cdx.BOM) (names []string) {
+	for _, c := range *b.Components {
+		if c.Licenses == nil {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// escaped returns a module's path or version as the cache writes it: capital letters are
+// those after an exclamation mark.
+func escaped(name string) string {
+	var b strings.Builder
+	for _, c := range name {
+		if unicode.IsUpper(c) {
+			b.WriteByte('!')
+		}
+		b.WriteRune(unicode.ToLower(c))
+	}
+	return b.String()
 }
 
 // licenceIn returns the licence in a module's folder, or "unknown".

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
 
 // An index is the part of a repository's index.yaml that is used.
@@ -86,7 +86,7 @@ func (s *Store) index(ctx context.Context, base string) (*index, error) {
 		if json.Valid(data) {
 			err = json.Unmarshal(data, found)
 		} else {
-			err = yaml.Unmarshal(data, found)
+			err = yaml12.Unmarshal(data, found)
 		}
 		if err != nil {
 			return nil, tko.Errorf(tko.ErrInvalid, "the repository's index.yaml is not an index of charts")

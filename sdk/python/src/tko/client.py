@@ -101,6 +101,12 @@ class Condition:
     reason: str
     message: str
     observed_revision: int
+    last_transition_time: Time | None = None
+    """When the status changed."""
+    attempt: int = 0
+    """The number of the failed attempt that the condition reports, from 1; 0 if it reports none."""
+    next_try: Time | None = None
+    """The latest start of the next attempt; None if only a change of the object starts one."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,8 @@ class Template(_Packaged, _OfTemplate, _WithDeployments):
 
     template_id: str
     deployment_ids: tuple[str, ...]
+    deployment_count: int = 0
+    """The number of deployments made from the template, in lists that count them."""
 
     def to_ard(self) -> dict[str, Any]:
         """The template as plain data."""
@@ -177,6 +185,9 @@ class Site(_Packaged, _OfTemplate, _OfSite, _WithDeployments):
     site_id: str
     template_id: str
     deployment_ids: tuple[str, ...]
+    conditions: tuple[Condition, ...] = ()
+    deployment_count: int = 0
+    """The number of deployments at the site, in lists that count them."""
 
     def to_ard(self) -> dict[str, Any]:
         """The site as plain data."""
@@ -200,6 +211,12 @@ class Deployment(_Packaged, _OfTemplate, _OfSite):
     prepared: bool
     approved: bool
     conditions: tuple[Condition, ...] = ()
+    template_revision: int = 0
+    """The revision of the template that the deployment was made from; 0 if it has none, or if it was not recorded."""
+    replaces_deployment_ids: tuple[str, ...] = ()
+    """Siblings that the deployment replaces when it is prepared and approved."""
+    origin: str = ""
+    """Of a child: its permanent name among the children of its parent."""
 
     @property
     def deploymentId(self) -> str:
@@ -951,7 +968,32 @@ def _packaged(message: Any) -> dict[str, Any]:
 
 
 def _template(message: pb.Template | pb.ListedTemplate) -> Template:
-    return Template(**_packaged(message), template_id=message.templateId, deployment_ids=tuple(message.deploymentIds))
+    return Template(
+        **_packaged(message),
+        template_id=message.templateId,
+        deployment_ids=tuple(message.deploymentIds),
+        deployment_count=_count(message),
+    )
+
+
+def _count(message: Any) -> int:
+    return max(len(message.deploymentIds), getattr(message, "deploymentCount", 0))
+
+
+def _conditions(message: Any) -> tuple[Condition, ...]:
+    return tuple(
+        Condition(
+            c.type,
+            c.status,
+            c.reason,
+            c.message,
+            c.observedRevision,
+            _time(c, "lastTransitionTime"),
+            c.attempt,
+            _time(c, "nextTry"),
+        )
+        for c in message.stamp.conditions
+    )
 
 
 def _site(message: pb.Site | pb.ListedSite) -> Site:
@@ -960,6 +1002,8 @@ def _site(message: pb.Site | pb.ListedSite) -> Site:
         site_id=message.siteId,
         template_id=message.templateId,
         deployment_ids=tuple(message.deploymentIds),
+        conditions=_conditions(message),
+        deployment_count=_count(message),
     )
 
 
@@ -973,9 +1017,10 @@ def _deployment(message: pb.Deployment | pb.ListedDeployment) -> Deployment:
         created=_time(message, "created"),
         prepared=message.prepared,
         approved=message.approved,
-        conditions=tuple(
-            Condition(c.type, c.status, c.reason, c.message, c.observedRevision) for c in message.stamp.conditions
-        ),
+        conditions=_conditions(message),
+        template_revision=message.templateRevision,
+        replaces_deployment_ids=tuple(message.replacesDeploymentIds),
+        origin=message.origin,
     )
 
 

@@ -1007,7 +1007,7 @@ class Change(_message.Message):
     def __init__(self, position: _Optional[int] = ..., kind: _Optional[str] = ..., id: _Optional[str] = ..., op: _Optional[_Union[Change.Op, str]] = ..., revision: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class PutEntity(_message.Message):
-    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate", "name", "expectRevision", "removeMetadata")
+    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate", "name", "expectRevision", "manager", "removeMetadata", "whole", "madeFrom")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1030,7 +1030,10 @@ class PutEntity(_message.Message):
     FROMTEMPLATE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     EXPECTREVISION_FIELD_NUMBER: _ClassVar[int]
+    MANAGER_FIELD_NUMBER: _ClassVar[int]
     REMOVEMETADATA_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    MADEFROM_FIELD_NUMBER: _ClassVar[int]
     kind: str
     id: str
     parentDeploymentId: str
@@ -1046,20 +1049,27 @@ class PutEntity(_message.Message):
     fromTemplate: bool
     name: str
     expectRevision: int
+    manager: str
     removeMetadata: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., removeMetadata: _Optional[_Iterable[str]] = ...) -> None: ...
+    whole: bool
+    madeFrom: str
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., manager: _Optional[str] = ..., removeMetadata: _Optional[_Iterable[str]] = ..., whole: _Optional[bool] = ..., madeFrom: _Optional[str] = ...) -> None: ...
 
 class PutEntityResponse(_message.Message):
-    __slots__ = ("id", "revision", "created", "changed")
+    __slots__ = ("id", "revision", "created", "changed", "managed", "changes")
     ID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
+    MANAGED_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     id: str
     revision: int
     created: bool
     changed: bool
-    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ...) -> None: ...
+    managed: bool
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ..., managed: _Optional[bool] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RemoveEntity(_message.Message):
     __slots__ = ("kind", "id", "dryRun", "claim", "confirm")

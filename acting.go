@@ -1,0 +1,50 @@
+package tko
+
+import "context"
+
+// KindSource is the kind of GitOps sources where an entity is named that a controller
+// works for. Sources are no entities: see [SourceDefinition].
+const KindSource Kind = "source"
+
+// Acting names what a controller works for: a deployment, a rollout, or a GitOps source.
+// The data controller serves its calls as the owner of that.
+type Acting struct {
+	Kind Kind
+	ID   string
+}
+
+type actingKey struct{}
+
+// WithActing returns a context whose calls are made for a deployment, a rollout or a
+// source: as its owner. Only controllers may make such calls; for others, it has no effect.
+func WithActing(ctx context.Context, a Acting) context.Context {
+	return context.WithValue(ctx, actingKey{}, a)
+}
+
+// ActingOf returns what calls with the context are made for; ok is false if that isn't
+// named.
+func ActingOf(ctx context.Context) (a Acting, ok bool) {
+	a, _ = ctx.Value(actingKey{}).(Acting)
+	return a, a != (Acting{})
+}
+
+// OwnerUnowned is the owner of entities that have none, such as those of earlier versions:
+// controllers derive from them with their own rights.
+const OwnerUnowned = "tko:unowned"
+
+// An Owner is the caller as whom controllers derive from an entity: who wrote the revision.
+type Owner struct {
+	Subject string   // "" if the owner is a group
+	Groups  []string // of the subject when it wrote the revision, or the owner
+}
+
+// String returns the subject, or the group.
+func (o Owner) String() string {
+	switch {
+	case o.Subject != "":
+		return o.Subject
+	case len(o.Groups) > 0:
+		return "group " + o.Groups[0]
+	}
+	return OwnerUnowned
+}

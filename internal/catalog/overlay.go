@@ -1,0 +1,200 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Put with a manager is an overlay: what the manager names becomes as it says, what it named
+// the last time and no longer names is removed, and what others set stays. What a manager named
+// is stored with the metadata of the record.
+
+// The limits of managers.
+const (
+	maxManagers = 20
+	maxManager  = 100
+)
+
+// An AppliedSet is what a manager named the last time.
+type AppliedSet struct {
+	Template  bool     `json:"t,omitempty"`
+	Metadata  []string `json:"k,omitempty"` // keys, sorted
+	Resources []string `json:"r,omitempty"` // identities, sorted
+}
+
+func (s AppliedSet) equal(o AppliedSet) bool {
+	return s.Template == o.Template && slices.Equal(s.Metadata, o.Metadata) && slices.Equal(s.Resources, o.Resources)
+}
+
+// applied is what managers named the last time.
+func (r Record) applied() map[string]AppliedSet { return r.Metadata.orNone().Applied }
+
+// setApplied sets what managers named. The record's metadata must not be shared yet.
+func (r *Record) setApplied(sets map[string]AppliedSet) {
+	if len(sets) == 0 && r.Metadata == nil {
+		return
+	}
+	if r.Metadata == nil {
+		r.Metadata = new(Metadata)
+	}
+	r.Metadata.Applied = sets
+}
+
+func sameApplied(a, b Record) bool { return maps.EqualFunc(a.applied(), b.applied(), AppliedSet.equal) }
+
+func checkManager(name string, kind tko.Kind) error {
+	switch {
+	case name == "":
+		return nil
+	case kind == tko.KindDeployment:
+		return tko.Errorf(tko.ErrInvalid, "manager %.40q: deployments have no managers: merge into their packages", name)
+	case len(name) > maxManager || !storable(name) || strings.TrimSpace(name) != name:
+		return tko.Errorf(tko.ErrInvalid, "the manager %.40q has %d bytes: use plain text of at most %d", name, len(name), maxManager)
+	}
+	return nil
+}
+
+// overlaid returns a Put with what stays of the current record, and its manager's new set.
+func (s *RecordWriter) overlaid(ctx context.Context, p Put, current Record) (Put, error) {
+	if p.Manager == "" {
+		p.applied = current.applied()
+		return p, nil
+	}
+	next := AppliedSet{Template: p.Template != "", Metadata: slices.Sorted(maps.Keys(p.Metadata))}
+	named := map[string]krm.Resource{}
+	for _, r := range p.Package {
+		id := r.Identity().String()
+		named[id] = r
+		next.Resources = append(next.Resources, id)
+	}
+	slices.Sort(next.Resources)
+	p.applied = maps.Clone(current.applied())
+	if p.applied == nil {
+		p.applied = map[string]AppliedSet{}
+	}
+	last := p.applied[p.Manager]
+	if p.applied[p.Manager] = next; len(p.applied) > maxManagers {
+		return p, tko.Errorf(tko.ErrInvalid, "%s %q has %d managers already: use the name of one of them (--manager)", p.Key.Kind, p.Key.ID, maxManagers)
+	}
+	if current.Revision == 0 || p.Key.Kind != tko.KindTemplate && p.Key.Kind != tko.KindSite && p.Key.Kind != tko.KindRollout {
+		return p, nil
+	}
+	metadata := maps.Clone(p.Metadata)
+	for key, value := range current.passed() {
+		if _, wanted := metadata[key]; !wanted && !slices.Contains(last.Metadata, key) {
+			if metadata == nil {
+				metadata = map[string]string{}
+			}
+			metadata[key] = value
+		}
+	}
+	p.Metadata = metadata
+	if p.Key.Kind == tko.KindRollout {
+		return p, nil // its package is one resource
+	}
+	if p.Template == "" && !last.Template {
+		p.Template = current.Template
+	}
+	given, err := s.givenBy(ctx, current)
+	if err != nil {
+		return p, err
+	}
+	pkg, err := packageOf(current)
+	if err != nil {
+		return p, err
+	}
+	all := make(krm.Package, 0, len(pkg)+len(p.Package))
+	for _, r := range pkg {
+		id := r.Identity().String()
+		if mine, ok := named[id]; ok {
+			all = append(all, mine)
+			delete(named, id)
+			continue
+		}
+		if from, ok := given[id]; slices.Contains(last.Resources, id) || ok && !differ(from, r) {
+			continue
+		}
+		all = append(all, r)
+	}
+	for _, r := range p.Package {
+		if _, ok := named[r.Identity().String()]; ok {
+			all = append(all, r)
+		}
+	}
+	p.Package = all
+	return p, nil
+}
+
+func differ(a, b krm.Resource) bool {
+	for range krm.Differences(a, b) {
+		return true
+	}
+	return false
+}
+
+// givenBy returns the resources that the template of a site gave it when the site was last
+// written, by identity: others of the site's package are its own. If the template isn't
+// retained as it was then, it is taken as it is.
+func (s *RecordWriter) givenBy(ctx context.Context, current Record) (map[string]krm.Resource, error) {
+	given := map[string]krm.Resource{}
+	if current.Kind != tko.KindSite || current.Template == "" {
+		return given, nil
+	}
+	key := Key{Kind: tko.KindTemplate, ID: current.Template}
+	fields := Fields{Package: true}
+	then, err := s.store.GetAt(ctx, current.Position, fields, key)
+	if errors.Is(err, tko.ErrGone) || err == nil && then[0].Revision == 0 {
+		then, err = s.store.Get(ctx, fields, key)
+	}
+	if err != nil || then[0].Revision == 0 {
+		return given, err
+	}
+	base, err := packageOf(then[0])
+	if err == nil {
+		base, err = startFrom(current.Template, base, nil)
+	}
+	for _, r := range base {
+		given[r.Identity().String()] = r
+	}
+	return given, err
+}
+
+// changesOf describes the differences between a record and its next state: what goes as well as
+// what comes. Values of Secrets that the caller may not see are left out.
+func (s *RecordWriter) changesOf(c *caller, before, after Record) (changes []string, err error) {
+	if before.Revision == 0 {
+		return nil, nil
+	}
+	if before.Template != after.Template {
+		changes = append(changes, fmt.Sprintf("spec.templateId: %q → %q", before.Template, after.Template))
+	}
+	is, will := before.effective(), after.effective()
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(is)), slices.Collect(maps.Keys(will)))))) {
+		was, had := is[key]
+		next, has := will[key]
+		switch {
+		case had && !has:
+			changes = append(changes, fmt.Sprintf("metadata.labels.%s: %q removed", key, was))
+		case !had:
+			changes = append(changes, fmt.Sprintf("metadata.labels.%s: %q added", key, next))
+		case was != next:
+			changes = append(changes, fmt.Sprintf("metadata.labels.%s: %q → %q", key, was, next))
+		}
+	}
+	old, err := packageOf(before)
+	if err != nil {
+		return nil, err
+	}
+	now, err := packageOf(after)
+	if err != nil {
+		return nil, err
+	}
+	return slices.AppendSeq(changes, s.redact(c, before, old).Changes(s.redact(c, after, now))), nil
+}

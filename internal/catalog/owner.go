@@ -1,0 +1,467 @@
+package catalog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/identity"
+)
+
+// Controllers derive from entities as their owners: the callers who wrote the revisions.
+// This file decides who that is. A call of a controller names what it works for
+// ([tko.WithActing]), or changes one deployment, which names it. Then the call has the
+// rights of the owner, as the rules of access are at the commit: lists, gets, views and
+// writes need no checks of their own.
+
+// An owner is an owner as records and definitions of sources have it.
+type owner struct {
+	Subject string   `json:"subject,omitempty"` // "" if it is a group
+	Groups  []string `json:"groups,omitempty"`
+	// Delegated reports that a cluster decides about the verbs of the subject.
+	Delegated bool `json:"delegated,omitempty"`
+	// Local reports that an anonymous caller was on this machine.
+	Local bool `json:"local,omitempty"`
+	// Seen is the day on which the subject had the groups; zero if an operator named them.
+	Seen time.Time `json:"seen,omitzero"`
+}
+
+func (o owner) isZero() bool { return o.Subject == "" && len(o.Groups) == 0 }
+
+func (o owner) public() tko.Owner {
+	return tko.Owner{Subject: o.Subject, Groups: slices.Clone(o.Groups)}
+}
+
+func (o owner) String() string { return o.public().String() }
+
+// key returns a text that is equal for owners with equal rights.
+func (o owner) key() string {
+	o.Seen = time.Time{}
+	text, _ := json.Marshal(o) // has only texts
+	return string(text)
+}
+
+// identity returns the owner as a caller.
+func (o owner) identity() identity.Identity {
+	i := identity.Identity{Subject: o.Subject, Groups: o.Groups}
+	if o.Delegated {
+		i.Authenticator = identity.Delegated
+	}
+	if o.Local {
+		i.From = "process"
+	}
+	return i
+}
+
+// ownerOf returns the owner of what a caller writes; zero if it isn't known who calls.
+func ownerOf(i identity.Identity) owner {
+	switch {
+	case i.IsZero(), i.Role() != "", i.Plugin != nil, i.IsSetup(), i.IsAnonymous() && !i.IsLocal():
+		return owner{}
+	}
+	o := owner{Subject: i.Subject, Groups: slices.Clone(i.Groups), Delegated: i.Authenticator == identity.Delegated, Local: i.IsAnonymous()}
+	if len(o.Groups) > 0 {
+		o.Seen = time.Now().UTC().Truncate(24 * time.Hour)
+	}
+	return o
+}
+
+// sourceOwner is the prefix of the owners of what sources of the server's settings write.
+const sourceOwner = "gitops:"
+
+// hasOwner reports whether the records of a kind have owners: controllers derive from them.
+func hasOwner(kind tko.Kind) bool { return kind == tko.KindDeployment || kind == tko.KindRollout }
+
+// own sets the owner of a record that is to be written.
+func (r *Record) own(o owner) {
+	r.Owner, r.Owned = Digest{}, nil
+	if o.isZero() {
+		return
+	}
+	r.Owned, _ = json.Marshal(o) // has only texts
+	r.Owner = sha256.Sum256(r.Owned)
+}
+
+// storedOwner returns the owner that a record has itself; zero if it has none.
+func (s *validation) storedOwner(ctx context.Context, r Record) (o owner, err error) {
+	if r.Owner == (Digest{}) {
+		return owner{}, nil
+	}
+	doc := r.Owned
+	if doc == nil {
+		if doc, err = s.store.Derivation(ctx, r.Owner); err != nil {
+			return owner{}, fmt.Errorf("read the owner of %s %q: %w", r.Kind, r.ID, err)
+		}
+	}
+	if err := json.Unmarshal(doc, &o); err != nil {
+		return owner{}, fmt.Errorf("read the owner of %s %q: %w", r.Kind, r.ID, err)
+	}
+	return o, nil
+}
+
+// ownerOfRecord returns the owner of a record: its own one, or that of its nearest ancestor
+// that has one; zero if there is none.
+func (s *validation) ownerOfRecord(ctx context.Context, r Record) (owner, error) {
+	for range maxAncestors {
+		if r.Owner != (Digest{}) {
+			return s.storedOwner(ctx, r)
+		}
+		if r.Kind != tko.KindDeployment || r.Parent == "" {
+			return owner{}, nil
+		}
+		above, err := s.get(ctx, Fields{}, deploymentKey(tko.DeploymentID(r.Parent)))
+		if err != nil {
+			return owner{}, err
+		}
+		if above.Revision == 0 {
+			return owner{}, nil
+		}
+		r = above
+	}
+	return owner{}, tko.Errorf(tko.ErrDenied, "deployment %q has more than %d ancestors, so its owner isn't known", r.ID, maxAncestors)
+}
+
+// ownerFor returns the owner of what a controller works for; zero if it has none.
+func (s *rights) ownerFor(ctx context.Context, a tko.Acting) (owner, error) {
+	switch a.Kind {
+	case tko.KindDeployment, tko.KindRollout:
+		key := Key{Kind: a.Kind, ID: a.ID}
+		if CheckKey(key) != nil {
+			return owner{}, nil
+		}
+		r, err := s.get(ctx, Fields{}, key)
+		if err != nil || r.Revision == 0 { // if it was deleted, nothing can be derived from it
+			return owner{}, err
+		}
+		return s.ownerOfRecord(ctx, r)
+	}
+	book, err := s.rulesOf(ctx, rulesAge)
+	if err != nil {
+		return owner{}, err
+	}
+	return book.ownerOfSource(a.ID), nil
+}
+
+// ownerOfSource returns the owner of a source; zero if it is registered and has none.
+func (b *ruleBook) ownerOfSource(name string) owner {
+	d, registered := b.definition(name)
+	if o, owned := b.owners[name]; owned {
+		return o
+	}
+	if registered && d.Parent != "" { // a repository declares it
+		return b.ownerOfSource(d.Parent) // which isn't declared itself
+	}
+	if registered {
+		return owner{}
+	}
+	return owner{Subject: sourceOwner + name}
+}
+
+// ruleOwner is the kind of owners of registered sources among the stored rules of access.
+const ruleOwner = "owner"
+
+// ownerRule returns the rule that says who owns a registered source.
+func ownerRule(source string, o owner) (AccessRule, error) {
+	return ruleOf(ruleOwner, source, o)
+}
+
+// eraseSource adds the definition of a source, which is to be removed, with its owner.
+func (c *ruleChange) eraseSource(book *ruleBook, name string) {
+	c.erase(ruleSource, name)
+	if _, owned := book.owners[name]; owned {
+		c.erase(ruleOwner, name)
+	}
+}
+
+// setSourceOwner changes who owns a registered source.
+func (s *Owners) setSourceOwner(ctx context.Context, c *caller, name string, o owner) error {
+	by := author(ctx)
+	_, err := changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
+		if _, found := book.definition(name); !found {
+			return change, tko.Errorf(tko.ErrNotFound, "source %q: not registered", name)
+		}
+		return change, change.write(ruleOwner, name, o, audit.Record{Kind: ruleSource, ID: name, Op: "owned", Detail: o.String(), Why: by.Why})
+	})
+	if err != nil {
+		return err
+	}
+	return s.store.EnqueueWork(ctx, tko.QueueGitOps, []string{name}, false)
+}
+
+// An acting is what a controller works for, and as whom.
+type acting struct {
+	tko.Acting
+
+	owner owner  // zero: it has none, and the controller acts with its own rights
+	role  string // of the owner: "the owner of", or "who started"
+	held  string // why the rights of the owner aren't known, or what it lost; "" if they are
+}
+
+// is reports whether a record is what the controller works for.
+func (a *acting) is(r Record) bool { return a != nil && a.Kind == r.Kind && a.ID == r.ID }
+
+// holds reports whether a record is what the controller works for, or a child of it.
+func (a *acting) holds(r Record) bool {
+	return a.is(r) || a != nil && a.Kind == tko.KindDeployment && r.Kind == tko.KindDeployment && r.Parent == a.ID
+}
+
+// actingKinds are what controllers work for, by role: writes that name nothing are refused.
+var actingKinds = map[string]tko.Kind{
+	identity.RolePreparer: tko.KindDeployment,
+	identity.RoleGitOps:   tko.KindSource,
+	identity.RoleRollout:  tko.KindRollout,
+}
+
+// controllerRoles are the roles of bindings by role of controllers.
+var controllerRoles = map[string]access.Role{
+	identity.RolePreparer: access.ControllerPrepare,
+	identity.RoleGitOps:   access.ControllerGitOps,
+	identity.RoleRollout:  access.ControllerRollout,
+}
+
+// act gives a controller the rights of the owner of what it works for.
+func (s *rights) act(ctx context.Context, c *caller, role string, unnamed *access.Grant) error {
+	kind, acts := actingKinds[role]
+	if !acts {
+		return nil
+	}
+	named, ok := tko.ActingOf(ctx)
+	if !ok || named.Kind != kind {
+		c.unnamed = unnamed
+		return nil
+	}
+	o, err := s.ownerFor(ctx, named)
+	if err != nil {
+		return err
+	}
+	return s.actAs(ctx, c, role, named, o)
+}
+
+// actAs gives a controller the rights of an owner.
+func (s *rights) actAs(ctx context.Context, c *caller, role string, named tko.Acting, o owner) error {
+	c.acting, c.unnamed = &acting{Acting: named, owner: o, role: "the owner of"}, nil
+	if c.identity.Role() == "" { // a client that is bound to the role, perhaps within a scope
+		c.limit = c.grant
+	}
+	if role == identity.RolePreparer {
+		c.grant = c.grant.Discarding()
+	}
+	if o.isZero() {
+		return nil
+	}
+	rules, err := s.rulesOf(ctx, rulesAge)
+	if err != nil {
+		return err
+	}
+	c.bound = s.options.Access == AccessEnforce
+	own, unlimited, held := rules.ownerGrant(o, s.options)
+	if unlimited {
+		c.grant = c.grant.At(rules.Version)
+		return nil
+	}
+	c.grant, c.acting.held = own.Acting(controllerRoles[role]), held
+	if c.limit != nil {
+		c.grant = c.grant.Within(c.limit)
+	}
+	return nil
+}
+
+// ownerGrant returns the rights of an owner. unlimited reports that it is a source of the
+// server's settings that no binding limits: it may do what its controller may. held says
+// why the owner's rights can't be known, or that it has none.
+func (b *ruleBook) ownerGrant(o owner, options Options) (g *access.Grant, unlimited bool, held string) {
+	named := func(binding access.Binding) bool { return binding.Subject == o.Subject }
+	if len(o.Subject) > len(sourceOwner) && o.Subject[:len(sourceOwner)] == sourceOwner && !slices.ContainsFunc(b.Bindings, named) {
+		return nil, true, ""
+	}
+	who := o.identity()
+	g = b.grant(who, options.AccessAnonymous, options.AccessKubernetes)
+	if !o.Seen.IsZero() && options.OwnerGroups > 0 && time.Since(o.Seen) > options.OwnerGroups+24*time.Hour {
+		who.Groups = nil
+		if without := b.grant(who, options.AccessAnonymous, options.AccessKubernetes); !without.Same(g) {
+			return without, false, fmt.Sprintf("the groups of its owner %q are those of %s, and are kept for %s (--owner-groups): edit it again, or name an owner (tko access own)",
+				o, o.Seen.Format(time.DateOnly), options.OwnerGroups)
+		}
+	}
+	if g.IsNothing() {
+		held = fmt.Sprintf("its owner %q has no rights any more: bind it to a role, or name another owner (tko access own)", o)
+	}
+	return g, false, held
+}
+
+// actFor returns a context whose call is for a deployment, unless the caller has named what
+// it is for. Only calls of controllers depend on that.
+func actFor(ctx context.Context, id tko.DeploymentID) context.Context {
+	if _, named := tko.ActingOf(ctx); named || id == "" {
+		return ctx
+	}
+	return tko.WithActing(ctx, tko.Acting{Kind: tko.KindDeployment, ID: string(id)})
+}
+
+// asAuthor gives the run of a plugin the rights of the owner of its deployment, in addition
+// to what the plugin is bound. Without an owner, it keeps those that it has.
+func (s *rights) asAuthor(ctx context.Context, c *caller, rules *ruleBook) error {
+	o, err := s.ownerFor(ctx, tko.Acting{Kind: tko.KindDeployment, ID: c.root})
+	if err != nil || o.isZero() {
+		return err
+	}
+	c.author = o
+	own, unlimited, held := rules.ownerGrant(o, s.options)
+	switch {
+	case unlimited:
+		return nil
+	case held != "":
+		return tko.Errorf(tko.ErrDenied, "deployment %q: %s", c.root, held)
+	}
+	c.within = own.Acting(access.Plugin)
+	c.grant = access.Compile(rules.Version, rules.Bindings, c.identity.Subject, c.identity.Groups, time.Now()).AsPlugin(own)
+	return nil
+}
+
+// stampOwner sets the owner of a record that is to be written. The caller who changes the
+// content of a record owns it from then on. What a controller writes belongs to the owner of
+// what it works for: children have the owner of their parent, which isn't stored again.
+func (c *caller) stampOwner(w *Write) {
+	r := &w.Record
+	if w.Op != tko.OpWritten || w.KeepsOwner || !hasOwner(r.Kind) {
+		return
+	}
+	created := w.Expect == Absent
+	switch {
+	case c.acting != nil:
+		if c.acting.Kind == tko.KindDeployment && r.Kind == tko.KindDeployment {
+			if created {
+				r.own(owner{})
+			}
+			return
+		}
+		r.own(c.acting.owner)
+	case c.root != "":
+		if created && r.Parent != "" {
+			r.own(owner{})
+		} else if created {
+			r.own(c.author)
+		}
+	default:
+		if o := ownerOf(c.identity); !o.isZero() && (!o.Local || c.bound) { // without rights, it isn't known who an anonymous caller is
+			r.own(o)
+		}
+	}
+}
+
+// keepsOwner reports whether a change of a record leaves what controllers derive from as it
+// is: its package, template and site.
+func keepsOwner(before, after Record) bool {
+	return before.Revision != 0 && before.Digest == after.Digest && before.Template == after.Template && before.Site == after.Site && before.Parent == after.Parent
+}
+
+// Owners says as whom controllers derive from entities.
+type Owners struct{ *core }
+
+// Owner returns the owner of a deployment, a rollout or a registered source.
+func (s *Owners) Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner, error) {
+	if kind != tko.KindSource && !hasOwner(kind) {
+		if _, _, err := s.enter(ctx, tko.KindDeployment, access.Read); err != nil {
+			return tko.Owner{}, err
+		}
+	}
+	if kind == tko.KindSource {
+		ctx, _, err := s.enter(ctx, "", access.Inspect)
+		if err != nil {
+			return tko.Owner{}, err
+		}
+		book, err := s.rulesOf(ctx, 0)
+		if err != nil {
+			return tko.Owner{}, err
+		}
+		if _, found := book.definition(id); !found {
+			return tko.Owner{}, tko.Errorf(tko.ErrNotFound, "source %q: not registered", id)
+		}
+		return book.ownerOfSource(id).public(), nil
+	}
+	key, err := ownedKey(kind, id)
+	if err != nil {
+		return tko.Owner{}, err
+	}
+	ctx, c, err := s.enter(ctx, kind, access.Read)
+	if err != nil {
+		return tko.Owner{}, err
+	}
+	r, err := s.getVisible(ctx, c, Fields{}, key)
+	if err != nil {
+		return tko.Owner{}, err
+	}
+	o, err := s.ownerOfRecord(ctx, r)
+	return o.public(), err
+}
+
+func ownedKey(kind tko.Kind, id string) (Key, error) {
+	key := Key{Kind: kind, ID: id}
+	if !hasOwner(kind) {
+		return key, tko.Errorf(tko.ErrInvalid, "a %.40q has no owner: use deployment, rollout or source", string(kind))
+	}
+	if CheckKey(key) != nil {
+		return key, missing(key)
+	}
+	return key, nil
+}
+
+// SetOwner makes a subject, or a group, the owner of a deployment, a rollout or a registered
+// source: of a deployment with its descendants, except for those that others have edited.
+func (s *Owners) SetOwner(ctx context.Context, kind tko.Kind, id string, to tko.Owner) error {
+	ctx, c, err := s.enter(ctx, "", access.Own)
+	if err != nil {
+		return err
+	}
+	if err := checkOwner(to); err != nil {
+		return err
+	}
+	o := owner{Subject: to.Subject, Groups: to.Groups}
+	if kind == tko.KindSource {
+		return s.setSourceOwner(ctx, c, id, o)
+	}
+	key, err := ownedKey(kind, id)
+	if err != nil {
+		return err
+	}
+	return retry(ctx, func() error {
+		r, err := s.get(ctx, Fields{Package: true}, key)
+		if err != nil {
+			return err
+		}
+		if err := s.visible(c, r); err != nil {
+			return final(err)
+		}
+		r.own(o)
+		r.Author = author(ctx)
+		if r.Author.Why == "" {
+			r.Author.Why = fmt.Sprintf("its owner is %s", o)
+		}
+		_, err = s.commit(ctx, Write{Op: tko.OpWritten, Record: r, Expect: r.Revision, Position: r.Position, KeepsOwner: true})
+		return err
+	})
+}
+
+// checkOwner checks who is to be an owner. The error is an ErrInvalid.
+func checkOwner(o tko.Owner) error {
+	switch {
+	case (o.Subject == "") == (len(o.Groups) == 0), len(o.Groups) > 1:
+		return tko.Errorf(tko.ErrInvalid, "an owner is a subject or a group: give one of them")
+	case o.Subject != "" && !identity.IsSubject(o.Subject):
+		return tko.Errorf(tko.ErrInvalid, "the owner %.80q is no subject of a client: use one as tko whoami shows it, such as oidc:ISSUER:ID, or a group (--group)", o.Subject)
+	}
+	for _, g := range o.Groups {
+		if len(g) > maxOwnerName || !storable(g) {
+			return tko.Errorf(tko.ErrInvalid, "the group %.80q is too long, or not plain text", g)
+		}
+	}
+	return nil
+}
+
+const maxOwnerName = 512

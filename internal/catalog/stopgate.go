@@ -1,0 +1,384 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/pause"
+)
+
+// Each commit is checked against the stops here, for each caller, and carries the version of
+// the rules that it was checked with: a stop holds from its own commit on. What a stop holds
+// can't become free while it lasts, because the writes that would free it are refused, too:
+// changes of the metadata of a site, and of the parents of deployments. So records that were
+// read after the stop are as good as those of the transaction.
+
+type undoingKey struct{}
+
+// withUndoing marks the writes of rollouts that undo others.
+func withUndoing(ctx context.Context) context.Context {
+	return context.WithValue(ctx, undoingKey{}, true)
+}
+
+// stopsFor returns the stops that hold the writes of a context.
+func stopsFor(ctx context.Context, stops []tko.Stop) []tko.Stop {
+	undoing := ctx.Value(undoingKey{}) != nil
+	return slices.DeleteFunc(slices.Clone(stops), func(stop tko.Stop) bool { return stop.OnlyUndo && undoing })
+}
+
+// checkStops returns an ErrStopped if stops hold one of the writes.
+func (s *core) checkStops(ctx context.Context, book *ruleBook, writes []Write) error {
+	stops := stopsFor(ctx, book.stops)
+	if len(stops) == 0 {
+		return nil
+	}
+	return newStopGate(s, stops, true).check(ctx, writes)
+}
+
+// freeOf returns those of some writes that no stop holds.
+func (s *core) freeOf(ctx context.Context, writes []Write) (free []Write, err error) {
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	g := newStopGate(s, stopsFor(ctx, book.stops), true)
+	for _, w := range writes {
+		err := g.check(ctx, []Write{w})
+		if err == nil {
+			free = append(free, w)
+		} else if !errors.Is(err, tko.ErrStopped) {
+			return nil, err
+		}
+	}
+	return free, nil
+}
+
+// A stopGate finds out what stops hold. It reads each record once.
+type stopGate struct {
+	s     *core
+	stops []tko.Stop
+	// needs says what must be read to decide.
+	topologies, metadata bool
+
+	sites   map[string]Record // as they are; Revision 0: there is none
+	parents map[string]string // of deployments, by ID
+	written map[Key]Record    // by the commit that is checked
+}
+
+func newStopGate(s *core, stops []tko.Stop, writing bool) *stopGate {
+	g := &stopGate{s: s, stops: stops, sites: map[string]Record{}, parents: map[string]string{}}
+	if writing {
+		g.written = map[Key]Record{}
+	}
+	for _, stop := range stops {
+		g.topologies = g.topologies || stop.Topology != ""
+		g.metadata = g.metadata || len(stop.SiteMetadata) > 0
+	}
+	return g
+}
+
+// check returns an ErrStopped if a write changes, creates or removes what is stopped.
+func (g *stopGate) check(ctx context.Context, writes []Write) error {
+	var keys []Key
+	for _, w := range writes {
+		if w.Op != tko.OpStatus {
+			keys = append(keys, w.Record.Key)
+			g.written[w.Record.Key] = w.Record
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	before, err := g.s.store.Get(ctx, Fields{}, keys...)
+	if err != nil {
+		return err
+	}
+	sites := map[string]bool{}
+	n := 0
+	for _, w := range writes {
+		if w.Op == tko.OpStatus {
+			continue
+		}
+		for _, r := range []Record{before[n], w.Record} {
+			if r.Kind == tko.KindDeployment && r.Site != "" {
+				sites[r.Site] = true
+			}
+		}
+		n++
+	}
+	if err := g.readSites(ctx, sites); err != nil {
+		return err
+	}
+	n = 0
+	for _, w := range writes {
+		if w.Op == tko.OpStatus {
+			continue
+		}
+		was := before[n]
+		n++
+		if w.Op == tko.OpDeleted {
+			if was.Revision != 0 {
+				err = g.deletion(ctx, was)
+			}
+		} else if err = g.record(ctx, was); err == nil {
+			err = g.record(ctx, w.Record)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readSites reads the sites whose metadata decides.
+func (g *stopGate) readSites(ctx context.Context, ids map[string]bool) error {
+	var keys []Key
+	for id := range ids {
+		if _, ok := g.sites[id]; !ok {
+			keys = append(keys, Key{Kind: tko.KindSite, ID: id})
+		}
+	}
+	if len(keys) == 0 || g.written != nil && !g.metadata {
+		return nil
+	}
+	records, err := g.s.store.Get(ctx, Fields{}, keys...)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		g.sites[r.ID] = r
+	}
+	return nil
+}
+
+// record returns an ErrStopped if a stop holds a record as it was or becomes.
+func (g *stopGate) record(ctx context.Context, r Record) error {
+	switch r.Kind {
+	case tko.KindSite:
+		for _, stop := range g.stops {
+			if stop.SelectsSite(tko.SiteID(r.ID), r.effective()) {
+				return stoppedError(stop, r.Key)
+			}
+		}
+	case tko.KindDeployment:
+		stop, held, err := g.holding(ctx, r)
+		if err != nil {
+			return err
+		}
+		if held {
+			return stoppedError(stop, r.Key)
+		}
+	case tko.KindTemplate, tko.KindPlugin, tko.KindRollout: // none of them runs at a site
+	}
+	return nil
+}
+
+// holding returns the stop that holds a deployment.
+func (g *stopGate) holding(ctx context.Context, r Record) (tko.Stop, bool, error) {
+	for _, stop := range g.stops {
+		if stop.All {
+			return stop, true, nil
+		}
+		if r.Site != "" {
+			site := g.sites[r.Site]
+			if stop.SelectsSite(tko.SiteID(r.Site), site.effective()) {
+				return stop, true, nil
+			}
+			if coming, ok := g.written[Key{Kind: tko.KindSite, ID: r.Site}]; ok && stop.SelectsSite(tko.SiteID(r.Site), coming.effective()) {
+				return stop, true, nil
+			}
+		}
+		if stop.Topology != "" {
+			if below, err := g.isBelow(ctx, r, string(stop.Topology)); err != nil || below {
+				return stop, below, err
+			}
+		}
+	}
+	return tko.Stop{}, false, nil
+}
+
+// isBelow reports whether a deployment is another one or descends from it.
+func (g *stopGate) isBelow(ctx context.Context, r Record, top string) (bool, error) {
+	if r.ID == top {
+		return true, nil
+	}
+	id := r.Parent
+	for range maxAncestors {
+		switch id {
+		case top:
+			return true, nil
+		case "":
+			return false, nil
+		}
+		parent, ok := g.parents[id]
+		if w, written := g.written[deploymentKey(tko.DeploymentID(id))]; written && w.Parent != "" {
+			parent, ok = w.Parent, true
+		}
+		if !ok {
+			above, err := g.s.get(ctx, Fields{}, deploymentKey(tko.DeploymentID(id)))
+			if err != nil {
+				return false, err
+			}
+			parent = above.Parent
+			g.parents[id] = parent
+		}
+		id = parent
+	}
+	return false, nil
+}
+
+// deletion returns an ErrStopped if a stop holds a record, or one that would be deleted or
+// orphaned with it.
+func (g *stopGate) deletion(ctx context.Context, r Record) error {
+	if err := g.record(ctx, r); err != nil {
+		return err
+	}
+	orphan := func(query Query) error {
+		query.Scope, query.Limit = access.ScopeAll, -1
+		var batch []Record
+		flush := func() error {
+			err := g.each(ctx, batch)
+			batch = batch[:0]
+			return err
+		}
+		for one, err := range g.s.store.List(ctx, query) {
+			if err != nil {
+				return err
+			}
+			if batch = append(batch, one); len(batch) == selectedPage {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+		}
+		return flush()
+	}
+	switch r.Kind {
+	case tko.KindDeployment:
+		return g.s.eachBelowInPages(ctx, r.ID, func(page []Record) error { return g.each(ctx, page) })
+	case tko.KindTemplate:
+		pattern, err := tko.ParsePattern(tko.LiteralPattern(r.ID))
+		if err != nil {
+			return err
+		}
+		if err := orphan(Query{Kind: tko.KindSite, Templates: []tko.Pattern{pattern}}); err != nil {
+			return err
+		}
+		return orphan(Query{Kind: tko.KindDeployment, Templates: []tko.Pattern{pattern}})
+	case tko.KindSite:
+		pattern, err := tko.ParsePattern(tko.LiteralPattern(r.ID))
+		if err != nil || !g.topologies {
+			return err
+		}
+		return orphan(Query{Kind: tko.KindDeployment, Sites: []tko.Pattern{pattern}})
+	case tko.KindPlugin, tko.KindRollout:
+	}
+	return nil
+}
+
+// each returns an ErrStopped if a stop holds one of some records.
+func (g *stopGate) each(ctx context.Context, records []Record) error {
+	sites := map[string]bool{}
+	for _, r := range records {
+		if r.Kind == tko.KindDeployment && r.Site != "" {
+			sites[r.Site] = true
+		}
+		if r.Kind == tko.KindDeployment {
+			g.parents[r.ID] = r.Parent
+		}
+	}
+	if err := g.readSites(ctx, sites); err != nil {
+		return err
+	}
+	for _, r := range records {
+		if err := g.record(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func stoppedError(stop tko.Stop, key Key) error {
+	return tko.Errorf(tko.ErrStopped, "%s %q can't be changed: %s", key.Kind, key.ID, stop.Text())
+}
+
+// stoppedRetry is the time after which work that a stop holds is looked at again. The release
+// of the stop makes it due at once.
+const stoppedRetry = 5 * time.Minute
+
+// withoutStopped returns those claimed items of preparation that no stop holds, and ends the
+// claims of the others. Their conditions report why they wait.
+func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tko.WorkItem) ([]tko.WorkItem, error) {
+	if queue != tko.QueuePrepare || len(items) == 0 {
+		return items, nil
+	}
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil || len(book.stops) == 0 {
+		return items, err
+	}
+	undone, err := s.beingUndone(ctx, book.stops)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.store.Get(ctx, Fields{}, keysOf(items, func(i tko.WorkItem) Key { return deploymentKey(tko.DeploymentID(i.Key)) })...)
+	if err != nil {
+		return nil, err
+	}
+	g := newStopGate(s.core, book.stops, false)
+	sites := map[string]bool{}
+	for _, r := range records {
+		if r.Site != "" {
+			sites[r.Site] = true
+		}
+	}
+	if err := g.readSites(ctx, sites); err != nil {
+		return nil, err
+	}
+	var free []tko.WorkItem
+	var held []tko.FinishedWork
+	for i, item := range items {
+		r := records[i]
+		g.stops = slices.DeleteFunc(slices.Clone(book.stops), func(stop tko.Stop) bool { return stop.OnlyUndo && undone[r.ID] })
+		stop, isHeld, err := g.holding(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if !isHeld {
+			free = append(free, item)
+			continue
+		}
+		held = append(held, tko.FinishedWork{Item: item, Outcome: tko.WorkReleased, Retry: pause.Between(stoppedRetry/2, stoppedRetry)})
+		if err := s.reportStopped(ctx, r, stop); err != nil {
+			return nil, err
+		}
+	}
+	if len(held) > 0 {
+		if err := s.store.FinishWork(ctx, held, s.backoff); err != nil {
+			return nil, err
+		}
+	}
+	return free, nil
+}
+
+// reportStopped reports on a deployment that isn't prepared why it waits.
+func (s *WorkQueue) reportStopped(ctx context.Context, r Record, stop tko.Stop) error {
+	if r.Revision == 0 || r.Prepared {
+		return nil
+	}
+	was := tko.FindCondition(r.Conditions, tko.ConditionPrepared)
+	text := "it waits, because " + stop.Text()
+	if was != nil && was.Reason == tko.ReasonStopped && was.Message == text && was.ObservedRevision == r.Revision {
+		return nil
+	}
+	condition := tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: tko.ReasonStopped, Message: text, ObservedRevision: r.Revision}
+	write := Write{Op: tko.OpStatus, Record: Record{Key: r.Key, Author: author(ctx), Conditions: mergeConditions(r.Conditions, []tko.Condition{condition}, r.Revision, time.Now())}, Expect: r.Revision, Position: r.Position}
+	_, err := s.commit(ctx, write)
+	if isStale(err) {
+		return nil // it has changed: it is reported with the next claim
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package manifest_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The inventories of sources and approvals of removals have digests of earlier versions. A
+// digest that changes without its manifest puts everything again, and voids approvals.
+func TestDigestOfAManifestIsThatOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	const plugin = `{"Type":"","Name":"","Executor":"","Arguments":null,"Properties":null,"Triggers":null,"Stamp":{"UID":"","Revision":0,"Position":0,` +
+		`"Created":"0001-01-01T00:00:00Z","Updated":"0001-01-01T00:00:00Z","Who":"","Why":"","Conditions":null,"Steps":null,"LeftOut":null}}`
+	const text = `{"Kind":"site","ID":"s","Parent":"","Template":"t","Site":"","Metadata":{"a":"b"},"Package":null,"Plugin":` + plugin +
+		`,"Origin":"","Name":"","DryRun":false,"FromTemplate":false,"Revision":0,"RemoveMetadata":null}`
+	pkg := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "x"}}}
+	content, _, err := krm.DigestOf(pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(append([]byte(text), content[:]...))
+	m, err := manifest.Of("f", tko.Put{Kind: tko.KindSite, ID: "s", Template: "t", Metadata: map[string]string{"a": "b"}, Package: pkg})
+	if err != nil || m.Digest != hex.EncodeToString(sum[:16]) {
+		t.Errorf("the digest is %s, %v, and was %s", m.Digest, err, hex.EncodeToString(sum[:16]))
+	}
+}
+
+// alwaysDigested are the fields that were digested before fields that aren't set were left out.
+// Others need omitempty or omitzero: without it, each new field changes all digests.
+var alwaysDigested = "Kind ID Parent Template Site Metadata Package Plugin Origin Name DryRun FromTemplate Revision RemoveMetadata " +
+	"Plugin.Type Plugin.Name Plugin.Executor Plugin.Arguments Plugin.Properties Plugin.Triggers Plugin.Stamp"
+
+func TestNewFieldsAreDigestedOnlyIfTheyAreSet(t *testing.T) {
+	t.Parallel()
+	always := strings.Fields(alwaysDigested)
+	known := map[string]bool{}
+	for _, name := range always {
+		known[name] = true
+	}
+	n := 0
+	check := func(prefix string, typ reflect.Type) {
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			if tag := f.Tag.Get("json"); strings.Contains(tag, "omit") {
+				continue
+			}
+			if n++; !known[prefix+f.Name] {
+				t.Errorf("tko.Put.%s%s is digested although it isn't set: give it the tag `json:\",omitempty\"`", prefix, f.Name)
+			}
+		}
+	}
+	check("", reflect.TypeFor[tko.Put]())
+	check("Plugin.", reflect.TypeFor[tko.Plugin]())
+	if n != len(always) {
+		t.Errorf("%d fields are always digested, want %d", n, len(always))
+	}
+	for name, change := range map[string]func(*tko.Put){
+		"Whole": func(p *tko.Put) { p.Whole = true }, "MadeFrom": func(p *tko.Put) { p.MadeFrom = "00" }, "RemoveMetadata": func(p *tko.Put) { p.RemoveMetadata = []string{"k"} },
+	} {
+		p := tko.Put{Kind: tko.KindDeployment, Template: "t"}
+		before, _ := manifest.Of("f", p)
+		change(&p)
+		if after, err := manifest.Of("f", p); err != nil || after.Digest == before.Digest {
+			t.Errorf("%s doesn't change the digest: %v", name, err)
+		}
+	}
+}
