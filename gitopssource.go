@@ -100,6 +100,7 @@ type SourceOperation struct {
 const (
 	ConditionReady       = "Ready"
 	ConditionReconciling = "Reconciling" // present only while it is true
+	ConditionSuspended   = "Suspended"   // present only while it is true; Ready stays as it was
 	ConditionStalled     = "Stalled"     // present only while it is true
 	ConditionConsistent  = "Consistent"  // of inventories, catalogs, and sources that declare others; present only while it is false
 	ConditionSubscribed  = "Subscribed"  // of inventories whose servers report changes

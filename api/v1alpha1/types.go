@@ -11,7 +11,7 @@ type Package struct {
 	// kind and name is unique.
 	// +optional
 	// +listType=atomic
-	Resources []runtime.RawExtension `json:"resources,omitempty"`
+	Resources []runtime.RawExtension `json:"resources"`
 }
 
 // Template is a package that deployments are made from. Its labels are its metadata.

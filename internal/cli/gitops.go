@@ -217,10 +217,14 @@ and with 1 if one isn't, or after the timeout.`,
 				}
 			}
 			err := s.do(ctx, func(ctx context.Context) error { return s.EnqueueSources(ctx, args, false, "") })
-			if err != nil || !wait.wait {
+			if err != nil {
 				return err
 			}
-			return settled(ctx, s, args, wait.timeout)
+			if !wait.wait {
+				return a.printResult(map[string]any{"sources": values(args, func(name string) map[string]any { return map[string]any{"name": name, "enqueued": true} })})
+			}
+			sources, err := settled(ctx, s, args, wait.timeout)
+			return errors.Join(a.printResult(map[string]any{"sources": values(sources, syncedRow)}), err)
 		}),
 	}
 	wait.flags(cmd.Flags(), "wait until the sources are reconciled, and report whether they are ready")
@@ -230,34 +234,52 @@ and with 1 if one isn't, or after the timeout.`,
 // sourcePoll is the interval of polling sources while waiting.
 const sourcePoll = 200 * time.Millisecond
 
+// syncedRow returns how a source is after its reconciliation.
+func syncedRow(s tko.Source) map[string]any {
+	c := readiness(s)
+	return map[string]any{
+		"name": s.Name, "enqueued": s.Enqueued, "ready": c.Status, "reason": c.Reason, "message": c.Message, "appliedRevision": s.Status.Applied, "suspended": suspended(s),
+	}
+}
+
+// suspended reports whether the reconciliation of a source is suspended.
+func suspended(s tko.Source) bool {
+	return tko.ConditionIs(s.Status.Conditions, tko.ConditionSuspended) == tko.ConditionTrue
+}
+
 // settled waits until sources have been reconciled since they were enqueued, and no
 // operation is in progress in them. The error names those that aren't ready, and
 // why.
-func settled(ctx context.Context, s *session, names []string, timeout time.Duration) error {
+func settled(ctx context.Context, s *session, names []string, timeout time.Duration) (all []tko.Source, err error) {
 	ctx, cancel := expiring(ctx, timeout, errWaitTimeout)
 	defer cancel()
 	var trouble []string
 	for _, name := range names {
 		source, err := settledSource(ctx, s, name)
+		if all = append(all, source); source.Name == "" {
+			all = all[:len(all)-1] // it was never read
+		}
 		switch {
 		case errors.Is(context.Cause(ctx), errWaitTimeout):
-			return &hintedError{
+			return all, &hintedError{
 				err:  fmt.Errorf("source %q is not settled after %v: %s", name, timeout, underWay(source)),
 				hint: "reconciliation continues: see tko gitops status " + name,
 			}
 		case err != nil:
-			return err
+			return all, err
 		}
-		if c := readiness(source); c.Status == tko.ConditionTrue {
+		if c := readiness(source); suspended(source) && c.Status == tko.ConditionTrue {
+			s.app.notice("source %q is suspended, and ready at %s", name, shortRevision(source.Status.Applied))
+		} else if c.Status == tko.ConditionTrue {
 			s.app.notice("source %q is ready at %s", name, shortRevision(source.Status.Applied))
 		} else {
 			trouble = append(trouble, fmt.Sprintf("source %q is not ready: %s", name, strings.Trim(c.Reason+": "+onOneLine(c.Message), ": ")))
 		}
 	}
 	if len(trouble) > 0 {
-		return errors.New(strings.Join(trouble, "; "))
+		return all, errors.New(strings.Join(trouble, "; "))
 	}
-	return nil
+	return all, nil
 }
 
 func (s *session) source(ctx context.Context, name string) (tko.Source, error) {

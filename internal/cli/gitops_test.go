@@ -361,3 +361,23 @@ func TestListsOfSourcesAreBriefWithoutATerminal(t *testing.T) {
 		}
 	}
 }
+
+// With a format for programs, sync prints the sources, also if one isn't ready.
+func TestSyncPrintsSourcesForPrograms(t *testing.T) {
+	t.Parallel()
+	ready := sourceAt(false, tko.ConditionTrue, tko.SourceReasonSucceeded, "applied")
+	failed := sourceAt(false, tko.ConditionFalse, tko.SourceReasonInvalid, "a.yaml is wrong")
+	for args, want := range map[string]string{
+		"sync a -o json":                 `"name":"a"`,
+		"sync a --wait -o json":          `"ready":"True"`,
+		"sync b --wait -o json":          `"reason":"BuildFailed"`,
+		"sync a b --wait -o json":        `"message":"a.yaml is wrong"`,
+		"sync a b --wait -o jsonpath={}": `main@sha1`,
+	} {
+		f := &sourced{fake: example(), states: map[string][]tko.Source{"a": {ready}, "b": {failed}}}
+		got := f.run(t.Context(), append([]string{"gitops"}, strings.Fields(args)...)...)
+		if !strings.Contains(strings.ReplaceAll(got.out, " ", ""), strings.ReplaceAll(want, " ", "")) {
+			t.Errorf("tko gitops %s prints %q: want %s", args, got.out, want)
+		}
+	}
+}

@@ -404,6 +404,9 @@ func warnings(problems []osm.Problem) []string {
 	return all
 }
 
+// maxNamed is how many objects of an OSM a condition names.
+const maxNamed = 3
+
 // maxProgress is the most bytes of a message about operations in progress.
 const maxProgress = 500
 
@@ -425,6 +428,9 @@ func firstWith(r osm.Report, phases ...string) string {
 	slices.Sort(packages)
 	slices.Sort(instances)
 	found := slices.Concat(packages, instances)
+	if more := len(found) - maxNamed; more > 0 { // the inventory has the state of each
+		found = append(found[:maxNamed:maxNamed], fmt.Sprintf("and %d more", more))
+	}
 	limit := maxMessage
 	if !slices.Contains(phases, osm.PhaseStalled) {
 		limit = maxProgress

@@ -108,6 +108,9 @@ func (l *reconciliation) run(ctx context.Context) work.Result {
 	}
 	if again := (*AgainError)(nil); errors.As(err, &again) && again.Quiet {
 		return work.Result{Outcome: tko.WorkLater, Retry: again.After}
+	} else if again != nil && again.First && l.status.Applied == "" {
+		l.setProgressing(again.Error())
+		return work.Result{Outcome: tko.WorkLater, Retry: again.After, Err: l.save(ctx)}
 	}
 	if known.wait == 0 {
 		known.wait = l.spec.Retry
@@ -220,10 +223,15 @@ func same(a, b tko.Source) bool {
 // reconcile applies the source's revision and returns after what time to
 // reconcile again.
 func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, err error) {
-	if l.spec.Suspend {
-		l.setReady(tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
+	if l.spec.Suspend { // what was applied stays ready, also for those that depend on it
+		l.status.Conditions = tko.WithoutCondition(l.status.Conditions, tko.ConditionReconciling)
+		if c := tko.FindCondition(l.status.Conditions, tko.ConditionReady); c == nil || c.Status == tko.ConditionUnknown {
+			l.setReady(tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
+		}
+		l.setCondition(tko.ConditionSuspended, tko.ConditionTrue, tko.SourceReasonSuspended, "the source is suspended: it stays as it is")
 		return spread(l.spec.Interval), l.save(ctx)
 	}
+	l.status.Conditions = tko.WithoutCondition(l.status.Conditions, tko.ConditionSuspended)
 	if l.spec.Invalid != nil {
 		return 0, l.invalid(l.spec.Invalid)
 	}
@@ -280,6 +288,7 @@ type AgainError struct {
 	After time.Duration
 	Err   error
 	Quiet bool // it is no failure: the source's status stays
+	First bool // it is no failure of a source that has never been applied: the first revision isn't there yet
 }
 
 func (e *AgainError) Error() string { return e.Err.Error() }
@@ -559,7 +568,7 @@ func (l *reconciliation) succeed(revision string) {
 
 func (l *reconciliation) policy() plan.Policy {
 	return plan.Policy{
-		Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved, Careful: l.spec.Inventory != nil && !l.spec.AddOnly, AddOnly: l.spec.AddOnly,
+		Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved, Ends: l.spec.Forget, Careful: l.spec.Inventory != nil && !l.spec.AddOnly, AddOnly: l.spec.AddOnly,
 		Editable: l.spec.Editable, Origins: l.status.Origins, Spent: l.state.charged(time.Now()),
 		Saved: l.state.savedValues(graceOf(l.spec.Inventory), time.Now()),
 	}

@@ -109,7 +109,7 @@ func (k *kind) object(r catalog.Record, v view) (object, error) {
 	if len(managers) > 0 {
 		o.SetManagedFields(append(o.GetManagedFields(), managers...))
 	}
-	var resources []runtime.RawExtension
+	resources := []runtime.RawExtension{} // an empty list stays one: kubectl apply compares it
 	if v.whole {
 		pkg, err := r.Resources()
 		if err != nil {

@@ -68,6 +68,11 @@ func TestKubectlCommandsWork(t *testing.T) {
 		if out := w.with(text, "apply", "-f", "-"); !strings.HasSuffix(out, "unchanged") {
 			t.Errorf("applied again: %s", out)
 		}
+		empty := manifest("Site", "appliedempty", "}\nspec: {package: {resources: []}}")
+		w.with(empty, "apply", "-f", "-")
+		if out := w.with(empty, "apply", "-f", "-"); !strings.HasSuffix(out, "unchanged") {
+			t.Errorf("with an empty package, applied again: %s", out)
+		}
 		w.with(strings.Replace(text, "demo", "changed", 1), "apply", "-f", "-")
 		w.prints("changed", "get", "tkot", "applied", "-o", "jsonpath={.metadata.labels.type}")
 		w.with(strings.Replace(text, ", Site.cloud: GCP", "", 1), "apply", "-f", "-")

@@ -291,7 +291,7 @@ func TestEncryptedManifestsAreDecrypted(t *testing.T) {
 	w.Publish(t, source, fluxtest.NewRepositoryWith(t, map[string]string{"secret.yaml": read("template.yaml"), "theirs.yaml": read("secret.yaml")}))
 	w.gitOps("fleet", source)
 	w.becomes("fleet", readyReason, "BuildFailed")
-	if got := w.field("fleet", readyMessage); !strings.Contains(got, "secret.yaml is encrypted with SOPS, and no key is given") {
+	if got := w.field("fleet", readyMessage); !strings.Contains(got, "secret.yaml: it is encrypted with SOPS, and no key is given") {
 		t.Errorf("the message is %q, want that no key is given", got)
 	}
 	w.gitOps("fleet", source, "retryInterval: 1s", "decryption: {provider: sops, secretRef: {name: sops-age}}")

@@ -50,10 +50,11 @@ func (f *sourceFetcher) artifact() (Artifact, error) {
 	a, ok := artifactOf(u)
 	if !ok {
 		message := fmt.Sprintf("%s has no artifact yet", f.ref)
-		if trouble := notReadyMessage(u); trouble != "" {
+		trouble := notReadyMessage(u)
+		if trouble != "" {
 			message += ": " + trouble
 		}
-		return Artifact{}, &gitops.AgainError{After: f.controller.options.Wait, Err: errors.New(message)}
+		return Artifact{}, &gitops.AgainError{After: f.controller.options.Wait, First: trouble == "", Err: errors.New(message)}
 	}
 	return a, nil
 }

@@ -148,17 +148,26 @@ func compare(a, b Manifest) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
+// withoutName returns an error of a file system without the file's name, which the caller
+// puts in front.
+func withoutName(err error, name string) error {
+	if of, ok := errors.AsType[*fs.PathError](err); ok && of.Path == name {
+		return of.Err
+	}
+	return err
+}
+
 func readFile(fsys fs.FS, name string) ([]Manifest, []Source, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, err)
+		return nil, nil, fmt.Errorf("%s: %w", name, withoutName(err, name))
 	}
 	if info.Size() > maxFile {
 		return nil, nil, tko.Errorf(tko.ErrInvalid, "%s has %d bytes: use at most %d", name, info.Size(), maxFile)
 	}
 	data, err := fs.ReadFile(fsys, name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, err)
+		return nil, nil, fmt.Errorf("%s: %w", name, withoutName(err, name))
 	}
 	if bytes.HasPrefix(data, []byte(pointer)) {
 		return nil, nil, tko.Errorf(tko.ErrInvalid, "%s: the revision holds only a Git LFS pointer: store manifests in git itself", name)

@@ -28,12 +28,41 @@ func specOf(r krm.Resource, fields ...string) (map[string]any, error) {
 	if !ok {
 		return nil, errors.New("spec is not a map: give it fields, such as templateId: NAME")
 	}
-	for key := range spec {
+	for key, value := range spec {
+		if r.GVK().Kind == "Deployment" && byKustomize(key, value) {
+			continue
+		}
 		if !slices.Contains(fields, key) {
 			return nil, fmt.Errorf("unknown field spec.%s: use %q", key, fields)
 		}
 	}
 	return spec, nil
+}
+
+// byKustomize reports whether a field of a Deployment's spec has only what kustomize's
+// commonLabels and commonAnnotations add to all objects of that kind's name, of whatever
+// group: selector.matchLabels, and labels and annotations of template.metadata. They mean
+// nothing here.
+func byKustomize(key string, value any) bool {
+	only := func(value any, names ...string) (map[string]any, bool) {
+		m, ok := value.(map[string]any)
+		for name := range m {
+			ok = ok && slices.Contains(names, name)
+		}
+		return m, ok && len(m) > 0
+	}
+	switch key {
+	case "selector":
+		_, ok := only(value, "matchLabels")
+		return ok
+	case "template":
+		m, ok := only(value, "metadata")
+		if ok {
+			_, ok = only(m["metadata"], "labels", "annotations")
+		}
+		return ok
+	}
+	return false
 }
 
 func text(spec map[string]any, field string) (string, error) {

@@ -72,36 +72,37 @@ func Encrypted(data []byte) bool {
 // Decrypt returns the content without SOPS's metadata, as YAML, or as JSON if name
 // ends with .json. It returns a file that isn't encrypted by SOPS unchanged. The
 // error is an ErrDenied if there is no key for the file or it was modified, and an
-// ErrInvalid if it can't be parsed. Errors show none of the content.
+// ErrInvalid if it can't be parsed. Errors name neither the
+// file nor any of the content.
 func Decrypt(name string, data []byte, keys *Keys) ([]byte, error) {
 	if !Encrypted(data) {
 		return data, nil
 	}
 	if keys == nil {
-		return nil, fmt.Errorf("%s is %w", name, ErrNoKey)
+		return nil, fmt.Errorf("it is %w", ErrNoKey)
 	}
 	documents, err := parse(name, data)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
 	}
 	m, _, err := metadataOf(documents)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
 	}
 	w, err := newWalk(m)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
 	}
 	if w.key, err = keys.dataKey(m); err != nil {
-		return nil, tko.Errorf(tko.ErrDenied, "%s: %w", name, err)
+		return nil, tko.Errorf(tko.ErrDenied, "%w", err)
 	}
 	for _, d := range documents {
 		if err := w.document(d); err != nil {
-			return nil, tko.Errorf(tko.ErrDenied, "%s: %w", name, err)
+			return nil, tko.Errorf(tko.ErrDenied, "%w", err)
 		}
 	}
 	if err := w.check(); err != nil {
-		return nil, tko.Errorf(tko.ErrDenied, "%s: %w", name, err)
+		return nil, tko.Errorf(tko.ErrDenied, "%w", err)
 	}
 	return write(name, documents)
 }
@@ -440,7 +441,7 @@ func write(name string, documents []*yaml.Node) ([]byte, error) {
 	if isJSON(name) {
 		var value any
 		if err := documents[0].Decode(&value); err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "%s: it can't be written as JSON", name)
+			return nil, tko.Errorf(tko.ErrInvalid, "it can't be written as JSON")
 		}
 		err := json.NewEncoder(&b).Encode(value)
 		return b.Bytes(), err
@@ -448,7 +449,7 @@ func write(name string, documents []*yaml.Node) ([]byte, error) {
 	e := yaml.NewEncoder(&b)
 	for _, d := range documents {
 		if err := e.Encode(d); err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "%s: it can't be written as YAML", name)
+			return nil, tko.Errorf(tko.ErrInvalid, "it can't be written as YAML")
 		}
 	}
 	return b.Bytes(), e.Close()

@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 )
 
@@ -177,8 +178,14 @@ func TestDecryptRefusesModifiedFiles(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := sops.Decrypt("edge.yaml", test.data, test.keys)
-			if !errors.Is(err, test.kind) || !strings.Contains(fmt.Sprint(err), test.want) || !strings.Contains(fmt.Sprint(err), "edge.yaml") || got != nil {
-				t.Errorf("%s: the error is %v, want one that names the file and contains %q", test.why, err, test.want)
+			if !errors.Is(err, test.kind) || !strings.Contains(fmt.Sprint(err), test.want) || got != nil {
+				t.Errorf("%s: the error is %v, want one that contains %q", test.why, err, test.want)
+			}
+			// As the status of a source has it, the error names the file, once.
+			data := append([]byte("# "+manifest.Group+"\n"), test.data...)
+			_, err = manifest.Read(sops.FS(fstest.MapFS{"edge.yaml": {Data: data}}, test.keys, nil), "")
+			if !errors.Is(err, test.kind) || !strings.Contains(fmt.Sprint(err), test.want) || strings.Count(fmt.Sprint(err), "edge.yaml") != 1 {
+				t.Errorf("%s: the error of the source is %v, want one that names the file once, and contains %q", test.why, err, test.want)
 			}
 		})
 	}
