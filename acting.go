@@ -38,7 +38,14 @@ type Owner struct {
 	Groups  []string // of the subject when it wrote the revision, or the owner
 }
 
-// String returns the subject, or the group.
+// Owned are numbers of entities that are owned.
+type Owned struct {
+	Deployments int // without their descendants
+	Rollouts    int
+	Sources     int
+}
+
+// String returns the owner: the subject, or the group.
 func (o Owner) String() string {
 	switch {
 	case o.Subject != "":

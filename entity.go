@@ -204,7 +204,7 @@ type Put struct {
 	// Manager, if not "", is who applies the entity: metadata, the template and resources that
 	// the Put doesn't name stay, except for those that an earlier Put of the same manager
 	// named. Without one, they are removed. Not for deployments.
-	Manager string
+	Manager string `json:",omitempty"`
 	// RemoveMetadata are keys of metadata from a template or a package that the
 	// entity shall not have.
 	RemoveMetadata []string

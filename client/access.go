@@ -59,6 +59,11 @@ func (a *Access) Owner(ctx context.Context, kind tko.Kind, id string) (*tkopb.Ow
 	return call(ctx, a.client, a.stub.GetOwner, &tkopb.GetOwner{Kind: string(kind), Id: id})
 }
 
+// CountOwned counts the entities whose owners a binding gives rights.
+func (a *Access) CountOwned(ctx context.Context, binding string) (*tkopb.Owned, error) {
+	return call(ctx, a.client, a.stub.CountOwned, &tkopb.Unbind{Id: binding})
+}
+
 // SetOwner makes a subject or a group the owner of an entity.
 func (a *Access) SetOwner(ctx context.Context, m *tkopb.SetOwner) error {
 	_, err := call(ctx, a.client, a.stub.SetOwner, m)

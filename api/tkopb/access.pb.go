@@ -461,6 +461,66 @@ func (x *Owner) GetGroups() []string {
 	return nil
 }
 
+type Owned struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Deployments   uint64                 `protobuf:"varint,520,opt,name=deployments,proto3" json:"deployments,omitempty"` // without their descendants
+	Rollouts      uint64                 `protobuf:"varint,521,opt,name=rollouts,proto3" json:"rollouts,omitempty"`
+	Sources       uint64                 `protobuf:"varint,522,opt,name=sources,proto3" json:"sources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Owned) Reset() {
+	*x = Owned{}
+	mi := &file_tko_access_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Owned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Owned) ProtoMessage() {}
+
+func (x *Owned) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Owned.ProtoReflect.Descriptor instead.
+func (*Owned) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Owned) GetDeployments() uint64 {
+	if x != nil {
+		return x.Deployments
+	}
+	return 0
+}
+
+func (x *Owned) GetRollouts() uint64 {
+	if x != nil {
+		return x.Rollouts
+	}
+	return 0
+}
+
+func (x *Owned) GetSources() uint64 {
+	if x != nil {
+		return x.Sources
+	}
+	return 0
+}
+
 type SetOwner struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,520,opt,name=kind,proto3" json:"kind,omitempty"` // deployment, rollout, source
@@ -473,7 +533,7 @@ type SetOwner struct {
 
 func (x *SetOwner) Reset() {
 	*x = SetOwner{}
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +545,7 @@ func (x *SetOwner) String() string {
 func (*SetOwner) ProtoMessage() {}
 
 func (x *SetOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +558,7 @@ func (x *SetOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwner.ProtoReflect.Descriptor instead.
 func (*SetOwner) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{7}
+	return file_tko_access_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SetOwner) GetKind() string {
@@ -544,7 +604,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -556,7 +616,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -569,7 +629,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{8}
+	return file_tko_access_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Policy) GetId() string {
@@ -630,7 +690,7 @@ type BreakGlass struct {
 
 func (x *BreakGlass) Reset() {
 	*x = BreakGlass{}
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +702,7 @@ func (x *BreakGlass) String() string {
 func (*BreakGlass) ProtoMessage() {}
 
 func (x *BreakGlass) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +715,7 @@ func (x *BreakGlass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakGlass.ProtoReflect.Descriptor instead.
 func (*BreakGlass) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{9}
+	return file_tko_access_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BreakGlass) GetWhy() string {
@@ -684,7 +744,7 @@ type ListAudit struct {
 
 func (x *ListAudit) Reset() {
 	*x = ListAudit{}
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +756,7 @@ func (x *ListAudit) String() string {
 func (*ListAudit) ProtoMessage() {}
 
 func (x *ListAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +769,7 @@ func (x *ListAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAudit.ProtoReflect.Descriptor instead.
 func (*ListAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{10}
+	return file_tko_access_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListAudit) GetRequest() string {
@@ -801,7 +861,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +873,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +886,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{11}
+	return file_tko_access_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AuditRecord) GetSeq() int64 {
@@ -860,7 +920,7 @@ type AuditHead struct {
 
 func (x *AuditHead) Reset() {
 	*x = AuditHead{}
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +932,7 @@ func (x *AuditHead) String() string {
 func (*AuditHead) ProtoMessage() {}
 
 func (x *AuditHead) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +945,7 @@ func (x *AuditHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHead.ProtoReflect.Descriptor instead.
 func (*AuditHead) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{12}
+	return file_tko_access_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AuditHead) GetSeq() int64 {
@@ -911,7 +971,7 @@ type VerifyAudit struct {
 
 func (x *VerifyAudit) Reset() {
 	*x = VerifyAudit{}
-	mi := &file_tko_access_proto_msgTypes[13]
+	mi := &file_tko_access_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +983,7 @@ func (x *VerifyAudit) String() string {
 func (*VerifyAudit) ProtoMessage() {}
 
 func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[13]
+	mi := &file_tko_access_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +996,7 @@ func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAudit.ProtoReflect.Descriptor instead.
 func (*VerifyAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{13}
+	return file_tko_access_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VerifyAudit) GetCheckpoints() []*AuditHead {
@@ -956,7 +1016,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_tko_access_proto_msgTypes[14]
+	mi := &file_tko_access_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1028,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[14]
+	mi := &file_tko_access_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1041,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{14}
+	return file_tko_access_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *VerifyAuditResponse) GetBase() *AuditHead {
@@ -1017,7 +1077,7 @@ type Freeze struct {
 
 func (x *Freeze) Reset() {
 	*x = Freeze{}
-	mi := &file_tko_access_proto_msgTypes[15]
+	mi := &file_tko_access_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1089,7 @@ func (x *Freeze) String() string {
 func (*Freeze) ProtoMessage() {}
 
 func (x *Freeze) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[15]
+	mi := &file_tko_access_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1102,7 @@ func (x *Freeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Freeze.ProtoReflect.Descriptor instead.
 func (*Freeze) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{15}
+	return file_tko_access_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Freeze) GetId() string {
@@ -1103,7 +1163,7 @@ type Unfreeze struct {
 
 func (x *Unfreeze) Reset() {
 	*x = Unfreeze{}
-	mi := &file_tko_access_proto_msgTypes[16]
+	mi := &file_tko_access_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1175,7 @@ func (x *Unfreeze) String() string {
 func (*Unfreeze) ProtoMessage() {}
 
 func (x *Unfreeze) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[16]
+	mi := &file_tko_access_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1188,7 @@ func (x *Unfreeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unfreeze.ProtoReflect.Descriptor instead.
 func (*Unfreeze) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{16}
+	return file_tko_access_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Unfreeze) GetIds() []string {
@@ -1158,7 +1218,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_tko_access_proto_msgTypes[17]
+	mi := &file_tko_access_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1230,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[17]
+	mi := &file_tko_access_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1243,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{17}
+	return file_tko_access_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Stop) GetId() string {
@@ -1262,7 +1322,7 @@ type InFlight struct {
 
 func (x *InFlight) Reset() {
 	*x = InFlight{}
-	mi := &file_tko_access_proto_msgTypes[18]
+	mi := &file_tko_access_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1334,7 @@ func (x *InFlight) String() string {
 func (*InFlight) ProtoMessage() {}
 
 func (x *InFlight) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[18]
+	mi := &file_tko_access_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1347,7 @@ func (x *InFlight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InFlight.ProtoReflect.Descriptor instead.
 func (*InFlight) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{18}
+	return file_tko_access_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InFlight) GetQueue() string {
@@ -1334,7 +1394,7 @@ type StopStatus struct {
 
 func (x *StopStatus) Reset() {
 	*x = StopStatus{}
-	mi := &file_tko_access_proto_msgTypes[19]
+	mi := &file_tko_access_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1406,7 @@ func (x *StopStatus) String() string {
 func (*StopStatus) ProtoMessage() {}
 
 func (x *StopStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[19]
+	mi := &file_tko_access_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1419,7 @@ func (x *StopStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStatus.ProtoReflect.Descriptor instead.
 func (*StopStatus) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{19}
+	return file_tko_access_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StopStatus) GetStop() *Stop {
@@ -1429,7 +1489,7 @@ type Resume struct {
 
 func (x *Resume) Reset() {
 	*x = Resume{}
-	mi := &file_tko_access_proto_msgTypes[20]
+	mi := &file_tko_access_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1501,7 @@ func (x *Resume) String() string {
 func (*Resume) ProtoMessage() {}
 
 func (x *Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[20]
+	mi := &file_tko_access_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1514,7 @@ func (x *Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resume.ProtoReflect.Descriptor instead.
 func (*Resume) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{20}
+	return file_tko_access_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Resume) GetId() string {
@@ -1487,7 +1547,7 @@ type GetSiteStop struct {
 
 func (x *GetSiteStop) Reset() {
 	*x = GetSiteStop{}
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1559,7 @@ func (x *GetSiteStop) String() string {
 func (*GetSiteStop) ProtoMessage() {}
 
 func (x *GetSiteStop) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1572,7 @@ func (x *GetSiteStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSiteStop.ProtoReflect.Descriptor instead.
 func (*GetSiteStop) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{21}
+	return file_tko_access_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetSiteStop) GetSiteId() string {
@@ -1534,7 +1594,7 @@ type SiteStop struct {
 
 func (x *SiteStop) Reset() {
 	*x = SiteStop{}
-	mi := &file_tko_access_proto_msgTypes[22]
+	mi := &file_tko_access_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1606,7 @@ func (x *SiteStop) String() string {
 func (*SiteStop) ProtoMessage() {}
 
 func (x *SiteStop) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[22]
+	mi := &file_tko_access_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1619,7 @@ func (x *SiteStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteStop.ProtoReflect.Descriptor instead.
 func (*SiteStop) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{22}
+	return file_tko_access_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SiteStop) GetWhole() bool {
@@ -1604,7 +1664,7 @@ type SourceDefinition struct {
 
 func (x *SourceDefinition) Reset() {
 	*x = SourceDefinition{}
-	mi := &file_tko_access_proto_msgTypes[23]
+	mi := &file_tko_access_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1676,7 @@ func (x *SourceDefinition) String() string {
 func (*SourceDefinition) ProtoMessage() {}
 
 func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[23]
+	mi := &file_tko_access_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1689,7 @@ func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceDefinition.ProtoReflect.Descriptor instead.
 func (*SourceDefinition) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{23}
+	return file_tko_access_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SourceDefinition) GetKind() string {
@@ -1712,7 +1772,7 @@ type SourceEnding struct {
 
 func (x *SourceEnding) Reset() {
 	*x = SourceEnding{}
-	mi := &file_tko_access_proto_msgTypes[24]
+	mi := &file_tko_access_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1724,7 +1784,7 @@ func (x *SourceEnding) String() string {
 func (*SourceEnding) ProtoMessage() {}
 
 func (x *SourceEnding) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[24]
+	mi := &file_tko_access_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1737,7 +1797,7 @@ func (x *SourceEnding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceEnding.ProtoReflect.Descriptor instead.
 func (*SourceEnding) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{24}
+	return file_tko_access_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SourceEnding) GetKeep() bool {
@@ -1764,7 +1824,7 @@ type RegisterSources struct {
 
 func (x *RegisterSources) Reset() {
 	*x = RegisterSources{}
-	mi := &file_tko_access_proto_msgTypes[25]
+	mi := &file_tko_access_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1836,7 @@ func (x *RegisterSources) String() string {
 func (*RegisterSources) ProtoMessage() {}
 
 func (x *RegisterSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[25]
+	mi := &file_tko_access_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1849,7 @@ func (x *RegisterSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSources.ProtoReflect.Descriptor instead.
 func (*RegisterSources) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{25}
+	return file_tko_access_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RegisterSources) GetSources() []*SourceDefinition {
@@ -1815,7 +1875,7 @@ type RegisterSourcesResponse struct {
 
 func (x *RegisterSourcesResponse) Reset() {
 	*x = RegisterSourcesResponse{}
-	mi := &file_tko_access_proto_msgTypes[26]
+	mi := &file_tko_access_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +1887,7 @@ func (x *RegisterSourcesResponse) String() string {
 func (*RegisterSourcesResponse) ProtoMessage() {}
 
 func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[26]
+	mi := &file_tko_access_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +1900,7 @@ func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSourcesResponse.ProtoReflect.Descriptor instead.
 func (*RegisterSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{26}
+	return file_tko_access_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RegisterSourcesResponse) GetSources() []*RegisteredSource {
@@ -1861,7 +1921,7 @@ type RegisteredSource struct {
 
 func (x *RegisteredSource) Reset() {
 	*x = RegisteredSource{}
-	mi := &file_tko_access_proto_msgTypes[27]
+	mi := &file_tko_access_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +1933,7 @@ func (x *RegisteredSource) String() string {
 func (*RegisteredSource) ProtoMessage() {}
 
 func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[27]
+	mi := &file_tko_access_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +1946,7 @@ func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisteredSource.ProtoReflect.Descriptor instead.
 func (*RegisteredSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{27}
+	return file_tko_access_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RegisteredSource) GetName() string {
@@ -1919,7 +1979,7 @@ type GetSourceDefinitions struct {
 
 func (x *GetSourceDefinitions) Reset() {
 	*x = GetSourceDefinitions{}
-	mi := &file_tko_access_proto_msgTypes[28]
+	mi := &file_tko_access_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +1991,7 @@ func (x *GetSourceDefinitions) String() string {
 func (*GetSourceDefinitions) ProtoMessage() {}
 
 func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[28]
+	mi := &file_tko_access_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2004,7 @@ func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSourceDefinitions.ProtoReflect.Descriptor instead.
 func (*GetSourceDefinitions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{28}
+	return file_tko_access_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetSourceDefinitions) GetKnownVersion() int64 {
@@ -1964,7 +2024,7 @@ type SourceDefinitions struct {
 
 func (x *SourceDefinitions) Reset() {
 	*x = SourceDefinitions{}
-	mi := &file_tko_access_proto_msgTypes[29]
+	mi := &file_tko_access_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2036,7 @@ func (x *SourceDefinitions) String() string {
 func (*SourceDefinitions) ProtoMessage() {}
 
 func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[29]
+	mi := &file_tko_access_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2049,7 @@ func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceDefinitions.ProtoReflect.Descriptor instead.
 func (*SourceDefinitions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{29}
+	return file_tko_access_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SourceDefinitions) GetVersion() int64 {
@@ -2020,7 +2080,7 @@ type DeclareSources struct {
 
 func (x *DeclareSources) Reset() {
 	*x = DeclareSources{}
-	mi := &file_tko_access_proto_msgTypes[30]
+	mi := &file_tko_access_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2092,7 @@ func (x *DeclareSources) String() string {
 func (*DeclareSources) ProtoMessage() {}
 
 func (x *DeclareSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[30]
+	mi := &file_tko_access_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2105,7 @@ func (x *DeclareSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareSources.ProtoReflect.Descriptor instead.
 func (*DeclareSources) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{30}
+	return file_tko_access_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeclareSources) GetParent() string {
@@ -2095,7 +2155,7 @@ type DeclareSourcesResponse struct {
 
 func (x *DeclareSourcesResponse) Reset() {
 	*x = DeclareSourcesResponse{}
-	mi := &file_tko_access_proto_msgTypes[31]
+	mi := &file_tko_access_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2167,7 @@ func (x *DeclareSourcesResponse) String() string {
 func (*DeclareSourcesResponse) ProtoMessage() {}
 
 func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[31]
+	mi := &file_tko_access_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2180,7 @@ func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareSourcesResponse.ProtoReflect.Descriptor instead.
 func (*DeclareSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{31}
+	return file_tko_access_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeclareSourcesResponse) GetChanged() []string {
@@ -2164,7 +2224,7 @@ type DeleteSource struct {
 
 func (x *DeleteSource) Reset() {
 	*x = DeleteSource{}
-	mi := &file_tko_access_proto_msgTypes[32]
+	mi := &file_tko_access_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2236,7 @@ func (x *DeleteSource) String() string {
 func (*DeleteSource) ProtoMessage() {}
 
 func (x *DeleteSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[32]
+	mi := &file_tko_access_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2249,7 @@ func (x *DeleteSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSource.ProtoReflect.Descriptor instead.
 func (*DeleteSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{32}
+	return file_tko_access_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteSource) GetName() string {
@@ -2254,6 +2314,10 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x05Owner\x12\x19\n" +
 	"\asubject\x18\x88\x04 \x01(\tR\asubject\x12\x17\n" +
 	"\x06groups\x18\x89\x04 \x03(\tR\x06groups\"b\n" +
+	"\x05Owned\x12!\n" +
+	"\vdeployments\x18\x88\x04 \x01(\x04R\vdeployments\x12\x1b\n" +
+	"\brollouts\x18\x89\x04 \x01(\x04R\brollouts\x12\x19\n" +
+	"\asources\x18\x8a\x04 \x01(\x04R\asources\"b\n" +
 	"\bSetOwner\x12\x13\n" +
 	"\x04kind\x18\x88\x04 \x01(\tR\x04kind\x12\x0f\n" +
 	"\x02id\x18\x89\x04 \x01(\tR\x02id\x12\x19\n" +
@@ -2394,7 +2458,7 @@ const file_tko_access_proto_rawDesc = "" +
 	"\fDeleteSource\x12\x13\n" +
 	"\x04name\x18\x88\x04 \x01(\tR\x04name\x12\x13\n" +
 	"\x04keep\x18\x89\x04 \x01(\bR\x04keep\x12\x19\n" +
-	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm2\xdc\b\n" +
+	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm2\x83\t\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -2406,7 +2470,10 @@ const file_tko_access_proto_rawDesc = "" +
 	"breakGlass\x12\x0f.tko.BreakGlass\x1a\f.tko.Binding\x12%\n" +
 	"\bgetOwner\x12\r.tko.GetOwner\x1a\n" +
 	".tko.Owner\x121\n" +
-	"\bsetOwner\x12\r.tko.SetOwner\x1a\x16.google.protobuf.Empty\x12\"\n" +
+	"\bsetOwner\x12\r.tko.SetOwner\x1a\x16.google.protobuf.Empty\x12%\n" +
+	"\n" +
+	"countOwned\x12\v.tko.Unbind\x1a\n" +
+	".tko.Owned\x12\"\n" +
 	"\x06freeze\x12\v.tko.Freeze\x1a\v.tko.Freeze\x121\n" +
 	"\bunfreeze\x12\r.tko.Unfreeze\x1a\x16.google.protobuf.Empty\x124\n" +
 	"\vlistFreezes\x12\x16.google.protobuf.Empty\x1a\v.tko.Freeze0\x01\x12\"\n" +
@@ -2433,7 +2500,7 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_tko_access_proto_goTypes = []any{
 	(*CanI)(nil),                    // 0: tko.CanI
 	(*CanIResponse)(nil),            // 1: tko.CanIResponse
@@ -2442,112 +2509,115 @@ var file_tko_access_proto_goTypes = []any{
 	(*Unbind)(nil),                  // 4: tko.Unbind
 	(*GetOwner)(nil),                // 5: tko.GetOwner
 	(*Owner)(nil),                   // 6: tko.Owner
-	(*SetOwner)(nil),                // 7: tko.SetOwner
-	(*Policy)(nil),                  // 8: tko.Policy
-	(*BreakGlass)(nil),              // 9: tko.BreakGlass
-	(*ListAudit)(nil),               // 10: tko.ListAudit
-	(*AuditRecord)(nil),             // 11: tko.AuditRecord
-	(*AuditHead)(nil),               // 12: tko.AuditHead
-	(*VerifyAudit)(nil),             // 13: tko.VerifyAudit
-	(*VerifyAuditResponse)(nil),     // 14: tko.VerifyAuditResponse
-	(*Freeze)(nil),                  // 15: tko.Freeze
-	(*Unfreeze)(nil),                // 16: tko.Unfreeze
-	(*Stop)(nil),                    // 17: tko.Stop
-	(*InFlight)(nil),                // 18: tko.InFlight
-	(*StopStatus)(nil),              // 19: tko.StopStatus
-	(*Resume)(nil),                  // 20: tko.Resume
-	(*GetSiteStop)(nil),             // 21: tko.GetSiteStop
-	(*SiteStop)(nil),                // 22: tko.SiteStop
-	(*SourceDefinition)(nil),        // 23: tko.SourceDefinition
-	(*SourceEnding)(nil),            // 24: tko.SourceEnding
-	(*RegisterSources)(nil),         // 25: tko.RegisterSources
-	(*RegisterSourcesResponse)(nil), // 26: tko.RegisterSourcesResponse
-	(*RegisteredSource)(nil),        // 27: tko.RegisteredSource
-	(*GetSourceDefinitions)(nil),    // 28: tko.GetSourceDefinitions
-	(*SourceDefinitions)(nil),       // 29: tko.SourceDefinitions
-	(*DeclareSources)(nil),          // 30: tko.DeclareSources
-	(*DeclareSourcesResponse)(nil),  // 31: tko.DeclareSourcesResponse
-	(*DeleteSource)(nil),            // 32: tko.DeleteSource
-	nil,                             // 33: tko.Scope.MetadataEntry
-	nil,                             // 34: tko.Freeze.SiteMetadataEntry
-	nil,                             // 35: tko.Stop.SiteMetadataEntry
-	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),           // 37: google.protobuf.Empty
+	(*Owned)(nil),                   // 7: tko.Owned
+	(*SetOwner)(nil),                // 8: tko.SetOwner
+	(*Policy)(nil),                  // 9: tko.Policy
+	(*BreakGlass)(nil),              // 10: tko.BreakGlass
+	(*ListAudit)(nil),               // 11: tko.ListAudit
+	(*AuditRecord)(nil),             // 12: tko.AuditRecord
+	(*AuditHead)(nil),               // 13: tko.AuditHead
+	(*VerifyAudit)(nil),             // 14: tko.VerifyAudit
+	(*VerifyAuditResponse)(nil),     // 15: tko.VerifyAuditResponse
+	(*Freeze)(nil),                  // 16: tko.Freeze
+	(*Unfreeze)(nil),                // 17: tko.Unfreeze
+	(*Stop)(nil),                    // 18: tko.Stop
+	(*InFlight)(nil),                // 19: tko.InFlight
+	(*StopStatus)(nil),              // 20: tko.StopStatus
+	(*Resume)(nil),                  // 21: tko.Resume
+	(*GetSiteStop)(nil),             // 22: tko.GetSiteStop
+	(*SiteStop)(nil),                // 23: tko.SiteStop
+	(*SourceDefinition)(nil),        // 24: tko.SourceDefinition
+	(*SourceEnding)(nil),            // 25: tko.SourceEnding
+	(*RegisterSources)(nil),         // 26: tko.RegisterSources
+	(*RegisterSourcesResponse)(nil), // 27: tko.RegisterSourcesResponse
+	(*RegisteredSource)(nil),        // 28: tko.RegisteredSource
+	(*GetSourceDefinitions)(nil),    // 29: tko.GetSourceDefinitions
+	(*SourceDefinitions)(nil),       // 30: tko.SourceDefinitions
+	(*DeclareSources)(nil),          // 31: tko.DeclareSources
+	(*DeclareSourcesResponse)(nil),  // 32: tko.DeclareSourcesResponse
+	(*DeleteSource)(nil),            // 33: tko.DeleteSource
+	nil,                             // 34: tko.Scope.MetadataEntry
+	nil,                             // 35: tko.Freeze.SiteMetadataEntry
+	nil,                             // 36: tko.Stop.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),   // 37: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),           // 38: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	33, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	34, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	36, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	36, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	37, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	37, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
 	2,  // 4: tko.Policy.scope:type_name -> tko.Scope
-	36, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	36, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	36, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
-	12, // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
-	12, // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
-	12, // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	34, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
-	36, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
-	36, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
-	35, // 14: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
-	36, // 15: tko.Stop.created:type_name -> google.protobuf.Timestamp
-	36, // 16: tko.InFlight.since:type_name -> google.protobuf.Timestamp
-	36, // 17: tko.InFlight.until:type_name -> google.protobuf.Timestamp
-	17, // 18: tko.StopStatus.stop:type_name -> tko.Stop
-	18, // 19: tko.StopStatus.inFlight:type_name -> tko.InFlight
-	36, // 20: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
-	36, // 21: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
-	24, // 22: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
-	23, // 23: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
-	27, // 24: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
-	23, // 25: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
-	23, // 26: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
+	37, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	37, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	37, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	13, // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
+	13, // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
+	13, // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
+	35, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	37, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	37, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	36, // 14: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
+	37, // 15: tko.Stop.created:type_name -> google.protobuf.Timestamp
+	37, // 16: tko.InFlight.since:type_name -> google.protobuf.Timestamp
+	37, // 17: tko.InFlight.until:type_name -> google.protobuf.Timestamp
+	18, // 18: tko.StopStatus.stop:type_name -> tko.Stop
+	19, // 19: tko.StopStatus.inFlight:type_name -> tko.InFlight
+	37, // 20: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
+	37, // 21: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
+	25, // 22: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
+	24, // 23: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
+	28, // 24: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
+	24, // 25: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
+	24, // 26: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
 	0,  // 27: tko.Access.canI:input_type -> tko.CanI
-	37, // 28: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	38, // 28: tko.Access.listBindings:input_type -> google.protobuf.Empty
 	3,  // 29: tko.Access.bind:input_type -> tko.Binding
 	4,  // 30: tko.Access.unbind:input_type -> tko.Unbind
-	37, // 31: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	8,  // 32: tko.Access.addPolicy:input_type -> tko.Policy
-	9,  // 33: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	38, // 31: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	9,  // 32: tko.Access.addPolicy:input_type -> tko.Policy
+	10, // 33: tko.Access.breakGlass:input_type -> tko.BreakGlass
 	5,  // 34: tko.Access.getOwner:input_type -> tko.GetOwner
-	7,  // 35: tko.Access.setOwner:input_type -> tko.SetOwner
-	15, // 36: tko.Access.freeze:input_type -> tko.Freeze
-	16, // 37: tko.Access.unfreeze:input_type -> tko.Unfreeze
-	37, // 38: tko.Access.listFreezes:input_type -> google.protobuf.Empty
-	17, // 39: tko.Access.stop:input_type -> tko.Stop
-	20, // 40: tko.Access.resume:input_type -> tko.Resume
-	37, // 41: tko.Access.listStops:input_type -> google.protobuf.Empty
-	21, // 42: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
-	25, // 43: tko.Access.registerSources:input_type -> tko.RegisterSources
-	28, // 44: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
-	32, // 45: tko.Access.deleteSource:input_type -> tko.DeleteSource
-	30, // 46: tko.Access.declareSources:input_type -> tko.DeclareSources
-	10, // 47: tko.Access.listAudit:input_type -> tko.ListAudit
-	13, // 48: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 49: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 50: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 51: tko.Access.bind:output_type -> tko.Binding
-	37, // 52: tko.Access.unbind:output_type -> google.protobuf.Empty
-	8,  // 53: tko.Access.listPolicies:output_type -> tko.Policy
-	8,  // 54: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 55: tko.Access.breakGlass:output_type -> tko.Binding
-	6,  // 56: tko.Access.getOwner:output_type -> tko.Owner
-	37, // 57: tko.Access.setOwner:output_type -> google.protobuf.Empty
-	15, // 58: tko.Access.freeze:output_type -> tko.Freeze
-	37, // 59: tko.Access.unfreeze:output_type -> google.protobuf.Empty
-	15, // 60: tko.Access.listFreezes:output_type -> tko.Freeze
-	19, // 61: tko.Access.stop:output_type -> tko.StopStatus
-	19, // 62: tko.Access.resume:output_type -> tko.StopStatus
-	19, // 63: tko.Access.listStops:output_type -> tko.StopStatus
-	22, // 64: tko.Access.getSiteStop:output_type -> tko.SiteStop
-	26, // 65: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
-	29, // 66: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
-	37, // 67: tko.Access.deleteSource:output_type -> google.protobuf.Empty
-	31, // 68: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
-	11, // 69: tko.Access.listAudit:output_type -> tko.AuditRecord
-	14, // 70: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	49, // [49:71] is the sub-list for method output_type
-	27, // [27:49] is the sub-list for method input_type
+	8,  // 35: tko.Access.setOwner:input_type -> tko.SetOwner
+	4,  // 36: tko.Access.countOwned:input_type -> tko.Unbind
+	16, // 37: tko.Access.freeze:input_type -> tko.Freeze
+	17, // 38: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	38, // 39: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	18, // 40: tko.Access.stop:input_type -> tko.Stop
+	21, // 41: tko.Access.resume:input_type -> tko.Resume
+	38, // 42: tko.Access.listStops:input_type -> google.protobuf.Empty
+	22, // 43: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
+	26, // 44: tko.Access.registerSources:input_type -> tko.RegisterSources
+	29, // 45: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
+	33, // 46: tko.Access.deleteSource:input_type -> tko.DeleteSource
+	31, // 47: tko.Access.declareSources:input_type -> tko.DeclareSources
+	11, // 48: tko.Access.listAudit:input_type -> tko.ListAudit
+	14, // 49: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 50: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 51: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 52: tko.Access.bind:output_type -> tko.Binding
+	38, // 53: tko.Access.unbind:output_type -> google.protobuf.Empty
+	9,  // 54: tko.Access.listPolicies:output_type -> tko.Policy
+	9,  // 55: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 56: tko.Access.breakGlass:output_type -> tko.Binding
+	6,  // 57: tko.Access.getOwner:output_type -> tko.Owner
+	38, // 58: tko.Access.setOwner:output_type -> google.protobuf.Empty
+	7,  // 59: tko.Access.countOwned:output_type -> tko.Owned
+	16, // 60: tko.Access.freeze:output_type -> tko.Freeze
+	38, // 61: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	16, // 62: tko.Access.listFreezes:output_type -> tko.Freeze
+	20, // 63: tko.Access.stop:output_type -> tko.StopStatus
+	20, // 64: tko.Access.resume:output_type -> tko.StopStatus
+	20, // 65: tko.Access.listStops:output_type -> tko.StopStatus
+	23, // 66: tko.Access.getSiteStop:output_type -> tko.SiteStop
+	27, // 67: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
+	30, // 68: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
+	38, // 69: tko.Access.deleteSource:output_type -> google.protobuf.Empty
+	32, // 70: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
+	12, // 71: tko.Access.listAudit:output_type -> tko.AuditRecord
+	15, // 72: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	50, // [50:73] is the sub-list for method output_type
+	27, // [27:50] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
 	27, // [27:27] is the sub-list for extension extendee
 	0,  // [0:27] is the sub-list for field type_name
@@ -2564,7 +2634,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,7 @@ const (
 	Access_BreakGlass_FullMethodName           = "/tko.Access/breakGlass"
 	Access_GetOwner_FullMethodName             = "/tko.Access/getOwner"
 	Access_SetOwner_FullMethodName             = "/tko.Access/setOwner"
+	Access_CountOwned_FullMethodName           = "/tko.Access/countOwned"
 	Access_Freeze_FullMethodName               = "/tko.Access/freeze"
 	Access_Unfreeze_FullMethodName             = "/tko.Access/unfreeze"
 	Access_ListFreezes_FullMethodName          = "/tko.Access/listFreezes"
@@ -68,6 +69,9 @@ type AccessClient interface {
 	GetOwner(ctx context.Context, in *GetOwner, opts ...grpc.CallOption) (*Owner, error)
 	// Makes a subject or a group the owner of an entity.
 	SetOwner(ctx context.Context, in *SetOwner, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Counts the entities whose owners a binding gives rights: what controllers derive from them
+	// may stop without it.
+	CountOwned(ctx context.Context, in *Unbind, opts ...grpc.CallOption) (*Owned, error)
 	// Freezes the sites that match until a time, and returns the freeze with its ID.
 	Freeze(ctx context.Context, in *Freeze, opts ...grpc.CallOption) (*Freeze, error)
 	// Ends freezes.
@@ -208,6 +212,16 @@ func (c *accessClient) SetOwner(ctx context.Context, in *SetOwner, opts ...grpc.
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(emptypb.Empty)
 	err := c.cc.Invoke(ctx, Access_SetOwner_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) CountOwned(ctx context.Context, in *Unbind, opts ...grpc.CallOption) (*Owned, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Owned)
+	err := c.cc.Invoke(ctx, Access_CountOwned_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -393,6 +407,9 @@ type AccessServer interface {
 	GetOwner(context.Context, *GetOwner) (*Owner, error)
 	// Makes a subject or a group the owner of an entity.
 	SetOwner(context.Context, *SetOwner) (*emptypb.Empty, error)
+	// Counts the entities whose owners a binding gives rights: what controllers derive from them
+	// may stop without it.
+	CountOwned(context.Context, *Unbind) (*Owned, error)
 	// Freezes the sites that match until a time, and returns the freeze with its ID.
 	Freeze(context.Context, *Freeze) (*Freeze, error)
 	// Ends freezes.
@@ -457,6 +474,9 @@ func (UnimplementedAccessServer) GetOwner(context.Context, *GetOwner) (*Owner, e
 }
 func (UnimplementedAccessServer) SetOwner(context.Context, *SetOwner) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetOwner not implemented")
+}
+func (UnimplementedAccessServer) CountOwned(context.Context, *Unbind) (*Owned, error) {
+	return nil, status.Error(codes.Unimplemented, "method CountOwned not implemented")
 }
 func (UnimplementedAccessServer) Freeze(context.Context, *Freeze) (*Freeze, error) {
 	return nil, status.Error(codes.Unimplemented, "method Freeze not implemented")
@@ -662,6 +682,24 @@ func _Access_SetOwner_Handler(srv interface{}, ctx context.Context, dec func(int
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AccessServer).SetOwner(ctx, req.(*SetOwner))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_CountOwned_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Unbind)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).CountOwned(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_CountOwned_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).CountOwned(ctx, req.(*Unbind))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -913,6 +951,10 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "setOwner",
 			Handler:    _Access_SetOwner_Handler,
+		},
+		{
+			MethodName: "countOwned",
+			Handler:    _Access_CountOwned_Handler,
 		},
 		{
 			MethodName: "freeze",

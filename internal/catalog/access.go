@@ -146,7 +146,7 @@ func (s *rights) caller(ctx context.Context) (*caller, error) {
 	if c.root != "" {
 		return c, s.asAuthor(ctx, c, rules)
 	}
-	if role := rules.controller(who); role != "" {
+	if role := rules.controller(ctx, who); role != "" {
 		return c, s.act(ctx, c, role, rules.withoutControllers(who))
 	}
 	return c, nil
@@ -155,17 +155,20 @@ func (s *rights) caller(ctx context.Context) (*caller, error) {
 // nothing is what the server's own controllers may write that don't say what they work for.
 var nothing = new(access.Grant)
 
-// controller returns the role of a controller that a client is bound to; "" for others.
-func (b *ruleBook) controller(who identity.Identity) string {
+// controller returns the role of a controller that a client is bound to, the one for what the
+// call is made for if there are several; "" for other clients.
+func (b *ruleBook) controller(ctx context.Context, who identity.Identity) (found string) {
 	now := time.Now()
-	for role, bound := range controllerRoles {
-		if slices.ContainsFunc(b.Bindings, func(binding access.Binding) bool {
-			return binding.Role == bound && binding.For(who.Subject, who.Groups, now)
-		}) {
-			return role
+	named, _ := tko.ActingOf(ctx)
+	for _, role := range slices.Sorted(maps.Keys(controllerRoles)) {
+		bound := slices.ContainsFunc(b.Bindings, func(binding access.Binding) bool {
+			return binding.Role == controllerRoles[role] && binding.For(who.Subject, who.Groups, now)
+		})
+		if bound && (found == "" || actingKinds[role] == named.Kind) {
+			found = role
 		}
 	}
-	return ""
+	return found
 }
 
 // withoutControllers returns the rights that a client has other than as a controller.
@@ -661,7 +664,7 @@ func (s *rights) permitWrite(ctx context.Context, before, after Record) error {
 
 // reveals reports whether the caller may see the values of Secrets in a record.
 func (c *caller) reveals(r Record) bool {
-	return c.grant.IsAll() || c.reporting || c.acting.holds(r) && c.isBound(access.Secret, r) || c.grant.May(access.Secret, AttributesOf(r))
+	return c.grant.IsAll() || c.reporting || (c.acting.holds(r) || c.acting.merges(r) && c.sees(r)) && c.isBound(access.Secret, r) || c.grant.May(access.Secret, AttributesOf(r))
 }
 
 // redact hides the values of Secrets in a package from callers without the right to

@@ -206,6 +206,12 @@ type acting struct {
 // is reports whether a record is what the controller works for.
 func (a *acting) is(r Record) bool { return a != nil && a.Kind == r.Kind && a.ID == r.ID }
 
+// merges reports whether the controller makes packages from a record: a source from
+// templates, which shows its owner no more than creating a deployment from them does.
+func (a *acting) merges(r Record) bool {
+	return a != nil && a.Kind == tko.KindSource && r.Kind == tko.KindTemplate
+}
+
 // holds reports whether a record is what the controller works for, or a child of it.
 func (a *acting) holds(r Record) bool {
 	return a.is(r) || a != nil && a.Kind == tko.KindDeployment && r.Kind == tko.KindDeployment && r.Parent == a.ID
@@ -465,3 +471,55 @@ func checkOwner(o tko.Owner) error {
 }
 
 const maxOwnerName = 512
+
+// CountOwned counts the entities whose owners a binding gives rights: what controllers derive
+// from them may stop without it. An unknown binding gives none.
+func (s *Owners) CountOwned(ctx context.Context, binding string) (n tko.Owned, err error) {
+	ctx, _, err = s.enter(ctx, "", access.Bind)
+	if err != nil {
+		return n, err
+	}
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return n, err
+	}
+	i := slices.IndexFunc(book.Bindings, func(b access.Binding) bool { return b.ID == binding })
+	if i < 0 {
+		return n, nil
+	}
+	now := time.Now()
+	gives := func(o owner) bool { return !o.isZero() && book.Bindings[i].For(o.Subject, o.Groups, now) }
+	known := map[Digest]bool{} // few owners own many entities
+	for _, kind := range []tko.Kind{tko.KindDeployment, tko.KindRollout} {
+		for r, err := range s.store.List(ctx, Query{Kind: kind, Scope: access.ScopeAll, Limit: -1}) {
+			if err != nil {
+				return n, err
+			}
+			if r.Owner == (Digest{}) {
+				continue
+			}
+			counts, read := known[r.Owner]
+			if !read {
+				o, err := s.storedOwner(ctx, r)
+				if err != nil {
+					return n, err
+				}
+				counts = gives(o)
+				known[r.Owner] = counts
+			}
+			switch {
+			case !counts:
+			case kind == tko.KindRollout:
+				n.Rollouts++
+			default:
+				n.Deployments++
+			}
+		}
+	}
+	for _, d := range book.sources {
+		if gives(book.ownerOfSource(d.Name)) {
+			n.Sources++
+		}
+	}
+	return n, nil
+}

@@ -164,6 +164,14 @@ func TestSourceActsAsItsOwner(t *testing.T) {
 		t.Errorf("the source sees %d sites, want the one of its owner", n)
 	}
 
+	w.template("secret", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {p: canary}\n")
+	if made, err := w.Template(ctx, "secret", 0); err != nil || made.Package[0].Text("stringData", "p") != "canary" {
+		t.Errorf("the source can't make deployments from a template with a Secret: %v (%v)", made.Package, err)
+	}
+	if read, err := w.Template(w.as("cert:ada"), "secret", 0); err != nil || read.Package[0].Text("stringData", "p") == "canary" {
+		t.Errorf("its owner sees the Secret: %v", err)
+	}
+
 	w.bind("gitops:fleet", access.Editor, emea) // what is bound limits it
 	_, err = put("fleet", "limited", "apac/1")
 	w.is("a source of the settings that is bound to a scope", err, tko.ErrDenied)
@@ -175,6 +183,34 @@ func TestSourceActsAsItsOwner(t *testing.T) {
 	if o, err := w.Owner(w.ctx, tko.KindSource, "of-root"); err != nil || o.String() != "cert:root" {
 		t.Errorf("a registration that changes nothing: the owner is %v (%v)", o, err)
 	}
+}
+
+func TestBindingsThatOwnersNeedAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newTenants(t, catalog.Options{})
+	for range 3 {
+		w.createAs(w.as("cert:ada"), tko.NewDeployment{Site: "emea/1"})
+	}
+	w.createAs(w.ctx, tko.NewDeployment{Site: "emea/1"})
+	w.bind("cert:ada", access.DefineRole, access.Scope{})
+	if _, err := w.RegisterSources(w.as("cert:ada"), []tko.SourceDefinition{{Kind: tko.SourceKinds[0], Name: "s", Spec: []byte(`{}`)}}, false); err != nil {
+		t.Fatal(err)
+	}
+	rules, err := w.Bindings(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range rules.Bindings {
+		want := tko.Owned{Deployments: 1}
+		if b.Subject == "cert:ada" {
+			want = tko.Owned{Deployments: 3, Sources: 1}
+		}
+		if n, err := w.CountOwned(w.ctx, b.ID); err != nil || n != want {
+			t.Errorf("%s %s: %+v (%v), want %+v", b.Subject, b.Role, n, err, want)
+		}
+	}
+	_, err = w.CountOwned(w.as("cert:ada"), rules.Bindings[0].ID)
+	w.is("by an editor", err, tko.ErrDenied)
 }
 
 func TestPluginRunSeesWhatItsAuthorSees(t *testing.T) {

@@ -378,9 +378,10 @@ func TestRemovalsOfATopologyWaitForConsent(t *testing.T) {
 func TestCyclesOfTopologiesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
-	for _, id := range []string{"a", "b", "c"} {
-		w.template(id, "")
+	for _, id := range []string{"a", "b"} {
+		w.template(id, "apiVersion: topology.nephio.org/v1alpha1\nkind: Placement\nmetadata: {name: p}\n")
 	}
+	w.template("plain", "")
 	w.site("s", "")
 	w.site("t", "")
 	top := w.create(tko.NewDeployment{Template: "a"})
@@ -407,6 +408,13 @@ func TestCyclesOfTopologiesAreRefused(t *testing.T) {
 	wantError(t, err, tko.ErrInvalid, fmt.Sprintf("a (deployment %s) → b (deployment %s) → a again", top, b))
 	_, err = child(b, "b", "s", "")
 	wantError(t, err, tko.ErrInvalid, `b again at site "s"`)
+	plain, err := child(b, "plain", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child(plain, "plain", "", ""); err != nil {
+		t.Errorf("what creates no children is no cycle: %v", err)
+	}
 	for _, free := range [][2]string{{"t", ""}, {"s", "other"}} {
 		if _, err := child(b, "b", tko.SiteID(free[0]), free[1]); err != nil {
 			t.Errorf("another site, or other merged resources, are no cycle: %v", err)

@@ -232,6 +232,9 @@ func (st RolloutState) conditions() []tko.Condition {
 	planned := tko.Condition{Type: tko.ConditionPlanned, Status: flag(st.Plan != 0 && st.State != execute.Planning), Reason: state}
 	if st.Plan != 0 {
 		planned.Message = fmt.Sprintf("plan %.12s: %s", st.Digest, kindsText(st.Kinds))
+		if len(st.Warnings) > 0 {
+			planned.Message += "; " + plainText(strings.Join(st.Warnings, "; "), maxBlocksText)
+		}
 	}
 	goes := st.State == execute.Planning || st.State == execute.Running || st.State == execute.Undoing
 	progress := tko.Condition{Type: tko.ConditionProgressing, Status: flag(goes), Reason: state, Message: st.Reason.Message}

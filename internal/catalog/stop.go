@@ -141,7 +141,7 @@ func (s *SiteStops) SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, 
 	if _, _, err := s.enter(ctx, "", access.Schedule, access.Source); err != nil {
 		return tko.SiteStop{}, err
 	}
-	book, err := s.rulesOf(ctx, 0)
+	book, err := s.rulesOf(ctx, stopAge)
 	if err != nil || len(book.stops) == 0 {
 		return tko.SiteStop{}, err
 	}

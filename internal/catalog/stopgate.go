@@ -306,6 +306,9 @@ func stoppedError(stop tko.Stop, key Key) error {
 	return tko.Errorf(tko.ErrStopped, "%s %q can't be changed: %s", key.Kind, key.ID, stop.Text())
 }
 
+// stopAge is the maximum age of what controllers get to know of stops. Commits know it exactly.
+const stopAge = 250 * time.Millisecond
+
 // stoppedRetry is the time after which work that a stop holds is looked at again. The release
 // of the stop makes it due at once.
 const stoppedRetry = 5 * time.Minute
@@ -316,7 +319,7 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 	if queue != tko.QueuePrepare || len(items) == 0 {
 		return items, nil
 	}
-	book, err := s.rulesOf(ctx, 0)
+	book, err := s.rulesOf(ctx, stopAge) // what is stopped later is refused by the commits
 	if err != nil || len(book.stops) == 0 {
 		return items, err
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -155,9 +156,14 @@ func (a *app) accessUnbind() *cobra.Command {
 	return &cobra.Command{
 		Use: "unbind ID", Short: "Remove a binding or a policy",
 		Long: `Remove a binding or a policy. Writes of its subject that have not committed fail, and
-its streams end within a second.`,
+its streams end within a second. What controllers derive from the entities that the subject
+owns is held, if it has no other right to it: their number is shown, and a terminal asks
+before it goes on. Nothing is deleted.`,
 		Example: `  tko access unbind "$id"`, Args: arguments(1, 1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := a.confirmUnbind(ctx, s, args[0]); err != nil {
+				return err
+			}
 			err := s.do(ctx, func(ctx context.Context) error { return s.Access().Unbind(ctx, args[0]) })
 			if err == nil {
 				a.notice("removed %q", args[0])
@@ -165,6 +171,39 @@ its streams end within a second.`,
 			return err
 		}),
 	}
+}
+
+// confirmUnbind shows how many entities the subject of a binding owns, and asks a user at a
+// terminal whether to go on.
+func (a *app) confirmUnbind(ctx context.Context, s *session, id string) error {
+	n, err := call(ctx, s, func(ctx context.Context) (*tkopb.Owned, error) { return s.Access().CountOwned(ctx, id) })
+	if errors.Is(err, errors.ErrUnsupported) { // a server of an earlier version
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var owned []string
+	for _, of := range []struct {
+		n         uint64
+		one, many string
+	}{{n.GetDeployments(), "deployment", "deployments"}, {n.GetRollouts(), "rollout", "rollouts"}, {n.GetSources(), "source", "sources"}} {
+		if of.n > 0 {
+			owned = append(owned, count(int(of.n), of.one, of.many)) //nolint:gosec // a count
+		}
+	}
+	if len(owned) == 0 {
+		return nil
+	}
+	text := "the owner of " + strings.Join(owned, ", ") + " has rights by this binding: what is derived from them is held without it"
+	if !a.interactive {
+		a.notice("%s", text)
+		return nil
+	}
+	if !a.ask("%s. Remove it?", text) {
+		return errNotConfirmed
+	}
+	return nil
 }
 
 func (a *app) accessOwn() *cobra.Command {

@@ -129,6 +129,9 @@ compared: such as a site whose template comes with the same apply.`,
 			if err := a.confirmChanges(changes, confirm, applyUnasked); err != nil {
 				return err
 			}
+			if confirm > 0 || changes > applyUnasked {
+				ctx = tko.WithConfirmation(ctx, changes)
+			}
 			done, err := applyAll(steps, importer(ctx, s, steps))
 			if err == nil {
 				a.notice("made %s, %d unchanged", count(done, "change", "changes"), len(steps)-done)

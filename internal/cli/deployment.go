@@ -425,12 +425,20 @@ func (a *app) modEnd() *cobra.Command {
 	}
 	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
+	var bulk bulkFlag
+	bulk.confirmFlag(cmd.Flags())
 	// Elsewhere -s is --site: earlier scripts have it for --stdin here.
 	cmd.Flags().BoolVarP(&pkg.stdin, "earlier-stdin", "s", false, "the same as --stdin")
 	cmd.Flags().Lookup("earlier-stdin").Hidden = true
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		if _, err := pkg.purpose(ctx); err != nil {
 			return err
+		}
+		if err := bulk.checkCount(cmd, "sites"); err != nil {
+			return err
+		}
+		if bulk.confirm > 0 {
+			ctx = tko.WithConfirmation(ctx, bulk.confirm)
 		}
 		if !pkg.given() && !pkg.empty {
 			return usageError(cmd, errNoSource)

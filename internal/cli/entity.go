@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -82,6 +83,9 @@ func (k *entityKind[T, S]) getCommand(a *app, cmd *cobra.Command) *cobra.Command
 			if text := trouble(id, e.stamp.Conditions); k.kind == tko.KindDeployment && err == nil && text != "" && revision == 0 {
 				a.notice("%s", text)
 			}
+			if k.kind == tko.KindRollout && err == nil && revision == 0 && a.globals.format != "" {
+				e.Package, err = s.withState(ctx, id, e.Package)
+			}
 			return e.stamp, e.Package, err
 		})
 	})
@@ -90,6 +94,22 @@ func (k *entityKind[T, S]) getCommand(a *app, cmd *cobra.Command) *cobra.Command
 		watch.flags(cmd)
 	}
 	return cmd
+}
+
+// withState returns the package of a rollout with its state, as kubectl shows it.
+func (s *session) withState(ctx context.Context, id string, pkg krm.Package) (krm.Package, error) {
+	r, err := call(ctx, s, func(ctx context.Context) (tko.Rollout, error) { return s.Rollout(ctx, tko.RolloutID(id), 0) })
+	if err != nil {
+		return nil, err
+	}
+	pkg = slices.Clone(pkg)
+	for i, one := range pkg {
+		if one.GVK() == krm.ParseGVK(entityVersion, "Rollout") {
+			pkg[i] = one.Clone()
+			pkg[i]["status"] = map[string]any{"state": r.State, "reason": r.Reason}
+		}
+	}
+	return pkg, nil
 }
 
 // deleteCommand completes a command that deletes an entity without descendants.

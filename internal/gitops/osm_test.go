@@ -196,6 +196,13 @@ func TestNetworkServicesFollowTheRepository(t *testing.T) {
 		r.write(map[string]string{name: ""})
 	}
 	fifth := r.push(map[string]string{"README.md": "y"})
+	if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
+		t.Fatal(err)
+	}
+	s = w.until("osm", "the removal of everything waits, as the marker is gone", func(s tko.Source) bool { return s.Status.PendingRemoval != "" })
+	if err := w.controller.Approve(t.Context(), "osm", s.Status.PendingRemoval); err != nil {
+		t.Fatal(err)
+	}
 	s = w.sync("osm", fifth)
 	_, vnf := server.Package("vnf", "upf_knf")
 	_, ns := server.Package("ns", "upf_ns")

@@ -40,6 +40,7 @@ type Ruler interface {
 type Owners interface {
 	Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner, error)
 	SetOwner(ctx context.Context, kind tko.Kind, id string, to tko.Owner) error
+	CountOwned(ctx context.Context, binding string) (tko.Owned, error)
 }
 
 // A Freezer keeps the freezes of sites.
@@ -125,6 +126,11 @@ func (r *rights) GetOwner(ctx context.Context, m *tkopb.GetOwner) (*tkopb.Owner,
 		o.Subject = tko.OwnerUnowned
 	}
 	return &tkopb.Owner{Subject: o.Subject, Groups: o.Groups}, nil
+}
+
+func (r *rights) CountOwned(ctx context.Context, m *tkopb.Unbind) (*tkopb.Owned, error) {
+	n, err := r.backend.CountOwned(ctx, m.GetId())
+	return &tkopb.Owned{Deployments: uint64(n.Deployments), Rollouts: uint64(n.Rollouts), Sources: uint64(n.Sources)}, err //nolint:gosec // counts
 }
 
 func (r *rights) SetOwner(ctx context.Context, m *tkopb.SetOwner) (*emptypb.Empty, error) {

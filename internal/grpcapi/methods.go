@@ -114,6 +114,7 @@ func Rights() map[string]Right {
 		tkopb.Access_AddPolicy_FullMethodName:            right("", access.Bind),
 		tkopb.Access_BreakGlass_FullMethodName:           right("", access.Open), // by the socket and the user
 		tkopb.Access_GetOwner_FullMethodName:             right("", access.Read), // of the entity; of a source, Inspect
+		tkopb.Access_CountOwned_FullMethodName:           right("", access.Bind),
 		tkopb.Access_SetOwner_FullMethodName:             right("", access.Own),
 		tkopb.Access_Freeze_FullMethodName:               right(tko.KindSite, access.Call),
 		tkopb.Access_Unfreeze_FullMethodName:             right(tko.KindSite, access.Call),

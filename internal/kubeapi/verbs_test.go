@@ -209,7 +209,7 @@ func TestCollectionsOfManyAreDeletedWithConfirmation(t *testing.T) {
 			t.Errorf("%d sites remain, want %d", got, want)
 		}
 	}
-	w.fails(400, "101 of 101 sites", "DELETE", "sites", nil)
+	w.fails(400, "delete 101 sites", "DELETE", "sites", nil)
 	w.fails(400, "but 100 were confirmed", "DELETE", "sites?confirm=100", nil)
 	w.fails(400, "use the number of objects", "DELETE", "sites?confirm=all", nil)
 	left(101)
@@ -228,7 +228,7 @@ func TestCollectionsOfManyAreDeletedWithConfirmation(t *testing.T) {
 	if _, _, err := w.CreateChildren(t.Context(), children); err != nil {
 		t.Fatal(err)
 	}
-	w.fails(422, "101 of 101 deployments", "DELETE", "deployments/"+parent, nil)
+	w.fails(422, "delete 101 deployments", "DELETE", "deployments/"+parent, nil)
 	w.must("DELETE", "deployments/"+parent+"?confirm=101", nil)
 	if left := w.must("GET", "deployments", nil).names(); len(left) != 0 {
 		t.Errorf("%d deployments remain, want none", len(left))

@@ -202,6 +202,45 @@ func (c contest) withhold(deployments []tko.Deployment) (apply []tko.Deployment,
 	return apply, held
 }
 
+// providers returns the deployments that are no longer at the site, or to be removed from it,
+// and that have written an object in a repository which a held deployment shares and no
+// applied one has: they stay until the held one is applied, and writes the object itself.
+func (c contest) providers(former map[string]sharing, apply []tko.Deployment, held []tko.DeploymentID) (stay []tko.DeploymentID) {
+	isHeld := func(id tko.DeploymentID) bool { return slices.Contains(held, id) }
+	isApplied := func(id tko.DeploymentID) bool {
+		return slices.ContainsFunc(apply, func(d tko.Deployment) bool { return d.ID == id })
+	}
+	for name, was := range former {
+		if !slices.ContainsFunc(was.Sharers, isHeld) || slices.ContainsFunc(apply, func(d tko.Deployment) bool { return hasObject(d, name) }) {
+			continue
+		}
+		c.open[name] = true // it is shared as before
+		for _, id := range was.Sharers {
+			if !isHeld(id) && !isApplied(id) && !slices.Contains(stay, id) {
+				stay = append(stay, id)
+			}
+		}
+	}
+	slices.Sort(stay)
+	return stay
+}
+
+// hasObject reports whether a deployment has an object, by its name in a repository.
+func hasObject(d tko.Deployment, name string) bool {
+	cluster, namespaced := scope.Split(d.Package)
+	has := func(pkg krm.Package, inside bool) bool {
+		return slices.ContainsFunc(pkg, func(r krm.Resource) bool {
+			gvk := r.GVK()
+			o := object{group: gvk.Group, kind: gvk.Kind, name: r.Text("metadata", "name")}
+			if inside {
+				o.namespace = r.Text("metadata", "namespace")
+			}
+			return o.String() == name
+		})
+	}
+	return has(cluster, false) || has(namespaced, true)
+}
+
 // reportContest adds what was withheld to the report of a step: each to its deployment, and
 // a summary to the site.
 func (r *result) reportContest(c contest, deployments []tko.Deployment) {

@@ -220,6 +220,80 @@ func TestPluginGetsHeldDeploymentsAtTheirLastDeliveredRevision(t *testing.T) {
 	}
 }
 
+// The file of an object that a held deployment shares stays in the repository when the
+// deployment that has written it is deleted: a tool that pulls would remove the object.
+func TestObjectOfAHeldSharerStaysWhenItsProviderIsDeleted(t *testing.T) {
+	t.Parallel()
+	repo := filepath.Join(t.TempDir(), "lagos.git")
+	namespace := object("Namespace", "", "core", "")
+	r := world([]tko.Site{site("lagos", repository(repo))}, []tko.Deployment{
+		withPackage(deployment("a", "lagos"), namespace, object("ConfigMap", "core", "of-a", "1")),
+		withPackage(deployment("b", "lagos"), namespace, object("ConfigMap", "core", "of-b", "1")),
+	})
+	s := schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir()})
+	defer s.Close()
+	ctx := claimed(t, "lagos")
+	check := func(why string, want ...string) {
+		t.Helper()
+		for range 2 { // the second reconciliation changes nothing
+			s.Reconcile(ctx, "lagos")
+			if diff := cmp.Diff(want, strings.Fields(gittest.Run(t, repo, "ls-tree", "-r", "--name-only", "main", "lagos/a", "lagos/b"))); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", why, diff)
+			}
+		}
+	}
+	of := func(id string, cluster bool) (files []string) {
+		if cluster {
+			files = append(files, "lagos/"+id+"/00-cluster/Namespace.v1_core.yaml")
+		}
+		return append(files, "lagos/"+id+"/10-namespaced/core/ConfigMap.v1_of-"+id+".yaml")
+	}
+	check("both", slices.Concat(of("a", true), of("b", false))...)
+	b := r.deployments["b"]
+	b.Prepared = false // it is prepared again, and held meanwhile
+	r.deployments["b"] = b
+	delete(r.deployments, "a")
+	check("one is held, and the other one deleted", slices.Concat(of("a", true), of("b", false))...)
+	b = r.deployments["b"]
+	b.Prepared = true
+	r.deployments["b"] = b
+	check("it is applied", of("b", true)...)
+}
+
+// While something at a site is stopped, a plugin gets what was deleted or unapproved there, too.
+func TestPluginGetsDeletedDeploymentsWhileOthersAreStopped(t *testing.T) {
+	t.Parallel()
+	r := world([]tko.Site{site("lagos", trigger("e"))}, []tko.Deployment{deployment("a", "lagos"), deployment("b", "lagos"), deployment("c", "lagos")}, plugin("p", edge))
+	run := &runner{}
+	s := schedule.New(r, run, schedule.Options{})
+	defer s.Close()
+	ctx := claimed(t, "lagos")
+	s.Reconcile(ctx, "lagos")
+	r.former = map[int64]tko.Deployment{1: r.deployments["b"]}
+	delete(r.deployments, "b")
+	c := r.deployments["c"]
+	c.Approved = false
+	r.deployments["c"] = c
+	r.stop = tko.SiteStop{Held: []tko.DeploymentID{"a"}, Reason: "stopped"}
+	s.Reconcile(ctx, "lagos")
+	if got := run.runs[len(run.runs)-1]; got != "p e lagos [a b c]" {
+		t.Errorf("the plugin got %s", got)
+	}
+	if got := r.said()["c"]; got != "True Scheduled @1" {
+		t.Errorf("c, which is still there, says %q", got)
+	}
+	runs := len(run.runs)
+	r.former = nil
+	if s.Reconcile(ctx, "lagos"); len(run.runs) != runs {
+		t.Errorf("the plugin was run without b, and would remove it: %v", run.runs)
+	}
+	r.stop = tko.SiteStop{}
+	s.Reconcile(ctx, "lagos")
+	if got := run.runs[len(run.runs)-1]; got != "p e lagos [a]" {
+		t.Errorf("after the stop the plugin got %s", got)
+	}
+}
+
 // Equal objects are shared, and are removed with the last deployment that has them. One that
 // wants another content waits for the others.
 func TestEqualObjectsAreSharedAndChangeTogether(t *testing.T) {

@@ -232,7 +232,9 @@ func removalsApproved(site tko.Site, results []result) []conditionOf {
 }
 
 func isKept(results []result, id tko.DeploymentID) bool {
-	return slices.ContainsFunc(results, func(r result) bool { return slices.Contains(r.report.Kept, id) })
+	return slices.ContainsFunc(results, func(r result) bool {
+		return slices.Contains(r.report.Kept, id) || slices.Contains(r.report.Kept, tko.OtherDeployments)
+	})
 }
 
 // withheld returns the deployments that a step left as they are, each once.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -194,11 +195,12 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 // reconcile is Reconcile. If keep is true, nothing is removed from the site that the
 // store doesn't have.
 func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) work.Result {
+	asked := time.Now()
 	stop, err := s.client.SiteStop(ctx, id) // before the site is read: what is stopped later closes the fence
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: fmt.Errorf("asking whether site %q is stopped: %w", id, err)}
 	}
-	ctx = fence.With(ctx, fence.New(id, stop, func(ctx context.Context) (tko.SiteStop, error) { return s.client.SiteStop(ctx, id) }).Check)
+	ctx = fence.With(ctx, fence.New(id, stop, asked, func(ctx context.Context) (tko.SiteStop, error) { return s.client.SiteStop(ctx, id) }).Check)
 	seen, err := s.observe(ctx, id)
 	if errors.Is(err, tko.ErrNotFound) || err == nil && isDeleting(seen.site) {
 		if keep {
@@ -360,6 +362,14 @@ func (s *Scheduler) apply(ctx context.Context, seen snapshot, p plan, step step,
 		r.contest = step.contestOf(all, former.Shared[step.String()])
 	}
 	apply, held := r.contest.withhold(p.deployments)
+	if _, commits := step.target.(gitTarget); commits && len(p.held) > 0 {
+		former, err := of.get()
+		if err != nil {
+			r.err = err
+			return
+		}
+		held = append(held, r.contest.providers(former.Shared[step.String()], apply, p.held)...)
+	}
 	r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 	r.reportContest(r.contest, p.deployments)
 }
@@ -413,8 +423,11 @@ func (s *Scheduler) given(ctx context.Context, seen snapshot, p plan, step step,
 		return nil, "", err
 	}
 	former, ran := m.Delivered[step.String()]
+	others := slices.Contains(p.held, tko.OtherDeployments)
+	here := map[tko.DeploymentID]bool{}
 	for _, d := range seen.deployments {
-		if !slices.Contains(p.held, d.ID) {
+		here[d.ID] = true
+		if _, given := packages[d.ID]; given || !others && !slices.Contains(p.held, d.ID) {
 			continue
 		}
 		revision := former[d.ID]
@@ -437,6 +450,22 @@ func (s *Scheduler) given(ctx context.Context, seen snapshot, p plan, step step,
 			}
 		}
 		packages[d.ID], r.delivered[d.ID] = deployable(was.Package), revision
+	}
+	if !others {
+		return packages, "", nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(former)) { // deleted, or moved
+		if here[id] {
+			continue
+		}
+		was, err := s.client.Deployment(ctx, id, former[id])
+		if errors.Is(err, tko.ErrNotFound) {
+			return nil, fmt.Sprintf("deployment %q, which was deleted, must stay at the site for now, and its revision %d is no longer retained", id, former[id]), nil
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("reading revision %d of deployment %q, which site %q has: %w", former[id], id, seen.site.ID, err)
+		}
+		packages[id], r.delivered[id] = deployable(was.Package), former[id]
 	}
 	return packages, "", nil
 }

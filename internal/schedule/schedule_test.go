@@ -43,6 +43,7 @@ type records struct {
 	apart       map[tko.SiteID]string // why sites are held
 	saved       []savedState
 	former      map[int64]tko.Deployment // revisions of deployments
+	stop        tko.SiteStop
 }
 
 // A savedState is the state of a target, with the claim that it was saved with.
@@ -54,7 +55,9 @@ type savedState struct {
 func (r *records) Freezes(context.Context) ([]tko.Freeze, error) { return r.freezes, nil }
 
 func (r *records) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
-	return tko.SiteStop{}, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stop, nil
 }
 
 func (r *records) SiteHold(_ context.Context, id tko.SiteID) (string, error) {

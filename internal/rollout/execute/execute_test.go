@@ -195,7 +195,7 @@ func TestBlocksAreReportedInWords(t *testing.T) {
 			apply(rs, 1)
 			r.Spec.Limits.Per = []spec.Per{{Key: "tac", Max: 1}}
 		}, admit: 1, code: "Per", text: `with tac "1"`},
-		"apart": {change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} }, admit: 1, code: "Apart", text: `site "s1", whose pair is "p", too`},
+		"apart": {change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} }, admit: 1, code: "Apart", text: `site "s1", whose pair is "p", too, is changed and not yet healthy: it waits until the deployment there is healthy, undone or waived (tko rollout waive)`},
 		"apart from a placement": {
 			change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} },
 			input: func(in *execute.Input) {
@@ -423,5 +423,27 @@ func TestTheStatusHasTheSitesThatWereTouchedAfterTheFirstFailure(t *testing.T) {
 	out = next(out.Rollout, rs, execute.Observation{}, noon.Add(3*time.Second), see("d0"))
 	if got := out.Rollout; !got.FirstFailure.Equal(noon.Add(time.Second)) || got.Touched != 4 {
 		t.Errorf("five deployments at four sites: %+v", got)
+	}
+}
+
+// A stop at the site of an unhealthy deployment doesn't let the rollout go on elsewhere.
+func TestUnhealthyDeploymentsCountWhileTheirSitesAreStopped(t *testing.T) {
+	t.Parallel()
+	r, rs := rollout(), rows(3)
+	for i := range rs {
+		rs[i].Wave = 0
+	}
+	rs[0] = rs[0].Apply(noon, false)
+	stop := &tko.Stop{ID: "x", Created: noon.Add(10 * time.Second)}
+	out := next(r, rs, execute.Observation{Failing: true, Reason: "it crashes"}, noon.Add(time.Hour), func(in *execute.Input) {
+		in.Stopped = func(row int) (*tko.Stop, bool) {
+			if row == 0 {
+				return stop, true
+			}
+			return nil, true
+		}
+	})
+	if len(out.Admit) != 0 || out.Rollout.Failing != 1 || len(out.Blocks) == 0 || out.Blocks[0].Code != "Failing" || out.Rollout.State != execute.Running {
+		t.Errorf("%s, %d admitted, %d failing, %v", out.Rollout.State, len(out.Admit), out.Rollout.Failing, out.Blocks)
 	}
 }

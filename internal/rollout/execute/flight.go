@@ -219,7 +219,7 @@ func Hold(entries []Entry, site tko.SiteID, metadata map[string]string) string {
 }
 
 func apartBlock(key, value string, other tko.SiteID) *Block {
-	return &Block{Code: "Apart", Key: key + "=" + value, Text: fmt.Sprintf("site %q, whose %s is %q, too, is being changed", other, key, value)}
+	return &Block{Code: "Apart", Key: key + "=" + value, Text: fmt.Sprintf("site %q, whose %s is %q, too, is changed and not yet healthy: it waits until the deployment there is healthy, undone or waived (tko rollout waive)", other, key, value)}
 }
 
 // otherSite returns the first of the sites that isn't the given one.

@@ -219,6 +219,7 @@ func (e *evaluation) observe() {
 				e.out.Rows[i] = row
 				e.out.Update = append(e.out.Update, i)
 			}
+			e.out.Rows[i].Failing = Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, row.Stands).Failing // a stop mends nothing
 			continue
 		}
 		next := Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, e.in.Now)

@@ -133,7 +133,7 @@ func TestUndoOfManyMixedChangesIsByteForByte(t *testing.T) {
 				return err
 			}
 			own := append(slices.Clone(d.Package), krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "own" + strconv.FormatInt(d.Stamp.Revision, 10)}, "data": map[string]any{"n": values[i]}})
-			_, err = w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: ids[i], Revision: d.Stamp.Revision, Package: own})
+			_, err = w.CommitDeployment(tko.WithConfirmation(w.ctx, 1), tko.DeploymentCommit{ID: ids[i], Revision: d.Stamp.Revision, Package: own})
 			return err
 		})
 	}

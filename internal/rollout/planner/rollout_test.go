@@ -161,7 +161,7 @@ func (w *world) settleOne(id tko.DeploymentID) error {
 		return nil
 	}
 	if err == nil && (!d.Prepared || !d.Approved) {
-		_, err = w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: d.Package.WithDeployment(string(d.Template), string(d.Site), true, true)})
+		_, err = w.CommitDeployment(tko.WithAuthor(w.ctx, tko.Author{Who: "preparer"}), tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: d.Package.WithDeployment(string(d.Template), string(d.Site), true, true)})
 		if err == nil {
 			d, err = w.Deployment(w.ctx, id, 0)
 		}

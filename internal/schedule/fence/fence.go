@@ -64,10 +64,10 @@ type Fence struct {
 	err   error
 }
 
-// New makes the fence of a reconciliation. What before holds is held already: only more closes
-// the fence.
-func New(site tko.SiteID, before tko.SiteStop, ask func(context.Context) (tko.SiteStop, error)) *Fence {
-	return &Fence{ask: ask, site: site, before: before, lock: make(chan struct{}, 1)}
+// New makes the fence of a reconciliation. What before holds, as of the time asked, is held
+// already: only more closes the fence.
+func New(site tko.SiteID, before tko.SiteStop, asked time.Time, ask func(context.Context) (tko.SiteStop, error)) *Fence {
+	return &Fence{ask: ask, site: site, before: before, asked: asked, lock: make(chan struct{}, 1)}
 }
 
 // Check returns an [*Error] if more of the site is stopped than before, from then on always.
@@ -78,7 +78,7 @@ func (f *Fence) Check(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if f.err != nil || !f.asked.IsZero() && time.Since(f.asked) < Age {
+	if f.err != nil || time.Since(f.asked) < Age {
 		return f.err
 	}
 	asked := time.Now() // what is stopped later isn't in the response

@@ -15,7 +15,7 @@ func TestFenceClosesWhenMoreIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now, asked := tko.SiteStop{}, 0
 		var fail error
-		f := fence.New("a", tko.SiteStop{Held: []tko.DeploymentID{"d"}}, func(context.Context) (tko.SiteStop, error) { asked++; return now, fail })
+		f := fence.New("a", tko.SiteStop{Held: []tko.DeploymentID{"d"}}, time.Now(), func(context.Context) (tko.SiteStop, error) { asked++; return now, fail })
 		ctx := fence.With(t.Context(), f.Check)
 		check := func(want error) {
 			t.Helper()

@@ -294,17 +294,18 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 			c.token.found = false
 		}
 	}
-	g := newGroup(s)
+	g, sent := newGroup(s), time.Now()
 	if err := g.load(ctx, tx, calls); err != nil {
 		return err
 	}
+	g.read, g.now = g.now, s.commitCache.timeOf(g.now)
 	*lost = nil // calls that change only tokens see what the lost transaction did
 	found, began := g.head, time.Now()
 	if err := g.decideAll(ctx, tx, calls); err != nil {
 		return err
 	}
 	if !g.changed() {
-		s.commitCache.updateLocked(g, found)
+		s.commitCache.updateLocked(g, found, sent, began)
 		return nil
 	}
 	statements, err := g.flush(ctx, tx.Run)
@@ -322,7 +323,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	}
 	s.observe(func(o Observer) { o.Committed(len(calls), false) })
 	g.fillCaches()
-	s.commitCache.updateLocked(g, found)
+	s.commitCache.updateLocked(g, found, sent, began)
 	if g.head != found {
 		s.Wake(g.news)
 	}

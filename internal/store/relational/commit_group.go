@@ -17,6 +17,7 @@ import (
 type group struct {
 	store *Store
 	now   time.Time
+	read  time.Time // the database's time when the group was loaded under the lock
 	head  head
 
 	state    map[catalog.Key]*row // as decided so far; nil: does not exist

@@ -17,7 +17,8 @@ type commitCache struct {
 	valid        bool
 	head         head
 	databaseTime time.Time                      // the database's time
-	observedAt   time.Time                      // the local time when databaseTime was read
+	observedAt   time.Time                      // the local time before databaseTime was read
+	newest       time.Time                      // of the changes of the last group
 	positions    *lru.Cache[catalog.Key, int64] // of records
 
 	pause  int // number of groups to commit under the lock
@@ -45,7 +46,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 	}
 	g := newGroup(s)
 	g.stored = s.storedAt(cc.head.collected)
-	g.head, g.now = cc.head, cc.databaseTime.Add(time.Since(cc.observedAt)).Truncate(time.Microsecond)
+	g.head, g.now = cc.head, cc.timeOf(cc.databaseTime.Add(time.Since(cc.observedAt)).Truncate(time.Microsecond))
 	if ok, err := g.loadCached(ctx, calls); err != nil || !ok {
 		return false, err
 	}
@@ -67,6 +68,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 		return false, err
 	}
 	defer tx.Rollback()
+	sent := time.Now()
 	move := Statement{
 		// NULL, which the column refuses, fails the transaction if another store has
 		// written, or has collected content that is known as stored. A position that
@@ -80,7 +82,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 		Scan: func(from Row) error {
 			var at int64
 			err := from.Scan(&at)
-			cc.databaseTime, cc.observedAt = later(cc.databaseTime, moment(at)), time.Now()
+			cc.observeTime(moment(at), sent, time.Now())
 			return err
 		},
 	}
@@ -217,17 +219,47 @@ func (cc *commitCache) update(g *group) {
 		}
 	}
 	cc.head = g.head
+	cc.newest = g.now
 }
 
 // updateLocked records the state after a group was decided under the lock. If other
-// stores have written since the last update, all earlier positions are dropped.
-func (cc *commitCache) updateLocked(g *group, found head) {
+// stores have written since the last update, all earlier positions are dropped. The
+// database's time of the group was read between two local times.
+func (cc *commitCache) updateLocked(g *group, found head, sent, received time.Time) {
 	if !cc.valid || cc.head != found {
 		cc.positions.Clear()
 	}
 	cc.valid = true
 	cc.update(g)
-	cc.databaseTime, cc.observedAt = later(cc.databaseTime, g.now), time.Now()
+	cc.observeTime(g.read, sent, received)
+}
+
+// maxTimeAge is the age of an observation of the database's time that a later one replaces,
+// because the two clocks drift.
+const maxTimeAge = 10 * time.Second
+
+// observeTime records the database's time, which was read between two local times. A time that
+// is derived from it and the first of them is not too early: a change is never older than its
+// request. It is too late by the way of the request at most, so the fastest one counts.
+func (cc *commitCache) observeTime(database, sent, received time.Time) {
+	expected := cc.databaseTime.Add(received.Sub(cc.observedAt))
+	switch {
+	case cc.observedAt.IsZero(), sent.Sub(cc.observedAt) > maxTimeAge:
+	case database.Add(received.Sub(sent)).Before(expected): // a faster one, or the database's clock was set back
+	case database.After(expected): // the database's clock was set forward
+	default:
+		return
+	}
+	cc.databaseTime, cc.observedAt = later(cc.databaseTime, database), sent
+}
+
+// timeOf returns the time of changes that are made at a database's time: not before that of
+// the changes before them, unless the clock was set back.
+func (cc *commitCache) timeOf(database time.Time) time.Time {
+	if ahead := cc.newest.Sub(database); ahead > 0 && ahead < clockStep {
+		return cc.newest
+	}
+	return database
 }
 
 func later(a, b time.Time) time.Time {

@@ -138,6 +138,14 @@ func TestProgramsThatBreakRolloutsAreAllowedOnlyIfThereAreNone(t *testing.T) {
 			refused(`freeze "f"`)
 		}
 	}
+	stop := []catalog.AccessRule{{Kind: "stop", ID: "x", Doc: []byte(`{"ID":"x","All":true}`)}}
+	if _, err := s.ChangeAccess(t.Context(), 2, stop, nil); err != nil {
+		t.Fatal(err)
+	}
+	refused(`tko resume x`)
+	if _, err := s.ChangeAccess(t.Context(), 3, nil, stop); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.AllowOlder(t.Context(), 56, false); err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,30 @@ var queuePromises = []promise{
 	{"its change is not lost if a worker has claimed the site", untriggeredSiteIsClaimed},
 	{"work names the newest request that caused it", workNamesItsCause},
 	{"work signals the workers of its queue", workSignalsItsQueue},
+	{"the items of a queue are listed with the leases that have not ended", workIsListed},
 	{"work that is due soon signals the workers of its queue", soonWorkSignalsItsQueue},
+}
+
+func workIsListed(w *world) {
+	w.commit(deployment("a"), deployment("b"), deployment("c"))
+	items := w.claim(tko.QueuePrepare, 2, time.Minute)
+	w.claim(tko.QueuePrepare, 1, time.Microsecond) // it has ended at once
+	time.Sleep(time.Millisecond)
+	list, err := w.store.WorkOf(w.ctx(), tko.QueuePrepare)
+	w.ok(err)
+	leased := map[string]bool{}
+	var keys []string
+	for _, item := range list {
+		keys = append(keys, item.Key)
+		if leased[item.Key] = !item.Claimed.IsZero(); leased[item.Key] && (time.Since(item.Claimed) > time.Minute || time.Until(item.LeaseUntil) < 30*time.Second) {
+			w.Errorf("claimed at %s until %s", item.Claimed, item.LeaseUntil)
+		}
+	}
+	w.equal("keys", keys, []string{"a", "b", "c"})
+	w.equal("leased", leased, map[string]bool{items[0].Key: true, items[1].Key: true, "c": false})
+	list, err = w.store.WorkOf(w.ctx(), tko.QueueGitOps)
+	w.ok(err)
+	w.equal("of another queue", len(list), 0)
 }
 
 func workNamesItsCause(w *world) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 )
 
 var writePromises = []promise{
+	{"a change is never older than its call", changesHaveTimes},
 	{"a write at another revision than expected is a conflict", expectedRevisionIsChecked},
 	{"a write at another position than expected is a conflict", expectedPositionIsChecked},
 	{"one of many concurrent writers wins", oneWriterWins},
@@ -485,5 +487,21 @@ func commitIsReadAfterwards(w *world) {
 	defer cancel()
 	if _, err := w.store.Commit(ctx, catalog.Ungated(site("s"))); err != nil {
 		w.Error(err)
+	}
+}
+
+// A change that seems to be older than its request is shown as of a moment before its client
+// asked for it.
+func changesHaveTimes(w *world) {
+	early, late := time.Duration(0), time.Duration(0)
+	for i := range 150 {
+		called := time.Now().Truncate(time.Microsecond)
+		w.commit(template(fmt.Sprint("t", i), withPackage(strings.Repeat("x", 10_000+i))))
+		returned := time.Now()
+		at := w.one(templateKey(fmt.Sprint("t", i))).Updated
+		early, late = max(early, called.Sub(at)), max(late, at.Sub(returned))
+	}
+	if early > 0 || late > time.Second { // an estimate is late by the way of one request at most
+		w.Errorf("changes have times up to %s before their calls, and up to %s after their results", early, late)
 	}
 }
