@@ -104,6 +104,7 @@ func (w *world) fillAll() {
 	w.commit(status(siteKey("lagos"), tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}))
 	w.commit(deleted(deploymentKey("d8")))
 	w.commit(deployment("unprepared", under("d0")))
+	w.free(reach("author/ann", 100), deployment("d7", expect(2), of("cu"), at("lagos"), metadata("region", "west"), withPackage("counted"), ready))
 	rules := append([]catalog.AccessRule{{Kind: "binding", ID: "b", Doc: []byte(`{"subject":"token:root"}`)}}, noRights...)
 	_, err := w.store.ChangeAccess(w.ctx(), 0, rules, nil,
 		audit.Record{Caller: audit.Caller{Subject: "token:root"}, Kind: "binding"})
