@@ -568,7 +568,7 @@ func (l *reconciliation) succeed(revision string) {
 
 func (l *reconciliation) policy() plan.Policy {
 	return plan.Policy{
-		Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved, Careful: l.spec.Inventory != nil && !l.spec.AddOnly, AddOnly: l.spec.AddOnly,
+		Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved, Ends: l.spec.Forget, Careful: l.spec.Inventory != nil && !l.spec.AddOnly, AddOnly: l.spec.AddOnly,
 		Editable: l.spec.Editable, Origins: l.status.Origins, Spent: l.state.charged(time.Now()),
 		Saved: l.state.savedValues(graceOf(l.spec.Inventory), time.Now()),
 	}

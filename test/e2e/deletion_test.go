@@ -65,7 +65,7 @@ func family(t *testing.T, c *client.Client, above tko.DeploymentID, children int
 		batch[i] = tko.NewChild{Origin: fmt.Sprint("child-", i), Template: "workload:v1"}
 	}
 	for some := range slices.Chunk(batch, 500) {
-		if _, _, err := c.CreateChildren(patient(t), tko.NewChildren{Parent: parent, Children: some}); err != nil {
+		if _, _, err := c.CreateChildren(tko.WithConfirmation(patient(t), len(some)), tko.NewChildren{Parent: parent, Children: some}); err != nil {
 			t.Fatal(err)
 		}
 	}

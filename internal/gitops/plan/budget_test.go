@@ -38,6 +38,8 @@ func TestRemovalsBeyondBothLimitsWait(t *testing.T) {
 		"all, within the count":      {"few entities need no approval", prune.Budget{Count: 4, Percent: 50}, 4, 4, true, false},
 		"all, 100 percent":           {"100 percent is no limit", prune.Budget{Count: 0, Percent: 100}, 4, 4, true, false},
 		"pruning is off":             {"nothing would be removed", prune.Budget{}, 4, 4, false, false},
+		"all of many":                {"an empty source, whatever its budget", prune.Budget{Count: 100, Percent: 100}, 11, 11, true, true},
+		"all but one of many":        {"the budget has the last word", prune.Budget{Count: 100, Percent: 100}, 11, 10, true, false},
 		"fractions are not rounded":  {"2 of 3 are more than 66 percent", prune.Budget{Count: 1, Percent: 66}, 3, 2, true, true},
 		"fractions are not rounded ": {"2 of 3 are less than 67 percent", prune.Budget{Count: 1, Percent: 67}, 3, 2, true, false},
 	}

@@ -69,6 +69,9 @@ type Policy struct {
 	Adopt   bool   // take over existing entities, even if they differ
 	Budget  prune.Budget
 	Approve string // digest of the approved removal that exceeds the budget
+	// Ends is for a source that a user deletes, with consent to the removal of all that it
+	// owns. Of other sources, that needs an approval, whatever the budget is.
+	Ends bool
 	// Careful is for inventories that others keep. A loss needs an approval if it exceeds
 	// either limit of the budget, or if deployments are at a removed site. Removed sites
 	// are lost, and so are sites that lose their template or keys of their metadata. Other
@@ -409,15 +412,28 @@ func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error
 		return m.chargeCarefully(ctx, plan, removals, lines)
 	}
 	ask := prune.Key(lines)
-	if !m.policy.Budget.Over(n, total) || m.policy.Approve == ask {
+	if !m.policy.Budget.Over(n, total) && !m.removesAll(n, total) || m.policy.Approve == ask {
 		plan.Actions = append(plan.Actions, removals...)
 		return nil
 	}
 	plan.Held, plan.Asks = removals, ask
 	plan.Messages = append(plan.Messages, fmt.Sprintf(
 		"%d of %d entities would be removed, which is %s: %s. To approve: tko gitops approve %s %s",
-		n, total, m.policy.Budget.Text("entities"), few(removals), m.policy.Source, ask))
+		n, total, m.overText(n, total, "entities"), few(removals), m.policy.Source, ask))
 	return nil
+}
+
+// removesAll reports whether all that a source owns would be removed, and more than a few.
+func (m *maker) removesAll(n, total int) bool {
+	return !m.policy.Ends && n == total && n > tko.ReachFew
+}
+
+// overText says which limit a removal exceeds. what is counted.
+func (m *maker) overText(n, total int, what string) string {
+	if m.removesAll(n, total) {
+		return "all that the source owns"
+	}
+	return m.policy.Budget.Text(what)
 }
 
 // Under a careful policy, the values of maxAltered percent of the entities may change
@@ -445,14 +461,14 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 			altered = append(altered, a)
 		}
 	}
-	over := m.policy.Budget.OverEither(len(removals)+m.policy.Spent, total)
+	over := m.policy.Budget.OverEither(len(removals)+m.policy.Spent, total) || m.removesAll(len(removals), total)
 	var causes []string
 	if len(removals) > 0 && over {
 		counted := "entities"
 		if m.policy.Spent > 0 {
 			counted += fmt.Sprintf("; %d were removed lately", m.policy.Spent)
 		}
-		causes = append(causes, fmt.Sprintf("%d of %d entities would be removed, which is %s: %s", len(removals), total, m.policy.Budget.Text(counted), few(removals)))
+		causes = append(causes, fmt.Sprintf("%d of %d entities would be removed, which is %s: %s", len(removals), total, m.overText(len(removals), total, counted), few(removals)))
 	}
 	if m.policy.Budget.OverEither(len(lost), total) {
 		causes = append(causes, fmt.Sprintf("%d of %d sites would lose their template or metadata, which is %s: %s", len(lost), total, m.policy.Budget.Text("entities"), few(lost)))

@@ -102,6 +102,8 @@ func savedTables() []savedTable {
 		saved("reach", largeChunk, "cause what", textual("cause"), textual("what"), number("n"), number("consent"), number("since"), number("updated")),
 		saved("reach_site", largeChunk, "cause site", textual("cause"), textual("site"), number("updated")),
 		saved("longer", largeChunk, "id", textual("id"), textual("policy"), number("changes")),
+		saved("reach", largeChunk, "cause what", textual("cause"), textual("what"), number("n"), number("consent"), number("since"), number("updated")),
+		saved("reach_site", largeChunk, "cause site", textual("cause"), textual("site"), number("updated")),
 	}
 }
 
