@@ -99,8 +99,6 @@ func savedTables() []savedTable {
 		saved("sealing_key", largeChunk, "id", number("id"), number("version"), content("wrapped")),
 		saved("audit_base", largeChunk, "one", number("one"), number("seq"), content("hash")),
 		saved("collector", largeChunk, "one", number("one"), textual("holder"), number("until"), number("position"), number("revisions"), number("loose"), number("past"), number("past_at")),
-		saved("reach", largeChunk, "cause what", textual("cause"), textual("what"), number("n"), number("consent"), number("since"), number("updated")),
-		saved("reach_site", largeChunk, "cause site", textual("cause"), textual("site"), number("updated")),
 		saved("longer", largeChunk, "id", textual("id"), textual("policy"), number("changes")),
 		saved("reach", largeChunk, "cause what", textual("cause"), textual("what"), number("n"), number("consent"), number("since"), number("updated")),
 		saved("reach_site", largeChunk, "cause site", textual("cause"), textual("site"), number("updated")),
