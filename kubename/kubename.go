@@ -27,9 +27,18 @@ func Escape(id string) (string, error) { return escape(id, false) }
 // must be ASCII. [UnescapeHyphens] is the inverse.
 func EscapeKeepingHyphens(id string) (string, error) { return escape(id, true) }
 
+// dots are the names of the IDs that can't be part of a path, where they name folders.
+var dots = map[string]string{".": "-002e", "..": "-002e-002e"}
+
 func escape(id string, hyphens bool) (string, error) {
 	if id == "" {
 		return "", tko.Errorf(tko.ErrInvalid, "an empty ID has no Kubernetes name")
+	}
+	if name := dots[id]; name != "" {
+		return name, nil
+	}
+	if hyphens && (id == dots["."] || id == dots[".."]) {
+		return escape(id, false) // or it would be the name of these
 	}
 	var b strings.Builder
 	for i, c := range id {
@@ -66,6 +75,11 @@ func unescapeName(name string, hyphens bool) (string, error) {
 	}
 	if len(name) > MaxLength {
 		return "", tko.Errorf(tko.ErrInvalid, "the Kubernetes name %.80q has %d characters, and the limit is %d", name, len(name), MaxLength)
+	}
+	for id, escaped := range dots {
+		if name == escaped {
+			return id, nil
+		}
 	}
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {

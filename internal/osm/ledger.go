@@ -211,7 +211,7 @@ func (f *Failure) left(pause time.Duration, now time.Time) time.Duration {
 	return f.At.Add(pause << min(f.Count-1, 6)).Sub(now)
 }
 
-// justNow is for how long a failure isn't tried again, whoever asks for it: webhooks ask,
+// justNow is for how long a failure isn't tried again, although a user asks for it: webhooks ask,
 // too, and may come in bursts.
 const justNow = 10 * time.Second
 

@@ -438,3 +438,36 @@ func TestInvalidPackagesAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// A source that begins anew, as that of a GitRepository that was recreated, doesn't send
+// packages that OSM has already. Those that differ there are sent.
+func TestPackagesThatOSMHasAreNotSentAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages()}
+	w.settle(d)
+	w.mu.Lock()
+	w.state = nil
+	w.mu.Unlock()
+	r := w.settle(d)
+	if len(r.Changes) != 0 {
+		t.Errorf("packages are changed: %+v", r.Changes)
+	}
+	known := w.saved().Packages
+	if len(known) != len(d.Packages) {
+		t.Errorf("the source knows %+v", known)
+	}
+	for key, p := range known {
+		if p.Digest == "" || p.ID == "" {
+			t.Errorf("of %s is known %+v", key, p)
+		}
+	}
+	w.mu.Lock()
+	w.state = nil
+	w.mu.Unlock()
+	d.Packages[1] = vnf("ops/other")
+	r = w.settle(d)
+	if len(r.Changes) != 1 || r.Changes[0].Action != osm.ActionUpdate {
+		t.Errorf("of a package that differs in OSM, and one that doesn't, the changes are %+v", r.Changes)
+	}
+}

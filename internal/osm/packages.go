@@ -3,11 +3,13 @@ package osm
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +37,7 @@ type packageStep struct {
 	there   nbi.PackageRecord
 	action  string // empty if the package is ready
 	reason  string
+	unknown bool     // OSM has it, and its content isn't known
 	held    *Failure // the last refusal, while its pause isn't over
 }
 
@@ -82,7 +85,7 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 		case s.id == "":
 			s.action, s.reason = ActionCreate, "it isn't there"
 		case was.Digest == "":
-			s.action, s.reason = ActionUpdate, "its content is not known"
+			s.action, s.reason, s.unknown = ActionUpdate, "its content is not known", true
 		case was.Digest != s.content.Digest:
 			s.action, s.reason = ActionUpdate, "its files changed"
 		case was.ID != s.id:
@@ -118,7 +121,7 @@ func (w *run) ensurePackages(ctx context.Context) error {
 		case s.action != "" && waits != "":
 			status.Phase, status.Message = PhaseProgressing, "it waits for "+waits
 		case s.action != "":
-			err := w.ensure(ctx, s)
+			err := w.adoptOrEnsure(ctx, s)
 			if err != nil && fatal(err) {
 				return err
 			}
@@ -202,6 +205,66 @@ func (w *run) refusePackage(ctx context.Context, s *packageStep, err error) (*Fa
 	was := w.ledger.pkg(s.Key())
 	was.Failed = was.Failed.next(s.content.Digest, err.Error(), !errors.Is(err, tko.ErrUnavailable))
 	return was.Failed, w.ledger.setPackage(ctx, s.Key(), &was)
+}
+
+// adoptOrEnsure is ensure, except for a package that OSM has already, with the same
+// content: a source that begins anew takes it as it is, instead of sending it again.
+func (w *run) adoptOrEnsure(ctx context.Context, s *packageStep) error {
+	if s.unknown {
+		same, err := w.hasContent(ctx, s)
+		if err != nil {
+			return err
+		}
+		if same {
+			return w.ledger.setPackage(ctx, s.Key(), &PackageState{ID: s.id, Digest: s.content.Digest, Keys: s.content.Keys()})
+		}
+	}
+	return w.ensure(ctx, s)
+}
+
+// hasContent reports whether OSM has the content of a package: its files, and in its
+// record the descriptor that is in them, which other clients may have changed.
+func (w *run) hasContent(ctx context.Context, s *packageStep) (bool, error) {
+	stored, err := w.stored(ctx, s)
+	if err != nil {
+		if fatal(err) {
+			return false, err
+		}
+		return false, nil // it is sent
+	}
+	for _, withoutVersions := range []bool{false, true} {
+		a, err := s.Pack(s.content, withoutVersions)
+		if err != nil {
+			return false, err
+		}
+		sent, err := s.Unpack(a.Data)
+		if err == nil && sent.Digest != "" && sent.Digest == stored.Digest {
+			return contains(s.there.Tree, stored.Tree(nil, false)), nil
+		}
+	}
+	return false, nil
+}
+
+// contains reports whether a tree has all keys of another one, with equal values.
+func contains(tree, part map[string]any) bool {
+	for key, value := range part {
+		if !reflect.DeepEqual(plainJSON(tree[key]), plainJSON(value)) {
+			return false
+		}
+	}
+	return true
+}
+
+// plainJSON returns a value as encoding/json reads it, so that numbers are of one type.
+func plainJSON(value any) (plain any) {
+	data, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(data, &plain)
+	}
+	if err != nil {
+		return nil
+	}
+	return plain
 }
 
 // ensure creates or updates a package, and records the change.

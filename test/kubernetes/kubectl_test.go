@@ -68,7 +68,7 @@ func TestKubectlCommandsWork(t *testing.T) {
 		if out := w.with(text, "apply", "-f", "-"); !strings.HasSuffix(out, "unchanged") {
 			t.Errorf("applied again: %s", out)
 		}
-		empty := manifest("Site", "applied-empty", "}\nspec: {package: {resources: []}}")
+		empty := manifest("Site", "appliedempty", "}\nspec: {package: {resources: []}}")
 		w.with(empty, "apply", "-f", "-")
 		if out := w.with(empty, "apply", "-f", "-"); !strings.HasSuffix(out, "unchanged") {
 			t.Errorf("with an empty package, applied again: %s", out)

@@ -129,6 +129,7 @@ func (p Package) Unpack(data []byte) (Content, error) {
 	if c.files, err = unpack(data); err != nil {
 		return Content{}, fmt.Errorf("the archive that OSM has can't be read: %w", err)
 	}
+	c.Digest = digestOf(c.files)
 	if c.name, err = p.descriptorFile(c.files); err != nil {
 		return Content{}, err
 	}
