@@ -578,3 +578,33 @@ func TestStopNeedsTheRightOnEachSite(t *testing.T) {
 		t.Errorf("an operator of emea counts foreign sites: %+v, %v", list, err)
 	}
 }
+
+// What would be deleted or orphaned with something elsewhere is held, too.
+func TestDeletionsDontReachWhatIsStopped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", thing("one", "n: 1"))
+	w.site("a", "")
+	w.site("b", "")
+	top := w.create(tko.NewDeployment{Site: "b"})
+	middle := w.create(tko.NewDeployment{Parent: top, Site: "b"})
+	w.create(tko.NewDeployment{Parent: middle, Site: "a", Template: "t"})
+	stop := w.stopped(atSites("a")).Stop
+	for what, err := range map[string]error{
+		"the topology": func() error { _, err := w.DeleteDeployment(w.ctx, top); return err }(),
+		"a part of it": func() error { _, err := w.DeleteDeployment(w.ctx, middle); return err }(),
+		"the template": func() error { _, err := w.DeleteTemplate(w.ctx, "t"); return err }(),
+	} {
+		if !errors.Is(err, tko.ErrStopped) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	w.resumed(stop.ID)
+	w.stopped(tko.Stop{Topology: middle})
+	if _, err := w.DeleteSite(w.ctx, "b"); !errors.Is(err, tko.ErrStopped) {
+		t.Errorf("a site of the topology: %v", err)
+	}
+	if n := len(all(t, w.Deployments(w.ctx, tko.DeploymentSelect{}, tko.ListOptions{}))); n != 3 {
+		t.Errorf("%d deployments are left", n)
+	}
+}

@@ -128,7 +128,7 @@ func newFleet(t *testing.T, postgres bool, n int) *fleet {
 		f.database = pgtest.NewCluster(t)
 		store, f.victims = f.database.DSN(), append(f.victims, "database")
 	}
-	common := []string{"--confirm-above=1000000", "--confirm-above-percent=100", "--work-lease=2s", "--retry=100ms", "--retry-max=1s"}
+	common := []string{"--confirm-above=1000000", "--confirm-above-percent=100", "--reach-created=0", "--reach-sites=0", "--reach-off-reason=a test", "--work-lease=2s", "--retry=100ms", "--retry-max=1s"}
 	f.flags = map[string][]string{
 		"data":           append([]string{"--roles=data", "--store=" + store, "--listen-grpc=" + address}, common...),
 		"preparer":       append([]string{"--roles=preparer", "--data=" + address}, common...),

@@ -125,7 +125,7 @@ func newWorld(t *testing.T, store string, sites int) *world {
 		t: t, sites: sites, roles: []string{"data", "preparer", "meta-scheduler"}, servers: map[string]*process.Server{},
 		repository: filepath.Join(t.TempDir(), "sites.git"), plugins: t.TempDir(),
 	}
-	common := []string{"--confirm-above=1000000", "--confirm-above-percent=100", "--work-lease=2s", "--retry=100ms", "--retry-max=1s"}
+	common := []string{"--confirm-above=1000000", "--confirm-above-percent=100", "--reach-created=0", "--reach-sites=0", "--reach-off-reason=a test", "--work-lease=2s", "--retry=100ms", "--retry-max=1s"}
 	w.flags = map[string][]string{
 		"data":           append([]string{"--roles=data", "--store=" + store, "--listen-grpc=" + address}, common...),
 		"preparer":       append([]string{"--roles=preparer", "--data=" + address}, common...),

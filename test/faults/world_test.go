@@ -155,7 +155,7 @@ func (w *world) writeCertificate(name string, authority *certstest.Authority, va
 func (w *world) file(name string) string { return filepath.Join(w.folder, name) }
 
 func (w *world) startServers(store string) {
-	common := []string{"--confirm-above=1000000", "--confirm-above-percent=100", "--work-lease=2s", "--retry=100ms", "--retry-max=1s", "--modification-time=3s", "--plugin-timeout=3s", "--audit-interval=10s"}
+	common := []string{"--confirm-above=1000000", "--confirm-above-percent=100", "--reach-created=0", "--reach-sites=0", "--reach-off-reason=a test", "--work-lease=2s", "--retry=100ms", "--retry-max=1s", "--modification-time=3s", "--plugin-timeout=3s", "--audit-interval=10s"}
 	schedule := []string{"--remote-addresses=127.0.0.0/8", "--remote-schemes=http"}
 	webs := []string{"--listen-web="}
 	if !w.setup.postgres {

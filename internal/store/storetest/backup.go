@@ -69,6 +69,7 @@ func (w *world) contents() string {
 	fmt.Fprintf(&b, "flights of rollouts that keep sites apart %+v\n", flights)
 	view := w.view("r")
 	fmt.Fprintf(&b, "rollout %+v\n  rows %+v\n  flights %+v\n", view.State, view.Rows, view.Flight)
+	fmt.Fprintf(&b, "reach %v\n", w.reached("ann"))
 	state, err := w.store.TargetState(w.ctx(), "lagos", "main")
 	w.ok(err)
 	fmt.Fprintf(&b, "state %+v\n", state)
@@ -102,8 +103,10 @@ func (w *world) fillAll() {
 		w.commit(status(deploymentKey(id), tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}))
 	}
 	w.commit(status(siteKey("lagos"), tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}))
-	w.commit(deleted(deploymentKey("d8")))
+	w.free(reach("ann", 100), deleted(deploymentKey("d8")))
+	w.free(reach("ann", 100), deployment("d7", expect(2), of("cu"), at("lagos"), withPackage("changed at its site"), ready))
 	w.commit(deployment("unprepared", under("d0")))
+	w.free(reach("author/ann", 100), deployment("d7", expect(2), of("cu"), at("lagos"), metadata("region", "west"), withPackage("counted"), ready))
 	rules := append([]catalog.AccessRule{{Kind: "binding", ID: "b", Doc: []byte(`{"subject":"token:root"}`)}}, noRights...)
 	_, err := w.store.ChangeAccess(w.ctx(), 0, rules, nil,
 		audit.Record{Caller: audit.Caller{Subject: "token:root"}, Kind: "binding"})

@@ -215,7 +215,7 @@ func UpgradeOldFlights(t *testing.T, older OldDatabase) {
 	w.equal("flights that keep sites apart", len(want), 1)
 	w.ok(s.Close())
 	older.Run(t, "UPDATE flight SET apart = (1 = 0)")
-	older.Run(t, "DELETE FROM goose_db_version WHERE version_id >= 90")
+	older.Run(t, "DELETE FROM goose_db_version WHERE version_id >= 90") // later migrations must be undone before
 	s = older.Open(t)
 	w = &world{T: t, store: s}
 	got, err := s.ApartFlights(w.ctx())
