@@ -177,18 +177,31 @@ func TestAllInstancesAreListedOncePerChange(t *testing.T) {
 	}
 }
 
-func TestAllFailingInstancesAreNamed(t *testing.T) {
+// The condition names the first failing instances and counts the others: the inventory has
+// the problem of each.
+func TestAllFailingInstancesAreReported(t *testing.T) {
 	t.Parallel()
 	w, r, _, _ := osmWorld(t, osmtest.Options{}, "a")
 	files := map[string]string{}
-	var parts []string
 	for i := range 9 {
 		name := fmt.Sprintf("bad%d", i)
 		files["deploy/"+name+".osmops.yaml"] = strings.Replace(instanceFile(name, "1"), "vnfName: upf", "vnfName: other", 1)
-		parts = append(parts, "deploy/"+name+".osmops.yaml")
 	}
 	r.push(files)
-	w.refused("osm", tko.SourceReasonFailed, parts...)
+	w.refused("osm", tko.SourceReasonFailed, "deploy/bad0.osmops.yaml", "deploy/bad2.osmops.yaml", "and 6 more")
+	s, err := w.Source(t.Context(), "osm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing := 0
+	for _, item := range s.Status.Items {
+		if strings.Contains(item.Status, "deploy/"+item.Name+".osmops.yaml") {
+			failing++
+		}
+	}
+	if failing != 9 {
+		t.Errorf("the inventory has the problems of %d instances: want 9", failing)
+	}
 }
 
 func TestListFitsIntoItsLimit(t *testing.T) {
