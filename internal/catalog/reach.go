@@ -336,7 +336,7 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		what, limit = orElse(what, "change running deployments at "+entities(n, tko.KindSite)), limit+" sites"
 		remedy = "use a rollout (tko rollout create), or " + consent
 	default:
-		what, limit = orElse(what, fmt.Sprintf("delete, or leave without template or site, %d entities", n)), limit+" entities"
+		what, limit = orElse(what, removalText(n)), limit+" entities"
 		if e.Limit.isShare() {
 			percent := s.options.ConfirmPercent
 			if !tko.CanConsent(ctx) {
@@ -645,4 +645,12 @@ func (s *core) orphansOf(ctx context.Context, keys []Key) (map[Count]int, error)
 		}
 	}
 	return adds, nil
+}
+
+// removalText says in words that n entities are deleted, or lose their template or site.
+func removalText(n int) string {
+	if n == 1 {
+		return "delete 1 entity, or leave it without its template or site"
+	}
+	return fmt.Sprintf("delete %d entities, or leave them without their template or site", n)
 }

@@ -128,7 +128,7 @@ var examples = map[string]example{
 	"tko deployment mod start":  {before: "ID=$(new)\n", want: ""},
 	"tko deployment resume":     {before: "ID=$(new); tko deployment suspend $ID\n"},
 	"tko deployment suspend":    {before: "ID=$(new)\n"},
-	"tko deployment upgrade":    {before: "ID=$(new)\n"},
+	"tko deployment upgrade":    {before: "ID=$(new)\n", replace: []string{"--wait", "--blind --wait"}}, // git reports no health
 	"tko diff":                  {before: "mkdir fleet; fleet 2 lab >fleet/sites.yaml; fleet 1 emea >site.yaml\n", want: "lab/1"},
 	"tko events": {
 		replace: []string{"tko events --kind site --id lagos/1 --watch", "timeout 3 tko events --kind site --id lagos/1 --watch || [ $? = 124 ]"},
@@ -161,6 +161,10 @@ var examples = map[string]example{
 	"tko restore": {why: map[string]string{
 		"tko restore deployment 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --as-of 2h --start --wait": "docs/past.md runs it, at a server whose deployments become healthy",
 	}},
+	"tko resume": {
+		before:  "tko site register stopped/1; tko stop --site 'stopped/*' --reason x\n",
+		replace: []string{`"$id"`, "$(tko stop list -o bare | head -1)"},
+	},
 	"tko rollout approve": {before: "started\n", replace: smf},
 	"tko rollout cancel":  {before: "planned\n", replace: smf},
 	"tko rollout create": {

@@ -46,7 +46,7 @@ func TestExamplesOfRolloutsWork(t *testing.T) {
 		shell("echo '{apiVersion: v1, kind: ConfigMap, metadata: {name: smf}, data: {version: " + version + "}}' | tko template register nf/smf:" + version + " --stdin")
 	}
 	for _, site := range []string{"a", "b", "c", "d"} { // one more than the canary takes
-		shell("tko site register " + site + " -m region=north -m redundancy=" + site + " -m tac=1 && tko deployment create nf/smf:v1 --site " + site + " --wait")
+		shell("tko site register " + site + " -m region=north -m timezone=UTC -m redundancy=" + site + " -m tac=1 && tko deployment create nf/smf:v1 --site " + site + " --wait")
 	}
 
 	digest := ""

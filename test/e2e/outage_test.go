@@ -153,7 +153,8 @@ func everything(ctx context.Context, c *client.Client, i, round int) (tko.Deploy
 		came = true
 	}
 	if (i+round)%3 == 0 {
-		if deleted, err := c.DeleteDeployment(ctx, id); err != nil || deleted.Count != 1 {
+		// More than a hundred deletions by one author need consent.
+		if deleted, err := c.DeleteDeployment(tko.WithConfirmation(ctx, 1), id); err != nil || deleted.Count != 1 {
 			return "", fmt.Errorf("delete %d: %w", deleted.Count, err)
 		}
 		id = ""

@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,8 +18,11 @@ type judged struct {
 	failures []any
 }
 
-func (j *judged) Cleanup(f func())    { j.cleanups = append(j.cleanups, f) }
-func (j *judged) Error(args ...any)   { j.failures = append(j.failures, args...) }
+func (j *judged) Cleanup(f func())  { j.cleanups = append(j.cleanups, f) }
+func (j *judged) Error(args ...any) { j.failures = append(j.failures, args...) }
+func (j *judged) Errorf(format string, args ...any) {
+	j.failures = append(j.failures, fmt.Sprintf(format, args...))
+}
 func (j *judged) Failed() bool        { return len(j.failures) > 0 }
 func (j *judged) Logf(string, ...any) {}
 

@@ -17,14 +17,11 @@ shift
 # Packages below test/ that run parts of the product in their own process: they need the race detector for themselves.
 inside='gitops|upgrade|eventually'
 
-# Left out of the race detector: SQLite, which is C translated to Go and would triple the time of all tests, and large packages that
-# only hold data. Others can't be left out: a package that uses a generic type of the standard library (sync.Map, sync.OnceValue,
-# atomic.Pointer) contains a copy of its code, and the linker retains one copy of all. If it takes that of a package without the
-# detector, accesses in order are reported as data races everywhere (seen with all of k8s.io left out).
-race=(-race)
-for path in modernc.org k8s.io/api k8s.io/client-go/applyconfigurations github.com/google/gnostic-models; do
-	race+=("-gcflags=$path/...=-race=false")
-done
+# Left out of the race detector: SQLite, which is C translated to Go and would triple the time of all tests. Other libraries can't be
+# left out: a package that uses a generic type of the standard library (sync.Map, sync.OnceValue, atomic.Pointer) contains a copy of
+# its code, and the linker retains one copy of all. If it takes that of a package without the detector, accesses in order are reported
+# as data races everywhere (seen with all of k8s.io left out, and with k8s.io/api alone).
+race=(-race '-gcflags=modernc.org/...=-race=false')
 if ! command -v "${CC:-gcc}" >/dev/null && ! command -v clang >/dev/null; then
 	echo 'make test: no C compiler, so without the race detector' >&2
 	race=()
