@@ -261,7 +261,7 @@ func TestFilesOfTheServerAreForItsUserOnly(t *testing.T) {
 		}
 	}
 	for _, file := range []string{"old.db", "key"} {
-		if err := os.Chmod(at(file), 0o644); err != nil { //nolint:gosec // that is the test
+		if err := os.Chmod(at(file), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if out := command(t, 2, append(serve, "--store=sqlite:"+at("old.db"))...); !strings.Contains(out, "chmod") || !strings.Contains(out, at(file)) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"strings"
 
@@ -92,7 +91,7 @@ func localNotes(s gitops.Settings) (notes []string) {
 	for _, from := range s.Inventory.From {
 		u, err := url.Parse(from.Address())
 		if err == nil && u.Host != "" && guard.IsLocal(u.Hostname()) {
-			notes = append(notes, fmt.Sprintf("%s is on this machine: tko-server refuses such addresses, unless --remote-addresses allows them, such as --remote-addresses=127.0.0.0/8,::1", u.Host))
+			notes = append(notes, u.Host+" is on this machine: tko-server refuses such addresses, unless --remote-addresses allows them, such as --remote-addresses=127.0.0.0/8,::1")
 		}
 	}
 	return notes

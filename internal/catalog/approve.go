@@ -164,7 +164,7 @@ func proposed(r Record) map[Count]int {
 		case int64:
 			grant[count] += int(n)
 		case uint64:
-			grant[count] += int(min(n, unlimited)) //nolint:gosec // bounded
+			grant[count] += int(min(n, unlimited))
 		case float64:
 			grant[count] += int(n)
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,7 +121,7 @@ func TestApplyKeepsWhatOthersSet(t *testing.T) {
 func TestApplySaysWhatItDoes(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, catalog.Options{})
 			r := rand.New(rand.NewPCG(seed, 1))
@@ -146,7 +147,7 @@ func TestApplySaysWhatItDoes(t *testing.T) {
 			for range 30 {
 				switch r.IntN(4) {
 				case 0:
-					w.template(string(templates[1+r.IntN(2)]), thing("base", fmt.Sprintf("value: %d", r.IntN(3))), "inherited", fmt.Sprint(r.IntN(2)))
+					w.template(string(templates[1+r.IntN(2)]), thing("base", fmt.Sprintf("value: %d", r.IntN(3))), "inherited", strconv.Itoa(r.IntN(2)))
 					continue
 				case 1: // others add to it
 					before := content(w, kind)
@@ -154,7 +155,7 @@ func TestApplySaysWhatItDoes(t *testing.T) {
 					if p.Metadata == nil {
 						p.Metadata = map[string]string{}
 					}
-					p.Metadata[fmt.Sprint("others", r.IntN(3))] = fmt.Sprint(r.IntN(3))
+					p.Metadata[fmt.Sprint("others", r.IntN(3))] = strconv.Itoa(r.IntN(3))
 					p.Package = append(slices.DeleteFunc(slices.Clone(p.Package), func(r krm.Resource) bool { return r.Name() == "theirs" }), things(fmt.Sprintf("theirs=%d", r.IntN(3)))...)
 					if _, err := w.PutEntity(w.ctx, p); err != nil {
 						t.Fatal(err)

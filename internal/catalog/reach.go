@@ -154,7 +154,7 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	}
 	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, Grant: grant}
 	// A preparer's consent is that which users gave it.
-	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted && !(of.derived && s.isPreparer(ctx)) {
+	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted && (!of.derived || !s.isPreparer(ctx)) {
 		reach.Consent = confirmed
 	}
 	return reach, of, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -495,7 +496,7 @@ func TestLimitsThatAreOffLimitNothing(t *testing.T) {
 		t.Error(err)
 	}
 	for i, id := range w.running(12) {
-		if err := w.change(w.ctx, id, fmt.Sprint(i)); err != nil {
+		if err := w.change(w.ctx, id, strconv.Itoa(i)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -500,7 +500,7 @@ func (step *step) compare(ctx context.Context, s *session, d tko.Deployment) err
 		{"spec.siteId", string(d.Site), string(step.Put.Site)},
 		{"spec.parentDeploymentId", string(d.Parent), string(step.Put.Parent)},
 	} {
-		if field.wanted != "" && field.wanted != field.is && !(field.name == "spec.parentDeploymentId" && isID(step.Name)) { // of an export: its parent has another ID here
+		if field.wanted != "" && field.wanted != field.is && (field.name != "spec.parentDeploymentId" || !isID(step.Name)) { // of an export: its parent has another ID here
 			return tko.Errorf(tko.ErrInvalid, "%s is %q, and that of the existing deployment %s is %q: create another deployment, with another name", field.name, field.wanted, d.ID, field.is)
 		}
 	}

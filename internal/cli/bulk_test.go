@@ -77,7 +77,8 @@ func TestTerminalAsksBeforeManyAreDeleted(t *testing.T) {
 		},
 		"deletion of one": {[]string{"site", "delete", "lagos/1"}, "", []string{"purge sites [lagos/1] [] map[] true", "delete site lagos/1"}, "deleted 1 site\n", 0},
 		"deletion of a template in use": {
-			[]string{"template", "delete", "t"}, "y\n",
+			[]string{"template", "delete", "t"},
+			"y\n",
 			[]string{"purge templates [t] map[] true", "delete template t confirmed 1990"},
 			"This will delete 2 templates, and leave 1988 entities without template or site. Continue? [y/N] deleted 1 template\n", 0,
 		},

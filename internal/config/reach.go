@@ -77,7 +77,8 @@ type reachLimit struct {
 // limits are the limits that can be switched off.
 func (r *Reach) limits() []reachLimit {
 	return []reachLimit{
-		{"confirm-above", "removals", r.Removed}, {"reach-created", "created and approved deployments", r.Created},
+		{"confirm-above", "removals", r.Removed},
+		{"reach-created", "created and approved deployments", r.Created},
 		{"reach-sites", "sites with changed deployments", r.Sites},
 	}
 }

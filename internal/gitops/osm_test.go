@@ -507,7 +507,7 @@ func TestSourcesStandStillWhileStopped(t *testing.T) {
 	w.sync("osm", first)
 	stopped := func(stop tko.Stop, files map[string]string) string {
 		stop.Reason = "storm"
-		status, err := w.Client.Stop(t.Context(), stop)
+		status, err := w.Stop(t.Context(), stop)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -526,7 +526,7 @@ func TestSourcesStandStillWhileStopped(t *testing.T) {
 		t.Errorf("instance a was changed: %+v", a)
 	}
 	resume := func(id string) {
-		if _, err := w.Client.Resume(t.Context(), tko.Release{ID: id}); err != nil {
+		if _, err := w.Resume(t.Context(), tko.Release{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 	}

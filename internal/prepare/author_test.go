@@ -600,8 +600,8 @@ func TestEachCallOfThePreparerIsForAnAuthorOrChangesNothing(t *testing.T) {
 	t.Parallel()
 	methods := map[string]bool{}
 	for _, of := range []reflect.Type{reflect.TypeFor[prepare.Client]()} {
-		for i := range of.NumMethod() {
-			methods[of.Method(i).Name] = true
+		for method := range of.Methods() {
+			methods[method.Name] = true
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(methods)) {

@@ -310,7 +310,7 @@ func TestEqualObjectsAreSharedAndChangeTogether(t *testing.T) {
 		t.Helper()
 		s.Reconcile(ctx, "lagos")
 		var got []string
-		for _, file := range strings.Fields(gittest.Run(t, repo, "ls-tree", "-r", "--name-only", "main", "lagos/a", "lagos/b", "lagos/c")) {
+		for file := range strings.FieldsSeq(gittest.Run(t, repo, "ls-tree", "-r", "--name-only", "main", "lagos/a", "lagos/b", "lagos/c")) {
 			value := "?"
 			for line := range strings.Lines(gittest.Run(t, repo, "show", "main:"+file)) {
 				if _, after, ok := strings.Cut(line, "key: "); ok {

@@ -121,7 +121,7 @@ func TestPackagesOfAllSizesAreOpenedAsTheyWereSealed(t *testing.T) {
 		sizes = append(sizes, n)
 	}
 	for _, n := range sizes {
-		plain, identity := random.GetRandomBytes(uint32(n)), random.GetRandomBytes(uint32(n%40)) //nolint:gosec // small numbers
+		plain, identity := random.GetRandomBytes(uint32(n)), random.GetRandomBytes(uint32(n%40))
 		first, second := sealed(t, k, plain, identity), sealed(t, k, plain, identity)
 		if bytes.Equal(first, second) || n > 20 && bytes.Contains(first, plain[:16]) {
 			t.Errorf("%d bytes: two packages are sealed equally, or in the clear", n)
@@ -559,14 +559,14 @@ func TestKeyFilesAreNewAndPrivate(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o400 {
 		t.Errorf("the mode is %s, %v", info.Mode(), err)
 	}
-	first, err := os.ReadFile(path) //nolint:gosec // it is this test's
+	first, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := seal.Create(path); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a file that exists: %v", err)
 	}
-	again, err := os.ReadFile(path) //nolint:gosec // it is this test's
+	again, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(first, again) {
 		t.Errorf("the key was replaced, %v", err)
 	}
@@ -574,7 +574,7 @@ func TestKeyFilesAreNewAndPrivate(t *testing.T) {
 	if err := seal.Create(other); err != nil {
 		t.Fatal(err)
 	}
-	if second, err := os.ReadFile(other); err != nil || bytes.Equal(first, second) { //nolint:gosec // it is this test's
+	if second, err := os.ReadFile(other); err != nil || bytes.Equal(first, second) {
 		t.Errorf("two keys are equal, %v", err)
 	}
 	if err := seal.Create(filepath.Join(t.TempDir(), "none", "key")); !errors.Is(err, os.ErrNotExist) {

@@ -77,8 +77,8 @@ func fill(t *testing.T, of any) map[string]any {
 	t.Helper()
 	typ := reflect.TypeOf(of)
 	fields := map[string]any{}
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
+		f := f
 		name := typ.Name() + "." + f.Name
 		if notWritten[name] != "" {
 			continue

@@ -21,7 +21,7 @@ func (w *world) snapshot() string {
 		}
 		fmt.Fprintln(&text, d.ID, d.Stamp.Revision)
 	}
-	commits, err := exec.CommandContext(w.t.Context(), "git", "--git-dir", w.repository, "rev-list", "--all", "--count").Output() //nolint:gosec // of the test
+	commits, err := exec.CommandContext(w.t.Context(), "git", "--git-dir", w.repository, "rev-list", "--all", "--count").Output()
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func Reads(t testing.TB, paths ...string) {
 			case !entry.Type().IsRegular():
 				return nil
 			}
-			f, err := os.Open(path) //nolint:gosec // a file of this repository
+			f, err := os.Open(path)
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -28,9 +29,7 @@ func TestNetBoxSiteAtTheBorderOfAPageIsNotMissed(t *testing.T) {
 	b.before = func(_ http.ResponseWriter, _ *http.Request) bool {
 		if requests++; requests > 2 { // after the first page, and after each following one
 			created := map[string]any{}
-			for field, value := range b.objects[len(b.objects)-1] {
-				created[field] = value
-			}
+			maps.Copy(created, b.objects[len(b.objects)-1])
 			created["id"] = created["id"].(int) + 1
 			created["slug"] = fmt.Sprintf("new-%d", requests)
 			b.objects = append(b.objects[1:], created)

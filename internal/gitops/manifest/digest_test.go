@@ -46,8 +46,8 @@ func TestNewFieldsAreDigestedOnlyIfTheyAreSet(t *testing.T) {
 	}
 	n := 0
 	check := func(prefix string, typ reflect.Type) {
-		for i := range typ.NumField() {
-			f := typ.Field(i)
+		for f := range typ.Fields() {
+			f := f
 			if tag := f.Tag.Get("json"); strings.Contains(tag, "omit") {
 				continue
 			}

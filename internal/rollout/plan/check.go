@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -179,8 +180,7 @@ func (c *Checker) Warnings(now time.Time, vanished []tko.DeploymentID) []string 
 		}
 	}
 	if c.unreported > 0 && !c.spec.Health.AcceptNone {
-		out = append(out, fmt.Sprintf("%s at sites that report no health: start the rollout with --blind, or set spec.health.none to Accept, to take them for healthy once they are scheduled",
-			count(c.unreported, "deployment is", "deployments are")))
+		out = append(out, count(c.unreported, "deployment is", "deployments are")+" at sites that report no health: start the rollout with --blind, or set spec.health.none to Accept, to take them for healthy once they are scheduled")
 	}
 	out = append(out, c.overlaps(now)...)
 	if len(vanished) > 0 {
@@ -213,7 +213,7 @@ func (c *Checker) wave(n int) string {
 	if n < len(c.spec.Waves) {
 		return c.spec.Waves[n].Name
 	}
-	return fmt.Sprint(n + 1)
+	return strconv.Itoa(n + 1)
 }
 
 func firstOf[T ~string](ids []T) string {

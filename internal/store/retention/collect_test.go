@@ -303,7 +303,7 @@ func TestWhatIsRemovedIsThatOfTheModel(t *testing.T) {
 			t.Parallel()
 			d := newDatabase(t)
 			m := &model{gone: map[int64]bool{}, now: map[string]int64{}, last: map[string]int64{}, uids: map[string]string{}, pins: map[string]bool{}, longer: map[string]bool{}}
-			random := rand.New(rand.NewPCG(seed, 5)) //nolint:gosec // a test's
+			random := rand.New(rand.NewPCG(seed, 5))
 			ids := []string{"ta", "sa", "sb", "dl1", "dl2", "dm1", "dm2", "de1", "dx1", "dx2"}
 			removed := map[string]int{}
 			for round := range 12 {
@@ -542,7 +542,7 @@ func TestOneCollectorHoldsTheLease(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	for revision := range int64(3) {
-		d.commit(written("sa", "u", fmt.Sprint(revision), revision))
+		d.commit(written("sa", "u", strconv.FormatInt(revision, 10), revision))
 	}
 	keep := catalog.Retention{Changes: time.Nanosecond, Revisions: 1}
 	d.exec("UPDATE collector SET holder = 'another', until = ?", time.Now().Add(time.Hour).UnixMicro())

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -29,8 +30,10 @@ var reachPromises = []promise{
 // reach returns the reach of a cause whose limits all have a value.
 func reach(cause string, most int, change ...func(*catalog.Reach)) catalog.Reach {
 	r := catalog.Reach{Cause: cause, Window: time.Hour, Limits: []catalog.ReachLimit{
-		{Of: []catalog.Count{catalog.CountCreated}, Most: most}, {Of: []catalog.Count{catalog.CountApproved}, Most: most},
-		{Of: []catalog.Count{catalog.CountSites}, Most: most}, {Of: append(catalog.Removals(), catalog.Orphans()...), Most: most},
+		{Of: []catalog.Count{catalog.CountCreated}, Most: most},
+		{Of: []catalog.Count{catalog.CountApproved}, Most: most},
+		{Of: []catalog.Count{catalog.CountSites}, Most: most},
+		{Of: append(catalog.Removals(), catalog.Orphans()...), Most: most},
 	}}
 	for _, c := range change {
 		c(&r)
@@ -47,7 +50,7 @@ func (w *world) reached(cause string) map[catalog.Count]string {
 	w.ok(err)
 	counts := map[catalog.Count]string{}
 	for _, r := range list {
-		counts[r.Count] = fmt.Sprint(r.N)
+		counts[r.Count] = strconv.Itoa(r.N)
 		if r.Consent > 0 {
 			counts[r.Count] += fmt.Sprint("/", r.Consent)
 		}
@@ -127,7 +130,7 @@ func reachOfTwoWriters(w *world) {
 	}
 	wait.Wait()
 	w.equal("deployments that are left", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})), n-most)
-	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: fmt.Sprint(most)})
+	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: strconv.Itoa(most)})
 }
 
 func orphansCounted(w *world) {
@@ -143,7 +146,7 @@ func orphansCounted(w *world) {
 	if steps < 2 {
 		w.Errorf("%d steps, want several", steps)
 	}
-	w.counted("x", map[catalog.Count]string{catalog.CountTemplates: "1", catalog.CountOrphanSites: "1", catalog.CountOrphanDeployments: fmt.Sprint(n)})
+	w.counted("x", map[catalog.Count]string{catalog.CountTemplates: "1", catalog.CountOrphanSites: "1", catalog.CountOrphanDeployments: strconv.Itoa(n)})
 	w.commit(template("u"))
 	for i := range n {
 		w.commit(deployment(fmt.Sprintf("e%03d", i), of("u")))
