@@ -165,10 +165,14 @@ var examples = map[string]example{
 		before:  "tko site register stopped/1; tko stop --site 'stopped/*' --reason x\n",
 		replace: []string{`"$id"`, "$(tko stop list -o bare | head -1)"},
 	},
+	"tko stop": {
+		before:  "tko site register north/1 -m tier=core\n",
+		replace: []string{"tko stop list\n", "tko stop list; for stop in $(tko stop list -o bare); do tko resume $stop; done\n"}, // the examples that follow change something
+	},
 	"tko rollout approve": {before: "started\n", replace: smf},
 	"tko rollout cancel":  {before: "planned\n", replace: smf},
 	"tko rollout create": {
-		before: "planned; tko rollout get $R | sed s/$R/smf-v2/ >smf-v2.yaml; cp merge.yaml logging.yaml; for v in 1 2; do upf v$v | tko template register nephio/upf:v$v --stdin; done; tko site register nephio; tko deployment create nephio/upf:v1 --site nephio --wait\n",
+		before: "planned; tko rollout get $R | sed s/$R/smf-v2/ >smf-v2.yaml; cp merge.yaml logging.yaml; for v in 1 2; do upf v$v | tko template register nephio/upf:v$v --stdin; done; tko site register nephio; tko deployment create nephio/upf:v1 --site nephio --wait; site limited/1 -m tac=1 -m redundancy=a; tko deployment create nf/smf:v1 --site limited/1 --wait\n",
 	},
 	"tko rollout delete":  {before: "planned\n", replace: smf},
 	"tko rollout get":     {before: "planned\n", replace: []string{"get smf-v2", "get $R"}},

@@ -38,7 +38,7 @@ func TestFailingFunctionIsReported(t *testing.T) {
 		"Endless":  {"preparation is bounded", "builtin:starlark", "source", `[r["metadata"].update([("name", r["metadata"]["name"][:5] + str(len(ctx.resource_list["items"]) + int(r["metadata"]["name"][5:] or "0")))]) for r in ctx.resource_list["items"] if r["kind"] == "Endless"]`, "still not prepared after"},
 		"Missing":  {"its image does not exist", "registry.invalid/no/function:v1", "source", "x", "registry.invalid/no/function:v1"},
 		"NoFile":   {"its program does not exist", "exec:/no/such/function", "source", "x", `"/no/such/function" does not exist`},
-		"NoModule": {"its module does not exist", "wasm:/no/such/module", "source", "x", "its module can't be read"},
+		"NoModule": {"its module does not exist", "wasm:/no/such/module", "source", "x", "does not exist on this server"},
 		"NoInput":  {"it says what is missing", "builtin:set-labels", "slice", "", "lacks spec.slice"},
 	}
 	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:", "--plugin-timeout=10s", "--retry=10m", "--retry-max=10m", "--kpt-memory=268435456", "--kpt-engine=/bin/false", "--preparer-iterations=10")

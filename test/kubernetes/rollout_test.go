@@ -26,7 +26,7 @@ spec:
   - {name: canary, count: 1, spread: region, approval: Required}
   - {name: rest}
   limits: {concurrent: 200, per: [{key: tac, max: 5}], apart: [redundancy], failures: {count: 5}}
-  health: {within: 1h, soak: 1s}
+  health: {within: 1h, soak: 1s, none: Accept}
   onFailure: Pause
   package:
     resources:
@@ -40,7 +40,7 @@ func TestKubectlManagesRollouts(t *testing.T) {
 	for id, version := range map[string]string{"nf-002fsmf-003av1": "1", "nf-002fsmf-003av2": "2"} {
 		w.with(manifest("Template", id, "}\nspec: {package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: smf}, data: {version: \""+version+"\"}}]}}"), "create", "-f", "-")
 	}
-	w.with(manifest("Site", "lagos", ", labels: {region: north}}\nspec: {package: {resources: [{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: sites}, spec: {url: "+folder+"/sites.git}}]}}"),
+	w.with(manifest("Site", "lagos", ", labels: {region: north, tac: '1', redundancy: a}}\nspec: {package: {resources: [{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: sites}, spec: {url: "+folder+"/sites.git}}]}}"),
 		"create", "-f", "-")
 	name := w.with(manifest("Deployment", "any", "}\nspec: {templateId: 'nf/smf:v1', siteId: lagos}"), "create", "-f", "-", "-o", "name")
 	w.with("", "wait", "--for=condition=Approved", name, "--timeout=240s")

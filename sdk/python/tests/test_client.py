@@ -154,9 +154,8 @@ def test_lists_are_streamed(client: tko.Client) -> None:
         warnings.simplefilter("error")
         assert sum(1 for _ in client.list_sites(["s/00*"])) == 100
         assert sum(1 for _ in client.list_sites(max_count=7)) == 7
-    client.purge_sites(["s/00*"])
-    client.purge_sites(["s/01*"])
-    client.purge_sites(["s/02*"])
+    for pattern in ("s/00*", "s/01*", "s/02*"):
+        client.purge_sites([pattern], confirm=100)
 
 
 def test_unreachable_server_is_unavailable() -> None:
