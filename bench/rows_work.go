@@ -126,7 +126,6 @@ func (r *run) createPrepared(ctx context.Context, template tko.TemplateID) (tko.
 			if _, err = r.client.ApproveDeployment(tko.WithConfirmation(ctx, waiting.Count()), id); err != nil && !errors.Is(err, tko.ErrInvalid) {
 				break
 			}
-			err = nil
 		}
 		err = pause.For(ctx, 500*time.Microsecond)
 	}

@@ -61,6 +61,7 @@ func (c *Client) isOriginal(ctx context.Context) (bool, error) {
 		return true, nil
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return false, c.failed(err)
+	default: // the server knows the method
 	}
 	c.lineage.known.Store(lineageOurs)
 	return false, nil

@@ -22,12 +22,12 @@ func databases(ctx context.Context, q remote.Query) ([]byte, error) {
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "queries of databases need the program %s next to this one, or on the PATH: %w", program, err)
 	}
-	text, err := json.Marshal(q.Plain())
+	text, err := json.Marshal(q.Plain()) //nolint:gosec // for the standard input of the program, which needs the password
 	if err != nil {
 		return nil, err
 	}
 	var stdout, stderr bytes.Buffer
-	command := exec.CommandContext(ctx, path, remote.QueryCommand)
+	command := exec.CommandContext(ctx, path, remote.QueryCommand) //nolint:gosec // the server of the same installation
 	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(text), &stdout, &stderr
 	if err := command.Run(); err != nil {
 		if _, ended := errors.AsType[*exec.ExitError](err); !ended || ctx.Err() != nil {

@@ -102,7 +102,7 @@ var parse = func() func(string) (tko.Pattern, error) {
 	var known sync.Map
 	return func(text string) (tko.Pattern, error) {
 		if p, ok := known.Load(text); ok {
-			return p.(tko.Pattern), nil //nolint:forcetypeassert,errcheck // stored below
+			return p.(tko.Pattern), nil //nolint:errcheck // stored below
 		}
 		p, err := tko.ParsePattern(text)
 		if err == nil {
@@ -278,6 +278,7 @@ func covers(s access.Scope, a access.Attributes) bool {
 		if len(s.Metadata) > 0 {
 			return false
 		}
+	case tko.KindRollout, tko.KindSource:
 	}
 	for key, value := range s.Metadata {
 		if is, ok := a.Metadata[key]; !ok || is != value {
@@ -300,6 +301,7 @@ func witness(s access.Scope, kind tko.Kind) access.Attributes {
 		a.ID, a.Template = one(s.SiteID), one(s.TemplateID)
 	case tko.KindDeployment:
 		a.Site, a.Template = one(s.SiteID), one(s.TemplateID)
+	case tko.KindPlugin, tko.KindRollout, tko.KindSource:
 	}
 	return a
 }

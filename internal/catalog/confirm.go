@@ -18,39 +18,38 @@ func (e *ExceededError) Error() string {
 // Is reports true for ErrInvalid.
 func (e *ExceededError) Is(target error) bool { return target == tko.ErrInvalid }
 
-// allow returns the maximum number of records that a request may change, which
-// affects count records of a kind, descendants included. The request is an
-// ErrInvalid if it confirms another count, or if it confirms none and exceeds
+// allow checks a request that affects count records of a kind, descendants included. It is
+// an ErrInvalid if it confirms another count, or if it confirms none and exceeds
 // both ConfirmAbove and ConfirmPercent of the kind. doing is the verb of the
 // request: delete, approve or freeze.
-func (s *rights) allow(ctx context.Context, doing string, kind tko.Kind, count int) (most int, err error) {
+func (s *rights) allow(ctx context.Context, doing string, kind tko.Kind, count int) error {
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok {
 		if confirmed != count {
-			return 0, tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
+			return tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
 				doing, entities(count, kind), confirmed, count, count)
 		}
-		return count, nil
+		return nil
 	}
 	if count <= s.options.ConfirmAbove {
-		return s.options.ConfirmAbove, nil
+		return nil
 	}
 	percent := s.options.ConfirmPercent
 	enough := (count*100 + percent - 1) / percent // if there are this many, count is within the percentage
 	total := 0
 	c, ok := callerOf(ctx)
 	if !ok {
-		return 0, errNotEntered
+		return errNotEntered
 	}
 	for _, err := range s.store.List(ctx, Query{Kind: kind, Scope: c.view(), Limit: enough}) {
 		if err != nil {
-			return 0, err
+			return err
 		}
 		total++
 	}
 	if total >= enough {
-		return count, nil
+		return nil
 	}
-	return 0, tko.Errorf(tko.ErrInvalid,
+	return tko.Errorf(tko.ErrInvalid,
 		"this would %s %d of %d %ss, which is more than %d and more than %d %% of them: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
 		doing, count, max(total, count), kind, s.options.ConfirmAbove, percent, count, count)
 }

@@ -53,7 +53,7 @@ func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, err
 	if len(sites) == 0 {
 		return tko.Freeze{}, tko.Errorf(tko.ErrInvalid, "no site has metadata that matches %s: correct the selection, as tko site list --metadata shows", selectionText(f))
 	}
-	if _, err := s.allow(ctx, "freeze", tko.KindSite, len(sites)); err != nil {
+	if err := s.allow(ctx, "freeze", tko.KindSite, len(sites)); err != nil {
 		return tko.Freeze{}, err
 	}
 	f.ID, f.By, f.Created, f.Until = uuid.NewString(), author(ctx), now.UTC().Truncate(time.Second), f.Until.UTC().Truncate(time.Second)

@@ -113,7 +113,7 @@ func (s *validation) ownerOfRecord(ctx context.Context, r Record) (owner, error)
 			return s.storedOwner(ctx, r)
 		}
 		if r.Kind != tko.KindDeployment || r.Parent == "" {
-			return owner{}, nil
+			return owner{}, nil //nolint:nilerr // there is no such record
 		}
 		above, err := s.get(ctx, Fields{}, deploymentKey(tko.DeploymentID(r.Parent)))
 		if err != nil {
@@ -140,6 +140,7 @@ func (s *rights) ownerFor(ctx context.Context, a tko.Acting) (owner, error) {
 			return owner{}, err
 		}
 		return s.ownerOfRecord(ctx, r)
+	case tko.KindSource, tko.KindTemplate, tko.KindSite, tko.KindPlugin:
 	}
 	book, err := s.rulesOf(ctx, rulesAge)
 	if err != nil {

@@ -609,7 +609,7 @@ func (s *RolloutRunner) apply(ctx context.Context, r Record, v RolloutView, sp s
 			err = tko.Errorf(tko.ErrConflict, "deployment %q: it has the child %q, which the plan doesn't know: plan again", row.Deployment, below[row.Deployment].stranger)
 		}
 		if err == nil {
-			err = allowed.permit(s.core, records[n], w)
+			err = allowed.permit(s.core, records[n], w) //nolint:contextcheck // it has the contexts of the owner and of the starter
 		}
 		if err != nil {
 			if !errors.Is(err, tko.ErrDenied) && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrGone) {

@@ -510,9 +510,9 @@ func TestNoWriteIsBetweenAStopAndItsEnd(t *testing.T) {
 		writer := catalog.New(w.store, w.validator, catalog.Options{})
 		go func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				id, err := writer.CreateDeployment(w.ctx, tko.NewDeployment{Template: "t", Site: "a", Metadata: map[string]string{"n": fmt.Sprint(n, i)}})
+				id, err := writer.CreateDeployment(w.ctx, tko.NewDeployment{Template: "t", Site: "a", Metadata: map[string]string{"n": fmt.Sprint(n, i)}}) //nolint:contextcheck // a call that has begun ends
 				if err == nil && i%2 == 0 {
-					_, err = writer.DeleteDeployment(w.ctx, id)
+					_, err = writer.DeleteDeployment(w.ctx, id) //nolint:contextcheck // likewise
 				}
 				if err != nil && !errors.Is(err, tko.ErrStopped) {
 					done <- err

@@ -130,7 +130,7 @@ func carry(put *tko.Put, from *basis) error {
 	merged, err := krm.Merge(from.template.Package, put.Package)
 	if err != nil {
 		put.Whole = true // the server checks it
-		return nil
+		return nil       //nolint:nilerr // and reports the error
 	}
 	is, _, err := krm.DigestOf(put.Package)
 	if err != nil {

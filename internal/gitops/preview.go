@@ -142,9 +142,9 @@ func osmPolicyOf(p osm.Policy, markerGone bool) osm.Policy {
 // recordedRemovals returns the removals of instances that the source is known to have, without
 // asking the OSM.
 func recordedRemovals(d osm.Desired, s osm.State, policy osm.Policy, gone bool) *osm.Plan {
-	plan := &osm.Plan{}
+	removed := &osm.Plan{}
 	if !policy.Prune {
-		return plan
+		return removed
 	}
 	reason := "it is no longer desired"
 	if gone {
@@ -161,11 +161,11 @@ func recordedRemovals(d osm.Desired, s osm.State, policy osm.Policy, gone bool) 
 		removals = append(removals, osm.Change{Action: osm.ActionDelete, What: osm.WhatInstance, Name: name, Reason: reason})
 	}
 	if key := prune.Key(names); policy.Budget.Over(len(names), len(s.Instances)) && policy.Approve != key {
-		plan.Approval = &osm.Approval{Key: key, Instances: names}
-		return plan
+		removed.Approval = &osm.Approval{Key: key, Instances: names}
+		return removed
 	}
-	plan.Changes = removals
-	return plan
+	removed.Changes = removals
+	return removed
 }
 
 // PreviewInventory computes what an inventory would change now, under its settings. The

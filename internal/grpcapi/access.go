@@ -16,7 +16,7 @@ import (
 
 // A RightsBackend implements tko.Access: *catalog.Service in production. A backend
 // without it serves tko.Data only.
-type RightsBackend interface {
+type RightsBackend interface { //nolint:interfacebloat // of interfaces, one for each concern
 	Ruler
 	Owners
 	Freezer

@@ -11,10 +11,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 )
 
-const (
-	WhatInstance = "instance" // of a [Change] or a [Problem]
-	maxName      = 255
-)
+// WhatInstance says of a [Change] or a [Problem] that it is of an instance.
+const WhatInstance = "instance"
+
+const maxName = 255
 
 // Check returns the problems that can be found without OSM: invalid names and
 // descriptions, duplicates, members and KDUs that the descriptors don't have,

@@ -164,10 +164,10 @@ func TestPluginGetsAllDeploymentsAlsoWhenTwoConflictOrAnotherTargetFails(t *test
 	}
 }
 
-// claimed returns a context with the claim of the site's work, as the loop has.
-func claimed(t *testing.T, site string) context.Context {
+// claimed returns a context with the claim of the work of the site lagos, as the loop has.
+func claimed(t *testing.T) context.Context {
 	t.Helper()
-	return tko.WithClaim(t.Context(), tko.WorkItem{Queue: tko.QueueSchedule, Key: site, Claim: "c"})
+	return tko.WithClaim(t.Context(), tko.WorkItem{Queue: tko.QueueSchedule, Key: "lagos", Claim: "c"})
 }
 
 // What is held is delivered as it was.
@@ -179,7 +179,7 @@ func TestPluginGetsHeldDeploymentsAtTheirLastDeliveredRevision(t *testing.T) {
 	run := &runner{}
 	s := schedule.New(r, run, schedule.Options{})
 	defer s.Close()
-	ctx := claimed(t, "lagos")
+	ctx := claimed(t)
 	s.Reconcile(ctx, "lagos")
 	states := len(r.saved)
 	if s.Reconcile(ctx, "lagos"); len(r.saved) != states || states != 1 {
@@ -232,12 +232,12 @@ func TestObjectOfAHeldSharerStaysWhenItsProviderIsDeleted(t *testing.T) {
 	})
 	s := schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir()})
 	defer s.Close()
-	ctx := claimed(t, "lagos")
+	ctx := claimed(t)
 	check := func(why string, want ...string) {
 		t.Helper()
 		for range 2 { // the second reconciliation changes nothing
 			s.Reconcile(ctx, "lagos")
-			if diff := cmp.Diff(want, strings.Fields(gittest.Run(t, repo, "ls-tree", "-r", "--name-only", "main", "lagos/a", "lagos/b"))); diff != "" {
+			if diff := cmp.Diff(want, strings.Fields(gittest.Run(t, repo, "ls-tree", "-r", "--name-only", "main", "lagos/a", "lagos/b"))); diff != "" { //nolint:contextcheck // it uses that of the test
 				t.Errorf("%s: -want +got:\n%s", why, diff)
 			}
 		}
@@ -267,7 +267,7 @@ func TestPluginGetsDeletedDeploymentsWhileOthersAreStopped(t *testing.T) {
 	run := &runner{}
 	s := schedule.New(r, run, schedule.Options{})
 	defer s.Close()
-	ctx := claimed(t, "lagos")
+	ctx := claimed(t)
 	s.Reconcile(ctx, "lagos")
 	r.former = map[int64]tko.Deployment{1: r.deployments["b"]}
 	delete(r.deployments, "b")
@@ -305,12 +305,12 @@ func TestEqualObjectsAreSharedAndChangeTogether(t *testing.T) {
 	r := world([]tko.Site{site("lagos", repository(repo))}, []tko.Deployment{with("a", "1"), with("b", "1")})
 	s := schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir()})
 	defer s.Close()
-	ctx := claimed(t, "lagos")
+	ctx := claimed(t)
 	check := func(why string, files []string, said map[string]string) {
 		t.Helper()
 		s.Reconcile(ctx, "lagos")
 		var got []string
-		for file := range strings.FieldsSeq(gittest.Run(t, repo, "ls-tree", "-r", "--name-only", "main", "lagos/a", "lagos/b", "lagos/c")) {
+		for file := range strings.FieldsSeq(gittest.Run(t, repo, "ls-tree", "-r", "--name-only", "main", "lagos/a", "lagos/b", "lagos/c")) { //nolint:contextcheck // it uses that of the test
 			value := "?"
 			for line := range strings.Lines(gittest.Run(t, repo, "show", "main:"+file)) {
 				if _, after, ok := strings.Cut(line, "key: "); ok {

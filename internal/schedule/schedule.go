@@ -42,7 +42,7 @@ type Records interface {
 }
 
 // Client is the part of the data controller's API that the meta-scheduler uses.
-type Client interface {
+type Client interface { //nolint:interfacebloat // of interfaces, one for each concern
 	Records
 	osm.Records
 	work.Client

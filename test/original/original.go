@@ -128,98 +128,122 @@ func list[M interface {
 	return err
 }
 
+// About implements the method of the protocol.
 func (s *Server) About(ctx context.Context, m *emptypb.Empty) (*tkopb.AboutResponse, error) {
 	return one(ctx, s.behind.About, m)
 }
 
+// RegisterTemplate implements the method of the protocol.
 func (s *Server) RegisterTemplate(ctx context.Context, m *tkopb.Template) (*tkopb.RegisterResponse, error) {
 	return one(ctx, s.behind.RegisterTemplate, m)
 }
 
+// DeleteTemplate implements the method of the protocol.
 func (s *Server) DeleteTemplate(ctx context.Context, m *tkopb.TemplateID) (*tkopb.DeleteResponse, error) {
 	return one(ctx, s.behind.DeleteTemplate, m)
 }
 
+// GetTemplate implements the method of the protocol.
 func (s *Server) GetTemplate(ctx context.Context, m *tkopb.GetTemplate) (*tkopb.Template, error) {
 	return one(ctx, s.behind.GetTemplate, m)
 }
 
+// ListTemplates implements the method of the protocol.
 func (s *Server) ListTemplates(m *tkopb.ListTemplates, stream grpc.ServerStreamingServer[tkopb.ListedTemplate]) error {
 	return list(s, stream, s.behind.ListTemplates, m, m.GetSelect() != nil)
 }
 
+// PurgeTemplates implements the method of the protocol.
 func (s *Server) PurgeTemplates(ctx context.Context, m *tkopb.SelectTemplates) (*tkopb.DeleteResponse, error) {
 	return one(ctx, s.behind.PurgeTemplates, m)
 }
 
+// RegisterSite implements the method of the protocol.
 func (s *Server) RegisterSite(ctx context.Context, m *tkopb.Site) (*tkopb.RegisterResponse, error) {
 	return one(ctx, s.behind.RegisterSite, m)
 }
 
+// DeleteSite implements the method of the protocol.
 func (s *Server) DeleteSite(ctx context.Context, m *tkopb.SiteID) (*tkopb.DeleteResponse, error) {
 	return one(ctx, s.behind.DeleteSite, m)
 }
 
+// GetSite implements the method of the protocol.
 func (s *Server) GetSite(ctx context.Context, m *tkopb.GetSite) (*tkopb.Site, error) {
 	return one(ctx, s.behind.GetSite, m)
 }
 
+// ListSites implements the method of the protocol.
 func (s *Server) ListSites(m *tkopb.ListSites, stream grpc.ServerStreamingServer[tkopb.ListedSite]) error {
 	return list(s, stream, s.behind.ListSites, m, m.GetSelect() != nil)
 }
 
+// PurgeSites implements the method of the protocol.
 func (s *Server) PurgeSites(ctx context.Context, m *tkopb.SelectSites) (*tkopb.DeleteResponse, error) {
 	return one(ctx, s.behind.PurgeSites, m)
 }
 
+// CreateDeployment implements the method of the protocol.
 func (s *Server) CreateDeployment(ctx context.Context, m *tkopb.CreateDeployment) (*tkopb.CreateDeploymentResponse, error) {
 	return one(ctx, s.behind.CreateDeployment, m)
 }
 
+// DeleteDeployment implements the method of the protocol.
 func (s *Server) DeleteDeployment(ctx context.Context, m *tkopb.DeploymentID) (*tkopb.DeleteResponse, error) {
 	return one(ctx, s.behind.DeleteDeployment, m)
 }
 
+// GetDeployment implements the method of the protocol.
 func (s *Server) GetDeployment(ctx context.Context, m *tkopb.GetDeployment) (*tkopb.Deployment, error) {
 	return one(ctx, s.behind.GetDeployment, m)
 }
 
+// ListDeployments implements the method of the protocol.
 func (s *Server) ListDeployments(m *tkopb.ListDeployments, stream grpc.ServerStreamingServer[tkopb.ListedDeployment]) error {
 	return list(s, stream, s.behind.ListDeployments, m, m.GetSelect() != nil)
 }
 
+// PurgeDeployments implements the method of the protocol.
 func (s *Server) PurgeDeployments(ctx context.Context, m *tkopb.SelectDeployments) (*tkopb.DeleteResponse, error) {
 	return one(ctx, s.behind.PurgeDeployments, m)
 }
 
+// StartDeploymentModification implements the method of the protocol.
 func (s *Server) StartDeploymentModification(ctx context.Context, m *tkopb.StartDeploymentModification) (*tkopb.StartDeploymentModificationResponse, error) {
 	return one(ctx, s.behind.StartDeploymentModification, m)
 }
 
+// EndDeploymentModification implements the method of the protocol.
 func (s *Server) EndDeploymentModification(ctx context.Context, m *tkopb.EndDeploymentModification) (*tkopb.EndDeploymentModificationResponse, error) {
 	return one(ctx, s.behind.EndDeploymentModification, m)
 }
 
+// CancelDeploymentModification implements the method of the protocol.
 func (s *Server) CancelDeploymentModification(ctx context.Context, m *tkopb.CancelDeploymentModification) (*tkopb.CancelDeploymentModificationResponse, error) {
 	return one(ctx, s.behind.CancelDeploymentModification, m)
 }
 
+// RegisterPlugin implements the method of the protocol.
 func (s *Server) RegisterPlugin(ctx context.Context, m *tkopb.Plugin) (*tkopb.RegisterResponse, error) {
 	return one(ctx, s.behind.RegisterPlugin, m)
 }
 
+// DeletePlugin implements the method of the protocol.
 func (s *Server) DeletePlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.DeleteResponse, error) {
 	return one(ctx, s.behind.DeletePlugin, m)
 }
 
+// GetPlugin implements the method of the protocol.
 func (s *Server) GetPlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.Plugin, error) {
 	return one(ctx, s.behind.GetPlugin, m)
 }
 
+// ListPlugins implements the method of the protocol.
 func (s *Server) ListPlugins(m *tkopb.ListPlugins, stream grpc.ServerStreamingServer[tkopb.Plugin]) error {
 	return list(s, stream, s.behind.ListPlugins, m, m.GetSelect() != nil)
 }
 
+// PurgePlugins implements the method of the protocol.
 func (s *Server) PurgePlugins(ctx context.Context, m *tkopb.SelectPlugins) (*tkopb.DeleteResponse, error) {
 	return one(ctx, s.behind.PurgePlugins, m)
 }

@@ -122,7 +122,7 @@ func (c *Clusters) fenced(ctx context.Context) (name string, end func()) {
 	if c.fences == nil {
 		c.fences = map[string]context.Context{}
 	}
-	c.fences[name] = ctx
+	c.fences[name] = ctx //nolint:fatcontext // the contexts of calls, by name
 	return name, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *Clusters) checkFence(_ context.Context, name string) (FenceResponse, er
 	if !ok {
 		return FenceResponse{sibling.NewFailure(errors.New("the call has ended"))}, nil
 	}
-	return FenceResponse{sibling.NewFailure(fence.Check(ctx))}, nil
+	return FenceResponse{sibling.NewFailure(fence.Check(ctx))}, nil //nolint:contextcheck // of the call that the fence belongs to
 }
 
 // Fence returns a context with the fence of a call, for the program.

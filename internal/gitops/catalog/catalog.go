@@ -411,8 +411,8 @@ func (c *Catalog) read(ctx context.Context, v version) (result known, err error)
 
 // packageIn returns the path of the package that a manifest was made of.
 func packageIn(m manifest.Manifest) string {
-	_, path, _ := strings.Cut(m.File, ":")
-	return path
+	_, inside, _ := strings.Cut(m.File, ":")
+	return inside
 }
 
 // nameOf returns the name of a package's version. If the version moves, the name has the

@@ -47,7 +47,6 @@ func TestNewFieldsAreDigestedOnlyIfTheyAreSet(t *testing.T) {
 	n := 0
 	check := func(prefix string, typ reflect.Type) {
 		for f := range typ.Fields() {
-			f := f
 			if tag := f.Tag.Get("json"); strings.Contains(tag, "omit") {
 				continue
 			}

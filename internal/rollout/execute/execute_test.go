@@ -139,6 +139,7 @@ func TestClocksStandStillWhileStopped(t *testing.T) {
 					return at, 0
 				case execute.Healthy:
 					return 0, at
+				default:
 				}
 			}
 			t.Fatal("it goes on for ever")

@@ -35,12 +35,12 @@ func TestKeysThatNoSiteHasAreRefused(t *testing.T) {
 		"spec.limits.apart[0]":  "limits: {apart: [KEY]}",
 		"spec.windows[0].zone":  "windows: [{from: '01:00', to: '02:00', zone: {key: KEY, default: UTC}}]",
 		"spec.limits.apart[1]":  "limits: {apart: [redundancy, KEY]}",
-		"spec.waves[0].spread ": "waves: [{name: canary, count: 1, spread: {key: KEY}}]",
+		"spec.waves[0].spread ": "waves: [{name: canary, count: 1, spread: {key: KEY}}]", //nolint:gocritic // another form of the same field
 	}
 	site := plan.Site{Metadata: map[string]string{"redundancy": "UTC", "tier": "core"}}
 	for path, text := range fields {
 		path = strings.TrimSpace(path)
-		for key, want := range map[string]string{"redundnacy": `did you mean "redundancy"?`, "rack": "correct the key, or remove it", "redundancy": ""} {
+		for key, want := range map[string]string{"redundnacy": `did you mean "redundancy"?`, "rack": "correct the key, or remove it", "redundancy": ""} { //nolint:misspell // on purpose
 			if key == "redundancy" && path == "spec.limits.apart[1]" {
 				continue // it is there twice
 			}

@@ -71,7 +71,8 @@ func (w *guarded) advance(id tko.RolloutID) {
 }
 
 // planned registers an upgrade as a caller, and plans it.
-func (w *guarded) planned(ctx context.Context, id tko.RolloutID) tko.RolloutStatus {
+func (w *guarded) planned(ctx context.Context) tko.RolloutStatus {
+	const id = tko.RolloutID("r")
 	w.t.Helper()
 	if _, err := w.RegisterRollout(ctx, tko.Rollout{ID: id, Package: decode(w.t, "apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {edits: [{upgrade: {to: \"t:v2\"}, select: {templateIdPatterns: [\"t:v1\"]}}]}\n")}); err != nil {
 		w.t.Fatal(err)
@@ -108,9 +109,9 @@ func (w *guarded) start(ctx context.Context, id tko.RolloutID) error {
 	return err
 }
 
-func (w *guarded) owner(site tko.SiteID) string {
+func (w *guarded) owner() string {
 	w.t.Helper()
-	o, err := w.Owner(w.ctx, tko.KindDeployment, string(w.ids[site]))
+	o, err := w.Owner(w.ctx, tko.KindDeployment, string(w.ids["a/1"]))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func (w *guarded) owner(site tko.SiteID) string {
 func TestRolloutIsPlannedAsItsOwner(t *testing.T) {
 	t.Parallel()
 	w := newGuarded(t)
-	s := w.planned(w.as("cert:ada"), "r")
+	s := w.planned(w.as("cert:ada"))
 	if got := w.rows(w.ctx, "r"); !slices.Equal(got, []string{"a/1", "a/2"}) {
 		t.Fatalf("the plan has rows at %v, want those that its owner sees: %+v", got, s)
 	}
@@ -136,7 +137,7 @@ func TestRolloutIsPlannedAsItsOwner(t *testing.T) {
 func TestPlanShowsEachReaderWhatItMayRead(t *testing.T) {
 	t.Parallel()
 	w := newGuarded(t)
-	w.planned(w.ctx, "r")
+	w.planned(w.ctx)
 	if got := w.rows(w.ctx, "r"); len(got) != 3 {
 		t.Fatal(got)
 	}
@@ -164,7 +165,7 @@ func TestRowsNeedTheRightsOfOwnerAndStarterWhenTheyAreApplied(t *testing.T) {
 			t.Parallel()
 			w := newGuarded(t)
 			w.bind("cert:ada", access.Editor, access.Scope{SiteID: "b/**"})
-			w.planned(w.as(test.owner), "r")
+			w.planned(w.as(test.owner))
 			if err := w.start(w.as(test.starter), "r"); err != nil {
 				t.Fatal(err)
 			}
@@ -196,13 +197,13 @@ func TestUndoNeedsNoRightsButThoseOfTheStart(t *testing.T) {
 	if err := w.SetOwner(w.ctx, tko.KindDeployment, string(w.ids["a/1"]), tko.Owner{Subject: "cert:ada"}); err != nil {
 		t.Fatal(err)
 	}
-	w.planned(w.ctx, "r")
+	w.planned(w.ctx)
 	if err := w.start(w.ctx, "r"); err != nil {
 		t.Fatal(err)
 	}
 	w.advance("r")
-	if got := w.versions(); got != "a/1 v2, a/2 v2, b/1 v2" || w.owner("a/1") != "cert:root" {
-		t.Fatalf("%s, the owner is %s", got, w.owner("a/1"))
+	if got := w.versions(); got != "a/1 v2, a/2 v2, b/1 v2" || w.owner() != "cert:root" {
+		t.Fatalf("%s, the owner is %s", got, w.owner())
 	}
 	if _, err := w.RolloutDo(w.as("cert:bob"), tko.RolloutCommand{ID: "r", Verb: "undo"}); !errors.Is(err, tko.ErrDenied) {
 		t.Errorf("a viewer undoes it: %v", err)
@@ -216,8 +217,8 @@ func TestUndoNeedsNoRightsButThoseOfTheStart(t *testing.T) {
 			w.settleOnce(id)
 		}
 	}
-	if got := w.versions(); got != "a/1 v1, a/2 v1, b/1 v1" || w.owner("a/1") != "cert:ada" {
-		t.Errorf("%s, the owner is %s, want it as it was", got, w.owner("a/1"))
+	if got := w.versions(); got != "a/1 v1, a/2 v1, b/1 v1" || w.owner() != "cert:ada" {
+		t.Errorf("%s, the owner is %s, want it as it was", got, w.owner())
 	}
 }
 

@@ -175,7 +175,7 @@ func childrenCounted(w *world) {
 }
 
 func sitesCounted(w *world) {
-	change := func(text string) func(*catalog.Write) { return withPackage(text) }
+	change := withPackage
 	w.commit(site("s"), site("t"), site("u"))
 	for i, at := range []func(*catalog.Write){at("s"), at("s"), at("t")} {
 		w.commit(deployment(fmt.Sprint("d", i), at, ready))
