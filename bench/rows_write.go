@@ -251,7 +251,7 @@ func (r *run) deletes(ctx context.Context) error {
 		}
 	}
 	if err := r.whileWriting(ctx, rowDeleteTemplate(r.Dependents), func() error {
-		_, err := r.client.DeleteTemplate(ctx, r.shared)
+		_, err := r.client.DeleteTemplate(tko.WithConfirmation(ctx, r.Dependents+1), r.shared)
 		return err
 	}); err != nil {
 		return err
