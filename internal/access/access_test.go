@@ -102,7 +102,7 @@ var parse = func() func(string) (tko.Pattern, error) {
 	var known sync.Map
 	return func(text string) (tko.Pattern, error) {
 		if p, ok := known.Load(text); ok {
-			return p.(tko.Pattern), nil //nolint:errcheck // stored below
+			return p.(tko.Pattern), nil
 		}
 		p, err := tko.ParsePattern(text)
 		if err == nil {

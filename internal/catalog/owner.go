@@ -113,7 +113,7 @@ func (s *validation) ownerOfRecord(ctx context.Context, r Record) (owner, error)
 			return s.storedOwner(ctx, r)
 		}
 		if r.Kind != tko.KindDeployment || r.Parent == "" {
-			return owner{}, nil //nolint:nilerr // there is no such record
+			return owner{}, nil
 		}
 		above, err := s.get(ctx, Fields{}, deploymentKey(tko.DeploymentID(r.Parent)))
 		if err != nil {
@@ -133,7 +133,7 @@ func (s *rights) ownerFor(ctx context.Context, a tko.Acting) (owner, error) {
 	case tko.KindDeployment, tko.KindRollout:
 		key := Key{Kind: a.Kind, ID: a.ID}
 		if CheckKey(key) != nil {
-			return owner{}, nil
+			return owner{}, nil //nolint:nilerr // there is no such record
 		}
 		r, err := s.get(ctx, Fields{}, key)
 		if err != nil || r.Revision == 0 { // if it was deleted, nothing can be derived from it

@@ -48,7 +48,7 @@ func (v View[R]) List(ctx context.Context, s Lister, f Filter, options tko.ListO
 		return all(s.Plugins(ctx, f.Plugins(), options), v.Plugin)
 	case tko.KindRollout:
 		return all(s.Rollouts(ctx, f.Rollouts(), options), v.Rollout)
-	case tko.KindDeployment:
+	case tko.KindDeployment, tko.KindSource:
 	}
 	return all(s.Deployments(ctx, f.Deployments(), options), v.Deployment)
 }

@@ -109,8 +109,8 @@ func newTenants(t *testing.T, options catalog.Options) *tenants {
 		w.template(tenant+"/leaf", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: leaf}\ndata: {of: "+tenant+"}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {p: canary-"+tenant+"}\n", tenant)
 		w.site(tenant+"/1", tenant)
 	}
-	w.bind(access.Editor, access.Scope{SiteID: "a/**"})
-	w.bind(access.Editor, access.Scope{TemplateID: "a/**"})
+	w.bind(access.Scope{SiteID: "a/**"})
+	w.bind(access.Scope{TemplateID: "a/**"})
 	return w
 }
 
@@ -118,9 +118,9 @@ func (w *tenants) as(subject string) context.Context {
 	return identity.With(w.t.Context(), identity.Identity{Subject: subject, Authenticator: "certificate", From: "192.0.2.7:4711"})
 }
 
-func (w *tenants) bind(role access.Role, scope access.Scope) access.Binding {
+func (w *tenants) bind(scope access.Scope) access.Binding {
 	w.t.Helper()
-	b, err := w.Bind(w.root, access.Binding{Subject: "cert:ada", Role: role, Scope: scope})
+	b, err := w.Bind(w.root, access.Binding{Subject: "cert:ada", Role: access.Editor, Scope: scope})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -362,8 +362,8 @@ func TestDerivationIsHeldWithoutTheRightsOfItsOwnerAndGoesOnWithThem(t *testing.
 				}
 			}
 			return func() {
-				w.bind(access.Editor, access.Scope{SiteID: "a/**"})
-				w.bind(access.Editor, access.Scope{TemplateID: "a/**"})
+				w.bind(access.Scope{SiteID: "a/**"})
+				w.bind(access.Scope{TemplateID: "a/**"})
 			}
 		},
 		"one of the scopes removed": func(w *tenants) func() { // the sites are out of sight, the children aren't
@@ -378,7 +378,7 @@ func TestDerivationIsHeldWithoutTheRightsOfItsOwnerAndGoesOnWithThem(t *testing.
 					}
 				}
 			}
-			return func() { w.bind(access.Editor, access.Scope{SiteID: "a/**"}) }
+			return func() { w.bind(access.Scope{SiteID: "a/**"}) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

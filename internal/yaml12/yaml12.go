@@ -144,19 +144,20 @@ func (w *writer) value(n *yaml.Node, target reflect.Type, depth int) error {
 		}
 		before := byte('[')
 		for _, item := range n.Content {
-			w.WriteByte(before)
+			_ = w.WriteByte(before)
 			if err := w.value(item, element, depth+1); err != nil {
 				return err
 			}
 			before = ','
 		}
 		if before == '[' {
-			w.WriteByte('[')
+			_ = w.WriteByte('[')
 		}
-		w.WriteByte(']')
+		_ = w.WriteByte(']')
 		return nil
 	case yaml.MappingNode:
 		return w.mapping(n, target, depth)
+	case yaml.DocumentNode, yaml.ScalarNode:
 	}
 	return w.scalar(n, target)
 }
