@@ -106,7 +106,7 @@ func TestCommandShowsAndControlsSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(map[string]string{"secret.yaml": string(encrypted)})
-	run(6, "secret.yaml is encrypted with SOPS, and no key is given", "gitops", "plan", "--dir", dir)
+	run(6, "secret.yaml: it is encrypted with SOPS, and no key is given", "gitops", "plan", "--dir", dir)
 	run(6, "hint: give --age-keys", "gitops", "plan", "--dir", dir)
 	run(6, "other keys", "gitops", "plan", "--dir", dir, "--age-keys", keys)
 	commit()
