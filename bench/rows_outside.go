@@ -61,8 +61,8 @@ func (r *run) inventory(ctx context.Context) error {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		requests.Add(1)
-		offset, _ := strconv.Atoi(q.URL.Query().Get("offset")) // 0 on the first page
-		switch page := offset / netBoxPage; {
+		from, _ := strconv.Atoi(q.URL.Query().Get("id__gte")) // none on the first page; IDs count from 1
+		switch page := max(0, from-1) / netBoxPage; {
 		case q.URL.Query().Get("ordering") == "-last_updated":
 			_, _ = w.Write(newest)
 		case page < len(pages):
@@ -98,9 +98,9 @@ func netBoxPages(sites int) (pages [][]byte, newest []byte, err error) {
 		}
 		next := any(nil)
 		if to < sites {
-			next = fmt.Sprintf("http://netbox/api/dcim/sites/?limit=%d&offset=%d", netBoxPage, to)
+			next = fmt.Sprintf("http://netbox/api/dcim/sites/?limit=%d&offset=%d", netBoxPage, netBoxPage)
 		}
-		return json.Marshal(map[string]any{"count": sites, "next": next, "previous": nil, "results": records})
+		return json.Marshal(map[string]any{"count": sites - from, "next": next, "previous": nil, "results": records})
 	}
 	for from := 0; from < sites; from += netBoxPage {
 		data, err := page(from, min(from+netBoxPage, sites))

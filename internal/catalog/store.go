@@ -683,7 +683,7 @@ func WorkFor(before, after Record) []Work {
 		if after.Revision != 0 {
 			return []Work{{Queue: tko.QueueRollout, Key: after.ID}}
 		}
-	case tko.KindTemplate, tko.KindPlugin:
+	case tko.KindTemplate, tko.KindPlugin, tko.KindSource:
 	}
 	return nil
 }
@@ -744,7 +744,7 @@ func QueuesToWake(before, after Record) (queues []string, allSites bool) {
 		case tko.PluginPrepare, tko.PluginValidate:
 			return []string{tko.QueuePrepare}, false
 		}
-	case tko.KindDeployment, tko.KindRollout:
+	case tko.KindDeployment, tko.KindRollout, tko.KindSource:
 	}
 	return nil, false
 }

@@ -83,7 +83,7 @@ func (v View[R]) Get(ctx context.Context, s Getter, kind tko.Kind, id string, re
 		return one(v.Plugin)(s.Plugin(ctx, typ, name))
 	case tko.KindRollout:
 		return one(v.Rollout)(s.Rollout(ctx, tko.RolloutID(id), revision))
-	case tko.KindDeployment:
+	case tko.KindDeployment, tko.KindSource:
 	}
 	return one(v.Deployment)(s.Deployment(ctx, tko.DeploymentID(id), revision))
 }

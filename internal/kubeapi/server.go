@@ -193,7 +193,7 @@ func (s *Server) storages(catalog Catalog, config *genericapiserver.RecommendedC
 			storages[k.resource+"/"+statusSubresource], storages[k.resource+"/"+approvalSubresource] = statusOf(one), approvalOf(one)
 		case tko.KindSite:
 			storages[k.resource+"/"+statusSubresource] = statusOf(one)
-		case tko.KindTemplate, tko.KindPlugin, tko.KindRollout:
+		case tko.KindTemplate, tko.KindPlugin, tko.KindRollout, tko.KindSource:
 		}
 	}
 	return storages

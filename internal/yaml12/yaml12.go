@@ -239,9 +239,9 @@ func (w *writer) mapping(n *yaml.Node, target reflect.Type, depth int) error {
 	}
 	before := byte('{')
 	for _, e := range entries {
-		w.WriteByte(before)
+		_ = w.WriteByte(before)
 		w.text(e.key)
-		w.WriteByte(':')
+		_ = w.WriteByte(':')
 		next := element
 		if next == nil {
 			next = fields[strings.ToLower(e.key)]
@@ -252,9 +252,9 @@ func (w *writer) mapping(n *yaml.Node, target reflect.Type, depth int) error {
 		before = ','
 	}
 	if before == '{' {
-		w.WriteByte('{')
+		_ = w.WriteByte('{')
 	}
-	w.WriteByte('}')
+	_ = w.WriteByte('}')
 	return nil
 }
 
@@ -324,21 +324,21 @@ func (w *writer) scalar(n *yaml.Node, target reflect.Type) error {
 	case !plain:
 		w.text(n.Value)
 	case n.Value == "" || n.Value == "~" || n.Value == "null" || n.Value == "Null" || n.Value == "NULL":
-		w.WriteString("null")
+		_, _ = w.WriteString("null")
 	case isText:
 		w.text(n.Value)
 	case booleans[n.Value] != "":
-		w.WriteString(booleans[n.Value])
+		_, _ = w.WriteString(booleans[n.Value])
 	case target != nil && target.Kind() == reflect.Bool && boolean11(n.Value) != "":
-		w.WriteString(boolean11(n.Value))
+		_, _ = w.WriteString(boolean11(n.Value))
 	case integer.MatchString(n.Value):
-		w.WriteString(strings.TrimPrefix(n.Value, "+"))
+		_, _ = w.WriteString(strings.TrimPrefix(n.Value, "+"))
 	case based.MatchString(n.Value):
 		i, err := strconv.ParseInt(n.Value, 0, 64)
 		if err != nil {
 			return wrong(n, "the number %s is too large", printable.Short(n.Value, 100))
 		}
-		w.WriteString(strconv.FormatInt(i, 10))
+		_, _ = w.WriteString(strconv.FormatInt(i, 10))
 	case float.MatchString(n.Value):
 		f, err := strconv.ParseFloat(n.Value, 64)
 		if err != nil || math.IsInf(f, 0) {

@@ -246,7 +246,7 @@ func (m *pastModel) write(key catalog.Key, current catalog.Record) catalog.Write
 		r.Template = m.reference(tko.KindTemplate)
 	case tko.KindTemplate:
 		r.CRDs = m.random.IntN(3) == 0
-	case tko.KindPlugin, tko.KindRollout:
+	case tko.KindPlugin, tko.KindRollout, tko.KindSource:
 	}
 	return write
 }
