@@ -201,7 +201,7 @@ func TestFluxSourcesAreApplied(t *testing.T) {
 	defer func() { _ = data.Close() }()
 
 	c.Apply(t, gitRepository("fleet")+"---\n"+gitRepository("other")+"---\n"+gitOps("fleet", "GitRepository", "fleet", ""))
-	c.Eventually(t, "False ArtifactFailed", "get", "gitops", "fleet", "-o", readyOf) // there is no artifact yet
+	c.Eventually(t, "Unknown Progressing", "get", "gitops", "fleet", "-o", readyOf) // there is no artifact yet
 	first := p.push("gitrepository", "fleet", archive(t, map[string]string{"a.yaml": aSite("a"), "b.yaml": aSite("b")}))
 	c.Eventually(t, "True ReconciliationSucceeded "+first, "get", "gitops", "fleet", "-o", readyOf)
 	if got := sites(t, data); got != "a b" {

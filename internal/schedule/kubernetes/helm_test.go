@@ -674,7 +674,10 @@ func TestHookThatDoesNotEndFailsAtTimeLimit(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	same(t, "nothing more was done", []string{"1 pending-install"}, w.revisions())
+	// Helm may still record that the installation ended.
+	if got := w.revisions(); !slices.Equal(got, []string{"1 pending-install"}) && !slices.Equal(got, []string{"1 failed"}) {
+		t.Errorf("after the stop, the revisions are %v", got)
+	}
 	w.chart("1.0.1", map[string]string{"templates/a.yaml": webMap})
 	w.reconcile(deployment("a", release("web", nil)))
 	same(t, "revisions", []string{"1 deployed"}, w.revisions())
