@@ -89,11 +89,16 @@ func Touched(before, after Record) []string {
 type Reach struct {
 	// Cause has the counts that the commit adds to; "": nothing is counted.
 	Cause string
-	// Window is the time after which the counts of the cause begin anew.
+	// Window is the time for which a change counts. It slides: what a cause changes in any
+	// stretch of time that is as long as it is limited, and a change counts at most for a
+	// part of the window longer, of [ReachParts].
 	Window time.Duration
 	// Derived counts deployments that are created. Otherwise approvals and the sites
 	// of changed deployments are counted.
 	Derived bool
+	// SitesWindow, if not 0, counts the sites of changed deployments of a derived cause,
+	// too, within a window of their own.
+	SitesWindow time.Duration
 	// Limits are checked after the changes of the commit are counted, if they changed
 	// one of the counts.
 	Limits []ReachLimit
@@ -103,6 +108,20 @@ type Reach struct {
 	Consent int
 	// Grant adds consent for later commits of the cause.
 	Grant map[Count]int
+}
+
+// ReachParts is the number of parts of a window.
+const ReachParts = 10
+
+// CountsSites reports whether the sites of changed deployments are counted.
+func (r Reach) CountsSites() bool { return !r.Derived || r.SitesWindow != 0 }
+
+// WindowOf returns the window of a count.
+func (r Reach) WindowOf(count Count) time.Duration {
+	if count == CountSites && r.SitesWindow != 0 {
+		return r.SitesWindow
+	}
+	return r.Window
 }
 
 // A ReachLimit is the maximum of the sum of some counts, without what was consented
@@ -142,7 +161,7 @@ func (r Reached) Free() int { return max(0, r.N-r.Consent) }
 
 // Reaches reads the counts of causes.
 type Reaches interface {
-	// Reached returns the counts of a cause that began within a window; an empty
+	// Reached returns the counts of a cause within a window that ends now; an empty
 	// cause stands for the most recent ones of all causes, at most limit.
 	Reached(ctx context.Context, cause string, window time.Duration, limit int) ([]Reached, error)
 }
