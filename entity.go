@@ -363,6 +363,8 @@ type About struct {
 	// Conditions report problems of the server, such as TLS files that can't be
 	// reloaded.
 	Conditions []Condition
+	// Reach is what a source that doesn't exist yet may change without consent.
+	Reach SourceReach
 }
 
 // A Caller is a client as the server has authenticated it.

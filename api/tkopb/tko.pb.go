@@ -146,7 +146,9 @@ type AboutResponse struct {
 	// that can't be reloaded.
 	Conditions []*Condition `protobuf:"bytes,500,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// The restrictions of the plugins that this server runs.
-	Isolation     []*IsolationLayer `protobuf:"bytes,560,rep,name=isolation,proto3" json:"isolation,omitempty"`
+	Isolation []*IsolationLayer `protobuf:"bytes,560,rep,name=isolation,proto3" json:"isolation,omitempty"`
+	// What a source that doesn't exist yet may change without consent.
+	Reach         *SourceReach `protobuf:"bytes,540,opt,name=reach,proto3" json:"reach,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +242,13 @@ func (x *AboutResponse) GetConditions() []*Condition {
 func (x *AboutResponse) GetIsolation() []*IsolationLayer {
 	if x != nil {
 		return x.Isolation
+	}
+	return nil
+}
+
+func (x *AboutResponse) GetReach() *SourceReach {
+	if x != nil {
+		return x.Reach
 	}
 	return nil
 }
@@ -5525,6 +5534,7 @@ type Source struct {
 	Called   bool                   `protobuf:"varint,7,opt,name=called,proto3" json:"called,omitempty"` // a reconciliation is requested, due or in progress; read only
 	// A reconciliation is due since then, and no worker has claimed it; read only.
 	Due           *timestamppb.Timestamp `protobuf:"bytes,580,opt,name=due,proto3" json:"due,omitempty"`
+	Reach         *SourceReach           `protobuf:"bytes,540,opt,name=reach,proto3" json:"reach,omitempty"` // read only; not in lists
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5615,6 +5625,83 @@ func (x *Source) GetDue() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Source) GetReach() *SourceReach {
+	if x != nil {
+		return x.Reach
+	}
+	return nil
+}
+
+// What a source may change now without consent.
+type SourceReach struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Known bool                   `protobuf:"varint,540,opt,name=known,proto3" json:"known,omitempty"`
+	// Sites at which it may change what runs, without a rollout; -1: any number.
+	Sites         int64  `protobuf:"varint,541,opt,name=sites,proto3" json:"sites,omitempty"`
+	Created       int64  `protobuf:"varint,542,opt,name=created,proto3" json:"created,omitempty"` // deployments that it may create; -1: any number
+	Policy        string `protobuf:"bytes,543,opt,name=policy,proto3" json:"policy,omitempty"`    // JSON of the spec of the rollout that makes larger changes, without edits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceReach) Reset() {
+	*x = SourceReach{}
+	mi := &file_tko_tko_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceReach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceReach) ProtoMessage() {}
+
+func (x *SourceReach) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceReach.ProtoReflect.Descriptor instead.
+func (*SourceReach) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *SourceReach) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *SourceReach) GetSites() int64 {
+	if x != nil {
+		return x.Sites
+	}
+	return 0
+}
+
+func (x *SourceReach) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
+func (x *SourceReach) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
 type SourceStatus struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Kind              string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // git, GitRepository, OCIRepository, Bucket, ExternalArtifact
@@ -5637,7 +5724,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5649,7 +5736,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5662,7 +5749,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5773,7 +5860,7 @@ type SourceOrigins struct {
 
 func (x *SourceOrigins) Reset() {
 	*x = SourceOrigins{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5785,7 +5872,7 @@ func (x *SourceOrigins) String() string {
 func (*SourceOrigins) ProtoMessage() {}
 
 func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5798,7 +5885,7 @@ func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOrigins.ProtoReflect.Descriptor instead.
 func (*SourceOrigins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SourceOrigins) GetParts() map[string]string {
@@ -5825,7 +5912,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5837,7 +5924,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5850,7 +5937,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5930,7 +6017,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5942,7 +6029,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5955,7 +6042,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -6010,7 +6097,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6022,7 +6109,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6035,7 +6122,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -6061,7 +6148,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6073,7 +6160,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6086,7 +6173,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -6106,7 +6193,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6118,7 +6205,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6131,7 +6218,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -6158,7 +6245,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6170,7 +6257,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6183,7 +6270,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -6215,7 +6302,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6227,7 +6314,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6240,7 +6327,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{81}
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -6288,7 +6375,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6300,7 +6387,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6313,7 +6400,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+	return file_tko_tko_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -6339,7 +6426,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6351,7 +6438,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6364,7 +6451,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{83}
+	return file_tko_tko_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6388,7 +6475,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6400,7 +6487,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6413,7 +6500,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{84}
+	return file_tko_tko_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -6462,7 +6549,7 @@ var File_tko_tko_proto protoreflect.FileDescriptor
 
 const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
-	"\rtko/tko.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x02\n" +
+	"\rtko/tko.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x03\n" +
 	"\rAboutResponse\x12\"\n" +
 	"\finstanceName\x18\x01 \x01(\tR\finstanceName\x120\n" +
 	"\x13instanceDescription\x18\x02 \x01(\tR\x13instanceDescription\x12\x1e\n" +
@@ -6476,7 +6563,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\xf4\x03 \x03(\v2\x0e.tko.ConditionR\n" +
 	"conditions\x122\n" +
-	"\tisolation\x18\xb0\x04 \x03(\v2\x13.tko.IsolationLayerR\tisolation\"R\n" +
+	"\tisolation\x18\xb0\x04 \x03(\v2\x13.tko.IsolationLayerR\tisolation\x12'\n" +
+	"\x05reach\x18\x9c\x04 \x01(\v2\x10.tko.SourceReachR\x05reach\"R\n" +
 	"\x0eIsolationLayer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -6998,7 +7086,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aapprove\x18\x03 \x01(\tR\aapprove\"C\n" +
 	"\tGetSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
-	"\fknownVersion\x18\x02 \x01(\x03R\fknownVersion\"\x90\x02\n" +
+	"\fknownVersion\x18\x02 \x01(\x03R\fknownVersion\"\xb9\x02\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x124\n" +
@@ -7007,7 +7095,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06status\x18\x05 \x01(\v2\x11.tko.SourceStatusR\x06status\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\fR\x05state\x12\x16\n" +
 	"\x06called\x18\a \x01(\bR\x06called\x12-\n" +
-	"\x03due\x18\xc4\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\"\xd7\x03\n" +
+	"\x03due\x18\xc4\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12'\n" +
+	"\x05reach\x18\x9c\x04 \x01(\v2\x10.tko.SourceReachR\x05reach\"o\n" +
+	"\vSourceReach\x12\x15\n" +
+	"\x05known\x18\x9c\x04 \x01(\bR\x05known\x12\x15\n" +
+	"\x05sites\x18\x9d\x04 \x01(\x03R\x05sites\x12\x19\n" +
+	"\acreated\x18\x9e\x04 \x01(\x03R\acreated\x12\x17\n" +
+	"\x06policy\x18\x9f\x04 \x01(\tR\x06policy\"\xd7\x03\n" +
 	"\fSourceStatus\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x10\n" +
@@ -7151,7 +7245,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -7228,233 +7322,236 @@ var file_tko_tko_proto_goTypes = []any{
 	(*CallSources)(nil),                          // 72: tko.CallSources
 	(*GetSource)(nil),                            // 73: tko.GetSource
 	(*Source)(nil),                               // 74: tko.Source
-	(*SourceStatus)(nil),                         // 75: tko.SourceStatus
-	(*SourceOrigins)(nil),                        // 76: tko.SourceOrigins
-	(*SourceItem)(nil),                           // 77: tko.SourceItem
-	(*SourceOperation)(nil),                      // 78: tko.SourceOperation
-	(*SaveSource)(nil),                           // 79: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 80: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 81: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 82: tko.GetTargetState
-	(*TargetState)(nil),                          // 83: tko.TargetState
-	(*SaveTargetState)(nil),                      // 84: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 85: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 86: tko.WhoAmIResponse
-	nil,                                          // 87: tko.Template.MetadataEntry
-	nil,                                          // 88: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 89: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 90: tko.Site.MetadataEntry
-	nil,                                          // 91: tko.ListedSite.MetadataEntry
-	nil,                                          // 92: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 93: tko.Deployment.MetadataEntry
-	nil,                                          // 94: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 95: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 96: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 97: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 98: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 99: tko.Plugin.PropertiesEntry
-	nil,                                          // 100: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 101: tko.PutEntity.MetadataEntry
-	nil,                                          // 102: tko.SourceOrigins.PartsEntry
-	(*timestamppb.Timestamp)(nil),                // 103: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 104: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 105: google.protobuf.Empty
+	(*SourceReach)(nil),                          // 75: tko.SourceReach
+	(*SourceStatus)(nil),                         // 76: tko.SourceStatus
+	(*SourceOrigins)(nil),                        // 77: tko.SourceOrigins
+	(*SourceItem)(nil),                           // 78: tko.SourceItem
+	(*SourceOperation)(nil),                      // 79: tko.SourceOperation
+	(*SaveSource)(nil),                           // 80: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 81: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 82: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 83: tko.GetTargetState
+	(*TargetState)(nil),                          // 84: tko.TargetState
+	(*SaveTargetState)(nil),                      // 85: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 86: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 87: tko.WhoAmIResponse
+	nil,                                          // 88: tko.Template.MetadataEntry
+	nil,                                          // 89: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 90: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 91: tko.Site.MetadataEntry
+	nil,                                          // 92: tko.ListedSite.MetadataEntry
+	nil,                                          // 93: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 94: tko.Deployment.MetadataEntry
+	nil,                                          // 95: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 96: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 97: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 98: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 99: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 100: tko.Plugin.PropertiesEntry
+	nil,                                          // 101: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 102: tko.PutEntity.MetadataEntry
+	nil,                                          // 103: tko.SourceOrigins.PartsEntry
+	(*timestamppb.Timestamp)(nil),                // 104: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 105: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 106: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
 	43,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	87,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	103, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	42,  // 4: tko.Template.stamp:type_name -> tko.Stamp
-	88,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	103, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	42,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	89,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	6,   // 9: tko.ListTemplates.window:type_name -> tko.Window
-	11,  // 10: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	90,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	103, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	42,  // 13: tko.Site.stamp:type_name -> tko.Stamp
-	91,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	103, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	42,  // 16: tko.ListedSite.stamp:type_name -> tko.Stamp
-	92,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	18,  // 18: tko.SelectSites.conditions:type_name -> tko.SelectCondition
-	6,   // 19: tko.ListSites.window:type_name -> tko.Window
-	17,  // 20: tko.ListSites.select:type_name -> tko.SelectSites
-	93,  // 21: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	103, // 22: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	103, // 23: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 24: tko.Deployment.stamp:type_name -> tko.Stamp
-	94,  // 25: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	103, // 26: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	103, // 27: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 28: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	95,  // 29: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	96,  // 30: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	97,  // 31: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	98,  // 32: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	18,  // 33: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
-	6,   // 34: tko.ListDeployments.window:type_name -> tko.Window
-	26,  // 35: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	104, // 36: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
-	103, // 37: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	103, // 38: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	103, // 39: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	99,  // 40: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	38,  // 41: tko.Plugin.triggers:type_name -> tko.GVK
-	42,  // 42: tko.Plugin.stamp:type_name -> tko.Stamp
-	38,  // 43: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	6,   // 44: tko.ListPlugins.window:type_name -> tko.Window
-	40,  // 45: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	103, // 46: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	103, // 47: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	43,  // 48: tko.Stamp.conditions:type_name -> tko.Condition
-	44,  // 49: tko.Stamp.steps:type_name -> tko.PreparationStep
-	103, // 50: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	103, // 51: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	104, // 52: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	26,  // 53: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	43,  // 54: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	44,  // 55: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	47,  // 56: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	21,  // 57: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	54,  // 58: tko.CreateChildren.children:type_name -> tko.Child
-	100, // 59: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	43,  // 60: tko.SetConditions.conditions:type_name -> tko.Condition
-	104, // 61: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	104, // 62: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	61,  // 63: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	61,  // 64: tko.RenewWork.items:type_name -> tko.WorkItem
-	104, // 65: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	61,  // 66: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	65,  // 67: tko.FinishWork.items:type_name -> tko.FinishedWork
-	61,  // 68: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 69: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	104, // 70: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 71: tko.Change.op:type_name -> tko.Change.Op
-	103, // 72: tko.Change.time:type_name -> google.protobuf.Timestamp
-	101, // 73: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	39,  // 74: tko.PutEntity.plugin:type_name -> tko.Plugin
-	61,  // 75: tko.PutEntity.claim:type_name -> tko.WorkItem
-	61,  // 76: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	103, // 77: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	75,  // 78: tko.Source.status:type_name -> tko.SourceStatus
-	103, // 79: tko.Source.due:type_name -> google.protobuf.Timestamp
-	77,  // 80: tko.SourceStatus.items:type_name -> tko.SourceItem
-	78,  // 81: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	43,  // 82: tko.SourceStatus.conditions:type_name -> tko.Condition
-	76,  // 83: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
-	102, // 84: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
-	103, // 85: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	74,  // 86: tko.SaveSource.source:type_name -> tko.Source
-	61,  // 87: tko.SaveSource.claim:type_name -> tko.WorkItem
-	61,  // 88: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	103, // 89: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	83,  // 90: tko.SaveTargetState.state:type_name -> tko.TargetState
-	61,  // 91: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	103, // 92: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	105, // 93: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 94: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 95: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 96: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 97: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 98: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 99: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 100: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 101: tko.Data.getSite:input_type -> tko.GetSite
-	19,  // 102: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 103: tko.Data.purgeSites:input_type -> tko.SelectSites
-	23,  // 104: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	20,  // 105: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	25,  // 106: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	27,  // 107: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	26,  // 108: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	28,  // 109: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	30,  // 110: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	32,  // 111: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	39,  // 112: tko.Data.registerPlugin:input_type -> tko.Plugin
-	37,  // 113: tko.Data.deletePlugin:input_type -> tko.PluginID
-	37,  // 114: tko.Data.getPlugin:input_type -> tko.PluginID
-	41,  // 115: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	40,  // 116: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	45,  // 117: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	47,  // 118: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	49,  // 119: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	51,  // 120: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	34,  // 121: tko.Data.listModifications:input_type -> tko.ListModifications
-	36,  // 122: tko.Data.breakModification:input_type -> tko.BreakModification
-	53,  // 123: tko.Data.createChildren:input_type -> tko.CreateChildren
-	56,  // 124: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	58,  // 125: tko.Data.setConditions:input_type -> tko.SetConditions
-	59,  // 126: tko.Data.claimWork:input_type -> tko.ClaimWork
-	62,  // 127: tko.Data.renewWork:input_type -> tko.RenewWork
-	64,  // 128: tko.Data.finishWork:input_type -> tko.FinishWork
-	66,  // 129: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	68,  // 130: tko.Data.putEntity:input_type -> tko.PutEntity
-	70,  // 131: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	71,  // 132: tko.Data.callSites:input_type -> tko.CallSites
-	72,  // 133: tko.Data.callSources:input_type -> tko.CallSources
-	73,  // 134: tko.Data.getSource:input_type -> tko.GetSource
-	105, // 135: tko.Data.listSources:input_type -> google.protobuf.Empty
-	79,  // 136: tko.Data.saveSource:input_type -> tko.SaveSource
-	81,  // 137: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	82,  // 138: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	84,  // 139: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	105, // 140: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 141: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 142: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 143: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 144: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 145: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 146: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 147: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 148: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 149: tko.Data.getSite:output_type -> tko.Site
-	15,  // 150: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 151: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	24,  // 152: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 153: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	21,  // 154: tko.Data.getDeployment:output_type -> tko.Deployment
-	22,  // 155: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 156: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	29,  // 157: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	31,  // 158: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	33,  // 159: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 160: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 161: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	39,  // 162: tko.Data.getPlugin:output_type -> tko.Plugin
-	39,  // 163: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 164: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	46,  // 165: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	48,  // 166: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	50,  // 167: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	52,  // 168: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	35,  // 169: tko.Data.listModifications:output_type -> tko.Modification
-	35,  // 170: tko.Data.breakModification:output_type -> tko.Modification
-	55,  // 171: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	57,  // 172: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	105, // 173: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	60,  // 174: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	63,  // 175: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	105, // 176: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	67,  // 177: tko.Data.watchChanges:output_type -> tko.Change
-	69,  // 178: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 179: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	105, // 180: tko.Data.callSites:output_type -> google.protobuf.Empty
-	105, // 181: tko.Data.callSources:output_type -> google.protobuf.Empty
-	74,  // 182: tko.Data.getSource:output_type -> tko.Source
-	74,  // 183: tko.Data.listSources:output_type -> tko.Source
-	80,  // 184: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	105, // 185: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	83,  // 186: tko.Data.getTargetState:output_type -> tko.TargetState
-	85,  // 187: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	86,  // 188: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	141, // [141:189] is the sub-list for method output_type
-	93,  // [93:141] is the sub-list for method input_type
-	93,  // [93:93] is the sub-list for extension type_name
-	93,  // [93:93] is the sub-list for extension extendee
-	0,   // [0:93] is the sub-list for field type_name
+	75,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
+	88,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	104, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	42,  // 5: tko.Template.stamp:type_name -> tko.Stamp
+	89,  // 6: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	104, // 7: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	42,  // 8: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	90,  // 9: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	6,   // 10: tko.ListTemplates.window:type_name -> tko.Window
+	11,  // 11: tko.ListTemplates.select:type_name -> tko.SelectTemplates
+	91,  // 12: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	104, // 13: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	42,  // 14: tko.Site.stamp:type_name -> tko.Stamp
+	92,  // 15: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	104, // 16: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	42,  // 17: tko.ListedSite.stamp:type_name -> tko.Stamp
+	93,  // 18: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	18,  // 19: tko.SelectSites.conditions:type_name -> tko.SelectCondition
+	6,   // 20: tko.ListSites.window:type_name -> tko.Window
+	17,  // 21: tko.ListSites.select:type_name -> tko.SelectSites
+	94,  // 22: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	104, // 23: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	104, // 24: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 25: tko.Deployment.stamp:type_name -> tko.Stamp
+	95,  // 26: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	104, // 27: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	104, // 28: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 29: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	96,  // 30: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	97,  // 31: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	98,  // 32: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	99,  // 33: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	18,  // 34: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
+	6,   // 35: tko.ListDeployments.window:type_name -> tko.Window
+	26,  // 36: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	105, // 37: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	104, // 38: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	104, // 39: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	104, // 40: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	100, // 41: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	38,  // 42: tko.Plugin.triggers:type_name -> tko.GVK
+	42,  // 43: tko.Plugin.stamp:type_name -> tko.Stamp
+	38,  // 44: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 45: tko.ListPlugins.window:type_name -> tko.Window
+	40,  // 46: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	104, // 47: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	104, // 48: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	43,  // 49: tko.Stamp.conditions:type_name -> tko.Condition
+	44,  // 50: tko.Stamp.steps:type_name -> tko.PreparationStep
+	104, // 51: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	104, // 52: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	105, // 53: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	26,  // 54: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	43,  // 55: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	44,  // 56: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	47,  // 57: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	21,  // 58: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	54,  // 59: tko.CreateChildren.children:type_name -> tko.Child
+	101, // 60: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	43,  // 61: tko.SetConditions.conditions:type_name -> tko.Condition
+	105, // 62: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	105, // 63: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	61,  // 64: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	61,  // 65: tko.RenewWork.items:type_name -> tko.WorkItem
+	105, // 66: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	61,  // 67: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	65,  // 68: tko.FinishWork.items:type_name -> tko.FinishedWork
+	61,  // 69: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 70: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	105, // 71: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 72: tko.Change.op:type_name -> tko.Change.Op
+	104, // 73: tko.Change.time:type_name -> google.protobuf.Timestamp
+	102, // 74: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	39,  // 75: tko.PutEntity.plugin:type_name -> tko.Plugin
+	61,  // 76: tko.PutEntity.claim:type_name -> tko.WorkItem
+	61,  // 77: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	104, // 78: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	76,  // 79: tko.Source.status:type_name -> tko.SourceStatus
+	104, // 80: tko.Source.due:type_name -> google.protobuf.Timestamp
+	75,  // 81: tko.Source.reach:type_name -> tko.SourceReach
+	78,  // 82: tko.SourceStatus.items:type_name -> tko.SourceItem
+	79,  // 83: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	43,  // 84: tko.SourceStatus.conditions:type_name -> tko.Condition
+	77,  // 85: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	103, // 86: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	104, // 87: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	74,  // 88: tko.SaveSource.source:type_name -> tko.Source
+	61,  // 89: tko.SaveSource.claim:type_name -> tko.WorkItem
+	61,  // 90: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	104, // 91: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	84,  // 92: tko.SaveTargetState.state:type_name -> tko.TargetState
+	61,  // 93: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	104, // 94: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	106, // 95: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 96: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 97: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 98: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 99: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 100: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 101: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 102: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 103: tko.Data.getSite:input_type -> tko.GetSite
+	19,  // 104: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 105: tko.Data.purgeSites:input_type -> tko.SelectSites
+	23,  // 106: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	20,  // 107: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	25,  // 108: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	27,  // 109: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	26,  // 110: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	28,  // 111: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	30,  // 112: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	32,  // 113: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	39,  // 114: tko.Data.registerPlugin:input_type -> tko.Plugin
+	37,  // 115: tko.Data.deletePlugin:input_type -> tko.PluginID
+	37,  // 116: tko.Data.getPlugin:input_type -> tko.PluginID
+	41,  // 117: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	40,  // 118: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	45,  // 119: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	47,  // 120: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	49,  // 121: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	51,  // 122: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	34,  // 123: tko.Data.listModifications:input_type -> tko.ListModifications
+	36,  // 124: tko.Data.breakModification:input_type -> tko.BreakModification
+	53,  // 125: tko.Data.createChildren:input_type -> tko.CreateChildren
+	56,  // 126: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	58,  // 127: tko.Data.setConditions:input_type -> tko.SetConditions
+	59,  // 128: tko.Data.claimWork:input_type -> tko.ClaimWork
+	62,  // 129: tko.Data.renewWork:input_type -> tko.RenewWork
+	64,  // 130: tko.Data.finishWork:input_type -> tko.FinishWork
+	66,  // 131: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	68,  // 132: tko.Data.putEntity:input_type -> tko.PutEntity
+	70,  // 133: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	71,  // 134: tko.Data.callSites:input_type -> tko.CallSites
+	72,  // 135: tko.Data.callSources:input_type -> tko.CallSources
+	73,  // 136: tko.Data.getSource:input_type -> tko.GetSource
+	106, // 137: tko.Data.listSources:input_type -> google.protobuf.Empty
+	80,  // 138: tko.Data.saveSource:input_type -> tko.SaveSource
+	82,  // 139: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	83,  // 140: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	85,  // 141: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	106, // 142: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 143: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 144: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 145: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 146: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 147: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 148: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 149: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 150: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 151: tko.Data.getSite:output_type -> tko.Site
+	15,  // 152: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 153: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	24,  // 154: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 155: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	21,  // 156: tko.Data.getDeployment:output_type -> tko.Deployment
+	22,  // 157: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 158: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	29,  // 159: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	31,  // 160: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	33,  // 161: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 162: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 163: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	39,  // 164: tko.Data.getPlugin:output_type -> tko.Plugin
+	39,  // 165: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 166: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	46,  // 167: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	48,  // 168: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	50,  // 169: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	52,  // 170: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	35,  // 171: tko.Data.listModifications:output_type -> tko.Modification
+	35,  // 172: tko.Data.breakModification:output_type -> tko.Modification
+	55,  // 173: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	57,  // 174: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	106, // 175: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	60,  // 176: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	63,  // 177: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	106, // 178: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	67,  // 179: tko.Data.watchChanges:output_type -> tko.Change
+	69,  // 180: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 181: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	106, // 182: tko.Data.callSites:output_type -> google.protobuf.Empty
+	106, // 183: tko.Data.callSources:output_type -> google.protobuf.Empty
+	74,  // 184: tko.Data.getSource:output_type -> tko.Source
+	74,  // 185: tko.Data.listSources:output_type -> tko.Source
+	81,  // 186: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	106, // 187: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	84,  // 188: tko.Data.getTargetState:output_type -> tko.TargetState
+	86,  // 189: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	87,  // 190: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	143, // [143:191] is the sub-list for method output_type
+	95,  // [95:143] is the sub-list for method input_type
+	95,  // [95:95] is the sub-list for extension type_name
+	95,  // [95:95] is the sub-list for extension extendee
+	0,   // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -7470,7 +7567,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   101,
+			NumMessages:   102,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

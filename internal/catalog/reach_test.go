@@ -515,3 +515,42 @@ func TestCreationIsFree(t *testing.T) {
 		t.Errorf("%+v, %v: want no counts", reached, err)
 	}
 }
+
+// The server counts what a source changes, in all of its revisions, whatever its controller
+// decides.
+func TestSourceChangesFewSitesWithoutARollout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Created: 3}})
+	ids := w.running(13)
+	source := func(why string) context.Context {
+		return tko.WithAuthor(w.ctx, tko.Author{Who: "gitops:fleet", Why: why})
+	}
+	for i := range 10 {
+		if err := w.change(source(fmt.Sprint("revision ", i)), ids[i], "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantError(t, w.change(source("another"), ids[10], "1"), tko.ErrInvalid, "running deployments at 1 site", `after 10 without consent for source "fleet" within 10 min`, "makes a rollout")
+	if err := w.change(source("another"), ids[0], "2"); err != nil {
+		t.Errorf("a site that it has changed: %v", err)
+	}
+	if err := w.change(tko.WithAuthor(w.ctx, tko.Author{Who: "gitops:other"}), ids[10], "1"); err != nil {
+		t.Errorf("another source: %v", err)
+	}
+	put := func(ctx context.Context, origin string) error {
+		_, err := w.PutEntity(ctx, tko.Put{Kind: tko.KindDeployment, Origin: origin})
+		return err
+	}
+	for i := range 3 {
+		if err := put(source("r"), fmt.Sprint("fleet/", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantError(t, put(source("r"), "fleet/3"), tko.ErrInvalid, "create 1 deployment", "asks for an approval")
+	if err := put(source("r"), "fleet/0"); err != nil {
+		t.Errorf("one that exists: %v", err)
+	}
+	if err := put(tko.WithConfirmation(source("r"), 1), "fleet/3"); err != nil {
+		t.Errorf("with an approval: %v", err)
+	}
+}

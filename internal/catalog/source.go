@@ -67,7 +67,7 @@ func (s *SourceRegistry) EnqueueSources(ctx context.Context, names []string, mis
 	return s.store.EnqueueWork(ctx, tko.QueueGitOps, names, missing)
 }
 
-// Source returns a source with its state. An unknown source is an ErrNotFound.
+// Source returns a source with its state, and what it may change now. An unknown source is an ErrNotFound.
 func (s *SourceRegistry) Source(ctx context.Context, name string) (tko.Source, error) {
 	if err := checkSourceName(name); err != nil {
 		return tko.Source{}, err
@@ -76,7 +76,12 @@ func (s *SourceRegistry) Source(ctx context.Context, name string) (tko.Source, e
 	if err != nil {
 		return tko.Source{}, err
 	}
-	return s.store.Source(ctx, name)
+	source, err := s.store.Source(ctx, name)
+	if err != nil {
+		return tko.Source{}, err
+	}
+	source.Reach, err = s.sourceReach(ctx, name)
+	return source, err
 }
 
 // Sources returns all GitOps sources by name, without their state.
