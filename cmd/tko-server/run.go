@@ -285,6 +285,9 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 			return err
 		}
 		controllers.Go(func() error { return s.service.Retain(working, retention) })
+		controllers.Go(func() error {
+			return s.service.ReleaseStops(identity.With(working, identity.Controller(identity.RoleServer)))
+		})
 	}
 	if inspector := inspectorOf(c, runner); len(inspector.Types) > 0 {
 		inspector.Plugins, inspector.Log = data, log.With("component", logging.Plugins)
