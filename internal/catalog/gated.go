@@ -69,13 +69,21 @@ func OrphanOf(kind tko.Kind) Count { return Count("orphaned/" + kind) }
 // RemovalOf returns the count of removed entities of a kind.
 func RemovalOf(kind tko.Kind) Count { return Count("removed/" + kind) }
 
+func suspended(r Record) bool { return r.Metadata != nil && tko.Suspended(r.effective()) }
+
 // Touched returns the sites at which a change of a running deployment has an effect:
-// none if it wasn't running, or if nothing that sites get has changed. It is a pure
+// none if it wasn't running, or if nothing that sites get has changed. The end of a
+// suspension, also of a site, has one: what waited for it is released. It is a pure
 // function, which stores call.
 func Touched(before, after Record) []string {
 	was, is := placed(before), placed(after)
+	resumed := suspended(before) && !suspended(after)
 	switch {
-	case was == "", was == is && before.Digest == after.Digest:
+	case before.Kind == tko.KindSite && resumed:
+		return []string{before.ID}
+	case before.Kind != tko.KindDeployment:
+		return nil
+	case was == "", was == is && before.Digest == after.Digest && !resumed:
 		return nil
 	case is == "" || is == was:
 		return []string{was}

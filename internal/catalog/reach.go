@@ -152,7 +152,11 @@ func (s *core) causeOf(ctx context.Context, first Key) (cause, error) {
 		return rootCause(root), err
 	case s.isPreparer(ctx) && first.Kind == tko.KindDeployment:
 		root, err := s.rootOf(ctx, first.ID)
-		return rootCause(root), err
+		of := rootCause(root)
+		if !isProvenPreparer(ctx) {
+			of.sites = s.options.Reach.Window
+		}
+		return of, err
 	case (role == identity.RoleGitOps || role == "") && isSource:
 		return s.sourceCause(source), nil
 	case role != "":
@@ -173,6 +177,7 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 		case tko.OpDeleted:
 			counted = counted || !w.SingleStep
 		case tko.OpWritten: // a new deployment counts only if it is derived
+			counted = counted || w.Record.Kind == tko.KindSite && w.Expect != Absent && !suspended(w.Record) // it may have been suspended
 			counted = counted || w.Record.Kind == tko.KindDeployment && (w.Expect != Absent || ctx.Value(rootKey{}) != nil || derivesFromSource(ctx))
 		case tko.OpStatus:
 		}
@@ -185,6 +190,9 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if err != nil {
 		return Reach{}, of, err
 	}
+	if of.sites != 0 && s.isPreparer(ctx) && areTopologies(writes) {
+		of.sites = 0
+	}
 	if of.derived && of.sites == 0 && !granted && !slices.ContainsFunc(writes, func(w Write) bool { return w.Op == tko.OpDeleted || w.Expect == Absent }) {
 		return Reach{}, of, nil // a preparer's changes of existing deployments are not counted
 	}
@@ -194,6 +202,23 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 		reach.Consent = confirmed
 	}
 	return reach, of, nil
+}
+
+// isProvenPreparer reports whether the caller of a preparer's commits is one of the server's own,
+// or is bound to its role. Another one only says that it is a preparer: what it changes that
+// runs already is counted, for the topology that it changes. A preparer has no reason to change
+// it: it prepares what doesn't run yet.
+func isProvenPreparer(ctx context.Context) bool {
+	c, ok := callerOf(ctx)
+	return ok && (c.identity.Role() == identity.RolePreparer || c.limit != nil && c.acting != nil && c.acting.Kind == tko.KindDeployment)
+}
+
+// areTopologies reports whether writes change topologies only: preparers state in them, as they
+// run, what their placements have created.
+func areTopologies(writes []Write) bool {
+	return !slices.ContainsFunc(writes, func(w Write) bool {
+		return w.Op != tko.OpWritten || !bytes.Contains(w.Record.Package, []byte(topologyGroup))
+	})
 }
 
 // isPreparer reports whether a preparer makes the commits, as far as the caller shows.

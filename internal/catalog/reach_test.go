@@ -486,6 +486,34 @@ func TestChangesAtManySitesNeedConsent(t *testing.T) {
 	}
 }
 
+// A client that only says that it is the preparer is no exception: what it changes that runs
+// already is counted for the topology, as its author.
+func TestClaimedPreparersAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	top := w.create(tko.NewDeployment{})
+	var ids []tko.DeploymentID
+	for i := range 12 {
+		site := fmt.Sprintf("edge/%02d", i)
+		w.site(site, "")
+		ids = append(ids, w.create(tko.NewDeployment{Parent: top, Site: tko.SiteID(site), Prepared: true, Approved: true}))
+	}
+	claimed := w.by(identity.RolePreparer)
+	for _, id := range ids[:10] {
+		if err := w.change(claimed, id, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantError(t, w.change(claimed, ids[10], "1"), tko.ErrInvalid, "running deployments at 1 site", fmt.Sprintf("after 10 without consent for deployment %q", top))
+	if err := w.change(identity.With(claimed, identity.Controller(identity.RolePreparer)), ids[10], "1"); err != nil {
+		t.Errorf("the server's own preparer: %v", err)
+	}
+	fresh := w.create(tko.NewDeployment{Parent: top, Site: "edge/11"})
+	if err := w.change(claimed, fresh, "1"); err != nil {
+		t.Errorf("what doesn't run yet: %v", err)
+	}
+}
+
 // Data of earlier versions has no counts: everything is as free as for a new author.
 func TestLimitsThatAreOffLimitNothing(t *testing.T) {
 	t.Parallel()

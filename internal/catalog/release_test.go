@@ -167,3 +167,50 @@ func TestReleaseOfManySitesGoesInWaves(t *testing.T) {
 		})
 	}
 }
+
+// The end of the suspension of a site, or of a deployment, is a change at the site: at many
+// sites, it needs consent.
+func TestEndOfManySuspensionsNeedsConsent(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []tko.Kind{tko.KindSite, tko.KindDeployment} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, catalog.Options{})
+			suspend := func(who string, confirm, i int, value string) error {
+				ctx := w.by(who)
+				if confirm > 0 {
+					ctx = tko.WithConfirmation(ctx, confirm)
+				}
+				metadata := map[string]string{}
+				if value != "" {
+					metadata[tko.MetadataSuspend] = value
+				}
+				put := tko.Put{Kind: kind, ID: fmt.Sprintf("edge/%02d", i), Metadata: metadata}
+				if kind == tko.KindDeployment {
+					d := all(t, w.Deployments(w.ctx, tko.DeploymentSelect{Sites: []string{put.ID}}, tko.ListOptions{Packages: true}))[0]
+					put.ID, put.Site, put.Package = string(d.ID), d.Site, d.Package
+				}
+				_, err := w.PutEntity(ctx, put)
+				return err
+			}
+			w.running(12)
+			for i := range 12 {
+				if err := suspend("ana", 0, i, "true"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 10 {
+				if err := suspend("bob", 0, i, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantError(t, suspend("bob", 0, 10, ""), tko.ErrInvalid, "at 1 site", "after 10 without consent", "--confirm=1")
+			if err := suspend("bob", 0, 0, "true"); err != nil {
+				t.Errorf("a new suspension: %v", err)
+			}
+			if err := suspend("bob", 1, 10, ""); err != nil {
+				t.Errorf("with consent: %v", err)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package relational
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"maps"
 	"math"
 	"slices"
@@ -110,7 +111,7 @@ func (c *call) counts() bool { return c.reach.Cause != "" }
 
 // loadReach returns the statements that read the counts of the causes of calls.
 func (g *group) loadReach(calls []*call) []Statement {
-	var rows, sites [][]any
+	var rows, sites, resumed [][]any
 	spans := map[string]int64{}
 	for _, c := range calls {
 		if !c.counts() {
@@ -122,8 +123,18 @@ func (g *group) loadReach(calls []*call) []Statement {
 		}
 		spans[c.reach.Cause] = max(spans[c.reach.Cause], most)
 		for i := range c.writes {
-			if w := &c.writes[i]; c.reach.CountsSites() && w.Op == tko.OpWritten && w.Record.Kind == tko.KindDeployment && w.Expect != catalog.Absent {
+			w := &c.writes[i]
+			if !c.reach.CountsSites() || w.Op != tko.OpWritten || w.Expect == catalog.Absent {
+				continue
+			}
+			switch w.Record.Kind {
+			case tko.KindDeployment:
 				sites = append(sites, []any{c.reach.Cause, w.Record.ID, w.Record.Site})
+				resumed = append(resumed, []any{string(w.Record.Kind), w.Record.ID})
+			case tko.KindSite:
+				sites = append(sites, []any{c.reach.Cause, "", w.Record.ID})
+				resumed = append(resumed, []any{string(w.Record.Kind), w.Record.ID})
+			case tko.KindTemplate, tko.KindPlugin, tko.KindRollout, tko.KindSource: // have no effect at sites by themselves
 			}
 		}
 	}
@@ -175,6 +186,20 @@ func (g *group) loadReach(calls []*call) []Statement {
 				err := from.Scan(&site.cause, &site.site, &updated)
 				g.reachSites[site] = updated
 				return err
+			},
+		},
+		{
+			SQL: "SELECT e.kind, e.id, m.doc FROM {rows} CROSS JOIN entity e CROSS JOIN metaset m WHERE e.kind = r.k AND e.id = r.i AND m.id = e.metaset " +
+				"AND m.doc LIKE '%" + tko.MetadataSuspend + "%'",
+			Columns: keyColumns, Rows: resumed,
+			Scan: func(from Row) error {
+				var kind, id, doc string
+				if err := from.Scan(&kind, &id, &doc); err != nil {
+					return err
+				}
+				metadata := new(catalog.Metadata)
+				g.suspended[catalog.Key{Kind: tko.Kind(kind), ID: id}] = metadata
+				return json.Unmarshal([]byte(doc), metadata)
 			},
 		},
 	}
@@ -247,13 +272,21 @@ func (g *group) countReach(reach *catalog.Reach, from int) error {
 
 // countChange adds what one change counts as.
 func (g *group) countChange(reach *catalog.Reach, c *change, adds map[catalog.Count]int) {
-	before, after := &c.before.Record, &c.after.Record
+	was, after := c.before.Record, &c.after.Record
+	if was.Metadata == nil {
+		was.Metadata = g.suspended[after.Key]
+	}
+	before := &was
 	switch {
 	case c.op == tko.OpStatus, c.replacing:
 	case c.op == tko.OpDeleted:
 		adds[catalog.RemovalOf(after.Kind)]++
 	case c.orphans:
 		adds[catalog.OrphanOf(after.Kind)]++
+	case after.Kind == tko.KindSite && before.Revision != 0 && reach.CountsSites():
+		for _, site := range catalog.Touched(*before, *after) {
+			g.countSite(reach, site, adds)
+		}
 	case after.Kind != tko.KindDeployment:
 	case before.Revision == 0:
 		if reach.Derived {

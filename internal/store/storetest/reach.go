@@ -28,6 +28,7 @@ var reachPromises = []promise{
 	{"a site counts from its last change on", sitesSlide},
 	{"sites of derived changes count within a window of their own", derivedSitesCounted},
 	{"what was granted before a window still counts as made with consent", grantSlides},
+	{"the end of a suspension counts as a change at its site", endOfSuspensionCounted},
 	{"a cause without counts has none", noReach},
 }
 
@@ -365,6 +366,22 @@ func grantSlides(w *world) {
 	case !ok || exceeded.Had != 1:
 		w.Errorf("error %v, want that one without consent was counted before", err)
 	}
+}
+
+func endOfSuspensionCounted(w *world) {
+	suspend := func(value string) func(*catalog.Write) { return metadata(tko.MetadataSuspend, value) }
+	w.commit(site("s", suspend("true")), site("t", suspend("false")), site("u", suspend("true")))
+	w.commit(deployment("d", at("t"), ready, suspend("true")))
+	w.commit(deployment("idle", at("t"), suspend("true")))
+	free := reach("x", 1)
+	w.free(free, site("t", expect(1)), site("u", expect(1), suspend("yes")), deployment("idle", at("t"), expect(1)))
+	w.counted("x", map[catalog.Count]string{})
+	w.free(free, site("s", expect(1)))
+	w.beyond(free, site("u", expect(2)))
+	w.beyond(free, deployment("d", at("t"), ready, expect(1)))
+	w.free(reach("x", 2), deployment("d", at("t"), ready, expect(1)))
+	w.free(reach("x", 2), site("s", expect(2))) // it isn't suspended any more
+	w.counted("x", map[catalog.Count]string{catalog.CountSites: "2"})
 }
 
 func noReach(w *world) {
