@@ -114,6 +114,8 @@ type Reach struct {
 	// A commit that makes more fails with an *ExceededError. What was consented to
 	// doesn't count towards Limits.
 	Consent int
+	// Adds are changes that follow from the commit, and are counted with it.
+	Adds map[Count]int
 	// Grant adds consent for later commits of the cause.
 	Grant map[Count]int
 }

@@ -183,6 +183,11 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 		}
 	}
 	grant, granted := ctx.Value(grantKey{}).(map[Count]int)
+	reruns, err := s.rerunsOf(ctx, writes)
+	if err != nil {
+		return Reach{}, cause{}, err
+	}
+	counted = counted || reruns > 0
 	if !counted && !granted {
 		return Reach{}, cause{}, nil
 	}
@@ -193,15 +198,88 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if of.sites != 0 && s.isPreparer(ctx) && areTopologies(writes) {
 		of.sites = 0
 	}
-	if of.derived && of.sites == 0 && !granted && !slices.ContainsFunc(writes, func(w Write) bool { return w.Op == tko.OpDeleted || w.Expect == Absent }) {
+	if of.derived && of.sites == 0 && !granted && reruns == 0 && !slices.ContainsFunc(writes, func(w Write) bool { return w.Op == tko.OpDeleted || w.Expect == Absent }) {
 		return Reach{}, of, nil // a preparer's changes of existing deployments are not counted
 	}
 	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, SitesWindow: of.sites, Grant: grant}
+	if reruns > 0 {
+		reach.Adds = map[Count]int{CountSites: reruns}
+	}
 	// A preparer's consent is that which users gave it.
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted && (!of.derived || !s.isPreparer(ctx)) {
 		reach.Consent = confirmed
 	}
 	return reach, of, nil
+}
+
+// rerunsOf returns the number of sites at which writes have schedule plugins run again: those
+// of existing plugins that change. It is at least that number, because only a plugin knows what
+// it does.
+func (s *core) rerunsOf(ctx context.Context, writes []Write) (int, error) {
+	triggers := map[krm.GVK]bool{}
+	for i := range writes {
+		w := &writes[i]
+		if typ, _, _ := tko.SplitPluginID(w.Record.ID); w.Op != tko.OpWritten || w.Record.Kind != tko.KindPlugin || w.Expect == Absent || typ != tko.PluginSchedule {
+			continue
+		}
+		for _, r := range []Record{{Key: w.Record.Key}, w.Record} {
+			if r.Plugin == nil { // as it is
+				was, err := s.get(ctx, Fields{Package: true}, r.Key)
+				if err != nil || was.Revision == 0 {
+					return 0, err
+				}
+				r = was
+			}
+			p, err := pluginOf(r)
+			if err != nil {
+				return 0, err
+			}
+			for _, gvk := range p.Triggers {
+				triggers[gvk] = true
+			}
+		}
+	}
+	if len(triggers) == 0 {
+		return 0, nil
+	}
+	sites := map[string]bool{}
+	var running []Key
+	count := func() error {
+		records, err := s.store.Get(ctx, Fields{Package: true}, running...)
+		if err != nil {
+			return err
+		}
+		running = running[:0]
+		for _, r := range records {
+			pkg, err := packageOf(r)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(pkg, func(resource krm.Resource) bool { return triggers[resource.GVK()] }) {
+				sites[r.Site] = true
+			}
+		}
+		return nil
+	}
+	for r, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Limit: -1}) {
+		if err != nil {
+			return 0, err
+		}
+		if placed(r) == "" || sites[r.Site] {
+			continue
+		}
+		if running = append(running, r.Key); len(running) == selectedPage {
+			if err := count(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if len(running) > 0 {
+		if err := count(); err != nil {
+			return 0, err
+		}
+	}
+	return len(sites), nil
 }
 
 // isProvenPreparer reports whether the caller of a preparer's commits is one of the server's own,

@@ -486,6 +486,53 @@ func TestChangesAtManySitesNeedConsent(t *testing.T) {
 	}
 }
 
+// A schedule plugin that changes runs again at all sites with what triggers it: at many, that
+// needs consent. A new one is registered as before.
+func TestChangeOfASchedulePluginCountsItsSites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	for i := range 14 {
+		site := fmt.Sprintf("edge/%02d", i)
+		w.site(site, "")
+		d := tko.NewDeployment{Site: tko.SiteID(site), Prepared: true, Approved: true}
+		if i < 12 {
+			d.Merge = pkg(t, thing("x", ""))
+		}
+		w.create(d)
+	}
+	register := func(ctx context.Context, typ, argument string, kind string) error {
+		gvk := pkg(t, thing("x", ""))[0].GVK()
+		if kind != "" {
+			gvk.Kind = kind
+		}
+		_, err := w.RegisterPlugin(ctx, tko.Plugin{Type: typ, Name: "p", Arguments: []string{argument}, Triggers: []krm.GVK{gvk}})
+		return err
+	}
+	for _, typ := range []string{tko.PluginSchedule, tko.PluginPrepare} {
+		if err := register(w.by("ana"), typ, "a", ""); err != nil {
+			t.Fatalf("a new plugin: %v", err)
+		}
+	}
+	if err := register(w.by("ana"), tko.PluginPrepare, "b", ""); err != nil {
+		t.Errorf("a prepare plugin, which changes nothing that runs: %v", err)
+	}
+	if err := register(w.by("ana"), tko.PluginSchedule, "a", ""); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	wantError(t, register(w.by("ana"), tko.PluginSchedule, "b", ""), tko.ErrInvalid, "at 12 sites", "--confirm=12")
+	wantError(t, register(w.by("ana"), tko.PluginSchedule, "a", "Other"), tko.ErrInvalid, "at 12 sites")
+	wantError(t, register(tko.WithConfirmation(w.by("ana"), 11), tko.PluginSchedule, "b", ""), tko.ErrInvalid)
+	if err := register(tko.WithConfirmation(w.by("ana"), 12), tko.PluginSchedule, "b", ""); err != nil {
+		t.Errorf("with consent: %v", err)
+	}
+	if err := register(tko.WithConfirmation(w.by("ana"), 12), tko.PluginSchedule, "b", "Other"); err != nil {
+		t.Fatal(err)
+	}
+	if err := register(w.by("ana"), tko.PluginSchedule, "c", "Other"); err != nil {
+		t.Errorf("a plugin that nothing triggers: %v", err)
+	}
+}
+
 // A client that only says that it is the preparer is no exception: what it changes that runs
 // already is counted for the topology, as its author.
 func TestClaimedPreparersAreCounted(t *testing.T) {

@@ -229,6 +229,9 @@ func (g *group) countReach(reach *catalog.Reach, from int) error {
 	for i := range g.changes[from:] {
 		g.countChange(reach, &g.changes[from+i], adds)
 	}
+	for count, n := range reach.Adds {
+		adds[count] += n
+	}
 	total := 0
 	for _, n := range adds {
 		total += n
