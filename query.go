@@ -7,8 +7,8 @@ import "github.com/tko-orchestrator/tko/krm"
 
 // TemplateSelect selects templates.
 type TemplateSelect struct {
-	IDs      []string          // patterns
-	Metadata map[string]string // key: pattern
+	IDs          []string          // patterns
+	Metadata     map[string]string // key: pattern
 }
 
 // SiteSelect selects sites.
@@ -17,7 +17,7 @@ type SiteSelect struct {
 	Templates []string
 	Metadata  map[string]string
 
-	Conditions []ConditionSelect // all must match
+	Conditions   []ConditionSelect // all must match
 }
 
 // DeploymentSelect selects deployments.

@@ -163,7 +163,6 @@ func writeSample(w *world) {
 
 func filtersSelect(w *world) {
 	writeSample(w)
-	yes, no := true, false
 	all := "d1 d2 d3 d4 d5 d6"
 	tests := map[string]struct {
 		why   string
@@ -188,10 +187,10 @@ func filtersSelect(w *world) {
 		"site any":                  {"", catalog.Query{Sites: patterns("**")}, "d1 d2 d3 d4"},
 		"parent":                    {"", catalog.Query{Parent: "d1"}, "d2 d3"},
 		"parent unknown":            {"", catalog.Query{Parent: "d3"}, ""},
-		"prepared":                  {"", catalog.Query{Prepared: &yes}, "d1 d2 d4"},
-		"not prepared":              {"", catalog.Query{Prepared: &no}, "d3 d5 d6"},
-		"approved":                  {"", catalog.Query{Approved: &yes}, "d2 d4"},
-		"prepared, not approved":    {"", catalog.Query{Prepared: &yes, Approved: &no}, "d1"},
+		"prepared":                  {"", catalog.Query{Is: map[string]bool{"prepared": true}}, "d1 d2 d4"},
+		"not prepared":              {"", catalog.Query{Is: map[string]bool{"prepared": false}}, "d3 d5 d6"},
+		"approved":                  {"", catalog.Query{Is: map[string]bool{"approved": true}}, "d2 d4"},
+		"prepared, not approved":    {"", catalog.Query{Is: map[string]bool{"prepared": true, "approved": false}}, "d1"},
 		"metadata exact":            {"", catalog.Query{Metadata: values("app", "upf")}, "d1"},
 		"metadata empty":            {"an empty value is a value", catalog.Query{Metadata: values("app", "")}, "d5"},
 		"metadata any":              {"the key must exist", catalog.Query{Metadata: values("app", "*")}, "d1 d2 d3 d4 d5"},
@@ -212,7 +211,7 @@ func filtersSelect(w *world) {
 		"site metadata pattern":     {"", catalog.Query{SiteMetadata: values("type", "e*")}, "d1 d3"},
 		"everything": {"", catalog.Query{
 			IDs: patterns("d*"), Templates: patterns("core/*"), Sites: patterns("eu/*"), Metadata: values("rank", "*", "app", "*mf"),
-			TemplateMetadata: values("tier", "core"), SiteMetadata: values("region", "eu"), Parent: "d1", Prepared: &yes, Approved: &yes,
+			TemplateMetadata: values("tier", "core"), SiteMetadata: values("region", "eu"), Parent: "d1", Is: map[string]bool{"prepared": true, "approved": true},
 		}, "d2"},
 	}
 	for name, test := range tests {
@@ -546,7 +545,6 @@ func listsCountDeployments(w *world) {
 
 // offsetsAreExact pages, and changes rows before the offset between the pages.
 func offsetsAreExact(w *world) {
-	yes := true
 	w.commit(template("t", metadata("tier", "core")), site("here", metadata("region", "eu")), site("there"))
 	present := map[string]bool{}
 	var writes []catalog.Write
@@ -562,7 +560,7 @@ func offsetsAreExact(w *world) {
 		"template":          {Templates: patterns("t")},
 		"template metadata": {TemplateMetadata: values("tier", "core")},
 		"site metadata":     {SiteMetadata: values("region", "eu")},
-		"prepared":          {Prepared: &yes},
+		"prepared":          {Is: map[string]bool{"prepared": true}},
 	}
 	check := func(when string, offset int, selected map[string]bool) {
 		w.Helper()
@@ -627,7 +625,6 @@ func offsetsAreExact(w *world) {
 // matchesAtTheEnd checks matches for which the first choice of an access path is wrong.
 func matchesAtTheEnd(w *world) {
 	const n = 6000
-	yes, no := true, false
 	var sites, writes []catalog.Write
 	for i, id := range ids("s%04d", 600) {
 		sites = append(sites, site(id, metadata("half", strconv.Itoa(i/300), "name", id)))
@@ -653,8 +650,8 @@ func matchesAtTheEnd(w *world) {
 		"by prefix":           {catalog.Query{Sites: patterns("s05**")}, func(i int) bool { return i*600/n >= 500 }},
 		"by end":              {catalog.Query{Sites: patterns("**99")}, func(i int) bool { return i*600/n%100 == 99 }},
 		"late":                {catalog.Query{Metadata: values("late", "true")}, func(i int) bool { return i >= n-10 }},
-		"odd and prepared":    {catalog.Query{Metadata: values("odd", "1"), Prepared: &yes}, func(int) bool { return false }},
-		"odd, not prepared":   {catalog.Query{Metadata: values("odd", "1"), Prepared: &no}, func(i int) bool { return i%2 == 1 }},
+		"odd and prepared":    {catalog.Query{Metadata: values("odd", "1"), Is: map[string]bool{"prepared": true}}, func(int) bool { return false }},
+		"odd, not prepared":   {catalog.Query{Metadata: values("odd", "1"), Is: map[string]bool{"prepared": false}}, func(i int) bool { return i%2 == 1 }},
 		"odd and late":        {catalog.Query{Metadata: values("odd", "1", "late", "true")}, func(i int) bool { return i%2 == 1 && i >= n-10 }},
 		"many values, late":   {catalog.Query{Metadata: values("nr", "*99", "late", "true")}, func(i int) bool { return i%100 == 99 && i >= n-10 }},
 		"many values":         {catalog.Query{Metadata: values("nr", "d059*")}, func(i int) bool { return i >= 5900 && i < 6000 }},
