@@ -244,7 +244,9 @@ var (
 		"prepared": func(r *Record) bool { return r.Prepared },
 		"approved": func(r *Record) bool { return r.Approved },
 	}
-	TimeColumns = map[string]func(*Record) time.Time{}
+	TimeColumns = map[string]func(*Record) time.Time{
+		"updated": func(r *Record) time.Time { return r.Updated },
+	}
 )
 
 // A Query selects records of one kind.

@@ -50,6 +50,7 @@ func (f *Field[S]) IsSet(s *S) bool {
 var Templates = []Field[tko.TemplateSelect]{
 	{Name: "id", Wire: "templateIdPatterns", Help: "the ID", Patterns: func(s *tko.TemplateSelect) *[]string { return &s.IDs }},
 	{Name: "metadata", Wire: "metadataPatterns", Metadata: func(s *tko.TemplateSelect) *map[string]string { return &s.Metadata }},
+	{Name: "updated-since", Wire: "updatedSince", Column: "updated", Help: "templates", Since: func(s *tko.TemplateSelect) *time.Time { return &s.UpdatedSince }},
 }
 
 // Sites are the filters of lists of sites.
@@ -57,6 +58,7 @@ var Sites = []Field[tko.SiteSelect]{
 	{Name: "id", Wire: "siteIdPatterns", Help: "the ID", Patterns: func(s *tko.SiteSelect) *[]string { return &s.IDs }},
 	{Name: "template-id", Wire: "templateIdPatterns", Help: "the template's ID", Patterns: func(s *tko.SiteSelect) *[]string { return &s.Templates }},
 	{Name: "metadata", Wire: "metadataPatterns", Metadata: func(s *tko.SiteSelect) *map[string]string { return &s.Metadata }},
+	{Name: "updated-since", Wire: "updatedSince", Column: "updated", Help: "sites", Since: func(s *tko.SiteSelect) *time.Time { return &s.UpdatedSince }},
 	{Name: "condition", Wire: "conditions", Conditions: func(s *tko.SiteSelect) *[]tko.ConditionSelect { return &s.Conditions }},
 }
 
@@ -72,6 +74,7 @@ var Deployments = []Field[tko.DeploymentSelect]{
 	{Name: "prepared", Wire: "prepared", Column: "prepared", Passing: true, Help: "only prepared ones", Flag: func(s *tko.DeploymentSelect) **bool { return &s.Prepared }},
 	{Name: "approved", Wire: "approved", Column: "approved", Passing: true, Help: "only approved ones", Flag: func(s *tko.DeploymentSelect) **bool { return &s.Approved }},
 	{Name: "outdated", Wire: "outdated", Passing: true, Help: "only deployments made from an earlier revision of their template", Flag: func(s *tko.DeploymentSelect) **bool { return &s.Outdated }},
+	{Name: "updated-since", Wire: "updatedSince", Column: "updated", Passing: true, Help: "deployments", Since: func(s *tko.DeploymentSelect) *time.Time { return &s.UpdatedSince }},
 	{Name: "condition", Wire: "conditions", Passing: true, Conditions: func(s *tko.DeploymentSelect) *[]tko.ConditionSelect { return &s.Conditions }},
 }
 

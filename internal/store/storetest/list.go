@@ -38,6 +38,7 @@ var listPromises = []promise{
 	{"filters that exclude each other, or match only at the end, are evaluated correctly", matchesAtTheEnd},
 	{"lists that are not read don't block other lists", stalledListsAreClosed},
 	{"deployments of an earlier revision of their template are found", outdatedAreFound},
+	{"entities that changed since a moment are found", updatesSinceAreFound},
 	{"lists select by conditions, also after conditions change", conditionsAreFiltered},
 }
 
@@ -773,6 +774,33 @@ func outdatedAreFound(w *world) {
 	w.equal("of others", find(true, "u*"), []string{})
 	w.commit(template("u", expect(1)))
 	w.equal("of both", find(true, "*"), []string{"d1", "d2", "d4"})
+}
+
+func updatesSinceAreFound(w *world) {
+	w.commit(site("s1"), site("s2"), template("t1"), deployment("d1"), deployment("d2"))
+	updated := func(kind tko.Kind, id string) time.Time {
+		return w.one(catalog.Key{Kind: kind, ID: id}).Updated
+	}
+	first := updated(tko.KindDeployment, "d2")
+	position := w.head()
+	for !time.Now().After(first.Add(2 * time.Microsecond)) { // moments are microseconds
+		time.Sleep(time.Microsecond)
+	}
+	w.commit(site("s2", expect(1)), deployment("d1", expect(1)))
+	w.commit(catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{
+		Key: catalog.Key{Kind: tko.KindSite, ID: "s1"}, Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionTrue, Reason: "R"}},
+	}})
+	find := func(kind tko.Kind, since time.Time, asOf int64) []string {
+		return w.ids(catalog.Query{Kind: kind, Since: map[string]time.Time{"updated": since}, AsOf: asOf, Limit: -1})
+	}
+	later := updated(tko.KindDeployment, "d1")
+	w.equal("all", find(tko.KindDeployment, first, 0), []string{"d1", "d2"})
+	w.equal("changed deployments", find(tko.KindDeployment, later, 0), []string{"d1"})
+	w.equal("changed sites, not those with another condition", find(tko.KindSite, first.Add(time.Microsecond), 0), []string{"s2"})
+	w.equal("no template", find(tko.KindTemplate, later, 0), []string{})
+	w.equal("after the last change", find(tko.KindDeployment, later.Add(time.Microsecond), 0), []string{})
+	w.equal("as of before the change", find(tko.KindDeployment, first, position), []string{"d1", "d2"})
+	w.equal("nothing then was changed later", find(tko.KindDeployment, later, position), []string{})
 }
 
 func conditionsAreFiltered(w *world) {
