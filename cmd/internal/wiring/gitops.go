@@ -78,7 +78,7 @@ func GitOps(all *config.Config, databases Databases, data *client.Client, worker
 	if err != nil {
 		return nil, err
 	}
-	access := remote.Access{Guard: guards.Remote, Secrets: Secrets(all), HookKey: hookKey(c), Databases: databases}
+	access := remote.Access{Guard: guards.Remote, Leash: guards.Leash, Secrets: Secrets(all), HookKey: hookKey(c), Databases: databases}
 	specs, err := gitOpsSources(c, access)
 	if err != nil {
 		return nil, err
