@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -113,4 +114,63 @@ func (s *SourceRegistry) permitSourceCredentials(ctx context.Context, c *caller,
 		}
 	}
 	return nil
+}
+
+// maxCredentialUses is the most uses that CredentialUses returns.
+const maxCredentialUses = 10_000
+
+// CredentialUses returns how sites, templates, plugins and registered sources use the
+// credentials of the server, by credential, host and kind; with undeclared, only those that
+// the operator did not declare. more reports that there are more. It needs the right inspect.
+func (s *AccessControl) CredentialUses(ctx context.Context, undeclared bool) (all []tko.CredentialUse, more bool, err error) {
+	ctx, _, err = s.enter(ctx, "", access.Inspect)
+	if err != nil {
+		return nil, false, err
+	}
+	found := map[tko.CredentialUse]int{} // places in all
+	add := func(uses []leash.Use) {
+		for _, u := range uses {
+			one := tko.CredentialUse{Credential: u.Credential, Host: u.Host, Kind: u.By.Kind, Declared: s.options.Leash.Declares(u)}
+			if undeclared && one.Declared {
+				continue
+			}
+			i, has := found[one]
+			if !has && len(all) == maxCredentialUses {
+				more = true
+				continue
+			}
+			if !has {
+				i = len(all)
+				found[one] = i
+				one.Example = u.By.ID
+				all = append(all, one)
+			}
+			all[i].Count++
+		}
+	}
+	for _, kind := range []tko.Kind{tko.KindSite, tko.KindTemplate, tko.KindPlugin} {
+		for r, err := range s.store.List(ctx, Query{Kind: kind, Scope: access.ScopeAll, Limit: -1, Fields: Fields{Package: kind != tko.KindPlugin}}) {
+			if err != nil {
+				return nil, false, err
+			}
+			uses, err := usesOf(r)
+			if err != nil {
+				return nil, false, err
+			}
+			add(uses)
+		}
+	}
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, d := range book.sources {
+		if s.options.SourceUses != nil {
+			add(s.options.SourceUses(d))
+		}
+	}
+	slices.SortFunc(all, func(a, b tko.CredentialUse) int {
+		return cmp.Or(cmp.Compare(a.Credential, b.Credential), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Kind, b.Kind))
+	})
+	return all, more, nil
 }

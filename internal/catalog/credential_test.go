@@ -38,7 +38,7 @@ func declarations(t *testing.T, text string) *leash.Leash {
 func TestEditorsCannotAimCredentials(t *testing.T) {
 	t.Parallel()
 	w := newGuarded(t, catalog.Options{
-		Leash: declarations(t, "credentials:\n- {name: 'git:declared', hosts: [git.example.com], sites: ['emea/**']}\n- {name: 'gitops:declared', hosts: [git.example.com], sources: [mine]}\n"),
+		Leash:       declarations(t, "credentials:\n- {name: 'git:declared', hosts: [git.example.com], sites: ['emea/**']}\n- {name: 'gitops:declared', hosts: [git.example.com], sources: [mine]}\n"),
 		CheckSource: func(tko.SourceDefinition) error { return nil },
 		SourceUses: func(d tko.SourceDefinition) []leash.Use {
 			var spec map[string]string

@@ -26,6 +26,7 @@ const (
 	KindSecret      = "secret"     // NAMESPACE/NAME: Secrets with kubeconfigs in the management cluster
 	KindEnvironment = "env"        // variables of the server
 	KindVault       = "vault"      // PATH#KEY
+	KindConnection  = "connection" // files of --gitops-osm-connections, by their whole path
 	KindServer      = "server"     // in-cluster or management: the clusters that the server's settings name
 	InCluster       = "in-cluster" // name of the service account of the server
 	Management      = "management" // name of the kubeconfig of the management cluster
@@ -33,13 +34,13 @@ const (
 
 // Kinds returns the kinds of credentials.
 func Kinds() []string {
-	return []string{KindGit, KindOSM, KindAWX, KindGitOps, KindKubeconfig, KindSecret, KindEnvironment, KindVault, KindServer}
+	return []string{KindGit, KindOSM, KindAWX, KindGitOps, KindKubeconfig, KindSecret, KindEnvironment, KindVault, KindConnection, KindServer}
 }
 
 // NamesHost reports whether a credential of a kind names the host that gets it: a kubeconfig
 // does. Of others, users name the host.
 func namesHost(kind string) bool {
-	return kind == KindKubeconfig || kind == KindSecret || kind == KindServer
+	return kind == KindKubeconfig || kind == KindSecret || kind == KindServer || kind == KindConnection
 }
 
 // Name returns the name of a credential in a folder of secrets: the same for each spelling
@@ -315,8 +316,10 @@ func (l *Leash) Site(id tko.SiteID) User { return User{leash: l, by: By{tko.Kind
 // Source returns the user for a GitOps source in the store.
 func (l *Leash) Source(name string) User { return User{leash: l, by: By{tko.KindSource, name}} }
 
-// Plugin returns the user for a plugin: TYPE/NAME.
-func (l *Leash) Plugin(id string) User { return User{leash: l, by: By{tko.KindPlugin, id}} }
+// Plugin returns the user for a plugin, which declarations call TYPE/NAME.
+func (l *Leash) Plugin(p tko.Plugin) User { return User{leash: l, by: byPlugin(p)} }
+
+func byPlugin(p tko.Plugin) By { return By{tko.KindPlugin, p.Type + "/" + p.Name} }
 
 // A Grant permits to read one credential. The zero Grant permits nothing.
 type Grant struct {

@@ -66,8 +66,8 @@ credentials:
 		"another site":           {user: site("abuja/1"), credential: "git:lagos/token", host: "https://git.example.com/r", refused: true},
 		"a source of that name":  {user: source("lagos/1"), credential: "git:lagos/token", host: "https://git.example.com/r", refused: true},
 		"without a declaration":  {user: site("lagos/1"), credential: "git:other", host: "https://anywhere.example.com/r"},
-		"for a plugin":           {user: plugin("schedule/a"), credential: "env:AWX", host: "awx.example.com"},
-		"for another plugin":     {user: plugin("prepare/a"), credential: "env:AWX", host: "awx.example.com", refused: true},
+		"for a plugin":           {user: plugin(tko.Plugin{Type: "schedule", Name: "a"}), credential: "env:AWX", host: "awx.example.com"},
+		"for another plugin":     {user: plugin(tko.Plugin{Type: "prepare", Name: "a"}), credential: "env:AWX", host: "awx.example.com", refused: true},
 		"for a source":           {user: source("fleet"), credential: "gitops:fleet/token", host: "https://github.com/x"},
 		"for another source":     {user: source("x"), credential: "gitops:fleet/token", host: "https://github.com/x", refused: true},
 		"a kubeconfig":           {user: site("edge/1"), credential: "kubeconfig:edge/1.yaml", at: "https://192.0.2.1:6443"},
@@ -75,7 +75,7 @@ credentials:
 		"a kubeconfig's host":    {user: site("edge/1"), credential: "kubeconfig:one.yaml", at: "https://cluster.example.com:6443"},
 		"of another host":        {user: site("edge/1"), credential: "kubeconfig:one.yaml", at: "https://evil.example.org:6443", refused: true},
 		"the server's settings":  {user: leash.Operator(), credential: "git:lagos/token", host: "https://anywhere.example.com"},
-		"nobody":                 {user: leash.User{}, credential: "git:other", host: "https://git.example.com", refused: true},
+		"an unknown user":        {user: leash.User{}, credential: "git:other", host: "https://git.example.com", refused: true},
 		"no declarations at all": {user: (*leash.Leash)(nil).Site("a"), credential: "git:other", host: "https://git.example.com"},
 	}
 	for name, test := range tests {

@@ -140,7 +140,7 @@ func PluginReference(value string) string {
 func OfPlugin(p tko.Plugin) (all []Use) {
 	for _, property := range PluginProperties {
 		if name := PluginReference(p.Properties[property]); name != "" {
-			all = append(all, Use{Credential: name, Host: HostOf(p.Properties[tko.PropertyAWXHost]), By: By{tko.KindPlugin, p.ID()}})
+			all = append(all, Use{Credential: name, Host: HostOf(p.Properties[tko.PropertyAWXHost]), By: byPlugin(p)})
 		}
 	}
 	return all

@@ -45,7 +45,7 @@ func (f Folder) resolve(name string) (folder, relative string, err error) {
 	if err != nil || !filepath.IsLocal(relative) {
 		return "", "", tko.Errorf(tko.ErrInvalid, "%q is not in the %s's folder of secrets: use a path below the folder of %s", name, f.Owner, f.Flag)
 	}
-	return folder, relative, nil
+	return folder, filepath.Clean(relative), nil // the name that a grant has
 }
 
 // Credential returns the name of the credential in a file of the folder: see [Folder.Locate].

@@ -212,7 +212,7 @@ func (e *Executor) resolve(ctx context.Context, p tko.Plugin, value string) (sec
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", value, err)
 	}
-	grant, err := e.options.Leash.Plugin(p.ID()).Grant(credential, p.Properties[hostProperty])
+	grant, err := e.options.Leash.Plugin(p).Grant(credential, p.Properties[hostProperty])
 	if err != nil {
 		return "", err
 	}
