@@ -10,9 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kinds"
 	"github.com/tko-orchestrator/tko/internal/leash"
-	"github.com/tko-orchestrator/tko/internal/schedule/git"
-	"github.com/tko-orchestrator/tko/internal/schedule/osm"
-	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -44,7 +42,7 @@ func TestAllFieldsThatNameCredentialsAreUses(t *testing.T) {
 	found, targets := 0, 0
 	for id, schema := range schemas {
 		version, kind, _ := strings.Cut(id, " ")
-		if !slices.Contains([]string{git.GVK.APIVersion() + " " + git.GVK.Kind, osm.GVK.APIVersion() + " " + osm.GVK.Kind, trigger.GVK.APIVersion() + " " + trigger.GVK.Kind}, id) {
+		if !slices.ContainsFunc(place.All, func(k place.Kind) bool { return k.GVK.APIVersion()+" "+k.GVK.Kind == id }) {
 			continue
 		}
 		targets++
@@ -78,7 +76,7 @@ func TestAllFieldsThatNameCredentialsAreUses(t *testing.T) {
 		}
 		visit(schema, nil)
 	}
-	if targets != 3 || found < 8 {
+	if targets != len(place.All) || found < 8 {
 		t.Errorf("only %d fields of %d targets were found", found, targets)
 	}
 }
