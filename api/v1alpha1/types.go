@@ -142,6 +142,37 @@ type DeploymentSpec struct {
 	// The package. For a new deployment, it is merged into the template's package; later it replaces the deployment's package.
 	// +optional
 	Package Package `json:"package,omitempty"`
+
+	// Labels that kustomize's commonLabels adds to all objects of the kind Deployment, of whatever group. They have no meaning here.
+	// +optional
+	Selector *KustomizeSelector `json:"selector,omitempty"`
+	// Labels and annotations that kustomize's commonLabels and commonAnnotations add to all objects of the kind Deployment, of whatever group. They have no meaning here.
+	// +optional
+	Template *KustomizeTemplate `json:"template,omitempty"`
+}
+
+// KustomizeSelector holds what kustomize adds to spec.selector.
+type KustomizeSelector struct {
+	// Labels without a meaning here.
+	// +optional
+	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+}
+
+// KustomizeTemplate holds what kustomize adds to spec.template.
+type KustomizeTemplate struct {
+	// Labels and annotations without a meaning here.
+	// +optional
+	Metadata KustomizeMetadata `json:"metadata,omitempty"`
+}
+
+// KustomizeMetadata holds what kustomize adds to spec.template.metadata.
+type KustomizeMetadata struct {
+	// Labels without a meaning here.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations without a meaning here.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // DeploymentStatus is the part of a deployment that TKO writes.
@@ -155,7 +186,7 @@ type DeploymentStatus struct {
 	// True if the label tko.nephio.org/suspend suspends the deployment.
 	// +optional
 	Suspended bool `json:"suspended,omitempty"`
-	// The conditions of the deployment: Prepared, Approved, Scheduled, Placed, Healthy.
+	// The conditions of the deployment: ResolvedRefs, Prepared, Approved, Scheduled, Placed, Healthy.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

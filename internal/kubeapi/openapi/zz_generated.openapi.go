@@ -22,6 +22,9 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.DeploymentList{}.OpenAPIModelName():      schema_tko_orchestrator_tko_api_v1alpha1_DeploymentList(ref),
 		v1alpha1.DeploymentSpec{}.OpenAPIModelName():      schema_tko_orchestrator_tko_api_v1alpha1_DeploymentSpec(ref),
 		v1alpha1.DeploymentStatus{}.OpenAPIModelName():    schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref),
+		v1alpha1.KustomizeMetadata{}.OpenAPIModelName():   schema_tko_orchestrator_tko_api_v1alpha1_KustomizeMetadata(ref),
+		v1alpha1.KustomizeSelector{}.OpenAPIModelName():   schema_tko_orchestrator_tko_api_v1alpha1_KustomizeSelector(ref),
+		v1alpha1.KustomizeTemplate{}.OpenAPIModelName():   schema_tko_orchestrator_tko_api_v1alpha1_KustomizeTemplate(ref),
 		v1alpha1.Package{}.OpenAPIModelName():             schema_tko_orchestrator_tko_api_v1alpha1_Package(ref),
 		v1alpha1.Plugin{}.OpenAPIModelName():              schema_tko_orchestrator_tko_api_v1alpha1_Plugin(ref),
 		v1alpha1.PluginList{}.OpenAPIModelName():          schema_tko_orchestrator_tko_api_v1alpha1_PluginList(ref),
@@ -233,11 +236,23 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentSpec(ref common.Referenc
 							Ref:         ref(v1alpha1.Package{}.OpenAPIModelName()),
 						},
 					},
+					"selector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels that kustomize's commonLabels adds to all objects of the kind Deployment, of whatever group. They have no meaning here.",
+							Ref:         ref(v1alpha1.KustomizeSelector{}.OpenAPIModelName()),
+						},
+					},
+					"template": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels and annotations that kustomize's commonLabels and commonAnnotations add to all objects of the kind Deployment, of whatever group. They have no meaning here.",
+							Ref:         ref(v1alpha1.KustomizeTemplate{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.Package{}.OpenAPIModelName()},
+			v1alpha1.KustomizeSelector{}.OpenAPIModelName(), v1alpha1.KustomizeTemplate{}.OpenAPIModelName(), v1alpha1.Package{}.OpenAPIModelName()},
 	}
 }
 
@@ -283,7 +298,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "The conditions of the deployment: Prepared, Approved, Scheduled, Placed, Healthy.",
+							Description: "The conditions of the deployment: ResolvedRefs, Prepared, Approved, Scheduled, Placed, Healthy.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -299,6 +314,99 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 		},
 		Dependencies: []string{
 			v1.Condition{}.OpenAPIModelName()},
+	}
+}
+
+func schema_tko_orchestrator_tko_api_v1alpha1_KustomizeMetadata(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "KustomizeMetadata holds what kustomize adds to spec.template.metadata.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"labels": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels without a meaning here.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"annotations": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Annotations without a meaning here.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_tko_orchestrator_tko_api_v1alpha1_KustomizeSelector(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "KustomizeSelector holds what kustomize adds to spec.selector.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"matchLabels": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels without a meaning here.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_tko_orchestrator_tko_api_v1alpha1_KustomizeTemplate(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "KustomizeTemplate holds what kustomize adds to spec.template.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels and annotations without a meaning here.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.KustomizeMetadata{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.KustomizeMetadata{}.OpenAPIModelName()},
 	}
 }
 
