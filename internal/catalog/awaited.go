@@ -87,7 +87,10 @@ func (a Awaited) conditions(current []tko.Condition, prepared bool) []tko.Condit
 		}
 		return now
 	}
-	message := a.String() + ": it is used as soon as it does"
+	message := a.String() + ": the deployment waits until it is registered"
+	if a.Template != "" && a.Site != "" {
+		message = a.String() + ": the deployment waits until they are registered"
+	}
 	now := []tko.Condition{{Type: resolved, Status: tko.ConditionFalse, Reason: tko.ReasonWaitsForReferences, Message: message}}
 	if !prepared {
 		now = append(now, tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: tko.ReasonWaitsForReferences, Message: message})
