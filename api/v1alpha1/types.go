@@ -322,6 +322,38 @@ type RolloutStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 
+// RolloutCommand is what a user commands about a rollout: it is created as one of the rollout's subresources, such as start.
+// All fields are optional.
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+type RolloutCommand struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Digest of the plan that the user has reviewed, or at least 12 of its first characters: of start, and of approve and resume if a new plan was made.
+	// +optional
+	Plan string `json:"plan,omitempty"`
+	// Of approve: name of the wave. If empty, the next one.
+	// +optional
+	Wave string `json:"wave,omitempty"`
+	// Of start: leave out deployments that are in conflict or would be invalid.
+	// +optional
+	SkipBlocked bool `json:"skipBlocked,omitempty"`
+	// Of start: take deployments for healthy whose sites report no health.
+	// +optional
+	Blind bool `json:"blind,omitempty"`
+	// Of undo: undo what others changed since, too.
+	// +optional
+	Force bool `json:"force,omitempty"`
+	// Of undo: change deployments outside of the windows, too.
+	// +optional
+	AnyTime bool `json:"anyTime,omitempty"`
+	// Of skip and waive: ID of the deployment. If empty, all that can be.
+	// +optional
+	DeploymentID string `json:"deploymentId,omitempty"`
+	// Why: it is recorded with the command.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+}
+
 // RolloutList is a list of rollouts.
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type RolloutList struct {

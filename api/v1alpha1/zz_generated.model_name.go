@@ -73,6 +73,11 @@ func (in Rollout) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RolloutCommand) OpenAPIModelName() string {
+	return "io.nephio.tko.v1alpha1.RolloutCommand"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in RolloutList) OpenAPIModelName() string {
 	return "io.nephio.tko.v1alpha1.RolloutList"
 }

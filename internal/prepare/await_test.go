@@ -42,7 +42,9 @@ func TestPreparerUsesWhatArrives(t *testing.T) {
 	defer run(t, data, nil, prepare.Options{})()
 
 	register(t, data, map[string]string{"late": "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 1}]}\n"}, nil)
-	is("it waits for the site", func(d tko.Deployment, c tko.Condition) bool { return d.Template == "late" && len(d.Package) == 3 && !d.Prepared })
+	is("it waits for the site", func(d tko.Deployment, c tko.Condition) bool {
+		return d.Template == "late" && len(d.Package) == 3 && !d.Prepared
+	})
 	register(t, data, nil, map[string]string{"later": "north"})
 	is("it is prepared", func(d tko.Deployment, c tko.Condition) bool {
 		return d.Prepared && d.Approved && d.Site == "later" && tko.ConditionIs(d.Stamp.Conditions, tko.ConditionResolvedRefs) == tko.ConditionTrue
@@ -56,7 +58,9 @@ func TestPreparerUsesWhatArrives(t *testing.T) {
 	if _, err := data.PutEntity(t.Context(), tko.Put{Kind: tko.KindDeployment, ID: r.ID, Template: "late", Site: "next", Defer: true, Package: d.Package}); err != nil {
 		t.Fatal(err)
 	}
-	is("it waits to move", func(d tko.Deployment, c tko.Condition) bool { return d.Prepared && d.Site == "later" && d.AwaitedSite == "next" })
+	is("it waits to move", func(d tko.Deployment, c tko.Condition) bool {
+		return d.Prepared && d.Site == "later" && d.AwaitedSite == "next"
+	})
 	register(t, data, nil, map[string]string{"next": "south"})
 	is("it has moved", func(d tko.Deployment, c tko.Condition) bool { return d.Prepared && d.Site == "next" })
 }
