@@ -240,6 +240,17 @@ type Moment struct {
 	Time     time.Time
 }
 
+// FlagColumns and TimeColumns are the columns of records that plain filters compare.
+var (
+	FlagColumns = map[string]func(*Record) bool{
+		"prepared": func(r *Record) bool { return r.Prepared },
+		"approved": func(r *Record) bool { return r.Approved },
+	}
+	TimeColumns = map[string]func(*Record) time.Time{
+		"updated": func(r *Record) time.Time { return r.Updated },
+	}
+)
+
 // A Query selects records of one kind.
 type Query struct {
 	Kind tko.Kind
@@ -257,8 +268,10 @@ type Query struct {
 	TemplateMetadata map[string]tko.Pattern // of the record's template
 	SiteMetadata     map[string]tko.Pattern // of the record's site
 	Parent           string                 // "": not filtered
-	Prepared         *bool
-	Approved         *bool
+	// Is and Since select by plain columns (see [FlagColumns] and [TimeColumns]): by the value
+	// of one that is true or false, and by the least value of a time.
+	Is    map[string]bool
+	Since map[string]time.Time
 	// Outdated, if not nil, selects deployments by whether Base is less than
 	// the revision of the template. If Base was not recorded, the creation time
 	// of the deployment is compared with the time of the template's revision.

@@ -2,6 +2,7 @@ package kubernetes_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	helmkube "helm.sh/helm/v4/pkg/kube"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // The parts of a bundle: a deployment with its template and its site, which a tool writes in
@@ -44,12 +47,14 @@ func part(name, bundled string) string { return strings.ReplaceAll(bundle[bundle
 func TestDeploymentComesBeforeWhatItNames(t *testing.T) {
 	w := newWorld(t, "data,preparer,meta-scheduler")
 	w.with(scheduler, "apply", "-f", "-")
-	for name, install := range map[string]func(t *testing.T, w *world){
-		"helm": helmBundle, "kustomize": kustomizeBundle, "flux": fluxBundle, "argo": argoBundle, "restart": restartedBundle,
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, tool := range []struct {
+		name    string
+		install func(t *testing.T, w *world)
+	}{{"helm", helmBundle}, {"kustomize", kustomizeBundle}, {"flux", fluxBundle}, {"argo", argoBundle}, {"restart", restartedBundle}} {
+		t.Run(tool.name, func(t *testing.T) {
 			w.t = t
-			install(t, w)
+			name := tool.name
+			tool.install(t, w)
 			w.with("", "wait", "--for=condition=Ready", "tkod/"+name+"-app", "--timeout=120s")
 			w.prints("base own", "get", "tkod", name+"-app", "-o", `jsonpath={.spec.package.resources[?(@.kind=="ConfigMap")].metadata.name}`)
 			w.prints(name+"/template "+name+"/site True", "get", "tkod", name+"-app", "-o",
@@ -136,7 +141,12 @@ func restartedBundle(t *testing.T, w *world) {
 	w.with(part("restart", "deployment"), "apply", "-f", "-") // as it is
 	w.Stop()
 	w.start()
-	w.t = t
+	eventually.Within(t, timeLimit, "the API is available again", func() error {
+		if _, stderr, code := w.Try(t, w.Kubeconfig, "", "get", "tkos,tkod,tkot"); code != 0 {
+			return errors.New(stderr)
+		}
+		return nil
+	})
 	w.with(part("restart", "site"), "apply", "-f", "-")
 	w.with("", "wait", `--for=jsonpath={.status.conditions[?(@.type=="Ready")].message}=template "restart/template" doesn't exist yet: the deployment waits until it is registered`,
 		"tkod/restart-app", "--timeout=60s")

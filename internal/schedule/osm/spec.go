@@ -18,12 +18,13 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/bundle"
 	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/prune"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // GVK is the kind of the resources that trigger this target.
-var GVK = krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}
+var GVK = place.OSM.GVK
 
 // group is the group of the resources that this target applies.
 const group = "osm.nephio.org"

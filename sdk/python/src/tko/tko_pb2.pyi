@@ -153,7 +153,7 @@ class GetTemplate(_message.Message):
     def __init__(self, templateId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectTemplates(_message.Message):
-    __slots__ = ("templateIdPatterns", "metadataPatterns", "dryRun", "confirm")
+    __slots__ = ("templateIdPatterns", "metadataPatterns", "dryRun", "confirm", "updatedSince")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -165,11 +165,13 @@ class SelectTemplates(_message.Message):
     METADATAPATTERNS_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    UPDATEDSINCE_FIELD_NUMBER: _ClassVar[int]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     metadataPatterns: _containers.ScalarMap[str, str]
     dryRun: bool
     confirm: int
-    def __init__(self, templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
+    updatedSince: _timestamp_pb2.Timestamp
+    def __init__(self, templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ..., updatedSince: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListTemplates(_message.Message):
     __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts", "asOf")
@@ -268,7 +270,7 @@ class GetSite(_message.Message):
     def __init__(self, siteId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectSites(_message.Message):
-    __slots__ = ("siteIdPatterns", "templateIdPatterns", "metadataPatterns", "dryRun", "confirm", "conditions")
+    __slots__ = ("siteIdPatterns", "templateIdPatterns", "metadataPatterns", "dryRun", "confirm", "conditions", "updatedSince")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -282,13 +284,15 @@ class SelectSites(_message.Message):
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    UPDATEDSINCE_FIELD_NUMBER: _ClassVar[int]
     siteIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     metadataPatterns: _containers.ScalarMap[str, str]
     dryRun: bool
     confirm: int
     conditions: _containers.RepeatedCompositeFieldContainer[SelectCondition]
-    def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ...) -> None: ...
+    updatedSince: _timestamp_pb2.Timestamp
+    def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ..., updatedSince: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SelectCondition(_message.Message):
     __slots__ = ("type", "status", "reason", "negate")
@@ -470,7 +474,7 @@ class GetDeployment(_message.Message):
     def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectDeployments(_message.Message):
-    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun", "outdated", "confirm", "conditions", "deploymentIdPatterns")
+    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun", "outdated", "confirm", "conditions", "deploymentIdPatterns", "updatedSince")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -505,6 +509,7 @@ class SelectDeployments(_message.Message):
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTIDPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    UPDATEDSINCE_FIELD_NUMBER: _ClassVar[int]
     parentDeploymentId: str
     metadataPatterns: _containers.ScalarMap[str, str]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
@@ -518,7 +523,8 @@ class SelectDeployments(_message.Message):
     confirm: int
     conditions: _containers.RepeatedCompositeFieldContainer[SelectCondition]
     deploymentIdPatterns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ..., outdated: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ..., deploymentIdPatterns: _Optional[_Iterable[str]] = ...) -> None: ...
+    updatedSince: _timestamp_pb2.Timestamp
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ..., outdated: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ..., deploymentIdPatterns: _Optional[_Iterable[str]] = ..., updatedSince: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListDeployments(_message.Message):
     __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "asOf")
