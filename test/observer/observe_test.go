@@ -1,0 +1,377 @@
+package observer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
+)
+
+// A record is a deployment as of a change.
+type record struct {
+	id, parent     tko.DeploymentID
+	template, site string
+	origin         string
+	replaces       []tko.DeploymentID
+	running        bool // prepared and approved at a site
+	content        content
+}
+
+// A change is a change of the log, with what the observer read as of it.
+type change struct {
+	tko.Change
+
+	record   *record           // of a deployment that was written
+	metadata map[string]string // of a site that was written
+}
+
+// An observer reads what happens, by itself.
+type observer struct {
+	w      *world
+	l      *ledger
+	client *client.Client
+
+	lock    sync.Mutex
+	changes []change
+	found   []string
+	checked int // conditions that are True
+
+	git       sync.Mutex
+	head      string
+	commits   int
+	files     map[string]string          // blobs by path, at the head
+	blobs     map[string]content         // of files
+	delivered map[string]map[string]bool // contents that commits had, by the folder of a deployment
+}
+
+func newObserver(w *world, l *ledger) *observer {
+	return &observer{
+		w: w, l: l, client: w.dial("root"), files: map[string]string{}, blobs: map[string]content{}, delivered: map[string]map[string]bool{},
+	}
+}
+
+func (o *observer) report(format string, args ...any) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	if text := fmt.Sprintf(format, args...); !slices.Contains(o.found, text) {
+		o.found = append(o.found, text)
+	}
+}
+
+// watch follows the change log until ctx ends, across restarts of the server.
+func (o *observer) watch(ctx context.Context) {
+	after := int64(0)
+	for ctx.Err() == nil {
+		for c, err := range o.client.Watch(ctx, after, tko.KindTemplate, tko.KindSite, tko.KindDeployment) {
+			if err != nil {
+				break
+			}
+			if c.Position <= after {
+				o.report("the change log has position %d after %d", c.Position, after)
+			}
+			seen, err := o.read(ctx, c)
+			if err != nil {
+				break // again from the same position
+			}
+			after = c.Position
+			o.lock.Lock()
+			o.changes = append(o.changes, seen)
+			o.lock.Unlock()
+		}
+		if ctx.Err() == nil {
+			time.Sleep(20 * time.Millisecond) // until the server is back
+		}
+	}
+}
+
+// read reads the entity of a change as of the change. Of a status, it reads what is now: a condition that is True then
+// must be true.
+func (o *observer) read(ctx context.Context, c tko.Change) (change, error) {
+	seen := change{Change: c}
+	then := tko.WithAsOf(ctx, tko.AsOf{Position: c.Position})
+	switch {
+	case c.Op == tko.OpDeleted, c.Kind == tko.KindTemplate:
+	case c.Kind == tko.KindSite && c.Op == tko.OpWritten:
+		s, err := o.client.Site(then, tko.SiteID(c.ID), 0)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return seen, err
+		}
+		seen.metadata = s.Metadata
+	case c.Kind == tko.KindDeployment && c.Op == tko.OpWritten:
+		d, err := o.client.Deployment(then, tko.DeploymentID(c.ID), 0)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return seen, err
+		}
+		seen.record = recordOf(d)
+	case c.Kind == tko.KindDeployment:
+		d, err := o.client.Deployment(ctx, tko.DeploymentID(c.ID), 0)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return seen, err
+		}
+		if err == nil {
+			o.checkConditions(d)
+		}
+	}
+	return seen, nil
+}
+
+func recordOf(d tko.Deployment) *record {
+	return &record{
+		id: d.ID, parent: d.Parent, template: string(d.Template), site: string(d.Site), origin: d.Origin, replaces: d.Replaces,
+		running: d.Prepared && d.Approved && d.Site != "", content: contentOf(d.Package),
+	}
+}
+
+// checkConditions checks that what a deployment says of its site is so.
+func (o *observer) checkConditions(d tko.Deployment) {
+	for _, c := range d.Stamp.Conditions {
+		if c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" {
+			continue
+		}
+		switch {
+		case c.Type == tko.ConditionHealthy:
+			o.report("deployment %s says that it is healthy at %s, whose repository reports no health", d.ID, d.Site)
+		case c.Type == tko.ConditionScheduled && c.Reason != tko.ReasonNothingToSchedule:
+			o.readGit()
+			o.git.Lock()
+			there := o.delivered[string(d.Site)+"/"+string(d.ID)][contentOf(d.Package).String()]
+			o.git.Unlock()
+			if !there {
+				o.report("deployment %s says that revision %d is scheduled (%s) at %s, and no commit has its content", d.ID, c.ObservedRevision, c.Reason, d.Site)
+			}
+			o.lock.Lock()
+			o.checked++
+			o.lock.Unlock()
+		}
+	}
+}
+
+// readGit reads the commits since the last ones.
+func (o *observer) readGit() {
+	o.git.Lock()
+	defer o.git.Unlock()
+	head, err := exec.Command("git", "--git-dir", o.w.repository, "rev-parse", "--verify", "--quiet", "main").Output()
+	next := strings.TrimSpace(string(head))
+	if err != nil || next == o.head {
+		return
+	}
+	span := next
+	if o.head != "" {
+		span = o.head + ".." + next
+	}
+	log, err := exec.Command("git", "--git-dir", o.w.repository, "-c", "core.quotePath=false", "log", "--reverse", "--root", "--raw", "--no-abbrev", "--no-renames", "--format=commit %H", span).Output()
+	if err != nil {
+		o.report("the repository can't be read: %v", err)
+		return
+	}
+	o.readBlobs(string(log))
+	changed := map[string]bool{}
+	commit := func() {
+		for folder := range changed {
+			o.noteDelivered(folder)
+		}
+		clear(changed)
+	}
+	for line := range strings.Lines(string(log)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "commit ") {
+			commit()
+			o.commits++
+		}
+		if !strings.HasPrefix(line, ":") {
+			continue
+		}
+		raw, path, _ := strings.Cut(line, "\t")
+		fields := strings.Fields(raw)
+		if strings.HasSuffix(path, "/.tko") {
+			continue
+		}
+		changed[path[:strings.LastIndex(path, "/")]] = true
+		if fields[4] == "D" {
+			delete(o.files, path)
+		} else {
+			o.files[path] = fields[3]
+			o.checkFile(path)
+		}
+	}
+	commit()
+	o.head = next
+}
+
+// readBlobs reads the contents of the files that a log names.
+func (o *observer) readBlobs(log string) {
+	var want []string
+	for line := range strings.Lines(log) {
+		if fields := strings.Fields(line); strings.HasPrefix(line, ":") && fields[4] != "D" && !strings.HasSuffix(strings.TrimSpace(line), "/.tko") {
+			if _, known := o.blobs[fields[3]]; !known {
+				o.blobs[fields[3]] = nil
+				want = append(want, fields[3])
+			}
+		}
+	}
+	cat := exec.Command("git", "--git-dir", o.w.repository, "cat-file", "--batch")
+	cat.Stdin = strings.NewReader(strings.Join(want, "\n") + "\n")
+	out, err := cat.Output()
+	if err != nil && len(want) > 0 {
+		o.report("the repository can't be read: %v", err)
+		return
+	}
+	reader := bufio.NewReader(bytes.NewReader(out))
+	for _, blob := range want {
+		var size int
+		header, err := reader.ReadString('\n')
+		if err != nil {
+			o.report("blob %s can't be read: %v", blob, err)
+			return
+		}
+		if _, err := fmt.Sscanf(header[strings.LastIndex(header, " ")+1:], "%d", &size); err != nil {
+			o.report("blob %s can't be read: %v", blob, err)
+			return
+		}
+		text := make([]byte, size+1)
+		if _, err := io.ReadFull(reader, text); err != nil {
+			o.report("blob %s can't be read: %v", blob, err)
+			return
+		}
+		var r krm.Resource
+		if err := yaml.Unmarshal(text, &r); err != nil {
+			o.report("blob %s is no YAML: %v", blob, err)
+		}
+		o.blobs[blob] = contentOf(krm.Package{r})
+	}
+}
+
+// noteDelivered notes what a folder of a deployment has now.
+func (o *observer) noteDelivered(folder string) {
+	var all content
+	for path, blob := range o.files { // of a folder: the fleet of a test is small
+		if strings.HasPrefix(path, folder+"/") {
+			all = append(all, o.blobs[blob]...)
+		}
+	}
+	if o.delivered[folder] == nil {
+		o.delivered[folder] = map[string]bool{}
+	}
+	slices.SortFunc(all, func(x, y fact) int { return strings.Compare(x.String(), y.String()) })
+	o.delivered[folder][all.String()] = true
+}
+
+// checkFile checks that a site has only what its tenant may put there.
+func (o *observer) checkFile(path string) {
+	tenant, _, _ := strings.Cut(path, "/")
+	if problem := o.blobs[o.files[path]].foreign(tenant); problem != "" {
+		o.report("the commits of the sites: file %s: %s", path, problem)
+	}
+}
+
+// settle waits until nothing is left to do.
+func (o *observer) settle() {
+	o.w.t.Helper()
+	still, last, head := time.Now(), 0, ""
+	eventually.Within(o.w.t, 5*time.Minute, "the end of all work", func() error {
+		o.readGit()
+		o.lock.Lock()
+		written := 0
+		for _, c := range o.changes {
+			if c.Op != tko.OpStatus {
+				written++
+			}
+		}
+		o.lock.Unlock()
+		if written != last || o.head != head {
+			still, last, head = time.Now(), written, o.head
+		}
+		if time.Since(still) < 3*time.Second {
+			return errors.New("there are changes")
+		}
+		about, err := o.client.About(o.w.t.Context())
+		if err != nil {
+			return err
+		}
+		o.lock.Lock()
+		defer o.lock.Unlock()
+		if n := len(o.changes); n == 0 || o.changes[n-1].Position < about.Position {
+			return fmt.Errorf("the observer is at an earlier position than %d", about.Position)
+		}
+		return nil
+	})
+}
+
+// judge returns all that is wrong.
+func (o *observer) judge() []string {
+	j := newJudge(o.w.limits, o.l.requests)
+	for _, c := range o.changes {
+		j.take(c)
+	}
+	found := slices.Concat(o.found, j.found)
+	var alive []tko.Deployment
+	for d, err := range o.client.Deployments(o.w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{Packages: true}) {
+		if err != nil {
+			o.w.t.Fatal(err)
+		}
+		o.checkConditions(d)
+		alive = append(alive, d)
+	}
+	var sites []tko.Site
+	for s, err := range o.client.Sites(o.w.t.Context(), tko.SiteSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			o.w.t.Fatal(err)
+		}
+		sites = append(sites, s)
+	}
+	templates := map[tko.TemplateID]bool{}
+	for s, err := range o.client.Templates(o.w.t.Context(), tko.TemplateSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			o.w.t.Fatal(err)
+		}
+		templates[s.ID] = true
+	}
+	found = append(found, j.end(alive)...)
+	found = append(found, o.checkSites(alive)...)
+	found = append(found, checkPlacements(alive, sites, templates, j.deletedByUsers)...)
+	return append(found, o.found[min(len(o.found), len(found)):]...)
+}
+
+// checkSites compares what is at the sites at the end with what says that it is there.
+func (o *observer) checkSites(alive []tko.Deployment) (found []string) {
+	o.readGit()
+	at := map[string]tko.Deployment{}
+	for _, d := range alive {
+		at[string(d.Site)+"/"+string(d.ID)] = d
+	}
+	folders := map[string]content{}
+	for path, blob := range o.files {
+		folder := path[:strings.LastIndex(path, "/")]
+		folders[folder] = append(folders[folder], o.blobs[blob]...)
+	}
+	for folder := range folders {
+		if d, ok := at[folder]; !ok || !d.Approved {
+			found = append(found, fmt.Sprintf("the folder %s is left at the end, and there is no such deployment", folder))
+		}
+	}
+	for folder, d := range at {
+		for _, c := range d.Stamp.Conditions {
+			if c.Type != tko.ConditionScheduled || c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" || c.Reason == tko.ReasonNothingToSchedule {
+				continue
+			}
+			if is, want := folders[folder].sorted().String(), contentOf(d.Package).String(); is != want {
+				found = append(found, fmt.Sprintf("deployment %s is scheduled at %s at the end, with %s; its folder has %s", d.ID, d.Site, want, is))
+			}
+		}
+	}
+	return found
+}
