@@ -48,6 +48,7 @@ func (l *ledger) summary() map[string][3]int {
 			c[1]++
 		default:
 			c[2]++
+			fmt.Println("UNKNOWN", r.verb, strings.ReplaceAll(fmt.Sprint(r.err), "\n", " "))
 		}
 		l.counts[r.verb] = c
 	}
@@ -110,9 +111,9 @@ func (a *actor) once(ctx context.Context, r *request, call func(ctx context.Cont
 
 func isRefusal(err error) bool {
 	if exit, ok := errors.AsType[*commandError](err); ok {
-		return strings.Contains(exit.stderr, "nothing was changed") || strings.Contains(exit.stderr, "not found") || strings.Contains(exit.stderr, "denied")
+		return strings.Contains(exit.stderr, "nothing was changed") || strings.Contains(exit.stderr, "not found") || strings.Contains(exit.stderr, " may not ")
 	}
-	return errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict)
+	return errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrBusy)
 }
 
 // A commandError is a failed command.
@@ -319,7 +320,7 @@ func (a *author) move(ctx context.Context) {
 func (a *author) label(ctx context.Context) {
 	site, group := a.site(), a.random.IntN(groups)
 	a.do(ctx, &request{verb: "label"}, func(ctx context.Context) error {
-		return a.command(ctx, "", "label", "site", string(site), fmt.Sprint("group=g", group))
+		return a.command(ctx, "", "label", "site", string(site), fmt.Sprint("group=g", group), "--overwrite")
 	})
 }
 
@@ -327,8 +328,7 @@ func (a *author) label(ctx context.Context) {
 func (a *author) apply(ctx context.Context) {
 	site := a.site()
 	a.do(ctx, &request{verb: "apply"}, func(ctx context.Context) error {
-		manifest := fmt.Sprintf("{apiVersion: tko.nephio.org/v1alpha1, kind: Site, metadata: {name: %s, labels: {color: c%d}}, spec: {siteId: %q}}\n",
-			strings.ReplaceAll(string(site), "/", "."), a.random.IntN(3), site)
+		manifest := fmt.Sprintf("{apiVersion: tko.nephio.org/v1alpha1, kind: Site, metadata: {labels: {color: c%d}}, spec: {siteId: %q}}\n", a.random.IntN(3), site)
 		return a.command(ctx, manifest, "apply", "-f", "-")
 	})
 }

@@ -40,6 +40,11 @@ func (c content) String() string {
 	return strings.Join(texts, "; ")
 }
 
+// isIn reports whether all of c is in a set of facts.
+func (c content) isIn(facts map[string]bool) bool {
+	return !slices.ContainsFunc(c, func(f fact) bool { return !facts[f.String()] })
+}
+
 func contentOf(p krm.Package) (c content) {
 	for _, r := range p {
 		kind := r.GVK().Kind
@@ -95,13 +100,14 @@ type judge struct {
 	ever    map[tko.DeploymentID]bool
 	revs    map[string]int64
 
-	created map[tko.DeploymentID]map[string]bool // children that a root's derivations made
-	removed map[string]map[tko.Kind]int          // without consent, by cause
-	orphans map[string]int
-	used    map[string]int             // of consents, by op
-	reached map[string]map[string]bool // sites with changed deployments, by cause
-	agreed  map[tko.DeploymentID]int   // consents to what a root derives
-	largest map[tko.Kind]int           // entities at once, removed ones included
+	created   map[tko.DeploymentID]map[string]bool // children that a root's derivations made
+	removed   map[string]map[tko.Kind]int          // without consent, by cause
+	orphans   map[string]int
+	used      map[string]int             // of consents, by op
+	reached   map[string]map[string]bool // sites with changed deployments, by cause
+	consented map[string]map[string]bool // sites, by author
+	agreed    map[tko.DeploymentID]int   // consents to what a root derives
+	largest   map[tko.Kind]int           // entities at once, removed ones included
 
 	deletedByUsers map[string]bool // places of children, which may be created again later
 }
@@ -110,7 +116,7 @@ func newJudge(l limits, requests map[string]*request) *judge {
 	j := &judge{
 		limits: l, requests: requests, records: map[tko.DeploymentID]*record{}, alive: map[tko.Kind]map[string]bool{}, ever: map[tko.DeploymentID]bool{}, revs: map[string]int64{},
 		created: map[tko.DeploymentID]map[string]bool{}, removed: map[string]map[tko.Kind]int{}, orphans: map[string]int{}, used: map[string]int{},
-		reached: map[string]map[string]bool{}, agreed: map[tko.DeploymentID]int{}, largest: map[tko.Kind]int{}, deletedByUsers: map[string]bool{},
+		reached: map[string]map[string]bool{}, agreed: map[tko.DeploymentID]int{}, consented: map[string]map[string]bool{}, largest: map[tko.Kind]int{}, deletedByUsers: map[string]bool{},
 	}
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment} {
 		j.alive[kind] = map[string]bool{}
@@ -254,7 +260,15 @@ func (j *judge) written(c change, request *request) {
 		}
 		return
 	}
-	if request != nil && request.consent == 0 && before.running && (before.content.String() != r.content.String() || before.site != r.site) && request.verb != "template" {
+	if request == nil || !before.running || before.content.String() == r.content.String() && before.site == r.site {
+		return
+	}
+	if request.consent > 0 { // to that site, also for later changes: a site counts once
+		if j.consented[request.author] == nil {
+			j.consented[request.author] = map[string]bool{}
+		}
+		j.consented[request.author][before.site] = true
+	} else if !j.consented[request.author][before.site] {
 		j.reach(c, request.author, before.site)
 	}
 }

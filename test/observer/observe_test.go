@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
@@ -53,14 +54,15 @@ type observer struct {
 	git       sync.Mutex
 	head      string
 	commits   int
-	files     map[string]string          // blobs by path, at the head
-	blobs     map[string]content         // of files
-	delivered map[string]map[string]bool // contents that commits had, by the folder of a deployment
+	files     map[string]map[string]string // blobs by path, by the folder of a deployment, at the head
+	folders   map[string]map[string]bool   // of deployments, by site
+	blobs     map[string]content           // of files
+	delivered map[string][]map[string]bool // facts that commits had, by site, in their order
 }
 
 func newObserver(w *world, l *ledger) *observer {
 	return &observer{
-		w: w, l: l, client: w.dial("root"), files: map[string]string{}, blobs: map[string]content{}, delivered: map[string]map[string]bool{},
+		w: w, l: l, client: w.dial("root"), files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]map[string]bool{},
 	}
 }
 
@@ -147,17 +149,21 @@ func (o *observer) checkConditions(d tko.Deployment) {
 			o.report("deployment %s says that it is healthy at %s, whose repository reports no health", d.ID, d.Site)
 		case c.Type == tko.ConditionScheduled && c.Reason != tko.ReasonNothingToSchedule:
 			o.readGit()
-			o.git.Lock()
-			there := o.delivered[string(d.Site)+"/"+string(d.ID)][contentOf(d.Package).String()]
-			o.git.Unlock()
-			if !there {
-				o.report("deployment %s says that revision %d is scheduled (%s) at %s, and no commit has its content", d.ID, c.ObservedRevision, c.Reason, d.Site)
+			if is := contentOf(d.Package); !o.wasDelivered(string(d.Site), is) {
+				o.report("deployment %s says that revision %d is scheduled (%s) at %s, and no commit has its content there: %s", d.ID, c.ObservedRevision, c.Reason, d.Site, is)
 			}
 			o.lock.Lock()
 			o.checked++
 			o.lock.Unlock()
 		}
 	}
+}
+
+// wasDelivered reports whether a commit had all facts at a site. Equal resources of several deployments are there once.
+func (o *observer) wasDelivered(site string, c content) bool {
+	o.git.Lock()
+	defer o.git.Unlock()
+	return slices.ContainsFunc(o.delivered[site], func(had map[string]bool) bool { return c.isIn(had) })
 }
 
 // readGit reads the commits since the last ones.
@@ -181,8 +187,8 @@ func (o *observer) readGit() {
 	o.readBlobs(string(log))
 	changed := map[string]bool{}
 	commit := func() {
-		for folder := range changed {
-			o.noteDelivered(folder)
+		for site := range changed {
+			o.delivered[site] = append(o.delivered[site], o.factsAt(site))
 		}
 		clear(changed)
 	}
@@ -200,12 +206,20 @@ func (o *observer) readGit() {
 		if strings.HasSuffix(path, "/.tko") {
 			continue
 		}
-		changed[path[:strings.LastIndex(path, "/")]] = true
+		folder := folderOf(path)
+		changed[siteOf(folder)] = true
+		if o.files[folder] == nil {
+			o.files[folder] = map[string]string{}
+			if o.folders[siteOf(folder)] == nil {
+				o.folders[siteOf(folder)] = map[string]bool{}
+			}
+			o.folders[siteOf(folder)][folder] = true
+		}
 		if fields[4] == "D" {
-			delete(o.files, path)
+			delete(o.files[folder], path)
 		} else {
-			o.files[path] = fields[3]
-			o.checkFile(path)
+			o.files[folder][path] = fields[3]
+			o.checkFile(folder, path)
 		}
 	}
 	commit()
@@ -247,7 +261,7 @@ func (o *observer) readBlobs(log string) {
 			o.report("blob %s can't be read: %v", blob, err)
 			return
 		}
-		var r krm.Resource
+		var r map[string]any
 		if err := yaml.Unmarshal(text, &r); err != nil {
 			o.report("blob %s is no YAML: %v", blob, err)
 		}
@@ -255,25 +269,31 @@ func (o *observer) readBlobs(log string) {
 	}
 }
 
-// noteDelivered notes what a folder of a deployment has now.
-func (o *observer) noteDelivered(folder string) {
-	var all content
-	for path, blob := range o.files { // of a folder: the fleet of a test is small
-		if strings.HasPrefix(path, folder+"/") {
-			all = append(all, o.blobs[blob]...)
+// factsAt returns what a site has.
+func (o *observer) factsAt(site string) map[string]bool {
+	all := map[string]bool{}
+	for folder := range o.folders[site] {
+		for _, blob := range o.files[folder] {
+			for _, f := range o.blobs[blob] {
+				all[f.String()] = true
+			}
 		}
 	}
-	if o.delivered[folder] == nil {
-		o.delivered[folder] = map[string]bool{}
-	}
-	slices.SortFunc(all, func(x, y fact) int { return strings.Compare(x.String(), y.String()) })
-	o.delivered[folder][all.String()] = true
+	return all
+}
+
+func siteOf(folder string) string { return folder[:strings.LastIndex(folder, "/")] }
+
+// folderOf returns the folder of a deployment, in that of its site, whose IDs have two parts.
+func folderOf(path string) string {
+	parts := strings.SplitN(path, "/", 4)
+	return strings.Join(parts[:min(3, len(parts))], "/")
 }
 
 // checkFile checks that a site has only what its tenant may put there.
-func (o *observer) checkFile(path string) {
+func (o *observer) checkFile(folder, path string) {
 	tenant, _, _ := strings.Cut(path, "/")
-	if problem := o.blobs[o.files[path]].foreign(tenant); problem != "" {
+	if problem := o.blobs[o.files[folder][path]].foreign(tenant); problem != "" {
 		o.report("the commits of the sites: file %s: %s", path, problem)
 	}
 }
@@ -326,6 +346,7 @@ func (o *observer) judge() []string {
 		o.checkConditions(d)
 		alive = append(alive, d)
 	}
+	o.w.t.Logf("conditions at the end: %v", conditionsOf(alive))
 	var sites []tko.Site
 	for s, err := range o.client.Sites(o.w.t.Context(), tko.SiteSelect{}, tko.ListOptions{}) {
 		if err != nil {
@@ -353,12 +374,10 @@ func (o *observer) checkSites(alive []tko.Deployment) (found []string) {
 	for _, d := range alive {
 		at[string(d.Site)+"/"+string(d.ID)] = d
 	}
-	folders := map[string]content{}
-	for path, blob := range o.files {
-		folder := path[:strings.LastIndex(path, "/")]
-		folders[folder] = append(folders[folder], o.blobs[blob]...)
-	}
-	for folder := range folders {
+	for folder, files := range o.files {
+		if len(files) == 0 {
+			continue
+		}
 		if d, ok := at[folder]; !ok || !d.Approved {
 			found = append(found, fmt.Sprintf("the folder %s is left at the end, and there is no such deployment", folder))
 		}
@@ -368,10 +387,21 @@ func (o *observer) checkSites(alive []tko.Deployment) (found []string) {
 			if c.Type != tko.ConditionScheduled || c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" || c.Reason == tko.ReasonNothingToSchedule {
 				continue
 			}
-			if is, want := folders[folder].sorted().String(), contentOf(d.Package).String(); is != want {
-				found = append(found, fmt.Sprintf("deployment %s is scheduled at %s at the end, with %s; its folder has %s", d.ID, d.Site, want, is))
+			if want := contentOf(d.Package); !want.isIn(o.factsAt(string(d.Site))) {
+				found = append(found, fmt.Sprintf("deployment %s is scheduled at %s at the end, with %s; the site has %v in %s", d.ID, d.Site, want, slices.Sorted(maps.Keys(o.factsAt(string(d.Site)))), folder))
 			}
 		}
 	}
 	return found
+}
+
+// conditionsOf counts the conditions of deployments, for the log of a run.
+func conditionsOf(alive []tko.Deployment) map[string]int {
+	counts := map[string]int{}
+	for _, d := range alive {
+		for _, c := range d.Stamp.Conditions {
+			counts[fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason)]++
+		}
+	}
+	return counts
 }
