@@ -96,6 +96,7 @@ type judge struct {
 
 	found   []string
 	records map[tko.DeploymentID]*record // the last ones, deleted deployments included
+	before  map[tko.DeploymentID]*record // the ones before
 	alive   map[tko.Kind]map[string]bool // IDs
 	ever    map[tko.DeploymentID]bool
 	revs    map[string]int64
@@ -114,7 +115,7 @@ type judge struct {
 
 func newJudge(l limits, requests map[string]*request) *judge {
 	j := &judge{
-		limits: l, requests: requests, records: map[tko.DeploymentID]*record{}, alive: map[tko.Kind]map[string]bool{}, ever: map[tko.DeploymentID]bool{}, revs: map[string]int64{},
+		limits: l, requests: requests, records: map[tko.DeploymentID]*record{}, before: map[tko.DeploymentID]*record{}, alive: map[tko.Kind]map[string]bool{}, ever: map[tko.DeploymentID]bool{}, revs: map[string]int64{},
 		created: map[tko.DeploymentID]map[string]bool{}, removed: map[string]map[tko.Kind]int{}, orphans: map[string]int{}, used: map[string]int{},
 		reached: map[string]map[string]bool{}, agreed: map[tko.DeploymentID]int{}, consented: map[string]map[string]bool{}, largest: map[tko.Kind]int{}, deletedByUsers: map[string]bool{},
 	}
@@ -147,7 +148,8 @@ func (j *judge) root(id tko.DeploymentID) tko.DeploymentID {
 	return id
 }
 
-func placeOf(r *record) string { return string(r.parent) + " " + r.template + " " + r.site }
+// placeOf is the place of a child below its topology.
+func placeOf(r *record) string { return string(r.parent) + " " + r.site }
 
 // take judges the next change of the log.
 func (j *judge) take(c change) {
@@ -185,6 +187,7 @@ func (j *judge) note(c change) {
 	case tko.OpWritten:
 		j.alive[c.Kind][c.ID] = true
 		if c.record != nil && c.record.id != "" {
+			j.before[c.record.id] = j.records[c.record.id]
 			j.records[c.record.id] = c.record
 			j.ever[c.record.id] = true
 		}
@@ -207,8 +210,15 @@ func (j *judge) agree(c change, request *request) {
 	}
 	j.used["approved "+request.op]++
 	root := j.root(request.of)
-	j.agreed[root] += request.consent
+	j.agreed[root] += max(request.consent, j.proposed(request.of))
 	delete(j.reached, "derived "+string(root)) // an approval of a proposal is consent to its sites
+}
+
+func (j *judge) proposed(id tko.DeploymentID) int {
+	if r := j.before[id]; r != nil {
+		return r.proposed
+	}
+	return 0
 }
 
 // checkRights checks that an author changes only what is theirs.
@@ -298,7 +308,7 @@ func (j *judge) derivedCreation(c change, r *record) {
 	if j.created[root] == nil {
 		j.created[root] = map[string]bool{}
 	}
-	j.created[root][placeOf(r)] = true // one that is made again is no change
+	j.created[root][placeOf(r)+" "+r.template] = true // one that is made again is no change
 	if n, may := len(j.created[root]), j.limits.created+j.agreed[root]; n > may {
 		j.report(c, "the topology %s created %d deployments, and may %d, of which %d by consent", root, n, may, j.agreed[root])
 	}
@@ -413,13 +423,17 @@ func (j *judge) end(alive []tko.Deployment) (found []string) {
 
 // checkPlacements checks that topologies that say that their children match their placements have just those children.
 func checkPlacements(alive []tko.Deployment, sites []tko.Site, templates map[tko.TemplateID]bool, deleted map[string]bool) (found []string) {
-	children := map[tko.DeploymentID]map[string]int{}
+	children := map[tko.DeploymentID]map[string]map[string]int{} // by parent, place and template
 	for _, d := range alive {
 		if d.Parent != "" {
 			if children[d.Parent] == nil {
-				children[d.Parent] = map[string]int{}
+				children[d.Parent] = map[string]map[string]int{}
 			}
-			children[d.Parent][placeOf(recordOf(d))]++
+			place := placeOf(recordOf(d))
+			if children[d.Parent][place] == nil {
+				children[d.Parent][place] = map[string]int{}
+			}
+			children[d.Parent][place][string(d.Template)]++
 		}
 	}
 	for _, d := range alive {
@@ -447,12 +461,13 @@ func checkPlacements(alive []tko.Deployment, sites []tko.Site, templates map[tko
 			continue
 		}
 		for _, s := range sites {
-			place := string(d.ID) + " " + template + " " + string(s.ID)
+			place := string(d.ID) + " " + string(s.ID)
 			want := 0
 			if selected(s) && strings.HasPrefix(string(s.ID), tenant+"/") {
 				want = 1
 			}
-			if is := children[d.ID][place]; is != want && !deleted[place] {
+			// A child whose template was deleted has none.
+			if is := children[d.ID][place][template] + children[d.ID][place][""]; is != want && !deleted[place] {
 				found = append(found, fmt.Sprintf("topology %s says that its children match: it has %d children from %s at %s, want %d", d.ID, is, template, s.ID, want))
 			}
 		}

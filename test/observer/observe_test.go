@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ type record struct {
 	replaces       []tko.DeploymentID
 	running        bool // prepared and approved at a site
 	content        content
+	proposed       int // changes that its placements propose, and that an approval consents to
 }
 
 // A change is a change of the log, with what the observer read as of it.
@@ -134,8 +136,20 @@ func (o *observer) read(ctx context.Context, c tko.Change) (change, error) {
 func recordOf(d tko.Deployment) *record {
 	return &record{
 		id: d.ID, parent: d.Parent, template: string(d.Template), site: string(d.Site), origin: d.Origin, replaces: d.Replaces,
-		running: d.Prepared && d.Approved && d.Site != "", content: contentOf(d.Package),
+		running: d.Prepared && d.Approved && d.Site != "", content: contentOf(d.Package), proposed: proposedBy(d.Package),
 	}
+}
+
+// proposedBy returns the number of children that the placements of a package propose to create and to delete.
+func proposedBy(p krm.Package) (n int) {
+	for _, r := range p {
+		for _, what := range []string{"create", "delete"} {
+			count, _ := r.Get("status", "proposal", what, "count")
+			number, _ := strconv.Atoi(fmt.Sprint(count))
+			n += number
+		}
+	}
+	return n
 }
 
 // checkConditions checks that what a deployment says of its site is so.
@@ -298,6 +312,9 @@ func (o *observer) checkFile(folder, path string) {
 	}
 }
 
+// quiet is longer than a preparer waits before it evaluates a placement again (5 s).
+const quiet = 8 * time.Second
+
 // settle waits until nothing is left to do.
 func (o *observer) settle() {
 	o.w.t.Helper()
@@ -315,7 +332,7 @@ func (o *observer) settle() {
 		if written != last || o.head != head {
 			still, last, head = time.Now(), written, o.head
 		}
-		if time.Since(still) < 3*time.Second {
+		if time.Since(still) < quiet {
 			return errors.New("there are changes")
 		}
 		about, err := o.client.About(o.w.t.Context())
