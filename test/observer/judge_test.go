@@ -88,6 +88,9 @@ type limits struct {
 // few is the number of removed entities of a kind up to which their share doesn't count.
 const few = 10
 
+// derived begins the causes of what controllers derive from a root deployment.
+const derived = "derived from "
+
 // A judge counts the changes of the log by their causes, and finds what exceeds the limits. It knows nothing of the
 // server's counts.
 type judge struct {
@@ -211,7 +214,6 @@ func (j *judge) agree(c change, request *request) {
 	j.used["approved "+request.op]++
 	root := j.root(request.of)
 	j.agreed[root] += max(request.consent, j.proposed(request.of))
-	delete(j.reached, "derived "+string(root)) // an approval of a proposal is consent to its sites
 }
 
 func (j *judge) proposed(id tko.DeploymentID) int {
@@ -289,8 +291,12 @@ func (j *judge) reach(c change, cause, site string) {
 		j.reached[cause] = map[string]bool{}
 	}
 	j.reached[cause][site] = true
-	if n := len(j.reached[cause]); n > j.limits.sites {
-		j.report(c, "%s changes running deployments at %d sites without consent or a rollout, and may at %d", cause, n, j.limits.sites)
+	may := j.limits.sites
+	if root, ok := strings.CutPrefix(cause, derived); ok {
+		may += j.agreed[tko.DeploymentID(root)]
+	}
+	if n := len(j.reached[cause]); n > may {
+		j.report(c, "%s changes running deployments at %d sites without consent or a rollout, and may at %d", cause, n, may)
 	}
 }
 
@@ -327,7 +333,12 @@ func (j *judge) deleted(c change, request *request) {
 	r := j.records[tko.DeploymentID(c.ID)]
 	var cause string
 	switch {
-	case byRollout(c), c.Kind == tko.KindDeployment && j.isReplaced(tko.DeploymentID(c.ID)):
+	case byRollout(c):
+		return
+	case c.Kind == tko.KindDeployment && j.isReplaced(tko.DeploymentID(c.ID)):
+		if request == nil && r.running {
+			j.reach(c, derived+string(j.root(r.id)), r.site)
+		}
 		return
 	case request != nil && request.consent > 0:
 		if r != nil {
@@ -345,7 +356,7 @@ func (j *judge) deleted(c change, request *request) {
 		}
 	case r != nil:
 		root := j.root(r.id)
-		cause = "derived " + string(root)
+		cause = derived + string(root)
 		if r.running {
 			j.reach(c, cause, r.site)
 		}
@@ -362,7 +373,7 @@ func (j *judge) deleted(c change, request *request) {
 		total += n
 	}
 	agreed := 0
-	if root, ok := strings.CutPrefix(cause, "derived "); ok {
+	if root, ok := strings.CutPrefix(cause, derived); ok {
 		agreed = j.agreed[tko.DeploymentID(root)]
 	}
 	if total > j.limits.removed+agreed {
@@ -384,8 +395,10 @@ func (j *judge) isReplaced(id tko.DeploymentID) bool {
 		return false
 	}
 	for other := range j.alive[tko.KindDeployment] {
-		if r := j.records[tko.DeploymentID(other)]; r != nil && r.parent == gone.parent && slices.Contains(r.replaces, id) {
-			return true
+		for _, r := range []*record{j.records[tko.DeploymentID(other)], j.before[tko.DeploymentID(other)]} { // the commit that deletes it forgets it
+			if r != nil && r.parent == gone.parent && slices.Contains(r.replaces, id) {
+				return true
+			}
 		}
 	}
 	return false

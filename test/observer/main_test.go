@@ -90,6 +90,9 @@ func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Du
 	stopWatching()
 	watches.Wait()
 	found := o.judge()
+	if path := os.Getenv("TKO_OBSERVER_LOG"); path != "" {
+		o.write(path)
+	}
 	t.Logf("the observer read %d changes and %d commits, and checked %d conditions", len(o.changes), o.commits, o.checked)
 	for _, problem := range found[:min(20, len(found))] {
 		t.Error(problem)

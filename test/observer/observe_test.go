@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -140,10 +141,10 @@ func recordOf(d tko.Deployment) *record {
 	}
 }
 
-// proposedBy returns the number of children that the placements of a package propose to create and to delete.
+// proposedBy returns the number of children that the placements of a package propose to create, to replace and to delete.
 func proposedBy(p krm.Package) (n int) {
 	for _, r := range p {
-		for _, what := range []string{"create", "delete"} {
+		for _, what := range []string{"create", "delete", "replace"} {
 			count, _ := r.Get("status", "proposal", what, "count")
 			number, _ := strconv.Atoi(fmt.Sprint(count))
 			n += number
@@ -421,4 +422,25 @@ func conditionsOf(alive []tko.Deployment) map[string]int {
 		}
 	}
 	return counts
+}
+
+// write writes what the observer saw to a file, to find the cause of what it found.
+func (o *observer) write(path string) {
+	var text strings.Builder
+	for _, c := range o.changes {
+		fmt.Fprintf(&text, "%d %s %s %s %s r%d by %q why %q", c.Position, c.Time.Format("15:04:05.000"), c.Op, c.Kind, c.ID, c.Revision, c.Author.Who, c.Author.Why)
+		if r := c.record; r != nil {
+			fmt.Fprintf(&text, " parent=%s template=%s site=%s running=%t proposed=%d replaces=%v content=%s", r.parent, r.template, r.site, r.running, r.proposed, r.replaces, r.content)
+		}
+		if c.metadata != nil {
+			fmt.Fprintf(&text, " %v", c.metadata)
+		}
+		text.WriteString("\n")
+	}
+	for _, r := range o.l.requests {
+		fmt.Fprintf(&text, "request %s %s by %s of %s consent %d done %t refused %t: %v\n", r.op, r.verb, r.author, r.of, r.consent, r.done, r.refused, r.err)
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		o.w.t.Error(err)
+	}
 }
