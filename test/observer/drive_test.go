@@ -48,7 +48,6 @@ func (l *ledger) summary() map[string][3]int {
 			c[1]++
 		default:
 			c[2]++
-			fmt.Println("UNKNOWN", r.verb, strings.ReplaceAll(fmt.Sprint(r.err), "\n", " "))
 		}
 		l.counts[r.verb] = c
 	}

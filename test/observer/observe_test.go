@@ -319,6 +319,41 @@ const quiet = 8 * time.Second
 // settle waits until nothing is left to do.
 func (o *observer) settle() {
 	o.w.t.Helper()
+	o.settleLog(time.Second)
+	// A lock that a killed server left in a local repository is removed after 30 s.
+	eventually.Within(o.w.t, 5*time.Minute, "the schedules of all deployments", func() error {
+		waits := 0
+		example := ""
+		for d, err := range o.client.Deployments(o.w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
+			if err != nil {
+				return err
+			}
+			if d.Site != "" && d.Prepared && d.Approved && !o.w.isBroken(d.Site) && !isScheduled(d) {
+				waits++
+				example = fmt.Sprintf("%s at %s: %+v", d.ID, d.Site, d.Stamp.Conditions)
+			}
+		}
+		if waits > 0 {
+			return fmt.Errorf("%d deployments are not scheduled: %s", waits, example)
+		}
+		return nil
+	})
+	o.settleLog(quiet)
+}
+
+// isScheduled reports whether the meta-scheduler has done what it can for a deployment.
+func isScheduled(d tko.Deployment) bool {
+	for _, c := range d.Stamp.Conditions {
+		if c.Type == tko.ConditionScheduled && c.ObservedRevision == d.Stamp.Revision {
+			return c.Status == tko.ConditionTrue || c.Reason == "Conflict" || c.Reason == "WaitsForSharers"
+		}
+	}
+	return false
+}
+
+// settleLog waits until nothing is written for a time.
+func (o *observer) settleLog(quiet time.Duration) {
+	o.w.t.Helper()
 	still, last, head := time.Now(), 0, ""
 	eventually.Within(o.w.t, 5*time.Minute, "the end of all work", func() error {
 		o.readGit()

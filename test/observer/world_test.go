@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -42,6 +45,7 @@ type world struct {
 	t          *testing.T
 	folder     string
 	repository string
+	url        string // of the repository, for servers
 	address    string
 	limits     limits
 	sites      int
@@ -71,9 +75,11 @@ func newWorld(t *testing.T, postgres bool, sites int) *world {
 	t.Helper()
 	w := &world{t: t, folder: t.TempDir(), sites: sites, limits: limitsFor(sites), address: freeAddress(t), killed: map[string]int{}}
 	w.repository = filepath.Join(w.folder, "git", "sites.git")
+	w.url = w.repository
 	store := "sqlite:" + filepath.Join(w.folder, "tko.db")
 	if postgres {
 		w.database = pgtest.NewCluster(t)
+		w.url = serveGit(t, w.repository)
 		store = w.database.DSN()
 	}
 	w.authority = certstest.New(t, "authority")
@@ -92,7 +98,7 @@ func newWorld(t *testing.T, postgres bool, sites int) *world {
 	w.flags = []string{
 		"--store=" + store, "--listen-grpc=" + w.address, "--access=enforce",
 		"--tls-cert=" + w.file("server.crt"), "--tls-key=" + w.file("server.key"), "--tls-client-ca=" + w.file("ca.crt"), "--tls-client-auth=require",
-		"--git-local=" + filepath.Dir(w.repository), "--git-cache=" + w.file("cache"),
+		"--target-git-local=" + filepath.Dir(w.repository), "--target-git-cache=" + w.file("cache"), "--remote-addresses=127.0.0.0/8", "--remote-schemes=http",
 		fmt.Sprintf("--confirm-above=%d", w.limits.removed), fmt.Sprintf("--confirm-above-percent=%d", w.limits.percent),
 		fmt.Sprintf("--reach-created=%d", w.limits.created), fmt.Sprintf("--reach-sites=%d", w.limits.sites), "--reach-window=24h",
 		"--work-lease=2s", "--retry=100ms", "--retry-max=1s", "--modification-time=3s",
@@ -100,6 +106,20 @@ func newWorld(t *testing.T, postgres bool, sites int) *world {
 	w.start()
 	w.prepareCatalog()
 	return w
+}
+
+// serveGit serves a new repository over HTTP, and returns its URL.
+func serveGit(t *testing.T, repository string) string {
+	t.Helper()
+	folder := filepath.Dir(repository)
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	gittest.Run(t, folder, "init", "--quiet", "--bare", "--initial-branch=main", repository)
+	gittest.Run(t, repository, "config", "http.receivepack", "true")
+	server := httptest.NewServer(gittest.Handler(t, folder))
+	t.Cleanup(server.Close)
+	return server.URL + "/" + filepath.Base(repository)
 }
 
 func (w *world) start() {
@@ -169,7 +189,12 @@ func (w *world) siteID(tenant string, i int) tko.SiteID {
 	return tko.SiteID(fmt.Sprintf("%s/%04d", tenant, i))
 }
 
-// sitesOf is the number of sites of each tenant. The repository of the last one doesn't exist, and can't be made.
+// isBroken reports whether the repository of a site doesn't exist, and can't be made.
+func (w *world) isBroken(id tko.SiteID) bool {
+	return slices.ContainsFunc(tenants, func(tenant string) bool { return id == w.siteID(tenant, w.sitesOf()-1) })
+}
+
+// sitesOf is the number of sites of each tenant. The last one is broken.
 func (w *world) sitesOf() int { return w.sites / len(tenants) }
 
 // prepareCatalog registers the fleet and the rights of its authors.
@@ -197,13 +222,13 @@ func (w *world) prepareCatalog() {
 		check(root.RegisterTemplate(ctx, tko.Template{ID: id, Package: parse(w.t, text)}))
 	}
 	packages := map[bool]krm.Package{}
-	for bad, path := range map[bool]string{false: w.repository, true: w.file("elsewhere.git")} { // that folder isn't allowed
+	for bad, path := range map[bool]string{false: w.url, true: w.file("elsewhere.git")} { // that folder isn't allowed
 		packages[bad] = parse(w.t, fmt.Sprintf("{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: repository}, spec: {url: %q}}", path))
 	}
 	for _, tenant := range tenants {
 		for i := range w.sitesOf() {
 			check(root.RegisterSite(ctx, tko.Site{
-				ID: w.siteID(tenant, i), Package: packages[i == w.sitesOf()-1],
+				ID: w.siteID(tenant, i), Package: packages[w.isBroken(w.siteID(tenant, i))],
 				Metadata: map[string]string{"group": fmt.Sprint("g", i%groups), "pair": fmt.Sprint("p", i/2), "timezone": "UTC"},
 			}))
 		}
