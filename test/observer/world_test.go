@@ -33,7 +33,7 @@ import (
 var tenants = []string{"a", "b"}
 
 // groups is the number of groups of sites that topologies select. Sites of both tenants are in each.
-const groups = 6
+const groups = 3
 
 // The limits of the servers. They are small, so that a short run meets them.
 func limitsFor(sites int) limits {
