@@ -853,8 +853,9 @@ type SelectTemplates struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	TemplateIdPatterns []string               `protobuf:"bytes,3,rep,name=templateIdPatterns,proto3" json:"templateIdPatterns,omitempty"`
 	MetadataPatterns   map[string]string      `protobuf:"bytes,4,rep,name=metadataPatterns,proto3" json:"metadataPatterns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`   // purges only: count, change nothing
-	Confirm            uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"` // purges only, as for TemplateID
+	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`            // purges only: count, change nothing
+	Confirm            uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`          // purges only, as for TemplateID
+	UpdatedSince       *timestamppb.Timestamp `protobuf:"bytes,590,opt,name=updatedSince,proto3" json:"updatedSince,omitempty"` // their newest revision is not earlier
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -915,6 +916,13 @@ func (x *SelectTemplates) GetConfirm() uint64 {
 		return x.Confirm
 	}
 	return 0
+}
+
+func (x *SelectTemplates) GetUpdatedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedSince
+	}
+	return nil
 }
 
 type ListTemplates struct {
@@ -1352,7 +1360,8 @@ type SelectSites struct {
 	MetadataPatterns   map[string]string      `protobuf:"bytes,5,rep,name=metadataPatterns,proto3" json:"metadataPatterns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
 	Confirm            uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
-	Conditions         []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"` // all must match
+	Conditions         []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"`     // all must match
+	UpdatedSince       *timestamppb.Timestamp `protobuf:"bytes,590,opt,name=updatedSince,proto3" json:"updatedSince,omitempty"` // their newest revision is not earlier
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1425,6 +1434,13 @@ func (x *SelectSites) GetConfirm() uint64 {
 func (x *SelectSites) GetConditions() []*SelectCondition {
 	if x != nil {
 		return x.Conditions
+	}
+	return nil
+}
+
+func (x *SelectSites) GetUpdatedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedSince
 	}
 	return nil
 }
@@ -1669,6 +1685,8 @@ type Deployment struct {
 	Origin                string   `protobuf:"bytes,101,opt,name=origin,proto3" json:"origin,omitempty"`                               // ignored on writes
 	ReplacesDeploymentIds []string `protobuf:"bytes,200,rep,name=replacesDeploymentIds,proto3" json:"replacesDeploymentIds,omitempty"` // siblings that it replaces when it is prepared and approved
 	TemplateRevision      int64    `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`          // the revision that it was made from
+	AwaitedTemplateId     string   `protobuf:"bytes,571,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"`         // that it names, and that doesn't exist yet; read only
+	AwaitedSiteId         string   `protobuf:"bytes,572,opt,name=awaitedSiteId,proto3" json:"awaitedSiteId,omitempty"`                 // as awaitedTemplateId
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -1808,6 +1826,20 @@ func (x *Deployment) GetTemplateRevision() int64 {
 	return 0
 }
 
+func (x *Deployment) GetAwaitedTemplateId() string {
+	if x != nil {
+		return x.AwaitedTemplateId
+	}
+	return ""
+}
+
+func (x *Deployment) GetAwaitedSiteId() string {
+	if x != nil {
+		return x.AwaitedSiteId
+	}
+	return ""
+}
+
 type ListedDeployment struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId          string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
@@ -1825,6 +1857,8 @@ type ListedDeployment struct {
 	Origin                string                 `protobuf:"bytes,103,opt,name=origin,proto3" json:"origin,omitempty"`
 	ReplacesDeploymentIds []string               `protobuf:"bytes,200,rep,name=replacesDeploymentIds,proto3" json:"replacesDeploymentIds,omitempty"`
 	TemplateRevision      int64                  `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`
+	AwaitedTemplateId     string                 `protobuf:"bytes,571,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // as in Deployment
+	AwaitedSiteId         string                 `protobuf:"bytes,572,opt,name=awaitedSiteId,proto3" json:"awaitedSiteId,omitempty"`
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -1962,6 +1996,20 @@ func (x *ListedDeployment) GetTemplateRevision() int64 {
 		return x.TemplateRevision
 	}
 	return 0
+}
+
+func (x *ListedDeployment) GetAwaitedTemplateId() string {
+	if x != nil {
+		return x.AwaitedTemplateId
+	}
+	return ""
+}
+
+func (x *ListedDeployment) GetAwaitedSiteId() string {
+	if x != nil {
+		return x.AwaitedSiteId
+	}
+	return ""
 }
 
 type CreateDeployment struct {
@@ -2207,6 +2255,7 @@ type SelectDeployments struct {
 	Confirm                  uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	Conditions               []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"` // all must match
 	DeploymentIdPatterns     []string               `protobuf:"bytes,500,rep,name=deploymentIdPatterns,proto3" json:"deploymentIdPatterns,omitempty"`
+	UpdatedSince             *timestamppb.Timestamp `protobuf:"bytes,590,opt,name=updatedSince,proto3" json:"updatedSince,omitempty"` // their newest revision is not earlier
 	unknownFields            protoimpl.UnknownFields
 	sizeCache                protoimpl.SizeCache
 }
@@ -2328,6 +2377,13 @@ func (x *SelectDeployments) GetConditions() []*SelectCondition {
 func (x *SelectDeployments) GetDeploymentIdPatterns() []string {
 	if x != nil {
 		return x.DeploymentIdPatterns
+	}
+	return nil
+}
+
+func (x *SelectDeployments) GetUpdatedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedSince
 	}
 	return nil
 }
@@ -5038,9 +5094,12 @@ type PutEntity struct {
 	// Of a deployment whose package was made from an earlier revision of its template: the digest of that revision's
 	// package and metadata, in hexadecimal digits. If no retained revision has it, the deployment's template revision is
 	// not recorded.
-	MadeFrom      string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MadeFrom string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
+	// Of a deployment: its template and site may be ones that don't exist yet. It waits for them, as its condition
+	// ResolvedRefs reports.
+	DeferReferences bool `protobuf:"varint,570,opt,name=deferReferences,proto3" json:"deferReferences,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PutEntity) Reset() {
@@ -5204,6 +5263,13 @@ func (x *PutEntity) GetMadeFrom() string {
 		return x.MadeFrom
 	}
 	return ""
+}
+
+func (x *PutEntity) GetDeferReferences() bool {
+	if x != nil {
+		return x.DeferReferences
+	}
+	return false
 }
 
 type PutEntityResponse struct {
@@ -6627,12 +6693,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"templateId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
 	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
-	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\x91\x02\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xd2\x02\n" +
 	"\x0fSelectTemplates\x12.\n" +
 	"\x12templateIdPatterns\x18\x03 \x03(\tR\x12templateIdPatterns\x12V\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2*.tko.SelectTemplates.MetadataPatternsEntryR\x10metadataPatterns\x12\x16\n" +
 	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x12?\n" +
+	"\fupdatedSince\x18\xce\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fupdatedSince\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbb\x02\n" +
@@ -6684,7 +6751,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
 	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
-	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xe8\x02\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xa9\x03\n" +
 	"\vSelectSites\x12&\n" +
 	"\x0esiteIdPatterns\x18\x03 \x03(\tR\x0esiteIdPatterns\x12.\n" +
 	"\x12templateIdPatterns\x18\x04 \x03(\tR\x12templateIdPatterns\x12R\n" +
@@ -6693,7 +6760,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x125\n" +
 	"\n" +
 	"conditions\x18\xf0\x01 \x03(\v2\x14.tko.SelectConditionR\n" +
-	"conditions\x1aC\n" +
+	"conditions\x12?\n" +
+	"\fupdatedSince\x18\xce\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fupdatedSince\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"m\n" +
@@ -6713,7 +6781,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\fDeploymentID\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1b\n" +
 	"\brevision\x18\xc8\x01 \x01(\x03R\brevision\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x92\x05\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\xe8\x05\n" +
 	"\n" +
 	"Deployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
@@ -6734,10 +6802,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x12\x16\n" +
 	"\x06origin\x18e \x01(\tR\x06origin\x125\n" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
-	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x1a;\n" +
+	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x12-\n" +
+	"\x11awaitedTemplateId\x18\xbb\x04 \x01(\tR\x11awaitedTemplateId\x12%\n" +
+	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf4\x05\n" +
 	"\x10ListedDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
 	"\x12parentDeploymentId\x18\x02 \x01(\tR\x12parentDeploymentId\x12\x1e\n" +
@@ -6756,7 +6826,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\apackage\x18f \x01(\fR\apackage\x12\x16\n" +
 	"\x06origin\x18g \x01(\tR\x06origin\x125\n" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
-	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x1a;\n" +
+	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x12-\n" +
+	"\x11awaitedTemplateId\x18\xbb\x04 \x01(\tR\x11awaitedTemplateId\x12%\n" +
+	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x03\n" +
@@ -6782,7 +6854,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
 	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
-	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xee\a\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xaf\b\n" +
 	"\x11SelectDeployments\x123\n" +
 	"\x12parentDeploymentId\x18\x03 \x01(\tH\x00R\x12parentDeploymentId\x88\x01\x01\x12X\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2,.tko.SelectDeployments.MetadataPatternsEntryR\x10metadataPatterns\x12.\n" +
@@ -6799,7 +6871,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\xf0\x01 \x03(\v2\x14.tko.SelectConditionR\n" +
 	"conditions\x123\n" +
-	"\x14deploymentIdPatterns\x18\xf4\x03 \x03(\tR\x14deploymentIdPatterns\x1aC\n" +
+	"\x14deploymentIdPatterns\x18\xf4\x03 \x03(\tR\x14deploymentIdPatterns\x12?\n" +
+	"\fupdatedSince\x18\xce\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fupdatedSince\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aK\n" +
@@ -7038,7 +7111,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xa3\x05\n" +
+	"\x06STATUS\x10\x02\"\xce\x05\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -7061,7 +7134,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\amanager\x18\x92\x04 \x01(\tR\amanager\x12'\n" +
 	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x12\x15\n" +
 	"\x05whole\x18\xe4\x05 \x01(\bR\x05whole\x12\x1b\n" +
-	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x1a;\n" +
+	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x12)\n" +
+	"\x0fdeferReferences\x18\xba\x04 \x01(\bR\x0fdeferReferences\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x01\n" +
@@ -7366,192 +7440,195 @@ var file_tko_tko_proto_depIdxs = []int32{
 	104, // 7: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	42,  // 8: tko.ListedTemplate.stamp:type_name -> tko.Stamp
 	90,  // 9: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	6,   // 10: tko.ListTemplates.window:type_name -> tko.Window
-	11,  // 11: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	91,  // 12: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	104, // 13: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	42,  // 14: tko.Site.stamp:type_name -> tko.Stamp
-	92,  // 15: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	104, // 16: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	42,  // 17: tko.ListedSite.stamp:type_name -> tko.Stamp
-	93,  // 18: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	18,  // 19: tko.SelectSites.conditions:type_name -> tko.SelectCondition
-	6,   // 20: tko.ListSites.window:type_name -> tko.Window
-	17,  // 21: tko.ListSites.select:type_name -> tko.SelectSites
-	94,  // 22: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	104, // 23: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	104, // 24: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 25: tko.Deployment.stamp:type_name -> tko.Stamp
-	95,  // 26: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	104, // 27: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	104, // 28: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 29: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	96,  // 30: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	97,  // 31: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	98,  // 32: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	99,  // 33: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	18,  // 34: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
-	6,   // 35: tko.ListDeployments.window:type_name -> tko.Window
-	26,  // 36: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	105, // 37: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
-	104, // 38: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	104, // 39: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	104, // 40: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	100, // 41: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	38,  // 42: tko.Plugin.triggers:type_name -> tko.GVK
-	42,  // 43: tko.Plugin.stamp:type_name -> tko.Stamp
-	38,  // 44: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	6,   // 45: tko.ListPlugins.window:type_name -> tko.Window
-	40,  // 46: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	104, // 47: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	104, // 48: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	43,  // 49: tko.Stamp.conditions:type_name -> tko.Condition
-	44,  // 50: tko.Stamp.steps:type_name -> tko.PreparationStep
-	104, // 51: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	104, // 52: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	105, // 53: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	26,  // 54: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	43,  // 55: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	44,  // 56: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	47,  // 57: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	21,  // 58: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	54,  // 59: tko.CreateChildren.children:type_name -> tko.Child
-	101, // 60: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	43,  // 61: tko.SetConditions.conditions:type_name -> tko.Condition
-	105, // 62: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	105, // 63: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	61,  // 64: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	61,  // 65: tko.RenewWork.items:type_name -> tko.WorkItem
-	105, // 66: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	61,  // 67: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	65,  // 68: tko.FinishWork.items:type_name -> tko.FinishedWork
-	61,  // 69: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 70: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	105, // 71: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 72: tko.Change.op:type_name -> tko.Change.Op
-	104, // 73: tko.Change.time:type_name -> google.protobuf.Timestamp
-	102, // 74: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	39,  // 75: tko.PutEntity.plugin:type_name -> tko.Plugin
-	61,  // 76: tko.PutEntity.claim:type_name -> tko.WorkItem
-	61,  // 77: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	104, // 78: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	76,  // 79: tko.Source.status:type_name -> tko.SourceStatus
-	104, // 80: tko.Source.due:type_name -> google.protobuf.Timestamp
-	75,  // 81: tko.Source.reach:type_name -> tko.SourceReach
-	78,  // 82: tko.SourceStatus.items:type_name -> tko.SourceItem
-	79,  // 83: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	43,  // 84: tko.SourceStatus.conditions:type_name -> tko.Condition
-	77,  // 85: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
-	103, // 86: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
-	104, // 87: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	74,  // 88: tko.SaveSource.source:type_name -> tko.Source
-	61,  // 89: tko.SaveSource.claim:type_name -> tko.WorkItem
-	61,  // 90: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	104, // 91: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	84,  // 92: tko.SaveTargetState.state:type_name -> tko.TargetState
-	61,  // 93: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	104, // 94: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	106, // 95: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 96: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 97: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 98: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 99: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 100: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 101: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 102: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 103: tko.Data.getSite:input_type -> tko.GetSite
-	19,  // 104: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 105: tko.Data.purgeSites:input_type -> tko.SelectSites
-	23,  // 106: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	20,  // 107: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	25,  // 108: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	27,  // 109: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	26,  // 110: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	28,  // 111: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	30,  // 112: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	32,  // 113: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	39,  // 114: tko.Data.registerPlugin:input_type -> tko.Plugin
-	37,  // 115: tko.Data.deletePlugin:input_type -> tko.PluginID
-	37,  // 116: tko.Data.getPlugin:input_type -> tko.PluginID
-	41,  // 117: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	40,  // 118: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	45,  // 119: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	47,  // 120: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	49,  // 121: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	51,  // 122: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	34,  // 123: tko.Data.listModifications:input_type -> tko.ListModifications
-	36,  // 124: tko.Data.breakModification:input_type -> tko.BreakModification
-	53,  // 125: tko.Data.createChildren:input_type -> tko.CreateChildren
-	56,  // 126: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	58,  // 127: tko.Data.setConditions:input_type -> tko.SetConditions
-	59,  // 128: tko.Data.claimWork:input_type -> tko.ClaimWork
-	62,  // 129: tko.Data.renewWork:input_type -> tko.RenewWork
-	64,  // 130: tko.Data.finishWork:input_type -> tko.FinishWork
-	66,  // 131: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	68,  // 132: tko.Data.putEntity:input_type -> tko.PutEntity
-	70,  // 133: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	71,  // 134: tko.Data.callSites:input_type -> tko.CallSites
-	72,  // 135: tko.Data.callSources:input_type -> tko.CallSources
-	73,  // 136: tko.Data.getSource:input_type -> tko.GetSource
-	106, // 137: tko.Data.listSources:input_type -> google.protobuf.Empty
-	80,  // 138: tko.Data.saveSource:input_type -> tko.SaveSource
-	82,  // 139: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	83,  // 140: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	85,  // 141: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	106, // 142: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 143: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 144: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 145: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 146: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 147: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 148: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 149: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 150: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 151: tko.Data.getSite:output_type -> tko.Site
-	15,  // 152: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 153: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	24,  // 154: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 155: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	21,  // 156: tko.Data.getDeployment:output_type -> tko.Deployment
-	22,  // 157: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 158: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	29,  // 159: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	31,  // 160: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	33,  // 161: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 162: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 163: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	39,  // 164: tko.Data.getPlugin:output_type -> tko.Plugin
-	39,  // 165: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 166: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	46,  // 167: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	48,  // 168: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	50,  // 169: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	52,  // 170: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	35,  // 171: tko.Data.listModifications:output_type -> tko.Modification
-	35,  // 172: tko.Data.breakModification:output_type -> tko.Modification
-	55,  // 173: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	57,  // 174: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	106, // 175: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	60,  // 176: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	63,  // 177: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	106, // 178: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	67,  // 179: tko.Data.watchChanges:output_type -> tko.Change
-	69,  // 180: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 181: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	106, // 182: tko.Data.callSites:output_type -> google.protobuf.Empty
-	106, // 183: tko.Data.callSources:output_type -> google.protobuf.Empty
-	74,  // 184: tko.Data.getSource:output_type -> tko.Source
-	74,  // 185: tko.Data.listSources:output_type -> tko.Source
-	81,  // 186: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	106, // 187: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	84,  // 188: tko.Data.getTargetState:output_type -> tko.TargetState
-	86,  // 189: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	87,  // 190: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	143, // [143:191] is the sub-list for method output_type
-	95,  // [95:143] is the sub-list for method input_type
-	95,  // [95:95] is the sub-list for extension type_name
-	95,  // [95:95] is the sub-list for extension extendee
-	0,   // [0:95] is the sub-list for field type_name
+	104, // 10: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 11: tko.ListTemplates.window:type_name -> tko.Window
+	11,  // 12: tko.ListTemplates.select:type_name -> tko.SelectTemplates
+	91,  // 13: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	104, // 14: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	42,  // 15: tko.Site.stamp:type_name -> tko.Stamp
+	92,  // 16: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	104, // 17: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	42,  // 18: tko.ListedSite.stamp:type_name -> tko.Stamp
+	93,  // 19: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	18,  // 20: tko.SelectSites.conditions:type_name -> tko.SelectCondition
+	104, // 21: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 22: tko.ListSites.window:type_name -> tko.Window
+	17,  // 23: tko.ListSites.select:type_name -> tko.SelectSites
+	94,  // 24: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	104, // 25: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	104, // 26: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 27: tko.Deployment.stamp:type_name -> tko.Stamp
+	95,  // 28: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	104, // 29: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	104, // 30: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 31: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	96,  // 32: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	97,  // 33: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	98,  // 34: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	99,  // 35: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	18,  // 36: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
+	104, // 37: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 38: tko.ListDeployments.window:type_name -> tko.Window
+	26,  // 39: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	105, // 40: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	104, // 41: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	104, // 42: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	104, // 43: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	100, // 44: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	38,  // 45: tko.Plugin.triggers:type_name -> tko.GVK
+	42,  // 46: tko.Plugin.stamp:type_name -> tko.Stamp
+	38,  // 47: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 48: tko.ListPlugins.window:type_name -> tko.Window
+	40,  // 49: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	104, // 50: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	104, // 51: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	43,  // 52: tko.Stamp.conditions:type_name -> tko.Condition
+	44,  // 53: tko.Stamp.steps:type_name -> tko.PreparationStep
+	104, // 54: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	104, // 55: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	105, // 56: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	26,  // 57: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	43,  // 58: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	44,  // 59: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	47,  // 60: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	21,  // 61: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	54,  // 62: tko.CreateChildren.children:type_name -> tko.Child
+	101, // 63: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	43,  // 64: tko.SetConditions.conditions:type_name -> tko.Condition
+	105, // 65: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	105, // 66: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	61,  // 67: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	61,  // 68: tko.RenewWork.items:type_name -> tko.WorkItem
+	105, // 69: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	61,  // 70: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	65,  // 71: tko.FinishWork.items:type_name -> tko.FinishedWork
+	61,  // 72: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 73: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	105, // 74: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 75: tko.Change.op:type_name -> tko.Change.Op
+	104, // 76: tko.Change.time:type_name -> google.protobuf.Timestamp
+	102, // 77: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	39,  // 78: tko.PutEntity.plugin:type_name -> tko.Plugin
+	61,  // 79: tko.PutEntity.claim:type_name -> tko.WorkItem
+	61,  // 80: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	104, // 81: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	76,  // 82: tko.Source.status:type_name -> tko.SourceStatus
+	104, // 83: tko.Source.due:type_name -> google.protobuf.Timestamp
+	75,  // 84: tko.Source.reach:type_name -> tko.SourceReach
+	78,  // 85: tko.SourceStatus.items:type_name -> tko.SourceItem
+	79,  // 86: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	43,  // 87: tko.SourceStatus.conditions:type_name -> tko.Condition
+	77,  // 88: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	103, // 89: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	104, // 90: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	74,  // 91: tko.SaveSource.source:type_name -> tko.Source
+	61,  // 92: tko.SaveSource.claim:type_name -> tko.WorkItem
+	61,  // 93: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	104, // 94: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	84,  // 95: tko.SaveTargetState.state:type_name -> tko.TargetState
+	61,  // 96: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	104, // 97: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	106, // 98: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 99: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 100: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 101: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 102: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 103: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 104: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 105: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 106: tko.Data.getSite:input_type -> tko.GetSite
+	19,  // 107: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 108: tko.Data.purgeSites:input_type -> tko.SelectSites
+	23,  // 109: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	20,  // 110: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	25,  // 111: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	27,  // 112: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	26,  // 113: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	28,  // 114: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	30,  // 115: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	32,  // 116: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	39,  // 117: tko.Data.registerPlugin:input_type -> tko.Plugin
+	37,  // 118: tko.Data.deletePlugin:input_type -> tko.PluginID
+	37,  // 119: tko.Data.getPlugin:input_type -> tko.PluginID
+	41,  // 120: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	40,  // 121: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	45,  // 122: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	47,  // 123: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	49,  // 124: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	51,  // 125: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	34,  // 126: tko.Data.listModifications:input_type -> tko.ListModifications
+	36,  // 127: tko.Data.breakModification:input_type -> tko.BreakModification
+	53,  // 128: tko.Data.createChildren:input_type -> tko.CreateChildren
+	56,  // 129: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	58,  // 130: tko.Data.setConditions:input_type -> tko.SetConditions
+	59,  // 131: tko.Data.claimWork:input_type -> tko.ClaimWork
+	62,  // 132: tko.Data.renewWork:input_type -> tko.RenewWork
+	64,  // 133: tko.Data.finishWork:input_type -> tko.FinishWork
+	66,  // 134: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	68,  // 135: tko.Data.putEntity:input_type -> tko.PutEntity
+	70,  // 136: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	71,  // 137: tko.Data.callSites:input_type -> tko.CallSites
+	72,  // 138: tko.Data.callSources:input_type -> tko.CallSources
+	73,  // 139: tko.Data.getSource:input_type -> tko.GetSource
+	106, // 140: tko.Data.listSources:input_type -> google.protobuf.Empty
+	80,  // 141: tko.Data.saveSource:input_type -> tko.SaveSource
+	82,  // 142: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	83,  // 143: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	85,  // 144: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	106, // 145: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 146: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 147: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 148: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 149: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 150: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 151: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 152: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 153: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 154: tko.Data.getSite:output_type -> tko.Site
+	15,  // 155: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 156: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	24,  // 157: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 158: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	21,  // 159: tko.Data.getDeployment:output_type -> tko.Deployment
+	22,  // 160: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 161: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	29,  // 162: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	31,  // 163: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	33,  // 164: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 165: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 166: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	39,  // 167: tko.Data.getPlugin:output_type -> tko.Plugin
+	39,  // 168: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 169: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	46,  // 170: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	48,  // 171: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	50,  // 172: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	52,  // 173: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	35,  // 174: tko.Data.listModifications:output_type -> tko.Modification
+	35,  // 175: tko.Data.breakModification:output_type -> tko.Modification
+	55,  // 176: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	57,  // 177: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	106, // 178: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	60,  // 179: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	63,  // 180: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	106, // 181: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	67,  // 182: tko.Data.watchChanges:output_type -> tko.Change
+	69,  // 183: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 184: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	106, // 185: tko.Data.callSites:output_type -> google.protobuf.Empty
+	106, // 186: tko.Data.callSources:output_type -> google.protobuf.Empty
+	74,  // 187: tko.Data.getSource:output_type -> tko.Source
+	74,  // 188: tko.Data.listSources:output_type -> tko.Source
+	81,  // 189: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	106, // 190: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	84,  // 191: tko.Data.getTargetState:output_type -> tko.TargetState
+	86,  // 192: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	87,  // 193: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	146, // [146:194] is the sub-list for method output_type
+	98,  // [98:146] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
