@@ -1676,6 +1676,8 @@ type Deployment struct {
 	Origin                string   `protobuf:"bytes,101,opt,name=origin,proto3" json:"origin,omitempty"`                               // ignored on writes
 	ReplacesDeploymentIds []string `protobuf:"bytes,200,rep,name=replacesDeploymentIds,proto3" json:"replacesDeploymentIds,omitempty"` // siblings that it replaces when it is prepared and approved
 	TemplateRevision      int64    `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`          // the revision that it was made from
+	AwaitedTemplateId     string   `protobuf:"bytes,571,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"`         // that it names, and that doesn't exist yet; read only
+	AwaitedSiteId         string   `protobuf:"bytes,572,opt,name=awaitedSiteId,proto3" json:"awaitedSiteId,omitempty"`                 // as awaitedTemplateId
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -1815,6 +1817,20 @@ func (x *Deployment) GetTemplateRevision() int64 {
 	return 0
 }
 
+func (x *Deployment) GetAwaitedTemplateId() string {
+	if x != nil {
+		return x.AwaitedTemplateId
+	}
+	return ""
+}
+
+func (x *Deployment) GetAwaitedSiteId() string {
+	if x != nil {
+		return x.AwaitedSiteId
+	}
+	return ""
+}
+
 type ListedDeployment struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId          string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
@@ -1832,6 +1848,8 @@ type ListedDeployment struct {
 	Origin                string                 `protobuf:"bytes,103,opt,name=origin,proto3" json:"origin,omitempty"`
 	ReplacesDeploymentIds []string               `protobuf:"bytes,200,rep,name=replacesDeploymentIds,proto3" json:"replacesDeploymentIds,omitempty"`
 	TemplateRevision      int64                  `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`
+	AwaitedTemplateId     string                 `protobuf:"bytes,571,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // as in Deployment
+	AwaitedSiteId         string                 `protobuf:"bytes,572,opt,name=awaitedSiteId,proto3" json:"awaitedSiteId,omitempty"`
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -1969,6 +1987,20 @@ func (x *ListedDeployment) GetTemplateRevision() int64 {
 		return x.TemplateRevision
 	}
 	return 0
+}
+
+func (x *ListedDeployment) GetAwaitedTemplateId() string {
+	if x != nil {
+		return x.AwaitedTemplateId
+	}
+	return ""
+}
+
+func (x *ListedDeployment) GetAwaitedSiteId() string {
+	if x != nil {
+		return x.AwaitedSiteId
+	}
+	return ""
 }
 
 type CreateDeployment struct {
@@ -5053,9 +5085,12 @@ type PutEntity struct {
 	// Of a deployment whose package was made from an earlier revision of its template: the digest of that revision's
 	// package and metadata, in hexadecimal digits. If no retained revision has it, the deployment's template revision is
 	// not recorded.
-	MadeFrom      string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MadeFrom string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
+	// Of a deployment: its template and site may be ones that don't exist yet. It waits for them, as its condition
+	// ResolvedRefs reports.
+	DeferReferences bool `protobuf:"varint,570,opt,name=deferReferences,proto3" json:"deferReferences,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PutEntity) Reset() {
@@ -5219,6 +5254,13 @@ func (x *PutEntity) GetMadeFrom() string {
 		return x.MadeFrom
 	}
 	return ""
+}
+
+func (x *PutEntity) GetDeferReferences() bool {
+	if x != nil {
+		return x.DeferReferences
+	}
+	return false
 }
 
 type PutEntityResponse struct {
@@ -6651,7 +6693,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\fDeploymentID\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1b\n" +
 	"\brevision\x18\xc8\x01 \x01(\x03R\brevision\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x92\x05\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\xe8\x05\n" +
 	"\n" +
 	"Deployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
@@ -6672,10 +6714,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x12\x16\n" +
 	"\x06origin\x18e \x01(\tR\x06origin\x125\n" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
-	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x1a;\n" +
+	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x12-\n" +
+	"\x11awaitedTemplateId\x18\xbb\x04 \x01(\tR\x11awaitedTemplateId\x12%\n" +
+	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf4\x05\n" +
 	"\x10ListedDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
 	"\x12parentDeploymentId\x18\x02 \x01(\tR\x12parentDeploymentId\x12\x1e\n" +
@@ -6694,7 +6738,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\apackage\x18f \x01(\fR\apackage\x12\x16\n" +
 	"\x06origin\x18g \x01(\tR\x06origin\x125\n" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
-	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x1a;\n" +
+	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x12-\n" +
+	"\x11awaitedTemplateId\x18\xbb\x04 \x01(\tR\x11awaitedTemplateId\x12%\n" +
+	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x03\n" +
@@ -6977,7 +7023,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xa3\x05\n" +
+	"\x06STATUS\x10\x02\"\xce\x05\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -7000,7 +7046,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\amanager\x18\x92\x04 \x01(\tR\amanager\x12'\n" +
 	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x12\x15\n" +
 	"\x05whole\x18\xe4\x05 \x01(\bR\x05whole\x12\x1b\n" +
-	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x1a;\n" +
+	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x12)\n" +
+	"\x0fdeferReferences\x18\xba\x04 \x01(\bR\x0fdeferReferences\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x01\n" +

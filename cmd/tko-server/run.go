@@ -719,7 +719,7 @@ func (s *server) connect() (clients, error) {
 		if l := s.inProcess[role]; l != nil {
 			dial = l.DialContext
 		}
-		one, err := wiring.Connect(s.config, dial)
+		one, err := wiring.Connect(s.config, role, dial)
 		if err != nil {
 			all.close()
 			return nil, err

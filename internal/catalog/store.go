@@ -143,6 +143,8 @@ type Metadata struct {
 	Attached json.RawMessage `json:"a,omitempty"`
 	// Applied is what managers named the last time, by manager.
 	Applied map[string]AppliedSet `json:"m,omitempty"`
+	// Awaited are references to what doesn't exist yet, of deployments; nil if there are none.
+	Awaited *Awaited `json:"w,omitempty"`
 }
 
 // Fields are the optional parts of a record that a read returns.
@@ -714,9 +716,10 @@ func needsScheduling(before, after Record) bool {
 
 func workForDeployment(before, after Record) []Work {
 	var work []Work
+	// Deployments that wait for a template or site are reconciled when it arrives (see QueuesToWake).
 	// Placements that are evaluated repeatedly are reconciled when a user approves
 	// the change that they propose, and when they change.
-	if after.Revision != 0 && (!after.Prepared || tko.HasCondition(after.Conditions, tko.ConditionPlaced)) {
+	if after.Revision != 0 && (!after.Prepared || !after.Awaited().isZero() || tko.HasCondition(after.Conditions, tko.ConditionPlaced)) {
 		work = append(work, Work{Queue: tko.QueuePrepare, Key: after.ID})
 	}
 	wasThere, isThere := placed(before), placed(after)
