@@ -8,6 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // The limits of conditions, in number or bytes.
@@ -148,7 +149,7 @@ func mergeConditions(current, changed []tko.Condition, revision int64, now time.
 	for i := range changed {
 		c := &changed[i]
 		c.Reason = plainText(c.Reason, maxConditionReason)
-		c.Message = plainText(c.Message, maxConditionMessage)
+		c.Message = plainText(printable.Once(c.Message), maxConditionMessage)
 		c.LastTransition, c.NextTry = now.UTC(), c.NextTry.UTC()
 		if c.ObservedRevision == 0 {
 			c.ObservedRevision = revision

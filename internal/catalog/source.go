@@ -3,10 +3,12 @@ package catalog
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // The limits of GitOps sources.
@@ -112,6 +114,13 @@ func (s *SourceRegistry) SaveSource(ctx context.Context, source tko.Source, clai
 	}
 	if len(source.State) > maxSourceState {
 		return 0, tko.Errorf(tko.ErrInvalid, "the state of source %q has %d bytes: use at most %d", source.Name, len(source.State), maxSourceState)
+	}
+	source.Status.Messages, source.Status.Conditions = slices.Clone(source.Status.Messages), slices.Clone(source.Status.Conditions)
+	for i, text := range source.Status.Messages {
+		source.Status.Messages[i] = printable.Once(text)
+	}
+	for i, c := range source.Status.Conditions {
+		source.Status.Conditions[i].Message = printable.Once(c.Message)
 	}
 	return s.store.SaveSource(ctx, source, claim)
 }
