@@ -102,6 +102,17 @@ func (s *rights) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb)
 	return ctx, c, s.refuse(ctx, c, kind, "", verbs[0])
 }
 
+// enterOperator begins a method that holds back or lets go what happens at sites. Users who
+// may call them do that; controllers may call sites too, as owners who only read them, and
+// are refused.
+func (s *rights) enterOperator(ctx context.Context) (context.Context, *caller, error) {
+	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	if err == nil && s.options.Access != AccessOff && (c.acting != nil || c.unnamed != nil || c.identity.Role() != "") {
+		err = s.refuse(ctx, c, tko.KindSite, "", access.Call)
+	}
+	return ctx, c, err
+}
+
 // withAllRights returns a context in which a caller may do everything.
 func withAllRights(ctx context.Context, c *caller) context.Context {
 	own := *c

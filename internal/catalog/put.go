@@ -114,6 +114,9 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 		}
 		record.Revision, record.Position, record.Updated = current.Revision, current.Position, current.Updated
 		if p.DryRun {
+			if err := s.permitCredentials(ctx, c, []Write{{Op: tko.OpWritten, Record: record, Expect: current.Revision}}); err != nil {
+				return final(err)
+			}
 			r = record
 			return nil
 		}

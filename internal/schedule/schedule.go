@@ -14,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
@@ -132,6 +133,7 @@ type Options struct {
 	GitCache    string         // folder for clones of remote repositories; in the user's cache folder if empty
 	GitSecrets  string         // folder of the credentials of repositories; no credentials if empty
 	References  secret.Sources // credentials of repositories and OSMs that are not files
+	Leash       *leash.Leash   // what credentials may be used for; no declarations if nil
 	// Kubernetes returns the target for clusters, which calls enqueue for a site
 	// whose objects may have changed. If it is nil, there is none.
 	Kubernetes func(enqueue func(...tko.SiteID)) Clusters
@@ -159,10 +161,10 @@ type Scheduler struct {
 func New(client Client, runner Runner, o Options) *Scheduler {
 	o.Concurrency = cmp.Or(o.Concurrency, 64)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	o.OSM.Log, o.OSM.References = o.Log, o.References
+	o.OSM.Log, o.OSM.References, o.OSM.Leash = o.Log, o.References, o.Leash
 	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
 	s.close, s.targets = func() {}, builtins(
-		builtin{place.Git, gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Log: o.Log})}},
+		builtin{place.Git, gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Leash: o.Leash, Log: o.Log})}},
 		builtin{place.OSM, osm.New(client, o.OSM)},
 	)
 	if o.Kubernetes != nil {

@@ -91,17 +91,26 @@ func (s spec) policy() osm.Policy {
 }
 
 // endpoint returns the endpoint of a site. The password is read at each login.
-func (t *Target) endpoint(s spec) (nbi.Endpoint, error) {
+func (t *Target) endpoint(s spec, site tko.SiteID) (nbi.Endpoint, error) {
 	e := nbi.Endpoint{URL: s.URL, Insecure: s.Insecure, User: s.Credentials.Username, Project: s.Project}
 	e.Password = func(ctx context.Context) (secret.Text, error) {
-		if name := s.Credentials.PasswordFile; secret.IsReference(name) {
-			text, err := t.options.References.Resolve(ctx, name)
+		name := s.Credentials.PasswordFile
+		credential, err := t.secrets.Credential(name)
+		if err != nil {
+			return "", fmt.Errorf("spec.credentials.passwordFile: %w", err)
+		}
+		grant, err := t.options.Leash.Site(site).Grant(credential, s.URL)
+		if err != nil {
+			return "", fmt.Errorf("spec.credentials.passwordFile: %w", err)
+		}
+		if secret.IsReference(name) {
+			text, err := t.options.References.Resolve(ctx, name, grant)
 			if err != nil {
 				return "", fmt.Errorf("spec.credentials.passwordFile: %w", err)
 			}
 			return text, nil
 		}
-		data, err := t.secrets.Read(s.Credentials.PasswordFile)
+		data, err := t.secrets.Read(name, grant)
 		if err != nil {
 			return "", fmt.Errorf("spec.credentials.passwordFile: %w", err)
 		}
@@ -111,7 +120,7 @@ func (t *Target) endpoint(s spec) (nbi.Endpoint, error) {
 		return e, nil
 	}
 	var err error
-	if e.CA, err = t.secrets.Read(s.CAFile); err != nil {
+	if e.CA, err = t.secrets.ReadPublic(s.CAFile); err != nil {
 		return e, fmt.Errorf("spec.caFile: %w", err)
 	}
 	return e, nil
