@@ -194,7 +194,7 @@ func flagConditions(current []tko.Condition, prepared, approved bool) []tko.Cond
 // controllerConditions are the conditions that our own controllers set.
 var controllerConditions = []string{
 	tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionScheduled, tko.ConditionHealthy, tko.ConditionDeleting,
-	tko.ConditionPlaced, tko.ConditionHandled, tko.ConditionMatched, tko.ConditionRunnable, tko.ConditionCleanedUp, tko.ConditionFrozen, tko.ConditionResolvedRefs,
+	tko.ConditionPlaced, tko.ConditionHandled, tko.ConditionMatched, tko.ConditionRunnable, tko.ConditionCleanedUp, tko.ConditionFrozen, tko.ConditionResolvedRefs, tko.ConditionKnownProperties,
 }
 
 // permitConditions refuses conditions of our own controllers to users of the Kubernetes
@@ -216,4 +216,14 @@ func (s *Statuses) permitConditions(ctx context.Context, key Key, conditions []t
 		}
 	}
 	return nil
+}
+
+// warnedAfter returns the conditions of a record that replaces current: those that it has, with
+// the warnings about the new package.
+func warnedAfter(current, record Record) []tko.Condition {
+	now := record.Conditions
+	if len(now) == 0 && record.Kind == tko.KindSite {
+		now = content{}.conditions(current.Conditions)
+	}
+	return mergeConditions(current.Conditions, now, current.Revision+1, time.Now())
 }
