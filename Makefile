@@ -93,7 +93,7 @@ lighthouse: ## measure the web dashboard with Lighthouse; accessibility and best
 	TKO_LIGHTHOUSE=yes $(GO) test -count=1 -timeout 60m -run DashboardInABrowser -v ./test/dashboard
 
 .PHONY: soak
-soak: ## break everything at random for FAULTS_TIME (1h), observe 2,000 sites under clumsy authors, kill -9 in 50 rounds, 100,000 simulated fleets, 100,000 deployments in a browser, the Kubernetes API under 100,000 objects, and the image
+soak: ## break everything at random for FAULTS_TIME (1h), observe 2,000 sites under clumsy authors, kill -9 in 50 rounds, 100,000 simulated fleets, 100,000 deployments in a browser, the Kubernetes API under 100,000 objects, the image, and the long form of all searches (test/soak)
 	@test/setup/setup.sh
 	TKO_FAULTS_SEED=$${TKO_FAULTS_SEED:-random} TKO_FAULTS_TIME=$(FAULTS_TIME) $(GO) test -count=1 -timeout 24h -run Faults -v $(ARGS) ./test/faults
 	TKO_OBSERVER_SEED=$${TKO_OBSERVER_SEED:-random} TKO_OBSERVER_SITES=$${TKO_OBSERVER_SITES:-2000} TKO_OBSERVER_TIME=$${TKO_OBSERVER_TIME:-20m} $(GO) test -count=1 -timeout 24h -run EveryRoad -v $(ARGS) ./test/observer
@@ -106,6 +106,7 @@ soak: ## break everything at random for FAULTS_TIME (1h), observe 2,000 sites un
 	TKO_KUBERNETES_OBJECTS=10000 $(GO) test -count=1 -timeout 20m -run Followers -v $(ARGS) ./test/kubernetes
 	TKO_KUBERNETES_OBJECTS=100000 TKO_KUBERNETES_WATCHERS=50 TKO_KUBERNETES_WRITES=1000 $(GO) test -count=1 -timeout 20m -run LargeLists -v $(ARGS) ./test/kubernetes
 	$(GO) test -count=1 -timeout 20m -tags image -run Image -v $(ARGS) ./test/deploy
+	test/soak/run.sh -v $(ARGS)
 
 FUZZTIME ?= 30s
 

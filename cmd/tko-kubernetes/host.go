@@ -167,7 +167,7 @@ func (h *host) targetOf(ctx context.Context, guards wiring.Guards) *kubetarget.T
 	c := h.settings.Config
 	return kubetarget.New(kubetarget.Options{
 		Kubeconfigs: c.Kubeconfigs, Labelled: c.KubeconfigSecrets, LabelledIn: c.KubeconfigSecretsIn, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Proxies: c.ClusterProxies, Interval: c.ClusterInterval,
-		Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout, Guard: guards.Git,
+		Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout, Guard: guards.Git, Leash: guards.Leash,
 		Watched: wiring.LimitOr(c.ClusterWatches), Log: h.log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler),
 		Enqueue: func(id tko.SiteID) {
 			h.enqueued.Go(func() { // the caller must not wait

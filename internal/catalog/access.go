@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -320,9 +321,14 @@ func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role
 	return g
 }
 
-// AttributesOf returns the properties of a record that scopes select by.
+// AttributesOf returns the properties of a record that scopes select by. A deployment that
+// waits for its first template or site is in the scopes of these.
 func AttributesOf(r Record) access.Attributes {
-	return access.Attributes{Kind: r.Kind, ID: r.ID, Template: r.Template, Site: r.Site, Metadata: r.effective()}
+	a := access.Attributes{Kind: r.Kind, ID: r.ID, Template: r.Template, Site: r.Site, Metadata: r.effective()}
+	if waits := r.Awaited(); !waits.isZero() {
+		a.Template, a.Site = cmp.Or(a.Template, waits.Template), cmp.Or(a.Site, waits.Site)
+	}
+	return a
 }
 
 // view returns what the caller may read.

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -56,9 +57,10 @@ func (w *world) between(before func(writes []catalog.Write) error) {
 func (w *world) many(n int, request tko.NewDeployment) {
 	w.t.Helper()
 	if request.Parent == "" || request.Prepared {
-		for range n {
-			w.create(request)
-		}
+		w.each(n, func(int) error {
+			_, err := w.CreateDeployment(w.ctx, request)
+			return err
+		})
 		return
 	}
 	children := tko.NewChildren{Parent: request.Parent}
@@ -67,6 +69,27 @@ func (w *world) many(n int, request tko.NewDeployment) {
 	}
 	if _, _, err := w.CreateChildren(w.ctx, children); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// each makes n concurrent calls, which the store commits together.
+func (w *world) each(n int, call func(i int) error) {
+	w.t.Helper()
+	const callers = 32
+	var wait sync.WaitGroup
+	for first := range min(n, callers) {
+		wait.Go(func() {
+			for i := first; i < n; i += callers {
+				if err := call(i); err != nil {
+					w.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if w.t.Failed() {
+		w.t.FailNow()
 	}
 }
 

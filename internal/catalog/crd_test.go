@@ -112,9 +112,10 @@ func TestRegisteringATemplateInvalidatesNothing(t *testing.T) {
 func TestDefinitionsOfAKindAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
-	for i := range 500 {
-		w.template(fmt.Sprint("operator/", i), crdOf(fmt.Sprintf("p%d: {type: string}", i)))
-	}
+	w.each(500, func(i int) error {
+		_, err := w.RegisterTemplate(w.ctx, tko.Template{ID: tko.TemplateID(fmt.Sprint("operator/", i)), Package: pkg(t, crdOf(fmt.Sprintf("p%d: {type: string}", i)))})
+		return err
+	})
 	_, err := w.RegisterTemplate(w.ctx, tko.Template{ID: "operator/more", Package: pkg(t, crdOf("one: {type: string}"))})
 	wantError(t, err, tko.ErrInvalid, "Thing in example.com", "501", "operator/more")
 	w.template("operator/same", crdOf("p7: {type: string}"))

@@ -356,9 +356,10 @@ func TestPurgesDeleteOnlyTheSelected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, unconfirmed)
 	const n = 600 // more than one batch
-	for i := range n {
-		w.site(fmt.Sprintf("edge/%03d", i), "")
-	}
+	w.each(n, func(i int) error {
+		_, err := w.RegisterSite(w.ctx, tko.Site{ID: tko.SiteID(fmt.Sprintf("edge/%03d", i))})
+		return err
+	})
 	w.site("core", "")
 	for _, dryRun := range []bool{true, false} {
 		deleted, err := w.PurgeSites(w.ctx, tko.SiteSelect{IDs: []string{"edge/*"}}, dryRun)
@@ -490,10 +491,11 @@ func TestListsReturnTheSelected(t *testing.T) {
 func TestConcurrentPurgesDontBlockEachOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, unconfirmed)
-	for i := range 200 {
-		w.site(fmt.Sprintf("s/%03d", i), "")
-		w.create(tko.NewDeployment{Prepared: true})
-	}
+	w.each(200, func(i int) error {
+		_, err := w.RegisterSite(w.ctx, tko.Site{ID: tko.SiteID(fmt.Sprintf("s/%03d", i))})
+		return err
+	})
+	w.many(200, tko.NewDeployment{Prepared: true})
 	var wg sync.WaitGroup
 	for range 30 {
 		wg.Go(func() {

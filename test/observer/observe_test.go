@@ -313,6 +313,9 @@ func (o *observer) checkFile(folder, path string) {
 	}
 }
 
+// settleLimit is generous: 2,000 sites take minutes on a busy machine.
+const settleLimit = 15 * time.Minute
+
 // quiet is longer than a preparer waits before it evaluates a placement again (5 s).
 const quiet = 8 * time.Second
 
@@ -321,7 +324,7 @@ func (o *observer) settle() {
 	o.w.t.Helper()
 	o.settleLog(time.Second)
 	// A lock that a killed server left in a local repository is removed after 30 s.
-	eventually.Within(o.w.t, 5*time.Minute, "the schedules of all deployments", func() error {
+	eventually.Within(o.w.t, settleLimit, "the schedules of all deployments", func() error {
 		waits := 0
 		example := ""
 		for d, err := range o.client.Deployments(o.w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
@@ -355,7 +358,7 @@ func isScheduled(d tko.Deployment) bool {
 func (o *observer) settleLog(quiet time.Duration) {
 	o.w.t.Helper()
 	still, last, head := time.Now(), 0, ""
-	eventually.Within(o.w.t, 5*time.Minute, "the end of all work", func() error {
+	eventually.Within(o.w.t, settleLimit, "the end of all work", func() error {
 		o.readGit()
 		o.lock.Lock()
 		written := 0
@@ -461,6 +464,8 @@ func conditionsOf(alive []tko.Deployment) map[string]int {
 
 // write writes what the observer saw to a file, to find the cause of what it found.
 func (o *observer) write(path string) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
 	var text strings.Builder
 	for _, c := range o.changes {
 		fmt.Fprintf(&text, "%d %s %s %s %s r%d by %q why %q", c.Position, c.Time.Format("15:04:05.000"), c.Op, c.Kind, c.ID, c.Revision, c.Author.Who, c.Author.Why)

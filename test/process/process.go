@@ -192,9 +192,10 @@ func StartServerUnprivileged(t testing.TB, env []string, args ...string) *Server
 }
 
 // Environment returns settings of tko-server for tests. They may run as root, and their plugins are anywhere, also in
-// folders of the test that only its user can read.
+// folders of the test that only its user can read. They collect garbage as often as those of users: tests measure their
+// memory.
 func Environment() []string {
-	return []string{"TKO_ALLOW_ROOT=true", "TKO_PLUGIN_PROGRAMS=/", "TKO_PLUGIN_USERS=none", "TKO_PLUGIN_FILES_WRITABLE=" + os.TempDir()}
+	return []string{"GOGC=100", "TKO_ALLOW_ROOT=true", "TKO_PLUGIN_PROGRAMS=/", "TKO_PLUGIN_USERS=none", "TKO_PLUGIN_FILES_WRITABLE=" + os.TempDir()}
 }
 
 // StartOtherServer is StartServer with a program of another version.

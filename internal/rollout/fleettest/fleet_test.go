@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	"github.com/tko-orchestrator/tko/test/soak"
 )
 
 // seeds returns the number of runs; TKO_ROLLOUT_SEEDS changes it, for long runs.
@@ -13,7 +14,7 @@ func seeds(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv("TKO_ROLLOUT_SEEDS")
 	if text == "" {
-		return 1000
+		return uint64(soak.Rounds(t, 250, 1000)) //nolint:gosec // positive
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/soak"
 )
 
 // Executors compete for two rollouts while users edit deployments. Whatever the order is,
@@ -115,7 +116,7 @@ spec:
 // origins, children and metadata of the others, and the history shows both.
 func TestUndoOfManyMixedChangesIsByteForByte(t *testing.T) {
 	t.Parallel()
-	n := 5000
+	n := soak.Rounds(t, 1000, 5000)
 	if testing.Short() {
 		n = 500
 	}

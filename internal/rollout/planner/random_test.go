@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/soak"
 )
 
 // runs returns a number of random runs; TKO_ROLLOUT_RUNS changes it, for long runs.
@@ -46,7 +47,7 @@ func TestRandomRolloutsKeepAllRules(t *testing.T) {
 	t.Parallel()
 	newWorld(t).template("t", config("c", "a: "+strings.Repeat("b ", 2000)+".")) // what all stores share is made outside of the bubbles
 	sum := map[string]int{}
-	for seed := range runs(t, 6) {
+	for seed := range runs(t, uint64(soak.Rounds(t, 3, 6))) { //nolint:gosec // positive
 		synctest.Test(t, func(t *testing.T) {
 			s := newSimulation(t, seed)
 			s.run()

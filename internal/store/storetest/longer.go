@@ -23,9 +23,10 @@ func longerEqualsModel(w *world) {
 	covered, collected := map[catalog.Key]bool{}, int64(0) // by a policy, each time
 	keep := longer(time.Hour)
 	keep.Longer[0].Select.SiteMetadata, keep.Longer[0].Select.Metadata = nil, values("a", "*")
-	for i := range pastCommits {
+	n := pastCommits(w.T)
+	for i := range n {
 		m.step()
-		if i%(pastCommits/4) != 0 {
+		if i%(n/4) != 0 {
 			continue
 		}
 		collected = w.head()

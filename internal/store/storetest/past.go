@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/soak"
 )
 
 var pastPromises = []promise{
@@ -44,8 +45,11 @@ type pastModel struct {
 	did        map[string]int // changes by kind and what they did
 }
 
-// pastCommits is the number of commits of a model's log.
-const pastCommits = 100
+// pastCommits returns the number of commits of a model's log.
+func pastCommits(t *testing.T) int {
+	t.Helper()
+	return soak.Rounds(t, 48, 100)
+}
 
 func newPastModel(w *world, seed uint64) *pastModel {
 	return &pastModel{
@@ -54,14 +58,14 @@ func newPastModel(w *world, seed uint64) *pastModel {
 	}
 }
 
-// PastOfALongLog commits a random log of 10,000 operations of all kinds, or as many as
+// PastOfALongLog commits a random log of operations of all kinds, 10,000 in make soak or as many as
 // TKO_PAST_OPERATIONS says, while old changes are collected. It compares reads as of each
 // position with a model: the record that changed there and another one; at some positions
 // all records of a kind, and at some all of all kinds, and random queries.
 func PastOfALongLog(t *testing.T, store catalog.Store) {
 	t.Helper()
-	const most, collectEach, listEach, checkEach = 10_000, 500, 50, 1000
-	m, operations := newPastModel(&world{T: t, store: store}, 5), most
+	const collectEach, listEach, checkEach = 500, 50, 1000
+	m, operations := newPastModel(&world{T: t, store: store}, 5), soak.Rounds(t, 2500, 10_000)
 	m.batch = 16
 	if text, ok := os.LookupEnv("TKO_PAST_OPERATIONS"); ok {
 		n, err := strconv.Atoi(text)
@@ -98,7 +102,7 @@ func PastOfALongLog(t *testing.T, store catalog.Store) {
 	}
 	for _, kind := range pastKinds {
 		for _, what := range []string{"created", "changed", "deleted", "status"} {
-			if n := m.did[string(kind)+" "+what]; n < operations/500 {
+			if n := m.did[string(kind)+" "+what]; n < soak.Rounds(t, operations/1000, operations/500) {
 				t.Errorf("%s %s: %d times only", kind, what, n)
 			}
 		}
@@ -108,7 +112,7 @@ func PastOfALongLog(t *testing.T, store catalog.Store) {
 
 func pastEqualsModel(w *world) {
 	m := newPastModel(w, 1)
-	n, collected := pastCommits, int64(0)
+	n, collected := pastCommits(w.T), int64(0)
 	for i := range n {
 		m.step()
 		if i == n/3 {
@@ -344,7 +348,7 @@ func (m *pastModel) query(position int64) catalog.Query {
 		}
 		wanted := maybe(2)
 		if maybe(5) {
-			q.Prepared = &wanted
+			q.Is = map[string]bool{"prepared": wanted}
 		}
 		if maybe(5) {
 			q.Outdated = &wanted

@@ -87,6 +87,7 @@ func (c *Cluster) Start() {
 type cluster struct {
 	binaries, folder string
 	port             int
+	settings         []string // NAME=VALUE
 	attributes       *syscall.SysProcAttr
 
 	command *exec.Cmd
@@ -96,12 +97,14 @@ type cluster struct {
 // script runs the server until its standard input ends, which it does when the test
 // process ends.
 const script = `
-"$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses="$4" -c max_connections=200 >>"$2/log" 2>&1 &
+binaries=$1 folder=$2 port=$3 address=$4
+shift 4
+"$binaries/postgres" -D "$folder/data" -k "$folder" -p "$port" -c listen_addresses="$address" -c max_connections=200 "$@" >>"$folder/log" 2>&1 &
 server=$!
 read keep
 kill -INT $server 2>/dev/null
 wait $server
-[ "$keep" ] || { cd / && rm -rf "$2"; }
+[ "$keep" ] || { cd / && rm -rf "$folder"; }
 `
 
 func newCluster(parent string) (*cluster, error) {
@@ -136,7 +139,11 @@ func (c *cluster) dsn() string {
 
 func (c *cluster) start() error {
 	c.forget()
-	command := exec.Command("/bin/sh", "-c", script, "sh", c.binaries, c.folder, strconv.Itoa(c.port), address()) //nolint:noctx,gosec // ends with the test process; our own script and paths
+	args := []string{"-c", script, "sh", c.binaries, c.folder, strconv.Itoa(c.port), address()}
+	for _, setting := range c.settings {
+		args = append(args, "-c", setting)
+	}
+	command := exec.Command("/bin/sh", args...) //nolint:noctx,gosec // ends with the test process; our own script and paths
 	command.SysProcAttr, command.Dir = c.attributes, c.folder
 	life, err := command.StdinPipe()
 	if err != nil {

@@ -1,6 +1,7 @@
 // Package pgtest provides tests with databases of a real PostgreSQL. It uses the server
 // that TKO_TEST_POSTGRES names (the DSN of a user who may create databases), or starts
-// one per test process, with default durability.
+// one per test process. That one is fast rather than durable (see [fast]); tests of
+// crashes have a server of their own, with default durability ([NewCluster]).
 package pgtest
 
 import (
@@ -41,7 +42,11 @@ const Binaries = "TKO_TEST_POSTGRES_BIN"
 func DSN(t testing.TB) string {
 	t.Helper()
 	s := running(t)
-	return s.create(t, "TEMPLATE "+s.template)
+	how := "TEMPLATE " + s.template
+	if s.own { // a checkpoint and copies of files: fast where nothing is flushed to disk
+		how += " STRATEGY file_copy"
+	}
+	return s.create(t, how)
 }
 
 // EmptyDSN returns the DSN of a new, empty database. It is removed when the test ends.
@@ -80,7 +85,7 @@ var (
 func running(t testing.TB) *server {
 	t.Helper()
 	wanted.Store(true)
-	once.Do(func() { theOne, failure = start() })
+	once.Do(func() { theOne, failure = start(fast...) })
 	if failure != nil {
 		t.Fatal(failure)
 	}
@@ -95,10 +100,26 @@ func started() (*server, error) {
 	return theOne, failure
 }
 
-func start() (*server, error) {
+// fast are the settings of the server that tests share. Its data ends with the test process, and no test crashes it:
+// nothing has to reach the disk. Without them the creation of a database takes ten times as long, of which a package
+// of tests has hundreds. Vacuuming all of these databases in turn would be most of the server's work.
+var fast = []string{"fsync=off", "full_page_writes=off", "autovacuum=off", "max_wal_size=128MB"}
+
+// memory returns a folder in memory with space for the server that tests share; "" if there is none. Disks take long to
+// create the files of a database, and longest after many were removed.
+func memory() string {
+	const folder, needed = "/dev/shm", 4 << 30
+	var system syscall.Statfs_t
+	if err := syscall.Statfs(folder, &system); err != nil || system.Bavail*uint64(system.Bsize) < needed { //nolint:gosec,unconvert // positive; int32 elsewhere
+		return ""
+	}
+	return folder
+}
+
+func start(settings ...string) (*server, error) {
 	s := &server{dsn: os.Getenv(Environment), stop: func() {}}
 	if s.dsn == "" {
-		if err := s.launch(); err != nil {
+		if err := s.launch(settings); err != nil {
 			return nil, err
 		}
 	}
@@ -152,9 +173,6 @@ func (s *server) create(t testing.TB, how string) string {
 	eventually.NoError(t, "the creation of a database for the test", func() error {
 		return s.exec(t.Context(), "CREATE DATABASE "+name+" "+how)
 	})
-	if s.own { // it is removed with its databases
-		return s.database(name)
-	}
 	t.Cleanup(func() {
 		if err := s.exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 			t.Errorf("drop the database of the test: %v", err)
@@ -173,11 +191,16 @@ func (s *server) database(name string) string {
 }
 
 // launch starts our own server.
-func (s *server) launch() error {
-	c, err := newCluster("")
+func (s *server) launch(settings []string) error {
+	parent := ""
+	if len(settings) > 0 {
+		parent = memory()
+	}
+	c, err := newCluster(parent)
 	if err != nil {
 		return err
 	}
+	c.settings = settings
 	s.own, s.dsn = true, c.dsn()
 	s.stop = sync.OnceFunc(c.remove)
 	return c.start()
@@ -275,7 +298,8 @@ func anyPort() (int, error) {
 }
 
 // Start starts a server outside of tests, such as for benchmarks. It returns the DSN of
-// a new, empty database, and a function that stops the server.
+// a new, empty database, and a function that stops the server, which has default
+// durability.
 func Start(ctx context.Context) (dsn string, stop func(), err error) {
 	wanted.Store(true)
 	once.Do(func() { theOne, failure = start() })
