@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/test/soak"
 )
 
 // A foreseen is a request that can be made as a dry run: it returns what it did, or would do, without revisions.
@@ -195,14 +194,7 @@ func hasDryRun(m reflect.Method) bool {
 // a request of which it says that nothing changes doesn't either.
 func TestADryRunSaysWhatIsDone(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(4)
-	if text := os.Getenv("TKO_DRY_RUN_SEEDS"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seeds = n
-	}
+	seeds := uint64(soak.Rounds(t, 4, 500))
 	service := reflect.TypeFor[*catalog.Service]()
 	rows := newWorld(t, catalog.Options{}).dryRuns(rand.New(rand.NewPCG(0, 0)))
 	var names []string

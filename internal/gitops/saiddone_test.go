@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/prune"
+	"github.com/tko-orchestrator/tko/test/soak"
 )
 
 // What gitops plan says of files is what the source then does, for random files and random changes of users: the same
@@ -22,11 +23,11 @@ func TestASourceDoesWhatItsPlanSays(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
 	repo := newRepo(t)
 	budget := prune.Budget{Count: 100, Percent: 100}
-	settings := gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: repo.url}, Budget: &gitops.BudgetSettings{Entities: 100, Percent: 100}}
+	settings := gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: repo.url}, Adopt: true, Budget: &gitops.BudgetSettings{Entities: 100, Percent: 100}}
 	repo.push(map[string]string{"first.yaml": site("first", "")})
 	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
 	did := map[string]int{}
-	for step := range 25 {
+	for step := range soak.Rounds(t, 10, 500) {
 		files := randomFiles(r)
 		repo.write(files)
 		// Users change what the source owns, and what it doesn't.
@@ -34,11 +35,12 @@ func TestASourceDoesWhatItsPlanSays(t *testing.T) {
 		if _, err := w.RegisterSite(t.Context(), tko.Site{ID: id, Metadata: map[string]string{"theirs": fmt.Sprint(r.IntN(2))}}); err != nil {
 			t.Fatal(err)
 		}
+		present := w.present()
 		about, err := w.About(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		preview, err := gitops.PreviewFiles(t.Context(), w.Client, os.DirFS(repo.dir), gitops.PreviewOptions{Name: "fleet", Prune: true, Budget: &budget})
+		preview, err := gitops.PreviewFiles(t.Context(), w.Client, os.DirFS(repo.dir), gitops.PreviewOptions{Name: "fleet", Prune: true, Adopt: true, Budget: &budget})
 		if err != nil {
 			t.Fatalf("step %d: %v", step, err)
 		}
@@ -48,10 +50,14 @@ func TestASourceDoesWhatItsPlanSays(t *testing.T) {
 			if a.Kind == tko.KindDeployment { // a new one has no ID yet
 				name = ""
 			}
-			said[fmt.Sprintf("%s %s %s", a.Verb, a.Kind, name)]++
+			verb := a.Verb
+			if verb == "adopt" { // its content changes, or its annotations do
+				verb = "update"
+			}
+			said[fmt.Sprintf("%s %s %s", verb, a.Kind, name)]++
 		}
 		w.sync("fleet", repo.push(files))
-		done := w.done(about.Position)
+		done := w.done(about.Position, present)
 		if diff := cmp.Diff(said, done); diff != "" {
 			t.Errorf("step %d: what the plan says and the source did differ (-said +did):\n%s", step, diff)
 		}
@@ -68,7 +74,7 @@ func TestASourceDoesWhatItsPlanSays(t *testing.T) {
 }
 
 // done returns what the source changed after a position: each entity once, as a plan names it.
-func (w *world) done(after int64) map[string]int {
+func (w *world) done(after int64, present map[string]bool) map[string]int {
 	w.Helper()
 	about, err := w.About(w.Context())
 	if err != nil {
@@ -84,7 +90,7 @@ func (w *world) done(after int64) map[string]int {
 		case c.Op == tko.OpStatus || !strings.Contains(c.Author.Who, "gitops"):
 		case c.Op == tko.OpDeleted:
 			verbs[key] = "delete"
-		case c.Revision == 1:
+		case !present[key]: // one that was deleted before has a later revision
 			verbs[key] = "create"
 		case verbs[key] == "":
 			verbs[key] = "update"
@@ -102,6 +108,29 @@ func (w *world) done(after int64) map[string]int {
 		counts[fmt.Sprintf("%s %s %s", verb, kind, id)]++
 	}
 	return counts
+}
+
+// present returns the entities that exist, by kind and ID.
+func (w *world) present() map[string]bool {
+	w.Helper()
+	all := map[string]bool{}
+	note := func(kind tko.Kind, id string, err error) {
+		w.Helper()
+		if err != nil {
+			w.Fatal(err)
+		}
+		all[string(kind)+" "+id] = true
+	}
+	for e, err := range w.Templates(w.Context(), tko.TemplateSelect{}, tko.ListOptions{}) {
+		note(tko.KindTemplate, string(e.ID), err)
+	}
+	for e, err := range w.Sites(w.Context(), tko.SiteSelect{}, tko.ListOptions{}) {
+		note(tko.KindSite, string(e.ID), err)
+	}
+	for e, err := range w.Deployments(w.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
+		note(tko.KindDeployment, string(e.ID), err)
+	}
+	return all
 }
 
 // randomFiles returns files with some templates, sites and deployments, and "" for those that are not there.
@@ -135,4 +164,6 @@ func randomFiles(r *rand.Rand) map[string]string {
 }
 
 // pickOr returns one of some texts, or "".
-func pickOr(r *rand.Rand, all []string) string { return slices.Concat(all, []string{""})[r.IntN(len(all)+1)] }
+func pickOr(r *rand.Rand, all []string) string {
+	return slices.Concat(all, []string{""})[r.IntN(len(all)+1)]
+}
