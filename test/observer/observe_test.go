@@ -52,7 +52,8 @@ type observer struct {
 	lock    sync.Mutex
 	changes []change
 	found   []string
-	checked int // conditions that are True
+	checked int                  // conditions that are True
+	asked   map[string]time.Time // when a deployment was read for its conditions
 
 	git       sync.Mutex
 	head      string
@@ -65,7 +66,7 @@ type observer struct {
 
 func newObserver(w *world, l *ledger) *observer {
 	return &observer{
-		w: w, l: l, client: w.dial("root"), files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]map[string]bool{},
+		w: w, l: l, client: w.dial("root"), asked: map[string]time.Time{}, files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]map[string]bool{},
 	}
 }
 
@@ -103,6 +104,9 @@ func (o *observer) watch(ctx context.Context) {
 	}
 }
 
+// again is how often the state of a deployment is read whose conditions change all the time.
+const again = 300 * time.Millisecond
+
 // read reads the entity of a change as of the change. Of a status, it reads what is now: a condition that is True then
 // must be true.
 func (o *observer) read(ctx context.Context, c tko.Change) (change, error) {
@@ -122,7 +126,8 @@ func (o *observer) read(ctx context.Context, c tko.Change) (change, error) {
 			return seen, err
 		}
 		seen.record = recordOf(d)
-	case c.Kind == tko.KindDeployment:
+	case c.Kind == tko.KindDeployment && time.Since(o.asked[c.ID]) > again:
+		o.asked[c.ID] = time.Now()
 		d, err := o.client.Deployment(ctx, tko.DeploymentID(c.ID), 0)
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return seen, err
@@ -380,7 +385,8 @@ func (o *observer) settleLog(quiet time.Duration) {
 		}
 		o.lock.Lock()
 		defer o.lock.Unlock()
-		if n := len(o.changes); n == 0 || o.changes[n-1].Position < about.Position {
+		// Deployments that can't be prepared are tried again, which changes their conditions.
+		if n := len(o.changes); n == 0 || o.changes[n-1].Position < about.Position && time.Since(o.changes[n-1].Time) > time.Second {
 			return fmt.Errorf("the observer is at an earlier position than %d", about.Position)
 		}
 		return nil
