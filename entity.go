@@ -102,8 +102,12 @@ type Deployment struct {
 	// made from; 0 if it has no template, or if the revision was not recorded.
 	// Read only.
 	TemplateRevision int64
-	Package          krm.Package
-	Stamp            Stamp // read only
+	// AwaitedTemplate and AwaitedSite are those that the deployment names and that don't exist
+	// yet, or that its owner may not see. Read only.
+	AwaitedTemplate TemplateID `json:",omitempty"`
+	AwaitedSite     SiteID     `json:",omitempty"`
+	Package         krm.Package
+	Stamp           Stamp // read only
 }
 
 // A NewDeployment is a request to create a deployment.
@@ -208,6 +212,9 @@ type Put struct {
 	// RemoveMetadata are keys of metadata from a template or a package that the
 	// entity shall not have.
 	RemoveMetadata []string
+	// Defer accepts a template and a site of a deployment that don't exist yet: the deployment
+	// waits for them, as its condition ResolvedRefs reports.
+	Defer bool `json:",omitempty"`
 	// Whole states that the package of a site or a new deployment is the whole one, in
 	// place of one that is merged into the template's.
 	Whole bool `json:",omitempty"`
@@ -279,6 +286,9 @@ const (
 	// of a prepared deployment that needs one. Only deployments for which one
 	// was missing have it.
 	ConditionHandled = "Handled"
+	// ConditionResolvedRefs reports whether the template and the site that a deployment names
+	// exist. Only deployments that waited for one have it.
+	ConditionResolvedRefs = "ResolvedRefs"
 	// ConditionMatched reports whether the selectors of a prepared deployment
 	// match. Only deployments with a selector that matched nothing have it.
 	ConditionMatched = "Matched"
@@ -302,6 +312,12 @@ const (
 	ReasonUnreachable       = "Unreachable"       // the site can't be reached
 	ReasonDrifted           = "Drifted"           // another client changed an object, and TKO doesn't correct it
 	ReasonWaitsForSharers   = "WaitsForSharers"   // other deployments want the former content of an object that they share
+)
+
+// Reasons of the ResolvedRefs condition; the first one also of Prepared.
+const (
+	ReasonWaitsForReferences = "WaitsForReferences" // the message names what doesn't exist yet
+	ReasonResolved           = "Resolved"
 )
 
 // Reasons of the Placed condition for a change that needs an approval.

@@ -1,14 +1,19 @@
 package tko
 
-import "github.com/tko-orchestrator/tko/krm"
+import (
+	"time"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
 
 // In a select, every field that is set must match, and every pattern of a list
 // must match. [ParsePattern] defines the patterns.
 
 // TemplateSelect selects templates.
 type TemplateSelect struct {
-	IDs      []string          // patterns
-	Metadata map[string]string // key: pattern
+	IDs          []string          // patterns
+	Metadata     map[string]string // key: pattern
+	UpdatedSince time.Time         // the newest revision is not earlier; zero: not filtered
 }
 
 // SiteSelect selects sites.
@@ -17,7 +22,8 @@ type SiteSelect struct {
 	Templates []string
 	Metadata  map[string]string
 
-	Conditions []ConditionSelect // all must match
+	Conditions   []ConditionSelect // all must match
+	UpdatedSince time.Time         // the newest revision is not earlier; zero: not filtered
 }
 
 // DeploymentSelect selects deployments.
@@ -33,6 +39,7 @@ type DeploymentSelect struct {
 	Approved         *bool
 	Outdated         *bool             // made from an earlier revision of its template than the current one
 	Conditions       []ConditionSelect // all must match
+	UpdatedSince     time.Time         // the newest revision is not earlier; zero: not filtered
 }
 
 // PluginSelect selects plugins. A filter that is present and empty doesn't

@@ -64,6 +64,11 @@ type RolloutCommand struct {
 	Wave        string       // of approve: name of the wave; "": the next one, ErrConflict while an approved one is in progress
 }
 
+// RolloutVerbs are the commands.
+func RolloutVerbs() []string {
+	return []string{"plan", "start", "approve", "pause", "resume", "cancel", "undo", "skip", "waive"}
+}
+
 // A RolloutStatus is how far a rollout is.
 type RolloutStatus struct {
 	ID       RolloutID

@@ -64,6 +64,12 @@ func (a *Access) CountOwned(ctx context.Context, binding string) (*tkopb.Owned, 
 	return call(ctx, a.client, a.stub.CountOwned, &tkopb.Unbind{Id: binding})
 }
 
+// Credentials returns how the credentials of the server are used; with undeclared, only uses
+// that the operator did not declare.
+func (a *Access) Credentials(ctx context.Context, undeclared bool) (*tkopb.ListCredentialsResponse, error) {
+	return call(ctx, a.client, a.stub.ListCredentials, &tkopb.ListCredentials{Undeclared: undeclared})
+}
+
 // SetOwner makes a subject or a group the owner of an entity.
 func (a *Access) SetOwner(ctx context.Context, m *tkopb.SetOwner) error {
 	_, err := call(ctx, a.client, a.stub.SetOwner, m)

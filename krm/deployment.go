@@ -147,6 +147,29 @@ func (p Package) WithoutDeploymentState() Package {
 	return result
 }
 
+// WithoutReferences returns the package without templateId, siteId or both in its Deployment
+// resource.
+func (p Package) WithoutReferences(template, site bool) Package {
+	at := p.deploymentIndex()
+	if at < 0 {
+		return p
+	}
+	spec, ok := p[at]["spec"].(map[string]any)
+	if !ok {
+		return p
+	}
+	result := slices.Clone(p)
+	result[at] = result[at].shallow("spec")
+	without := make(map[string]any, len(spec))
+	for k, v := range spec {
+		if (k != "templateId" || !template) && (k != "siteId" || !site) {
+			without[k] = v
+		}
+	}
+	result[at]["spec"] = without
+	return result
+}
+
 func (p Package) deploymentIndex() int {
 	return slices.IndexFunc(p, func(r Resource) bool { return r.GVK() == DeploymentGVK })
 }

@@ -2273,6 +2273,186 @@ func (x *DeleteSource) GetConfirm() uint64 {
 	return 0
 }
 
+type ListCredentials struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Undeclared    bool                   `protobuf:"varint,580,opt,name=undeclared,proto3" json:"undeclared,omitempty"` // only uses without a declaration
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCredentials) Reset() {
+	*x = ListCredentials{}
+	mi := &file_tko_access_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCredentials) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCredentials) ProtoMessage() {}
+
+func (x *ListCredentials) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCredentials.ProtoReflect.Descriptor instead.
+func (*ListCredentials) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ListCredentials) GetUndeclared() bool {
+	if x != nil {
+		return x.Undeclared
+	}
+	return false
+}
+
+type ListCredentialsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uses          []*CredentialUse       `protobuf:"bytes,580,rep,name=uses,proto3" json:"uses,omitempty"`  // by credential, host and kind
+	More          bool                   `protobuf:"varint,581,opt,name=more,proto3" json:"more,omitempty"` // there are more than are returned
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCredentialsResponse) Reset() {
+	*x = ListCredentialsResponse{}
+	mi := &file_tko_access_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCredentialsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCredentialsResponse) ProtoMessage() {}
+
+func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCredentialsResponse.ProtoReflect.Descriptor instead.
+func (*ListCredentialsResponse) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListCredentialsResponse) GetUses() []*CredentialUse {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
+func (x *ListCredentialsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+type CredentialUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Credential    string                 `protobuf:"bytes,580,opt,name=credential,proto3" json:"credential,omitempty"` // KIND:NAME
+	Host          string                 `protobuf:"bytes,581,opt,name=host,proto3" json:"host,omitempty"`             // SCHEME://HOST[:PORT]; empty if the credential names it
+	Kind          string                 `protobuf:"bytes,582,opt,name=kind,proto3" json:"kind,omitempty"`             // site, template, plugin or source
+	Example       string                 `protobuf:"bytes,583,opt,name=example,proto3" json:"example,omitempty"`       // ID of one that uses it
+	Count         uint64                 `protobuf:"varint,584,opt,name=count,proto3" json:"count,omitempty"`          // how many use it
+	Declared      bool                   `protobuf:"varint,585,opt,name=declared,proto3" json:"declared,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CredentialUse) Reset() {
+	*x = CredentialUse{}
+	mi := &file_tko_access_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CredentialUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CredentialUse) ProtoMessage() {}
+
+func (x *CredentialUse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CredentialUse.ProtoReflect.Descriptor instead.
+func (*CredentialUse) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *CredentialUse) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
+func (x *CredentialUse) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *CredentialUse) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *CredentialUse) GetExample() string {
+	if x != nil {
+		return x.Example
+	}
+	return ""
+}
+
+func (x *CredentialUse) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *CredentialUse) GetDeclared() bool {
+	if x != nil {
+		return x.Declared
+	}
+	return false
+}
+
 var File_tko_access_proto protoreflect.FileDescriptor
 
 const file_tko_access_proto_rawDesc = "" +
@@ -2458,7 +2638,23 @@ const file_tko_access_proto_rawDesc = "" +
 	"\fDeleteSource\x12\x13\n" +
 	"\x04name\x18\x88\x04 \x01(\tR\x04name\x12\x13\n" +
 	"\x04keep\x18\x89\x04 \x01(\bR\x04keep\x12\x19\n" +
-	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm2\x83\t\n" +
+	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm\"2\n" +
+	"\x0fListCredentials\x12\x1f\n" +
+	"\n" +
+	"undeclared\x18\xc4\x04 \x01(\bR\n" +
+	"undeclared\"W\n" +
+	"\x17ListCredentialsResponse\x12'\n" +
+	"\x04uses\x18\xc4\x04 \x03(\v2\x12.tko.CredentialUseR\x04uses\x12\x13\n" +
+	"\x04more\x18\xc5\x04 \x01(\bR\x04more\"\xa9\x01\n" +
+	"\rCredentialUse\x12\x1f\n" +
+	"\n" +
+	"credential\x18\xc4\x04 \x01(\tR\n" +
+	"credential\x12\x13\n" +
+	"\x04host\x18\xc5\x04 \x01(\tR\x04host\x12\x13\n" +
+	"\x04kind\x18\xc6\x04 \x01(\tR\x04kind\x12\x19\n" +
+	"\aexample\x18\xc7\x04 \x01(\tR\aexample\x12\x15\n" +
+	"\x05count\x18\xc8\x04 \x01(\x04R\x05count\x12\x1b\n" +
+	"\bdeclared\x18\xc9\x04 \x01(\bR\bdeclared2\xca\t\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -2484,7 +2680,8 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x0fregisterSources\x12\x14.tko.RegisterSources\x1a\x1c.tko.RegisterSourcesResponse\x12I\n" +
 	"\x14getSourceDefinitions\x12\x19.tko.GetSourceDefinitions\x1a\x16.tko.SourceDefinitions\x129\n" +
 	"\fdeleteSource\x12\x11.tko.DeleteSource\x1a\x16.google.protobuf.Empty\x12B\n" +
-	"\x0edeclareSources\x12\x13.tko.DeclareSources\x1a\x1b.tko.DeclareSourcesResponse\x12/\n" +
+	"\x0edeclareSources\x12\x13.tko.DeclareSources\x1a\x1b.tko.DeclareSourcesResponse\x12E\n" +
+	"\x0flistCredentials\x12\x14.tko.ListCredentials\x1a\x1c.tko.ListCredentialsResponse\x12/\n" +
 	"\tlistAudit\x12\x0e.tko.ListAudit\x1a\x10.tko.AuditRecord0\x01\x129\n" +
 	"\vverifyAudit\x12\x10.tko.VerifyAudit\x1a\x18.tko.VerifyAuditResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
@@ -2500,7 +2697,7 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_tko_access_proto_goTypes = []any{
 	(*CanI)(nil),                    // 0: tko.CanI
 	(*CanIResponse)(nil),            // 1: tko.CanIResponse
@@ -2536,91 +2733,97 @@ var file_tko_access_proto_goTypes = []any{
 	(*DeclareSources)(nil),          // 31: tko.DeclareSources
 	(*DeclareSourcesResponse)(nil),  // 32: tko.DeclareSourcesResponse
 	(*DeleteSource)(nil),            // 33: tko.DeleteSource
-	nil,                             // 34: tko.Scope.MetadataEntry
-	nil,                             // 35: tko.Freeze.SiteMetadataEntry
-	nil,                             // 36: tko.Stop.SiteMetadataEntry
-	(*timestamppb.Timestamp)(nil),   // 37: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),           // 38: google.protobuf.Empty
+	(*ListCredentials)(nil),         // 34: tko.ListCredentials
+	(*ListCredentialsResponse)(nil), // 35: tko.ListCredentialsResponse
+	(*CredentialUse)(nil),           // 36: tko.CredentialUse
+	nil,                             // 37: tko.Scope.MetadataEntry
+	nil,                             // 38: tko.Freeze.SiteMetadataEntry
+	nil,                             // 39: tko.Stop.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),           // 41: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	34, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	37, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	37, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	37, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	40, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	40, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
 	2,  // 4: tko.Policy.scope:type_name -> tko.Scope
-	37, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	37, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	37, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	40, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	40, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	40, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
 	13, // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
 	13, // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
 	13, // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	35, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
-	37, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
-	37, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
-	36, // 14: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
-	37, // 15: tko.Stop.created:type_name -> google.protobuf.Timestamp
-	37, // 16: tko.InFlight.since:type_name -> google.protobuf.Timestamp
-	37, // 17: tko.InFlight.until:type_name -> google.protobuf.Timestamp
+	38, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	40, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	40, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	39, // 14: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
+	40, // 15: tko.Stop.created:type_name -> google.protobuf.Timestamp
+	40, // 16: tko.InFlight.since:type_name -> google.protobuf.Timestamp
+	40, // 17: tko.InFlight.until:type_name -> google.protobuf.Timestamp
 	18, // 18: tko.StopStatus.stop:type_name -> tko.Stop
 	19, // 19: tko.StopStatus.inFlight:type_name -> tko.InFlight
-	37, // 20: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
-	37, // 21: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
+	40, // 20: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
+	40, // 21: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
 	25, // 22: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
 	24, // 23: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
 	28, // 24: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
 	24, // 25: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
 	24, // 26: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
-	0,  // 27: tko.Access.canI:input_type -> tko.CanI
-	38, // 28: tko.Access.listBindings:input_type -> google.protobuf.Empty
-	3,  // 29: tko.Access.bind:input_type -> tko.Binding
-	4,  // 30: tko.Access.unbind:input_type -> tko.Unbind
-	38, // 31: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	9,  // 32: tko.Access.addPolicy:input_type -> tko.Policy
-	10, // 33: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	5,  // 34: tko.Access.getOwner:input_type -> tko.GetOwner
-	8,  // 35: tko.Access.setOwner:input_type -> tko.SetOwner
-	4,  // 36: tko.Access.countOwned:input_type -> tko.Unbind
-	16, // 37: tko.Access.freeze:input_type -> tko.Freeze
-	17, // 38: tko.Access.unfreeze:input_type -> tko.Unfreeze
-	38, // 39: tko.Access.listFreezes:input_type -> google.protobuf.Empty
-	18, // 40: tko.Access.stop:input_type -> tko.Stop
-	21, // 41: tko.Access.resume:input_type -> tko.Resume
-	38, // 42: tko.Access.listStops:input_type -> google.protobuf.Empty
-	22, // 43: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
-	26, // 44: tko.Access.registerSources:input_type -> tko.RegisterSources
-	29, // 45: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
-	33, // 46: tko.Access.deleteSource:input_type -> tko.DeleteSource
-	31, // 47: tko.Access.declareSources:input_type -> tko.DeclareSources
-	11, // 48: tko.Access.listAudit:input_type -> tko.ListAudit
-	14, // 49: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 50: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 51: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 52: tko.Access.bind:output_type -> tko.Binding
-	38, // 53: tko.Access.unbind:output_type -> google.protobuf.Empty
-	9,  // 54: tko.Access.listPolicies:output_type -> tko.Policy
-	9,  // 55: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 56: tko.Access.breakGlass:output_type -> tko.Binding
-	6,  // 57: tko.Access.getOwner:output_type -> tko.Owner
-	38, // 58: tko.Access.setOwner:output_type -> google.protobuf.Empty
-	7,  // 59: tko.Access.countOwned:output_type -> tko.Owned
-	16, // 60: tko.Access.freeze:output_type -> tko.Freeze
-	38, // 61: tko.Access.unfreeze:output_type -> google.protobuf.Empty
-	16, // 62: tko.Access.listFreezes:output_type -> tko.Freeze
-	20, // 63: tko.Access.stop:output_type -> tko.StopStatus
-	20, // 64: tko.Access.resume:output_type -> tko.StopStatus
-	20, // 65: tko.Access.listStops:output_type -> tko.StopStatus
-	23, // 66: tko.Access.getSiteStop:output_type -> tko.SiteStop
-	27, // 67: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
-	30, // 68: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
-	38, // 69: tko.Access.deleteSource:output_type -> google.protobuf.Empty
-	32, // 70: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
-	12, // 71: tko.Access.listAudit:output_type -> tko.AuditRecord
-	15, // 72: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	50, // [50:73] is the sub-list for method output_type
-	27, // [27:50] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	36, // 27: tko.ListCredentialsResponse.uses:type_name -> tko.CredentialUse
+	0,  // 28: tko.Access.canI:input_type -> tko.CanI
+	41, // 29: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	3,  // 30: tko.Access.bind:input_type -> tko.Binding
+	4,  // 31: tko.Access.unbind:input_type -> tko.Unbind
+	41, // 32: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	9,  // 33: tko.Access.addPolicy:input_type -> tko.Policy
+	10, // 34: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	5,  // 35: tko.Access.getOwner:input_type -> tko.GetOwner
+	8,  // 36: tko.Access.setOwner:input_type -> tko.SetOwner
+	4,  // 37: tko.Access.countOwned:input_type -> tko.Unbind
+	16, // 38: tko.Access.freeze:input_type -> tko.Freeze
+	17, // 39: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	41, // 40: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	18, // 41: tko.Access.stop:input_type -> tko.Stop
+	21, // 42: tko.Access.resume:input_type -> tko.Resume
+	41, // 43: tko.Access.listStops:input_type -> google.protobuf.Empty
+	22, // 44: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
+	26, // 45: tko.Access.registerSources:input_type -> tko.RegisterSources
+	29, // 46: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
+	33, // 47: tko.Access.deleteSource:input_type -> tko.DeleteSource
+	31, // 48: tko.Access.declareSources:input_type -> tko.DeclareSources
+	34, // 49: tko.Access.listCredentials:input_type -> tko.ListCredentials
+	11, // 50: tko.Access.listAudit:input_type -> tko.ListAudit
+	14, // 51: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 52: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 53: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 54: tko.Access.bind:output_type -> tko.Binding
+	41, // 55: tko.Access.unbind:output_type -> google.protobuf.Empty
+	9,  // 56: tko.Access.listPolicies:output_type -> tko.Policy
+	9,  // 57: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 58: tko.Access.breakGlass:output_type -> tko.Binding
+	6,  // 59: tko.Access.getOwner:output_type -> tko.Owner
+	41, // 60: tko.Access.setOwner:output_type -> google.protobuf.Empty
+	7,  // 61: tko.Access.countOwned:output_type -> tko.Owned
+	16, // 62: tko.Access.freeze:output_type -> tko.Freeze
+	41, // 63: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	16, // 64: tko.Access.listFreezes:output_type -> tko.Freeze
+	20, // 65: tko.Access.stop:output_type -> tko.StopStatus
+	20, // 66: tko.Access.resume:output_type -> tko.StopStatus
+	20, // 67: tko.Access.listStops:output_type -> tko.StopStatus
+	23, // 68: tko.Access.getSiteStop:output_type -> tko.SiteStop
+	27, // 69: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
+	30, // 70: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
+	41, // 71: tko.Access.deleteSource:output_type -> google.protobuf.Empty
+	32, // 72: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
+	35, // 73: tko.Access.listCredentials:output_type -> tko.ListCredentialsResponse
+	12, // 74: tko.Access.listAudit:output_type -> tko.AuditRecord
+	15, // 75: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	52, // [52:76] is the sub-list for method output_type
+	28, // [28:52] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_tko_access_proto_init() }
@@ -2634,7 +2837,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -43,6 +43,7 @@ const (
 	Access_GetSourceDefinitions_FullMethodName = "/tko.Access/getSourceDefinitions"
 	Access_DeleteSource_FullMethodName         = "/tko.Access/deleteSource"
 	Access_DeclareSources_FullMethodName       = "/tko.Access/declareSources"
+	Access_ListCredentials_FullMethodName      = "/tko.Access/listCredentials"
 	Access_ListAudit_FullMethodName            = "/tko.Access/listAudit"
 	Access_VerifyAudit_FullMethodName          = "/tko.Access/verifyAudit"
 )
@@ -96,6 +97,9 @@ type AccessClient interface {
 	// Registers the GitOps sources that the repository of another one declares: all of them,
 	// or none. Aborted if the claim is lost.
 	DeclareSources(ctx context.Context, in *DeclareSources, opts ...grpc.CallOption) (*DeclareSourcesResponse, error)
+	// Returns how sites, templates, plugins and registered sources use the credentials of the
+	// server, and which uses the operator declared.
+	ListCredentials(ctx context.Context, in *ListCredentials, opts ...grpc.CallOption) (*ListCredentialsResponse, error)
 	// Lists audit records in their order. Ends at the newest one.
 	ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error)
 	// Checks the chain of the audit log. Aborted with the first bad record.
@@ -356,6 +360,16 @@ func (c *accessClient) DeclareSources(ctx context.Context, in *DeclareSources, o
 	return out, nil
 }
 
+func (c *accessClient) ListCredentials(ctx context.Context, in *ListCredentials, opts ...grpc.CallOption) (*ListCredentialsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCredentialsResponse)
+	err := c.cc.Invoke(ctx, Access_ListCredentials_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[4], Access_ListAudit_FullMethodName, cOpts...)
@@ -434,6 +448,9 @@ type AccessServer interface {
 	// Registers the GitOps sources that the repository of another one declares: all of them,
 	// or none. Aborted if the claim is lost.
 	DeclareSources(context.Context, *DeclareSources) (*DeclareSourcesResponse, error)
+	// Returns how sites, templates, plugins and registered sources use the credentials of the
+	// server, and which uses the operator declared.
+	ListCredentials(context.Context, *ListCredentials) (*ListCredentialsResponse, error)
 	// Lists audit records in their order. Ends at the newest one.
 	ListAudit(*ListAudit, grpc.ServerStreamingServer[AuditRecord]) error
 	// Checks the chain of the audit log. Aborted with the first bad record.
@@ -510,6 +527,9 @@ func (UnimplementedAccessServer) DeleteSource(context.Context, *DeleteSource) (*
 }
 func (UnimplementedAccessServer) DeclareSources(context.Context, *DeclareSources) (*DeclareSourcesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeclareSources not implemented")
+}
+func (UnimplementedAccessServer) ListCredentials(context.Context, *ListCredentials) (*ListCredentialsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCredentials not implemented")
 }
 func (UnimplementedAccessServer) ListAudit(*ListAudit, grpc.ServerStreamingServer[AuditRecord]) error {
 	return status.Error(codes.Unimplemented, "method ListAudit not implemented")
@@ -888,6 +908,24 @@ func _Access_DeclareSources_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_ListCredentials_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCredentials)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).ListCredentials(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_ListCredentials_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).ListCredentials(ctx, req.(*ListCredentials))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_ListAudit_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ListAudit)
 	if err := stream.RecvMsg(m); err != nil {
@@ -991,6 +1029,10 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "declareSources",
 			Handler:    _Access_DeclareSources_Handler,
+		},
+		{
+			MethodName: "listCredentials",
+			Handler:    _Access_ListCredentials_Handler,
 		},
 		{
 			MethodName: "verifyAudit",

@@ -844,8 +844,9 @@ type SelectTemplates struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	TemplateIdPatterns []string               `protobuf:"bytes,3,rep,name=templateIdPatterns,proto3" json:"templateIdPatterns,omitempty"`
 	MetadataPatterns   map[string]string      `protobuf:"bytes,4,rep,name=metadataPatterns,proto3" json:"metadataPatterns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`   // purges only: count, change nothing
-	Confirm            uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"` // purges only, as for TemplateID
+	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`            // purges only: count, change nothing
+	Confirm            uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`          // purges only, as for TemplateID
+	UpdatedSince       *timestamppb.Timestamp `protobuf:"bytes,590,opt,name=updatedSince,proto3" json:"updatedSince,omitempty"` // their newest revision is not earlier
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -906,6 +907,13 @@ func (x *SelectTemplates) GetConfirm() uint64 {
 		return x.Confirm
 	}
 	return 0
+}
+
+func (x *SelectTemplates) GetUpdatedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedSince
+	}
+	return nil
 }
 
 type ListTemplates struct {
@@ -1343,7 +1351,8 @@ type SelectSites struct {
 	MetadataPatterns   map[string]string      `protobuf:"bytes,5,rep,name=metadataPatterns,proto3" json:"metadataPatterns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
 	Confirm            uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
-	Conditions         []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"` // all must match
+	Conditions         []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"`     // all must match
+	UpdatedSince       *timestamppb.Timestamp `protobuf:"bytes,590,opt,name=updatedSince,proto3" json:"updatedSince,omitempty"` // their newest revision is not earlier
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1416,6 +1425,13 @@ func (x *SelectSites) GetConfirm() uint64 {
 func (x *SelectSites) GetConditions() []*SelectCondition {
 	if x != nil {
 		return x.Conditions
+	}
+	return nil
+}
+
+func (x *SelectSites) GetUpdatedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedSince
 	}
 	return nil
 }
@@ -1660,6 +1676,8 @@ type Deployment struct {
 	Origin                string   `protobuf:"bytes,101,opt,name=origin,proto3" json:"origin,omitempty"`                               // ignored on writes
 	ReplacesDeploymentIds []string `protobuf:"bytes,200,rep,name=replacesDeploymentIds,proto3" json:"replacesDeploymentIds,omitempty"` // siblings that it replaces when it is prepared and approved
 	TemplateRevision      int64    `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`          // the revision that it was made from
+	AwaitedTemplateId     string   `protobuf:"bytes,571,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"`         // that it names, and that doesn't exist yet; read only
+	AwaitedSiteId         string   `protobuf:"bytes,572,opt,name=awaitedSiteId,proto3" json:"awaitedSiteId,omitempty"`                 // as awaitedTemplateId
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -1799,6 +1817,20 @@ func (x *Deployment) GetTemplateRevision() int64 {
 	return 0
 }
 
+func (x *Deployment) GetAwaitedTemplateId() string {
+	if x != nil {
+		return x.AwaitedTemplateId
+	}
+	return ""
+}
+
+func (x *Deployment) GetAwaitedSiteId() string {
+	if x != nil {
+		return x.AwaitedSiteId
+	}
+	return ""
+}
+
 type ListedDeployment struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId          string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
@@ -1816,6 +1848,8 @@ type ListedDeployment struct {
 	Origin                string                 `protobuf:"bytes,103,opt,name=origin,proto3" json:"origin,omitempty"`
 	ReplacesDeploymentIds []string               `protobuf:"bytes,200,rep,name=replacesDeploymentIds,proto3" json:"replacesDeploymentIds,omitempty"`
 	TemplateRevision      int64                  `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`
+	AwaitedTemplateId     string                 `protobuf:"bytes,571,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // as in Deployment
+	AwaitedSiteId         string                 `protobuf:"bytes,572,opt,name=awaitedSiteId,proto3" json:"awaitedSiteId,omitempty"`
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -1953,6 +1987,20 @@ func (x *ListedDeployment) GetTemplateRevision() int64 {
 		return x.TemplateRevision
 	}
 	return 0
+}
+
+func (x *ListedDeployment) GetAwaitedTemplateId() string {
+	if x != nil {
+		return x.AwaitedTemplateId
+	}
+	return ""
+}
+
+func (x *ListedDeployment) GetAwaitedSiteId() string {
+	if x != nil {
+		return x.AwaitedSiteId
+	}
+	return ""
 }
 
 type CreateDeployment struct {
@@ -2198,6 +2246,7 @@ type SelectDeployments struct {
 	Confirm                  uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	Conditions               []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"` // all must match
 	DeploymentIdPatterns     []string               `protobuf:"bytes,500,rep,name=deploymentIdPatterns,proto3" json:"deploymentIdPatterns,omitempty"`
+	UpdatedSince             *timestamppb.Timestamp `protobuf:"bytes,590,opt,name=updatedSince,proto3" json:"updatedSince,omitempty"` // their newest revision is not earlier
 	unknownFields            protoimpl.UnknownFields
 	sizeCache                protoimpl.SizeCache
 }
@@ -2319,6 +2368,13 @@ func (x *SelectDeployments) GetConditions() []*SelectCondition {
 func (x *SelectDeployments) GetDeploymentIdPatterns() []string {
 	if x != nil {
 		return x.DeploymentIdPatterns
+	}
+	return nil
+}
+
+func (x *SelectDeployments) GetUpdatedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedSince
 	}
 	return nil
 }
@@ -5029,9 +5085,12 @@ type PutEntity struct {
 	// Of a deployment whose package was made from an earlier revision of its template: the digest of that revision's
 	// package and metadata, in hexadecimal digits. If no retained revision has it, the deployment's template revision is
 	// not recorded.
-	MadeFrom      string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MadeFrom string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
+	// Of a deployment: its template and site may be ones that don't exist yet. It waits for them, as its condition
+	// ResolvedRefs reports.
+	DeferReferences bool `protobuf:"varint,570,opt,name=deferReferences,proto3" json:"deferReferences,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PutEntity) Reset() {
@@ -5195,6 +5254,13 @@ func (x *PutEntity) GetMadeFrom() string {
 		return x.MadeFrom
 	}
 	return ""
+}
+
+func (x *PutEntity) GetDeferReferences() bool {
+	if x != nil {
+		return x.DeferReferences
+	}
+	return false
 }
 
 type PutEntityResponse struct {
@@ -6539,12 +6605,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"templateId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
 	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
-	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\x91\x02\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xd2\x02\n" +
 	"\x0fSelectTemplates\x12.\n" +
 	"\x12templateIdPatterns\x18\x03 \x03(\tR\x12templateIdPatterns\x12V\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2*.tko.SelectTemplates.MetadataPatternsEntryR\x10metadataPatterns\x12\x16\n" +
 	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x12?\n" +
+	"\fupdatedSince\x18\xce\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fupdatedSince\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbb\x02\n" +
@@ -6596,7 +6663,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
 	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
-	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xe8\x02\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xa9\x03\n" +
 	"\vSelectSites\x12&\n" +
 	"\x0esiteIdPatterns\x18\x03 \x03(\tR\x0esiteIdPatterns\x12.\n" +
 	"\x12templateIdPatterns\x18\x04 \x03(\tR\x12templateIdPatterns\x12R\n" +
@@ -6605,7 +6672,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x125\n" +
 	"\n" +
 	"conditions\x18\xf0\x01 \x03(\v2\x14.tko.SelectConditionR\n" +
-	"conditions\x1aC\n" +
+	"conditions\x12?\n" +
+	"\fupdatedSince\x18\xce\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fupdatedSince\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"m\n" +
@@ -6625,7 +6693,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\fDeploymentID\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1b\n" +
 	"\brevision\x18\xc8\x01 \x01(\x03R\brevision\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x92\x05\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\xe8\x05\n" +
 	"\n" +
 	"Deployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
@@ -6646,10 +6714,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x12\x16\n" +
 	"\x06origin\x18e \x01(\tR\x06origin\x125\n" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
-	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x1a;\n" +
+	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x12-\n" +
+	"\x11awaitedTemplateId\x18\xbb\x04 \x01(\tR\x11awaitedTemplateId\x12%\n" +
+	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf4\x05\n" +
 	"\x10ListedDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
 	"\x12parentDeploymentId\x18\x02 \x01(\tR\x12parentDeploymentId\x12\x1e\n" +
@@ -6668,7 +6738,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\apackage\x18f \x01(\fR\apackage\x12\x16\n" +
 	"\x06origin\x18g \x01(\tR\x06origin\x125\n" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
-	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x1a;\n" +
+	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x12-\n" +
+	"\x11awaitedTemplateId\x18\xbb\x04 \x01(\tR\x11awaitedTemplateId\x12%\n" +
+	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x03\n" +
@@ -6694,7 +6766,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
 	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
-	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xee\a\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xaf\b\n" +
 	"\x11SelectDeployments\x123\n" +
 	"\x12parentDeploymentId\x18\x03 \x01(\tH\x00R\x12parentDeploymentId\x88\x01\x01\x12X\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2,.tko.SelectDeployments.MetadataPatternsEntryR\x10metadataPatterns\x12.\n" +
@@ -6711,7 +6783,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\xf0\x01 \x03(\v2\x14.tko.SelectConditionR\n" +
 	"conditions\x123\n" +
-	"\x14deploymentIdPatterns\x18\xf4\x03 \x03(\tR\x14deploymentIdPatterns\x1aC\n" +
+	"\x14deploymentIdPatterns\x18\xf4\x03 \x03(\tR\x14deploymentIdPatterns\x12?\n" +
+	"\fupdatedSince\x18\xce\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fupdatedSince\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aK\n" +
@@ -6950,7 +7023,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xa3\x05\n" +
+	"\x06STATUS\x10\x02\"\xce\x05\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -6973,7 +7046,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\amanager\x18\x92\x04 \x01(\tR\amanager\x12'\n" +
 	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x12\x15\n" +
 	"\x05whole\x18\xe4\x05 \x01(\bR\x05whole\x12\x1b\n" +
-	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x1a;\n" +
+	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x12)\n" +
+	"\x0fdeferReferences\x18\xba\x04 \x01(\bR\x0fdeferReferences\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x01\n" +
@@ -7270,191 +7344,194 @@ var file_tko_tko_proto_depIdxs = []int32{
 	103, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	42,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
 	89,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	6,   // 9: tko.ListTemplates.window:type_name -> tko.Window
-	11,  // 10: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	90,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	103, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	42,  // 13: tko.Site.stamp:type_name -> tko.Stamp
-	91,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	103, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	42,  // 16: tko.ListedSite.stamp:type_name -> tko.Stamp
-	92,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	18,  // 18: tko.SelectSites.conditions:type_name -> tko.SelectCondition
-	6,   // 19: tko.ListSites.window:type_name -> tko.Window
-	17,  // 20: tko.ListSites.select:type_name -> tko.SelectSites
-	93,  // 21: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	103, // 22: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	103, // 23: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 24: tko.Deployment.stamp:type_name -> tko.Stamp
-	94,  // 25: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	103, // 26: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	103, // 27: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 28: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	95,  // 29: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	96,  // 30: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	97,  // 31: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	98,  // 32: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	18,  // 33: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
-	6,   // 34: tko.ListDeployments.window:type_name -> tko.Window
-	26,  // 35: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	104, // 36: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
-	103, // 37: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	103, // 38: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	103, // 39: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	99,  // 40: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	38,  // 41: tko.Plugin.triggers:type_name -> tko.GVK
-	42,  // 42: tko.Plugin.stamp:type_name -> tko.Stamp
-	38,  // 43: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	6,   // 44: tko.ListPlugins.window:type_name -> tko.Window
-	40,  // 45: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	103, // 46: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	103, // 47: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	43,  // 48: tko.Stamp.conditions:type_name -> tko.Condition
-	44,  // 49: tko.Stamp.steps:type_name -> tko.PreparationStep
-	103, // 50: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	103, // 51: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	104, // 52: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	26,  // 53: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	43,  // 54: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	44,  // 55: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	47,  // 56: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	21,  // 57: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	54,  // 58: tko.CreateChildren.children:type_name -> tko.Child
-	100, // 59: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	43,  // 60: tko.SetConditions.conditions:type_name -> tko.Condition
-	104, // 61: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	104, // 62: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	61,  // 63: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	61,  // 64: tko.RenewWork.items:type_name -> tko.WorkItem
-	104, // 65: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	61,  // 66: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	65,  // 67: tko.FinishWork.items:type_name -> tko.FinishedWork
-	61,  // 68: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 69: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	104, // 70: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 71: tko.Change.op:type_name -> tko.Change.Op
-	103, // 72: tko.Change.time:type_name -> google.protobuf.Timestamp
-	101, // 73: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	39,  // 74: tko.PutEntity.plugin:type_name -> tko.Plugin
-	61,  // 75: tko.PutEntity.claim:type_name -> tko.WorkItem
-	61,  // 76: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	103, // 77: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	75,  // 78: tko.Source.status:type_name -> tko.SourceStatus
-	103, // 79: tko.Source.due:type_name -> google.protobuf.Timestamp
-	77,  // 80: tko.SourceStatus.items:type_name -> tko.SourceItem
-	78,  // 81: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	43,  // 82: tko.SourceStatus.conditions:type_name -> tko.Condition
-	76,  // 83: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
-	102, // 84: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
-	103, // 85: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	74,  // 86: tko.SaveSource.source:type_name -> tko.Source
-	61,  // 87: tko.SaveSource.claim:type_name -> tko.WorkItem
-	61,  // 88: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	103, // 89: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	83,  // 90: tko.SaveTargetState.state:type_name -> tko.TargetState
-	61,  // 91: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	103, // 92: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	105, // 93: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 94: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 95: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 96: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 97: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 98: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 99: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 100: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 101: tko.Data.getSite:input_type -> tko.GetSite
-	19,  // 102: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 103: tko.Data.purgeSites:input_type -> tko.SelectSites
-	23,  // 104: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	20,  // 105: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	25,  // 106: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	27,  // 107: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	26,  // 108: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	28,  // 109: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	30,  // 110: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	32,  // 111: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	39,  // 112: tko.Data.registerPlugin:input_type -> tko.Plugin
-	37,  // 113: tko.Data.deletePlugin:input_type -> tko.PluginID
-	37,  // 114: tko.Data.getPlugin:input_type -> tko.PluginID
-	41,  // 115: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	40,  // 116: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	45,  // 117: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	47,  // 118: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	49,  // 119: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	51,  // 120: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	34,  // 121: tko.Data.listModifications:input_type -> tko.ListModifications
-	36,  // 122: tko.Data.breakModification:input_type -> tko.BreakModification
-	53,  // 123: tko.Data.createChildren:input_type -> tko.CreateChildren
-	56,  // 124: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	58,  // 125: tko.Data.setConditions:input_type -> tko.SetConditions
-	59,  // 126: tko.Data.claimWork:input_type -> tko.ClaimWork
-	62,  // 127: tko.Data.renewWork:input_type -> tko.RenewWork
-	64,  // 128: tko.Data.finishWork:input_type -> tko.FinishWork
-	66,  // 129: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	68,  // 130: tko.Data.putEntity:input_type -> tko.PutEntity
-	70,  // 131: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	71,  // 132: tko.Data.callSites:input_type -> tko.CallSites
-	72,  // 133: tko.Data.callSources:input_type -> tko.CallSources
-	73,  // 134: tko.Data.getSource:input_type -> tko.GetSource
-	105, // 135: tko.Data.listSources:input_type -> google.protobuf.Empty
-	79,  // 136: tko.Data.saveSource:input_type -> tko.SaveSource
-	81,  // 137: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	82,  // 138: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	84,  // 139: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	105, // 140: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 141: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 142: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 143: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 144: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 145: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 146: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 147: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 148: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 149: tko.Data.getSite:output_type -> tko.Site
-	15,  // 150: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 151: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	24,  // 152: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 153: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	21,  // 154: tko.Data.getDeployment:output_type -> tko.Deployment
-	22,  // 155: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 156: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	29,  // 157: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	31,  // 158: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	33,  // 159: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 160: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 161: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	39,  // 162: tko.Data.getPlugin:output_type -> tko.Plugin
-	39,  // 163: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 164: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	46,  // 165: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	48,  // 166: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	50,  // 167: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	52,  // 168: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	35,  // 169: tko.Data.listModifications:output_type -> tko.Modification
-	35,  // 170: tko.Data.breakModification:output_type -> tko.Modification
-	55,  // 171: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	57,  // 172: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	105, // 173: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	60,  // 174: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	63,  // 175: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	105, // 176: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	67,  // 177: tko.Data.watchChanges:output_type -> tko.Change
-	69,  // 178: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 179: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	105, // 180: tko.Data.callSites:output_type -> google.protobuf.Empty
-	105, // 181: tko.Data.callSources:output_type -> google.protobuf.Empty
-	74,  // 182: tko.Data.getSource:output_type -> tko.Source
-	74,  // 183: tko.Data.listSources:output_type -> tko.Source
-	80,  // 184: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	105, // 185: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	83,  // 186: tko.Data.getTargetState:output_type -> tko.TargetState
-	85,  // 187: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	86,  // 188: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	141, // [141:189] is the sub-list for method output_type
-	93,  // [93:141] is the sub-list for method input_type
-	93,  // [93:93] is the sub-list for extension type_name
-	93,  // [93:93] is the sub-list for extension extendee
-	0,   // [0:93] is the sub-list for field type_name
+	103, // 9: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 10: tko.ListTemplates.window:type_name -> tko.Window
+	11,  // 11: tko.ListTemplates.select:type_name -> tko.SelectTemplates
+	90,  // 12: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	103, // 13: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	42,  // 14: tko.Site.stamp:type_name -> tko.Stamp
+	91,  // 15: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	103, // 16: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	42,  // 17: tko.ListedSite.stamp:type_name -> tko.Stamp
+	92,  // 18: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	18,  // 19: tko.SelectSites.conditions:type_name -> tko.SelectCondition
+	103, // 20: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 21: tko.ListSites.window:type_name -> tko.Window
+	17,  // 22: tko.ListSites.select:type_name -> tko.SelectSites
+	93,  // 23: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	103, // 24: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	103, // 25: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 26: tko.Deployment.stamp:type_name -> tko.Stamp
+	94,  // 27: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	103, // 28: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	103, // 29: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 30: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	95,  // 31: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	96,  // 32: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	97,  // 33: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	98,  // 34: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	18,  // 35: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
+	103, // 36: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 37: tko.ListDeployments.window:type_name -> tko.Window
+	26,  // 38: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	104, // 39: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	103, // 40: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	103, // 41: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	103, // 42: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	99,  // 43: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	38,  // 44: tko.Plugin.triggers:type_name -> tko.GVK
+	42,  // 45: tko.Plugin.stamp:type_name -> tko.Stamp
+	38,  // 46: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 47: tko.ListPlugins.window:type_name -> tko.Window
+	40,  // 48: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	103, // 49: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	103, // 50: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	43,  // 51: tko.Stamp.conditions:type_name -> tko.Condition
+	44,  // 52: tko.Stamp.steps:type_name -> tko.PreparationStep
+	103, // 53: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	103, // 54: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	104, // 55: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	26,  // 56: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	43,  // 57: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	44,  // 58: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	47,  // 59: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	21,  // 60: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	54,  // 61: tko.CreateChildren.children:type_name -> tko.Child
+	100, // 62: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	43,  // 63: tko.SetConditions.conditions:type_name -> tko.Condition
+	104, // 64: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	104, // 65: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	61,  // 66: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	61,  // 67: tko.RenewWork.items:type_name -> tko.WorkItem
+	104, // 68: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	61,  // 69: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	65,  // 70: tko.FinishWork.items:type_name -> tko.FinishedWork
+	61,  // 71: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 72: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	104, // 73: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 74: tko.Change.op:type_name -> tko.Change.Op
+	103, // 75: tko.Change.time:type_name -> google.protobuf.Timestamp
+	101, // 76: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	39,  // 77: tko.PutEntity.plugin:type_name -> tko.Plugin
+	61,  // 78: tko.PutEntity.claim:type_name -> tko.WorkItem
+	61,  // 79: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	103, // 80: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	75,  // 81: tko.Source.status:type_name -> tko.SourceStatus
+	103, // 82: tko.Source.due:type_name -> google.protobuf.Timestamp
+	77,  // 83: tko.SourceStatus.items:type_name -> tko.SourceItem
+	78,  // 84: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	43,  // 85: tko.SourceStatus.conditions:type_name -> tko.Condition
+	76,  // 86: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	102, // 87: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	103, // 88: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	74,  // 89: tko.SaveSource.source:type_name -> tko.Source
+	61,  // 90: tko.SaveSource.claim:type_name -> tko.WorkItem
+	61,  // 91: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	103, // 92: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	83,  // 93: tko.SaveTargetState.state:type_name -> tko.TargetState
+	61,  // 94: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	103, // 95: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	105, // 96: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 97: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 98: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 99: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 100: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 101: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 102: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 103: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 104: tko.Data.getSite:input_type -> tko.GetSite
+	19,  // 105: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 106: tko.Data.purgeSites:input_type -> tko.SelectSites
+	23,  // 107: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	20,  // 108: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	25,  // 109: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	27,  // 110: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	26,  // 111: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	28,  // 112: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	30,  // 113: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	32,  // 114: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	39,  // 115: tko.Data.registerPlugin:input_type -> tko.Plugin
+	37,  // 116: tko.Data.deletePlugin:input_type -> tko.PluginID
+	37,  // 117: tko.Data.getPlugin:input_type -> tko.PluginID
+	41,  // 118: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	40,  // 119: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	45,  // 120: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	47,  // 121: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	49,  // 122: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	51,  // 123: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	34,  // 124: tko.Data.listModifications:input_type -> tko.ListModifications
+	36,  // 125: tko.Data.breakModification:input_type -> tko.BreakModification
+	53,  // 126: tko.Data.createChildren:input_type -> tko.CreateChildren
+	56,  // 127: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	58,  // 128: tko.Data.setConditions:input_type -> tko.SetConditions
+	59,  // 129: tko.Data.claimWork:input_type -> tko.ClaimWork
+	62,  // 130: tko.Data.renewWork:input_type -> tko.RenewWork
+	64,  // 131: tko.Data.finishWork:input_type -> tko.FinishWork
+	66,  // 132: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	68,  // 133: tko.Data.putEntity:input_type -> tko.PutEntity
+	70,  // 134: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	71,  // 135: tko.Data.callSites:input_type -> tko.CallSites
+	72,  // 136: tko.Data.callSources:input_type -> tko.CallSources
+	73,  // 137: tko.Data.getSource:input_type -> tko.GetSource
+	105, // 138: tko.Data.listSources:input_type -> google.protobuf.Empty
+	79,  // 139: tko.Data.saveSource:input_type -> tko.SaveSource
+	81,  // 140: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	82,  // 141: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	84,  // 142: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	105, // 143: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 144: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 145: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 146: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 147: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 148: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 149: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 150: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 151: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 152: tko.Data.getSite:output_type -> tko.Site
+	15,  // 153: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 154: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	24,  // 155: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 156: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	21,  // 157: tko.Data.getDeployment:output_type -> tko.Deployment
+	22,  // 158: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 159: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	29,  // 160: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	31,  // 161: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	33,  // 162: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 163: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 164: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	39,  // 165: tko.Data.getPlugin:output_type -> tko.Plugin
+	39,  // 166: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 167: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	46,  // 168: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	48,  // 169: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	50,  // 170: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	52,  // 171: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	35,  // 172: tko.Data.listModifications:output_type -> tko.Modification
+	35,  // 173: tko.Data.breakModification:output_type -> tko.Modification
+	55,  // 174: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	57,  // 175: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	105, // 176: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	60,  // 177: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	63,  // 178: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	105, // 179: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	67,  // 180: tko.Data.watchChanges:output_type -> tko.Change
+	69,  // 181: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 182: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	105, // 183: tko.Data.callSites:output_type -> google.protobuf.Empty
+	105, // 184: tko.Data.callSources:output_type -> google.protobuf.Empty
+	74,  // 185: tko.Data.getSource:output_type -> tko.Source
+	74,  // 186: tko.Data.listSources:output_type -> tko.Source
+	80,  // 187: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	105, // 188: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	83,  // 189: tko.Data.getTargetState:output_type -> tko.TargetState
+	85,  // 190: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	86,  // 191: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	144, // [144:192] is the sub-list for method output_type
+	96,  // [96:144] is the sub-list for method input_type
+	96,  // [96:96] is the sub-list for extension type_name
+	96,  // [96:96] is the sub-list for extension extendee
+	0,   // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }

@@ -23,7 +23,7 @@ func Resource(name string) schema.GroupResource {
 // Objects returns an empty object of each kind and of its list.
 func Objects() []runtime.Object {
 	return []runtime.Object{
-		&Template{}, &TemplateList{}, &Site{}, &SiteList{}, &Deployment{}, &DeploymentList{}, &Plugin{}, &PluginList{}, &Rollout{}, &RolloutList{},
+		&Template{}, &TemplateList{}, &Site{}, &SiteList{}, &Deployment{}, &DeploymentList{}, &Plugin{}, &PluginList{}, &Rollout{}, &RolloutList{}, &RolloutCommand{},
 	}
 }
 

@@ -142,6 +142,37 @@ type DeploymentSpec struct {
 	// The package. For a new deployment, it is merged into the template's package; later it replaces the deployment's package.
 	// +optional
 	Package Package `json:"package,omitempty"`
+
+	// Labels that kustomize's commonLabels adds to all objects of the kind Deployment, of whatever group. They have no meaning here.
+	// +optional
+	Selector *KustomizeSelector `json:"selector,omitempty"`
+	// Labels and annotations that kustomize's commonLabels and commonAnnotations add to all objects of the kind Deployment, of whatever group. They have no meaning here.
+	// +optional
+	Template *KustomizeTemplate `json:"template,omitempty"`
+}
+
+// KustomizeSelector holds what kustomize adds to spec.selector.
+type KustomizeSelector struct {
+	// Labels without a meaning here.
+	// +optional
+	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+}
+
+// KustomizeTemplate holds what kustomize adds to spec.template.
+type KustomizeTemplate struct {
+	// Labels and annotations without a meaning here.
+	// +optional
+	Metadata KustomizeMetadata `json:"metadata,omitempty"`
+}
+
+// KustomizeMetadata holds what kustomize adds to spec.template.metadata.
+type KustomizeMetadata struct {
+	// Labels without a meaning here.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations without a meaning here.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // DeploymentStatus is the part of a deployment that TKO writes.
@@ -155,7 +186,7 @@ type DeploymentStatus struct {
 	// True if the label tko.nephio.org/suspend suspends the deployment.
 	// +optional
 	Suspended bool `json:"suspended,omitempty"`
-	// The conditions of the deployment: Prepared, Approved, Scheduled, Placed, Healthy.
+	// The conditions of the deployment: ResolvedRefs, Prepared, Approved, Scheduled, Placed, Healthy.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -289,6 +320,38 @@ type RolloutStatus struct {
 	// +patchStrategy=merge
 	// +patchMergeKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
+}
+
+// RolloutCommand is what a user commands about a rollout: it is created as one of the rollout's subresources, such as start.
+// All fields are optional.
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+type RolloutCommand struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Digest of the plan that the user has reviewed, or at least 12 of its first characters: of start, and of approve and resume if a new plan was made.
+	// +optional
+	Plan string `json:"plan,omitempty"`
+	// Of approve: name of the wave. If empty, the next one.
+	// +optional
+	Wave string `json:"wave,omitempty"`
+	// Of start: leave out deployments that are in conflict or would be invalid.
+	// +optional
+	SkipBlocked bool `json:"skipBlocked,omitempty"`
+	// Of start: take deployments for healthy whose sites report no health.
+	// +optional
+	Blind bool `json:"blind,omitempty"`
+	// Of undo: undo what others changed since, too.
+	// +optional
+	Force bool `json:"force,omitempty"`
+	// Of undo: change deployments outside of the windows, too.
+	// +optional
+	AnyTime bool `json:"anyTime,omitempty"`
+	// Of skip and waive: ID of the deployment. If empty, all that can be.
+	// +optional
+	DeploymentID string `json:"deploymentId,omitempty"`
+	// Why: it is recorded with the command.
+	// +optional
+	Reason string `json:"reason,omitempty"`
 }
 
 // RolloutList is a list of rollouts.

@@ -28,6 +28,21 @@ func (in DeploymentStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in KustomizeMetadata) OpenAPIModelName() string {
+	return "io.nephio.tko.v1alpha1.KustomizeMetadata"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in KustomizeSelector) OpenAPIModelName() string {
+	return "io.nephio.tko.v1alpha1.KustomizeSelector"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in KustomizeTemplate) OpenAPIModelName() string {
+	return "io.nephio.tko.v1alpha1.KustomizeTemplate"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Package) OpenAPIModelName() string {
 	return "io.nephio.tko.v1alpha1.Package"
 }
@@ -55,6 +70,11 @@ func (in PluginStatus) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Rollout) OpenAPIModelName() string {
 	return "io.nephio.tko.v1alpha1.Rollout"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RolloutCommand) OpenAPIModelName() string {
+	return "io.nephio.tko.v1alpha1.RolloutCommand"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

@@ -18,6 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/flux"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/remote"
 	"github.com/tko-orchestrator/tko/internal/logging"
@@ -138,14 +139,14 @@ func (h *host) newGitOps(parent *sibling.Parent, guards wiring.Guards) error {
 	return err
 }
 
-// connect returns a client of the data controller: over the server's connection if
+// connect returns a client of the data controller for the role gitops: over the server's connection if
 // there is one.
 func (h *host) connect(connection net.Conn) (*client.Client, error) {
 	if connection == nil {
-		return wiring.Connect(h.settings.Config, nil)
+		return wiring.Connect(h.settings.Config, identity.RoleGitOps, nil)
 	}
 	var once sync.Once
-	return wiring.Connect(h.settings.Config, func(context.Context) (c net.Conn, err error) {
+	return wiring.Connect(h.settings.Config, identity.RoleGitOps, func(context.Context) (c net.Conn, err error) {
 		err = errors.New("the connection to the server is broken")
 		once.Do(func() { c, err = connection, nil })
 		if err != nil {
@@ -167,7 +168,7 @@ func (h *host) targetOf(ctx context.Context, guards wiring.Guards) *kubetarget.T
 	c := h.settings.Config
 	return kubetarget.New(kubetarget.Options{
 		Kubeconfigs: c.Kubeconfigs, Labelled: c.KubeconfigSecrets, LabelledIn: c.KubeconfigSecretsIn, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Proxies: c.ClusterProxies, Interval: c.ClusterInterval,
-		Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout, Guard: guards.Git,
+		Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout, Guard: guards.Git, Leash: guards.Leash,
 		Watched: wiring.LimitOr(c.ClusterWatches), Log: h.log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler),
 		Enqueue: func(id tko.SiteID) {
 			h.enqueued.Go(func() { // the caller must not wait

@@ -302,7 +302,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	}
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(clients.of(identity.RoleScheduler), runner, schedule.Options{
-			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: wiring.Secrets(c),
+			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: wiring.Secrets(c), Leash: allowed.Leash,
 			Kubernetes: func(enqueue func(...tko.SiteID)) schedule.Clusters {
 				s.clusters.Enqueue(enqueue)
 				return s.clusters
@@ -530,7 +530,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log.With("component", logging.Plugins),
 		Pods: s.pods, Host: ownAddress(s.config.IPStack),
-		AWX: awx.Options{Guard: s.allowed.Remote, Secrets: s.config.AWXSecrets, References: wiring.Secrets(s.config)},
+		AWX: awx.Options{Guard: s.allowed.Remote, Secrets: s.config.AWXSecrets, References: wiring.Secrets(s.config), Leash: s.allowed.Leash},
 		Functions: krmfn.Options{
 			Guard: s.allowed.Remote, Self: self, Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
@@ -624,7 +624,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		},
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
-		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(), CheckSource: gitops.CheckDefinition, OwnerGroups: s.config.Access.OwnerGroups, CheckFunction: runner.CheckFunction, InspectPlugin: inspectorOf(s.config, runner).Condition,
+		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(), CheckSource: gitops.CheckDefinition, Leash: s.allowed.Leash, SourceUses: gitops.CredentialUses, OwnerGroups: s.config.Access.OwnerGroups, CheckFunction: runner.CheckFunction, InspectPlugin: inspectorOf(s.config, runner).Condition,
 		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
 	})
 	s.service.PlanWith(planner.New(planner.OnCatalog(s.service), planner.Options{Runner: runner, ManualApprove: !s.config.PreparerAutoApprove}))
@@ -719,7 +719,7 @@ func (s *server) connect() (clients, error) {
 		if l := s.inProcess[role]; l != nil {
 			dial = l.DialContext
 		}
-		one, err := wiring.Connect(s.config, dial)
+		one, err := wiring.Connect(s.config, role, dial)
 		if err != nil {
 			all.close()
 			return nil, err

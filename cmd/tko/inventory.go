@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 )
 
 // inventorySettings reads the settings of an inventory.
@@ -40,7 +41,7 @@ func inventorySettings(o cli.InventoryOptions) (gitops.Settings, remote.Access, 
 		return gitops.Settings{}, remote.Access{}, tko.Errorf(tko.ErrInvalid, "%s has the %s %s: name one of them with --name", o.File, kinds, strings.Join(names, ", "))
 	}
 	// The file is the user's own, and so are the variables that it names.
-	access := remote.Access{Databases: databases}
+	access := remote.Access{Databases: databases, User: leash.Operator()}
 	var used []remote.Credentials
 	switch s := found[0]; {
 	case s.Inventory != nil:

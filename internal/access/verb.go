@@ -24,6 +24,10 @@ const (
 	Provision Verb = "provision" // sites with generated IDs
 	Condition Verb = "condition" // conditions of sites, deployments and plugins
 	Secret    Verb = "secret"    // values of Secrets in packages
+	// Credential lets sites, templates, plugins and sources use credentials of the server
+	// without a declaration. Only bindings without a scope grant it, because credentials
+	// have none.
+	Credential Verb = "credential"
 )
 
 // Verbs without an entity. They are granted as a whole: only bindings without a
@@ -59,7 +63,7 @@ func (v Verb) Scoped() bool {
 type Role string
 
 // The roles. Each right of its own is a role of the same name: define, secret, audit,
-// backup, impersonate and own.
+// backup, impersonate, own and credential.
 const (
 	Viewer    Role = "viewer"
 	Editor    Role = "editor"
@@ -80,6 +84,7 @@ const (
 	BackupRole      Role = "backup"
 	ImpersonateRole Role = "impersonate"
 	OwnRole         Role = "own"
+	CredentialRole  Role = "credential"
 )
 
 var entities = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment}
@@ -97,7 +102,7 @@ func (v Verb) kindsOf() []tko.Kind {
 		return []tko.Kind{tko.KindDeployment, tko.KindRollout}
 	case Commit:
 		return []tko.Kind{tko.KindDeployment}
-	case Call, Provision:
+	case Call, Provision, Credential:
 		return []tko.Kind{tko.KindSite}
 	case Register:
 		return []tko.Kind{tko.KindPlugin}
@@ -115,13 +120,13 @@ var roles = map[Role][]Verb{
 	Viewer:    {Read},
 	Editor:    {Read, Create, Update, Delete},
 	Approver:  {Read, Approve},
-	Operator:  {Read, Call, Purge, Inspect},
-	Admin:     append(slices.Clone(users), Define, Bind, Own, Audit, Backup, Logs, Secret),
+	Operator:  {Read, Call, Purge, Inspect, Credential},
+	Admin:     append(slices.Clone(users), Define, Bind, Own, Audit, Backup, Logs, Secret, Credential),
 	Delegated: append(slices.Clone(users), Condition, Secret),
 
-	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret},
+	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret, Credential},
 	ControllerSchedule: {Read, Condition, Schedule, Call, Secret},
-	ControllerGitOps:   {Read, Create, Update, Delete, Register, Condition, Source, Inspect, Call, Secret},
+	ControllerGitOps:   {Read, Create, Update, Delete, Register, Condition, Source, Inspect, Call, Secret, Credential},
 	ControllerRollout:  {Read, Advance},
 	Plugin:             {Read, Create, Update, Delete, Provision},
 
@@ -131,6 +136,7 @@ var roles = map[Role][]Verb{
 	BackupRole:      {Backup},
 	ImpersonateRole: {Impersonate},
 	OwnRole:         {Own},
+	CredentialRole:  {Credential},
 }
 
 // Roles returns the names of all roles, sorted.

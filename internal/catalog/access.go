@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,6 +100,17 @@ func (s *rights) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb)
 		return ctx, c, nil
 	}
 	return ctx, c, s.refuse(ctx, c, kind, "", verbs[0])
+}
+
+// enterOperator begins a method that holds back or lets go what happens at sites. Users who
+// may call them do that; controllers may call sites too, as owners who only read them, and
+// are refused.
+func (s *rights) enterOperator(ctx context.Context) (context.Context, *caller, error) {
+	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	if err == nil && s.options.Access != AccessOff && (c.acting != nil || c.unnamed != nil || c.identity.Role() != "") {
+		err = s.refuse(ctx, c, tko.KindSite, "", access.Call)
+	}
+	return ctx, c, err
 }
 
 // withAllRights returns a context in which a caller may do everything.
@@ -309,9 +321,14 @@ func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role
 	return g
 }
 
-// AttributesOf returns the properties of a record that scopes select by.
+// AttributesOf returns the properties of a record that scopes select by. A deployment that
+// waits for its first template or site is in the scopes of these.
 func AttributesOf(r Record) access.Attributes {
-	return access.Attributes{Kind: r.Kind, ID: r.ID, Template: r.Template, Site: r.Site, Metadata: r.effective()}
+	a := access.Attributes{Kind: r.Kind, ID: r.ID, Template: r.Template, Site: r.Site, Metadata: r.effective()}
+	if waits := r.Awaited(); !waits.isZero() {
+		a.Template, a.Site = cmp.Or(a.Template, waits.Template), cmp.Or(a.Site, waits.Site)
+	}
+	return a
 }
 
 // view returns what the caller may read.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -212,6 +213,8 @@ type attributes struct {
 	removed        []string
 	labels         map[string]string
 	attached       []byte
+	deferred       bool // the template and site may be ones that don't exist yet
+	made           bool // the package was made from the template already
 }
 
 func (s *DeploymentWriter) changedWith(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package, attributes attributes) (change, error) {
@@ -229,11 +232,30 @@ func (s *DeploymentWriter) changedFrom(
 		return change{}, err
 	}
 	d, err := changedDraft(start, current, before, pkg)
-	if err == nil {
-		d, err = d.withReferences(current, attributes.template, attributes.site)
-	}
 	if err != nil {
 		return change{}, err
+	}
+	template, site, awaited, err := s.resolve(ctx, current, attributes)
+	if err != nil {
+		return change{}, err
+	}
+	if d.template != current.Template && attributes.template == current.Template { // the package names another one than the awaited
+		template, awaited.Template = current.Template, ""
+	}
+	if d.site != current.Site && attributes.site == current.Site {
+		site, awaited.Site = current.Site, ""
+	}
+	if d.template == awaited.Template && awaited.Template != "" { // the package names it, too
+		d.template = current.Template
+	}
+	if d.site == awaited.Site && awaited.Site != "" {
+		d.site = current.Site
+	}
+	if d, err = d.withReferences(current, template, site); err != nil {
+		return change{}, err
+	}
+	if !awaited.isZero() && !current.Prepared && d.prepared {
+		return change{}, tko.Errorf(tko.ErrInvalid, "it can't be prepared yet: %s", awaited)
 	}
 	unapproved, err := s.withdrawsApproval(ctx, current, before, d)
 	if err != nil {
@@ -245,6 +267,7 @@ func (s *DeploymentWriter) changedFrom(
 		d, withdrawn = d.withState(d.pkg), withdrawal(current)
 	}
 	var requires []Key
+	var made *derivation.Record // if the deployment is made from its template only now
 	inherited, revision := current.inherited(), current.Base
 	if d.template != current.Template {
 		other, err := s.registry.base(ctx, reads, d.template)
@@ -253,6 +276,13 @@ func (s *DeploymentWriter) changedFrom(
 		}
 		inherited, revision = other.metadata, other.revision
 		requires = references(d.template, "")
+		if current.Awaited().Merge && d.template != "" && !attributes.made {
+			given, err := d.mergeInto(other.pkg)
+			if err != nil {
+				return change{}, err
+			}
+			made, awaited.Merge = &derivation.Record{Template: tko.TemplateID(d.template), Revision: revision, Merge: given}, false
+		}
 	}
 	if d.site != current.Site {
 		if d.site != "" && tko.CheckID("site ID", d.site) != nil {
@@ -265,11 +295,15 @@ func (s *DeploymentWriter) changedFrom(
 	record.Base = revision
 	if d.template != current.Template {
 		record.Derivation = Digest{} // the package wasn't made from it
+		if made != nil {
+			record.derive(*made)
+		}
 	}
 	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, attributes.passed); err != nil {
 		return change{}, err
 	}
 	record.remove(attributes.removed)
+	record.await(awaited)
 	if err := errors.Join(record.label(attributes.labels), record.attach(attributes.attached)); err != nil {
 		return change{}, err
 	}
@@ -360,7 +394,7 @@ func (s *DeploymentWriter) editedSince(ctx context.Context, r Record) (Record, e
 
 // flags returns the conditions that must change with the flags of a deployment.
 func (c change) flags(conditions []tko.Condition) []tko.Condition {
-	flags := flagConditions(conditions, c.record.Prepared, c.record.Approved)
+	flags := append(c.record.Awaited().conditions(conditions, c.record.Prepared), flagConditions(conditions, c.record.Prepared, c.record.Approved)...)
 	if c.withdrawn == nil {
 		return flags
 	}

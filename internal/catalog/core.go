@@ -121,6 +121,9 @@ func (s *core) commit(ctx context.Context, writes ...Write) (_ []Outcome, err er
 	if !ok {
 		return nil, errNotEntered
 	}
+	if err := s.permitCredentials(ctx, c, writes); err != nil {
+		return nil, err
+	}
 	ctx, span := trail.Start(ctx, "catalog.commit")
 	if span.IsRecording() && len(writes) > 0 {
 		span.SetAttributes(trail.Kind.String(string(writes[0].Record.Kind)), trail.ID.String(writes[0].Record.ID), trail.Count.Int(len(writes)))

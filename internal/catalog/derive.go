@@ -194,11 +194,12 @@ func (r *Record) attach(attached []byte) error {
 // retainAttached copies the attached data, the labels, and what managers named, of the current
 // record: only the transport or the manager that wrote them changes them.
 func (r *Record) retainAttached(current Record) {
-	if current.Attached() == nil && len(current.labels())+len(current.applied()) == 0 {
+	if current.Attached() == nil && current.Awaited().isZero() && len(current.labels())+len(current.applied()) == 0 {
 		return
 	}
 	metadata := *r.Metadata.orNone()
 	metadata.Attached, metadata.Labels, metadata.Applied = current.Attached(), current.labels(), current.applied()
+	metadata.Awaited = current.Metadata.orNone().Awaited
 	r.Metadata = &metadata
 }
 
@@ -350,5 +351,5 @@ func sameContent(a, b Record) bool {
 }
 
 func sameMetadata(a, b Record) bool {
-	return bytes.Equal(a.Attached(), b.Attached()) && sameApplied(a, b) && maps.Equal(a.labels(), b.labels()) && slices.Equal(a.removed(), b.removed()) && maps.Equal(a.effective(), b.effective()) && maps.Equal(a.inherited(), b.inherited()) && maps.Equal(a.passed(), b.passed())
+	return bytes.Equal(a.Attached(), b.Attached()) && sameAwaited(a, b) && sameApplied(a, b) && maps.Equal(a.labels(), b.labels()) && slices.Equal(a.removed(), b.removed()) && maps.Equal(a.effective(), b.effective()) && maps.Equal(a.inherited(), b.inherited()) && maps.Equal(a.passed(), b.passed())
 }

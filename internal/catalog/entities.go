@@ -157,6 +157,9 @@ func sharedDeployment(r Record) tko.Deployment {
 
 		TemplateRevision: r.Base,
 	}
+	if a := r.Awaited(); !a.isZero() {
+		d.AwaitedTemplate, d.AwaitedSite = tko.TemplateID(a.Template), tko.SiteID(a.Site)
+	}
 	for _, id := range r.Replaces {
 		d.Replaces = append(d.Replaces, tko.DeploymentID(id))
 	}

@@ -56,12 +56,21 @@ func (q *Query) Matches(r Record) bool {
 	}
 	if r.ID <= q.After || !match(q.IDs, r.ID) || !match(q.Templates, r.Template) || !match(q.Sites, r.Site) ||
 		q.Parent != "" && q.Parent != r.Parent ||
-		q.Prepared != nil && *q.Prepared != r.Prepared || q.Approved != nil && *q.Approved != r.Approved ||
 		!q.Scope.Of(q.Kind).Match(AttributesOf(r)) || q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
 		return false
 	}
 	if slices.ContainsFunc(q.Conditions, func(c tko.ConditionSelect) bool { return !c.Match(r.Conditions) }) {
 		return false
+	}
+	for column, is := range q.Is {
+		if of := FlagColumns[column]; of == nil || of(&r) != is {
+			return false
+		}
+	}
+	for column, since := range q.Since {
+		if of := TimeColumns[column]; of == nil || of(&r).Before(since) {
+			return false
+		}
 	}
 	for key, pattern := range q.Labels {
 		if value, ok := r.labels()[key]; !ok || !pattern.Match(value) {

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 
@@ -65,6 +66,44 @@ func TestFeedLagIsTheAgeOfWhatWatchersMiss(t *testing.T) {
 	<-ended
 	if got := lag(); got != 0 {
 		t.Errorf("after the last watcher has gone the lag is %g", got)
+	}
+}
+
+// A deadStore is one whose database was killed.
+type deadStore struct {
+	catalog.Store
+
+	dead atomic.Bool
+}
+
+var errDead = errors.New("connection refused")
+
+func (s *deadStore) Head(ctx context.Context) (int64, error) {
+	if s.dead.Load() {
+		return 0, errDead
+	}
+	return s.Store.Head(ctx)
+}
+
+func (s *deadStore) Changes(ctx context.Context, after int64, limit int) ([]tko.Change, error) {
+	if s.dead.Load() {
+		return nil, errDead
+	}
+	return s.Store.Changes(ctx, after, limit)
+}
+
+// Without the database the lag isn't known: it isn't 0, with watchers and without.
+func TestFeedLagIsUnknownWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
+	store := &deadStore{Store: openStore(t)}
+	w := &world{Service: catalog.New(store, &validator{}, catalog.Options{}), t: t, ctx: t.Context(), store: store}
+	w.site("first", "")
+	if got, err := w.FeedLag(t.Context()); err != nil || got != 0 {
+		t.Errorf("got %s, %v", got, err)
+	}
+	store.dead.Store(true)
+	if got, err := w.FeedLag(t.Context()); !errors.Is(err, errDead) {
+		t.Errorf("without watchers: got %s, %v, want that it isn't known", got, err)
 	}
 }
 

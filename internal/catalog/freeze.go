@@ -38,7 +38,7 @@ type SiteFreezes struct{ *core }
 // whose selection matches no site, is an ErrInvalid. Very many sites must be confirmed:
 // see [tko.WithConfirmation].
 func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error) {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	ctx, c, err := s.enterOperator(ctx)
 	if err != nil {
 		return tko.Freeze{}, err
 	}
@@ -103,7 +103,7 @@ func sameFreeze(book *ruleBook, f tko.Freeze, now time.Time) (tko.Freeze, bool) 
 // Unfreeze ends freezes. One that doesn't exist, or is over, is an ErrNotFound, and
 // nothing is changed.
 func (s *SiteFreezes) Unfreeze(ctx context.Context, ids ...string) error {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	ctx, c, err := s.enterOperator(ctx)
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/filter"
 )
 
 // Templates returns the selected templates, sorted by ID, all from one
@@ -186,6 +188,7 @@ func templateQuery(sel tko.TemplateSelect, options tko.ListOptions) (Query, erro
 	query := p.query(tko.KindTemplate, options)
 	query.IDs = p.ids("template ID", sel.IDs)
 	query.Metadata = p.metadata("metadata", sel.Metadata)
+	plain(&query, filter.Templates, &sel)
 	return query, p.err
 }
 
@@ -199,6 +202,7 @@ func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (Query, error) {
 	query.Templates = p.ids("template ID", sel.Templates)
 	query.Metadata = p.metadata("metadata", sel.Metadata)
 	query.Conditions = p.conditions(sel.Conditions)
+	plain(&query, filter.Sites, &sel)
 	return query, p.err
 }
 
@@ -214,7 +218,8 @@ func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, 
 	query.Metadata = p.metadata("metadata", sel.Metadata)
 	query.TemplateMetadata = p.metadata("template metadata", sel.TemplateMetadata)
 	query.SiteMetadata = p.metadata("site metadata", sel.SiteMetadata)
-	query.Parent, query.Prepared, query.Approved = string(sel.Parent), sel.Prepared, sel.Approved
+	query.Parent = string(sel.Parent)
+	plain(&query, filter.Deployments, &sel)
 	query.IDs = p.ids("deployment ID", sel.IDs)
 	query.Outdated = sel.Outdated
 	query.Conditions = p.conditions(sel.Conditions)
@@ -222,6 +227,29 @@ func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, 
 		query.Parent, query.Limit = "", 0 // no deployment has such a parent
 	}
 	return query, p.err
+}
+
+// plain adds the filters that compare a column.
+func plain[S any](q *Query, fields []filter.Field[S], sel *S) {
+	for _, f := range fields {
+		switch {
+		case f.Column == "":
+		case f.Flag != nil:
+			if is := *f.Flag(sel); is != nil {
+				if q.Is == nil {
+					q.Is = map[string]bool{}
+				}
+				q.Is[f.Column] = *is
+			}
+		case f.Since != nil:
+			if since := *f.Since(sel); !since.IsZero() {
+				if q.Since == nil {
+					q.Since = map[string]time.Time{}
+				}
+				q.Since[f.Column] = since
+			}
+		}
+	}
 }
 
 // maxPatterns is the maximum number of patterns of one select: all of them are

@@ -38,6 +38,10 @@ type Put struct {
 	Origin string // of a new deployment: there is at most one with it
 	Name   string // of a new deployment: see [Record.KubernetesName]
 
+	// Defer accepts a template and a site of a deployment that don't exist yet: it waits for
+	// them. See [Awaited].
+	Defer bool
+
 	FromTemplate bool   // the package of an existing deployment was made from the current revision of its template
 	Whole        bool   // see [tko.Put]
 	MadeFrom     string // see [tko.Put]
@@ -110,6 +114,9 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 		}
 		record.Revision, record.Position, record.Updated = current.Revision, current.Position, current.Updated
 		if p.DryRun {
+			if err := s.permitCredentials(ctx, c, []Write{{Op: tko.OpWritten, Record: record, Expect: current.Revision}}); err != nil {
+				return final(err)
+			}
 			r = record
 			return nil
 		}
@@ -160,6 +167,10 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 			return Record{}, false, err
 		}
 	}
+	awaited, err := s.deferNew(ctx, &p)
+	if err != nil {
+		return Record{}, false, err
+	}
 	base, err := s.baseOf(ctx, p)
 	if err != nil {
 		return Record{}, false, err
@@ -174,6 +185,8 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 		return Record{}, false, err
 	}
 	n.record.remove(p.Remove)
+	n.record.await(awaited)
+	n.record.Conditions = mergeConditions(n.record.Conditions, awaited.conditions(nil, n.record.Prepared), 1, time.Now())
 	if p.Template != "" && (p.Whole || p.MadeFrom != "") {
 		n.record.Base = base.revision
 		n.record.deriveWhole()
@@ -310,6 +323,7 @@ func (s *RecordWriter) derivedDeployment(ctx context.Context, p Put, current Rec
 	}
 	change, err := s.deployments.changedWith(ctx, nil, current, current, p.Package, attributes{
 		template: p.Template, site: p.Site, passed: passed, removed: removed, labels: p.Labels, attached: p.Attached,
+		deferred: p.Defer, made: p.FromTemplate,
 	})
 	if err != nil {
 		return Record{}, nil, err
@@ -362,7 +376,7 @@ func removedOf(current Record, p Put) []string {
 func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
 	put := Put{
 		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
-		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate, Whole: p.Whole, MadeFrom: p.MadeFrom,
+		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate, Whole: p.Whole, MadeFrom: p.MadeFrom, Defer: p.Defer,
 		Require: Requirement{Revision: p.Revision}, Manager: p.Manager,
 	}
 	if err := checkManager(p.Manager, p.Kind); err != nil {

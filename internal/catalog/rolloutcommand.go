@@ -138,7 +138,7 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 		}
 		change.Rows, change.Land = v.changedRows(changed), land
 	default:
-		return tko.Errorf(tko.ErrInvalid, "rollout %q: there is no command %.40q: use plan, start, approve, pause, resume, cancel, undo, skip or waive", r.ID, cmd.Verb)
+		return tko.Errorf(tko.ErrInvalid, "rollout %q: there is no command %.40q: use one of %s", r.ID, cmd.Verb, strings.Join(tko.RolloutVerbs(), ", "))
 	}
 	return s.saveRollout(ctx, r, v, st, change)
 }

@@ -44,6 +44,9 @@ func (s *RolloutPlans) packagesOf(ctx context.Context, r Record, st RolloutState
 			}
 			*one.to = d.Package
 		}
+		if row.Target == 0 && row.Kind != plan.Delete {
+			after = before
+		}
 		return before, after, nil
 	}
 	planner, ok := s.planner.(plan.Rower)
@@ -65,13 +68,16 @@ func (s *RolloutPlans) packagesOf(ctx context.Context, r Record, st RolloutState
 	return before, after, nil
 }
 
-// draftPackages returns the packages before and after a draft; nil if there is none.
+// draftPackages returns the packages before and after a draft; nil if there is none. A draft
+// with no package after it that isn't a deletion, such as a conflict, changes nothing.
 func draftPackages(d plan.Draft) (before, after krm.Package) {
 	if d.BeforeState != nil {
 		before = d.BeforeState.Deployment.Package
 	}
 	if d.AfterState != nil {
 		after = d.AfterState.Deployment.Package
+	} else if d.Kind != plan.Delete {
+		after = before
 	}
 	return before, after
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -252,7 +253,11 @@ func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko
 // rowsPage is the number of rows that are read at once.
 const rowsPage = 1000
 
-// RolloutRows returns rows of the current plan, in the order of IDs.
+// allRows is more than the rows of any plan.
+const allRows = math.MaxInt32
+
+// RolloutRows returns rows of the current plan, in the order of IDs, all as of one moment:
+// those of a list are read by one statement.
 func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq2[tko.RolloutRow, error] {
 	return stream(func(yield func(tko.RolloutRow) bool) error {
 		ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
@@ -269,46 +274,87 @@ func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) i
 		if err != nil {
 			return err
 		}
-		states, _, _, err := s.store.RolloutStates(ctx, string(sel.ID))
-		if err != nil || len(states) == 0 {
+		st, selected, err := s.selectedRows(ctx, c, sel, sites)
+		if err != nil {
 			return err
 		}
-		number, _ := states[0].current()
-		after, left, changed := string(sel.After), sel.Limit, 0
-		for {
-			rows, err := s.store.RolloutRows(ctx, string(sel.ID), number, after, rowsPage)
-			if err != nil {
-				return err
-			}
-			visible, err := s.visibleRows(ctx, c, rows)
-			if err != nil {
-				return err
-			}
-			if len(rows) > 0 {
-				after = string(rows[len(rows)-1].Deployment)
-			}
-			for _, r := range visible {
-				if !selects(sel, sites, r) {
-					continue
+		changed := 0
+		for _, r := range selected {
+			row := r.shown()
+			if sel.Changes && (r.Kind.Applies() || r.Kind == plan.Conflict) {
+				if changed++; changed > maxChangedRows {
+					return errTooManyChanges
 				}
-				row := r.shown()
-				if sel.Changes && (r.Kind.Applies() || r.Kind == plan.Conflict) {
-					if changed++; changed > maxChangedRows {
-						return errTooManyChanges
-					}
-					if row.Changes, err = s.plans.changesOf(ctx, record, states[0], r); err != nil {
-						row.Findings = append(slices.Clip(row.Findings), "the changes can't be shown: "+err.Error())
-					}
-				}
-				if left--; !yield(row) || left == 0 {
-					return nil
+				if row.Changes, err = s.plans.changesOf(ctx, record, st, r); err != nil {
+					row.Findings = append(slices.Clip(row.Findings), "the changes can't be shown: "+err.Error())
 				}
 			}
-			if len(rows) < rowsPage {
+			if !yield(row) {
 				return nil
 			}
 		}
+		return nil
 	})
+}
+
+// selectedRows returns the state of a rollout, and the rows of its current plan that are
+// selected and that the caller may see, as of one moment.
+func (s *RolloutControl) selectedRows(ctx context.Context, c *caller, sel tko.RolloutRows, sites []tko.Pattern) (st RolloutState, selected []RolloutRow, err error) {
+	limit := allRows
+	if sel.Limit > 0 && sel.Limit <= rowsPage {
+		limit = rowsPage // most pages are among the first rows
+	}
+	for range maxAttempts {
+		st, number, err := s.currentPlan(ctx, sel.ID)
+		if err != nil || number == 0 {
+			return st, nil, err
+		}
+		rows, err := s.store.RolloutRows(ctx, string(sel.ID), number, string(sel.After), limit)
+		if err != nil {
+			return st, nil, err
+		}
+		if selected, err = s.visibleSelection(ctx, c, sel, sites, rows); err != nil {
+			return st, nil, err
+		}
+		enough := sel.Limit > 0 && len(selected) == int(sel.Limit)
+		if !enough && len(rows) == limit { // the rest is read with these anew: they may have changed
+			limit = allRows
+			continue
+		}
+		if _, now, err := s.currentPlan(ctx, sel.ID); err != nil || now == number {
+			return st, selected, err
+		}
+	}
+	return st, nil, tko.Errorf(tko.ErrConflict, "rollout %q is planned again and again: list its rows later", sel.ID)
+}
+
+// currentPlan returns the state of a rollout, and the number of its plan; 0 if it has none.
+func (s *RolloutControl) currentPlan(ctx context.Context, id tko.RolloutID) (st RolloutState, number int64, err error) {
+	states, _, _, err := s.store.RolloutStates(ctx, string(id))
+	if err != nil || len(states) == 0 {
+		return st, 0, err
+	}
+	number, _ = states[0].current()
+	return states[0], number, nil
+}
+
+// visibleSelection returns the first rows that are selected and that the caller may see.
+func (s *RolloutControl) visibleSelection(ctx context.Context, c *caller, sel tko.RolloutRows, sites []tko.Pattern, rows []RolloutRow) (selected []RolloutRow, err error) {
+	for page := range slices.Chunk(rows, rowsPage) {
+		visible, err := s.visibleRows(ctx, c, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range visible {
+			if !selects(sel, sites, r) {
+				continue
+			}
+			if selected = append(selected, r); sel.Limit > 0 && len(selected) == int(sel.Limit) {
+				return selected, nil
+			}
+		}
+	}
+	return selected, nil
 }
 
 func selects(sel tko.RolloutRows, sites []tko.Pattern, r RolloutRow) bool {

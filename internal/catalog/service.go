@@ -6,6 +6,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -70,6 +71,11 @@ type Options struct {
 	// CheckSource returns an ErrInvalid if the definition of a GitOps source can't work. If
 	// nil, sources can't be registered.
 	CheckSource func(tko.SourceDefinition) error
+	// Leash has what the operator declared credentials for; nothing if nil.
+	Leash *leash.Leash
+	// SourceUses returns how the definition of a GitOps source uses credentials. If nil,
+	// sources aren't checked.
+	SourceUses func(tko.SourceDefinition) []leash.Use
 	// InspectPlugin returns the condition of a plugin that is about to be registered, by
 	// whether this server can run it; ok is false if there is nothing to report. None if nil.
 	InspectPlugin func(tko.Plugin) (c tko.Condition, ok bool)

@@ -39,6 +39,9 @@ func (s *SourceRegistry) DeclareSources(ctx context.Context, request tko.Declare
 	if err != nil {
 		return done, err
 	}
+	if err := s.permitSourceCredentials(ctx, c, book, definitions); err != nil {
+		return done, err
+	}
 	applied, err := s.appliedSources(ctx, book, request.Parent)
 	if err != nil {
 		return done, err

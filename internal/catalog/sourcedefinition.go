@@ -49,6 +49,9 @@ func (s *SourceRegistry) RegisterSources(ctx context.Context, definitions []tko.
 	if err != nil {
 		return nil, err
 	}
+	if err := s.permitSourceCredentials(ctx, c, book, definitions); err != nil {
+		return nil, err
+	}
 	if r, err := decide(book); err != nil || dryRun || len(r.put) == 0 {
 		return r.results, err
 	}

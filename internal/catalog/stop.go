@@ -34,7 +34,7 @@ type SiteStops struct{ *core }
 // undos again, too. The caller must hold the right call on each site that is selected. A stop
 // that selects nothing that exists is an ErrInvalid, except for one of everything.
 func (s *SiteStops) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error) {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	ctx, c, err := s.enterOperator(ctx)
 	if err != nil {
 		return tko.StopStatus{}, err
 	}
@@ -64,7 +64,7 @@ func (s *SiteStops) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, er
 // Resume ends a stop, or lets undos go on, and returns what waited for it. With DryRun it
 // changes nothing. A stop that doesn't exist is an ErrNotFound.
 func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopStatus, error) {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	ctx, c, err := s.enterOperator(ctx)
 	if err != nil {
 		return tko.StopStatus{}, err
 	}

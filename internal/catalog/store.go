@@ -143,6 +143,8 @@ type Metadata struct {
 	Attached json.RawMessage `json:"a,omitempty"`
 	// Applied is what managers named the last time, by manager.
 	Applied map[string]AppliedSet `json:"m,omitempty"`
+	// Awaited are references to what doesn't exist yet, of deployments; nil if there are none.
+	Awaited *Awaited `json:"w,omitempty"`
 }
 
 // Fields are the optional parts of a record that a read returns.
@@ -238,6 +240,17 @@ type Moment struct {
 	Time     time.Time
 }
 
+// FlagColumns and TimeColumns are the columns of records that plain filters compare.
+var (
+	FlagColumns = map[string]func(*Record) bool{
+		"prepared": func(r *Record) bool { return r.Prepared },
+		"approved": func(r *Record) bool { return r.Approved },
+	}
+	TimeColumns = map[string]func(*Record) time.Time{
+		"updated": func(r *Record) time.Time { return r.Updated },
+	}
+)
+
 // A Query selects records of one kind.
 type Query struct {
 	Kind tko.Kind
@@ -255,8 +268,10 @@ type Query struct {
 	TemplateMetadata map[string]tko.Pattern // of the record's template
 	SiteMetadata     map[string]tko.Pattern // of the record's site
 	Parent           string                 // "": not filtered
-	Prepared         *bool
-	Approved         *bool
+	// Is and Since select by plain columns (see [FlagColumns] and [TimeColumns]): by the value
+	// of one that is true or false, and by the least value of a time.
+	Is    map[string]bool
+	Since map[string]time.Time
 	// Outdated, if not nil, selects deployments by whether Base is less than
 	// the revision of the template. If Base was not recorded, the creation time
 	// of the deployment is compared with the time of the template's revision.
@@ -701,9 +716,10 @@ func needsScheduling(before, after Record) bool {
 
 func workForDeployment(before, after Record) []Work {
 	var work []Work
+	// Deployments that wait for a template or site are reconciled when it arrives (see QueuesToWake).
 	// Placements that are evaluated repeatedly are reconciled when a user approves
 	// the change that they propose, and when they change.
-	if after.Revision != 0 && (!after.Prepared || tko.HasCondition(after.Conditions, tko.ConditionPlaced)) {
+	if after.Revision != 0 && (!after.Prepared || !after.Awaited().isZero() || tko.HasCondition(after.Conditions, tko.ConditionPlaced)) {
 		work = append(work, Work{Queue: tko.QueuePrepare, Key: after.ID})
 	}
 	wasThere, isThere := placed(before), placed(after)

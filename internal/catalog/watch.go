@@ -24,10 +24,12 @@ type ChangeLog struct {
 
 // FeedLag returns the age of the oldest change that this server has not read for its
 // watchers; 0 if it has read all, or if there is no watcher. Watchers that have not
-// reached the newest change since they began are not considered.
+// reached the newest change since they began are not considered. While the store doesn't
+// respond, the lag isn't known, also without watchers: those that there were have ended.
 func (s *ChangeLog) FeedLag(ctx context.Context) (time.Duration, error) {
 	if s.current.Load() == 0 {
-		return 0, nil
+		_, err := s.store.Head(ctx)
+		return 0, err
 	}
 	read, err := s.changes.position(ctx)
 	if err != nil {

@@ -20,7 +20,7 @@ const accessHelp = `Rights of clients: who may do what, where.
 A binding gives a role to a subject or a group, within a scope, until it expires. Roles:
 viewer, editor, approver, operator, admin; for programs controller-prepare,
 controller-schedule, controller-gitops, plugin, delegated; and the rights of their own
-secret, audit, backup, impersonate, own. Subjects have the prefix of their authenticator, as
+secret, audit, backup, impersonate, own, credential. Subjects have the prefix of their authenticator, as
 tko whoami shows: cert:NAME, spiffe://..., oidc:ALIAS:SUB, k8s:NAME, token:NAME, unix:UID.
 
 The first administrator is made on the machine of the server: tko-server access init.`

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
@@ -164,11 +165,18 @@ func emptyFilter(cmd *cobra.Command, states bool) error {
 }
 
 // filterNames are the flags that select entities, or must not be empty for the same reason.
-var filterNames = map[string]bool{
-	"id": true, "metadata": true, "template-id": true, "template-metadata": true, "site-id": true, "site-metadata": true,
-	"parent": true, "deployment-metadata": true, "prepared": true, "approved": true, "outdated": true, "type": true, "name": true, "executor": true, "trigger": true,
-	"scheduled": true, "healthy": true, "kind": true, "site": true, "deployment": true, "plan": true, "wave": true, "url": true, "merge": true, "topology": true,
-}
+var filterNames = func() map[string]bool {
+	names := map[string]bool{
+		"deployment-metadata": true, "trigger": true,
+		"scheduled": true, "healthy": true, "kind": true, "site": true, "deployment": true, "plan": true, "wave": true, "url": true, "merge": true, "topology": true,
+	}
+	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin, tko.KindRollout} {
+		for _, name := range filter.Words(kind) {
+			names[name] = true
+		}
+	}
+	return names
+}()
 
 // filtered reports whether a filter was given.
 func filtered(cmd *cobra.Command) bool {

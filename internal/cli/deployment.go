@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -189,23 +190,7 @@ type deploymentFilter struct {
 }
 
 func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
-	metadataPatterns(cmd.Flags(), &d.sel.Metadata, "metadata", "m", "")
-	d.flagsWithoutMetadata(a, cmd)
-}
-
-func (d *deploymentFilter) flagsWithoutMetadata(a *app, cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar((*string)(&d.sel.Parent), "parent", "", "`ID` of the parent")
-	patterns(f, &d.sel.Templates, "template-id", "", "the template's ID")
-	metadataPatterns(f, &d.sel.TemplateMetadata, "template-metadata", "", " of the template")
-	patterns(f, &d.sel.Sites, "site-id", "", "the site's ID")
-	metadataPatterns(f, &d.sel.SiteMetadata, "site-metadata", "", " of the site")
-	stateFlag(cmd, &d.sel.Prepared, "prepared", "only prepared ones; =false: all others")
-	stateFlag(cmd, &d.sel.Approved, "approved", "only approved ones; =false: all others")
-	stateFlag(cmd, &d.sel.Outdated, "outdated", "only deployments made from an earlier revision of their template; =false: all others")
-	complete(cmd, "parent", a.completion(completeDeployments))
-	complete(cmd, "template-id", a.completion(completeTemplates))
-	complete(cmd, "site-id", a.completion(completeSites))
+	filterFlags(a, cmd, tko.KindDeployment, filter.Deployments, &d.sel)
 	d.conditions.flags(cmd)
 }
 

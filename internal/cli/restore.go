@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -144,7 +145,7 @@ func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSele
 
 // pkg returns the package of the rollout that restores.
 func (r *restoring) pkg(id tko.RolloutID, sel tko.PastSelect, asOf tko.AsOf) (krm.Package, error) {
-	selected := selectValue(tko.DeploymentSelect{
+	selected := spec.SelectValue(tko.DeploymentSelect{
 		Parent: sel.Parent, Metadata: sel.Metadata, Templates: sel.Templates, TemplateMetadata: sel.TemplateMetadata, Sites: sel.Sites, SiteMetadata: sel.SiteMetadata,
 	})
 	if sel.ID != "" {

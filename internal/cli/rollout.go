@@ -18,7 +18,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -174,7 +176,7 @@ func (e *rolloutEdits) pkg(ctx context.Context, s *session, cmd *cobra.Command, 
 	if err != nil {
 		return nil, err
 	}
-	sel := selectValue(deployments)
+	sel := spec.SelectValue(deployments)
 	var more krm.Package
 	var edits []any
 	edit := map[string]any{}
@@ -356,28 +358,6 @@ func near(word, meant string) bool {
 	return levenshtein.ComputeDistance(strings.ToLower(word), meant) <= 2
 }
 
-// selectValue returns a select as the spec of rollouts has it.
-func selectValue(sel tko.DeploymentSelect) map[string]any {
-	out := map[string]any{}
-	setText(out, "parent", string(sel.Parent))
-	for key, list := range map[string][]string{"templateIdPatterns": sel.Templates, "siteIdPatterns": sel.Sites} {
-		if len(list) > 0 {
-			out[key] = listValue(list)
-		}
-	}
-	for key, m := range map[string]map[string]string{"metadataPatterns": sel.Metadata, "templateMetadataPatterns": sel.TemplateMetadata, "siteMetadataPatterns": sel.SiteMetadata} {
-		if len(m) > 0 {
-			out[key] = metadataValue(m)
-		}
-	}
-	for key, b := range map[string]*bool{"prepared": sel.Prepared, "approved": sel.Approved, "outdated": sel.Outdated} {
-		if b != nil {
-			out[key] = *b
-		}
-	}
-	return out
-}
-
 func (a *app) rolloutCreate() *cobra.Command {
 	var pkg packageFlag
 	var metadata map[string]string
@@ -441,7 +421,7 @@ func (e *rolloutEdits) flags(a *app, cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("upgrade", "upgradable", "merge", "function", "delete", "stdin")
 	complete(cmd, "conflicts", fixed("Fail", "KeepTheirs", "TakeEdit"))
 	metadataPatterns(f, &e.filter.sel.Metadata, "deployment-metadata", "", " of the deployment") // -m is the metadata of the rollout itself
-	e.filter.flagsWithoutMetadata(a, cmd)
+	filterFlags(a, cmd, tko.KindDeployment, filter.Deployments, &e.filter.sel, "metadata")
 }
 
 // boundFlags adds the flags of waves, limits and health.
@@ -861,9 +841,8 @@ var rolloutKind = entityKind[tko.Rollout, tko.RolloutSelect]{
 // A rolloutFilter holds the flags that select rollouts.
 type rolloutFilter struct{ sel tko.RolloutSelect }
 
-func (r *rolloutFilter) flags(_ *app, cmd *cobra.Command) {
-	patterns(cmd.Flags(), &r.sel.IDs, "id", "", "the ID")
-	metadataPatterns(cmd.Flags(), &r.sel.Metadata, "metadata", "m", "")
+func (r *rolloutFilter) flags(a *app, cmd *cobra.Command) {
+	filterFlags(a, cmd, tko.KindRollout, filter.Rollouts, &r.sel)
 }
 
 func (r *rolloutFilter) selection() (tko.RolloutSelect, error) { return r.sel, nil }

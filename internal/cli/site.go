@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 )
 
 var siteView = view[tko.Site]{
@@ -81,11 +82,7 @@ type siteFilter struct {
 }
 
 func (f *siteFilter) flags(a *app, cmd *cobra.Command) {
-	patterns(cmd.Flags(), &f.sel.IDs, "id", "", "the ID")
-	patterns(cmd.Flags(), &f.sel.Templates, "template-id", "", "the template's ID")
-	metadataPatterns(cmd.Flags(), &f.sel.Metadata, "metadata", "m", "")
-	complete(cmd, "id", a.completion(completeSites))
-	complete(cmd, "template-id", a.completion(completeTemplates))
+	filterFlags(a, cmd, tko.KindSite, filter.Sites, &f.sel)
 	f.conditions.flags(cmd)
 }
 

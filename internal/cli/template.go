@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 )
 
 var templateView = view[tko.Template]{
@@ -64,9 +65,7 @@ func (a *app) templateCommand() *cobra.Command {
 type templateFilter struct{ sel tko.TemplateSelect }
 
 func (t *templateFilter) flags(a *app, cmd *cobra.Command) {
-	patterns(cmd.Flags(), &t.sel.IDs, "id", "", "the ID")
-	metadataPatterns(cmd.Flags(), &t.sel.Metadata, "metadata", "m", "")
-	complete(cmd, "id", a.completion(completeTemplates))
+	filterFlags(a, cmd, tko.KindTemplate, filter.Templates, &t.sel)
 }
 
 func (t *templateFilter) selection() (tko.TemplateSelect, error) { return t.sel, nil }

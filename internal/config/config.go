@@ -122,6 +122,7 @@ type Config struct {
 	Vault                Vault
 	OSMSecrets           string
 	AWXSecrets           string
+	Credentials          string // file of the declarations of credentials; none if empty
 
 	Kubeconfigs          string // folder
 	KubeconfigSecrets    string // selector of labels
@@ -299,6 +300,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.GitSecrets, "target-git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
 
 	flags.StringSliceVar(&c.SecretEnvironment, "secret-environment", nil, "names of variables of the server's environment that sites may refer to as credentials, as env:NAME (default: none)")
+	flags.StringVar(&c.Credentials, "credentials", "", "file of the hosts, and the sites, sources or plugins, that credentials are for: see docs/secrets.md; users without the role credential can use only what is declared (default: nothing is declared)")
 	c.Vault.Flags(flags)
 	flags.StringSliceVar(&c.Vault.Paths, "vault-path", nil, "paths in Vault, with the mount, such as secret/data/tko, below which sites may refer to secrets")
 

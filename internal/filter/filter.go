@@ -8,47 +8,78 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 )
 
+// A word is a filter of dashboards.
+type word struct {
+	name    string
+	many    bool // may be given several times
+	flag    bool // its values are true or false
+	passing bool // can't select as of a moment of the past
+}
+
+func wordsOf[S any](fields []Field[S]) (words []word) {
+	for _, f := range fields {
+		if f.Name != "" {
+			once := f.Text != nil || f.Flag != nil || f.Since != nil
+			words = append(words, word{name: f.Name, many: !once, flag: f.Flag != nil, passing: f.Flag != nil || f.Since != nil || f.Conditions != nil})
+		}
+	}
+	return words
+}
+
 // words are the filters of each kind. They are the flags of the tko command.
-var words = map[tko.Kind][]string{
-	tko.KindTemplate:   {"id", "metadata"},
-	tko.KindSite:       {"id", "template-id", "metadata", "condition"},
-	tko.KindDeployment: {"parent", "metadata", "template-id", "template-metadata", "site-id", "site-metadata", "prepared", "approved", "outdated", "condition"},
-	tko.KindPlugin:     {"type", "name", "executor"},
-	tko.KindRollout:    {"id", "metadata"},
+var words = map[tko.Kind][]word{
+	tko.KindTemplate:   wordsOf(Templates),
+	tko.KindSite:       wordsOf(Sites),
+	tko.KindDeployment: wordsOf(Deployments),
+	tko.KindPlugin:     {{name: "type", passing: true}, {name: "name", many: true, passing: true}, {name: "executor", passing: true}},
+	tko.KindRollout:    wordsOf(Rollouts),
 }
 
 // A Filter selects entities of a kind.
 type Filter struct {
-	kind  tko.Kind
-	query url.Values
+	kind        tko.Kind
+	query       url.Values
+	templates   tko.TemplateSelect
+	sites       tko.SiteSelect
+	deployments tko.DeploymentSelect
+	rollouts    tko.RolloutSelect
 }
 
 // Parse reads the filter of a query, whose other parameters must be among
-// those given: a typo would select everything.
+// those given: a typo would select everything. Durations are before now.
 func Parse(kind tko.Kind, query url.Values, others ...string) (Filter, error) {
 	f := Filter{kind: kind, query: url.Values{}}
 	for name, values := range query {
+		i := slices.IndexFunc(words[kind], func(w word) bool { return w.name == name })
 		switch {
-		case slices.Contains(words[kind], name):
+		case i >= 0 && len(values) > 1 && !words[kind][i].many:
+			return Filter{}, tko.Errorf(tko.ErrInvalid, "there are %d filters %s: use one", len(values), name)
+		case i >= 0:
 			f.query[name] = values
 		case !slices.Contains(others, name):
 			return Filter{}, tko.Errorf(tko.ErrInvalid, "the parameter %.40q is unknown: filters of %ss are %s; other parameters are %s",
-				name, kind, strings.Join(words[kind], ", "), strings.Join(others, ", "))
+				name, kind, strings.Join(Words(kind), ", "), strings.Join(others, ", "))
 		}
 		if name != "after" && slices.Contains(values, "") { // an empty after is the beginning
 			return Filter{}, tko.Errorf(tko.ErrInvalid, "the parameter %.40q is empty: give it a value, or leave it out", name)
 		}
 	}
-	_, err := f.flags()
-	if err == nil {
-		_, err = f.conditions()
-	}
-	if err == nil {
-		_, err = f.metadata("metadata", "template-metadata", "site-metadata")
+	var err error
+	switch kind {
+	case tko.KindTemplate:
+		err = Read(Templates, f.query, &f.templates)
+	case tko.KindSite:
+		err = Read(Sites, f.query, &f.sites)
+	case tko.KindDeployment:
+		err = Read(Deployments, f.query, &f.deployments)
+	case tko.KindRollout:
+		err = Read(Rollouts, f.query, &f.rollouts)
+	case tko.KindPlugin, tko.KindSource:
 	}
 	return f, err
 }
@@ -56,29 +87,54 @@ func Parse(kind tko.Kind, query url.Values, others ...string) (Filter, error) {
 // IsEmpty reports whether the filter selects everything.
 func (f Filter) IsEmpty() bool { return len(f.query) == 0 }
 
-func (f Filter) flags() (map[string]*bool, error) {
-	flags := map[string]*bool{}
-	for _, name := range flagWords {
-		text := f.query.Get(name)
-		if text == "" {
-			continue
-		}
-		is, err := strconv.ParseBool(text)
-		if err != nil || len(f.query[name]) > 1 {
-			return nil, tko.Errorf(tko.ErrInvalid, "%s=%.40q is unknown: use true or false, once", name, text)
-		}
-		flags[name] = &is
-	}
-	for _, name := range []string{"parent", "type", "executor"} {
-		if len(f.query[name]) > 1 {
-			return nil, tko.Errorf(tko.ErrInvalid, "there are %d filters %s: use one", len(f.query[name]), name)
+// Read reads the values of filters into a select; of a filter that has one value, the first.
+func Read[S any](fields []Field[S], query url.Values, sel *S) error {
+	for _, f := range fields {
+		if texts := query[f.Name]; f.Name != "" && len(texts) > 0 {
+			if err := f.read(texts, sel); err != nil {
+				return err
+			}
 		}
 	}
-	return flags, nil
+	return nil
 }
 
-func (f Filter) conditions() (selects []tko.ConditionSelect, err error) {
-	for _, text := range f.query["condition"] {
+func (f *Field[S]) read(texts []string, sel *S) (err error) {
+	switch {
+	case f.Patterns != nil:
+		*f.Patterns(sel) = texts
+	case f.Metadata != nil:
+		*f.Metadata(sel), err = metadata(f.Name, texts)
+	case f.Text != nil:
+		*f.Text(sel) = texts[0]
+	case f.Flag != nil:
+		is, wrong := strconv.ParseBool(texts[0])
+		if wrong != nil {
+			return tko.Errorf(tko.ErrInvalid, "%s=%.40q is unknown: use true or false", f.Name, texts[0])
+		}
+		*f.Flag(sel) = &is
+	case f.Since != nil:
+		*f.Since(sel), err = ParseSince(texts[0], time.Now())
+		if err != nil {
+			return tko.Errorf(tko.ErrInvalid, "%s: %w", f.Name, err)
+		}
+	case f.Conditions != nil:
+		*f.Conditions(sel), err = conditions(texts)
+	}
+	return err
+}
+
+// ParseSince parses a moment of the past, as [tko.ParseAsOf] does. It must be a time.
+func ParseSince(text string, now time.Time) (time.Time, error) {
+	at, err := tko.ParseAsOf(text, now)
+	if err == nil && at.Time.IsZero() {
+		err = tko.Errorf(tko.ErrInvalid, "%.40q is a position: use a time (2026-11-22T14:00:00Z), or a duration before now (2h)", text)
+	}
+	return at.Time.UTC(), err
+}
+
+func conditions(texts []string) (selects []tko.ConditionSelect, err error) {
+	for _, text := range texts {
 		c, err := tko.ParseConditionSelect(text)
 		if err != nil {
 			return nil, err
@@ -88,51 +144,30 @@ func (f Filter) conditions() (selects []tko.ConditionSelect, err error) {
 	return selects, nil
 }
 
-// metadata reads KEY=PATTERN filters by their names.
-func (f Filter) metadata(names ...string) (map[string]map[string]string, error) {
-	all := map[string]map[string]string{}
-	for _, name := range names {
-		for _, text := range f.query[name] {
-			key, pattern, ok := strings.Cut(text, "=")
-			if !ok || key == "" {
-				return nil, tko.Errorf(tko.ErrInvalid, "%s=%.80q has no key or pattern: use %s=KEY=PATTERN", name, text, name)
-			}
-			if all[name] == nil {
-				all[name] = map[string]string{}
-			}
-			if other, ok := all[name][key]; ok && other != pattern {
-				return nil, tko.Errorf(tko.ErrInvalid, "%s has two patterns for the key %.80q: use one", name, key)
-			}
-			all[name][key] = pattern
+// metadata reads KEY=PATTERN filters of one name.
+func metadata(name string, texts []string) (map[string]string, error) {
+	patterns := map[string]string{}
+	for _, text := range texts {
+		key, pattern, ok := strings.Cut(text, "=")
+		if !ok || key == "" {
+			return nil, tko.Errorf(tko.ErrInvalid, "%s=%.80q has no key or pattern: use %s=KEY=PATTERN", name, text, name)
 		}
+		if other, ok := patterns[key]; ok && other != pattern {
+			return nil, tko.Errorf(tko.ErrInvalid, "%s has two patterns for the key %.80q: use one", name, key)
+		}
+		patterns[key] = pattern
 	}
-	return all, nil
+	return patterns, nil
 }
 
 // Templates returns the filter of a list of templates.
-func (f Filter) Templates() tko.TemplateSelect {
-	metadata, _ := f.metadata("metadata")
-	return tko.TemplateSelect{IDs: f.query["id"], Metadata: metadata["metadata"]}
-}
+func (f Filter) Templates() tko.TemplateSelect { return f.templates }
 
 // Sites returns the filter of a list of sites.
-func (f Filter) Sites() tko.SiteSelect {
-	metadata, _ := f.metadata("metadata")
-	conditions, _ := f.conditions()
-	return tko.SiteSelect{IDs: f.query["id"], Templates: f.query["template-id"], Metadata: metadata["metadata"], Conditions: conditions}
-}
+func (f Filter) Sites() tko.SiteSelect { return f.sites }
 
 // Deployments returns the filter of a list of deployments.
-func (f Filter) Deployments() tko.DeploymentSelect {
-	flags, _ := f.flags()
-	conditions, _ := f.conditions()
-	metadata, _ := f.metadata("metadata", "template-metadata", "site-metadata")
-	return tko.DeploymentSelect{
-		Parent: tko.DeploymentID(f.query.Get("parent")), Templates: f.query["template-id"], Sites: f.query["site-id"],
-		Metadata: metadata["metadata"], TemplateMetadata: metadata["template-metadata"], SiteMetadata: metadata["site-metadata"],
-		Prepared: flags["prepared"], Approved: flags["approved"], Outdated: flags["outdated"], Conditions: conditions,
-	}
-}
+func (f Filter) Deployments() tko.DeploymentSelect { return f.deployments }
 
 // Plugins returns the filter of a list of plugins.
 func (f Filter) Plugins() tko.PluginSelect {
@@ -147,31 +182,47 @@ func (f Filter) Plugins() tko.PluginSelect {
 }
 
 // Rollouts returns the filter of a list of rollouts.
-func (f Filter) Rollouts() tko.RolloutSelect {
-	metadata, _ := f.metadata("metadata")
-	return tko.RolloutSelect{IDs: f.query["id"], Metadata: metadata["metadata"]}
-}
+func (f Filter) Rollouts() tko.RolloutSelect { return f.rollouts }
 
-// Past returns the filter of what was selected at a moment of the past. Flags and
+// Past returns the filter of what was selected at a moment of the past. Flags, times and
 // conditions can't be compared: they are an [tko.ErrInvalid].
 func (f Filter) Past() (tko.PastSelect, error) {
-	d := f.Deployments()
-	for _, word := range []string{"prepared", "approved", "outdated", "condition", "type", "name", "executor"} {
-		if f.query.Has(word) {
-			return tko.PastSelect{}, tko.Errorf(tko.ErrInvalid, "the filter %s can't select what is compared: leave it out", word)
+	for _, w := range words[f.kind] {
+		if w.passing && f.query.Has(w.name) {
+			return tko.PastSelect{}, tko.Errorf(tko.ErrInvalid, "the filter %s can't select what is compared: leave it out", w.name)
 		}
 	}
-	return tko.PastSelect{
-		Kind: f.kind, IDs: f.query["id"], Metadata: d.Metadata, Templates: d.Templates, TemplateMetadata: d.TemplateMetadata,
-		Sites: d.Sites, SiteMetadata: d.SiteMetadata, Parent: d.Parent,
-	}, nil
+	past := tko.PastSelect{Kind: f.kind}
+	switch f.kind {
+	case tko.KindTemplate:
+		past.IDs, past.Metadata = f.templates.IDs, f.templates.Metadata
+	case tko.KindSite:
+		past.IDs, past.Metadata, past.Templates = f.sites.IDs, f.sites.Metadata, f.sites.Templates
+	case tko.KindRollout:
+		past.IDs, past.Metadata = f.rollouts.IDs, f.rollouts.Metadata
+	case tko.KindDeployment:
+		d := f.deployments
+		past.Metadata, past.Templates, past.TemplateMetadata, past.Sites, past.SiteMetadata, past.Parent = d.Metadata, d.Templates, d.TemplateMetadata, d.Sites, d.SiteMetadata, d.Parent
+	case tko.KindPlugin, tko.KindSource:
+	}
+	return past, nil
 }
 
 // Kind returns the kind of entities that the filter selects.
 func (f Filter) Kind() tko.Kind { return f.kind }
 
 // Words returns the names of the filters of a kind; nil if the kind has none.
-func Words(kind tko.Kind) []string { return slices.Clone(words[kind]) }
+func Words(kind tko.Kind) (names []string) {
+	for _, w := range words[kind] {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+// IsMany reports whether a filter of a kind may be given several times.
+func IsMany(kind tko.Kind, name string) bool {
+	return slices.ContainsFunc(words[kind], func(w word) bool { return w.name == name && w.many })
+}
 
 // pattern matches a word of a line: NAME=VALUE, whose value may be in double quotes.
 var pattern = regexp.MustCompile(`([^\s"=]+)(=("[^"]*"|[^\s"]*))?|\S+`)
@@ -209,23 +260,30 @@ var plain = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
 // Command returns the tko command that lists the same, quoted for a POSIX shell.
 func (f Filter) Command() string {
 	parts := []string{"tko", string(f.kind), "list"}
-	for _, name := range words[f.kind] {
-		for _, value := range f.query[name] {
+	for _, w := range words[f.kind] {
+		for _, value := range f.query[w.name] {
 			if !plain.MatchString(value) {
 				value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 			}
 			separator := " "
-			if slices.Contains(flagWords, name) {
+			if w.flag {
 				separator = "="
 			}
-			parts = append(parts, "--"+name+separator+value)
+			parts = append(parts, "--"+w.name+separator+value)
 		}
 	}
 	return strings.Join(parts, " ")
 }
 
-// flagWords are the filters whose values are true or false.
-var flagWords = []string{"prepared", "approved", "outdated"}
-
 // FlagWords returns the names of the filters whose values are true or false.
-func FlagWords() []string { return slices.Clone(flagWords) }
+func FlagWords() (names []string) {
+	for _, all := range words {
+		for _, w := range all {
+			if w.flag && !slices.Contains(names, w.name) {
+				names = append(names, w.name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}

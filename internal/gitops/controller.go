@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/internal/work"
@@ -149,6 +150,7 @@ type Options struct {
 	Concurrency int           // sources that are reconciled concurrently; 64 if 0
 	Lease       time.Duration // of work items; the loop's default if 0
 	Connections []string      // folders in which connection files of OSMs may be read; none if empty
+	Leash       *leash.Leash  // what connection files may be used for; no declarations if nil
 	// Registered, if not nil, returns the Spec of a registered source. The error is for
 	// users. If nil, the controller has none of them.
 	Registered func(tko.SourceDefinition) (Spec, error)

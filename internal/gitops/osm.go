@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
@@ -143,6 +144,10 @@ func (l *reconciliation) secretConnection(name string) func(context.Context) (os
 			if err != nil || !filepath.IsLocal(relative) || relative == "." {
 				continue
 			}
+			grant, err := l.controller.options.Leash.Source(l.spec.Name).Grant(leash.Name(leash.KindConnection, clean), "")
+			if err != nil {
+				return osmops.Connection{}, fmt.Errorf("connectionFile %q: %w", name, err)
+			}
 			data, err := readAll(func() (io.ReadCloser, error) {
 				// Files of mounted secrets are links within their folder.
 				return os.OpenInRoot(folder, relative)
@@ -150,7 +155,11 @@ func (l *reconciliation) secretConnection(name string) func(context.Context) (os
 			if err != nil {
 				return osmops.Connection{}, fmt.Errorf("connectionFile %q: %w", name, errors.Join(err))
 			}
-			return osmops.ParseConnection(data)
+			c, err := osmops.ParseConnection(data)
+			if err == nil {
+				err = grant.At(c.Hostname)
+			}
+			return c, err
 		}
 		return osmops.Connection{}, tko.Errorf(tko.ErrDenied, "connectionFile %q is in none of the folders that this controller may read (%s): move it there, or set --gitops-osm-connections",
 			name, strings.Join(l.controller.options.Connections, ", "))

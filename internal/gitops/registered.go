@@ -47,6 +47,7 @@ func DefinedSpec(d tko.SourceDefinition, dir string, may Confined) (Spec, error)
 	}
 	if err == nil {
 		err = s.confine(may)
+		s.folder = may.Secrets
 	}
 	if err != nil {
 		return Spec{}, tko.Errorf(tko.ErrInvalid, "source %q: %w", d.Name, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/internal/yaml12"
@@ -52,6 +53,7 @@ type Settings struct {
 
 	// registered settings are those of a definition in the store: see confine.
 	registered bool
+	folder     string // of the files that registered settings name
 }
 
 // BudgetSettings limit removals: one that exceeds both limits needs an approval.
@@ -147,6 +149,10 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 	if s.Name == "" || strings.ContainsFunc(s.Name, func(c rune) bool { return c <= ' ' || c > '~' }) || len(s.Name) > 253 {
 		return fail("use a name of 1 to 253 visible ASCII characters")
 	}
+	access.User, access.Folder = leash.Operator(), "" // the settings are the operator's
+	if s.registered {
+		access.User, access.Folder = access.Leash.Source(s.Name), s.folder
+	}
 	spec := Spec{
 		Name: s.Name, Registered: s.registered, Path: s.Path, Suspend: s.Suspend, Prune: s.Prune == nil || *s.Prune, Adopt: s.Adopt, Budget: prune.Default, DependsOn: s.DependsOn,
 	}
@@ -217,7 +223,7 @@ func (s Settings) repository(spec *Spec, dir string, access remote.Access) error
 		limits = access.Guard
 	}
 	repo, err := repository.New(repository.Options{
-		Guard: limits, URL: s.Git.URL, Ref: s.Git.Ref, CAFile: s.Git.CAFile, Dir: dir, Limits: tree.Limits{Bytes: s.Git.MaxBytes, Files: s.Git.MaxFiles},
+		Guard: limits, User: access.User, Folder: access.Folder, URL: s.Git.URL, Ref: s.Git.Ref, CAFile: s.Git.CAFile, Dir: dir, Limits: tree.Limits{Bytes: s.Git.MaxBytes, Files: s.Git.MaxFiles},
 		Credentials: repository.Credentials{
 			Username: s.Git.Username, PasswordFile: s.Git.PasswordFile, TokenFile: s.Git.TokenFile,
 			SSHKeyFile: s.Git.SSHKeyFile, KnownHostsFile: s.Git.KnownHostsFile,

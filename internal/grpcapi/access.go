@@ -23,6 +23,7 @@ type RightsBackend interface { //nolint:interfacebloat // of interfaces, one for
 	Stopper
 	Definer
 	Auditor
+	CredentialLister
 	AccessMode() string // off, report or enforce
 	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
 }
@@ -64,6 +65,11 @@ type Definer interface {
 	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
 	DeleteSource(ctx context.Context, name string, keep bool) error
 	DeclareSources(ctx context.Context, d tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error)
+}
+
+// A CredentialLister reports how credentials of the server are used.
+type CredentialLister interface {
+	CredentialUses(ctx context.Context, undeclared bool) (all []tko.CredentialUse, more bool, err error)
 }
 
 // An Auditor reads the audit log.
@@ -131,6 +137,17 @@ func (r *rights) GetOwner(ctx context.Context, m *tkopb.GetOwner) (*tkopb.Owner,
 func (r *rights) CountOwned(ctx context.Context, m *tkopb.Unbind) (*tkopb.Owned, error) {
 	n, err := r.backend.CountOwned(ctx, m.GetId())
 	return &tkopb.Owned{Deployments: uint64(n.Deployments), Rollouts: uint64(n.Rollouts), Sources: uint64(n.Sources)}, err //nolint:gosec // counts
+}
+
+func (r *rights) ListCredentials(ctx context.Context, m *tkopb.ListCredentials) (*tkopb.ListCredentialsResponse, error) {
+	all, more, err := r.backend.CredentialUses(ctx, m.GetUndeclared())
+	out := &tkopb.ListCredentialsResponse{More: more}
+	for _, u := range all {
+		out.Uses = append(out.Uses, &tkopb.CredentialUse{
+			Credential: u.Credential, Host: u.Host, Kind: string(u.Kind), Example: u.Example, Count: uint64(u.Count), Declared: u.Declared, //nolint:gosec // a count
+		})
+	}
+	return out, err
 }
 
 func (r *rights) SetOwner(ctx context.Context, m *tkopb.SetOwner) (*emptypb.Empty, error) {

@@ -127,6 +127,7 @@ func Rights() map[string]Right {
 		tkopb.Access_GetSourceDefinitions_FullMethodName: right("", access.Inspect),
 		tkopb.Access_DeleteSource_FullMethodName:         right("", access.Define),
 		tkopb.Access_DeclareSources_FullMethodName:       right("", access.Source),
+		tkopb.Access_ListCredentials_FullMethodName:      right("", access.Inspect),
 		tkopb.Access_ListAudit_FullMethodName:            right("", access.Audit),
 		tkopb.Access_VerifyAudit_FullMethodName:          right("", access.Audit),
 

@@ -163,8 +163,9 @@ func deployments() *kind {
 		making: makingOf(func(l *v1alpha1.DeploymentList) *[]v1alpha1.Deployment { return &l.Items }),
 		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
 			d := as[*v1alpha1.Deployment](o)
+			template, site := r.Wanted()
 			d.Spec = v1alpha1.DeploymentSpec{
-				DeploymentID: r.ID, ParentDeploymentID: r.Parent, TemplateID: r.Template, SiteID: r.Site,
+				DeploymentID: r.ID, ParentDeploymentID: r.Parent, TemplateID: template, SiteID: site,
 				Package: v1alpha1.Package{Resources: resources},
 			}
 			d.Status = v1alpha1.DeploymentStatus{Prepared: r.Prepared, Approved: r.Approved, Suspended: suspended(r), Conditions: conditions(r)}
@@ -172,7 +173,8 @@ func deployments() *kind {
 		},
 		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {
 			d := as[*v1alpha1.Deployment](o)
-			put := catalog.Put{Parent: d.Spec.ParentDeploymentID, Template: d.Spec.TemplateID, Site: d.Spec.SiteID}
+			// kubectl, Helm and kustomize write objects in an order of their own.
+			put := catalog.Put{Parent: d.Spec.ParentDeploymentID, Template: d.Spec.TemplateID, Site: d.Spec.SiteID, Defer: true}
 			return put, d.Spec.Package.Resources, d.Spec.DeploymentID, nil
 		},
 		columns: []metav1.TableColumnDefinition{
@@ -310,7 +312,7 @@ func suspended(r catalog.Record) bool {
 // why returns the reason and message of the first condition that is not True,
 // in the order of the deployment's steps.
 func why(list []metav1.Condition) (reason, message string) {
-	for _, typ := range []string{tko.ConditionDeleting, tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionPlaced, tko.ConditionScheduled, tko.ConditionHealthy} {
+	for _, typ := range []string{tko.ConditionDeleting, tko.ConditionResolvedRefs, tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionPlaced, tko.ConditionScheduled, tko.ConditionHealthy} {
 		if c := meta.FindStatusCondition(list, typ); c != nil && (c.Status == metav1.ConditionTrue) == (typ == tko.ConditionDeleting) {
 			return c.Reason, c.Message
 		}

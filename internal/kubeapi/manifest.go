@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -124,6 +125,9 @@ func (s *storage) applied(ctx context.Context, was, given []givenResource, curre
 	}
 	if len(removed) > 0 && template != "" {
 		r, err := s.catalog.Record(ctx, catalog.Fields{Package: true}, catalog.Key{Kind: tko.KindTemplate, ID: template})
+		if errors.Is(err, tko.ErrNotFound) { // the deployment waits for it
+			err = nil
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
@@ -30,6 +31,23 @@ type attached struct {
 	OwnerReferences []metav1.OwnerReference     `json:"ownerReferences,omitempty"`
 	ManagedFields   []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
 	Given           []givenResource             `json:"given,omitempty"`
+	Kustomize       *kustomized                 `json:"kustomize,omitempty"`
+}
+
+// kustomized is what kustomize adds to the spec of each object of the kind Deployment. It is
+// stored so that applying a kustomization again changes nothing.
+type kustomized struct {
+	Selector *v1alpha1.KustomizeSelector `json:"selector,omitempty"`
+	Template *v1alpha1.KustomizeTemplate `json:"template,omitempty"`
+}
+
+// kustomizedOf returns what kustomize has added to an object; nil if it has added nothing.
+func kustomizedOf(o object) *kustomized {
+	d, ok := o.(*v1alpha1.Deployment)
+	if !ok || d.Spec.Selector == nil && d.Spec.Template == nil {
+		return nil
+	}
+	return &kustomized{d.Spec.Selector, d.Spec.Template}
 }
 
 // attachedTo returns the Kubernetes metadata of a record; none if it has none.
@@ -89,11 +107,13 @@ func (k *kind) object(r catalog.Record, v view) (object, error) {
 	o.SetGeneration(r.Revision)
 	o.SetCreationTimestamp(metav1.NewTime(r.Created.Truncate(time.Second)))
 	o.SetLabels(labelsOf(r))
+	var added *kustomized
 	if len(r.Attached()) > 0 {
 		a, err := attachedTo(r)
 		if err != nil {
 			return nil, err
 		}
+		added = a.Kustomize
 		o.SetGenerateName(a.GenerateName)
 		if !v.secrets {
 			a.Annotations = redactedAnnotations(a.Annotations)
@@ -128,6 +148,9 @@ func (k *kind) object(r catalog.Record, v view) (object, error) {
 	}
 	if err := k.encode(o, r, resources); err != nil {
 		return nil, err
+	}
+	if d, ok := o.(*v1alpha1.Deployment); ok && added != nil {
+		d.Spec.Selector, d.Spec.Template = added.Selector, added.Template
 	}
 	o.GetObjectKind().SetGroupVersionKind(k.gvk())
 	return o, nil
@@ -234,8 +257,8 @@ func attach(o object, before catalog.Record, given []givenResource) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	now := attached{GenerateName: o.GetGenerateName(), Annotations: annotations, OwnerReferences: o.GetOwnerReferences(), ManagedFields: withoutStatus(o.GetManagedFields()), Given: given}
-	if len(now.GenerateName)+len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields)+len(now.Given) == 0 {
+	now := attached{GenerateName: o.GetGenerateName(), Annotations: annotations, OwnerReferences: o.GetOwnerReferences(), ManagedFields: withoutStatus(o.GetManagedFields()), Given: given, Kustomize: kustomizedOf(o)}
+	if len(now.GenerateName)+len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields)+len(now.Given) == 0 && now.Kustomize == nil {
 		return nil, nil
 	}
 	encoded, err := json.Marshal(now)

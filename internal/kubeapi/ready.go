@@ -79,8 +79,8 @@ func withoutReady(current catalog.Record, list []metav1.Condition) ([]metav1.Con
 	return slices.DeleteFunc(slices.Clone(list), func(c metav1.Condition) bool { return c.Type == conditionReady }), nil
 }
 
-// readyOf returns the condition Ready. A deployment is ready once it is
-// prepared, approved, scheduled, and, unless its site can't report that, healthy; a site
+// readyOf returns the condition Ready. A deployment is ready once what it
+// names exists, it is prepared, approved, scheduled, and, unless its site can't report that, healthy; a site
 // once all its deployments are scheduled and healthy, or can't report it. A site without conditions
 // has no Ready.
 func readyOf(r catalog.Record) (metav1.Condition, bool) {
@@ -106,6 +106,9 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 			return ready, false
 		}
 	case tko.KindDeployment:
+		if c, ok := byType[tko.ConditionResolvedRefs]; ok && c.Status != tko.ConditionTrue {
+			return not(c.Status, c.Reason, c.Text(), c.LastTransition)
+		}
 		for _, flag := range []struct {
 			typ string
 			is  bool

@@ -72,3 +72,26 @@ func TestRolloutKeepsTheHyphensOfItsName(t *testing.T) {
 		t.Errorf("watched %+v", e)
 	}
 }
+
+// Each command about a rollout is a subresource, which is created: also by users whose tools
+// only know Kubernetes.
+func TestRolloutIsCommandedBySubresources(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.must("POST", "rollouts", rollout)
+	for _, verb := range tko.RolloutVerbs() {
+		if response := w.fails(400, "can't be tried", "POST", "rollouts/smfv2/"+verb+"?dryRun=All", "{}"); response.text("reason") != "BadRequest" {
+			t.Errorf("%s: %v", verb, response)
+		}
+		w.fails(404, "not found", "POST", "rollouts/nowhere/"+verb, "{}")
+	}
+	w.fails(405, "", "GET", "rollouts/smfv2/start", nil)
+	w.fails(422, "hexadecimal", "POST", "rollouts/smfv2/start", `{"plan":"what"}`)
+	w.fails(400, "unknown field", "POST", "rollouts/smfv2/start?fieldValidation=Strict", `{"plans":"what"}`)
+	if got := w.must("POST", "rollouts/smfv2/plan", `{"reason":"a try"}`); got.text("kind") != "Rollout" || got.text("status.state") != "Planning" {
+		t.Errorf("planning, it is %v", got)
+	}
+	if got := w.must("POST", "rollouts/smfv2/cancel", obj{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "RolloutCommand"}); got.text("status.state") != "Cancelled" {
+		t.Errorf("cancelled, it is %v", got)
+	}
+}

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -320,12 +321,19 @@ func byParent(value string) (func(*catalog.Query), func(catalog.Record) bool, er
 
 func byPrepared(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
 	want, err := strconv.ParseBool(value)
-	return func(q *catalog.Query) { q.Prepared = &want }, func(r catalog.Record) bool { return r.Prepared == want }, err
+	return func(q *catalog.Query) { q.Is = merged(q.Is, "prepared", want) }, func(r catalog.Record) bool { return r.Prepared == want }, err
 }
 
 func byApproved(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
 	want, err := strconv.ParseBool(value)
-	return func(q *catalog.Query) { q.Approved = &want }, func(r catalog.Record) bool { return r.Approved == want }, err
+	return func(q *catalog.Query) { q.Is = merged(q.Is, "approved", want) }, func(r catalog.Record) bool { return r.Approved == want }, err
+}
+
+// merged returns what a query compares, with one more column.
+func merged(is map[string]bool, column string, want bool) map[string]bool {
+	all := map[string]bool{column: want}
+	maps.Copy(all, is)
+	return all
 }
 
 func byPluginType(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {

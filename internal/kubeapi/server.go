@@ -193,7 +193,11 @@ func (s *Server) storages(catalog Catalog, config *genericapiserver.RecommendedC
 			storages[k.resource+"/"+statusSubresource], storages[k.resource+"/"+approvalSubresource] = statusOf(one), approvalOf(one)
 		case tko.KindSite:
 			storages[k.resource+"/"+statusSubresource] = statusOf(one)
-		case tko.KindTemplate, tko.KindPlugin, tko.KindRollout, tko.KindSource:
+		case tko.KindRollout:
+			for _, verb := range tko.RolloutVerbs() {
+				storages[k.resource+"/"+verb] = &commandStorage{storage: one, verb: verb}
+			}
+		case tko.KindTemplate, tko.KindPlugin, tko.KindSource:
 		}
 	}
 	return storages

@@ -106,7 +106,13 @@ func TestInvalidPackagesNameResourceAndPath(t *testing.T) {
 	w.fails(422, "spec.package.resources[0].kind", "POST", "templates", template("t", nil, obj{"apiVersion": "v1"}))
 	twice := json.RawMessage(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1", "x": "2"}}`)
 	w.fails(422, `duplicate field "data.x"`, "POST", "templates", template("t", nil, twice))
-	w.fails(422, "template \"nowhere\" does not exist", "POST", "deployments", obj{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"templateId": "nowhere"}})
+	waits := w.must("POST", "deployments", obj{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"templateId": "nowhere"}})
+	if !strings.Contains(fmt.Sprint(waits.at("status.conditions")), `template "nowhere" doesn't exist yet`) {
+		t.Errorf("a deployment whose template comes later is %v", waits)
+	}
+	w.fails(422, "site \"nowhere\" does not exist", "POST", "deployments", obj{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{
+		"siteId": "nowhere", "package": obj{"resources": []obj{{"apiVersion": "deployment.nephio.org/v1alpha1", "kind": "Deployment", "metadata": obj{"name": "deployment", "annotations": obj{"nephio.org/prepared": "true"}}}}},
+	}})
 }
 
 func TestServerSideApplyTracksManagersAndConflicts(t *testing.T) {
@@ -451,6 +457,9 @@ func TestDiscoveryAndOpenAPIListAllKinds(t *testing.T) {
 	}
 	for _, name := range []string{"deployments/status", "deployments/approval", "sites/status"} {
 		want[name] = "<nil> false"
+	}
+	for _, verb := range tko.RolloutVerbs() {
+		want["rollouts/"+verb] = "<nil> false"
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Error(diff)

@@ -68,6 +68,12 @@ type Writer interface {
 	RemoveRecord(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, tko.Deleted, error)
 	RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require catalog.Requirement, dryRun bool) (tko.Deleted, error)
 	PutApproval(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, error)
+	Commander
+}
+
+// A Commander commands rollouts.
+type Commander interface {
+	RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (tko.RolloutStatus, error)
 }
 
 // A Follower reads changes.

@@ -3,12 +3,15 @@ package kubeapi
 import (
 	"context"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
@@ -119,4 +122,54 @@ func approvalOf(s *storage) rest.Storage {
 		}
 		return s.catalog.PutApproval(ctx, current.Key, require, dryRun)
 	}}
+}
+
+// A commandStorage serves a subresource of rollouts whose creation is a command, such as start.
+type commandStorage struct {
+	storage *storage
+	verb    string
+}
+
+var (
+	_ rest.NamedCreater    = &commandStorage{}
+	_ rest.StorageMetadata = &commandStorage{}
+)
+
+func (c *commandStorage) New() runtime.Object               { return &v1alpha1.RolloutCommand{} }
+func (c *commandStorage) Destroy()                          {}
+func (c *commandStorage) NamespaceScoped() bool             { return false }
+func (c *commandStorage) GetSingularName() string           { return c.storage.GetSingularName() }
+func (c *commandStorage) ProducesMIMETypes(string) []string { return nil }
+func (c *commandStorage) ProducesObject(string) any         { return v1alpha1.Rollout{} }
+func (c *commandStorage) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
+	return v1alpha1.GroupVersion.WithKind("RolloutCommand")
+}
+
+// Create carries out the command, and returns the rollout as it is then. A command that was
+// carried out already has no effect.
+func (c *commandStorage) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	s, cmd := c.storage, as[*v1alpha1.RolloutCommand](obj)
+	if len(options.DryRun) > 0 {
+		return nil, apierrors.NewBadRequest("a command about a rollout can't be tried: the condition Planned of the rollout says what it would do")
+	}
+	if validate != nil {
+		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
+			return nil, err
+		}
+	}
+	key, err := s.key(ctx, name)
+	if err != nil {
+		return nil, s.failed(ctx, name, nil, err)
+	}
+	ctx = managedBy(ctx, options.FieldManager)
+	if cmd.Reason != "" {
+		ctx = tko.WithAuthor(ctx, tko.Author{Why: cmd.Reason})
+	}
+	if _, err = s.catalog.RolloutDo(withAuthor(ctx), tko.RolloutCommand{
+		ID: tko.RolloutID(key.ID), Verb: c.verb, Plan: cmd.Plan, Wave: cmd.Wave, SkipBlocked: cmd.SkipBlocked, Blind: cmd.Blind, Force: cmd.Force,
+		AnyTime: cmd.AnyTime, Deployment: tko.DeploymentID(cmd.DeploymentID),
+	}); err != nil {
+		return nil, s.failed(ctx, name, nil, err)
+	}
+	return s.Get(ctx, name, nil)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/prepare/topology"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -19,9 +20,6 @@ const (
 	ReasonHandled     = "Handled"     // plugins are registered for all of them
 	ReasonMatched     = "Matched"     // each selector matches something
 )
-
-// targetGroups are the groups of the targets that are built into the meta-scheduler.
-var targetGroups = []string{"git.plugin.nephio.org", "kubernetes.plugin.nephio.org", "osm.plugin.nephio.org"}
 
 // effects returns the conditions that report which parts of a prepared package have
 // no effect. It leaves out a condition that is True and was never reported.
@@ -52,7 +50,7 @@ func (p *Preparer) handled(ctx context.Context, pkg krm.Package) (tko.Condition,
 	for _, r := range pkg {
 		id := r.Identity()
 		where := r.Annotation(krm.AnnotationPrepare)
-		if tko.IsPluginGroup(id.Group) && !slices.Contains(targetGroups, id.Group) && !r.IsPrepared() && (where == "" || where == krm.Here) {
+		if tko.IsPluginGroup(id.Group) && !place.IsGroup(id.Group) && !r.IsPrepared() && (where == "" || where == krm.Here) {
 			open[id.Group] = append(open[id.Group], id)
 		}
 	}

@@ -184,6 +184,8 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.Wo
 		return p.abandon(ctx, id, item)
 	case err != nil:
 		return work.Result{}, err
+	case d.AwaitedTemplate != "" || d.AwaitedSite != "":
+		return p.await(ctx, d)
 	case d.Prepared:
 		if tko.HasCondition(d.Stamp.Conditions, tko.ConditionPrepared, ReasonRunning) { // a user prepared it
 			if result, err := p.abandon(ctx, id, item); err != nil || result.Outcome != tko.WorkDone {
@@ -218,6 +220,36 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.Wo
 		return p.hold(ctx, rc.d, tko.ConditionPrepared, err)
 	}
 	return result, err
+}
+
+// await lets the data controller use the template and site that a deployment waits for, if
+// they exist now. The work of preparing it follows from that change. Otherwise the work stays in
+// the queue, and is due again when a template or site is registered.
+func (p *Preparer) await(ctx context.Context, d tko.Deployment) (work.Result, error) {
+	revision, err := p.client.CommitDeployment(ctx, tko.DeploymentCommit{
+		ID: d.ID, Revision: d.Stamp.Revision, Package: d.Package, Why: "what it waited for exists now",
+	})
+	later := work.Result{Outcome: tko.WorkLater, Retry: spread(maxRetryHeld)}
+	switch {
+	case errors.Is(err, tko.ErrDenied):
+		return p.hold(ctx, d, tko.ConditionResolvedRefs, err)
+	case errors.Is(err, tko.ErrInvalid):
+		c := tko.Condition{Type: tko.ConditionResolvedRefs, Status: tko.ConditionFalse, Reason: ReasonInvalid, Message: bounded(err.Error()), ObservedRevision: d.Stamp.Revision}
+		conditions := []tko.Condition{c}
+		if !d.Prepared {
+			c.Type = tko.ConditionPrepared
+			conditions = append(conditions, c)
+		}
+		if !differs(d.Stamp.Conditions, c) {
+			return later, nil
+		}
+		return later, p.client.SetConditions(ctx, tko.KindDeployment, string(d.ID), conditions)
+	case err != nil:
+		return work.Result{}, err
+	case revision == d.Stamp.Revision:
+		return later, nil
+	}
+	return work.Result{Outcome: tko.WorkDone}, nil
 }
 
 // hold reports on a deployment that its owner doesn't have the rights that its preparation

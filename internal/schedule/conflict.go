@@ -173,18 +173,17 @@ func plainDigest(r krm.Resource) string {
 }
 
 // contestOf returns the objects that deployments have in common, of those that a step
-// applies. former are the objects that were shared when the step succeeded last. The OSM
-// target finds its own: it applies only resources of its own group. A plugin gets all
-// deployments, and decides itself.
+// applies. former are the objects that were shared when the step succeeded last. A plugin gets
+// all deployments, and decides itself, as a target does that shares no objects.
 func (s step) contestOf(deployments []tko.Deployment, former map[string]sharing) contest {
-	switch t := s.target.(type) {
-	case gitTarget:
-		return contestOf(deployments, "", false, former)
-	case Clusters:
-		return contestOf(deployments, t.Namespace(s.trigger), true, former)
-	default:
+	if !s.place.Shares {
 		return contest{}
 	}
+	namespace := ""
+	if t, ok := s.target.(Clusters); ok {
+		namespace = t.Namespace(s.trigger)
+	}
+	return contestOf(deployments, namespace, s.place.Charts, former)
 }
 
 // withhold separates the deployments to apply from those that the target leaves unchanged.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -121,7 +122,7 @@ func TestFrozenSiteIsNotScheduledUntilTheFreezeEnds(t *testing.T) {
 	}
 	one := &counted{}
 	s := New(data, nil, Options{})
-	s.targets = map[krm.GVK]target{gvk: one}
+	s.targets = builtins(builtin{place.Kind{GVK: gvk, Name: "test", ReportsHealth: true}, one})
 	for range 2 {
 		r := s.Reconcile(t.Context(), "a")
 		if r.Outcome != tko.WorkLater || r.Retry <= 0 || r.Retry > time.Minute || one.calls != 0 {
@@ -163,7 +164,7 @@ func TestSiteIsNotScheduledWhileARolloutKeepsItApart(t *testing.T) {
 	}
 	one := &counted{}
 	s := New(data, nil, Options{})
-	s.targets = map[krm.GVK]target{gvk: one}
+	s.targets = builtins(builtin{place.Kind{GVK: gvk, Name: "test", ReportsHealth: true}, one})
 	for range 2 {
 		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkLater || r.Retry != apartRetry || one.calls != 0 {
 			t.Fatalf("%+v, %d calls", r, one.calls)
@@ -193,7 +194,7 @@ func TestSuspendedSiteIsNotScheduledUntilItResumes(t *testing.T) {
 	}
 	one := &counted{}
 	s := New(data, nil, Options{})
-	s.targets = map[krm.GVK]target{gvk: one}
+	s.targets = builtins(builtin{place.Kind{GVK: gvk, Name: "test", ReportsHealth: true}, one})
 	for range 2 {
 		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkLater || r.Retry != maxFrozen || one.calls != 0 {
 			t.Fatalf("%+v, %d calls", r, one.calls)
@@ -232,7 +233,7 @@ func TestSuspendedDeploymentStaysAsItIsUntilItResumes(t *testing.T) {
 	}
 	one := &counted{}
 	s := New(data, nil, Options{})
-	s.targets = map[krm.GVK]target{gvk: one}
+	s.targets = builtins(builtin{place.Kind{GVK: gvk, Name: "test", ReportsHealth: true}, one})
 	for range 2 {
 		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkDone || len(one.applied) != 1 || one.applied[0].ID != "other" || !slices.Equal(one.held, []tko.DeploymentID{"changed", "unapproved"}) {
 			t.Fatalf("%+v, applied %+v, held %v", r, one.applied, one.held)
@@ -296,7 +297,7 @@ func TestObjectOfASuspendedDeploymentIsNotTakenOver(t *testing.T) {
 		{ID: "new", Prepared: true, Approved: true, Package: object("2")},
 		{ID: "suspended", Prepared: true, Approved: true, Package: object("1"), Metadata: map[string]string{tko.MetadataSuspend: "true"}},
 	}}, nil)
-	found := step{target: gitTarget{}}.contestOf(slices.Concat(p.deployments, p.suspended), nil)
+	found := step{place: place.Git, target: gitTarget{}}.contestOf(slices.Concat(p.deployments, p.suspended), nil)
 	if apply, held := found.withhold(p.deployments); len(apply) != 0 || !slices.Equal(held, []tko.DeploymentID{"new"}) {
 		t.Errorf("applied %+v, held %v: %v", apply, held, found)
 	}
@@ -314,7 +315,7 @@ func TestStoppedSiteIsNotScheduled(t *testing.T) {
 	}
 	one := &counted{}
 	s := New(data, nil, Options{})
-	s.targets = map[krm.GVK]target{gvk: one}
+	s.targets = builtins(builtin{place.Kind{GVK: gvk, Name: "test", ReportsHealth: true}, one})
 	if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkLater || r.Retry <= 0 || one.calls != 0 {
 		t.Fatalf("%+v, %d calls", r, one.calls)
 	}
@@ -365,7 +366,7 @@ func TestStopEndsAReconciliationBeforeTheNextObject(t *testing.T) {
 		}
 		one := &stopping{data: data}
 		s := New(data, nil, Options{})
-		s.targets = map[krm.GVK]target{gvk: one}
+		s.targets = builtins(builtin{place.Kind{GVK: gvk, Name: "test", ReportsHealth: true}, one})
 		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkReleased || one.begun != 1 {
 			t.Errorf("%+v after %d objects", r, one.begun)
 		}

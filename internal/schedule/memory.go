@@ -59,15 +59,6 @@ func (s *Scheduler) recall(ctx context.Context, site tko.SiteID) (memory, error)
 	return m, nil
 }
 
-// shares reports whether deployments can share objects at the step's target.
-func (s step) shares() bool {
-	switch s.target.(type) {
-	case gitTarget, Clusters:
-		return true
-	}
-	return false
-}
-
 // remember saves what this reconciliation has delivered, if it differs from the memory, and
 // if that was needed. It needs the claim of the site's work.
 func (s *Scheduler) remember(ctx context.Context, site tko.SiteID, of *memories, p plan, results []result) error {
@@ -84,7 +75,7 @@ func (s *Scheduler) remember(ctx context.Context, site tko.SiteID, of *memories,
 			now.Delivered[name] = r.delivered
 		case step.target == nil:
 			now.Delivered[name] = was.Delivered[name]
-		case step.shares():
+		case step.place.Shares:
 			now.Shared[name] = r.sharedAfter(was.Shared[name])
 		}
 	}

@@ -7,8 +7,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/schedule/git"
-	"github.com/tko-orchestrator/tko/internal/schedule/osm"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/scope"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
@@ -63,6 +62,7 @@ type plan struct {
 // A step is a trigger with what it triggers: a built-in target or a plugin.
 type step struct {
 	trigger krm.Resource
+	place   place.Kind // of the target
 	target  target
 	plugin  tko.Plugin
 }
@@ -79,21 +79,13 @@ func (s step) kind() string {
 	if s.target == nil {
 		return "plugin"
 	}
-	switch s.trigger.GVK() {
-	case git.GVK:
-		return "git"
-	case osm.GVK:
-		return "osm"
-	default:
-		return "kubernetes"
-	}
+	return s.place.Name
 }
 
 // reportsHealth reports whether the reports of the step's target have outcomes for
 // the condition Healthy.
 func (s step) reportsHealth() bool {
-	_, commits := s.target.(gitTarget)
-	return s.target != nil && !commits
+	return s.target != nil && s.place.ReportsHealth
 }
 
 // A result is the result of a step.
@@ -116,12 +108,12 @@ type conditionOf struct {
 
 // decide returns the plan for a site: a step for each pair of a trigger and what it
 // triggers, in the order of the site's package.
-func decide(seen snapshot, targets map[krm.GVK]target) plan {
+func decide(seen snapshot, targets map[krm.GVK]builtin) plan {
 	var p plan
 	for _, r := range seen.site.Package {
 		gvk := r.GVK()
 		if t, ok := targets[gvk]; ok {
-			p.steps = append(p.steps, step{trigger: r, target: t})
+			p.steps = append(p.steps, step{trigger: r, place: t.Kind, target: t.target})
 		}
 		for _, plugin := range seen.plugins {
 			if plugin.Triggered(gvk) {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
@@ -27,7 +28,7 @@ func verdictWith(status, reason, message, note string) report.Outcome {
 func TestConditionsFollowFromTheResultsOfSteps(t *testing.T) {
 	t.Parallel()
 	trigger := krm.Resource{"apiVersion": "x.plugin.nephio.org/v1", "kind": "X", "metadata": map[string]any{"name": "x"}}
-	step := step{trigger: trigger, target: fakeTarget{}}
+	step := step{trigger: trigger, place: place.Kind{Name: "test", ReportsHealth: true}, target: fakeTarget{}}
 	good := report.State{Scheduled: verdictWith("True", "Applied", "2 objects", ""), Healthy: verdictWith("True", "Healthy", "2 objects", "")}
 	bad := report.State{Scheduled: verdictWith("False", "Failed", "x is bad", ""), Healthy: verdictWith("False", "Unhealthy", "x is bad", "")}
 	noted := report.State{Scheduled: verdictWith("True", "Applied", "2 objects", "corrected x")}
@@ -160,7 +161,7 @@ func TestConditionsFollowFromTheResultsOfSteps(t *testing.T) {
 			t.Parallel()
 			d := tko.Deployment{ID: "a", Prepared: !test.unprepared, Approved: !test.unapproved, Stamp: tko.Stamp{Revision: 1, Conditions: test.deployment}}
 			seen := snapshot{site: tko.Site{ID: "s", Package: krm.Package{trigger}, Stamp: tko.Stamp{Revision: 1, Conditions: test.site}}, deployments: []tko.Deployment{d}}
-			p := decide(seen, map[krm.GVK]target{trigger.GVK(): fakeTarget{}})
+			p := decide(seen, builtins(builtin{place.Kind{GVK: trigger.GVK(), Name: "test", ReportsHealth: true}, fakeTarget{}}))
 			if held := len(p.held) > 0; held != (test.held || test.unprepared) {
 				t.Errorf("%s: held is %v", test.why, p.held)
 			}

@@ -81,7 +81,7 @@ func (s *Scheduler) findRemovals(ctx context.Context, site tko.Site) (p removals
 			return removals{}, fmt.Errorf("reading revision %d of site %q: %w", revision, site.ID, err)
 		}
 		for _, r := range former.Package {
-			t, ok := s.targets[r.GVK()].(cleaner)
+			t, ok := s.targets[r.GVK()].target.(cleaner)
 			if !ok {
 				continue
 			}
@@ -105,7 +105,7 @@ func (s *Scheduler) findRemovals(ctx context.Context, site tko.Site) (p removals
 // hasPlaceIn reports whether a message names the place of a trigger of a package.
 func (s *Scheduler) hasPlaceIn(message string, pkg krm.Package) bool {
 	return slices.ContainsFunc(pkg, func(r krm.Resource) bool {
-		t, ok := s.targets[r.GVK()].(cleaner)
+		t, ok := s.targets[r.GVK()].target.(cleaner)
 		return ok && t.Place(r) != "" && strings.Contains(message, t.Place(r))
 	})
 }

@@ -14,11 +14,12 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
-	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/work"
@@ -75,6 +76,21 @@ type target interface {
 	Schedule(ctx context.Context, of krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error)
 }
 
+// A builtin is a target with the kind of places that it is for.
+type builtin struct {
+	place.Kind
+
+	target target
+}
+
+func builtins(all ...builtin) map[krm.GVK]builtin {
+	targets := make(map[krm.GVK]builtin, len(all))
+	for _, b := range all {
+		targets[b.GVK] = b
+	}
+	return targets
+}
+
 // Clusters are the target for Kubernetes clusters.
 type Clusters interface {
 	target
@@ -117,6 +133,7 @@ type Options struct {
 	GitCache    string         // folder for clones of remote repositories; in the user's cache folder if empty
 	GitSecrets  string         // folder of the credentials of repositories; no credentials if empty
 	References  secret.Sources // credentials of repositories and OSMs that are not files
+	Leash       *leash.Leash   // what credentials may be used for; no declarations if nil
 	// Kubernetes returns the target for clusters, which calls enqueue for a site
 	// whose objects may have changed. If it is nil, there is none.
 	Kubernetes func(enqueue func(...tko.SiteID)) Clusters
@@ -135,7 +152,7 @@ type Scheduler struct {
 	client  Client
 	runner  Runner
 	options Options
-	targets map[krm.GVK]target
+	targets map[krm.GVK]builtin
 	close   func()
 	queue   *enqueuer
 }
@@ -144,15 +161,15 @@ type Scheduler struct {
 func New(client Client, runner Runner, o Options) *Scheduler {
 	o.Concurrency = cmp.Or(o.Concurrency, 64)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	o.OSM.Log, o.OSM.References = o.Log, o.References
+	o.OSM.Log, o.OSM.References, o.OSM.Leash = o.Log, o.References, o.Leash
 	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
-	s.close, s.targets = func() {}, map[krm.GVK]target{
-		git.GVK: gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Log: o.Log})},
-		osm.GVK: osm.New(client, o.OSM),
-	}
+	s.close, s.targets = func() {}, builtins(
+		builtin{place.Git, gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Leash: o.Leash, Log: o.Log})}},
+		builtin{place.OSM, osm.New(client, o.OSM)},
+	)
 	if o.Kubernetes != nil {
 		clusters := o.Kubernetes(s.queue.add)
-		s.close, s.targets[trigger.GVK] = clusters.Close, clusters
+		s.close, s.targets[place.Kubernetes.GVK] = clusters.Close, builtin{place.Kubernetes, clusters}
 	}
 	return s
 }
@@ -362,7 +379,7 @@ func (s *Scheduler) apply(ctx context.Context, seen snapshot, p plan, step step,
 		r.contest = step.contestOf(all, former.Shared[step.String()])
 	}
 	apply, held := r.contest.withhold(p.deployments)
-	if _, commits := step.target.(gitTarget); commits && len(p.held) > 0 {
+	if step.place.Files && len(p.held) > 0 {
 		former, err := of.get()
 		if err != nil {
 			r.err = err

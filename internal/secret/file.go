@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/leash"
 )
 
 // maxFile is the most bytes of a file with a secret.
@@ -18,6 +19,7 @@ const maxFile = 1 << 20
 // A Folder has the files with secrets that packages may name. The author of a package
 // chooses the name, so it must not lead to other files of the server.
 type Folder struct {
+	Kind  string // of the credentials in it: see package leash
 	Path  string // "" for none
 	Owner string // program that it belongs to, for errors, such as meta-scheduler
 	Flag  string // setting of its path, for errors
@@ -43,13 +45,34 @@ func (f Folder) resolve(name string) (folder, relative string, err error) {
 	if err != nil || !filepath.IsLocal(relative) {
 		return "", "", tko.Errorf(tko.ErrInvalid, "%q is not in the %s's folder of secrets: use a path below the folder of %s", name, f.Owner, f.Flag)
 	}
-	return folder, relative, nil
+	return folder, filepath.Clean(relative), nil // the name that a grant has
 }
 
-// Read returns the content of a file in the folder, see [Folder.Locate]. Links must not
-// lead out of the folder. Other errors than ErrInvalid may be temporary: files of secrets
-// may be created later. Errors don't contain the path of the folder.
-func (f Folder) Read(name string) ([]byte, error) {
+// Credential returns the name of the credential in a file of the folder: see [Folder.Locate].
+func (f Folder) Credential(name string) (string, error) {
+	if leash.Reference(f.Kind, name) == name { // it isn't in the folder
+		return name, nil
+	}
+	_, relative, err := f.resolve(name)
+	return leash.Name(f.Kind, relative), err
+}
+
+// Read returns the content of a file in the folder, see [Folder.Locate], for which there is a
+// grant. Links must not lead out of the folder. Other errors than ErrInvalid may be temporary:
+// files of secrets may be created later. Errors don't contain the path of the folder.
+func (f Folder) Read(name string, grant leash.Grant) ([]byte, error) {
+	credential, err := f.Credential(name)
+	if err == nil {
+		err = grant.Check(credential)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.ReadPublic(name)
+}
+
+// ReadPublic is Read without a grant, for what is sent nowhere: certificates of CAs.
+func (f Folder) ReadPublic(name string) ([]byte, error) {
 	path, relative, err := f.resolve(name)
 	if err != nil {
 		return nil, err
@@ -73,9 +96,12 @@ func (f Folder) Read(name string) ([]byte, error) {
 	return read(file, name)
 }
 
-// ReadFile returns the content of a file that the operator names, without the space
-// around it.
-func ReadFile(path string) (string, error) {
+// ReadFile returns the content of a file, without the space around it, for which there is a
+// grant under the name of a credential.
+func ReadFile(path, credential string, grant leash.Grant) (string, error) {
+	if err := grant.Check(credential); err != nil {
+		return "", err
+	}
 	file, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
 		return "", err

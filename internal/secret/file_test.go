@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -34,7 +35,7 @@ func TestFilesOfSecretsAreReadOnlyBelowTheirFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := secret.Folder{Path: inside, Owner: "meta-scheduler", Flag: "--git-secrets"}
+	folder := secret.Folder{Kind: leash.KindGit, Path: inside, Owner: "meta-scheduler", Flag: "--git-secrets"}
 	tests := map[string]struct {
 		why, name, want, wantErr string
 		invalid                  bool
@@ -55,7 +56,7 @@ func TestFilesOfSecretsAreReadOnlyBelowTheirFolder(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := folder.Read(test.name)
+			got, err := folder.Read(test.name, granted(t, folder, test.name))
 			if string(got) != test.want || errors.Is(err, tko.ErrInvalid) != test.invalid || (err != nil) != (test.wantErr != "") {
 				t.Errorf("%s: got %q, %v", test.why, got, err)
 			}
@@ -71,15 +72,68 @@ func TestFilesOfSecretsAreReadOnlyBelowTheirFolder(t *testing.T) {
 		t.Errorf("got %q, %v, want a refusal", path, err)
 	}
 	none := secret.Folder{Owner: "server", Flag: "--awx-secrets"}
-	if _, err := none.Read("token"); err == nil || errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "configure --awx-secrets") {
+	if _, err := none.Read("token", leash.Grant{}); err == nil || errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "configure --awx-secrets") {
 		t.Errorf("got %v, want the setting that is missing", err)
 	}
-	if got, err := secret.ReadFile(filepath.Join(inside, "lagos/key")); err != nil || got != "two\nlines" {
+	grant, err := leash.Operator().Grant("a", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := secret.ReadFile(filepath.Join(inside, "lagos/key"), "a", grant); err != nil || got != "two\nlines" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	for _, name := range []string{"empty", "large", "later"} {
-		if got, err := secret.ReadFile(filepath.Join(inside, name)); err == nil || got != "" || strings.Contains(err.Error(), "canary") {
+		if got, err := secret.ReadFile(filepath.Join(inside, name), "a", grant); err == nil || got != "" || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+}
+
+// granted returns a grant for a file in a folder, if it is in it.
+func granted(t *testing.T, f secret.Folder, name string) leash.Grant {
+	t.Helper()
+	credential, err := f.Credential(name)
+	if err != nil {
+		return leash.Grant{}
+	}
+	g, err := leash.Operator().Grant(credential, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestCredentialsAreReadOnlyWithTheirGrant(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("canary"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := secret.Folder{Kind: leash.KindGit, Path: dir}
+	of := func(credential string) leash.Grant {
+		g, err := leash.Operator().Grant(credential, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	for name, g := range map[string]leash.Grant{"no grant": {}, "of another": of("git:b"), "of another folder": of("osm:a")} {
+		if got, err := f.Read("a", g); err == nil || len(got) > 0 {
+			t.Errorf("%s: got %q, want a refusal", name, got)
+		}
+		if got, err := secret.ReadFile(filepath.Join(dir, "a"), "git:a", g); err == nil || got != "" {
+			t.Errorf("%s: got %q, want a refusal", name, got)
+		}
+		sources := secret.Sources{Environment: []string{"PATH"}}
+		if got, err := sources.Resolve(t.Context(), "env:PATH", g); err == nil || got != "" {
+			t.Errorf("%s: got a variable, want a refusal", name)
+		}
+	}
+	for _, spelling := range []string{"a", "./a", "b/../a", filepath.Join(dir, "a")} {
+		if got, err := f.Read(spelling, of("git:a")); err != nil || string(got) != "canary" {
+			t.Errorf("%s: got %q, %v", spelling, got, err)
 		}
 	}
 }

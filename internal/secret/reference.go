@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/tko-orchestrator/tko/internal/leash"
 )
 
 // ErrReference reports that a reference may not be resolved.
@@ -32,9 +34,12 @@ func IsReference(text string) bool {
 	return strings.HasPrefix(text, environmentScheme) || strings.HasPrefix(text, vaultScheme)
 }
 
-// Resolve returns the secret that a reference names. Errors contain the
-// reference, and never the secret.
-func (s Sources) Resolve(ctx context.Context, reference string) (Text, error) {
+// Resolve returns the secret that a reference names, for which there is a grant. Errors
+// contain the reference, and never the secret.
+func (s Sources) Resolve(ctx context.Context, reference string, grant leash.Grant) (Text, error) {
+	if err := grant.Check(reference); err != nil {
+		return "", err
+	}
 	if name, ok := strings.CutPrefix(reference, environmentScheme); ok {
 		if !slices.Contains(s.Environment, name) {
 			return "", fmt.Errorf("the variable %q is not one of --secret-environment: %w", name, ErrReference)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -68,7 +69,11 @@ func TestReferencesReachOnlyWhatTheOperatorLists(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := sources.Resolve(t.Context(), test.reference)
+			grant, err := leash.Operator().Grant(test.reference, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := sources.Resolve(t.Context(), test.reference, grant)
 			if string(got) != test.want || (err == nil) != (test.want != "") || errors.Is(err, secret.ErrReference) != test.refused {
 				t.Errorf("got %q, %v; want %q, refused %t: %s", string(got), err, test.want, test.refused, test.why)
 			}
@@ -90,7 +95,11 @@ func TestReferencesReachOnlyWhatTheOperatorLists(t *testing.T) {
 	if logins != 3 {
 		t.Errorf("%d logins, want one more for each use of a token that has ended", logins)
 	}
-	if _, err := (secret.Sources{}).Resolve(t.Context(), "env:ALLOWED"); !errors.Is(err, secret.ErrReference) {
+	grant, err := leash.Operator().Grant("env:ALLOWED", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (secret.Sources{}).Resolve(t.Context(), "env:ALLOWED", grant); !errors.Is(err, secret.ErrReference) {
 		t.Errorf("got %v, want a refusal: nothing is allowed by default", err)
 	}
 }

@@ -146,7 +146,7 @@ func (q *query) count(kind tko.Kind) countQuery {
 	}
 	values := maps.Clone(q.Values)
 	values.Del("asOf")
-	return countQuery{filter: f, by: by, state: q.state(), values: values}
+	return countQuery{filter: f, by: by, state: q.state(), values: values, asOf: q.Get("asOf")}
 }
 
 // countPage counts the entities after an ID.

@@ -178,7 +178,7 @@ func TestTheServerServesTheWordsOfFilters(t *testing.T) {
 		Flags   []string
 	}
 	call(t, liveHandler(&liveFake{}), "GET", "/api/v1/me", "", &me)
-	if diff := cmp.Diff([]string{"id", "metadata"}, me.Filters["template"]); diff != "" || len(me.Flags) == 0 {
+	if diff := cmp.Diff([]string{"id", "metadata", "updated-since"}, me.Filters["template"]); diff != "" || len(me.Flags) == 0 {
 		t.Errorf("filters of templates (-want +got), flags %q:\n%s", me.Flags, diff)
 	}
 }

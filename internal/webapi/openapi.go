@@ -121,7 +121,7 @@ var idOfRollout = parameter{"id", "string", "ID of a rollout", false}
 // filtersOf returns the parameters that select entities of a kind.
 func filtersOf(kind tko.Kind) (filters []parameter) {
 	for _, word := range filter.Words(kind) {
-		filters = append(filters, parameter{word, "string", "filter, as the flag --" + word + " of tko " + string(kind) + " list", word != "parent" && word != "type" && word != "executor"})
+		filters = append(filters, parameter{word, "string", "filter, as the flag --" + word + " of tko " + string(kind) + " list", filter.IsMany(kind, word)})
 	}
 	return filters
 }

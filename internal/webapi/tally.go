@@ -13,8 +13,11 @@ import (
 
 // Limits of tallies.
 const (
-	maxTallies      = 64 // kept
-	maxTallying     = 2  // at the same time
+	maxTallies      = 64          // kept
+	maxTallying     = 2           // of the present at the same time
+	maxPastTallying = 1           // of the past: those of the present never wait for it
+	tallyIdle       = time.Minute // after which a count ends that nobody asks for
+	tallyMoment     = time.Minute // a relative moment is the same for so long
 	tallyWait       = 250 * time.Millisecond
 	tallyTimeout    = 10 * time.Minute
 	tallyRest       = 10 // a count rests for so many times its own duration, so that it takes a tenth of a processor at most
@@ -27,14 +30,15 @@ const (
 type tallies struct {
 	clock    func() time.Time
 	stopping <-chan struct{}
-	slots    chan struct{}
+	slots    chan struct{} // of the present
+	past     chan struct{}
 
 	mu   sync.Mutex
 	kept map[string]*tally
 }
 
 func newTallies(stopping <-chan struct{}) *tallies {
-	return &tallies{clock: time.Now, stopping: stopping, slots: make(chan struct{}, maxTallying), kept: map[string]*tally{}}
+	return &tallies{clock: time.Now, stopping: stopping, slots: make(chan struct{}, maxTallying), past: make(chan struct{}, maxPastTallying), kept: map[string]*tally{}}
 }
 
 // A tally is the newest count of a selection. The mutex of tallies protects it.
@@ -47,11 +51,21 @@ type tally struct {
 	running chan struct{} // closed when the count has ended; nil without one
 }
 
+// A tallied is what a tally counts.
+type tallied struct {
+	key      string
+	position int64 // of the newest change; 0 in the past, which doesn't change
+	past     bool
+	moving   bool // the moment is relative: what was counted is of an earlier one
+	// count must call progress now and then.
+	count func(ctx context.Context, progress func(*counting)) (*counting, error)
+}
+
 // read returns the newest count of a selection, begins another one if the fleet has
-// changed since, and waits for a moment until it has ended. count must call progress
-// now and then.
-func (t *tallies) read(ctx context.Context, key string, position int64, count func(ctx context.Context, progress func(*counting)) (*counting, error)) (*countBody, error) {
-	c, running := t.begin(ctx, key, position, count)
+// changed since, and waits for a moment until it has ended.
+func (t *tallies) read(ctx context.Context, what tallied) (*countBody, error) {
+	c, running := t.begin(ctx, what)
+	position := what.position
 	if running != nil {
 		timer := time.NewTimer(tallyWait)
 		defer timer.Stop()
@@ -75,23 +89,23 @@ func (t *tallies) read(ctx context.Context, key string, position int64, count fu
 	return &body, nil
 }
 
-func (t *tallies) begin(ctx context.Context, key string, position int64, count func(context.Context, func(*counting)) (*counting, error)) (c *tally, running chan struct{}) {
+func (t *tallies) begin(ctx context.Context, what tallied) (c *tally, running chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.clock()
-	c = t.kept[key]
+	c = t.kept[what.key]
 	if c == nil {
 		t.makeRoom()
 		c = &tally{}
-		t.kept[key] = c
+		t.kept[what.key] = c
 	}
 	c.used = now
-	fresh := c.err == nil && c.body != nil && c.body.Position >= position
+	fresh := c.err == nil && c.body != nil && c.body.Position >= what.position && (!what.moving || now.Sub(c.begun) < tallyMoment)
 	if c.running != nil || fresh || c.err == nil && now.Sub(c.begun) < c.took*(tallyRest+1) {
 		return c, c.running
 	}
 	c.running, c.begun, c.err = make(chan struct{}), now, nil
-	go t.run(context.WithoutCancel(ctx), c, position, count)
+	go t.run(context.WithoutCancel(ctx), c, what)
 	return c, c.running
 }
 
@@ -109,35 +123,62 @@ func (t *tallies) makeRoom() {
 	delete(t.kept, oldest)
 }
 
-func (t *tallies) run(ctx context.Context, c *tally, position int64, count func(context.Context, func(*counting)) (*counting, error)) {
+func (t *tallies) run(ctx context.Context, c *tally, what tallied) {
 	ctx, cancel := context.WithTimeout(ctx, tallyTimeout)
 	defer cancel()
-	go func() {
-		select {
-		case <-t.stopping:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	first := c.body == nil // only then is what was counted so far worth showing
+	go t.watch(ctx, c, cancel)
+	slots := t.slots
+	if what.past {
+		slots = t.past
+	}
 	var sum *counting
 	var err error
 	select {
-	case t.slots <- struct{}{}:
+	case slots <- struct{}{}:
 		began := t.clock()
-		sum, err = count(ctx, func(sum *counting) {
-			if first {
-				t.keep(c, sum.body(position), true)
+		sum, err = what.count(ctx, func(sum *counting) {
+			if t.isFirst(c) { // only then is what was counted so far worth showing
+				t.keep(c, sum.body(what.position), true)
 			}
 		})
-		<-t.slots
+		<-slots
 		if err == nil {
-			t.keep(c, sum.body(position), false)
+			t.keep(c, sum.body(what.position), false)
 		}
 		t.end(c, t.clock().Sub(began), err)
 	case <-ctx.Done():
 		t.end(c, 0, ctx.Err())
 	}
+}
+
+// watch cancels a count when the server stops, or when nobody has asked for it for a while.
+func (t *tallies) watch(ctx context.Context, c *tally, cancel func()) {
+	ticker := time.NewTicker(tallyIdle / 10)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-t.stopping:
+			cancel()
+			return
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			t.mu.Lock()
+			idle := t.clock().Sub(c.used) > tallyIdle
+			t.mu.Unlock()
+			if idle {
+				cancel()
+				return
+			}
+		}
+	}
+}
+
+// isFirst reports whether nothing was counted completely yet.
+func (t *tallies) isFirst(c *tally) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return c.body == nil || c.body.Counting
 }
 
 func (t *tallies) keep(c *tally, body countBody, partial bool) {
@@ -162,12 +203,16 @@ func (l *live) whole(ctx context.Context, q countQuery, position int64) (*countB
 	if err != nil {
 		return nil, err
 	}
-	asOf := tko.AsOfOf(ctx)
-	if !asOf.IsZero() {
-		position = 0 // the past doesn't change
+	moment := tko.AsOfOf(ctx).String()
+	what := tallied{position: position, past: moment != ""}
+	if what.past {
+		what.position = 0 // the past doesn't change
+		if what.moving = isRelative(q.asOf); what.moving {
+			moment = q.asOf // each request resolves it anew, and all share one count
+		}
 	}
-	key := fmt.Sprintf("%s\n%s\n%v\n%s", q.filter.Kind(), q.values.Encode(), asOf, view)
-	return l.tallies.read(ctx, key, position, func(ctx context.Context, progress func(*counting)) (*counting, error) {
+	what.key = fmt.Sprintf("%s\n%s\n%s\n%s", q.filter.Kind(), q.values.Encode(), moment, view)
+	what.count = func(ctx context.Context, progress func(*counting)) (*counting, error) {
 		sum := newCounting(q.by, maxTallyGroups)
 		for row, err := range liveRows.List(ctx, l.catalog, q.filter, tko.ListOptions{}) {
 			if err != nil {
@@ -179,7 +224,17 @@ func (l *live) whole(ctx context.Context, q countQuery, position int64) (*countB
 			}
 		}
 		return sum, nil
-	})
+	}
+	return l.tallies.read(ctx, what)
+}
+
+// isRelative reports whether a moment depends on when it is read: 10m is another one a second
+// later.
+func isRelative(text string) bool {
+	now := time.Now()
+	then, err := tko.ParseAsOf(text, now)
+	later, errLater := tko.ParseAsOf(text, now.Add(time.Second))
+	return err == nil && errLater == nil && !then.Time.Equal(later.Time)
 }
 
 // A countQuery says what is counted.
@@ -188,4 +243,5 @@ type countQuery struct {
 	by     []string
 	state  tko.State
 	values url.Values // without asOf
+	asOf   string
 }

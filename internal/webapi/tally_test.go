@@ -189,3 +189,60 @@ func TestCountsEndWithTheServer(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// Counts of the past leave the present's alone, however many tabs look at it.
+func TestCountOfThePastDoesNotDelayThePresent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(5 * time.Minute) // counts that nobody asks for have ended
+		f := &slowFake{size: 30_000, every: time.Millisecond, position: 1} // a list takes 30 s
+		h := f.handler(nil)
+		for range 20 { // polls of a view of the past, whose moment moves
+			for _, moment := range []string{"10m", "20m", "2h"} {
+				if _, c := countWhole(t, h, "ann", "&asOf="+moment); !c.Counting {
+					t.Errorf("%s: %+v, want a count that isn't complete", moment, c)
+				}
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if n := f.listed(); n != 1 {
+			t.Errorf("%d counts run for three moments, want one at a time, and none again", n)
+		}
+		countWhole(t, h, "ben", "")
+		time.Sleep(31 * time.Second)
+		if _, c := countWhole(t, h, "ben", ""); c.Counting || c.Counted != 30_000 {
+			t.Errorf("the present: %+v, want all", c)
+		}
+		if _, c := countWhole(t, h, "ann", "&asOf=10m"); c.Counting || c.Counted != 30_000 {
+			t.Errorf("the past: %+v, want all", c)
+		}
+	})
+}
+
+// A count ends when nobody asks for it any more, and begins again when somebody does.
+func TestCountThatNobodyAsksForEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(5 * time.Minute) // counts that nobody asks for have ended
+		f := &slowFake{size: 300_000, every: time.Millisecond, position: 1} // a list takes 300 s
+		h := f.handler(nil)
+		countWhole(t, h, "ann", "&asOf=1999-01-01T00:00:00Z")
+		time.Sleep(90 * time.Second)
+		if _, c := countWhole(t, h, "ben", "&asOf=1d"); !c.Counting {
+			t.Errorf("%+v, want a count that isn't complete", c)
+		}
+		time.Sleep(time.Second)
+		if n := f.listed(); n != 2 {
+			t.Errorf("%d lists were read after 91 s, want the second one: nobody asks for the first", n)
+		}
+		for range 400 {
+			time.Sleep(time.Second)
+			if _, c := countWhole(t, h, "ann", "&asOf=1999-01-01T00:00:00Z"); c.Error != "" {
+				t.Fatalf("%+v", c)
+			}
+		}
+		if _, c := countWhole(t, h, "ann", "&asOf=1999-01-01T00:00:00Z"); c.Counting || c.Counted != 300_000 {
+			t.Errorf("%+v, want all", c)
+		}
+	})
+}

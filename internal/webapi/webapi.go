@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -229,13 +230,11 @@ func all[S, T, R any](a *api, list func(context.Context, S, tko.ListOptions) ite
 	}
 }
 
-// deployments responds with the list of deployments. ?outdated=true or false selects them by
-// whether they were made from an earlier revision of their template than the current one.
+// deployments responds with the list of deployments that the filters of the query select.
 func (a *api) deployments(w http.ResponseWriter, r *http.Request) {
-	q := queryOf(r)
-	sel := tko.DeploymentSelect{Outdated: q.flag("outdated")}
-	if q.err != nil {
-		a.fail(w, r, q.err)
+	var sel tko.DeploymentSelect
+	if err := filter.Read(filter.Deployments, r.URL.Query(), &sel); err != nil {
+		a.fail(w, r, err)
 		return
 	}
 	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {

@@ -131,6 +131,7 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 		Origin:             d.Origin,
 
 		ReplacesDeploymentIds: Texts(d.Replaces), TemplateRevision: d.TemplateRevision,
+		AwaitedTemplateId: string(d.AwaitedTemplate), AwaitedSiteId: string(d.AwaitedSite),
 
 		PackageFormat: name,
 		Package:       data,
@@ -156,6 +157,8 @@ type placed interface {
 	GetOrigin() string
 	GetReplacesDeploymentIds() []string
 	GetTemplateRevision() int64
+	GetAwaitedTemplateId() string
+	GetAwaitedSiteId() string
 }
 
 // Deployment reads a deployment.
@@ -177,6 +180,8 @@ func Deployment[M DeploymentMessage](m M) (tko.Deployment, error) {
 		Package:  p,
 
 		TemplateRevision: m.GetTemplateRevision(),
+		AwaitedTemplate:  tko.TemplateID(m.GetAwaitedTemplateId()),
+		AwaitedSite:      tko.SiteID(m.GetAwaitedSiteId()),
 
 		Stamp: stamp(m.GetStamp(), m.GetCreated(), m.GetUpdated()),
 	}, nil

@@ -86,6 +86,8 @@ const (
 	rowOrigin        = 103
 	rowReplaces      = 200
 	rowBase          = 201
+	rowAwaitedBase   = 571
+	rowAwaitedSite   = 572
 )
 
 const (
@@ -131,7 +133,9 @@ func appendDeployment(b []byte, d *tko.Deployment, origin protowire.Number) []by
 	for _, id := range d.Replaces {
 		b = appendEach(b, rowReplaces, string(id))
 	}
-	return appendNumber(b, rowBase, uint64(d.TemplateRevision)) //nolint:gosec // as protobuf writes what is negative
+	b = appendNumber(b, rowBase, uint64(d.TemplateRevision)) //nolint:gosec // as protobuf writes what is negative
+	b = appendText(b, rowAwaitedBase, string(d.AwaitedTemplate))
+	return appendText(b, rowAwaitedSite, string(d.AwaitedSite))
 }
 
 func appendStamp(b []byte, s *tko.Stamp) []byte {
@@ -333,6 +337,10 @@ func (r *DeploymentRow) read(data []byte) error {
 			now.Replaces = append(now.Replaces, tko.DeploymentID(replaced))
 		case rowBase:
 			now.TemplateRevision = int64(v.number) //nolint:gosec // as protobuf writes what is negative
+		case rowAwaitedBase:
+			now.AwaitedTemplate = tko.TemplateID(v.bytes)
+		case rowAwaitedSite:
+			now.AwaitedSite = tko.SiteID(v.bytes)
 		}
 		return nil
 	})

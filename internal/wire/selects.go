@@ -4,91 +4,130 @@ import (
 	"context"
 	"math"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/filter"
 )
+
+// newSelect writes the filters of a select into the message that selects.
+func newSelect[S any](m proto.Message, fields []filter.Field[S], s S) {
+	to := m.ProtoReflect()
+	for _, f := range fields {
+		field := to.Descriptor().Fields().ByName(protoreflect.Name(f.Wire))
+		switch {
+		case f.Patterns != nil:
+			for _, pattern := range *f.Patterns(&s) {
+				to.Mutable(field).List().Append(protoreflect.ValueOfString(pattern))
+			}
+		case f.Metadata != nil:
+			for key, pattern := range *f.Metadata(&s) {
+				to.Mutable(field).Map().Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString(pattern))
+			}
+		case f.Text != nil:
+			if text := *f.Text(&s); text != "" {
+				to.Set(field, protoreflect.ValueOfString(text))
+			}
+		case f.Flag != nil:
+			if flag := *f.Flag(&s); flag != nil {
+				to.Set(field, protoreflect.ValueOfBool(*flag))
+			}
+		case f.Since != nil:
+			if since := *f.Since(&s); !since.IsZero() {
+				to.Set(field, protoreflect.ValueOfMessage(timestamppb.New(since).ProtoReflect()))
+			}
+		case f.Conditions != nil:
+			for _, c := range *f.Conditions(&s) {
+				one := &tkopb.SelectCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Negate: c.Not}
+				to.Mutable(field).List().Append(protoreflect.ValueOfMessage(one.ProtoReflect()))
+			}
+		}
+	}
+}
+
+// readSelect reads the filters of a message. What is present and empty doesn't filter. nil
+// selects all.
+func readSelect[S any](m proto.Message, fields []filter.Field[S]) (s S) {
+	from := m.ProtoReflect()
+	for _, f := range fields {
+		field := from.Descriptor().Fields().ByName(protoreflect.Name(f.Wire))
+		if !from.Has(field) {
+			continue
+		}
+		value := from.Get(field)
+		switch {
+		case f.Patterns != nil:
+			*f.Patterns(&s) = itemsOf(value.List(), protoreflect.Value.String)
+		case f.Metadata != nil:
+			patterns := make(map[string]string, value.Map().Len())
+			value.Map().Range(func(key protoreflect.MapKey, pattern protoreflect.Value) bool {
+				patterns[key.String()] = pattern.String()
+				return true
+			})
+			*f.Metadata(&s) = patterns
+		case f.Text != nil:
+			*f.Text(&s) = value.String()
+		case f.Flag != nil:
+			flag := value.Bool()
+			*f.Flag(&s) = &flag
+		case f.Since != nil:
+			if since, ok := value.Message().Interface().(*timestamppb.Timestamp); ok {
+				*f.Since(&s) = since.AsTime()
+			}
+		case f.Conditions != nil:
+			*f.Conditions(&s) = itemsOf(value.List(), func(v protoreflect.Value) tko.ConditionSelect {
+				c, _ := v.Message().Interface().(*tkopb.SelectCondition)
+				return tko.ConditionSelect{Type: c.GetType(), Status: c.GetStatus(), Reason: c.GetReason(), Not: c.GetNegate()}
+			})
+		}
+	}
+	return s
+}
+
+func itemsOf[T any](list protoreflect.List, of func(protoreflect.Value) T) []T {
+	all := make([]T, list.Len())
+	for i := range all {
+		all[i] = of(list.Get(i))
+	}
+	return all
+}
 
 // NewTemplateSelect writes a select of templates.
 func NewTemplateSelect(s tko.TemplateSelect, dryRun bool) *tkopb.SelectTemplates {
-	return &tkopb.SelectTemplates{TemplateIdPatterns: s.IDs, MetadataPatterns: s.Metadata, DryRun: dryRun}
+	m := &tkopb.SelectTemplates{DryRun: dryRun}
+	newSelect(m, filter.Templates, s)
+	return m
 }
 
 // TemplateSelect reads a select of templates. nil selects all.
 func TemplateSelect(m *tkopb.SelectTemplates) tko.TemplateSelect {
-	return tko.TemplateSelect{IDs: m.GetTemplateIdPatterns(), Metadata: m.GetMetadataPatterns()}
+	return readSelect(m, filter.Templates)
 }
 
 // NewSiteSelect writes a select of sites.
 func NewSiteSelect(s tko.SiteSelect, dryRun bool) *tkopb.SelectSites {
-	return &tkopb.SelectSites{
-		SiteIdPatterns:     s.IDs,
-		TemplateIdPatterns: s.Templates,
-		MetadataPatterns:   s.Metadata,
-		Conditions:         newConditionSelects(s.Conditions),
-		DryRun:             dryRun,
-	}
+	m := &tkopb.SelectSites{DryRun: dryRun}
+	newSelect(m, filter.Sites, s)
+	return m
 }
 
 // SiteSelect reads a select of sites. nil selects all.
-func SiteSelect(m *tkopb.SelectSites) tko.SiteSelect {
-	return tko.SiteSelect{
-		IDs: m.GetSiteIdPatterns(), Templates: m.GetTemplateIdPatterns(), Metadata: m.GetMetadataPatterns(), Conditions: conditionSelects(m.GetConditions()),
-	}
-}
-
-func newConditionSelects(selects []tko.ConditionSelect) []*tkopb.SelectCondition {
-	return Each(selects, func(c tko.ConditionSelect) *tkopb.SelectCondition {
-		return &tkopb.SelectCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Negate: c.Not}
-	})
-}
-
-func conditionSelects(messages []*tkopb.SelectCondition) []tko.ConditionSelect {
-	return Each(messages, func(m *tkopb.SelectCondition) tko.ConditionSelect {
-		return tko.ConditionSelect{Type: m.GetType(), Status: m.GetStatus(), Reason: m.GetReason(), Not: m.GetNegate()}
-	})
-}
+func SiteSelect(m *tkopb.SelectSites) tko.SiteSelect { return readSelect(m, filter.Sites) }
 
 // NewDeploymentSelect writes a select of deployments.
 func NewDeploymentSelect(s tko.DeploymentSelect, dryRun bool) *tkopb.SelectDeployments {
-	m := &tkopb.SelectDeployments{
-		MetadataPatterns:         s.Metadata,
-		TemplateIdPatterns:       s.Templates,
-		TemplateMetadataPatterns: s.TemplateMetadata,
-		SiteIdPatterns:           s.Sites,
-		SiteMetadataPatterns:     s.SiteMetadata,
-		Prepared:                 s.Prepared,
-		Approved:                 s.Approved,
-		Outdated:                 s.Outdated,
-		Conditions:               newConditionSelects(s.Conditions),
-		DeploymentIdPatterns:     s.IDs,
-		DryRun:                   dryRun,
-	}
-	if s.Parent != "" {
-		parent := string(s.Parent)
-		m.ParentDeploymentId = &parent
-	}
+	m := &tkopb.SelectDeployments{DryRun: dryRun}
+	newSelect(m, filter.Deployments, s)
 	return m
 }
 
 // DeploymentSelect reads a select of deployments. nil selects all; a parent
 // that is present but empty doesn't filter.
 func DeploymentSelect(m *tkopb.SelectDeployments) tko.DeploymentSelect {
-	if m == nil {
-		return tko.DeploymentSelect{}
-	}
-	return tko.DeploymentSelect{
-		Parent:           tko.DeploymentID(m.GetParentDeploymentId()),
-		Metadata:         m.GetMetadataPatterns(),
-		Templates:        m.GetTemplateIdPatterns(),
-		TemplateMetadata: m.GetTemplateMetadataPatterns(),
-		Sites:            m.GetSiteIdPatterns(),
-		SiteMetadata:     m.GetSiteMetadataPatterns(),
-		Prepared:         m.Prepared,
-		Approved:         m.Approved,
-		Outdated:         m.Outdated,
-		IDs:              m.GetDeploymentIdPatterns(),
-		Conditions:       conditionSelects(m.GetConditions()),
-	}
+	return readSelect(m, filter.Deployments)
 }
 
 // NewPluginSelect writes a select of plugins.

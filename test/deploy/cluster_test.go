@@ -204,6 +204,8 @@ func TestRolesGrantExactlyTheirRights(t *testing.T) {
 		status  = "get deployments/status"
 		change  = "create templates"
 		approve = "update deployments/approval"
+		start   = "create rollouts/start"
+		wave    = "create rollouts/approve"
 		plugin  = "create plugins"
 		report  = "patch sites/status"
 	)
@@ -212,17 +214,17 @@ func TestRolesGrantExactlyTheirRights(t *testing.T) {
 		may       []string
 	}{
 		{"tko-viewer", "looks only", []string{read, status}},
-		{"tko-editor", "is bound in addition to tko-viewer, and doesn't approve", []string{change}},
-		{"tko-approver", "is bound in addition to tko-viewer", []string{approve}},
+		{"tko-editor", "is bound in addition to tko-viewer, and doesn't approve", []string{change, start}},
+		{"tko-approver", "is bound in addition to tko-viewer", []string{approve, wave}},
 		{"tko-operator", "plugins are programs", []string{plugin, report}},
 		{"view", "of the whole cluster", []string{read, status}},
-		{"edit", "doesn't approve", []string{read, status, change}},
-		{"admin", "registers no programs", []string{read, status, change, approve}},
+		{"edit", "doesn't approve", []string{read, status, change, start}},
+		{"admin", "registers no programs", []string{read, status, change, start, approve, wave}},
 	}
 	for _, test := range tests {
 		c.Kubectl(t, "create", "clusterrolebinding", "test-"+test.role, "--clusterrole="+test.role, "--user="+test.role)
 		for _, allowed := range []bool{true, false} { // grants take effect late, and so would unwanted ones
-			for _, do := range []string{read, status, change, approve, plugin, report} {
+			for _, do := range []string{read, status, change, start, approve, wave, plugin, report} {
 				if slices.Contains(test.may, do) != allowed {
 					continue
 				}

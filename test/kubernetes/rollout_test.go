@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -123,23 +122,35 @@ func TestKubectlManagesRollouts(t *testing.T) {
 
 	// It can't be deleted while it runs.
 	c := w.dial()
+	do := func(verb, body string) (stderr string, code int) { // without any tool of TKO
+		_, stderr, code = w.Try(t, w.Kubeconfig, body, "create", "--raw", "/apis/tko.nephio.org/v1alpha1/rollouts/smf-v2/"+verb, "-f", "-")
+		return stderr, code
+	}
+	if stderr, code := do("start", `{"plan":"000000000000"}`); code == 0 || !strings.Contains(stderr, "000000000000") {
+		t.Errorf("with another plan, start ends with %d\n%s", code, stderr)
+	}
 	eventually.True(t, "rollout smf-v2 is planned", func() bool {
 		s, err := c.RolloutStatus(t.Context(), "smf-v2")
 		if err != nil || s.State != "Planned" {
 			return false
 		}
-		_, err = c.RolloutDo(t.Context(), tko.RolloutCommand{ID: "smf-v2", Verb: "start", Plan: s.Plan})
-		return err == nil
+		_, code := do("start", `{"plan":"`+s.Plan+`"}`)
+		return code == 0
 	})
 	watched(" smf-v2 Running")
 	w.refused(w.Kubeconfig, "", "Running", "delete", "rollout", "smf-v2")
-	if _, err := c.RolloutDo(t.Context(), tko.RolloutCommand{ID: "smf-v2", Verb: "approve"}); err != nil {
-		t.Fatal(err)
+	for _, command := range []string{"pause", "resume", "approve"} {
+		if stderr, code := do(command, `{"reason":"a test"}`); code != 0 {
+			t.Fatalf("%s: %s", command, stderr)
+		}
+		if command == "pause" {
+			w.prints("Paused", "get", "rollout", "smf-v2", "-o", "jsonpath={.status.state}")
+		}
 	}
 	w.with("", "wait", "--for=jsonpath={.status.state}=Done", "rollout/smf-v2", "--timeout=240s")
 	w.prints("nf/smf:v2", "get", name, "-o", "jsonpath={.spec.templateId}")
-	if _, err := c.RolloutDo(t.Context(), tko.RolloutCommand{ID: "smf-v2", Verb: "undo"}); err != nil {
-		t.Fatal(err)
+	if stderr, code := do("undo", "{}"); code != 0 {
+		t.Fatal(stderr)
 	}
 	w.with("", "wait", "--for=jsonpath={.status.state}=Undone", "rollout/smf-v2", "--timeout=240s")
 	watched(" smf-v2 Undone")

@@ -146,23 +146,23 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
   const sites = useCount('site', { by: 'state' }, siteTurn)
   const sum = (state: string) => count?.groups.reduce((n, g) => n + (g.keys[0] === state ? g.count : 0), 0) ?? 0
   const failing = count?.groups.filter(g => g.keys[0] === 'failing') ?? []
-  const plus = count?.counting ? '+' : ''
+  const so = count?.counting ? 'so far' : ''
   const counted = !!(count || error), all = counted && !!(sites.count || sites.error) // each part waits for those above it, so that nothing moves down
   return <>
     <h1>Overview</h1>
     {error && <Problem error={error} />}
     {!count && !error && <Loading />}
     {count && <>
-      <section aria-labelledby="now"><h2 id="now">Failing now: {sum('failing').toLocaleString('en')}{plus} of {count.counted.toLocaleString('en')}{plus} deployments</h2>
-        {failing.length === 0 ? <p className="empty">No deployment fails{count.counting ? ' among those that were counted so far' : ''}.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Failures by reason"><table><thead><tr><th className="number">Deployments</th><th>Reason</th><th>For example</th></tr></thead><tbody>
+      <section aria-labelledby="now"><h2 id="now">{count.counting && count.counted === 0 ? <>Failing {moment ? 'then' : 'now'}: counting…</> : <>Failing {moment ? 'then' : 'now'}: {sum('failing').toLocaleString('en')} of {count.counted.toLocaleString('en')} deployments{so && ', counting…'}</>}</h2>
+        {failing.length === 0 ? <p className="empty">{count.counting ? 'Whether a deployment fails is known when all are counted.' : 'No deployment fails.'}</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Failures by reason"><table><thead><tr><th className="number">Deployments</th><th>Reason</th><th>For example</th></tr></thead><tbody>
           {failing.slice(0, 20).map(g => <tr key={g.keys[1]}><td className="number">{g.count.toLocaleString('en')}</td><th scope="row"><Link to={`/deployments?${query({ state: 'failing', reason: g.keys[1] })}`}>{g.keys[1] || 'no reason'}</Link></th><td className="clip">{g.message}</td></tr>)}</tbody></table></div>}
       </section>
       <section aria-labelledby="waits"><h2 id="waits">Waits for you</h2><p><Link to="/deployments?prepared=true&approved=false">Prepared and not approved deployments</Link></p></section>
-      <section aria-labelledby="states"><h2 id="states">Deployments</h2><ul className="tiles">{states.map(s => <li key={s}><Link to={`/deployments?state=${s}`} className="tile"><StateMark state={s} /><b>{sum(s).toLocaleString('en')}{plus}</b></Link></li>)}</ul>
+      <section aria-labelledby="states"><h2 id="states">Deployments</h2><ul className="tiles">{states.map(s => <li key={s}><Link to={`/deployments?state=${s}`} className="tile"><StateMark state={s} /><b>{so ? <>{sum(s) > 0 && `${sum(s).toLocaleString('en')} `}counting…</> : sum(s).toLocaleString('en')}</b></Link></li>)}</ul>
         <Counted count={count} /></section>
     </>}
     {counted && sites.error && <Problem error={sites.error} />}
-    {counted && sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.count.counting ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
+    {counted && sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counting ? <>Sites: {sites.count.counted > 0 && `${sites.count.counted.toLocaleString('en')} `}counting…</> : <>{sites.count.counted.toLocaleString('en')} sites</>}</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
     {all && !moment && <ThroughputView feed={feed} />}
     {all && !moment && <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
       {feed.recent.length === 0 ? <p className="empty">Nothing yet.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Changes"><table><thead><tr><th>When</th><th>What</th><th>Change</th><th>Who</th><th>Why</th></tr></thead><tbody>
@@ -175,7 +175,7 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
 
 // Counted says how complete and how old a count is, if that matters.
 function Counted({ count }: { count: Count }) {
-  if (count.counting) return <p role="status">{count.counted.toLocaleString('en')} were counted so far.</p>
+  if (count.counting) return <p role="status">{count.counted > 0 ? `${count.counted.toLocaleString('en')} were counted so far.` : 'Counting…'}</p>
   return count.behind && count.time && Date.now() - count.time > 5000 ? <p className="muted">Counted <Ago at={count.time} />.</p> : null
 }
 
@@ -196,7 +196,7 @@ function Matrix({ search, feed }: { search: string, feed: Feed }) {
     <form onSubmit={submit} className="bar" key={`${rows} ${cols}`}><label>Rows <input name="rows" defaultValue={rows} required /></label> <label>Columns <input name="cols" defaultValue={cols} required /></label> <button>Show</button></form>
     {error && <Problem error={error} />}
     {!count && !error && <Loading />}
-    {count && count.groups.length === 0 && <p className="empty">There is no site yet, or you may see none.</p>}
+    {count && !count.counting && count.groups.length === 0 && <p className="empty">There is no site yet, or you may see none.</p>}
     {count && count.groups.length > 0 && <div className="scroll" tabIndex={0} role="region" aria-label="Matrix of sites"><table className="matrix"><thead><tr><th>{rows}</th>{across.map(c => <th key={c}>{c || 'none'}</th>)}</tr></thead><tbody>
       {down.map(r => <tr key={r}><th scope="row">{r || 'none'}</th>{across.map(c => {
         const g = count.groups.find(g => g.keys[0] === r && g.keys[1] === c)

@@ -27,12 +27,13 @@ export function Tree({ entity: { row }, feed, me }: { entity: Entity, feed: Feed
   const [zoom, setZoom] = useState(1)
   const [at, setAt] = useState(row.id)
   const [found, setFound] = useState('')
+  const [again, setAgain] = useState(0) // grows while the server counts
   const view = useRef<HTMLDivElement>(null)
   const wanted = useRef(open)
   wanted.current = open
 
   const read = useCallback(async (id: string, limits: Record<string, number>, signal: AbortSignal): Promise<Branch> => {
-    const count = await get<Count>(`/api/v1/deployment/count?${query({ parent: id, by: 'template', asOf })}`, signal)
+    const count = await get<Count>(`/api/v1/deployment/count?${query({ parent: id, by: 'template', whole: 'true', asOf })}`, signal)
     const rows: Branch['rows'] = {}
     for (const g of count.groups) {
       const limit = limits[groupKey(id, g.keys[0])]
@@ -40,18 +41,23 @@ export function Tree({ entity: { row }, feed, me }: { entity: Entity, feed: Feed
       const page = await get<Page>(`/api/v1/deployment/list?${query({ parent: id, 'template-id': g.keys[0], limit: Math.min(limit, maxNodes), asOf })}`, signal)
       rows[g.keys[0]] = { rows: page.rows, next: page.next }
     }
-    return { groups: count.groups, counted: count.counted, partial: !!count.next, rows }
+    return { groups: count.groups, counted: count.counted, partial: !!count.counting, rows }
   }, [asOf])
 
   // What is open is read, and again when a deployment has changed.
   const openKeys = Object.keys(open).filter(k => open[k]).sort().join('\n')
   useEffect(() => {
     const abort = new AbortController()
+    let timer: ReturnType<typeof setTimeout> | undefined
     const all = Object.keys(wanted.current).filter(k => wanted.current[k] && !k.includes(' '))
     Promise.all(all.map(id => read(id, wanted.current, abort.signal).then(b => [id, b] as const)))
-      .then(list => { setError(undefined); setBranches(Object.fromEntries(list)) }, e => { if (!abort.signal.aborted) setError(e as ApiError) })
-    return () => abort.abort()
-  }, [openKeys, turn, read, open])
+      .then(list => {
+        setError(undefined)
+        setBranches(Object.fromEntries(list))
+        if (list.some(([, b]) => b.partial)) timer = setTimeout(() => setAgain(n => n + 1), 500)
+      }, e => { if (!abort.signal.aborted) setError(e as ApiError) })
+    return () => { abort.abort(); clearTimeout(timer) }
+  }, [openKeys, turn, read, open, again])
 
   const nodes = useMemo(() => {
     const all: Node[] = []
@@ -115,7 +121,7 @@ export function Tree({ entity: { row }, feed, me }: { entity: Entity, feed: Feed
     {error && <Problem error={error} retry={() => setOpen({ ...open })} />}
     {!total && !error && <Loading />}
     {total && <>
-      <p>{number(total.counted)}{total.partial ? ' or more' : ''} children in {number(total.groups.length)} groups by template. {number(drawn.length)} nodes are drawn{nodes.length > drawn.length && `; ${number(nodes.length - drawn.length)} are left out: close a group`}.</p>
+      <p>{number(total.counted)}{total.partial ? ' (counting…)' : ''} children in {number(total.groups.length)} groups by template. {number(drawn.length)} nodes are drawn{nodes.length > drawn.length && `; ${number(nodes.length - drawn.length)} are left out: close a group`}.</p>
       <form className="bar" onSubmit={e => { e.preventDefault(); search(String(new FormData(e.currentTarget).get('search')).trim()) }}>
         <label>Search the tree <input name="search" type="search" placeholder="ID, site or template" spellCheck={false} /></label> <button>Search</button>
         <button type="button" onClick={() => setZoom(z => Math.max(0.4, z / 1.25))} aria-label="Zoom out">−</button><button type="button" onClick={() => setZoom(1)}>{Math.round(zoom * 100)} %</button><button type="button" onClick={() => setZoom(z => Math.min(2, z * 1.25))} aria-label="Zoom in">+</button>

@@ -7,13 +7,18 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
 // Connect returns the controllers' client of the data controller. They use its API
 // also within one process; dial then makes the connection. If it is nil, they connect
-// to the address of the settings.
-func Connect(c *config.Config, dial func(context.Context) (net.Conn, error)) (*client.Client, error) {
+// to the address of the settings. What the meta-scheduler reports has its name as the author
+// also without rights, as what preparers write has.
+func Connect(c *config.Config, role string, dial func(context.Context) (net.Conn, error)) (*client.Client, error) {
 	o := client.Options{Address: c.Data, WaitForReady: true, Author: tko.Author{Who: "tko-server"}}
+	if role == identity.RoleScheduler {
+		o.Author.Who = role
+	}
 	if dial != nil {
 		o.Address = "passthrough:///in-process"
 		o.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }

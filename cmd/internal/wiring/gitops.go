@@ -78,7 +78,7 @@ func GitOps(all *config.Config, databases Databases, data *client.Client, worker
 	if err != nil {
 		return nil, err
 	}
-	access := remote.Access{Guard: guards.Remote, Secrets: Secrets(all), HookKey: hookKey(c), Databases: databases}
+	access := remote.Access{Guard: guards.Remote, Leash: guards.Leash, Secrets: Secrets(all), HookKey: hookKey(c), Databases: databases}
 	specs, err := gitOpsSources(c, access)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func GitOps(all *config.Config, databases Databases, data *client.Client, worker
 	}
 	tree.Sweep(c.Dir)
 	return gitops.New(data, gitops.Options{
-		Worker: worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Log: log, Observer: observer,
+		Worker: worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Leash: guards.Leash, Log: log, Observer: observer,
 		Registered: func(d tko.SourceDefinition) (gitops.Spec, error) {
 			return gitops.DefinedSpec(d, c.Dir, gitops.Confined{Secrets: c.Secrets, Access: access})
 		},

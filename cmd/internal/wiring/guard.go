@@ -5,14 +5,16 @@ import (
 
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
-// Guards limit what the server accesses on behalf of users.
+// Guards limit what the server accesses on behalf of users, and with which credentials.
 type Guards struct {
 	Remote *guard.Guard // for downloads
 	Git    *guard.Guard // for sites' repositories
 	TOSCA  *guard.Guard // for service templates
+	Leash  *leash.Leash // of credentials
 }
 
 // NewGuards makes the guards from the settings. Invalid settings are an ErrInvalid.
@@ -31,7 +33,10 @@ func NewGuards(c *config.Config) (g Guards, err error) {
 	if tosca.AddressesFlag = "--remote-addresses or --tosca-local-addresses"; c.TOSCALocalAddresses {
 		tosca.Addresses = slices.Concat(o.Addresses, guard.LocalNetworks)
 	}
-	g.TOSCA, err = guard.New(tosca)
+	if g.TOSCA, err = guard.New(tosca); err != nil {
+		return Guards{}, err
+	}
+	g.Leash, err = leash.Open(c.Credentials)
 	return g, err
 }
 

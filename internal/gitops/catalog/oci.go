@@ -122,7 +122,7 @@ func (o *ociPublisher) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	token, password, err := o.settings.Read(ctx, o.access)
+	token, password, err := o.settings.Read(ctx, o.access, o.settings.URL)
 	if err != nil {
 		return err
 	}

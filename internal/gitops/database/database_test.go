@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 )
 
@@ -80,7 +81,7 @@ func read(t *testing.T, o inventory.OriginSettings, query string) ([]inventory.S
 	settings := *o.SQL
 	settings.Query = query
 	o.SQL = &settings
-	i, err := inventory.New(inventory.Settings{From: []inventory.OriginSettings{o}}, remote.Access{Databases: database.Query})
+	i, err := inventory.New(inventory.Settings{From: []inventory.OriginSettings{o}}, remote.Access{User: leash.Operator(), Databases: database.Query})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +294,7 @@ func TestDatabasesAreGuarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i, err := inventory.New(inventory.Settings{From: []inventory.OriginSettings{o}}, remote.Access{Guard: g, Databases: database.Query})
+	i, err := inventory.New(inventory.Settings{From: []inventory.OriginSettings{o}}, remote.Access{User: leash.Operator(), Guard: g, Databases: database.Query})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,12 +314,12 @@ func TestDatabasesAreGuarded(t *testing.T) {
 		settings := *o.SQL
 		broken.SQL = &settings
 		change(&broken)
-		_, err := inventory.New(inventory.Settings{From: []inventory.OriginSettings{broken}}, remote.Access{Databases: database.Query})
+		_, err := inventory.New(inventory.Settings{From: []inventory.OriginSettings{broken}}, remote.Access{User: leash.Operator(), Databases: database.Query})
 		if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("the error is %v: want one with %q", err, want)
 		}
 	}
-	if _, err := inventory.New(inventory.Settings{From: []inventory.OriginSettings{o}}, remote.Access{}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "no drivers of databases") {
+	if _, err := inventory.New(inventory.Settings{From: []inventory.OriginSettings{o}}, remote.Access{User: leash.Operator()}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "no drivers of databases") {
 		t.Errorf("a program without drivers: the error is %v", err)
 	}
 }

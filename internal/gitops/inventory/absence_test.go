@@ -18,6 +18,7 @@ import (
 
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
+	"github.com/tko-orchestrator/tko/internal/leash"
 )
 
 // Objects that are deleted and created between two pages move no other object out of a
@@ -100,7 +101,7 @@ func TestEachOriginIsRereadAnew(t *testing.T) {
 			t.Errorf("the origin %s has no case", f.Name)
 		}
 	}
-	access := remote.Access{Databases: func(context.Context, remote.Query) ([]byte, error) { return json.Marshal(records()) }}
+	access := remote.Access{User: leash.Operator(), Databases: func(context.Context, remote.Query) ([]byte, error) { return json.Marshal(records()) }}
 	for name, settings := range origins {
 		set := func(to ...string) {
 			names = to

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
+	"github.com/tko-orchestrator/tko/internal/leash"
 )
 
 // A file that is replaced, extended or written while it is read has changed.
@@ -78,7 +79,7 @@ func TestKubernetesObjectsWithOtherResourceVersionsAreKnown(t *testing.T) {
 	if err := s.check(); err != nil {
 		t.Fatal(err)
 	}
-	k, err := newKubernetes(s, remote.Access{})
+	k, err := newKubernetes(s, remote.Access{User: leash.Operator()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/test/soak"
 )
 
@@ -104,7 +105,7 @@ func (b *netBox) settings(t testing.TB) inventory.Settings {
 
 func open(t testing.TB, s inventory.Settings) *inventory.Inventory {
 	t.Helper()
-	i, err := inventory.New(s, remote.Access{})
+	i, err := inventory.New(s, remote.Access{User: leash.Operator()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +261,7 @@ func TestCredentialsStayWithTheirServer(t *testing.T) {
 	}
 	s := b.settings(t)
 	s.From[0].NetBox.URL = "http://netbox.example.com"
-	if _, err := inventory.New(s, remote.Access{}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "TLS") {
+	if _, err := inventory.New(s, remote.Access{User: leash.Operator()}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "TLS") {
 		t.Errorf("a token without TLS: the error is %v", err)
 	}
 }
@@ -273,7 +274,7 @@ func TestInventoriesAreGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newNetBox(t, 1)
-	i, err := inventory.New(b.settings(t), remote.Access{Guard: g})
+	i, err := inventory.New(b.settings(t), remote.Access{User: leash.Operator(), Guard: g})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +384,7 @@ func TestInvalidSettingsAreRefused(t *testing.T) {
 		"callbackURL is invalid": {From: []inventory.OriginSettings{{O2IMS: &inventory.O2IMSSettings{URL: "https://x", CallbackURL: "http://tko.example.com"}, Map: id}}},
 		"deploymentManagers or":  {From: []inventory.OriginSettings{{O2IMS: &inventory.O2IMSSettings{URL: "https://x", Resource: "oClouds"}, Map: id}}},
 	} {
-		_, err := inventory.New(s, remote.Access{})
+		_, err := inventory.New(s, remote.Access{User: leash.Operator()})
 		if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("the error is %v: want one with %q", err, want)
 		}

@@ -76,7 +76,7 @@ func newQuery(s OriginSettings, access remote.Access) (query, error) {
 }
 
 func (o query) read(ctx context.Context, known string) ([]record, string, error) {
-	_, password, err := o.settings.Read(ctx, o.access)
+	_, password, err := o.settings.Read(ctx, o.access, o.settings.SQL.URL)
 	if err != nil {
 		return nil, "", err
 	}

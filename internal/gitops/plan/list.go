@@ -115,7 +115,7 @@ func (m *maker) entities(ctx context.Context, kind tko.Kind, o tko.ListOptions) 
 		})
 	default:
 		return each(m.client.Deployments(ctx, tko.DeploymentSelect{}, o), func(d tko.Deployment) *entity {
-			return &entity{id: string(d.ID), revision: d.Stamp.Revision, who: d.Stamp.Who, template: d.Template, site: d.Site, parent: d.Parent}
+			return deploymentEntity(d)
 		})
 	}
 }

@@ -656,7 +656,16 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 			return nil, tko.ErrNotFound
 		}
 		d, err := m.client.Deployment(ctx, tko.DeploymentID(id), 0)
-		return &entity{id: id, revision: d.Stamp.Revision, who: d.Stamp.Who, template: d.Template, site: d.Site, parent: d.Parent}, err
+		return deploymentEntity(d), err
+	}
+}
+
+// deploymentEntity returns a deployment with the template and the site that it names, also if
+// it waits for them.
+func deploymentEntity(d tko.Deployment) *entity {
+	return &entity{
+		id: string(d.ID), revision: d.Stamp.Revision, who: d.Stamp.Who, template: cmp.Or(d.AwaitedTemplate, d.Template), site: cmp.Or(d.AwaitedSite, d.Site),
+		parent: d.Parent,
 	}
 }
 
@@ -797,8 +806,8 @@ func (m *maker) ownedByOthers(ctx context.Context) (map[key]string, error) {
 	return owners, nil
 }
 
-// references returns an error if a manifest refers to an entity that doesn't exist
-// or is about to be deleted.
+// references returns an error if a manifest refers to an entity that is about to be deleted, or
+// a site to a template that doesn't exist. A deployment waits for what doesn't exist yet.
 func (m *maker) references(ctx context.Context, w *manifest.Manifest) error {
 	if w.Put.Parent != "" && m.leaving[key{tko.KindDeployment, string(w.Put.Parent)}] {
 		return tko.Errorf(tko.ErrInvalid, "parent deployment %q: this revision removes it: keep its manifest, or remove this one, too", w.Put.Parent)
@@ -810,6 +819,9 @@ func (m *maker) references(ctx context.Context, w *manifest.Manifest) error {
 		there, err := m.lookup(ctx, ref, "")
 		if err != nil {
 			return err
+		}
+		if there != nil && !m.leaving[ref] || there == nil && w.Put.Kind == tko.KindDeployment {
+			continue
 		}
 		if there == nil || m.leaving[ref] {
 			return tko.Errorf(tko.ErrInvalid, "%s %q: not found on the server or in this revision: add it, or name another", ref.kind, ref.name)
@@ -920,7 +932,7 @@ func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.Sou
 	if there != nil && item.Digest == w.Digest && there.site == w.Put.Site && there.template == w.Put.Template {
 		return nil, m.references(ctx, w)
 	}
-	a.put.Origin = OriginOf(m.policy.Source, w.Name)
+	a.put.Origin, a.put.Defer = OriginOf(m.policy.Source, w.Name), true
 	a.Verb = Create
 	if there == nil && item.ID != "" {
 		a.Reason = "it was deleted"

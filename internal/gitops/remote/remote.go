@@ -14,12 +14,14 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
@@ -44,6 +46,9 @@ type Credentials struct {
 type Access struct {
 	Guard   *guard.Guard   // limits hosts; all are allowed if nil
 	Secrets secret.Sources // resolve references
+	Leash   *leash.Leash   // what credentials of sources in the store may be used for
+	User    leash.User     // of the credentials
+	Folder  string         // of the files that sources in the store name
 	// HookKey reads the secret of webhooks; the error is that the server has none. If nil,
 	// the program makes no subscriptions.
 	HookKey func() (secret.Text, error)
@@ -121,7 +126,7 @@ func New(ctx context.Context, address string, c Credentials, access Access, sche
 		}
 		return nil
 	}}
-	token, password, err := c.Read(ctx, access)
+	token, password, err := c.Read(ctx, access, address)
 	if err != nil {
 		return nil, err
 	}
@@ -144,10 +149,11 @@ func originOf(u *url.URL) string { return u.Scheme + "://" + u.Host }
 // Anywhere allows links and redirects to other servers, without credentials.
 func (g *Getter) Anywhere() { g.anywhere = true }
 
-// Read reads the token, or the password; "" if there is none.
-func (c Credentials) Read(ctx context.Context, access Access) (token, password secret.Text, err error) {
-	if token, err = credential(ctx, c.Token, c.TokenFile, access.Secrets); err == nil {
-		password, err = credential(ctx, c.Password, c.PasswordFile, access.Secrets)
+// Read reads the token, or the password, that is sent to the host of a URL; "" if there is
+// none.
+func (c Credentials) Read(ctx context.Context, access Access, address string) (token, password secret.Text, err error) {
+	if token, err = access.credential(ctx, c.Token, c.TokenFile, address); err == nil {
+		password, err = access.credential(ctx, c.Password, c.PasswordFile, address)
 	}
 	return token, password, err
 }
@@ -171,18 +177,37 @@ func (c Credentials) Transport(access Access) (http.RoundTripper, error) {
 	}), nil
 }
 
-func credential(ctx context.Context, reference, file string, secrets secret.Sources) (secret.Text, error) {
+// NameOf returns the name of the credential in a file: its path, below the folder of the files
+// that sources in the store name.
+func NameOf(folder, file string) string {
+	if folder != "" {
+		if below, err := filepath.Rel(folder, file); err == nil {
+			file = below
+		}
+	}
+	return leash.Name(leash.KindGitOps, file)
+}
+
+func (a Access) credential(ctx context.Context, reference, file, address string) (secret.Text, error) {
+	if reference == "" && file == "" {
+		return "", nil
+	}
+	name := reference
+	if name == "" {
+		name = NameOf(a.Folder, file)
+	}
+	grant, err := a.User.Grant(name, address)
+	if err != nil {
+		return "", err
+	}
 	if reference != "" {
-		text, err := secrets.Resolve(ctx, reference)
+		text, err := a.Secrets.Resolve(ctx, reference, grant)
 		if err != nil {
 			return "", tko.Errorf(tko.ErrDenied, "read a credential: %w", err)
 		}
 		return text, nil
 	}
-	if file == "" {
-		return "", nil
-	}
-	text, err := secret.ReadFile(file)
+	text, err := secret.ReadFile(file, name, grant)
 	if err != nil {
 		return "", fmt.Errorf("read a credential: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitclient"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -33,8 +34,12 @@ func (r *Repository) auth() (gitclient.Auth, error) {
 		if file == "" {
 			continue
 		}
-		var err error
-		if *to, err = secret.ReadFile(file); err != nil {
+		name := remote.NameOf(r.options.Folder, file)
+		grant, err := r.options.User.Grant(name, r.options.URL)
+		if err != nil {
+			return gitclient.Auth{}, fmt.Errorf("the credentials: %w", err)
+		}
+		if *to, err = secret.ReadFile(file, name, grant); err != nil {
 			return gitclient.Auth{}, fmt.Errorf("the credentials: %w", err)
 		}
 	}

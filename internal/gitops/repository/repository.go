@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitclient"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 )
 
 // Options are the settings of a Repository. URL is required.
@@ -35,6 +36,9 @@ type Options struct {
 	Timeout     time.Duration // of a response; 1 min if 0. A transfer may take ten times as long
 	// Guard limits the hosts. If nil, all are allowed, and folders of this machine.
 	Guard *guard.Guard
+	// User uses the credentials; Folder has the files that sources in the store name.
+	User   leash.User
+	Folder string
 }
 
 // Credentials name files, which are read for each connection, so they may change.

@@ -22,12 +22,16 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.DeploymentList{}.OpenAPIModelName():      schema_tko_orchestrator_tko_api_v1alpha1_DeploymentList(ref),
 		v1alpha1.DeploymentSpec{}.OpenAPIModelName():      schema_tko_orchestrator_tko_api_v1alpha1_DeploymentSpec(ref),
 		v1alpha1.DeploymentStatus{}.OpenAPIModelName():    schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref),
+		v1alpha1.KustomizeMetadata{}.OpenAPIModelName():   schema_tko_orchestrator_tko_api_v1alpha1_KustomizeMetadata(ref),
+		v1alpha1.KustomizeSelector{}.OpenAPIModelName():   schema_tko_orchestrator_tko_api_v1alpha1_KustomizeSelector(ref),
+		v1alpha1.KustomizeTemplate{}.OpenAPIModelName():   schema_tko_orchestrator_tko_api_v1alpha1_KustomizeTemplate(ref),
 		v1alpha1.Package{}.OpenAPIModelName():             schema_tko_orchestrator_tko_api_v1alpha1_Package(ref),
 		v1alpha1.Plugin{}.OpenAPIModelName():              schema_tko_orchestrator_tko_api_v1alpha1_Plugin(ref),
 		v1alpha1.PluginList{}.OpenAPIModelName():          schema_tko_orchestrator_tko_api_v1alpha1_PluginList(ref),
 		v1alpha1.PluginSpec{}.OpenAPIModelName():          schema_tko_orchestrator_tko_api_v1alpha1_PluginSpec(ref),
 		v1alpha1.PluginStatus{}.OpenAPIModelName():        schema_tko_orchestrator_tko_api_v1alpha1_PluginStatus(ref),
 		v1alpha1.Rollout{}.OpenAPIModelName():             schema_tko_orchestrator_tko_api_v1alpha1_Rollout(ref),
+		v1alpha1.RolloutCommand{}.OpenAPIModelName():      schema_tko_orchestrator_tko_api_v1alpha1_RolloutCommand(ref),
 		v1alpha1.RolloutList{}.OpenAPIModelName():         schema_tko_orchestrator_tko_api_v1alpha1_RolloutList(ref),
 		v1alpha1.RolloutSpec{}.OpenAPIModelName():         schema_tko_orchestrator_tko_api_v1alpha1_RolloutSpec(ref),
 		v1alpha1.RolloutStatus{}.OpenAPIModelName():       schema_tko_orchestrator_tko_api_v1alpha1_RolloutStatus(ref),
@@ -233,11 +237,23 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentSpec(ref common.Referenc
 							Ref:         ref(v1alpha1.Package{}.OpenAPIModelName()),
 						},
 					},
+					"selector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels that kustomize's commonLabels adds to all objects of the kind Deployment, of whatever group. They have no meaning here.",
+							Ref:         ref(v1alpha1.KustomizeSelector{}.OpenAPIModelName()),
+						},
+					},
+					"template": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels and annotations that kustomize's commonLabels and commonAnnotations add to all objects of the kind Deployment, of whatever group. They have no meaning here.",
+							Ref:         ref(v1alpha1.KustomizeTemplate{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.Package{}.OpenAPIModelName()},
+			v1alpha1.KustomizeSelector{}.OpenAPIModelName(), v1alpha1.KustomizeTemplate{}.OpenAPIModelName(), v1alpha1.Package{}.OpenAPIModelName()},
 	}
 }
 
@@ -283,7 +299,7 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "The conditions of the deployment: Prepared, Approved, Scheduled, Placed, Healthy.",
+							Description: "The conditions of the deployment: ResolvedRefs, Prepared, Approved, Scheduled, Placed, Healthy.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -299,6 +315,99 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 		},
 		Dependencies: []string{
 			v1.Condition{}.OpenAPIModelName()},
+	}
+}
+
+func schema_tko_orchestrator_tko_api_v1alpha1_KustomizeMetadata(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "KustomizeMetadata holds what kustomize adds to spec.template.metadata.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"labels": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels without a meaning here.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"annotations": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Annotations without a meaning here.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_tko_orchestrator_tko_api_v1alpha1_KustomizeSelector(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "KustomizeSelector holds what kustomize adds to spec.selector.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"matchLabels": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels without a meaning here.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_tko_orchestrator_tko_api_v1alpha1_KustomizeTemplate(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "KustomizeTemplate holds what kustomize adds to spec.template.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels and annotations without a meaning here.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.KustomizeMetadata{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.KustomizeMetadata{}.OpenAPIModelName()},
 	}
 }
 
@@ -573,6 +682,89 @@ func schema_tko_orchestrator_tko_api_v1alpha1_Rollout(ref common.ReferenceCallba
 		},
 		Dependencies: []string{
 			v1alpha1.RolloutSpec{}.OpenAPIModelName(), v1alpha1.RolloutStatus{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_tko_orchestrator_tko_api_v1alpha1_RolloutCommand(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RolloutCommand is what a user commands about a rollout: it is created as one of the rollout's subresources, such as start. All fields are optional.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"plan": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Digest of the plan that the user has reviewed, or at least 12 of its first characters: of start, and of approve and resume if a new plan was made.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"wave": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Of approve: name of the wave. If empty, the next one.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"skipBlocked": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Of start: leave out deployments that are in conflict or would be invalid.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"blind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Of start: take deployments for healthy whose sites report no health.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"force": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Of undo: undo what others changed since, too.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"anyTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Of undo: change deployments outside of the windows, too.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"deploymentId": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Of skip and waive: ID of the deployment. If empty, all that can be.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Why: it is recorded with the command.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
 	}
 }
 

@@ -27,6 +27,7 @@ const (
 	removeRecord  = "catalog.RemoveRecord"
 	removeRecords = "catalog.RemoveRecords"
 	putApproval   = "catalog.PutApproval"
+	rolloutDo     = "catalog.RolloutDo"
 	checkPosition = "catalog.CheckPosition"
 	events        = "catalog.Events"
 	before        = "catalog.Before"
@@ -149,6 +150,7 @@ func Methods(service *catalog.Service) sibling.Endpoint {
 		putApproval: sibling.Unary(func(ctx context.Context, in change) (catalog.Record, error) {
 			return service.PutApproval(ctx, in.Key, in.Require, in.DryRun)
 		}),
+		rolloutDo:     sibling.Unary(service.RolloutDo),
 		checkPosition: sibling.Unary(func(ctx context.Context, at int64) (none, error) { return none{}, service.CheckPosition(ctx, at) }),
 		events:        func(ctx context.Context, s *sibling.Stream) error { return serveEvents(ctx, service, s) },
 		before:        sibling.Unary(service.Before),
@@ -352,6 +354,12 @@ func (c *Catalog) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string
 func (c *Catalog) PutApproval(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (r catalog.Record, err error) {
 	err = sibling.Call(ctx, c.peer, putApproval, change{key, require, dryRun}, &r)
 	return r, err
+}
+
+// RolloutDo implements kubeapi.Commander.
+func (c *Catalog) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (status tko.RolloutStatus, err error) {
+	err = sibling.Call(ctx, c.peer, rolloutDo, cmd, &status)
+	return status, err
 }
 
 // CheckPosition implements kubeapi.Follower.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
@@ -54,6 +55,7 @@ type Options struct {
 	Guard      *guard.Guard   // limits the hosts of AWX; no limit if nil
 	Secrets    string         // folder of what file: references name; none if empty
 	References secret.Sources // what env: and vault: references name
+	Leash      *leash.Leash   // what credentials may be used for; no declarations if nil
 }
 
 // An Executor runs plugins as jobs of AWX. It is safe for concurrent use.
@@ -64,7 +66,7 @@ type Executor struct {
 
 // New returns an Executor.
 func New(o Options) *Executor {
-	return &Executor{options: o, secrets: secret.Folder{Path: o.Secrets, Owner: "server", Flag: "--awx-secrets"}}
+	return &Executor{options: o, secrets: secret.Folder{Kind: leash.KindAWX, Path: o.Secrets, Owner: "server", Flag: "--awx-secrets"}}
 }
 
 // A Call is a plugin with its input.
@@ -165,11 +167,11 @@ func (e *Executor) run(ctx context.Context, c Call) (*run, error) {
 	cl := &client{base: base, now: time.Now()}
 	var ca secret.Text
 	for property, to := range map[string]*secret.Text{passwordProperty: &cl.password, tokenProperty: &cl.token, caProperty: &ca} {
-		if *to, err = e.resolve(ctx, p[property]); err != nil {
+		if *to, err = e.resolve(ctx, c.Plugin, p[property]); err != nil {
 			return nil, fmt.Errorf("the property %s: %w", property, err)
 		}
 	}
-	username, err := e.resolve(ctx, p[usernameProperty])
+	username, err := e.resolve(ctx, c.Plugin, p[usernameProperty])
 	if err != nil {
 		return nil, fmt.Errorf("the property %s: %w", usernameProperty, err)
 	}
@@ -198,15 +200,26 @@ func (e *Executor) run(ctx context.Context, c Call) (*run, error) {
 
 // resolve returns the secret that a property's value refers to, or the value itself if
 // it is no reference.
-func (e *Executor) resolve(ctx context.Context, value string) (secret.Text, error) {
-	if secret.IsReference(value) {
-		return e.options.References.Resolve(ctx, value)
-	}
-	name, ok := strings.CutPrefix(value, fileScheme)
-	if !ok {
+func (e *Executor) resolve(ctx context.Context, p tko.Plugin, value string) (secret.Text, error) {
+	name, isFile := strings.CutPrefix(value, fileScheme)
+	if !isFile && !secret.IsReference(value) {
 		return secret.Text(value), nil
 	}
-	data, err := e.secrets.Read(name)
+	if isFile && secret.IsReference(name) {
+		return "", tko.Errorf(tko.ErrInvalid, "%s: a reference is no file: leave out %s", value, fileScheme)
+	}
+	credential, err := e.secrets.Credential(name)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", value, err)
+	}
+	grant, err := e.options.Leash.Plugin(p).Grant(credential, p.Properties[hostProperty])
+	if err != nil {
+		return "", err
+	}
+	if !isFile {
+		return e.options.References.Resolve(ctx, value, grant)
+	}
+	data, err := e.secrets.Read(name, grant)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", value, err)
 	}

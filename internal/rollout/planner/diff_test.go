@@ -84,3 +84,28 @@ func TestChangesNeverShowSecrets(t *testing.T) {
 		t.Errorf("%v: the plan shows a secret", err)
 	}
 }
+
+// A conflict changes nothing: it isn't shown as the deletion of the whole package.
+func TestConflictsAreNotShownAsRemovals(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.fleet(1)
+	w.edit(ids[0], set(t, `v1 ConfigMap "c"`, "mine", "data", "version"))
+	w.create("r", upgrade)
+	row := w.changes("r")[0]
+	if row.Kind != "Conflict" || !strings.Contains(fmt.Sprint(row.Findings), "data.version") {
+		t.Fatalf("got %+v, want a conflict", row)
+	}
+	if len(row.Changes) > 0 {
+		t.Errorf("the changes of the conflict are %v, want none", row.Changes)
+	}
+	plan, err := w.RolloutPlan(w.ctx, "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range plan.Groups {
+		if g.Kind != "Conflict" || len(g.Changes) > 0 {
+			t.Errorf("the group %s has the changes %v, want none", g.Kind, g.Changes)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/agnivade/levenshtein"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -280,8 +281,10 @@ func (c *checker) restore(v any) *Restore {
 		return out
 	}
 	out.Select = c.selection(sel, path+".select")
-	if out.Select.Prepared != nil || out.Select.Approved != nil || out.Select.Outdated != nil {
-		c.add(path+".select", "prepared, approved and outdated change with each revision: use other filters")
+	for _, f := range filter.Deployments {
+		if f.Passing && f.IsSet(&out.Select) {
+			c.add(path+".select", "%s changes with each revision: use other filters", f.Wire)
+		}
 	}
 	return out
 }
@@ -535,25 +538,86 @@ func (c *checker) resources(v any, path string) krm.Package {
 
 func (c *checker) selection(v any, path string) tko.DeploymentSelect {
 	var s tko.DeploymentSelect
-	m := c.object(v, path, "parent", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "outdated", "deploymentIds")
+	m := c.object(v, path, append(SelectKeys(), "deploymentIds")...)
 	if m == nil {
 		return s
 	}
 	if len(m) == 0 {
 		c.add(path, "is empty: the edit would change every deployment; add a filter (templateIdPatterns: [\"**\"] selects those of all templates)")
 	}
-	if v, ok := m["parent"]; ok {
-		s.Parent = tko.DeploymentID(c.text(v, path+".parent"))
+	for _, f := range filter.Deployments {
+		key := selectKey(f)
+		v, ok := m[key]
+		switch {
+		case !ok || key == "":
+		case f.Patterns != nil:
+			*f.Patterns(&s) = c.idPatterns(m, key, path)
+		case f.Metadata != nil:
+			*f.Metadata(&s) = c.valuePatterns(m, key, path)
+		case f.Text != nil:
+			*f.Text(&s) = c.text(v, path+"."+key)
+		case f.Flag != nil:
+			*f.Flag(&s) = c.boolean(m, key, path)
+		case f.Since != nil:
+			at, err := time.Parse(time.RFC3339Nano, c.text(v, path+"."+key))
+			if err != nil {
+				c.add(path+"."+key, "%.40q is no time: write it as 2026-11-22T14:00:00Z", v)
+			}
+			*f.Since(&s) = at.UTC()
+		}
 	}
-	s.Templates = c.idPatterns(m, "templateIdPatterns", path)
-	s.Sites = c.idPatterns(m, "siteIdPatterns", path)
-	s.Metadata = c.valuePatterns(m, "metadataPatterns", path)
-	s.TemplateMetadata = c.valuePatterns(m, "templateMetadataPatterns", path)
-	s.SiteMetadata = c.valuePatterns(m, "siteMetadataPatterns", path)
-	s.Prepared = c.boolean(m, "prepared", path)
-	s.Approved = c.boolean(m, "approved", path)
-	s.Outdated = c.boolean(m, "outdated", path)
 	return s
+}
+
+// selectKey returns the key of a filter in the select of an edit; "" if edits don't have it.
+func selectKey(f filter.Field[tko.DeploymentSelect]) string {
+	switch {
+	case f.Name == "", f.Conditions != nil:
+		return ""
+	case f.Text != nil:
+		return f.Name
+	}
+	return f.Wire
+}
+
+// SelectKeys returns the keys of filters in the select of an edit.
+func SelectKeys() (keys []string) {
+	for _, f := range filter.Deployments {
+		if key := selectKey(f); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// SelectValue returns a select as edits have it.
+func SelectValue(sel tko.DeploymentSelect) map[string]any {
+	out := map[string]any{}
+	for _, f := range filter.Deployments {
+		key := selectKey(f)
+		switch {
+		case key == "" || !f.IsSet(&sel):
+		case f.Patterns != nil:
+			list := []any{}
+			for _, pattern := range *f.Patterns(&sel) {
+				list = append(list, pattern)
+			}
+			out[key] = list
+		case f.Metadata != nil:
+			patterns := map[string]any{}
+			for name, pattern := range *f.Metadata(&sel) {
+				patterns[name] = pattern
+			}
+			out[key] = patterns
+		case f.Text != nil:
+			out[key] = *f.Text(&sel)
+		case f.Flag != nil:
+			out[key] = **f.Flag(&sel)
+		case f.Since != nil:
+			out[key] = f.Since(&sel).Format(time.RFC3339Nano)
+		}
+	}
+	return out
 }
 
 // deploymentIDs returns the IDs of a select that names deployments, sorted.

@@ -40,7 +40,7 @@ func (t *Target) Compare(ctx context.Context, trigger krm.Resource, site tko.Sit
 // compare waits until no commit is being made, and returns the differences of the branch
 // from what a request wants.
 func (g *group) compare(ctx context.Context, r *request) (report.Differences, error) {
-	a, err := g.target.readAuth(ctx, g.spec)
+	a, err := g.target.readAuth(ctx, g.spec, r.site)
 	if err != nil {
 		return report.Differences{}, err
 	}

@@ -111,7 +111,14 @@ func (g *group) work(ctx context.Context, batch []*request) {
 // commit commits a batch. The error concerns all requests; each request has its own
 // error, too.
 func (g *group) commit(ctx context.Context, batch []*request) error {
-	a, err := g.target.readAuth(ctx, g.spec)
+	batch = slices.DeleteFunc(slices.Clone(batch), func(r *request) bool { // credentials are for some sites
+		r.err = g.target.permit(g.spec, r.site)
+		return r.err != nil
+	})
+	if len(batch) == 0 {
+		return nil
+	}
+	a, err := g.target.readAuth(ctx, g.spec, batch[0].site)
 	if err != nil {
 		return err
 	}

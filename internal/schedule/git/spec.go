@@ -12,11 +12,12 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // GVK is the kind of the resources that trigger this target.
-var GVK = krm.GVK{Group: "git.plugin.nephio.org", Version: "v1alpha1", Kind: "Repository"}
+var GVK = place.Git.GVK
 
 // spec is the spec of a Repository resource.
 type spec struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
@@ -24,6 +25,7 @@ type Options struct {
 	Cache      string         // folder for clones of remote repositories; in the user's cache folder if empty
 	Secrets    string         // folder of credentials; no credentials if empty
 	References secret.Sources // resolves references to credentials that are not files
+	Leash      *leash.Leash   // what credentials may be used for; no declarations if nil
 	Timeout    time.Duration  // of a remote's response; 30 s if 0. Fetches and pushes may take 20 times as long
 	Log        *slog.Logger   // discarded if nil
 }
@@ -48,7 +50,7 @@ func New(o Options) *Target {
 	}
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	secrets := secret.Folder{Path: o.Secrets, Owner: "meta-scheduler", Flag: "--git-secrets"}
+	secrets := secret.Folder{Kind: leash.KindGit, Path: o.Secrets, Owner: "meta-scheduler", Flag: "--git-secrets"}
 	return &Target{options: o, secrets: secrets, groups: map[groupKey]*group{}}
 }
 

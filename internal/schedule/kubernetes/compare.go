@@ -34,7 +34,7 @@ func (t *Target) Compare(ctx context.Context, cluster krm.Resource, site tko.Sit
 	if err != nil {
 		err = fmt.Errorf("in the management cluster: %w", err)
 	}
-	rc, release, connectErr := t.connect(ctx, s)
+	rc, release, connectErr := t.connect(ctx, site.ID, s)
 	if connectErr != nil {
 		return found, errors.Join(err, describeUnreachable(connectErr))
 	}

@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 )
 
@@ -62,12 +63,19 @@ type connectionKey struct {
 }
 
 // get returns the connection for a kubeconfig, with its current credentials, that
-// impersonates a user if as isn't empty. The caller calls release when it no longer needs
-// the connection.
-func (c *connections) get(ctx context.Context, from kubeconfigRef, as trigger.Impersonation) (conn *cluster, release func(), err error) {
+// impersonates a user if as isn't empty. The user of the credentials must be granted the
+// kubeconfig and its host. The caller calls release when it no longer needs the connection.
+func (c *connections) get(ctx context.Context, by leash.User, from kubeconfigRef, as trigger.Impersonation) (conn *cluster, release func(), err error) {
+	grant, err := by.Grant(credentialOf(from), "")
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", from, err)
+	}
 	config, digest, err := c.credentials(ctx, from)
 	if err != nil {
 		return nil, nil, err
+	}
+	if err := grant.At(config.Host); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", from, err)
 	}
 	s := connectionKey{kubeconfigRef: from}
 	if as.User != "" {
@@ -98,6 +106,19 @@ func (c *connections) get(ctx context.Context, from kubeconfigRef, as trigger.Im
 	conn.users++
 	c.shrink()
 	return conn, sync.OnceFunc(func() { c.release(conn) }), nil
+}
+
+// credentialOf returns the name of the credential that a reference to a kubeconfig names.
+func credentialOf(s kubeconfigRef) string {
+	switch {
+	case s.InCluster:
+		return leash.Name(leash.KindServer, leash.InCluster)
+	case s.Secret != "":
+		return leash.SecretName(s.SecretNamespace, s.Secret)
+	case s.File != "":
+		return leash.Name(leash.KindKubeconfig, s.File)
+	}
+	return leash.Name(leash.KindServer, leash.Management)
 }
 
 func (c *connections) release(conn *cluster) {
@@ -401,7 +422,7 @@ func choose(config *api.Config, s kubeconfigRef, what string) (*rest.Config, err
 // kubeconfigs that would run programs or read files: users who write Secrets there
 // are not the operator of this machine.
 func (c *connections) fromSecret(ctx context.Context, s kubeconfigRef) (*rest.Config, error) {
-	management, release, err := c.get(ctx, kubeconfigRef{Management: true}, trigger.Impersonation{})
+	management, release, err := c.get(ctx, leash.Operator(), kubeconfigRef{Management: true}, trigger.Impersonation{})
 	if err != nil {
 		return nil, err
 	}

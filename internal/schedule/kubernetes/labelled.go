@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 )
 
@@ -73,7 +74,7 @@ func (c *connections) fromLabelled(ctx context.Context, s kubeconfigRef) (*rest.
 	if err != nil {
 		return nil, err
 	}
-	in, release, err := c.get(ctx, kubeconfigRef{Labelled: true}, trigger.Impersonation{})
+	in, release, err := c.get(ctx, leash.Operator(), kubeconfigRef{Labelled: true}, trigger.Impersonation{})
 	if err != nil {
 		return nil, err
 	}

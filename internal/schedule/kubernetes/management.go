@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
@@ -49,7 +50,11 @@ func (t *Target) ofManagement(ctx context.Context, s spec, rules healthRules, si
 	if len(pkg) == 0 && t.options.Management == "" {
 		return nil, nil, nil
 	}
-	conn, release, err := t.connections.get(ctx, kubeconfigRef{Management: true}, trigger.Impersonation{})
+	by := leash.Operator() // to look for what was applied
+	if len(pkg) > 0 {
+		by = t.options.Leash.Site(site.ID)
+	}
+	conn, release, err := t.connections.get(ctx, by, kubeconfigRef{Management: true}, trigger.Impersonation{})
 	if err != nil {
 		return nil, nil, err
 	}

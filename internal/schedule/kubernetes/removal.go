@@ -23,7 +23,7 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 	if err != nil { // it never applied anything
 		return report.Outcome{}, 0, nil
 	}
-	rc, release, err := t.connect(ctx, s)
+	rc, release, err := t.connect(ctx, site.ID, s)
 	if err != nil {
 		return t.cleanupPending(ctx, s, err)
 	}
@@ -36,7 +36,7 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 		return report.Outcome{Status: tko.ConditionTrue, Reason: trigger.ReasonRemoved, Message: fmt.Sprintf("no objects are left in %s", s.Kubeconfig)}, 0, nil
 	}
 	for _, r := range now {
-		other, same, err := t.isSameCluster(ctx, r, s, recorded)
+		other, same, err := t.isSameCluster(ctx, site.ID, r, s, recorded)
 		switch {
 		case err != nil:
 			return t.cleanupPending(ctx, s, fmt.Errorf("another Cluster of the site may be the same cluster: %w", err))
@@ -91,11 +91,11 @@ func (t *Target) cleanupPending(ctx context.Context, s spec, err error) (report.
 
 // isSameCluster returns whether a resource of the package names the cluster that has
 // these inventories.
-func (t *Target) isSameCluster(ctx context.Context, r krm.Resource, former spec, recorded inventories) (s spec, same bool, err error) {
+func (t *Target) isSameCluster(ctx context.Context, site tko.SiteID, r krm.Resource, former spec, recorded inventories) (s spec, same bool, err error) {
 	if s, err = trigger.Read(r); err != nil {
 		return s, false, err
 	}
-	conn, release, err := t.connections.get(ctx, s.Kubeconfig, trigger.Impersonation{})
+	conn, release, err := t.connections.get(ctx, t.options.Leash.Site(site), s.Kubeconfig, trigger.Impersonation{})
 	if err != nil {
 		return s, false, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/chart"
@@ -42,6 +43,7 @@ type Options struct {
 	Charts         string        // folder of Helm charts by path; none if empty
 	Guard          *guard.Guard  // limits the addresses of charts and of clusters' proxies; no limits if nil
 	Logins         string        // path of the file of credentials for chart repositories and registries; none if empty
+	Leash          *leash.Leash  // what kubeconfigs may be used for; no declarations if nil
 	ChartTimeout   time.Duration // limit of a chart's hook, and of an upgrade to become healthy; 5 min if 0
 	RenderTimeout  time.Duration // limit of rendering a chart's templates; 30 s if 0
 	Log            *slog.Logger  // nothing is logged if nil
@@ -138,7 +140,7 @@ func (t *Target) Schedule(ctx context.Context, cluster krm.Resource, site tko.Si
 
 // deploy reconciles the site's own cluster.
 func (t *Target) deploy(ctx context.Context, s spec, rules healthRules, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
-	rc, release, err := t.connect(ctx, s)
+	rc, release, err := t.connect(ctx, site.ID, s)
 	if err != nil {
 		return t.incompleteReport(ctx, site, deployments, err)
 	}
@@ -156,15 +158,16 @@ func (t *Target) deploy(ctx context.Context, s spec, rules healthRules, site tko
 
 // connect makes a reconciliation with the connections that a spec asks for. The caller
 // calls release when it no longer needs them.
-func (t *Target) connect(ctx context.Context, s spec) (rc *reconciliation, release func(), err error) {
-	own, releaseOwn, err := t.connections.get(ctx, s.Kubeconfig, trigger.Impersonation{})
+func (t *Target) connect(ctx context.Context, site tko.SiteID, s spec) (rc *reconciliation, release func(), err error) {
+	by := t.options.Leash.Site(site)
+	own, releaseOwn, err := t.connections.get(ctx, by, s.Kubeconfig, trigger.Impersonation{})
 	if err != nil {
 		return nil, nil, err
 	}
 	if s.Impersonate.User == "" {
 		return t.reconciliation(own, own, s), releaseOwn, nil
 	}
-	conn, releaseConn, err := t.connections.get(ctx, s.Kubeconfig, s.Impersonate)
+	conn, releaseConn, err := t.connections.get(ctx, by, s.Kubeconfig, s.Impersonate)
 	if err != nil {
 		releaseOwn()
 		return nil, nil, err

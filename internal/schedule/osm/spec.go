@@ -18,12 +18,13 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/bundle"
 	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/prune"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // GVK is the kind of the resources that trigger this target.
-var GVK = krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}
+var GVK = place.OSM.GVK
 
 // group is the group of the resources that this target applies.
 const group = "osm.nephio.org"
@@ -90,17 +91,26 @@ func (s spec) policy() osm.Policy {
 }
 
 // endpoint returns the endpoint of a site. The password is read at each login.
-func (t *Target) endpoint(s spec) (nbi.Endpoint, error) {
+func (t *Target) endpoint(s spec, site tko.SiteID) (nbi.Endpoint, error) {
 	e := nbi.Endpoint{URL: s.URL, Insecure: s.Insecure, User: s.Credentials.Username, Project: s.Project}
 	e.Password = func(ctx context.Context) (secret.Text, error) {
-		if name := s.Credentials.PasswordFile; secret.IsReference(name) {
-			text, err := t.options.References.Resolve(ctx, name)
+		name := s.Credentials.PasswordFile
+		credential, err := t.secrets.Credential(name)
+		if err != nil {
+			return "", fmt.Errorf("spec.credentials.passwordFile: %w", err)
+		}
+		grant, err := t.options.Leash.Site(site).Grant(credential, s.URL)
+		if err != nil {
+			return "", fmt.Errorf("spec.credentials.passwordFile: %w", err)
+		}
+		if secret.IsReference(name) {
+			text, err := t.options.References.Resolve(ctx, name, grant)
 			if err != nil {
 				return "", fmt.Errorf("spec.credentials.passwordFile: %w", err)
 			}
 			return text, nil
 		}
-		data, err := t.secrets.Read(s.Credentials.PasswordFile)
+		data, err := t.secrets.Read(name, grant)
 		if err != nil {
 			return "", fmt.Errorf("spec.credentials.passwordFile: %w", err)
 		}
@@ -110,7 +120,7 @@ func (t *Target) endpoint(s spec) (nbi.Endpoint, error) {
 		return e, nil
 	}
 	var err error
-	if e.CA, err = t.secrets.Read(s.CAFile); err != nil {
+	if e.CA, err = t.secrets.ReadPublic(s.CAFile); err != nil {
 		return e, fmt.Errorf("spec.caFile: %w", err)
 	}
 	return e, nil

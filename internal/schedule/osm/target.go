@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/pause"
@@ -50,6 +51,7 @@ type Records interface {
 type Options struct {
 	Secrets    string         // folder of passwords and CAs; none can be used if empty
 	References secret.Sources // resolves references to passwords that are not files
+	Leash      *leash.Leash   // what passwords may be used for; no declarations if nil
 	Interval   time.Duration  // between reconciliations of a site, give or take a tenth; 10 min if 0
 	Poll       time.Duration  // between reads of an operation's state; the reconciler's default if 0
 	Settle     time.Duration  // see [osm.Policy]
@@ -72,7 +74,7 @@ func New(records Records, o Options) *Target {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Target{records: records, options: o, secrets: secret.Folder{Path: o.Secrets, Owner: "meta-scheduler", Flag: "--osm-secrets"}}
+	return &Target{records: records, options: o, secrets: secret.Folder{Kind: leash.KindOSM, Path: o.Secrets, Owner: "meta-scheduler", Flag: "--osm-secrets"}}
 }
 
 // savedState is the content of a target state.
@@ -116,7 +118,7 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 		return report.Report{}, err
 	}
 	l.read(deployments, held)
-	endpoint, err := t.endpoint(s)
+	endpoint, err := t.endpoint(s, site.ID)
 	if err != nil {
 		return report.Report{}, err
 	}

@@ -12,11 +12,12 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/prune"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // GVK is the kind of the resources that trigger this target.
-var GVK = krm.GVK{Group: "kubernetes.plugin.nephio.org", Version: "v1alpha1", Kind: "Cluster"}
+var GVK = place.Kubernetes.GVK
 
 // The values of drift: what to do with an object that another client changed.
 const (

@@ -106,7 +106,6 @@ func pages(t *testing.T, dsn, when string) {
 			t.Error(err)
 		}
 	}()
-	yes, no := true, false
 	ids := func(texts ...string) (list []tko.Pattern) {
 		for _, text := range texts {
 			p, err := tko.ParsePattern(text)
@@ -139,10 +138,10 @@ func pages(t *testing.T, dsn, when string) {
 		"ID prefix":                  {catalog.Query{IDs: ids("000123**")}, 50},
 		"ID prefix and pattern":      {catalog.Query{IDs: ids("000123**", "**5")}, 10},
 		"parent":                     {catalog.Query{Parent: "parent"}, 50},
-		"parent, unprepared":         {catalog.Query{Parent: "parent", Prepared: &no}, 40},
-		"prepared":                   {catalog.Query{Prepared: &yes}, 50},
-		"unprepared":                 {catalog.Query{Prepared: &no}, 40},
-		"prepared, unapproved":       {catalog.Query{Prepared: &yes, Approved: &no}, 50},
+		"parent, unprepared":         {catalog.Query{Parent: "parent", Is: map[string]bool{"prepared": false}}, 40},
+		"prepared":                   {catalog.Query{Is: map[string]bool{"prepared": true}}, 50},
+		"unprepared":                 {catalog.Query{Is: map[string]bool{"prepared": false}}, 40},
+		"prepared, unapproved":       {catalog.Query{Is: map[string]bool{"prepared": true, "approved": false}}, 50},
 		"template":                   {catalog.Query{Templates: ids("nf/t07")}, 50},
 		"templates":                  {catalog.Query{Templates: ids("nf/t0*")}, 50},
 		"templates by their end":     {catalog.Query{Templates: ids("**7")}, 50},
@@ -174,11 +173,11 @@ func pages(t *testing.T, dsn, when string) {
 		"shared, by cursor":          {catalog.Query{Metadata: values("function", "f03"), After: "00070000"}, 50},
 		"shared, by offset":          {catalog.Query{Metadata: values("function", "f03"), Offset: 500}, 50},
 		"metadata at sites, offset":  {catalog.Query{Metadata: values("all", "x"), Sites: ids("region-*/**"), Offset: 400}, 50},
-		"site metadata, no match":    {catalog.Query{TemplateMetadata: values("vendor", "v2"), SiteMetadata: values("group", "g001"), Prepared: &no}, 0},
+		"site metadata, no match":    {catalog.Query{TemplateMetadata: values("vendor", "v2"), SiteMetadata: values("group", "g001"), Is: map[string]bool{"prepared": false}}, 0},
 		"shared, at a site":          {catalog.Query{Metadata: values("shared", "yes"), Sites: ids("region-10/site-1850")}, 50},
-		"shared, unprepared":         {catalog.Query{Metadata: values("shared", "yes"), Prepared: &no}, 0},
+		"shared, unprepared":         {catalog.Query{Metadata: values("shared", "yes"), Is: map[string]bool{"prepared": false}}, 0},
 		"metadata and template":      {catalog.Query{Metadata: values("tenth", "t7"), Templates: ids("nf/t07")}, 50},
-		"metadata, unprepared":       {catalog.Query{Metadata: values("tenth", "t0"), Prepared: &no}, 40},
+		"metadata, unprepared":       {catalog.Query{Metadata: values("tenth", "t0"), Is: map[string]bool{"prepared": false}}, 40},
 		"site metadata, one":         {catalog.Query{SiteMetadata: values("group", "g003")}, 50},
 		"site metadata, 20 %":        {catalog.Query{SiteMetadata: values("fifth", "f3")}, 50},
 		"site metadata, pattern":     {catalog.Query{SiteMetadata: values("group", "g00*")}, 50},
@@ -191,7 +190,7 @@ func pages(t *testing.T, dsn, when string) {
 		"template and site metadata": {catalog.Query{TemplateMetadata: values("vendor", "v4"), SiteMetadata: values("group", "g003")}, 50},
 		"everything": {catalog.Query{
 			IDs: ids("000**"), Templates: ids("nf/**"), Sites: ids("region-**"), Metadata: values("tenth", "t3"),
-			TemplateMetadata: values("vendor", "v3"), SiteMetadata: values("fifth", "f*"), Parent: "parent", Prepared: &yes, Approved: &yes,
+			TemplateMetadata: values("vendor", "v3"), SiteMetadata: values("fifth", "f*"), Parent: "parent", Is: map[string]bool{"prepared": true, "approved": true},
 		}, 50},
 		"sites by prefix":        {catalog.Query{Kind: tko.KindSite, IDs: ids("region-07/**")}, 50},
 		"sites by metadata":      {catalog.Query{Kind: tko.KindSite, Metadata: values("group", "g007")}, 10},

@@ -121,14 +121,13 @@ func queryKey(q *catalog.Query) string {
 		slices.Sort(texts)
 		b.WriteString(" |" + strings.Join(texts, ""))
 	}
-	for _, flag := range []*bool{q.Prepared, q.Approved} {
-		if flag == nil {
-			b.WriteString(" -")
-			continue
-		}
-		fmt.Fprintf(&b, " %t", *flag)
+	for _, column := range slices.Sorted(maps.Keys(q.Is)) {
+		fmt.Fprintf(&b, " %s %t", column, q.Is[column])
 	}
-	fmt.Fprintf(&b, " %t", q.CRDs)
+	for _, column := range slices.Sorted(maps.Keys(q.Since)) {
+		fmt.Fprintf(&b, " %s since %d", column, q.Since[column].UnixNano())
+	}
+	fmt.Fprintf(&b, " crds %t", q.CRDs)
 	if q.Outdated != nil {
 		fmt.Fprintf(&b, " outdated %t", *q.Outdated)
 	}

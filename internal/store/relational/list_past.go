@@ -47,7 +47,7 @@ func (l *pastLister) prepare(ctx context.Context) error {
 	q := &l.query
 	l.now = *q
 	l.now.AsOf, l.now.Offset, l.now.Limit, l.now.Fields = 0, 0, -1, catalog.Fields{}
-	l.now.Prepared, l.now.Approved, l.now.Outdated, l.now.CRDs = nil, nil, nil, false
+	l.now.Is, l.now.Since, l.now.Outdated, l.now.CRDs = nil, nil, nil, false
 	if len(q.Sites) > 0 || len(q.SiteMetadata) > 0 {
 		l.bits |= departedSite
 	}

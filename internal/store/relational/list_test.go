@@ -25,7 +25,6 @@ func TestListsOfRandomFiltersHaveTheirMatches(t *testing.T) {
 	f := sharedFleet(t)
 	random := rand.New(rand.NewPCG(21, 22))
 	one := func(texts ...string) string { return texts[random.IntN(len(texts))] }
-	yes, no := true, false
 	nonEmpty := 0
 	rounds := soak.Rounds(t, 70, 200)
 	for round := range rounds {
@@ -54,15 +53,8 @@ func TestListsOfRandomFiltersHaveTheirMatches(t *testing.T) {
 			case 9:
 				q.Parent = one("00004", "00008", "none")
 			default:
-				flag := &yes
-				if random.IntN(2) == 0 {
-					flag = &no
-				}
-				if random.IntN(2) == 0 {
-					q.Prepared = flag
-				} else {
-					q.Approved = flag
-				}
+				column := []string{"prepared", "approved"}[random.IntN(2)]
+				q.Is = map[string]bool{column: random.IntN(2) == 0}
 			}
 		}
 		if random.IntN(4) == 0 {
@@ -110,7 +102,6 @@ func statements(t *testing.T, s *relational.Store, q catalog.Query) (list []stri
 func TestFirstPageFollowsTheShortestIndex(t *testing.T) {
 	t.Parallel()
 	f := sharedFleet(t)
-	no, yes := false, true
 	metadata := func(pairs ...string) map[string]tko.Pattern {
 		m := map[string]tko.Pattern{}
 		for pair := range slices.Chunk(pairs, 2) {
@@ -128,14 +119,14 @@ func TestFirstPageFollowsTheShortestIndex(t *testing.T) {
 		"all":                   {why: "the records in the order of the table", query: catalog.Query{}, rows: 20, path: "FROM entity e WHERE e.kind", statements: 1},
 		"one site":              {why: "a filter with an index of its own", query: catalog.Query{Sites: []tko.Pattern{pattern(t, "r03/s003")}}, rows: 5, path: "INDEXED BY entity_by_site", statements: 1},
 		"parent":                {why: "a filter with an index of its own", query: catalog.Query{Parent: "00008"}, rows: 20, path: "INDEXED BY entity_by_parent", statements: 1},
-		"unprepared":            {why: "few are", query: catalog.Query{Prepared: &no}, rows: 6, path: "INDEXED BY entity_unprepared", statements: 1},
-		"prepared":              {why: "most are: there is no index", query: catalog.Query{Prepared: &yes}, rows: 20, path: "FROM entity e WHERE e.kind", statements: 2},
-		"unapproved at a site":  {why: "more are unapproved than a range has", query: catalog.Query{Approved: &no, Sites: []tko.Pattern{pattern(t, "r03/s003")}}, path: "INDEXED BY entity_by_site", statements: 3},
+		"unprepared":            {why: "few are", query: catalog.Query{Is: map[string]bool{"prepared": false}}, rows: 6, path: "INDEXED BY entity_unprepared", statements: 1},
+		"prepared":              {why: "most are: there is no index", query: catalog.Query{Is: map[string]bool{"prepared": true}}, rows: 20, path: "FROM entity e WHERE e.kind", statements: 2},
+		"unapproved at a site":  {why: "more are unapproved than a range has", query: catalog.Query{Is: map[string]bool{"approved": false}, Sites: []tko.Pattern{pattern(t, "r03/s003")}}, path: "INDEXED BY entity_by_site", statements: 3},
 		"at a site, with a tag": {why: "all have the tag", query: catalog.Query{Sites: []tko.Pattern{pattern(t, "r03/s003")}, Metadata: metadata("all", "x")}, rows: 5, path: "INDEXED BY entity_by_site", statements: 4},
-		"tagged and unapproved": {why: "few have the tag", query: catalog.Query{Approved: &no, Metadata: metadata("rare", "*")}, path: "e.kind = r.k AND e.id = r.i", statements: 10},
+		"tagged and unapproved": {why: "few have the tag", query: catalog.Query{Is: map[string]bool{"approved": false}, Metadata: metadata("rare", "*")}, path: "e.kind = r.k AND e.id = r.i", statements: 10},
 		"metadata and parent":   {why: "all have the metadata", query: catalog.Query{Parent: "00008", Metadata: metadata("all", "x")}, rows: 20, path: "INDEXED BY entity_by_parent", statements: 4},
-		"sites of a group":      {why: "the deployments of each site are merged", query: catalog.Query{SiteMetadata: metadata("group", "g07"), Approved: &yes}, path: "e.kind = r.k AND e.id = r.i", statements: 21},
-		"sites of half":         {why: "the deployments of each of 170 sites are merged", query: catalog.Query{SiteMetadata: metadata("half", "h1"), Prepared: &no}, path: "INDEXED BY entity_unprepared", statements: 174},
+		"sites of a group":      {why: "the deployments of each site are merged", query: catalog.Query{SiteMetadata: metadata("group", "g07"), Is: map[string]bool{"approved": true}}, path: "e.kind = r.k AND e.id = r.i", statements: 21},
+		"sites of half":         {why: "the deployments of each of 170 sites are merged", query: catalog.Query{SiteMetadata: metadata("half", "h1"), Is: map[string]bool{"prepared": false}}, path: "INDEXED BY entity_unprepared", statements: 174},
 		"the only site":         {why: "it is the same as naming it", query: catalog.Query{SiteMetadata: metadata("one", "yes")}, path: "INDEXED BY entity_by_site", statements: 3},
 		"template of a vendor":  {why: "each deployment has one of four templates", query: catalog.Query{TemplateMetadata: metadata("vendor", "v1")}, rows: 20, path: "e.kind = r.k AND e.id = r.i", statements: 7},
 	}
@@ -165,8 +156,7 @@ func TestListWithoutMatchesTakesFewStatements(t *testing.T) {
 	f := sharedFleet(t)
 	q := everything(tko.KindDeployment)
 	q.Templates, q.Sites = []tko.Pattern{pattern(t, "nf/t**")}, nil
-	yes := true
-	q.Approved = &yes
+	q.Is = map[string]bool{"approved": true}
 	list, rows := statements(t, f.store, q)
 	if want := len(f.matches(q)); rows != want {
 		t.Errorf("%d rows, want %d", rows, want)
@@ -207,8 +197,7 @@ func TestPageWithFewMatchesChecksManyIDsAtOnce(t *testing.T) {
 func TestLostListContinuesAfterItsLastRow(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	no := false
-	queries := map[string]catalog.Query{"all": {}, "by offset": {Offset: 1200}, "unapproved": {Approved: &no}, "metadata": {Metadata: map[string]tko.Pattern{"tenth": value(t, "t3")}}, "at once": {Limit: 20}}
+	queries := map[string]catalog.Query{"all": {}, "by offset": {Offset: 1200}, "unapproved": {Is: map[string]bool{"approved": false}}, "metadata": {Metadata: map[string]tko.Pattern{"tenth": value(t, "t3")}}, "at once": {Limit: 20}}
 	for name, q := range queries {
 		q.Kind, q.Scope = tko.KindDeployment, everything("").Scope
 		if q.Limit == 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -51,7 +52,8 @@ func TestEachFilterOfQueryIsInItsKey(t *testing.T) {
 		"Kind": {tko.KindSite, tko.KindTemplate}, "IDs": {[]tko.Pattern{pattern}}, "Templates": {[]tko.Pattern{pattern}}, "Sites": {[]tko.Pattern{pattern}},
 		"Metadata": {map[string]tko.Pattern{"k": pattern}, map[string]tko.Pattern{"k2": pattern}}, "Labels": {map[string]tko.Pattern{"k": pattern}}, "Origin": {"a"},
 		"TemplateMetadata": {map[string]tko.Pattern{"k": pattern}}, "SiteMetadata": {map[string]tko.Pattern{"k": pattern}}, "Parent": {"a"},
-		"Prepared": {&yes, &no}, "Approved": {&yes, &no}, "Outdated": {&yes, &no}, "CRDs": {true},
+		"Is":    {map[string]bool{"prepared": true}, map[string]bool{"prepared": false}, map[string]bool{"approved": true}},
+		"Since": {map[string]time.Time{"updated": time.UnixMicro(1)}, map[string]time.Time{"updated": time.UnixMicro(2)}}, "Outdated": {&yes, &no}, "CRDs": {true},
 	}
 	// Marks are of no use with conditions or After; a past state has its own lists; the
 	// others don't select. Scopes have keys of their own.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
@@ -138,8 +139,12 @@ func (p *Plan) Prepare(ctx context.Context) error {
 	if q.Origin != "" {
 		p.column("origin", q.Origin)
 	}
-	p.flag("prepared", q.Prepared)
-	p.flag("approved", q.Approved)
+	for _, column := range slices.Sorted(maps.Keys(q.Is)) {
+		p.flag(column, q.Is[column])
+	}
+	for _, column := range slices.Sorted(maps.Keys(q.Since)) {
+		p.since(column, q.Since[column])
+	}
 	if q.Outdated != nil {
 		p.filters = append(p.filters, filter{hidden: outdated(*q.Outdated)})
 	}
@@ -202,17 +207,22 @@ func (p *Plan) column(name, value string) {
 	})
 }
 
-func (p *Plan) flag(name string, wanted *bool) {
-	switch {
-	case wanted == nil:
-	case *wanted:
+// flag adds the filter that a column is true or false. Most are true: only those that are
+// false have an index.
+func (p *Plan) flag(name string, wanted bool) {
+	if wanted {
 		p.filters = append(p.filters, filter{hidden: plain("e." + name)})
-	default:
-		p.filters = append(p.filters, filter{
-			hidden: plain("CASE WHEN e." + name + " THEN 0 ELSE 1 END = 1"),
-			path:   p.entityPath("entity_un"+name, plain("NOT e."+name)),
-		})
+		return
 	}
+	p.filters = append(p.filters, filter{
+		hidden: plain("CASE WHEN e." + name + " THEN 0 ELSE 1 END = 1"),
+		path:   p.entityPath("entity_un"+name, plain("NOT e."+name)),
+	})
+}
+
+// since adds the filter that the time in a column is not earlier. There is no index.
+func (p *Plan) since(name string, at time.Time) {
+	p.filters = append(p.filters, filter{hidden: func(b *Builder) string { return "e." + name + " >= " + b.Arg(at.UnixMicro()) }})
 }
 
 // outdated is the condition that a deployment was made from an earlier revision of

@@ -103,12 +103,11 @@ func scopesAgreeWithMatch(w *world) {
 			query.Metadata = map[string]tko.Pattern{"k": patterns("*")[0]}
 		}
 		if kind == tko.KindDeployment && rapid.Bool().Draw(t, "flag") {
-			yes := rapid.Bool().Draw(t, "prepared")
-			query.Prepared = &yes
+			query.Is = map[string]bool{"prepared": rapid.Bool().Draw(t, "prepared")}
 		}
 		var want []string
 		for _, r := range everything[kind] {
-			if k, ok := attributesOf(r).Metadata["k"]; query.Metadata != nil && (!ok || k == "") || query.Prepared != nil && *query.Prepared != r.Prepared {
+			if k, ok := attributesOf(r).Metadata["k"]; query.Metadata != nil && (!ok || k == "") || query.Is != nil && query.Is["prepared"] != r.Prepared {
 				continue
 			}
 			if view.Of(kind).Match(attributesOf(r)) {

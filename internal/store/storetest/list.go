@@ -38,6 +38,7 @@ var listPromises = []promise{
 	{"filters that exclude each other, or match only at the end, are evaluated correctly", matchesAtTheEnd},
 	{"lists that are not read don't block other lists", stalledListsAreClosed},
 	{"deployments of an earlier revision of their template are found", outdatedAreFound},
+	{"entities that changed since a moment are found", updatesSinceAreFound},
 	{"lists select by conditions, also after conditions change", conditionsAreFiltered},
 }
 
@@ -163,7 +164,6 @@ func writeSample(w *world) {
 
 func filtersSelect(w *world) {
 	writeSample(w)
-	yes, no := true, false
 	all := "d1 d2 d3 d4 d5 d6"
 	tests := map[string]struct {
 		why   string
@@ -188,10 +188,10 @@ func filtersSelect(w *world) {
 		"site any":                  {"", catalog.Query{Sites: patterns("**")}, "d1 d2 d3 d4"},
 		"parent":                    {"", catalog.Query{Parent: "d1"}, "d2 d3"},
 		"parent unknown":            {"", catalog.Query{Parent: "d3"}, ""},
-		"prepared":                  {"", catalog.Query{Prepared: &yes}, "d1 d2 d4"},
-		"not prepared":              {"", catalog.Query{Prepared: &no}, "d3 d5 d6"},
-		"approved":                  {"", catalog.Query{Approved: &yes}, "d2 d4"},
-		"prepared, not approved":    {"", catalog.Query{Prepared: &yes, Approved: &no}, "d1"},
+		"prepared":                  {"", catalog.Query{Is: map[string]bool{"prepared": true}}, "d1 d2 d4"},
+		"not prepared":              {"", catalog.Query{Is: map[string]bool{"prepared": false}}, "d3 d5 d6"},
+		"approved":                  {"", catalog.Query{Is: map[string]bool{"approved": true}}, "d2 d4"},
+		"prepared, not approved":    {"", catalog.Query{Is: map[string]bool{"prepared": true, "approved": false}}, "d1"},
 		"metadata exact":            {"", catalog.Query{Metadata: values("app", "upf")}, "d1"},
 		"metadata empty":            {"an empty value is a value", catalog.Query{Metadata: values("app", "")}, "d5"},
 		"metadata any":              {"the key must exist", catalog.Query{Metadata: values("app", "*")}, "d1 d2 d3 d4 d5"},
@@ -212,7 +212,7 @@ func filtersSelect(w *world) {
 		"site metadata pattern":     {"", catalog.Query{SiteMetadata: values("type", "e*")}, "d1 d3"},
 		"everything": {"", catalog.Query{
 			IDs: patterns("d*"), Templates: patterns("core/*"), Sites: patterns("eu/*"), Metadata: values("rank", "*", "app", "*mf"),
-			TemplateMetadata: values("tier", "core"), SiteMetadata: values("region", "eu"), Parent: "d1", Prepared: &yes, Approved: &yes,
+			TemplateMetadata: values("tier", "core"), SiteMetadata: values("region", "eu"), Parent: "d1", Is: map[string]bool{"prepared": true, "approved": true},
 		}, "d2"},
 	}
 	for name, test := range tests {
@@ -546,7 +546,6 @@ func listsCountDeployments(w *world) {
 
 // offsetsAreExact pages, and changes rows before the offset between the pages.
 func offsetsAreExact(w *world) {
-	yes := true
 	w.commit(template("t", metadata("tier", "core")), site("here", metadata("region", "eu")), site("there"))
 	present := map[string]bool{}
 	var writes []catalog.Write
@@ -562,7 +561,7 @@ func offsetsAreExact(w *world) {
 		"template":          {Templates: patterns("t")},
 		"template metadata": {TemplateMetadata: values("tier", "core")},
 		"site metadata":     {SiteMetadata: values("region", "eu")},
-		"prepared":          {Prepared: &yes},
+		"prepared":          {Is: map[string]bool{"prepared": true}},
 	}
 	check := func(when string, offset int, selected map[string]bool) {
 		w.Helper()
@@ -627,7 +626,6 @@ func offsetsAreExact(w *world) {
 // matchesAtTheEnd checks matches for which the first choice of an access path is wrong.
 func matchesAtTheEnd(w *world) {
 	const n = 6000
-	yes, no := true, false
 	var sites, writes []catalog.Write
 	for i, id := range ids("s%04d", 600) {
 		sites = append(sites, site(id, metadata("half", strconv.Itoa(i/300), "name", id)))
@@ -653,8 +651,8 @@ func matchesAtTheEnd(w *world) {
 		"by prefix":           {catalog.Query{Sites: patterns("s05**")}, func(i int) bool { return i*600/n >= 500 }},
 		"by end":              {catalog.Query{Sites: patterns("**99")}, func(i int) bool { return i*600/n%100 == 99 }},
 		"late":                {catalog.Query{Metadata: values("late", "true")}, func(i int) bool { return i >= n-10 }},
-		"odd and prepared":    {catalog.Query{Metadata: values("odd", "1"), Prepared: &yes}, func(int) bool { return false }},
-		"odd, not prepared":   {catalog.Query{Metadata: values("odd", "1"), Prepared: &no}, func(i int) bool { return i%2 == 1 }},
+		"odd and prepared":    {catalog.Query{Metadata: values("odd", "1"), Is: map[string]bool{"prepared": true}}, func(int) bool { return false }},
+		"odd, not prepared":   {catalog.Query{Metadata: values("odd", "1"), Is: map[string]bool{"prepared": false}}, func(i int) bool { return i%2 == 1 }},
 		"odd and late":        {catalog.Query{Metadata: values("odd", "1", "late", "true")}, func(i int) bool { return i%2 == 1 && i >= n-10 }},
 		"many values, late":   {catalog.Query{Metadata: values("nr", "*99", "late", "true")}, func(i int) bool { return i%100 == 99 && i >= n-10 }},
 		"many values":         {catalog.Query{Metadata: values("nr", "d059*")}, func(i int) bool { return i >= 5900 && i < 6000 }},
@@ -776,6 +774,33 @@ func outdatedAreFound(w *world) {
 	w.equal("of others", find(true, "u*"), []string{})
 	w.commit(template("u", expect(1)))
 	w.equal("of both", find(true, "*"), []string{"d1", "d2", "d4"})
+}
+
+func updatesSinceAreFound(w *world) {
+	w.commit(site("s1"), site("s2"), template("t1"), deployment("d1"), deployment("d2"))
+	updated := func(kind tko.Kind, id string) time.Time {
+		return w.one(catalog.Key{Kind: kind, ID: id}).Updated
+	}
+	first := updated(tko.KindDeployment, "d2")
+	position := w.head()
+	for !time.Now().After(first.Add(2 * time.Microsecond)) { // moments are microseconds
+		time.Sleep(time.Microsecond)
+	}
+	w.commit(site("s2", expect(1)), deployment("d1", expect(1)))
+	w.commit(catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{
+		Key: catalog.Key{Kind: tko.KindSite, ID: "s1"}, Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionTrue, Reason: "R"}},
+	}})
+	find := func(kind tko.Kind, since time.Time, asOf int64) []string {
+		return w.ids(catalog.Query{Kind: kind, Since: map[string]time.Time{"updated": since}, AsOf: asOf, Limit: -1})
+	}
+	later := updated(tko.KindDeployment, "d1")
+	w.equal("all", find(tko.KindDeployment, first, 0), []string{"d1", "d2"})
+	w.equal("changed deployments", find(tko.KindDeployment, later, 0), []string{"d1"})
+	w.equal("changed sites, not those with another condition", find(tko.KindSite, first.Add(time.Microsecond), 0), []string{"s2"})
+	w.equal("no template", find(tko.KindTemplate, later, 0), []string{})
+	w.equal("after the last change", find(tko.KindDeployment, later.Add(time.Microsecond), 0), []string{})
+	w.equal("as of before the change", find(tko.KindDeployment, first, position), []string{"d1", "d2"})
+	w.equal("nothing then was changed later", find(tko.KindDeployment, later, position), []string{})
 }
 
 func conditionsAreFiltered(w *world) {

@@ -348,7 +348,7 @@ func (m *pastModel) query(position int64) catalog.Query {
 		}
 		wanted := maybe(2)
 		if maybe(5) {
-			q.Prepared = &wanted
+			q.Is = map[string]bool{"prepared": wanted}
 		}
 		if maybe(5) {
 			q.Outdated = &wanted

@@ -1,5 +1,6 @@
 """The client, with a real server: its address is in TKO_TEST_HOST. Go's tests start it."""
 
+import datetime
 import os
 import subprocess
 import time
@@ -60,6 +61,17 @@ def test_sites_are_written_read_listed_and_deleted(client: tko.Client) -> None:
     assert site.to_ard()["site_id"] == "lagos/1" and site.to_ard()["package"] == [NRF]
     assert [s.site_id for s in client.list_sites(["lagos/*"], ["z*"], {"region": "l*"})] == ["lagos/1"]
     assert list(client.list_sites(["accra/*"])) == []
+    site = next(client.list_sites(["lagos/1"]))
+    assert site.updated is not None
+    assert [s.site_id for s in client.list_sites(["lagos/1"], filters={"updated_since": site.updated})] == ["lagos/1"]
+    hour = datetime.timedelta(hours=1)
+    assert [s.site_id for s in client.list_sites(["lagos/1"], filters={"updated_since": hour})] == ["lagos/1"]
+    later = site.updated + datetime.timedelta(seconds=1)
+    assert list(client.list_sites(["lagos/1"], filters={"updated_since": later})) == []
+    with pytest.raises(ValueError, match="has no time zone"):
+        client.list_sites(filters={"updated_since": datetime.datetime(2026, 11, 22)})
+    with pytest.raises(ValueError, match="site_id is no filter: use conditions, metadata_patterns"):
+        client.list_sites(filters={"site_id": "lagos/1"})
     assert client.delete_site("lagos/1").count == 1
     assert client.purge_sites().count == 0
     for i in range(101):
@@ -84,6 +96,9 @@ def test_deployments_are_created_modified_listed_and_deleted(client: tko.Client)
     assert [d.deployment_id for d in client.list_deployments()] == [parent, child]
     assert [d.deployment_id for d in client.list_deployments(parent_deployment_id=parent)] == [child]
     assert [d.deployment_id for d in client.list_deployments(site_id_patterns=["l*"], approved=False)] == [parent]
+    assert [d.deployment_id for d in client.list_deployments(filters={"outdated": False})] == [parent, child]
+    failed = {"conditions": [{"type": "Prepared", "status": "False"}]}
+    assert list(client.list_deployments(approved=False, filters=failed)) == []
 
     modification = client.start_deployment_modification(parent)
     with pytest.raises(tko.RequestError) as raised:

@@ -306,6 +306,10 @@ class Client:
     configured otherwise) if ``confirm`` isn't the number of deleted entities, children included: ``dry_run`` counts
     them. With ``confirm``, it refuses any other number.
 
+    ``filters`` of lists has further filters by the names of the fields of the message that selects, such as
+    ``{"outdated": True}``, ``{"conditions": [{"type": "Healthy", "status": "False"}]}`` and ``{"updated_since": time}``.
+    A time has a time zone, or is a timedelta before now.
+
     Calls raise RequestError. The documentation of ``tko`` describes IDs and patterns.
     """
 
@@ -429,9 +433,13 @@ class Client:
         *,
         after: str = "",
         with_packages: bool = False,
+        filters: Mapping[str, Any] | None = None,
     ) -> Iterator[Template]:
-        """The templates that match, sorted by ID, as they arrive."""
-        select = _select_templates(template_id_patterns, metadata_patterns)
+        """The templates that match, sorted by ID, as they arrive.
+
+        filters has further ones: see Client.
+        """
+        select = _filtered(_select_templates(template_id_patterns, metadata_patterns), filters)
         request = pb.ListTemplates(
             window=_window(offset, _asked(max_count), after),
             select=select,
@@ -491,11 +499,15 @@ class Client:
         *,
         after: str = "",
         with_packages: bool = False,
+        filters: Mapping[str, Any] | None = None,
     ) -> Iterator[Site]:
-        """The sites that match, sorted by ID, as they arrive."""
+        """The sites that match, sorted by ID, as they arrive.
+
+        filters has further ones: see Client.
+        """
         request = pb.ListSites(
             window=_window(offset, _asked(max_count), after),
-            select=_select_sites(site_id_patterns, template_id_patterns, metadata_patterns),
+            select=_filtered(_select_sites(site_id_patterns, template_id_patterns, metadata_patterns), filters),
             withPackages=with_packages,
             preferredPackageFormat=FORMAT,
         )
@@ -567,8 +579,12 @@ class Client:
         *,
         after: str = "",
         with_packages: bool = False,
+        filters: Mapping[str, Any] | None = None,
     ) -> Iterator[Deployment]:
-        """The deployments that match, sorted by ID, as they arrive."""
+        """The deployments that match, sorted by ID, as they arrive.
+
+        filters has further ones, such as outdated and conditions: see Client.
+        """
         select = pb.SelectDeployments(
             parentDeploymentId=parent_deployment_id,
             metadataPatterns=metadata_patterns,
@@ -581,7 +597,7 @@ class Client:
         )
         request = pb.ListDeployments(
             window=_window(offset, _asked(max_count), after),
-            select=select,
+            select=_filtered(select, filters),
             withPackages=with_packages,
             preferredPackageFormat=FORMAT,
         )
@@ -906,6 +922,30 @@ def _token(modification: Modification | str) -> str:
 
 def _window(offset: int, max_count: int, after: str) -> pb.Window:
     return pb.Window(offset=offset, maxCount=max_count, after=after)
+
+
+def _filtered(select: M, filters: Mapping[str, Any] | None) -> M:
+    """Adds filters to the message that selects: names are those of its fields, in snake case."""
+    fields = {
+        "".join("_" + c.lower() if c.isupper() else c for c in f.name): f
+        for f in select.DESCRIPTOR.fields
+        if f.name not in ("dryRun", "confirm")
+    }
+    for name, value in (filters or {}).items():
+        field = fields.get(name)
+        if field is None:
+            raise ValueError(f"{name} is no filter: use {', '.join(sorted(fields))}")
+        if value is None:
+            continue
+        if isinstance(value, datetime.timedelta):
+            value = datetime.datetime.now(datetime.timezone.utc) - value
+        if isinstance(value, datetime.datetime):
+            if value.tzinfo is None:
+                raise ValueError(f"{name}={value} has no time zone: give it one, such as datetime.timezone.utc")
+            getattr(select, field.name).FromDatetime(value)
+        else:
+            select.MergeFrom(type(select)(**{field.name: value}))
+    return select
 
 
 def _gvk(gvk: Trigger) -> pb.GVK:

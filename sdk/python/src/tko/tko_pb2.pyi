@@ -153,7 +153,7 @@ class GetTemplate(_message.Message):
     def __init__(self, templateId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectTemplates(_message.Message):
-    __slots__ = ("templateIdPatterns", "metadataPatterns", "dryRun", "confirm")
+    __slots__ = ("templateIdPatterns", "metadataPatterns", "dryRun", "confirm", "updatedSince")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -165,11 +165,13 @@ class SelectTemplates(_message.Message):
     METADATAPATTERNS_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    UPDATEDSINCE_FIELD_NUMBER: _ClassVar[int]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     metadataPatterns: _containers.ScalarMap[str, str]
     dryRun: bool
     confirm: int
-    def __init__(self, templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
+    updatedSince: _timestamp_pb2.Timestamp
+    def __init__(self, templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ..., updatedSince: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListTemplates(_message.Message):
     __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts", "asOf")
@@ -268,7 +270,7 @@ class GetSite(_message.Message):
     def __init__(self, siteId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectSites(_message.Message):
-    __slots__ = ("siteIdPatterns", "templateIdPatterns", "metadataPatterns", "dryRun", "confirm", "conditions")
+    __slots__ = ("siteIdPatterns", "templateIdPatterns", "metadataPatterns", "dryRun", "confirm", "conditions", "updatedSince")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -282,13 +284,15 @@ class SelectSites(_message.Message):
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    UPDATEDSINCE_FIELD_NUMBER: _ClassVar[int]
     siteIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     metadataPatterns: _containers.ScalarMap[str, str]
     dryRun: bool
     confirm: int
     conditions: _containers.RepeatedCompositeFieldContainer[SelectCondition]
-    def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ...) -> None: ...
+    updatedSince: _timestamp_pb2.Timestamp
+    def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ..., updatedSince: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SelectCondition(_message.Message):
     __slots__ = ("type", "status", "reason", "negate")
@@ -331,7 +335,7 @@ class DeploymentID(_message.Message):
     def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class Deployment(_message.Message):
-    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "packageFormat", "package", "stamp", "origin", "replacesDeploymentIds", "templateRevision")
+    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "packageFormat", "package", "stamp", "origin", "replacesDeploymentIds", "templateRevision", "awaitedTemplateId", "awaitedSiteId")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -354,6 +358,8 @@ class Deployment(_message.Message):
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     REPLACESDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     TEMPLATEREVISION_FIELD_NUMBER: _ClassVar[int]
+    AWAITEDTEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    AWAITEDSITEID_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     parentDeploymentId: str
     templateId: str
@@ -369,10 +375,12 @@ class Deployment(_message.Message):
     origin: str
     replacesDeploymentIds: _containers.RepeatedScalarFieldContainer[str]
     templateRevision: int
-    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., origin: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ..., templateRevision: _Optional[int] = ...) -> None: ...
+    awaitedTemplateId: str
+    awaitedSiteId: str
+    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., origin: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ..., templateRevision: _Optional[int] = ..., awaitedTemplateId: _Optional[str] = ..., awaitedSiteId: _Optional[str] = ...) -> None: ...
 
 class ListedDeployment(_message.Message):
-    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "stamp", "packageFormat", "package", "origin", "replacesDeploymentIds", "templateRevision")
+    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "stamp", "packageFormat", "package", "origin", "replacesDeploymentIds", "templateRevision", "awaitedTemplateId", "awaitedSiteId")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -395,6 +403,8 @@ class ListedDeployment(_message.Message):
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     REPLACESDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     TEMPLATEREVISION_FIELD_NUMBER: _ClassVar[int]
+    AWAITEDTEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    AWAITEDSITEID_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     parentDeploymentId: str
     templateId: str
@@ -410,7 +420,9 @@ class ListedDeployment(_message.Message):
     origin: str
     replacesDeploymentIds: _containers.RepeatedScalarFieldContainer[str]
     templateRevision: int
-    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., origin: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ..., templateRevision: _Optional[int] = ...) -> None: ...
+    awaitedTemplateId: str
+    awaitedSiteId: str
+    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., origin: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ..., templateRevision: _Optional[int] = ..., awaitedTemplateId: _Optional[str] = ..., awaitedSiteId: _Optional[str] = ...) -> None: ...
 
 class CreateDeployment(_message.Message):
     __slots__ = ("parentDeploymentId", "templateId", "siteId", "mergeMetadata", "prepared", "approved", "mergePackageFormat", "mergePackage")
@@ -462,7 +474,7 @@ class GetDeployment(_message.Message):
     def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectDeployments(_message.Message):
-    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun", "outdated", "confirm", "conditions", "deploymentIdPatterns")
+    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun", "outdated", "confirm", "conditions", "deploymentIdPatterns", "updatedSince")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -497,6 +509,7 @@ class SelectDeployments(_message.Message):
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTIDPATTERNS_FIELD_NUMBER: _ClassVar[int]
+    UPDATEDSINCE_FIELD_NUMBER: _ClassVar[int]
     parentDeploymentId: str
     metadataPatterns: _containers.ScalarMap[str, str]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
@@ -510,7 +523,8 @@ class SelectDeployments(_message.Message):
     confirm: int
     conditions: _containers.RepeatedCompositeFieldContainer[SelectCondition]
     deploymentIdPatterns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ..., outdated: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ..., deploymentIdPatterns: _Optional[_Iterable[str]] = ...) -> None: ...
+    updatedSince: _timestamp_pb2.Timestamp
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ..., outdated: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ..., deploymentIdPatterns: _Optional[_Iterable[str]] = ..., updatedSince: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListDeployments(_message.Message):
     __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "asOf")
@@ -1007,7 +1021,7 @@ class Change(_message.Message):
     def __init__(self, position: _Optional[int] = ..., kind: _Optional[str] = ..., id: _Optional[str] = ..., op: _Optional[_Union[Change.Op, str]] = ..., revision: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class PutEntity(_message.Message):
-    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate", "name", "expectRevision", "manager", "removeMetadata", "whole", "madeFrom")
+    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate", "name", "expectRevision", "manager", "removeMetadata", "whole", "madeFrom", "deferReferences")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1034,6 +1048,7 @@ class PutEntity(_message.Message):
     REMOVEMETADATA_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     MADEFROM_FIELD_NUMBER: _ClassVar[int]
+    DEFERREFERENCES_FIELD_NUMBER: _ClassVar[int]
     kind: str
     id: str
     parentDeploymentId: str
@@ -1053,7 +1068,8 @@ class PutEntity(_message.Message):
     removeMetadata: _containers.RepeatedScalarFieldContainer[str]
     whole: bool
     madeFrom: str
-    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., manager: _Optional[str] = ..., removeMetadata: _Optional[_Iterable[str]] = ..., whole: _Optional[bool] = ..., madeFrom: _Optional[str] = ...) -> None: ...
+    deferReferences: bool
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., manager: _Optional[str] = ..., removeMetadata: _Optional[_Iterable[str]] = ..., whole: _Optional[bool] = ..., madeFrom: _Optional[str] = ..., deferReferences: _Optional[bool] = ...) -> None: ...
 
 class PutEntityResponse(_message.Message):
     __slots__ = ("id", "revision", "created", "changed", "managed", "changes")

@@ -1,0 +1,176 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/leash"
+)
+
+// Credentials of the server are named by users: in packages of sites and templates, in
+// plugins, and in sources. Who names one decides where it is sent. So a use that is new needs
+// a declaration of the operator, or a caller with the right credential. Uses that were stored
+// before go on.
+
+// lends reports whether the caller may use credentials without a declaration.
+func (c *caller) lends() bool {
+	grant := c.grant
+	if c.unnamed != nil {
+		grant = c.unnamed
+	}
+	return grant.On(access.Credential, tko.KindSite).IsAll()
+}
+
+// usesOf returns how a record uses credentials.
+func usesOf(r Record) ([]leash.Use, error) {
+	switch r.Kind { //nolint:exhaustive // others use none
+	case tko.KindSite, tko.KindTemplate:
+		pkg, err := packageOf(r)
+		return leash.OfPackage(leash.By{Kind: r.Kind, ID: r.ID}, pkg), err
+	case tko.KindPlugin:
+		if len(r.Plugin) == 0 {
+			return nil, nil
+		}
+		p, err := pluginOf(r)
+		return leash.OfPlugin(p), err
+	default:
+		return nil, nil
+	}
+}
+
+// permitCredentials checks the uses of credentials of records that are written: they must be
+// those of the record before, or of its template, or declared, unless the caller has the
+// right to use credentials.
+func (s *core) permitCredentials(ctx context.Context, c *caller, writes []Write) error {
+	if s.options.Access == AccessOff || c.lends() {
+		return nil
+	}
+	for i := range writes {
+		if writes[i].Op != tko.OpWritten {
+			continue
+		}
+		r := writes[i].Record
+		uses, err := usesOf(r)
+		if err != nil {
+			return err
+		}
+		uses = slices.DeleteFunc(uses, s.options.Leash.Declares)
+		for _, from := range []Key{r.Key, {Kind: tko.KindTemplate, ID: r.Template}} {
+			if len(uses) == 0 || from.ID == "" {
+				continue
+			}
+			before, err := s.get(ctx, Fields{Package: true}, from)
+			if err != nil && !errors.Is(err, tko.ErrNotFound) {
+				return err
+			}
+			used, err := usesOf(before)
+			if err != nil {
+				return err
+			}
+			uses = without(uses, used)
+		}
+		if err := s.refuseUses(ctx, c, r.Kind, r.ID, uses); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// without returns the uses of credentials that others don't make.
+func without(uses, others []leash.Use) []leash.Use {
+	return slices.DeleteFunc(uses, func(u leash.Use) bool {
+		return slices.ContainsFunc(others, func(o leash.Use) bool { return o.Credential == u.Credential && o.Host == u.Host })
+	})
+}
+
+// refuseUses returns the error for uses of credentials that the caller may not make; nil if
+// there are none, and in report mode.
+func (s *core) refuseUses(ctx context.Context, c *caller, kind tko.Kind, id string, uses []leash.Use) error {
+	if len(uses) == 0 {
+		return nil
+	}
+	if err := s.refuse(ctx, c, tko.KindSite, "", access.Credential); err == nil {
+		return nil
+	}
+	return tko.Errorf(tko.ErrDenied, "%s %q: the use of the credential %s is new, and not declared: %s; or a caller with the role credential writes it", kind, id, uses[0], leash.Remedy(uses[0]))
+}
+
+// permitSourceCredentials is permitCredentials for definitions of GitOps sources.
+func (s *SourceRegistry) permitSourceCredentials(ctx context.Context, c *caller, book *ruleBook, definitions []tko.SourceDefinition) error {
+	if s.options.Access == AccessOff || s.options.SourceUses == nil || c.lends() {
+		return nil
+	}
+	for _, d := range definitions {
+		uses := slices.DeleteFunc(s.options.SourceUses(d), s.options.Leash.Declares)
+		if before, exists := book.definition(d.Name); exists && len(uses) > 0 {
+			uses = without(uses, s.options.SourceUses(before))
+		}
+		if err := s.refuseUses(ctx, c, tko.KindSource, d.Name, uses); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxCredentialUses is the most uses that CredentialUses returns.
+const maxCredentialUses = 10_000
+
+// CredentialUses returns how sites, templates, plugins and registered sources use the
+// credentials of the server, by credential, host and kind; with undeclared, only those that
+// the operator did not declare. more reports that there are more. It needs the right inspect.
+func (s *AccessControl) CredentialUses(ctx context.Context, undeclared bool) (all []tko.CredentialUse, more bool, err error) {
+	ctx, _, err = s.enter(ctx, "", access.Inspect)
+	if err != nil {
+		return nil, false, err
+	}
+	found := map[tko.CredentialUse]int{} // places in all
+	add := func(uses []leash.Use) {
+		for _, u := range uses {
+			one := tko.CredentialUse{Credential: u.Credential, Host: u.Host, Kind: u.By.Kind, Declared: s.options.Leash.Declares(u)}
+			if undeclared && one.Declared {
+				continue
+			}
+			i, has := found[one]
+			if !has && len(all) == maxCredentialUses {
+				more = true
+				continue
+			}
+			if !has {
+				i = len(all)
+				found[one] = i
+				one.Example = u.By.ID
+				all = append(all, one)
+			}
+			all[i].Count++
+		}
+	}
+	for _, kind := range []tko.Kind{tko.KindSite, tko.KindTemplate, tko.KindPlugin} {
+		for r, err := range s.store.List(ctx, Query{Kind: kind, Scope: access.ScopeAll, Limit: -1, Fields: Fields{Package: kind != tko.KindPlugin}}) {
+			if err != nil {
+				return nil, false, err
+			}
+			uses, err := usesOf(r)
+			if err != nil {
+				return nil, false, err
+			}
+			add(uses)
+		}
+	}
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, d := range book.sources {
+		if s.options.SourceUses != nil {
+			add(s.options.SourceUses(d))
+		}
+	}
+	slices.SortFunc(all, func(a, b tko.CredentialUse) int {
+		return cmp.Or(cmp.Compare(a.Credential, b.Credential), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Kind, b.Kind))
+	})
+	return all, more, nil
+}

@@ -1,0 +1,147 @@
+package leash
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The resources of a site's package that name credentials, by group and kind.
+var readers = map[[2]string]func(r krm.Resource) []Use{
+	{"git.plugin.nephio.org", "Repository"}:     OfRepository,
+	{"osm.plugin.nephio.org", "OSM"}:            OfOSM,
+	{"kubernetes.plugin.nephio.org", "Cluster"}: OfCluster,
+}
+
+// ManagementTarget is the annotation, with the value management, of objects that are
+// applied to the management cluster.
+const ManagementTarget = "tko.nephio.org/target"
+
+// Fields of credentials in resources, below spec.
+var (
+	repositoryFields = []string{"passwordFile", "tokenFile", "sshKeyFile"}
+	osmFields        = []string{"passwordFile"}
+)
+
+// OfPackage returns how the package of a site or template uses credentials, each use once.
+func OfPackage(by By, pkg krm.Package) []Use {
+	var all []Use
+	for _, r := range pkg {
+		if read := readers[[2]string{r.GVK().Group, r.GVK().Kind}]; read != nil {
+			all = append(all, read(r)...)
+		}
+		if r.Annotation(ManagementTarget) == Management {
+			all = append(all, Use{Credential: Name(KindServer, Management)})
+		}
+		if items, err := r.Items(); err == nil && len(items) > 0 {
+			all = append(all, OfPackage(by, items)...)
+		}
+	}
+	for i := range all {
+		all[i].By = by
+	}
+	slices.SortFunc(all, func(a, b Use) int {
+		return cmp.Or(strings.Compare(a.Credential, b.Credential), strings.Compare(a.Host, b.Host))
+	})
+	return slices.Compact(all)
+}
+
+// texts returns the values of a field of a resource: of each spelling of the field's path,
+// because the targets decode JSON, which ignores the case of names.
+func texts(v any, path ...string) (all []string) {
+	if len(path) == 0 {
+		if text, ok := v.(string); ok && text != "" {
+			all = append(all, text)
+		}
+		return all
+	}
+	fields, _ := v.(map[string]any)
+	for name, value := range fields {
+		if strings.EqualFold(name, path[0]) {
+			all = append(all, texts(value, path[1:]...)...)
+		}
+	}
+	return all
+}
+
+// of returns the uses of the credentials that fields of a resource name, at its URL.
+func of(kind string, r krm.Resource, fields []string) (all []Use) {
+	urls := texts(r["spec"], "url")
+	if len(urls) == 0 {
+		urls = []string{""}
+	}
+	for _, field := range fields {
+		for _, name := range texts(r["spec"], "credentials", field) {
+			for _, url := range urls {
+				all = append(all, Use{Credential: Reference(kind, name), Host: HostOf(url)})
+			}
+		}
+	}
+	return all
+}
+
+// OfRepository returns the uses of credentials of a repository.
+func OfRepository(r krm.Resource) []Use { return of(KindGit, r, repositoryFields) }
+
+// OfOSM returns the uses of credentials of an Open Source MANO.
+func OfOSM(r krm.Resource) []Use { return of(KindOSM, r, osmFields) }
+
+// OfCluster returns the uses of kubeconfigs of a cluster.
+func OfCluster(r krm.Resource) (all []Use) {
+	add := func(name string) { all = append(all, Use{Credential: name}) }
+	at := func(path ...string) []string { return texts(r["spec"], path...) }
+	for _, name := range at("kubeconfig", "file") {
+		add(Name(KindKubeconfig, name))
+	}
+	for _, in := range []struct{ object, suffix string }{{"secret", ""}, {"clusterAPI", "-kubeconfig"}} {
+		namespaces := at("kubeconfig", in.object, "namespace")
+		if len(namespaces) == 0 {
+			namespaces = []string{defaultNamespace}
+		}
+		for _, name := range at("kubeconfig", in.object, "name") {
+			for _, namespace := range namespaces {
+				add(SecretName(namespace, name+in.suffix))
+			}
+		}
+	}
+	spec, _ := r["spec"].(map[string]any)
+	for name, value := range spec {
+		if strings.EqualFold(name, "inCluster") && value == true {
+			add(Name(KindServer, InCluster))
+		}
+	}
+	return all
+}
+
+const defaultNamespace = "default"
+
+// SecretName returns the name of the credential in a Secret of the management cluster.
+func SecretName(namespace, name string) string { return KindSecret + ":" + namespace + "/" + name }
+
+// PluginProperties are the properties of plugins that may refer to credentials.
+var PluginProperties = []string{tko.PropertyAWXUsername, tko.PropertyAWXPassword, tko.PropertyAWXToken, tko.PropertyAWXCA}
+
+// PluginReference returns the name of the credential that a plugin's property refers to; ""
+// if it refers to none.
+func PluginReference(value string) string {
+	if file, ok := strings.CutPrefix(value, "file:"); ok {
+		return Name(KindAWX, file)
+	}
+	if name := Reference("", value); name == value {
+		return name
+	}
+	return ""
+}
+
+// OfPlugin returns how a plugin uses credentials.
+func OfPlugin(p tko.Plugin) (all []Use) {
+	for _, property := range PluginProperties {
+		if name := PluginReference(p.Properties[property]); name != "" {
+			all = append(all, Use{Credential: name, Host: HostOf(p.Properties[tko.PropertyAWXHost]), By: byPlugin(p)})
+		}
+	}
+	return all
+}

@@ -1,0 +1,41 @@
+// Package place describes the kinds of places where the deployments of sites are applied by
+// the targets that are built in.
+package place
+
+import (
+	"slices"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Kind is what TKO knows of a kind of places. A new target is one more Kind, what checks
+// its resources (validate) and its implementation (schedule.New).
+type Kind struct {
+	GVK  krm.GVK // of the resources that name a place
+	Name string  // in metrics
+	// ReportsHealth reports whether the target can say that deployments are healthy. If it
+	// can't, waves of rollouts are blind at sites without another target.
+	ReportsHealth bool
+	// Shares reports whether all resources become objects, so that those that are the same in
+	// several deployments are one object. Other targets find conflicts by themselves.
+	Shares bool
+	Charts bool // HelmCharts become objects, too
+	// Files reports whether objects are files that stay as they are until another deployment
+	// writes them.
+	Files bool
+}
+
+// The kinds of places.
+var (
+	Git        = Kind{GVK: krm.GVK{Group: "git.plugin.nephio.org", Version: "v1alpha1", Kind: "Repository"}, Name: "git", Shares: true, Files: true}
+	Kubernetes = Kind{GVK: krm.GVK{Group: "kubernetes.plugin.nephio.org", Version: "v1alpha1", Kind: "Cluster"}, Name: "kubernetes", ReportsHealth: true, Shares: true, Charts: true}
+	OSM        = Kind{GVK: krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}, Name: "osm", ReportsHealth: true}
+)
+
+// All are all kinds of places.
+var All = []Kind{Git, Kubernetes, OSM}
+
+// IsGroup reports whether a group has a kind of places.
+func IsGroup(group string) bool {
+	return slices.ContainsFunc(All, func(k Kind) bool { return k.GVK.Group == group })
+}

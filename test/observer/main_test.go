@@ -1,0 +1,104 @@
+package observer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+	"github.com/tko-orchestrator/tko/test/process"
+)
+
+func TestMain(m *testing.M) {
+	code := pgtest.Main(m)
+	process.Clean()
+	os.Exit(code)
+}
+
+func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	value, err := parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return value
+}
+
+// longestRound is the longest time of work before the outcome is judged. A longer run has several rounds, each with a
+// seed and an installation of its own: within a round, the counts of the gate don't begin anew.
+const longestRound = 10 * time.Minute
+
+// Authors with limited rights work at random and clumsily, servers and the database are killed, and what reaches the
+// sites stays within the limits.
+func TestEveryRoadToTheSitesKeepsTheLimits(t *testing.T) {
+	for name, postgres := range map[string]bool{"SQLite": false, "PostgreSQL": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			random := os.Getenv("TKO_OBSERVER_SEED") == "random"
+			seed := uint64(1)
+			if !random {
+				seed = setting(t, "TKO_OBSERVER_SEED", seed, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
+			}
+			sites := setting(t, "TKO_OBSERVER_SITES", 60, strconv.Atoi)
+			duration := setting(t, "TKO_OBSERVER_TIME", 15*time.Second, time.ParseDuration)
+			for left := duration; left > 0 && !t.Failed(); left -= longestRound {
+				if random {
+					seed = rand.Uint64()
+				}
+				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { prove(t, postgres, seed, sites, min(left, longestRound)) })
+				seed++
+			}
+		})
+	}
+}
+
+// prove lets the authors work, and judges the outcome.
+func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Duration) {
+	t.Helper()
+	t.Logf("repeat with TKO_OBSERVER_SEED=%d TKO_OBSERVER_SITES=%d TKO_OBSERVER_TIME=%s", seed, sites, duration)
+	w := newWorld(t, postgres, sites)
+	l := &ledger{requests: map[string]*request{}}
+	o := newObserver(w, l)
+	watching, stopWatching := context.WithCancel(t.Context())
+	defer stopWatching()
+	var watches sync.WaitGroup
+	watches.Go(func() { o.watch(watching) })
+
+	working, stopWorking := context.WithTimeout(t.Context(), duration)
+	defer stopWorking()
+	var works sync.WaitGroup
+	for i, tenant := range tenants {
+		a := newAuthor(w, l, tenant, rand.New(rand.NewPCG(seed, uint64(i))))
+		works.Go(func() { a.run(working) })
+	}
+	operator := newOperator(w, l, rand.New(rand.NewPCG(seed, 100)))
+	works.Go(func() { operator.run(working) })
+	w.killAtRandom(working, rand.New(rand.NewPCG(seed, 200)), min(5*time.Second, duration/4))
+	works.Wait()
+	t.Logf("requests: %v; killed: %v", l.summary(), w.killed)
+
+	o.settle()
+	stopWatching()
+	watches.Wait()
+	found := o.judge()
+	if path := os.Getenv("TKO_OBSERVER_LOG"); path != "" {
+		o.write(path)
+	}
+	t.Logf("the observer read %d changes and %d commits, and checked %d conditions", len(o.changes), o.commits, o.checked)
+	for _, problem := range found[:min(20, len(found))] {
+		t.Error(problem)
+	}
+	if n := len(found); n > 20 {
+		t.Errorf("and %d more", n-20)
+	}
+	l.check(t)
+}

@@ -1,0 +1,481 @@
+package observer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
+)
+
+// A record is a deployment as of a change.
+type record struct {
+	id, parent     tko.DeploymentID
+	template, site string
+	origin         string
+	replaces       []tko.DeploymentID
+	running        bool // prepared and approved at a site
+	content        content
+	proposed       int // changes that its placements propose, and that an approval consents to
+}
+
+// A change is a change of the log, with what the observer read as of it.
+type change struct {
+	tko.Change
+
+	record   *record           // of a deployment that was written
+	metadata map[string]string // of a site that was written
+}
+
+// An observer reads what happens, by itself.
+type observer struct {
+	w      *world
+	l      *ledger
+	client *client.Client
+
+	lock    sync.Mutex
+	changes []change
+	found   []string
+	checked int // conditions that are True
+
+	git       sync.Mutex
+	head      string
+	commits   int
+	files     map[string]map[string]string // blobs by path, by the folder of a deployment, at the head
+	folders   map[string]map[string]bool   // of deployments, by site
+	blobs     map[string]content           // of files
+	delivered map[string][]map[string]bool // facts that commits had, by site, in their order
+}
+
+func newObserver(w *world, l *ledger) *observer {
+	return &observer{
+		w: w, l: l, client: w.dial("root"), files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]map[string]bool{},
+	}
+}
+
+func (o *observer) report(format string, args ...any) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	if text := fmt.Sprintf(format, args...); !slices.Contains(o.found, text) {
+		o.found = append(o.found, text)
+	}
+}
+
+// watch follows the change log until ctx ends, across restarts of the server.
+func (o *observer) watch(ctx context.Context) {
+	after := int64(0)
+	for ctx.Err() == nil {
+		for c, err := range o.client.Watch(ctx, after, tko.KindTemplate, tko.KindSite, tko.KindDeployment) {
+			if err != nil {
+				break
+			}
+			if c.Position <= after {
+				o.report("the change log has position %d after %d", c.Position, after)
+			}
+			seen, err := o.read(ctx, c)
+			if err != nil {
+				break // again from the same position
+			}
+			after = c.Position
+			o.lock.Lock()
+			o.changes = append(o.changes, seen)
+			o.lock.Unlock()
+		}
+		if ctx.Err() == nil {
+			time.Sleep(20 * time.Millisecond) // until the server is back
+		}
+	}
+}
+
+// read reads the entity of a change as of the change. Of a status, it reads what is now: a condition that is True then
+// must be true.
+func (o *observer) read(ctx context.Context, c tko.Change) (change, error) {
+	seen := change{Change: c}
+	then := tko.WithAsOf(ctx, tko.AsOf{Position: c.Position})
+	switch {
+	case c.Op == tko.OpDeleted, c.Kind == tko.KindTemplate:
+	case c.Kind == tko.KindSite && c.Op == tko.OpWritten:
+		s, err := o.client.Site(then, tko.SiteID(c.ID), 0)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return seen, err
+		}
+		seen.metadata = s.Metadata
+	case c.Kind == tko.KindDeployment && c.Op == tko.OpWritten:
+		d, err := o.client.Deployment(then, tko.DeploymentID(c.ID), 0)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return seen, err
+		}
+		seen.record = recordOf(d)
+	case c.Kind == tko.KindDeployment:
+		d, err := o.client.Deployment(ctx, tko.DeploymentID(c.ID), 0)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return seen, err
+		}
+		if err == nil {
+			o.checkConditions(d)
+		}
+	}
+	return seen, nil
+}
+
+func recordOf(d tko.Deployment) *record {
+	return &record{
+		id: d.ID, parent: d.Parent, template: string(d.Template), site: string(d.Site), origin: d.Origin, replaces: d.Replaces,
+		running: d.Prepared && d.Approved && d.Site != "", content: contentOf(d.Package), proposed: proposedBy(d.Package),
+	}
+}
+
+// proposedBy returns the number of children that the placements of a package propose to create, to replace and to delete.
+func proposedBy(p krm.Package) (n int) {
+	for _, r := range p {
+		for _, what := range []string{"create", "delete", "replace"} {
+			count, _ := r.Get("status", "proposal", what, "count")
+			number, _ := strconv.Atoi(fmt.Sprint(count))
+			n += number
+		}
+	}
+	return n
+}
+
+// checkConditions checks that what a deployment says of its site is so.
+func (o *observer) checkConditions(d tko.Deployment) {
+	for _, c := range d.Stamp.Conditions {
+		if c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" {
+			continue
+		}
+		switch {
+		case c.Type == tko.ConditionHealthy:
+			o.report("deployment %s says that it is healthy at %s, whose repository reports no health", d.ID, d.Site)
+		case c.Type == tko.ConditionScheduled && c.Reason != tko.ReasonNothingToSchedule:
+			o.readGit()
+			if is := contentOf(d.Package); !o.wasDelivered(string(d.Site), is) {
+				o.report("deployment %s says that revision %d is scheduled (%s) at %s, and no commit has its content there: %s", d.ID, c.ObservedRevision, c.Reason, d.Site, is)
+			}
+			o.lock.Lock()
+			o.checked++
+			o.lock.Unlock()
+		}
+	}
+}
+
+// wasDelivered reports whether a commit had all facts at a site. Equal resources of several deployments are there once.
+func (o *observer) wasDelivered(site string, c content) bool {
+	o.git.Lock()
+	defer o.git.Unlock()
+	return slices.ContainsFunc(o.delivered[site], func(had map[string]bool) bool { return c.isIn(had) })
+}
+
+// readGit reads the commits since the last ones.
+func (o *observer) readGit() {
+	o.git.Lock()
+	defer o.git.Unlock()
+	head, err := exec.Command("git", "--git-dir", o.w.repository, "rev-parse", "--verify", "--quiet", "main").Output()
+	next := strings.TrimSpace(string(head))
+	if err != nil || next == o.head {
+		return
+	}
+	span := next
+	if o.head != "" {
+		span = o.head + ".." + next
+	}
+	log, err := exec.Command("git", "--git-dir", o.w.repository, "-c", "core.quotePath=false", "log", "--reverse", "--root", "--raw", "--no-abbrev", "--no-renames", "--format=commit %H", span).Output()
+	if err != nil {
+		o.report("the repository can't be read: %v", err)
+		return
+	}
+	o.readBlobs(string(log))
+	changed := map[string]bool{}
+	commit := func() {
+		for site := range changed {
+			o.delivered[site] = append(o.delivered[site], o.factsAt(site))
+		}
+		clear(changed)
+	}
+	for line := range strings.Lines(string(log)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "commit ") {
+			commit()
+			o.commits++
+		}
+		if !strings.HasPrefix(line, ":") {
+			continue
+		}
+		raw, path, _ := strings.Cut(line, "\t")
+		fields := strings.Fields(raw)
+		if strings.HasSuffix(path, "/.tko") {
+			continue
+		}
+		folder := folderOf(path)
+		changed[siteOf(folder)] = true
+		if o.files[folder] == nil {
+			o.files[folder] = map[string]string{}
+			if o.folders[siteOf(folder)] == nil {
+				o.folders[siteOf(folder)] = map[string]bool{}
+			}
+			o.folders[siteOf(folder)][folder] = true
+		}
+		if fields[4] == "D" {
+			delete(o.files[folder], path)
+		} else {
+			o.files[folder][path] = fields[3]
+			o.checkFile(folder, path)
+		}
+	}
+	commit()
+	o.head = next
+}
+
+// readBlobs reads the contents of the files that a log names.
+func (o *observer) readBlobs(log string) {
+	var want []string
+	for line := range strings.Lines(log) {
+		if fields := strings.Fields(line); strings.HasPrefix(line, ":") && fields[4] != "D" && !strings.HasSuffix(strings.TrimSpace(line), "/.tko") {
+			if _, known := o.blobs[fields[3]]; !known {
+				o.blobs[fields[3]] = nil
+				want = append(want, fields[3])
+			}
+		}
+	}
+	cat := exec.Command("git", "--git-dir", o.w.repository, "cat-file", "--batch")
+	cat.Stdin = strings.NewReader(strings.Join(want, "\n") + "\n")
+	out, err := cat.Output()
+	if err != nil && len(want) > 0 {
+		o.report("the repository can't be read: %v", err)
+		return
+	}
+	reader := bufio.NewReader(bytes.NewReader(out))
+	for _, blob := range want {
+		var size int
+		header, err := reader.ReadString('\n')
+		if err != nil {
+			o.report("blob %s can't be read: %v", blob, err)
+			return
+		}
+		if _, err := fmt.Sscanf(header[strings.LastIndex(header, " ")+1:], "%d", &size); err != nil {
+			o.report("blob %s can't be read: %v", blob, err)
+			return
+		}
+		text := make([]byte, size+1)
+		if _, err := io.ReadFull(reader, text); err != nil {
+			o.report("blob %s can't be read: %v", blob, err)
+			return
+		}
+		var r map[string]any
+		if err := yaml.Unmarshal(text, &r); err != nil {
+			o.report("blob %s is no YAML: %v", blob, err)
+		}
+		o.blobs[blob] = contentOf(krm.Package{r})
+	}
+}
+
+// factsAt returns what a site has.
+func (o *observer) factsAt(site string) map[string]bool {
+	all := map[string]bool{}
+	for folder := range o.folders[site] {
+		for _, blob := range o.files[folder] {
+			for _, f := range o.blobs[blob] {
+				all[f.String()] = true
+			}
+		}
+	}
+	return all
+}
+
+func siteOf(folder string) string { return folder[:strings.LastIndex(folder, "/")] }
+
+// folderOf returns the folder of a deployment, in that of its site, whose IDs have two parts.
+func folderOf(path string) string {
+	parts := strings.SplitN(path, "/", 4)
+	return strings.Join(parts[:min(3, len(parts))], "/")
+}
+
+// checkFile checks that a site has only what its tenant may put there.
+func (o *observer) checkFile(folder, path string) {
+	tenant, _, _ := strings.Cut(path, "/")
+	if problem := o.blobs[o.files[folder][path]].foreign(tenant); problem != "" {
+		o.report("the commits of the sites: file %s: %s", path, problem)
+	}
+}
+
+// quiet is longer than a preparer waits before it evaluates a placement again (5 s).
+const quiet = 8 * time.Second
+
+// settle waits until nothing is left to do.
+func (o *observer) settle() {
+	o.w.t.Helper()
+	o.settleLog(time.Second)
+	// A lock that a killed server left in a local repository is removed after 30 s.
+	eventually.Within(o.w.t, 5*time.Minute, "the schedules of all deployments", func() error {
+		waits := 0
+		example := ""
+		for d, err := range o.client.Deployments(o.w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
+			if err != nil {
+				return err
+			}
+			if d.Site != "" && d.Prepared && d.Approved && !o.w.isBroken(d.Site) && !isScheduled(d) {
+				waits++
+				example = fmt.Sprintf("%s at %s: %+v", d.ID, d.Site, d.Stamp.Conditions)
+			}
+		}
+		if waits > 0 {
+			return fmt.Errorf("%d deployments are not scheduled: %s", waits, example)
+		}
+		return nil
+	})
+	o.settleLog(quiet)
+}
+
+// isScheduled reports whether the meta-scheduler has done what it can for a deployment.
+func isScheduled(d tko.Deployment) bool {
+	for _, c := range d.Stamp.Conditions {
+		if c.Type == tko.ConditionScheduled && c.ObservedRevision == d.Stamp.Revision {
+			return c.Status == tko.ConditionTrue || c.Reason == "Conflict" || c.Reason == "WaitsForSharers"
+		}
+	}
+	return false
+}
+
+// settleLog waits until nothing is written for a time.
+func (o *observer) settleLog(quiet time.Duration) {
+	o.w.t.Helper()
+	still, last, head := time.Now(), 0, ""
+	eventually.Within(o.w.t, 5*time.Minute, "the end of all work", func() error {
+		o.readGit()
+		o.lock.Lock()
+		written := 0
+		for _, c := range o.changes {
+			if c.Op != tko.OpStatus {
+				written++
+			}
+		}
+		o.lock.Unlock()
+		if written != last || o.head != head {
+			still, last, head = time.Now(), written, o.head
+		}
+		if time.Since(still) < quiet {
+			return errors.New("there are changes")
+		}
+		about, err := o.client.About(o.w.t.Context())
+		if err != nil {
+			return err
+		}
+		o.lock.Lock()
+		defer o.lock.Unlock()
+		if n := len(o.changes); n == 0 || o.changes[n-1].Position < about.Position {
+			return fmt.Errorf("the observer is at an earlier position than %d", about.Position)
+		}
+		return nil
+	})
+}
+
+// judge returns all that is wrong.
+func (o *observer) judge() []string {
+	j := newJudge(o.w.limits, o.l.requests)
+	for _, c := range o.changes {
+		j.take(c)
+	}
+	found := slices.Concat(o.found, j.found)
+	var alive []tko.Deployment
+	for d, err := range o.client.Deployments(o.w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{Packages: true}) {
+		if err != nil {
+			o.w.t.Fatal(err)
+		}
+		o.checkConditions(d)
+		alive = append(alive, d)
+	}
+	o.w.t.Logf("conditions at the end: %v", conditionsOf(alive))
+	var sites []tko.Site
+	for s, err := range o.client.Sites(o.w.t.Context(), tko.SiteSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			o.w.t.Fatal(err)
+		}
+		sites = append(sites, s)
+	}
+	templates := map[tko.TemplateID]bool{}
+	for s, err := range o.client.Templates(o.w.t.Context(), tko.TemplateSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			o.w.t.Fatal(err)
+		}
+		templates[s.ID] = true
+	}
+	found = append(found, j.end(alive)...)
+	found = append(found, o.checkSites(alive)...)
+	found = append(found, checkPlacements(alive, sites, templates, j.deletedByUsers)...)
+	return append(found, o.found[min(len(o.found), len(found)):]...)
+}
+
+// checkSites compares what is at the sites at the end with what says that it is there.
+func (o *observer) checkSites(alive []tko.Deployment) (found []string) {
+	o.readGit()
+	at := map[string]tko.Deployment{}
+	for _, d := range alive {
+		at[string(d.Site)+"/"+string(d.ID)] = d
+	}
+	for folder, files := range o.files {
+		if len(files) == 0 {
+			continue
+		}
+		if d, ok := at[folder]; !ok || !d.Approved {
+			found = append(found, fmt.Sprintf("the folder %s is left at the end, and there is no such deployment", folder))
+		}
+	}
+	for folder, d := range at {
+		for _, c := range d.Stamp.Conditions {
+			if c.Type != tko.ConditionScheduled || c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" || c.Reason == tko.ReasonNothingToSchedule {
+				continue
+			}
+			if want := contentOf(d.Package); !want.isIn(o.factsAt(string(d.Site))) {
+				found = append(found, fmt.Sprintf("deployment %s is scheduled at %s at the end, with %s; the site has %v in %s", d.ID, d.Site, want, slices.Sorted(maps.Keys(o.factsAt(string(d.Site)))), folder))
+			}
+		}
+	}
+	return found
+}
+
+// conditionsOf counts the conditions of deployments, for the log of a run.
+func conditionsOf(alive []tko.Deployment) map[string]int {
+	counts := map[string]int{}
+	for _, d := range alive {
+		for _, c := range d.Stamp.Conditions {
+			counts[fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason)]++
+		}
+	}
+	return counts
+}
+
+// write writes what the observer saw to a file, to find the cause of what it found.
+func (o *observer) write(path string) {
+	var text strings.Builder
+	for _, c := range o.changes {
+		fmt.Fprintf(&text, "%d %s %s %s %s r%d by %q why %q", c.Position, c.Time.Format("15:04:05.000"), c.Op, c.Kind, c.ID, c.Revision, c.Author.Who, c.Author.Why)
+		if r := c.record; r != nil {
+			fmt.Fprintf(&text, " parent=%s template=%s site=%s running=%t proposed=%d replaces=%v content=%s", r.parent, r.template, r.site, r.running, r.proposed, r.replaces, r.content)
+		}
+		if c.metadata != nil {
+			fmt.Fprintf(&text, " %v", c.metadata)
+		}
+		text.WriteString("\n")
+	}
+	for _, r := range o.l.requests {
+		fmt.Fprintf(&text, "request %s %s by %s of %s consent %d done %t refused %t: %v\n", r.op, r.verb, r.author, r.of, r.consent, r.done, r.refused, r.err)
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		o.w.t.Error(err)
+	}
+}
