@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/test/soak"
 )
 
 // bare is the folder of the repository that is served.
@@ -32,7 +33,7 @@ func (r *repo) open(limits tree.Limits) *repository.Repository {
 // unchanged one by a single request. A new version of a package is read alone.
 func TestCatalogOfManyPackagesIsReadInFewTransfers(t *testing.T) {
 	t.Parallel()
-	const packages, versions = 1000, 50
+	packages, versions := soak.Rounds(t, 250, 1000), 50
 	r := newRepo(t)
 	files := map[string]string{}
 	commit := func(value string) string {

@@ -23,6 +23,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/internal/wire"
+	"github.com/tko-orchestrator/tko/test/soak"
 )
 
 // Messages that are small on the wire can need very much memory.
@@ -30,7 +31,7 @@ func TestMessagesOfVeryManyPartsAreRefused(t *testing.T) {
 	t.Parallel()
 	conn, _ := serve(t, &fake{}, grpcapi.Options{})
 	data := tkopb.NewDataClient(conn)
-	empty := make([]*tkopb.Condition, 2_000_000)
+	empty := make([]*tkopb.Condition, soak.Rounds(t, 200_000, 2_000_000))
 	for i := range empty {
 		empty[i] = &tkopb.Condition{}
 	}
@@ -42,7 +43,7 @@ func TestMessagesOfVeryManyPartsAreRefused(t *testing.T) {
 		call  func(ctx context.Context) error
 		names []string
 	}{
-		"two million conditions": {func(ctx context.Context) error {
+		"very many conditions": {func(ctx context.Context) error {
 			_, err := data.SetConditions(ctx, &tkopb.SetConditions{Kind: "site", Id: "s", Conditions: empty})
 			return err
 		}, []string{"SetConditions", "conditions", "50000"}},

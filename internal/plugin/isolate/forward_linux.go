@@ -2,12 +2,14 @@ package isolate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,9 +17,14 @@ import (
 // maxForwarded is the most connections of a program at a time.
 const maxForwarded = 64
 
+// drainLimit bounds the time in which a program's last bytes reach their server
+// after the program has ended.
+const drainLimit = 5 * time.Second
+
 // forwarding returns a socket for a launcher, which passes listeners on the
 // addresses of to, in the order of their text. Connections to them are
-// forwarded until stop is called.
+// forwarded until stop is called, which is after the end of the program: what it
+// sent before is delivered, within drainLimit.
 func forwarding(ctx context.Context, to map[string]string) (theirs *os.File, stop func(), err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -41,7 +48,7 @@ func forwarding(ctx context.Context, to map[string]string) (theirs *os.File, sto
 			if err != nil {
 				return
 			}
-			working.Go(func() { forward(ctx, listener, to[address]) })
+			working.Go(func() { forward(ctx, listener, to[address], drainLimit) })
 		}
 	})
 	return theirs, func() {
@@ -82,16 +89,26 @@ func receive(from *os.File) (net.Listener, error) {
 	return net.FileListener(file)
 }
 
-// forward forwards connections until ctx is done.
-func forward(ctx context.Context, listener net.Listener, to string) {
-	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
-	defer stop()
+// forward forwards connections until ctx is done, and those that were made until
+// then, whose bytes it delivers within a limit.
+func forward(ctx context.Context, listener net.Listener, to string, limit time.Duration) {
 	defer func() { _ = listener.Close() }()
+	tcp, ok := listener.(*net.TCPListener)
+	if !ok {
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	slots := make(chan struct{}, maxForwarded)
+	accept := tcp.Accept
 	for {
-		conn, err := listener.Accept()
+		conn, err := accept()
+		if err != nil && ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+			accept = func() (net.Conn, error) { return waiting(tcp) }
+			continue
+		}
 		if err != nil {
 			return
 		}
@@ -103,21 +120,47 @@ func forward(ctx context.Context, listener net.Listener, to string) {
 		}
 		serving.Go(func() {
 			defer func() { <-slots }()
-			relay(ctx, conn, to)
+			relay(ctx, conn, to, limit)
 		})
 	}
 }
 
-// relay copies between two connections until both directions have ended.
-func relay(ctx context.Context, conn net.Conn, to string) {
+// waiting returns a connection that was made and not accepted. It does not wait
+// for one, and returns an error if there is none.
+func waiting(listener *net.TCPListener) (net.Conn, error) {
+	raw, err := listener.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd, acceptErr := -1, error(nil)
+	if err := raw.Control(func(l uintptr) {
+		fd, _, acceptErr = unix.Accept4(int(l), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+	}); err != nil {
+		return nil, err
+	}
+	if acceptErr != nil {
+		return nil, acceptErr
+	}
+	file := os.NewFile(uintptr(fd), "connection")
+	defer func() { _ = file.Close() }()
+	return net.FileConn(file)
+}
+
+// relay copies between two connections until both directions have ended, or a
+// limit has passed since ctx was done.
+func relay(ctx context.Context, conn net.Conn, to string, limit time.Duration) {
 	defer func() { _ = conn.Close() }()
-	other, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+	draining, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(limit, cancel) })
+	defer stop()
+	other, err := (&net.Dialer{}).DialContext(draining, "tcp", to)
 	if err != nil {
 		return
 	}
 	defer func() { _ = other.Close() }()
-	stop := context.AfterFunc(ctx, func() { _, _ = conn.Close(), other.Close() })
-	defer stop()
+	ended := context.AfterFunc(draining, func() { _, _ = conn.Close(), other.Close() })
+	defer ended()
 	var copying sync.WaitGroup
 	for _, pair := range [][2]net.Conn{{conn, other}, {other, conn}} {
 		copying.Go(func() {

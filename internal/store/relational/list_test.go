@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/test/soak"
 )
 
 // A list has exactly the matches of its filters, in order, from its offset on, whatever
@@ -25,7 +26,8 @@ func TestListsOfRandomFiltersHaveTheirMatches(t *testing.T) {
 	random := rand.New(rand.NewPCG(21, 22))
 	one := func(texts ...string) string { return texts[random.IntN(len(texts))] }
 	nonEmpty := 0
-	for round := range 200 {
+	rounds := soak.Rounds(t, 70, 200)
+	for round := range rounds {
 		q := everything(tko.KindDeployment)
 		q.Metadata, q.SiteMetadata, q.TemplateMetadata = map[string]tko.Pattern{}, map[string]tko.Pattern{}, map[string]tko.Pattern{}
 		for range 1 + random.IntN(3) {
@@ -72,7 +74,7 @@ func TestListsOfRandomFiltersHaveTheirMatches(t *testing.T) {
 			t.Fatalf("round %d: rows %v from offset %d, want %v: %+v", round, got, page.Offset, want, q)
 		}
 	}
-	if nonEmpty < 50 {
+	if nonEmpty < rounds/4 {
 		t.Errorf("%d of the lists had rows", nonEmpty)
 	}
 }
@@ -352,7 +354,7 @@ func TestOffsetsEqualAModel(t *testing.T) {
 		}
 		return q
 	}
-	for round := range 300 {
+	for round := range soak.Rounds(t, 100, 300) {
 		var writes []catalog.Write
 		for i := range 1 + random.IntN(6) {
 			id := fmt.Sprintf("d%03d", (random.IntN(200)*5+i)%1000)
