@@ -174,7 +174,7 @@ func TestSourceHasOneOpenRolloutByPolicy(t *testing.T) {
 	third := r.push(map[string]string{"a.yaml": fleet(n, 1, "3")}) // few sites, of which one is in the rollout
 	w.waiting("revision " + third + " waits for the one of revision " + second)
 	if got := w.changedTo("3"); got != 0 || len(w.rollouts()) != 2 {
-		t.Errorf("%d deployments changed beside the rollout; rollouts %v", got, w.rollouts())
+		t.Errorf("%d deployments changed in addition to the rollout; rollouts %v", got, w.rollouts())
 	}
 }
 
