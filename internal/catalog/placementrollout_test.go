@@ -34,7 +34,7 @@ func TestTopologyHasOneOpenRollout(t *testing.T) {
 		name   string
 	}{{top, "p"}, {deeper, "p"}, {nested, "q"}} {
 		if got := propose(p.parent, p.name); got != first {
-			t.Errorf("placement %q of %q has rollout %q beside %q", p.name, p.parent, got, first)
+			t.Errorf("placement %q of %q has rollout %q in addition to %q", p.name, p.parent, got, first)
 		}
 	}
 	if got := propose(other, "p"); got == first {
