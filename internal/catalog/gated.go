@@ -98,7 +98,7 @@ type Reach struct {
 	// Cause has the counts that the commit adds to; "": nothing is counted.
 	Cause string
 	// Window is the time for which a change counts. It slides: what a cause changes in any
-	// range of time that is as long as it is limited, and a change counts at most for a
+	// period that is as long as it is limited, and a change counts at most for a
 	// part of the window longer, of [ReachParts].
 	Window time.Duration
 	// Derived counts deployments that are created. Otherwise approvals and the sites

@@ -2,6 +2,7 @@ package gitops_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -112,7 +113,16 @@ func TestRevisionAtManySitesBecomesARollout(t *testing.T) {
 				settings.Rollout = test.rollout
 				w.controller.Set(spec(t, settings))
 			}
-			second := r.push(map[string]string{"a.yaml": fleet(n, test.changed, "new")})
+			r.write(map[string]string{"a.yaml": fleet(n, test.changed, "new")})
+			preview, err := gitops.PreviewFiles(t.Context(), c, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := strings.Contains(strings.Join(preview.Plan.Messages, "\n"), fmt.Sprintf("becomes rollout gitops/fleet/REVISION over %d sites", test.changed))
+			if want := test.waves != "" && test.rollout == nil; said != want && test.rollout == nil {
+				t.Errorf("the plan says that it becomes a rollout: %v, want %v: %q", said, want, preview.Plan.Messages)
+			}
+			second := r.push(nil)
 			if test.waves == "" {
 				w.sync("fleet", second)
 				if got := w.changedTo("new"); got != test.changed || len(w.rollouts()) != 0 {
@@ -174,7 +184,7 @@ func TestSourceHasOneOpenRolloutByPolicy(t *testing.T) {
 	third := r.push(map[string]string{"a.yaml": fleet(n, 1, "3")}) // few sites, of which one is in the rollout
 	w.waiting("revision " + third + " waits for the one of revision " + second)
 	if got := w.changedTo("3"); got != 0 || len(w.rollouts()) != 2 {
-		t.Errorf("%d deployments changed in addition to the rollout; rollouts %v", got, w.rollouts())
+		t.Errorf("%d deployments changed next to the rollout; rollouts %v", got, w.rollouts())
 	}
 }
 

@@ -77,7 +77,7 @@ func (r *reachRow) left(now int64, window time.Duration) int64 {
 }
 
 // The window of a cause slides by parts: the oldest part counts as a whole as long as a
-// moment of it is within the window. So a limit holds in each range of time that is as
+// moment of it is within the window. So a limit holds in each period that is as
 // long as the window, and a change stops counting at most a part after the window has ended.
 
 // partLength returns the length of the parts of a window, in microseconds.
@@ -307,7 +307,7 @@ func (g *group) countChange(reach *catalog.Reach, c *change, adds map[catalog.Co
 }
 
 // countSite counts a site that a change has an effect at. A site counts once in each
-// range of time: a change there moves what it counts as to the present part.
+// period: a change there moves what it counts as to the present part.
 func (g *group) countSite(reach *catalog.Reach, site string, adds map[catalog.Count]int) {
 	key, now, window := reachSite{reach.Cause, site}, micros(g.now), reach.WindowOf(catalog.CountSites)
 	at, known := g.reachSites[key]

@@ -24,7 +24,7 @@ var reachPromises = []promise{
 	{"consent is counted apart, and limits what it is for", consentLimits},
 	{"a grant permits later commits", grantPermits},
 	{"a change counts no longer when its window has ended", reachWindowEnds},
-	{"a limit holds in each range of time that is as long as the window, with two writers", reachWindowSlides},
+	{"a limit holds in each period that is as long as the window, with two writers", reachWindowSlides},
 	{"a site counts from its last change on", sitesSlide},
 	{"sites of derived changes count within a window of their own", derivedSitesCounted},
 	{"what was granted before a window still counts as made with consent", grantSlides},
