@@ -1,12 +1,15 @@
 package catalog_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // The approval of a deployment that is approved already approves the changes that
@@ -39,6 +42,32 @@ func TestApprovalApprovesProposedChanges(t *testing.T) {
 	items, err := w.ClaimWork(w.ctx, claim)
 	if err != nil || len(items) != 1 || items[0].Key != string(id) {
 		t.Errorf("%v, %v: want the approval to be the preparer's work", items, err)
+	}
+}
+
+// A number that is confirmed is that of the proposal's changes.
+func TestApprovalOfAProposalConfirmsItsNumber(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	pkg := krm.Package{{
+		"apiVersion": "topology.nephio.org/v1alpha1", "kind": "Placement", "metadata": map[string]any{"name": "p"},
+		"status": map[string]any{"proposal": map[string]any{"create": map[string]any{"count": int64(300)}, "delete": map[string]any{"count": int64(5)}}},
+	}}
+	id := w.create(tko.NewDeployment{Prepared: true, Approved: true, Merge: pkg})
+	proposal := tko.Condition{Type: tko.ConditionPlaced, Status: tko.ConditionFalse, Reason: tko.ReasonChangeProposed, Message: "would create 300"}
+	if err := w.SetConditions(w.ctx, tko.KindDeployment, string(id), []tko.Condition{proposal}); err != nil {
+		t.Fatal(err)
+	}
+	for confirmed, want := range map[int]string{1: "propose 305 changes, but 1 were confirmed", 304: "confirm 305 to proceed", 3000: "confirm 305 to proceed"} {
+		if _, err := w.ApproveDeployment(tko.WithConfirmation(w.ctx, confirmed), id); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v, want %q", confirmed, err, want)
+		}
+	}
+	if d := w.deployment(id); d.Stamp.Revision != 1 {
+		t.Errorf("the deployment was changed, to revision %d", d.Stamp.Revision)
+	}
+	if got, err := w.ApproveDeployment(tko.WithConfirmation(w.ctx, 305), id); err != nil || got != 1 {
+		t.Errorf("approved %d, %v", got, err)
 	}
 }
 
