@@ -289,6 +289,9 @@ const (
 	// ConditionResolvedRefs reports whether the template and the site that a deployment names
 	// exist. Only deployments that waited for one have it.
 	ConditionResolvedRefs = "ResolvedRefs"
+	// ConditionKnownProperties reports whether CRDs of templates know all properties of the
+	// package. Only sites and deployments with a property that none of them knows have it.
+	ConditionKnownProperties = "KnownProperties"
 	// ConditionMatched reports whether the selectors of a prepared deployment
 	// match. Only deployments with a selector that matched nothing have it.
 	ConditionMatched = "Matched"
@@ -318,6 +321,12 @@ const (
 const (
 	ReasonWaitsForReferences = "WaitsForReferences" // the message names what doesn't exist yet
 	ReasonResolved           = "Resolved"
+)
+
+// Reasons of the KnownProperties condition.
+const (
+	ReasonUnknownProperty = "UnknownProperty" // the message names the properties
+	ReasonAllKnown        = "AllKnown"
 )
 
 // Reasons of the Placed condition for a change that needs an approval.
@@ -379,6 +388,8 @@ type About struct {
 	// Conditions report problems of the server, such as TLS files that can't be
 	// reloaded.
 	Conditions []Condition
+	// Reach is what a source that doesn't exist yet may change without consent.
+	Reach SourceReach
 }
 
 // A Caller is a client as the server has authenticated it.

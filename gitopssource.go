@@ -5,6 +5,20 @@ import (
 	"time"
 )
 
+// A SourceReach is what a source may change without consent at the time at which it was read.
+type SourceReach struct {
+	Known bool // false: the server doesn't say, because it is of an earlier version
+	// Sites is the number of further sites at which the source may change what runs, other
+	// than by a rollout; -1: any number.
+	Sites int
+	// Created is the number of further deployments that it may create without an approval; -1:
+	// any number.
+	Created int
+	// Policy is the JSON of the spec, without edits, of the rollout that makes changes at more
+	// sites, unless the source has one of its own.
+	Policy string
+}
+
 // A Source is a GitOps source: a git repository, or an artifact of Flux, that
 // entities come from, with its status. The worker that holds the claim of its
 // work (queue [QueueGitOps], key Name) writes it.
@@ -24,6 +38,9 @@ type Source struct {
 	// Due is since when a reconciliation is due that no worker has claimed; zero if none is.
 	// Read only.
 	Due time.Time
+
+	// Reach is what the source may change now without consent. Read only; lists leave it out.
+	Reach SourceReach
 
 	Version int64     // number of saves, from 1; read only
 	Updated time.Time // time of the newest save; read only

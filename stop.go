@@ -1,6 +1,8 @@
 package tko
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,7 +25,27 @@ type Stop struct {
 	Reason   string
 	By       Author    // set by the catalog
 	Created  time.Time // set by the catalog
+	// Releasing reports that a user released the stop, or that it is the end of a freeze, and
+	// that very many sites wait: they are released in waves. Until the turn of a site, nothing
+	// is scheduled there, and rollouts change nothing; everything else goes on. Wave is the
+	// number of waves that have begun, and Released a bound of the sites in them: see
+	// [Stop.IsReleased]. Set by the catalog.
+	Releasing bool
+	Wave      int
+	Released  int64
+	// Waiting is the number of sites that waited for their release at its beginning.
+	Waiting int
 }
+
+// ReleaseKey returns the place of a site in the order in which a stop releases sites, which
+// depends on nothing but their IDs.
+func (s Stop) ReleaseKey(id SiteID) int64 {
+	sum := sha256.Sum256([]byte(s.ID + " " + string(id)))
+	return int64(binary.BigEndian.Uint64(sum[:8]) >> 1) //nolint:gosec // 63 bits
+}
+
+// IsReleased reports whether the waves that have begun release a site.
+func (s Stop) IsReleased(id SiteID) bool { return s.Releasing && s.ReleaseKey(id) < s.Released }
 
 // A StopStatus is a stop, and what it keeps from going on. The numbers are those of the time
 // at which it was read.
@@ -88,6 +110,8 @@ const ReasonStopped = "Stopped"
 // topology holds no site. Invalid patterns select nothing.
 func (s Stop) SelectsSite(id SiteID, metadata map[string]string) bool {
 	switch {
+	case s.IsReleased(id):
+		return false
 	case s.All:
 		return true
 	case s.Topology != "" || len(s.Sites)+len(s.SiteMetadata) == 0:
@@ -132,6 +156,10 @@ func (s Stop) Text() string {
 	by := "a user"
 	if s.By.Who != "" {
 		by = strconv.Quote(s.By.Who)
+	}
+	if s.Releasing {
+		return fmt.Sprintf("%s stopped %s (%s), and %d sites that waited are released in waves, of which %d have begun: a wave begins when the sites of the one before have what they waited for, and none is unhealthy; tko resume %s --confirm=%d releases all",
+			by, s.Selection(), s.Reason, s.Waiting, s.Wave, s.ID, s.Waiting)
 	}
 	return fmt.Sprintf("%s stopped %s at %s (%s), until tko resume %s", by, s.Selection(), s.Created.UTC().Format(time.RFC3339), s.Reason, s.ID)
 }

@@ -24,6 +24,9 @@ type Validation struct {
 	Accepted []AcceptedPackage
 	Plugins  []Plugin // of type validate
 	Key      string   // the caller's cache key; "": don't cache
+	// Warn, if not nil, is called with the properties of a valid package that only CRDs of
+	// templates would refuse, because none of them knows them.
+	Warn func([]Finding)
 }
 
 // An AcceptedPackage is a package that was found valid, partially or

@@ -1207,11 +1207,16 @@ type Stop struct {
 	TopologyDeploymentId string                 `protobuf:"bytes,522,opt,name=topologyDeploymentId,proto3" json:"topologyDeploymentId,omitempty"` // the deployment with its descendants
 	SiteIds              []string               `protobuf:"bytes,523,rep,name=siteIds,proto3" json:"siteIds,omitempty"`                           // patterns; one must match
 	// Patterns of metadata of sites; all must match.
-	SiteMetadata  map[string]string      `protobuf:"bytes,524,rep,name=siteMetadata,proto3" json:"siteMetadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	OnlyUndo      bool                   `protobuf:"varint,525,opt,name=onlyUndo,proto3" json:"onlyUndo,omitempty"` // set by the server: undos of rollouts go on
-	Reason        string                 `protobuf:"bytes,526,opt,name=reason,proto3" json:"reason,omitempty"`
-	StoppedBy     string                 `protobuf:"bytes,527,opt,name=stoppedBy,proto3" json:"stoppedBy,omitempty"` // set by the server
-	Created       *timestamppb.Timestamp `protobuf:"bytes,528,opt,name=created,proto3" json:"created,omitempty"`
+	SiteMetadata map[string]string      `protobuf:"bytes,524,rep,name=siteMetadata,proto3" json:"siteMetadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	OnlyUndo     bool                   `protobuf:"varint,525,opt,name=onlyUndo,proto3" json:"onlyUndo,omitempty"` // set by the server: undos of rollouts go on
+	Reason       string                 `protobuf:"bytes,526,opt,name=reason,proto3" json:"reason,omitempty"`
+	StoppedBy    string                 `protobuf:"bytes,527,opt,name=stoppedBy,proto3" json:"stoppedBy,omitempty"` // set by the server
+	Created      *timestamppb.Timestamp `protobuf:"bytes,528,opt,name=created,proto3" json:"created,omitempty"`
+	// It is being released, in waves of sites; set by the server, like what follows.
+	Releasing     bool  `protobuf:"varint,540,opt,name=releasing,proto3" json:"releasing,omitempty"`
+	Wave          int32 `protobuf:"varint,541,opt,name=wave,proto3" json:"wave,omitempty"`         // number of waves that have begun
+	Released      int64 `protobuf:"varint,542,opt,name=released,proto3" json:"released,omitempty"` // bound of the sites of these waves
+	Waiting       int32 `protobuf:"varint,543,opt,name=waiting,proto3" json:"waiting,omitempty"`   // sites that waited when the release began
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1307,6 +1312,34 @@ func (x *Stop) GetCreated() *timestamppb.Timestamp {
 		return x.Created
 	}
 	return nil
+}
+
+func (x *Stop) GetReleasing() bool {
+	if x != nil {
+		return x.Releasing
+	}
+	return false
+}
+
+func (x *Stop) GetWave() int32 {
+	if x != nil {
+		return x.Wave
+	}
+	return 0
+}
+
+func (x *Stop) GetReleased() int64 {
+	if x != nil {
+		return x.Released
+	}
+	return 0
+}
+
+func (x *Stop) GetWaiting() int32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
 }
 
 // Work that a controller began before a stop.
@@ -2551,7 +2584,7 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1d\n" +
 	"\bUnfreeze\x12\x11\n" +
-	"\x03ids\x18\x88\x04 \x03(\tR\x03ids\"\x89\x03\n" +
+	"\x03ids\x18\x88\x04 \x03(\tR\x03ids\"\xf5\x03\n" +
 	"\x04Stop\x12\x0f\n" +
 	"\x02id\x18\x88\x04 \x01(\tR\x02id\x12\x11\n" +
 	"\x03all\x18\x89\x04 \x01(\bR\x03all\x123\n" +
@@ -2561,7 +2594,11 @@ const file_tko_access_proto_rawDesc = "" +
 	"\bonlyUndo\x18\x8d\x04 \x01(\bR\bonlyUndo\x12\x17\n" +
 	"\x06reason\x18\x8e\x04 \x01(\tR\x06reason\x12\x1d\n" +
 	"\tstoppedBy\x18\x8f\x04 \x01(\tR\tstoppedBy\x125\n" +
-	"\acreated\x18\x90\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x1a?\n" +
+	"\acreated\x18\x90\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1d\n" +
+	"\treleasing\x18\x9c\x04 \x01(\bR\treleasing\x12\x13\n" +
+	"\x04wave\x18\x9d\x04 \x01(\x05R\x04wave\x12\x1b\n" +
+	"\breleased\x18\x9e\x04 \x01(\x03R\breleased\x12\x19\n" +
+	"\awaiting\x18\x9f\x04 \x01(\x05R\awaiting\x1a?\n" +
 	"\x11SiteMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9a\x01\n" +

@@ -146,7 +146,9 @@ type AboutResponse struct {
 	// that can't be reloaded.
 	Conditions []*Condition `protobuf:"bytes,500,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// The restrictions of the plugins that this server runs.
-	Isolation     []*IsolationLayer `protobuf:"bytes,560,rep,name=isolation,proto3" json:"isolation,omitempty"`
+	Isolation []*IsolationLayer `protobuf:"bytes,560,rep,name=isolation,proto3" json:"isolation,omitempty"`
+	// What a source that doesn't exist yet may change without consent.
+	Reach         *SourceReach `protobuf:"bytes,540,opt,name=reach,proto3" json:"reach,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +242,13 @@ func (x *AboutResponse) GetConditions() []*Condition {
 func (x *AboutResponse) GetIsolation() []*IsolationLayer {
 	if x != nil {
 		return x.Isolation
+	}
+	return nil
+}
+
+func (x *AboutResponse) GetReach() *SourceReach {
+	if x != nil {
+		return x.Reach
 	}
 	return nil
 }
@@ -5591,6 +5600,7 @@ type Source struct {
 	Called   bool                   `protobuf:"varint,7,opt,name=called,proto3" json:"called,omitempty"` // a reconciliation is requested, due or in progress; read only
 	// A reconciliation is due since then, and no worker has claimed it; read only.
 	Due           *timestamppb.Timestamp `protobuf:"bytes,580,opt,name=due,proto3" json:"due,omitempty"`
+	Reach         *SourceReach           `protobuf:"bytes,540,opt,name=reach,proto3" json:"reach,omitempty"` // read only; not in lists
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5681,6 +5691,83 @@ func (x *Source) GetDue() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Source) GetReach() *SourceReach {
+	if x != nil {
+		return x.Reach
+	}
+	return nil
+}
+
+// What a source may change now without consent.
+type SourceReach struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Known bool                   `protobuf:"varint,540,opt,name=known,proto3" json:"known,omitempty"`
+	// Sites at which it may change what runs, without a rollout; -1: any number.
+	Sites         int64  `protobuf:"varint,541,opt,name=sites,proto3" json:"sites,omitempty"`
+	Created       int64  `protobuf:"varint,542,opt,name=created,proto3" json:"created,omitempty"` // deployments that it may create; -1: any number
+	Policy        string `protobuf:"bytes,543,opt,name=policy,proto3" json:"policy,omitempty"`    // JSON of the spec of the rollout that makes larger changes, without edits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceReach) Reset() {
+	*x = SourceReach{}
+	mi := &file_tko_tko_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceReach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceReach) ProtoMessage() {}
+
+func (x *SourceReach) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceReach.ProtoReflect.Descriptor instead.
+func (*SourceReach) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *SourceReach) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *SourceReach) GetSites() int64 {
+	if x != nil {
+		return x.Sites
+	}
+	return 0
+}
+
+func (x *SourceReach) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
+func (x *SourceReach) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
 type SourceStatus struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Kind              string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // git, GitRepository, OCIRepository, Bucket, ExternalArtifact
@@ -5703,7 +5790,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5715,7 +5802,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5728,7 +5815,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5839,7 +5926,7 @@ type SourceOrigins struct {
 
 func (x *SourceOrigins) Reset() {
 	*x = SourceOrigins{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5851,7 +5938,7 @@ func (x *SourceOrigins) String() string {
 func (*SourceOrigins) ProtoMessage() {}
 
 func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5864,7 +5951,7 @@ func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOrigins.ProtoReflect.Descriptor instead.
 func (*SourceOrigins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SourceOrigins) GetParts() map[string]string {
@@ -5891,7 +5978,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5903,7 +5990,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5916,7 +6003,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5996,7 +6083,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6008,7 +6095,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6021,7 +6108,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -6076,7 +6163,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6088,7 +6175,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6101,7 +6188,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -6127,7 +6214,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6139,7 +6226,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6152,7 +6239,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -6172,7 +6259,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6184,7 +6271,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6197,7 +6284,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -6224,7 +6311,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6236,7 +6323,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6249,7 +6336,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -6281,7 +6368,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6293,7 +6380,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6306,7 +6393,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{81}
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -6354,7 +6441,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6366,7 +6453,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6379,7 +6466,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+	return file_tko_tko_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -6405,7 +6492,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6417,7 +6504,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6430,7 +6517,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{83}
+	return file_tko_tko_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6454,7 +6541,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6466,7 +6553,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6479,7 +6566,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{84}
+	return file_tko_tko_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -6528,7 +6615,7 @@ var File_tko_tko_proto protoreflect.FileDescriptor
 
 const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
-	"\rtko/tko.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x02\n" +
+	"\rtko/tko.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x03\n" +
 	"\rAboutResponse\x12\"\n" +
 	"\finstanceName\x18\x01 \x01(\tR\finstanceName\x120\n" +
 	"\x13instanceDescription\x18\x02 \x01(\tR\x13instanceDescription\x12\x1e\n" +
@@ -6542,7 +6629,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\xf4\x03 \x03(\v2\x0e.tko.ConditionR\n" +
 	"conditions\x122\n" +
-	"\tisolation\x18\xb0\x04 \x03(\v2\x13.tko.IsolationLayerR\tisolation\"R\n" +
+	"\tisolation\x18\xb0\x04 \x03(\v2\x13.tko.IsolationLayerR\tisolation\x12'\n" +
+	"\x05reach\x18\x9c\x04 \x01(\v2\x10.tko.SourceReachR\x05reach\"R\n" +
 	"\x0eIsolationLayer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -7072,7 +7160,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aapprove\x18\x03 \x01(\tR\aapprove\"C\n" +
 	"\tGetSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
-	"\fknownVersion\x18\x02 \x01(\x03R\fknownVersion\"\x90\x02\n" +
+	"\fknownVersion\x18\x02 \x01(\x03R\fknownVersion\"\xb9\x02\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x124\n" +
@@ -7081,7 +7169,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06status\x18\x05 \x01(\v2\x11.tko.SourceStatusR\x06status\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\fR\x05state\x12\x16\n" +
 	"\x06called\x18\a \x01(\bR\x06called\x12-\n" +
-	"\x03due\x18\xc4\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\"\xd7\x03\n" +
+	"\x03due\x18\xc4\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12'\n" +
+	"\x05reach\x18\x9c\x04 \x01(\v2\x10.tko.SourceReachR\x05reach\"o\n" +
+	"\vSourceReach\x12\x15\n" +
+	"\x05known\x18\x9c\x04 \x01(\bR\x05known\x12\x15\n" +
+	"\x05sites\x18\x9d\x04 \x01(\x03R\x05sites\x12\x19\n" +
+	"\acreated\x18\x9e\x04 \x01(\x03R\acreated\x12\x17\n" +
+	"\x06policy\x18\x9f\x04 \x01(\tR\x06policy\"\xd7\x03\n" +
 	"\fSourceStatus\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x10\n" +
@@ -7225,7 +7319,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -7302,236 +7396,239 @@ var file_tko_tko_proto_goTypes = []any{
 	(*CallSources)(nil),                          // 72: tko.CallSources
 	(*GetSource)(nil),                            // 73: tko.GetSource
 	(*Source)(nil),                               // 74: tko.Source
-	(*SourceStatus)(nil),                         // 75: tko.SourceStatus
-	(*SourceOrigins)(nil),                        // 76: tko.SourceOrigins
-	(*SourceItem)(nil),                           // 77: tko.SourceItem
-	(*SourceOperation)(nil),                      // 78: tko.SourceOperation
-	(*SaveSource)(nil),                           // 79: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 80: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 81: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 82: tko.GetTargetState
-	(*TargetState)(nil),                          // 83: tko.TargetState
-	(*SaveTargetState)(nil),                      // 84: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 85: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 86: tko.WhoAmIResponse
-	nil,                                          // 87: tko.Template.MetadataEntry
-	nil,                                          // 88: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 89: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 90: tko.Site.MetadataEntry
-	nil,                                          // 91: tko.ListedSite.MetadataEntry
-	nil,                                          // 92: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 93: tko.Deployment.MetadataEntry
-	nil,                                          // 94: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 95: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 96: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 97: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 98: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 99: tko.Plugin.PropertiesEntry
-	nil,                                          // 100: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 101: tko.PutEntity.MetadataEntry
-	nil,                                          // 102: tko.SourceOrigins.PartsEntry
-	(*timestamppb.Timestamp)(nil),                // 103: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 104: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 105: google.protobuf.Empty
+	(*SourceReach)(nil),                          // 75: tko.SourceReach
+	(*SourceStatus)(nil),                         // 76: tko.SourceStatus
+	(*SourceOrigins)(nil),                        // 77: tko.SourceOrigins
+	(*SourceItem)(nil),                           // 78: tko.SourceItem
+	(*SourceOperation)(nil),                      // 79: tko.SourceOperation
+	(*SaveSource)(nil),                           // 80: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 81: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 82: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 83: tko.GetTargetState
+	(*TargetState)(nil),                          // 84: tko.TargetState
+	(*SaveTargetState)(nil),                      // 85: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 86: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 87: tko.WhoAmIResponse
+	nil,                                          // 88: tko.Template.MetadataEntry
+	nil,                                          // 89: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 90: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 91: tko.Site.MetadataEntry
+	nil,                                          // 92: tko.ListedSite.MetadataEntry
+	nil,                                          // 93: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 94: tko.Deployment.MetadataEntry
+	nil,                                          // 95: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 96: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 97: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 98: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 99: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 100: tko.Plugin.PropertiesEntry
+	nil,                                          // 101: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 102: tko.PutEntity.MetadataEntry
+	nil,                                          // 103: tko.SourceOrigins.PartsEntry
+	(*timestamppb.Timestamp)(nil),                // 104: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 105: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 106: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
 	43,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	87,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	103, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	42,  // 4: tko.Template.stamp:type_name -> tko.Stamp
-	88,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	103, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	42,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	89,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	103, // 9: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
-	6,   // 10: tko.ListTemplates.window:type_name -> tko.Window
-	11,  // 11: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	90,  // 12: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	103, // 13: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	42,  // 14: tko.Site.stamp:type_name -> tko.Stamp
-	91,  // 15: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	103, // 16: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	42,  // 17: tko.ListedSite.stamp:type_name -> tko.Stamp
-	92,  // 18: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	18,  // 19: tko.SelectSites.conditions:type_name -> tko.SelectCondition
-	103, // 20: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
-	6,   // 21: tko.ListSites.window:type_name -> tko.Window
-	17,  // 22: tko.ListSites.select:type_name -> tko.SelectSites
-	93,  // 23: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	103, // 24: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	103, // 25: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 26: tko.Deployment.stamp:type_name -> tko.Stamp
-	94,  // 27: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	103, // 28: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	103, // 29: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 30: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	95,  // 31: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	96,  // 32: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	97,  // 33: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	98,  // 34: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	18,  // 35: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
-	103, // 36: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
-	6,   // 37: tko.ListDeployments.window:type_name -> tko.Window
-	26,  // 38: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	104, // 39: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
-	103, // 40: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	103, // 41: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	103, // 42: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	99,  // 43: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	38,  // 44: tko.Plugin.triggers:type_name -> tko.GVK
-	42,  // 45: tko.Plugin.stamp:type_name -> tko.Stamp
-	38,  // 46: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	6,   // 47: tko.ListPlugins.window:type_name -> tko.Window
-	40,  // 48: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	103, // 49: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	103, // 50: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	43,  // 51: tko.Stamp.conditions:type_name -> tko.Condition
-	44,  // 52: tko.Stamp.steps:type_name -> tko.PreparationStep
-	103, // 53: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	103, // 54: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	104, // 55: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	26,  // 56: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	43,  // 57: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	44,  // 58: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	47,  // 59: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	21,  // 60: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	54,  // 61: tko.CreateChildren.children:type_name -> tko.Child
-	100, // 62: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	43,  // 63: tko.SetConditions.conditions:type_name -> tko.Condition
-	104, // 64: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	104, // 65: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	61,  // 66: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	61,  // 67: tko.RenewWork.items:type_name -> tko.WorkItem
-	104, // 68: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	61,  // 69: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	65,  // 70: tko.FinishWork.items:type_name -> tko.FinishedWork
-	61,  // 71: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 72: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	104, // 73: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 74: tko.Change.op:type_name -> tko.Change.Op
-	103, // 75: tko.Change.time:type_name -> google.protobuf.Timestamp
-	101, // 76: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	39,  // 77: tko.PutEntity.plugin:type_name -> tko.Plugin
-	61,  // 78: tko.PutEntity.claim:type_name -> tko.WorkItem
-	61,  // 79: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	103, // 80: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	75,  // 81: tko.Source.status:type_name -> tko.SourceStatus
-	103, // 82: tko.Source.due:type_name -> google.protobuf.Timestamp
-	77,  // 83: tko.SourceStatus.items:type_name -> tko.SourceItem
-	78,  // 84: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	43,  // 85: tko.SourceStatus.conditions:type_name -> tko.Condition
-	76,  // 86: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
-	102, // 87: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
-	103, // 88: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	74,  // 89: tko.SaveSource.source:type_name -> tko.Source
-	61,  // 90: tko.SaveSource.claim:type_name -> tko.WorkItem
-	61,  // 91: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	103, // 92: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	83,  // 93: tko.SaveTargetState.state:type_name -> tko.TargetState
-	61,  // 94: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	103, // 95: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	105, // 96: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 97: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 98: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 99: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 100: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 101: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 102: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 103: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 104: tko.Data.getSite:input_type -> tko.GetSite
-	19,  // 105: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 106: tko.Data.purgeSites:input_type -> tko.SelectSites
-	23,  // 107: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	20,  // 108: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	25,  // 109: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	27,  // 110: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	26,  // 111: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	28,  // 112: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	30,  // 113: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	32,  // 114: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	39,  // 115: tko.Data.registerPlugin:input_type -> tko.Plugin
-	37,  // 116: tko.Data.deletePlugin:input_type -> tko.PluginID
-	37,  // 117: tko.Data.getPlugin:input_type -> tko.PluginID
-	41,  // 118: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	40,  // 119: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	45,  // 120: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	47,  // 121: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	49,  // 122: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	51,  // 123: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	34,  // 124: tko.Data.listModifications:input_type -> tko.ListModifications
-	36,  // 125: tko.Data.breakModification:input_type -> tko.BreakModification
-	53,  // 126: tko.Data.createChildren:input_type -> tko.CreateChildren
-	56,  // 127: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	58,  // 128: tko.Data.setConditions:input_type -> tko.SetConditions
-	59,  // 129: tko.Data.claimWork:input_type -> tko.ClaimWork
-	62,  // 130: tko.Data.renewWork:input_type -> tko.RenewWork
-	64,  // 131: tko.Data.finishWork:input_type -> tko.FinishWork
-	66,  // 132: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	68,  // 133: tko.Data.putEntity:input_type -> tko.PutEntity
-	70,  // 134: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	71,  // 135: tko.Data.callSites:input_type -> tko.CallSites
-	72,  // 136: tko.Data.callSources:input_type -> tko.CallSources
-	73,  // 137: tko.Data.getSource:input_type -> tko.GetSource
-	105, // 138: tko.Data.listSources:input_type -> google.protobuf.Empty
-	79,  // 139: tko.Data.saveSource:input_type -> tko.SaveSource
-	81,  // 140: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	82,  // 141: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	84,  // 142: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	105, // 143: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 144: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 145: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 146: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 147: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 148: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 149: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 150: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 151: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 152: tko.Data.getSite:output_type -> tko.Site
-	15,  // 153: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 154: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	24,  // 155: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 156: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	21,  // 157: tko.Data.getDeployment:output_type -> tko.Deployment
-	22,  // 158: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 159: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	29,  // 160: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	31,  // 161: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	33,  // 162: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 163: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 164: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	39,  // 165: tko.Data.getPlugin:output_type -> tko.Plugin
-	39,  // 166: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 167: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	46,  // 168: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	48,  // 169: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	50,  // 170: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	52,  // 171: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	35,  // 172: tko.Data.listModifications:output_type -> tko.Modification
-	35,  // 173: tko.Data.breakModification:output_type -> tko.Modification
-	55,  // 174: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	57,  // 175: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	105, // 176: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	60,  // 177: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	63,  // 178: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	105, // 179: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	67,  // 180: tko.Data.watchChanges:output_type -> tko.Change
-	69,  // 181: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 182: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	105, // 183: tko.Data.callSites:output_type -> google.protobuf.Empty
-	105, // 184: tko.Data.callSources:output_type -> google.protobuf.Empty
-	74,  // 185: tko.Data.getSource:output_type -> tko.Source
-	74,  // 186: tko.Data.listSources:output_type -> tko.Source
-	80,  // 187: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	105, // 188: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	83,  // 189: tko.Data.getTargetState:output_type -> tko.TargetState
-	85,  // 190: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	86,  // 191: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	144, // [144:192] is the sub-list for method output_type
-	96,  // [96:144] is the sub-list for method input_type
-	96,  // [96:96] is the sub-list for extension type_name
-	96,  // [96:96] is the sub-list for extension extendee
-	0,   // [0:96] is the sub-list for field type_name
+	75,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
+	88,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	104, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	42,  // 5: tko.Template.stamp:type_name -> tko.Stamp
+	89,  // 6: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	104, // 7: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	42,  // 8: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	90,  // 9: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	104, // 10: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 11: tko.ListTemplates.window:type_name -> tko.Window
+	11,  // 12: tko.ListTemplates.select:type_name -> tko.SelectTemplates
+	91,  // 13: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	104, // 14: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	42,  // 15: tko.Site.stamp:type_name -> tko.Stamp
+	92,  // 16: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	104, // 17: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	42,  // 18: tko.ListedSite.stamp:type_name -> tko.Stamp
+	93,  // 19: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	18,  // 20: tko.SelectSites.conditions:type_name -> tko.SelectCondition
+	104, // 21: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 22: tko.ListSites.window:type_name -> tko.Window
+	17,  // 23: tko.ListSites.select:type_name -> tko.SelectSites
+	94,  // 24: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	104, // 25: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	104, // 26: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 27: tko.Deployment.stamp:type_name -> tko.Stamp
+	95,  // 28: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	104, // 29: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	104, // 30: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 31: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	96,  // 32: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	97,  // 33: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	98,  // 34: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	99,  // 35: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	18,  // 36: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
+	104, // 37: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 38: tko.ListDeployments.window:type_name -> tko.Window
+	26,  // 39: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	105, // 40: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	104, // 41: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	104, // 42: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	104, // 43: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	100, // 44: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	38,  // 45: tko.Plugin.triggers:type_name -> tko.GVK
+	42,  // 46: tko.Plugin.stamp:type_name -> tko.Stamp
+	38,  // 47: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 48: tko.ListPlugins.window:type_name -> tko.Window
+	40,  // 49: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	104, // 50: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	104, // 51: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	43,  // 52: tko.Stamp.conditions:type_name -> tko.Condition
+	44,  // 53: tko.Stamp.steps:type_name -> tko.PreparationStep
+	104, // 54: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	104, // 55: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	105, // 56: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	26,  // 57: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	43,  // 58: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	44,  // 59: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	47,  // 60: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	21,  // 61: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	54,  // 62: tko.CreateChildren.children:type_name -> tko.Child
+	101, // 63: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	43,  // 64: tko.SetConditions.conditions:type_name -> tko.Condition
+	105, // 65: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	105, // 66: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	61,  // 67: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	61,  // 68: tko.RenewWork.items:type_name -> tko.WorkItem
+	105, // 69: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	61,  // 70: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	65,  // 71: tko.FinishWork.items:type_name -> tko.FinishedWork
+	61,  // 72: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 73: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	105, // 74: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 75: tko.Change.op:type_name -> tko.Change.Op
+	104, // 76: tko.Change.time:type_name -> google.protobuf.Timestamp
+	102, // 77: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	39,  // 78: tko.PutEntity.plugin:type_name -> tko.Plugin
+	61,  // 79: tko.PutEntity.claim:type_name -> tko.WorkItem
+	61,  // 80: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	104, // 81: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	76,  // 82: tko.Source.status:type_name -> tko.SourceStatus
+	104, // 83: tko.Source.due:type_name -> google.protobuf.Timestamp
+	75,  // 84: tko.Source.reach:type_name -> tko.SourceReach
+	78,  // 85: tko.SourceStatus.items:type_name -> tko.SourceItem
+	79,  // 86: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	43,  // 87: tko.SourceStatus.conditions:type_name -> tko.Condition
+	77,  // 88: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	103, // 89: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	104, // 90: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	74,  // 91: tko.SaveSource.source:type_name -> tko.Source
+	61,  // 92: tko.SaveSource.claim:type_name -> tko.WorkItem
+	61,  // 93: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	104, // 94: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	84,  // 95: tko.SaveTargetState.state:type_name -> tko.TargetState
+	61,  // 96: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	104, // 97: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	106, // 98: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 99: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 100: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 101: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 102: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 103: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 104: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 105: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 106: tko.Data.getSite:input_type -> tko.GetSite
+	19,  // 107: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 108: tko.Data.purgeSites:input_type -> tko.SelectSites
+	23,  // 109: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	20,  // 110: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	25,  // 111: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	27,  // 112: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	26,  // 113: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	28,  // 114: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	30,  // 115: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	32,  // 116: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	39,  // 117: tko.Data.registerPlugin:input_type -> tko.Plugin
+	37,  // 118: tko.Data.deletePlugin:input_type -> tko.PluginID
+	37,  // 119: tko.Data.getPlugin:input_type -> tko.PluginID
+	41,  // 120: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	40,  // 121: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	45,  // 122: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	47,  // 123: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	49,  // 124: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	51,  // 125: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	34,  // 126: tko.Data.listModifications:input_type -> tko.ListModifications
+	36,  // 127: tko.Data.breakModification:input_type -> tko.BreakModification
+	53,  // 128: tko.Data.createChildren:input_type -> tko.CreateChildren
+	56,  // 129: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	58,  // 130: tko.Data.setConditions:input_type -> tko.SetConditions
+	59,  // 131: tko.Data.claimWork:input_type -> tko.ClaimWork
+	62,  // 132: tko.Data.renewWork:input_type -> tko.RenewWork
+	64,  // 133: tko.Data.finishWork:input_type -> tko.FinishWork
+	66,  // 134: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	68,  // 135: tko.Data.putEntity:input_type -> tko.PutEntity
+	70,  // 136: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	71,  // 137: tko.Data.callSites:input_type -> tko.CallSites
+	72,  // 138: tko.Data.callSources:input_type -> tko.CallSources
+	73,  // 139: tko.Data.getSource:input_type -> tko.GetSource
+	106, // 140: tko.Data.listSources:input_type -> google.protobuf.Empty
+	80,  // 141: tko.Data.saveSource:input_type -> tko.SaveSource
+	82,  // 142: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	83,  // 143: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	85,  // 144: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	106, // 145: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 146: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 147: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 148: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 149: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 150: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 151: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 152: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 153: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 154: tko.Data.getSite:output_type -> tko.Site
+	15,  // 155: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 156: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	24,  // 157: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 158: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	21,  // 159: tko.Data.getDeployment:output_type -> tko.Deployment
+	22,  // 160: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 161: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	29,  // 162: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	31,  // 163: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	33,  // 164: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 165: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 166: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	39,  // 167: tko.Data.getPlugin:output_type -> tko.Plugin
+	39,  // 168: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 169: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	46,  // 170: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	48,  // 171: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	50,  // 172: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	52,  // 173: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	35,  // 174: tko.Data.listModifications:output_type -> tko.Modification
+	35,  // 175: tko.Data.breakModification:output_type -> tko.Modification
+	55,  // 176: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	57,  // 177: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	106, // 178: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	60,  // 179: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	63,  // 180: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	106, // 181: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	67,  // 182: tko.Data.watchChanges:output_type -> tko.Change
+	69,  // 183: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 184: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	106, // 185: tko.Data.callSites:output_type -> google.protobuf.Empty
+	106, // 186: tko.Data.callSources:output_type -> google.protobuf.Empty
+	74,  // 187: tko.Data.getSource:output_type -> tko.Source
+	74,  // 188: tko.Data.listSources:output_type -> tko.Source
+	81,  // 189: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	106, // 190: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	84,  // 191: tko.Data.getTargetState:output_type -> tko.TargetState
+	86,  // 192: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	87,  // 193: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	146, // [146:194] is the sub-list for method output_type
+	98,  // [98:146] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -7547,7 +7644,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   101,
+			NumMessages:   102,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

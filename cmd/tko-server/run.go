@@ -285,6 +285,9 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 			return err
 		}
 		controllers.Go(func() error { return s.service.Retain(working, retention) })
+		controllers.Go(func() error {
+			return s.service.ReleaseStops(identity.With(working, identity.Controller(identity.RoleServer)))
+		})
 	}
 	if inspector := inspectorOf(c, runner); len(inspector.Types) > 0 {
 		inspector.Plugins, inspector.Log = data, log.With("component", logging.Plugins)
@@ -612,6 +615,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	if err != nil {
 		return err
 	}
+	policy, _ := s.config.Reach.Rollout() // checked by Validate
 	s.service = catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
 		AddressPorts: func() []string { return addresses(s.grpc) }, Conditions: s.security.conditions, Isolation: s.isolated.Layers,
@@ -621,6 +625,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		Reach: catalog.ReachLimits{
 			Created: wiring.LimitOr(s.config.Reach.Created), Sites: wiring.LimitOr(s.config.Reach.Sites), Window: s.config.Reach.Window,
 			Original: s.config.Reach.Original, OriginalPercent: s.config.Reach.OriginalPercent,
+			Policy: policy,
 		},
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),

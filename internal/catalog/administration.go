@@ -30,6 +30,9 @@ func (s *Administration) About(ctx context.Context) (tko.About, error) {
 		DefaultPackageFormat: s.options.DefaultFormat,
 		Position:             head,
 	}
+	if about.Reach, err = s.sourceReachAfter(nil); err != nil {
+		return tko.About{}, err
+	}
 	if s.options.Isolation != nil {
 		about.Isolation = s.options.Isolation()
 	}

@@ -62,6 +62,9 @@ func (s *Approver) approve(ctx context.Context, key Key, require Requirement, dr
 		case r.Approved && !tko.HasCondition(r.Conditions, tko.ConditionPlaced, tko.ReasonChangeProposed):
 			return nil
 		}
+		if err := confirmsProposal(ctx, r); err != nil {
+			return final(err)
+		}
 		w := approval(ctx, r)
 		enough, err := s.vote(ctx, r, dryRun)
 		if err != nil {
@@ -147,6 +150,20 @@ func (s *Approver) consent(ctx context.Context, c *caller, r *Record, waiting tk
 // reasonConsented is the reason of the condition of a deployment that waited for consent
 // until it is reconciled.
 const reasonConsented = "Consented"
+
+// confirmsProposal returns an error if the caller confirms another number of changes than the
+// placements of a deployment propose.
+func confirmsProposal(ctx context.Context, r Record) error {
+	confirmed, ok := tko.ConfirmationOf(ctx)
+	total := 0
+	for _, n := range proposed(r) {
+		total += n
+	}
+	if !ok || total == 0 || tko.Consents(confirmed, total) {
+		return nil
+	}
+	return tko.Errorf(tko.ErrInvalid, "deployment %q: its placements propose %d changes, but %d were confirmed: nothing was changed; check the proposal, then confirm %d to proceed (--confirm=%d)", r.ID, total, confirmed, total, total)
+}
 
 // proposed returns the numbers of deployments that the placements of a deployment propose
 // to create and to remove: an approval of the proposal is consent to them.

@@ -228,3 +228,46 @@ func TestWaitingDeploymentActsAsItsOwner(t *testing.T) {
 		t.Errorf("with the right, it is %+v", d)
 	}
 }
+
+// A property that no template's CRD knows is a condition of sites and deployments, which ends with
+// the property.
+func TestUnknownPropertiesAreACondition(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	odd, known := thing("x", "odd: true"), thing("x", "a: 1")
+	check := func(what string, conditions []tko.Condition, want string) {
+		t.Helper()
+		if got := tko.ConditionIs(conditions, tko.ConditionKnownProperties); got != want {
+			t.Errorf("%s: KnownProperties is %q, want %q", what, got, want)
+		}
+	}
+	siteIs := func(what, want string) {
+		t.Helper()
+		s, err := w.Site(w.ctx, "s", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(what, s.Stamp.Conditions, want)
+	}
+	w.site("s", odd)
+	siteIs("a site with it", tko.ConditionFalse)
+	w.site("s", known)
+	siteIs("without it", tko.ConditionTrue)
+	if _, err := w.PutEntity(w.ctx, tko.Put{Kind: tko.KindSite, ID: "s", Package: pkg(t, odd)}); err != nil {
+		t.Fatal(err)
+	}
+	siteIs("again", tko.ConditionFalse)
+	id := w.create(tko.NewDeployment{Merge: pkg(t, odd)})
+	d, err := w.Deployment(w.ctx, id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("a deployment with it", d.Stamp.Conditions, tko.ConditionFalse)
+	if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 1, Package: pkg(t, known).WithDeployment("", "", false, false)}); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = w.Deployment(w.ctx, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	check("without it", d.Stamp.Conditions, tko.ConditionTrue)
+}

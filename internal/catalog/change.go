@@ -190,6 +190,7 @@ func revisionConflict(commit tko.DeploymentCommit) error {
 type change struct {
 	record    Record
 	requires  []Key
+	warned    []tko.Condition
 	withdrawn *tko.Condition // the Approved condition, if the change withdraws the approval
 }
 
@@ -324,7 +325,8 @@ func (s *DeploymentWriter) changedFrom(
 		return change{record: record}, nil
 	}
 	c.pkg = d.pkg
-	return change{record: record, requires: requires, withdrawn: withdrawn}, s.validateDraft(ctx, reads, d, c, s.acceptedOfDeployment(start, d.template))
+	err = s.validateDraft(ctx, reads, d, c, s.acceptedOfDeployment(start, d.template))
+	return change{record: record, requires: requires, withdrawn: withdrawn, warned: c.conditions(current.Conditions)}, err
 }
 
 // writeChange commits a change of a deployment from current, with or without a
@@ -395,6 +397,7 @@ func (s *DeploymentWriter) editedSince(ctx context.Context, r Record) (Record, e
 // flags returns the conditions that must change with the flags of a deployment.
 func (c change) flags(conditions []tko.Condition) []tko.Condition {
 	flags := append(c.record.Awaited().conditions(conditions, c.record.Prepared), flagConditions(conditions, c.record.Prepared, c.record.Approved)...)
+	flags = append(flags, c.warned...)
 	if c.withdrawn == nil {
 		return flags
 	}

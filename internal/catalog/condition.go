@@ -8,6 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // The limits of conditions, in number or bytes.
@@ -148,7 +149,7 @@ func mergeConditions(current, changed []tko.Condition, revision int64, now time.
 	for i := range changed {
 		c := &changed[i]
 		c.Reason = plainText(c.Reason, maxConditionReason)
-		c.Message = plainText(c.Message, maxConditionMessage)
+		c.Message = plainText(printable.Once(c.Message), maxConditionMessage)
 		c.LastTransition, c.NextTry = now.UTC(), c.NextTry.UTC()
 		if c.ObservedRevision == 0 {
 			c.ObservedRevision = revision
@@ -193,7 +194,7 @@ func flagConditions(current []tko.Condition, prepared, approved bool) []tko.Cond
 // controllerConditions are the conditions that our own controllers set.
 var controllerConditions = []string{
 	tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionScheduled, tko.ConditionHealthy, tko.ConditionDeleting,
-	tko.ConditionPlaced, tko.ConditionHandled, tko.ConditionMatched, tko.ConditionRunnable, tko.ConditionCleanedUp, tko.ConditionFrozen, tko.ConditionResolvedRefs,
+	tko.ConditionPlaced, tko.ConditionHandled, tko.ConditionMatched, tko.ConditionRunnable, tko.ConditionCleanedUp, tko.ConditionFrozen, tko.ConditionResolvedRefs, tko.ConditionKnownProperties,
 }
 
 // permitConditions refuses conditions of our own controllers to users of the Kubernetes
@@ -215,4 +216,14 @@ func (s *Statuses) permitConditions(ctx context.Context, key Key, conditions []t
 		}
 	}
 	return nil
+}
+
+// warnedAfter returns the conditions of a record that replaces current: those that it has, with
+// the warnings about the new package.
+func warnedAfter(current, record Record) []tko.Condition {
+	now := record.Conditions
+	if len(now) == 0 && record.Kind == tko.KindSite {
+		now = content{}.conditions(current.Conditions)
+	}
+	return mergeConditions(current.Conditions, now, current.Revision+1, time.Now())
 }

@@ -132,7 +132,7 @@ func (s *DeploymentWriter) newRecord(ctx context.Context, reads *readSet, base b
 	if d.template != "" && d.template == string(request.Template) {
 		n.record.derive(derivation.Record{Template: request.Template, Revision: revision, Merge: request.Merge})
 	}
-	n.record.Conditions = mergeConditions(nil, flagConditions(nil, d.prepared, d.approved), 1, time.Now())
+	n.record.Conditions = mergeConditions(nil, append(flagConditions(nil, d.prepared, d.approved), c.conditions(nil)...), 1, time.Now())
 	return n, nil
 }
 
@@ -219,7 +219,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 			// If a child of this origin exists, this write is skipped, and nothing
 			// may be replaced.
 			n.Prepared, n.Approved = false, false
-			n.Conditions = mergeConditions(nil, flagConditions(nil, false, false), 1, time.Now())
+			n.Conditions = mergeConditions(n.Conditions, flagConditions(n.Conditions, false, false), 1, time.Now())
 		}
 		if err := s.permitWrite(ctx, Record{}, n.record); err != nil {
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)

@@ -2,8 +2,10 @@ package catalog
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -27,6 +29,29 @@ type content struct {
 	pkg     krm.Package
 	encoded []byte
 	digest  Digest
+	warned  *[]tko.Finding // set by its validation; nil if the caller has no use for it
+}
+
+// maxWarnings is the maximum number of unknown properties that a condition names.
+const maxWarnings = 20
+
+// conditions returns the conditions of a valid package, in addition to current ones.
+func (c content) conditions(current []tko.Condition) []tko.Condition {
+	if c.warned == nil || len(*c.warned) == 0 {
+		if tko.ConditionIs(current, tko.ConditionKnownProperties) != tko.ConditionFalse {
+			return nil
+		}
+		return []tko.Condition{{Type: tko.ConditionKnownProperties, Status: tko.ConditionTrue, Reason: tko.ReasonAllKnown}}
+	}
+	var names []string
+	for _, one := range (*c.warned)[:min(len(*c.warned), maxWarnings)] {
+		names = append(names, one.String())
+	}
+	text := strings.Join(names, "; ")
+	if more := len(*c.warned) - maxWarnings; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return []tko.Condition{{Type: tko.ConditionKnownProperties, Status: tko.ConditionFalse, Reason: tko.ReasonUnknownProperty, Message: text}}
 }
 
 // contentOf encodes a package.
@@ -46,7 +71,7 @@ func contentOf(pkg krm.Package) (content, error) {
 			return content{}, tko.Errorf(tko.ErrInvalid, "invalid package: %w", err)
 		}
 	}
-	return content{pkg: pkg, encoded: encoded, digest: digest}, nil
+	return content{pkg: pkg, encoded: encoded, digest: digest, warned: new([]tko.Finding)}, nil
 }
 
 // decode decodes the stored package of a record.

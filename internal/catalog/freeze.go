@@ -57,6 +57,9 @@ func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, err
 		return tko.Freeze{}, err
 	}
 	f.ID, f.By, f.Created, f.Until = uuid.NewString(), author(ctx), now.UTC().Truncate(time.Second), f.Until.UTC().Truncate(time.Second)
+	if _, _, err := s.activeFreezes(ctx); err != nil { // ends those that are over
+		return tko.Freeze{}, err
+	}
 	book, err := s.rulesOf(ctx, 0)
 	if err != nil {
 		return tko.Freeze{}, err
@@ -66,11 +69,6 @@ func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, err
 		f.ID, f.Created = old.ID, old.Created
 	}
 	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
-		for _, one := range book.freezes {
-			if !now.Before(one.Until) {
-				change.erase(ruleFreeze, one.ID)
-			}
-		}
 		switch old, again := sameFreeze(book, f, now); {
 		case again != extends || old.ID != f.ID && extends:
 			return change, tko.Errorf(tko.ErrConflict, "another client changed the freezes of sites with %s meanwhile: try again", selectionText(f))
@@ -124,8 +122,7 @@ func (s *SiteFreezes) Unfreeze(ctx context.Context, ids ...string) error {
 		if err != nil {
 			return err
 		}
-		unfreeze := ruleChange{remove: []AccessRule{{Kind: ruleFreeze, ID: id}}, records: []audit.Record{describeFreeze("unfroze", f)}}
-		if _, err := changeRules(ctx, &s.rights, c, func(*ruleBook) (ruleChange, error) { return unfreeze, nil }); err != nil {
+		if err := s.endFreeze(ctx, c, f); err != nil {
 			return err
 		}
 		if err := s.store.EnqueueWork(ctx, tko.QueueSchedule, sites, false); err != nil {
@@ -152,11 +149,30 @@ func (s *SiteFreezes) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, e
 	if err != nil {
 		return nil, 0, err
 	}
+	ended := false
 	now := time.Now()
 	var active []tko.Freeze
 	for _, f := range book.freezes {
 		if now.Before(f.Until) {
 			active = append(active, f)
+			continue
+		}
+		// The freeze is over, and holds until it is known what its end releases: who reads
+		// it first decides that.
+		c, ok := callerOf(ctx)
+		if !ok {
+			return nil, 0, errNotEntered
+		}
+		all := withAllRights(ctx, c)
+		c, _ = callerOf(all)
+		if err := s.endFreeze(all, c, f); err != nil {
+			return nil, 0, err
+		}
+		ended = true
+	}
+	if ended {
+		if book, err = s.rulesOf(ctx, 0); err != nil {
+			return nil, 0, err
 		}
 	}
 	slices.SortFunc(active, func(a, b tko.Freeze) int {

@@ -69,13 +69,21 @@ func OrphanOf(kind tko.Kind) Count { return Count("orphaned/" + kind) }
 // RemovalOf returns the count of removed entities of a kind.
 func RemovalOf(kind tko.Kind) Count { return Count("removed/" + kind) }
 
+func suspended(r Record) bool { return r.Metadata != nil && tko.Suspended(r.effective()) }
+
 // Touched returns the sites at which a change of a running deployment has an effect:
-// none if it wasn't running, or if nothing that sites get has changed. It is a pure
+// none if it wasn't running, or if nothing that sites get has changed. The end of a
+// suspension, also of a site, has one: what waited for it is released. It is a pure
 // function, which stores call.
 func Touched(before, after Record) []string {
 	was, is := placed(before), placed(after)
+	resumed := suspended(before) && !suspended(after)
 	switch {
-	case was == "", was == is && before.Digest == after.Digest:
+	case before.Kind == tko.KindSite && resumed:
+		return []string{before.ID}
+	case before.Kind != tko.KindDeployment:
+		return nil
+	case was == "", was == is && before.Digest == after.Digest && !resumed:
 		return nil
 	case is == "" || is == was:
 		return []string{was}
@@ -89,11 +97,16 @@ func Touched(before, after Record) []string {
 type Reach struct {
 	// Cause has the counts that the commit adds to; "": nothing is counted.
 	Cause string
-	// Window is the time after which the counts of the cause begin anew.
+	// Window is the time for which a change counts. It slides: what a cause changes in any
+	// period that is as long as it is limited, and a change counts at most for a
+	// part of the window longer, of [ReachParts].
 	Window time.Duration
 	// Derived counts deployments that are created. Otherwise approvals and the sites
 	// of changed deployments are counted.
 	Derived bool
+	// SitesWindow, if not 0, counts the sites of changed deployments of a derived cause,
+	// too, within a window of their own.
+	SitesWindow time.Duration
 	// Limits are checked after the changes of the commit are counted, if they changed
 	// one of the counts.
 	Limits []ReachLimit
@@ -101,8 +114,24 @@ type Reach struct {
 	// A commit that makes more fails with an *ExceededError. What was consented to
 	// doesn't count towards Limits.
 	Consent int
+	// Adds are changes that follow from the commit, and are counted with it.
+	Adds map[Count]int
 	// Grant adds consent for later commits of the cause.
 	Grant map[Count]int
+}
+
+// ReachParts is the number of parts of a window.
+const ReachParts = 10
+
+// CountsSites reports whether the sites of changed deployments are counted.
+func (r Reach) CountsSites() bool { return !r.Derived || r.SitesWindow != 0 }
+
+// WindowOf returns the window of a count.
+func (r Reach) WindowOf(count Count) time.Duration {
+	if count == CountSites && r.SitesWindow != 0 {
+		return r.SitesWindow
+	}
+	return r.Window
 }
 
 // A ReachLimit is the maximum of the sum of some counts, without what was consented
@@ -142,7 +171,7 @@ func (r Reached) Free() int { return max(0, r.N-r.Consent) }
 
 // Reaches reads the counts of causes.
 type Reaches interface {
-	// Reached returns the counts of a cause that began within a window; an empty
+	// Reached returns the counts of a cause within a window that ends now; an empty
 	// cause stands for the most recent ones of all causes, at most limit.
 	Reached(ctx context.Context, cause string, window time.Duration, limit int) ([]Reached, error)
 }

@@ -306,7 +306,7 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (reco
 		return Record{}, nil, err
 	}
 	record.setApplied(p.applied)
-	record.Conditions = current.Conditions
+	record.Conditions = warnedAfter(current, record)
 	s.registry.inspectPlugin(&record, current.Revision+1)
 	if p.DryRun {
 		err = s.requireAll(ctx, requires)

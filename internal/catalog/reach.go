@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -43,7 +44,15 @@ type ReachLimits struct {
 	// Original and OriginalPercent limit what callers remove or approve that can't
 	// confirm numbers: to the larger of the two.
 	Original, OriginalPercent int
+	// Policy is the spec, without edits, of the rollouts that make the changes of sources at
+	// more than Sites sites. If nil, it is one site, a tenth of them, and what is left.
+	Policy map[string]any
 }
+
+// defaultPolicy is the default of ReachLimits.Policy. What no wave takes is a last one.
+var defaultPolicy = map[string]any{"waves": []any{
+	map[string]any{"name": "first", "count": int64(1)}, map[string]any{"name": "tenth", "percent": int64(10)},
+}}
 
 func (l *ReachLimits) setDefaults() {
 	setDefault(&l.Created, tko.DefaultReachCreated)
@@ -51,6 +60,9 @@ func (l *ReachLimits) setDefaults() {
 	setDefault(&l.Window, tko.DefaultReachWindow)
 	setDefault(&l.Original, tko.DefaultConfirmAbove)
 	setDefault(&l.OriginalPercent, tko.DefaultConfirmPercent)
+	if l.Policy == nil {
+		l.Policy = defaultPolicy
+	}
 }
 
 // The prefixes of causes.
@@ -66,6 +78,18 @@ type cause struct {
 	name    string
 	derived bool
 	window  time.Duration
+	sites   time.Duration // window of the sites that a derived cause changes; 0: they aren't counted
+}
+
+// windowOf returns the window of a count.
+func (c cause) windowOf(count Count) time.Duration {
+	return Reach{Window: c.window, SitesWindow: c.sites}.WindowOf(count)
+}
+
+// text describes the cause for users, with the window of a count.
+func (c cause) text(count Count) string {
+	c.window = c.windowOf(count)
+	return c.String()
 }
 
 // String describes the cause for users.
@@ -97,6 +121,18 @@ func withRoot(ctx context.Context, root string) context.Context {
 	return context.WithValue(ctx, rootKey{}, root)
 }
 
+// sourceCause returns the cause of what a source changes, in all of its revisions: many
+// small ones don't add up to more. A larger revision becomes a rollout as a whole.
+func (s *core) sourceCause(name string) cause {
+	return cause{name: causeSource + name, derived: true, window: derivedWindow, sites: s.options.Reach.Window}
+}
+
+// derivesFromSource reports whether a GitOps source makes the commits.
+func derivesFromSource(ctx context.Context) bool {
+	c, ok := callerOf(ctx)
+	return ok && (c.identity.Role() == identity.RoleGitOps || c.identity.Role() == "") && strings.HasPrefix(author(ctx).Who, sourceOwner)
+}
+
 // causeOf returns the cause of the caller's commits that begin with the record of a key.
 func (s *core) causeOf(ctx context.Context, first Key) (cause, error) {
 	if root, ok := ctx.Value(rootKey{}).(string); ok {
@@ -109,16 +145,20 @@ func (s *core) causeOf(ctx context.Context, first Key) (cause, error) {
 			plugged = p.ID
 		}
 	}
-	source, isSource := strings.CutPrefix(who, "gitops:")
+	source, isSource := strings.CutPrefix(who, sourceOwner)
 	switch {
 	case plugged != "":
 		root, err := s.rootOf(ctx, plugged)
 		return rootCause(root), err
 	case s.isPreparer(ctx) && first.Kind == tko.KindDeployment:
 		root, err := s.rootOf(ctx, first.ID)
-		return rootCause(root), err
+		of := rootCause(root)
+		if !isProvenPreparer(ctx) {
+			of.sites = s.options.Reach.Window
+		}
+		return of, err
 	case (role == identity.RoleGitOps || role == "") && isSource:
-		return cause{name: causeSource + source, derived: true, window: derivedWindow}, nil
+		return s.sourceCause(source), nil
 	case role != "":
 		return cause{name: causeController + role, derived: true, window: derivedWindow}, nil
 	}
@@ -137,11 +177,17 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 		case tko.OpDeleted:
 			counted = counted || !w.SingleStep
 		case tko.OpWritten: // a new deployment counts only if it is derived
-			counted = counted || w.Record.Kind == tko.KindDeployment && (w.Expect != Absent || ctx.Value(rootKey{}) != nil)
+			counted = counted || w.Record.Kind == tko.KindSite && w.Expect != Absent && !suspended(w.Record) // it may have been suspended
+			counted = counted || w.Record.Kind == tko.KindDeployment && (w.Expect != Absent || ctx.Value(rootKey{}) != nil || derivesFromSource(ctx))
 		case tko.OpStatus:
 		}
 	}
 	grant, granted := ctx.Value(grantKey{}).(map[Count]int)
+	reruns, err := s.rerunsOf(ctx, writes)
+	if err != nil {
+		return Reach{}, cause{}, err
+	}
+	counted = counted || reruns > 0
 	if !counted && !granted {
 		return Reach{}, cause{}, nil
 	}
@@ -149,15 +195,108 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if err != nil {
 		return Reach{}, of, err
 	}
-	if of.derived && !granted && !slices.ContainsFunc(writes, func(w Write) bool { return w.Op == tko.OpDeleted || w.Expect == Absent }) {
-		return Reach{}, of, nil // derived changes of existing deployments are not counted
+	if of.sites != 0 && s.isPreparer(ctx) && areTopologies(writes) {
+		of.sites = 0
 	}
-	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, Grant: grant}
+	if of.derived && of.sites == 0 && !granted && reruns == 0 && !slices.ContainsFunc(writes, func(w Write) bool { return w.Op == tko.OpDeleted || w.Expect == Absent }) {
+		return Reach{}, of, nil // a preparer's changes of existing deployments are not counted
+	}
+	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, SitesWindow: of.sites, Grant: grant}
+	if reruns > 0 {
+		reach.Adds = map[Count]int{CountSites: reruns}
+	}
 	// A preparer's consent is that which users gave it.
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted && (!of.derived || !s.isPreparer(ctx)) {
 		reach.Consent = confirmed
 	}
 	return reach, of, nil
+}
+
+// rerunsOf returns the number of sites at which writes have schedule plugins run again: those
+// of existing plugins that change. It is at least that number, because only a plugin knows what
+// it does.
+func (s *core) rerunsOf(ctx context.Context, writes []Write) (int, error) {
+	triggers := map[krm.GVK]bool{}
+	for i := range writes {
+		w := &writes[i]
+		if typ, _, _ := tko.SplitPluginID(w.Record.ID); w.Op != tko.OpWritten || w.Record.Kind != tko.KindPlugin || w.Expect == Absent || typ != tko.PluginSchedule {
+			continue
+		}
+		for _, r := range []Record{{Key: w.Record.Key}, w.Record} {
+			if r.Plugin == nil { // as it is
+				was, err := s.get(ctx, Fields{Package: true}, r.Key)
+				if err != nil || was.Revision == 0 {
+					return 0, err
+				}
+				r = was
+			}
+			p, err := pluginOf(r)
+			if err != nil {
+				return 0, err
+			}
+			for _, gvk := range p.Triggers {
+				triggers[gvk] = true
+			}
+		}
+	}
+	if len(triggers) == 0 {
+		return 0, nil
+	}
+	sites := map[string]bool{}
+	var running []Key
+	count := func() error {
+		records, err := s.store.Get(ctx, Fields{Package: true}, running...)
+		if err != nil {
+			return err
+		}
+		running = running[:0]
+		for _, r := range records {
+			pkg, err := packageOf(r)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(pkg, func(resource krm.Resource) bool { return triggers[resource.GVK()] }) {
+				sites[r.Site] = true
+			}
+		}
+		return nil
+	}
+	for r, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Limit: -1}) {
+		if err != nil {
+			return 0, err
+		}
+		if placed(r) == "" || sites[r.Site] {
+			continue
+		}
+		if running = append(running, r.Key); len(running) == selectedPage {
+			if err := count(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if len(running) > 0 {
+		if err := count(); err != nil {
+			return 0, err
+		}
+	}
+	return len(sites), nil
+}
+
+// isProvenPreparer reports whether the caller of a preparer's commits is one of the server's own,
+// or is bound to its role. Another one only says that it is a preparer: what it changes that
+// runs already is counted, for the topology that it changes. A preparer has no reason to change
+// it: it prepares what doesn't run yet.
+func isProvenPreparer(ctx context.Context) bool {
+	c, ok := callerOf(ctx)
+	return ok && (c.identity.Role() == identity.RolePreparer || c.limit != nil && c.acting != nil && c.acting.Kind == tko.KindDeployment)
+}
+
+// areTopologies reports whether writes change topologies only: preparers state in them, as they
+// run, what their placements have created.
+func areTopologies(writes []Write) bool {
+	return !slices.ContainsFunc(writes, func(w Write) bool {
+		return w.Op != tko.OpWritten || !bytes.Contains(w.Record.Package, []byte(topologyGroup))
+	})
 }
 
 // isPreparer reports whether a preparer makes the commits, as far as the caller shows.
@@ -318,8 +457,9 @@ func (s *core) commitGated(ctx context.Context, writes []Write) ([]Outcome, erro
 func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what string, n int) error {
 	had := ""
 	if e.Had > 0 {
-		had = fmt.Sprintf(", after %d without consent %s", e.Had, of)
+		had = fmt.Sprintf(", after %d without consent %s", e.Had, of.text(e.Limit.Of[0]))
 	}
+	source, isSource := strings.CutPrefix(of.name, causeSource)
 	consent := fmt.Sprintf("confirm %d to proceed (--confirm=%d)", n, n)
 	limit, remedy := strconv.Itoa(e.Limit.Most), "check the selection, and "+consent
 	if !tko.CanConsent(ctx) {
@@ -330,11 +470,17 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 	case CountCreated:
 		what, limit = orElse(what, "create "+entities(n, tko.KindDeployment)), limit+" deployments"
 		remedy = fmt.Sprintf("%s: check the topology, then run tko deployment approve ID --confirm=%d", tko.Waiting{Create: n}, n)
+		if isSource {
+			remedy = fmt.Sprintf("the source asks for an approval with its next reconciliation: tko gitops status %s", source)
+		}
 	case CountApproved:
 		what, limit = orElse(what, "approve "+entities(n, tko.KindDeployment)), limit+" deployments"
 	case CountSites:
 		what, limit = orElse(what, "change running deployments at "+entities(n, tko.KindSite)), limit+" sites"
 		remedy = "use a rollout (tko rollout create), or " + consent
+		if isSource {
+			remedy = fmt.Sprintf("with its next reconciliation, the source makes a rollout of what is left: tko gitops status %s", source)
+		}
 	default:
 		what, limit = orElse(what, removalText(n)), limit+" entities"
 		if e.Limit.isShare() {
@@ -389,13 +535,14 @@ func (s *core) allowReach(ctx context.Context, doing string, kind tko.Kind, firs
 
 // judge returns the first limit that changes of a cause would exceed, or nil.
 func (s *core) judge(ctx context.Context, of cause, adds map[Count]int) (*ReachError, error) {
-	reached, err := s.store.Reached(ctx, of.name, of.window, maxReached)
+	had, err := s.hadReached(ctx, of, of.window)
+	if err == nil && of.sites != 0 && adds[CountSites] > 0 {
+		var sites map[Count]int
+		sites, err = s.hadReached(ctx, of, of.sites)
+		had[CountSites] = sites[CountSites]
+	}
 	if err != nil {
 		return nil, err
-	}
-	had := map[Count]int{}
-	for _, r := range reached {
-		had[r.Count] = r.N - r.Consent
 	}
 	for known := s.knownShares(of); ; {
 		exceeded := exceeds(s.reachLimits(ctx, known), had, adds)
@@ -407,6 +554,44 @@ func (s *core) judge(ctx context.Context, of cause, adds map[Count]int) (*ReachE
 			return exceeded, err
 		}
 	}
+}
+
+// hadReached returns what a cause has changed without consent within a window. It is
+// negative if it may change more with consent.
+func (s *core) hadReached(ctx context.Context, of cause, window time.Duration) (map[Count]int, error) {
+	reached, err := s.store.Reached(ctx, of.name, window, maxReached)
+	had := map[Count]int{}
+	for _, r := range reached {
+		had[r.Count] = r.N - r.Consent
+	}
+	return had, err
+}
+
+// sourceReach returns what a source may change now without consent.
+func (s *core) sourceReach(ctx context.Context, name string) (tko.SourceReach, error) {
+	of, had := s.sourceCause(name), map[Count]int{}
+	for _, count := range []Count{CountSites, CountCreated} {
+		within, err := s.hadReached(ctx, of, of.windowOf(count))
+		if err != nil {
+			return tko.SourceReach{}, err
+		}
+		had[count] = within[count]
+	}
+	return s.sourceReachAfter(had)
+}
+
+// sourceReachAfter returns what a source may change without consent that has changed
+// something already.
+func (s *core) sourceReachAfter(had map[Count]int) (tko.SourceReach, error) {
+	left := func(count Count, most int) int {
+		if most < 0 {
+			return -1
+		}
+		return max(0, most-had[count])
+	}
+	o := s.options.Reach
+	policy, err := json.Marshal(o.Policy)
+	return tko.SourceReach{Known: true, Sites: left(CountSites, o.Sites), Created: left(CountCreated, o.Created), Policy: string(policy)}, err
 }
 
 // maxReached is the maximum number of counts of a cause.

@@ -486,6 +486,81 @@ func TestChangesAtManySitesNeedConsent(t *testing.T) {
 	}
 }
 
+// A schedule plugin that changes runs again at all sites with what triggers it: at many, that
+// needs consent. A new one is registered as before.
+func TestChangeOfASchedulePluginCountsItsSites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	for i := range 14 {
+		site := fmt.Sprintf("edge/%02d", i)
+		w.site(site, "")
+		d := tko.NewDeployment{Site: tko.SiteID(site), Prepared: true, Approved: true}
+		if i < 12 {
+			d.Merge = pkg(t, thing("x", ""))
+		}
+		w.create(d)
+	}
+	register := func(ctx context.Context, typ, argument string, kind string) error {
+		gvk := pkg(t, thing("x", ""))[0].GVK()
+		if kind != "" {
+			gvk.Kind = kind
+		}
+		_, err := w.RegisterPlugin(ctx, tko.Plugin{Type: typ, Name: "p", Arguments: []string{argument}, Triggers: []krm.GVK{gvk}})
+		return err
+	}
+	for _, typ := range []string{tko.PluginSchedule, tko.PluginPrepare} {
+		if err := register(w.by("ana"), typ, "a", ""); err != nil {
+			t.Fatalf("a new plugin: %v", err)
+		}
+	}
+	if err := register(w.by("ana"), tko.PluginPrepare, "b", ""); err != nil {
+		t.Errorf("a prepare plugin, which changes nothing that runs: %v", err)
+	}
+	if err := register(w.by("ana"), tko.PluginSchedule, "a", ""); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	wantError(t, register(w.by("ana"), tko.PluginSchedule, "b", ""), tko.ErrInvalid, "at 12 sites", "--confirm=12")
+	wantError(t, register(w.by("ana"), tko.PluginSchedule, "a", "Other"), tko.ErrInvalid, "at 12 sites")
+	wantError(t, register(tko.WithConfirmation(w.by("ana"), 11), tko.PluginSchedule, "b", ""), tko.ErrInvalid)
+	if err := register(tko.WithConfirmation(w.by("ana"), 12), tko.PluginSchedule, "b", ""); err != nil {
+		t.Errorf("with consent: %v", err)
+	}
+	if err := register(tko.WithConfirmation(w.by("ana"), 12), tko.PluginSchedule, "b", "Other"); err != nil {
+		t.Fatal(err)
+	}
+	if err := register(w.by("ana"), tko.PluginSchedule, "c", "Other"); err != nil {
+		t.Errorf("a plugin that nothing triggers: %v", err)
+	}
+}
+
+// A client that only says that it is the preparer is no exception: what it changes that runs
+// already is counted for the topology, as its author.
+func TestClaimedPreparersAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	top := w.create(tko.NewDeployment{})
+	var ids []tko.DeploymentID
+	for i := range 12 {
+		site := fmt.Sprintf("edge/%02d", i)
+		w.site(site, "")
+		ids = append(ids, w.create(tko.NewDeployment{Parent: top, Site: tko.SiteID(site), Prepared: true, Approved: true}))
+	}
+	claimed := w.by(identity.RolePreparer)
+	for _, id := range ids[:10] {
+		if err := w.change(claimed, id, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantError(t, w.change(claimed, ids[10], "1"), tko.ErrInvalid, "running deployments at 1 site", fmt.Sprintf("after 10 without consent for deployment %q", top))
+	if err := w.change(identity.With(claimed, identity.Controller(identity.RolePreparer)), ids[10], "1"); err != nil {
+		t.Errorf("the server's own preparer: %v", err)
+	}
+	fresh := w.create(tko.NewDeployment{Parent: top, Site: "edge/11"})
+	if err := w.change(claimed, fresh, "1"); err != nil {
+		t.Errorf("what doesn't run yet: %v", err)
+	}
+}
+
 // Data of earlier versions has no counts: everything is as free as for a new author.
 func TestLimitsThatAreOffLimitNothing(t *testing.T) {
 	t.Parallel()
@@ -513,5 +588,44 @@ func TestCreationIsFree(t *testing.T) {
 	reached, err := w.store.Reached(w.ctx, "", time.Hour, 10)
 	if err != nil || len(reached) != 0 {
 		t.Errorf("%+v, %v: want no counts", reached, err)
+	}
+}
+
+// The server counts what a source changes, in all of its revisions, whatever its controller
+// decides.
+func TestSourceChangesFewSitesWithoutARollout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Created: 3}})
+	ids := w.running(13)
+	source := func(why string) context.Context {
+		return tko.WithAuthor(w.ctx, tko.Author{Who: "gitops:fleet", Why: why})
+	}
+	for i := range 10 {
+		if err := w.change(source(fmt.Sprint("revision ", i)), ids[i], "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantError(t, w.change(source("another"), ids[10], "1"), tko.ErrInvalid, "running deployments at 1 site", `after 10 without consent for source "fleet" within 10 min`, "makes a rollout")
+	if err := w.change(source("another"), ids[0], "2"); err != nil {
+		t.Errorf("a site that it has changed: %v", err)
+	}
+	if err := w.change(tko.WithAuthor(w.ctx, tko.Author{Who: "gitops:other"}), ids[10], "1"); err != nil {
+		t.Errorf("another source: %v", err)
+	}
+	put := func(ctx context.Context, origin string) error {
+		_, err := w.PutEntity(ctx, tko.Put{Kind: tko.KindDeployment, Origin: origin})
+		return err
+	}
+	for i := range 3 {
+		if err := put(source("r"), fmt.Sprint("fleet/", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantError(t, put(source("r"), "fleet/3"), tko.ErrInvalid, "create 1 deployment", "asks for an approval")
+	if err := put(source("r"), "fleet/0"); err != nil {
+		t.Errorf("one that exists: %v", err)
+	}
+	if err := put(tko.WithConfirmation(source("r"), 1), "fleet/3"); err != nil {
+		t.Errorf("with an approval: %v", err)
 	}
 }

@@ -71,7 +71,7 @@ func (s *Registry) register(ctx context.Context, reads *readSet, record Record, 
 					record.Kind, record.ID))
 			}
 			written.Owner = current.Owner
-			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, current.Conditions
+			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, warnedAfter(current, written)
 		}
 		s.inspectPlugin(&written, current.Revision+1)
 		outcomes, err := s.commit(ctx, reads.write(Write{

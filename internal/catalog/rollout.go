@@ -144,7 +144,9 @@ const maxProposed = 1000
 
 // ProposeRollout registers a rollout for a placement, or replaces one that isn't started,
 // and returns its state. If the rollout with the ID is done, the ID gets a number. One
-// that a user undid or cancelled stays, as long as the changes are the same.
+// that a user undid or cancelled stays, as long as the changes are the same. If another
+// placement of the same topology has a rollout that isn't done, that one is returned, and
+// nothing is registered.
 func (s *RolloutControl) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error) {
 	ctx, c, err := s.enter(ctx, "", access.Prepare)
 	if err != nil {
@@ -169,6 +171,11 @@ func (s *RolloutControl) ProposeRollout(ctx context.Context, id tko.RolloutID, p
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return tko.RolloutStatus{}, err
 		}
+		if err != nil { // the placement has none that isn't done, and its topology may
+			if open, found, err := s.openOfRoot(ctx, base); found || err != nil {
+				return open, err
+			}
+		}
 		same := err == nil && r.Digest == record.Digest
 		switch state := v.State.State; {
 		case err != nil, !same && (state == execute.Draft || state == execute.Planning || state == execute.Planned):
@@ -183,6 +190,47 @@ func (s *RolloutControl) ProposeRollout(ctx context.Context, id tko.RolloutID, p
 		}
 	}
 	return tko.RolloutStatus{}, tko.Errorf(tko.ErrInvalid, "there are %d rollouts %s-…: delete those that are done", maxProposed, base)
+}
+
+// openOfRoot returns a rollout that isn't done, of another placement of the same topology,
+// nested ones included: one at a time changes what is derived from one root.
+func (s *RolloutControl) openOfRoot(ctx context.Context, id tko.RolloutID) (open tko.RolloutStatus, found bool, err error) {
+	parentOf := func(id string) string {
+		parent, _, _ := strings.Cut(strings.TrimPrefix(id, placementRollouts), "/")
+		return parent
+	}
+	root, err := s.rootOf(ctx, parentOf(string(id)))
+	if err != nil {
+		return open, false, err
+	}
+	pattern, err := tko.ParsePattern(placementRollouts + "**")
+	if err != nil {
+		return open, false, err
+	}
+	for r, err := range s.store.List(ctx, Query{Kind: tko.KindRollout, IDs: []tko.Pattern{pattern}, Scope: access.ScopeAll, Limit: -1}) {
+		if err != nil {
+			return open, false, err
+		}
+		state := tko.FindCondition(r.Conditions, tko.ConditionState)
+		switch {
+		case strings.HasPrefix(r.ID, string(id)):
+			continue
+		case state != nil && slices.Contains([]execute.State{execute.Done, execute.Undone, execute.Cancelled}, execute.State(state.Reason)):
+			continue
+		}
+		other, err := s.rootOf(ctx, parentOf(r.ID))
+		if err != nil {
+			return open, false, err
+		}
+		if other == root {
+			open = tko.RolloutStatus{ID: tko.RolloutID(r.ID), State: string(execute.Draft)}
+			if state != nil {
+				open.State = state.Reason
+			}
+			return open, true, nil
+		}
+	}
+	return open, false, nil
 }
 
 // ReservedOrigins returns the origins of the children of a deployment that rollouts

@@ -265,6 +265,9 @@ func (s *RolloutRunner) stoppedRows(ctx context.Context, in *input, v RolloutVie
 		row := in.Rows[i]
 		for n := range stops {
 			stop := &stops[n]
+			if stop.Releasing && (row.Site == "" || stop.IsReleased(row.Site)) {
+				continue
+			}
 			if stop.Topology != "" {
 				for id, steps := row.Deployment, 0; id != "" && steps < maxAncestors; id, steps = created[id], steps+1 {
 					if below[n][string(id)] {

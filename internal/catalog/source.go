@@ -3,10 +3,12 @@ package catalog
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // The limits of GitOps sources.
@@ -67,7 +69,7 @@ func (s *SourceRegistry) EnqueueSources(ctx context.Context, names []string, mis
 	return s.store.EnqueueWork(ctx, tko.QueueGitOps, names, missing)
 }
 
-// Source returns a source with its state. An unknown source is an ErrNotFound.
+// Source returns a source with its state, and what it may change now. An unknown source is an ErrNotFound.
 func (s *SourceRegistry) Source(ctx context.Context, name string) (tko.Source, error) {
 	if err := checkSourceName(name); err != nil {
 		return tko.Source{}, err
@@ -76,7 +78,12 @@ func (s *SourceRegistry) Source(ctx context.Context, name string) (tko.Source, e
 	if err != nil {
 		return tko.Source{}, err
 	}
-	return s.store.Source(ctx, name)
+	source, err := s.store.Source(ctx, name)
+	if err != nil {
+		return tko.Source{}, err
+	}
+	source.Reach, err = s.sourceReach(ctx, name)
+	return source, err
 }
 
 // Sources returns all GitOps sources by name, without their state.
@@ -107,6 +114,13 @@ func (s *SourceRegistry) SaveSource(ctx context.Context, source tko.Source, clai
 	}
 	if len(source.State) > maxSourceState {
 		return 0, tko.Errorf(tko.ErrInvalid, "the state of source %q has %d bytes: use at most %d", source.Name, len(source.State), maxSourceState)
+	}
+	source.Status.Messages, source.Status.Conditions = slices.Clone(source.Status.Messages), slices.Clone(source.Status.Conditions)
+	for i, text := range source.Status.Messages {
+		source.Status.Messages[i] = printable.Once(text)
+	}
+	for i, c := range source.Status.Conditions {
+		source.Status.Conditions[i].Message = printable.Once(c.Message)
 	}
 	return s.store.SaveSource(ctx, source, claim)
 }

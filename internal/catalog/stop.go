@@ -61,8 +61,9 @@ func (s *SiteStops) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, er
 	return s.statusAfter(ctx, stop)
 }
 
-// Resume ends a stop, or lets undos go on, and returns what waited for it. With DryRun it
-// changes nothing. A stop that doesn't exist is an ErrNotFound.
+// Resume ends a stop, or lets undos go on, and returns what waited for it. If more sites wait
+// than are free, they are released in waves, unless the caller confirms their number. With
+// DryRun it changes nothing. A stop that doesn't exist is an ErrNotFound.
 func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopStatus, error) {
 	ctx, c, err := s.enterOperator(ctx)
 	if err != nil {
@@ -90,6 +91,10 @@ func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopSt
 	if err != nil || request.DryRun {
 		return status, err
 	}
+	sites, waves, err := s.judgeRelease(ctx, stop, request)
+	if err != nil {
+		return tko.StopStatus{}, err
+	}
 	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		stop, err := find(book)
 		if err != nil {
@@ -98,6 +103,14 @@ func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopSt
 		if request.OnlyUndo {
 			stop.OnlyUndo, status.Stop.OnlyUndo = true, true
 			return change, change.write(ruleStop, stop.ID, stop, describeStop("released for undos", stop))
+		}
+		if waves {
+			if stop.Releasing {
+				return change, tko.Errorf(tko.ErrInvalid, "stop %s is being released: %s", stop.ID, stop.Text())
+			}
+			stop = beginRelease(stop, sites, s.releaseWaves())
+			status.Stop = stop
+			return change, change.write(ruleStop, stop.ID, stop, describeStop("began to release", stop))
 		}
 		change.erase(ruleStop, stop.ID)
 		change.records = []audit.Record{describeStop("resumed", stop)}
@@ -147,7 +160,7 @@ func (s *SiteStops) SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, 
 	}
 	if id == "" {
 		for _, stop := range book.stops {
-			if stop.All {
+			if stop.All && !stop.Releasing {
 				return tko.SiteStop{Whole: true, Reason: stop.Text()}, nil
 			}
 		}
@@ -171,6 +184,7 @@ func (s *SiteStops) SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, 
 	var partial []tko.Stop
 	for _, stop := range book.stops {
 		switch {
+		case stop.IsReleased(id):
 		case stop.SelectsSite(id, site.effective()) && !stop.OnlyUndo:
 			return tko.SiteStop{Whole: true, Reason: stop.Text()}, nil
 		case stop.SelectsSite(id, site.effective()), stop.Topology != "":

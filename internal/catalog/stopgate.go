@@ -30,9 +30,17 @@ func stopsFor(ctx context.Context, stops []tko.Stop) []tko.Stop {
 	return slices.DeleteFunc(slices.Clone(stops), func(stop tko.Stop) bool { return stop.OnlyUndo && undoing })
 }
 
+// withoutReleasing returns the stops that hold more than what is scheduled at sites.
+func withoutReleasing(stops []tko.Stop) []tko.Stop {
+	return slices.DeleteFunc(slices.Clone(stops), func(stop tko.Stop) bool { return stop.Releasing })
+}
+
 // checkStops returns an ErrStopped if stops hold one of the writes.
 func (s *core) checkStops(ctx context.Context, book *ruleBook, writes []Write) error {
 	stops := stopsFor(ctx, book.stops)
+	if !slices.ContainsFunc(writes, func(w Write) bool { return w.Rollout != nil }) {
+		stops = withoutReleasing(stops)
+	}
 	if len(stops) == 0 {
 		return nil
 	}
@@ -180,6 +188,9 @@ func (g *stopGate) record(ctx context.Context, r Record) error {
 // holding returns the stop that holds a deployment.
 func (g *stopGate) holding(ctx context.Context, r Record) (tko.Stop, bool, error) {
 	for _, stop := range g.stops {
+		if stop.Releasing && (r.Site == "" || stop.IsReleased(tko.SiteID(r.Site))) {
+			continue
+		}
 		if stop.All {
 			return stop, true, nil
 		}
@@ -320,10 +331,14 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 		return items, nil
 	}
 	book, err := s.rulesOf(ctx, stopAge) // what is stopped later is refused by the commits
-	if err != nil || len(book.stops) == 0 {
+	if err != nil {
 		return items, err
 	}
-	undone, err := s.beingUndone(ctx, book.stops)
+	stops := withoutReleasing(book.stops)
+	if len(stops) == 0 {
+		return items, nil
+	}
+	undone, err := s.beingUndone(ctx, stops)
 	if err != nil {
 		return nil, err
 	}
@@ -331,7 +346,7 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 	if err != nil {
 		return nil, err
 	}
-	g := newStopGate(s.core, book.stops, false)
+	g := newStopGate(s.core, stops, false)
 	sites := map[string]bool{}
 	for _, r := range records {
 		if r.Site != "" {
@@ -345,7 +360,7 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 	var held []tko.FinishedWork
 	for i, item := range items {
 		r := records[i]
-		g.stops = slices.DeleteFunc(slices.Clone(book.stops), func(stop tko.Stop) bool { return stop.OnlyUndo && undone[r.ID] })
+		g.stops = slices.DeleteFunc(slices.Clone(stops), func(stop tko.Stop) bool { return stop.OnlyUndo && undone[r.ID] })
 		stop, isHeld, err := g.holding(ctx, r)
 		if err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -92,6 +93,9 @@ func (s *validation) validate(ctx context.Context, reads *readSet, c content, co
 		Plugins:  rules.plugins,
 		Key:      key,
 	}
+	if c.warned != nil {
+		v.Warn = func(all []tko.Finding) { *c.warned = all }
+	}
 	err = s.validator.Validate(ctx, v)
 	if invalid, ok := errors.AsType[*tko.InvalidPackageError](err); !ok || !invalid.ByTemplates {
 		return err
@@ -115,6 +119,9 @@ func (s *validation) withPackage(ctx context.Context, reads *readSet, r Record, 
 		err = s.validate(ctx, reads, c, complete, "", s.acceptedOf(r.Key, complete, r.Template))
 	}
 	r.Digest, r.Package = c.digest, c.encoded
+	if err == nil && r.Kind == tko.KindSite {
+		r.Conditions = mergeConditions(nil, c.conditions(nil), 1, time.Now())
+	}
 	return r, err
 }
 

@@ -55,6 +55,11 @@ func (v *validator) Validate(_ context.Context, validation tko.Validation) error
 	if len(findings) > 0 {
 		return &tko.InvalidPackageError{Findings: findings}
 	}
+	for _, r := range validation.Package {
+		if _, ok := r.Get("spec", "odd"); ok && validation.Warn != nil {
+			validation.Warn([]tko.Finding{{Resource: r.Identity(), Path: "spec.odd", Reason: "unknown property"}})
+		}
+	}
 	return nil
 }
 

@@ -42,6 +42,7 @@ type SourceClient interface {
 	filter.Lister
 	Source(ctx context.Context, name string) (tko.Source, error)
 	Sources(ctx context.Context) ([]tko.Source, error)
+	About(ctx context.Context) (tko.About, error)
 	PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
 	RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
 }

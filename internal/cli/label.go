@@ -192,8 +192,15 @@ func (a *app) resume(kind tko.Kind, short, example string) *cobra.Command {
 
 func (a *app) suspension(kind tko.Kind, cmd *cobra.Command, l labels) *cobra.Command {
 	var dryRun bool
+	confirm := 0
 	cmd.Args, cmd.ValidArgsFunction = arguments(1, -1), a.completion(completers[kind])
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		if confirm > 0 {
+			if !tko.Consents(confirm, len(args)) {
+				return tko.Errorf(errUsage, "--confirm is %d, and %d are named: confirm their number", confirm, len(args))
+			}
+			ctx = tko.WithConfirmation(ctx, confirm)
+		}
 		for _, id := range args {
 			if err := s.label(ctx, kind, id, l, true, dryRun); err != nil {
 				return err
@@ -202,5 +209,8 @@ func (a *app) suspension(kind tko.Kind, cmd *cobra.Command, l labels) *cobra.Com
 		return nil
 	})
 	dryRunFlag(cmd.Flags(), &dryRun)
+	if len(l.remove) > 0 {
+		cmd.Flags().IntVar(&confirm, "confirm", 0, "consent to the end of at most this `count` of suspensions: required by the server for many")
+	}
 	return cmd
 }

@@ -100,6 +100,7 @@ func (a *app) pluginDelete() *cobra.Command {
 func (a *app) pluginRegister() *cobra.Command {
 	var p tko.Plugin
 	var triggers []string
+	confirm := 0
 	cmd := &cobra.Command{
 		Use:   "register TYPE NAME ARGUMENT...",
 		Short: "Create or replace a plugin",
@@ -107,7 +108,10 @@ func (a *app) pluginRegister() *cobra.Command {
 are the program and its arguments for the executor command, one KRM function (an
 image, exec:PATH, wasm:PATH, wasm:oci://REFERENCE or builtin:NAME) for kpt, and
 one job template of AWX, workflow:NAME or playbook:PATH for ansible.
-Put -- before arguments that begin with a dash.`,
+Put -- before arguments that begin with a dash.
+
+A schedule plugin that changes runs again at all sites with what triggers it. If these are
+more than --reach-sites of the server, give their number with --confirm.`,
 		Example: `  tko plugin register validate free5gc/smf /opt/plugins/smf.py -g free5gc.plugin.nephio.org,v1alpha1,SMF
   tko plugin register prepare namespace gcr.io/kpt-fn/set-namespace:v0.4 -e kpt \
     -r namespace=spec.namespace -g workload.plugin.nephio.org,v1alpha1,Namespace`,
@@ -124,6 +128,9 @@ Put -- before arguments that begin with a dash.`,
 			}
 			if err := p.Check(); err != nil {
 				return err
+			}
+			if confirm > 0 {
+				ctx = tko.WithConfirmation(ctx, confirm)
 			}
 			revision, err := call(ctx, s, func(ctx context.Context) (int64, error) { return s.RegisterPlugin(ctx, p) })
 			if err != nil {
@@ -143,6 +150,7 @@ Put -- before arguments that begin with a dash.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&p.Executor, "executor", "e", tko.ExecutorCommand, "`executor` of the plugin: command, kpt, ansible")
+	f.IntVar(&confirm, "confirm", 0, "consent to the runs of a changed schedule plugin at at most this `count` of sites")
 	keyValues(f, &p.Properties, "property", "r", "`key=value` (may be repeated); keys that begin with _ configure the executor")
 	f.StringArrayVarP(&triggers, "trigger", "g", nil, "`group,version,kind` of the plugin's resources (may be repeated)")
 	complete(cmd, "executor", fixed(tko.ExecutorCommand, tko.ExecutorKpt, tko.ExecutorAnsible))

@@ -25,6 +25,9 @@ var stopView = view[tko.StopStatus]{
 			if s.Stop.OnlyUndo {
 				return "undos go on"
 			}
+			if s.Stop.Releasing {
+				return fmt.Sprintf("is released, wave %d", s.Stop.Wave)
+			}
 			return ""
 		}},
 		{name: "BY", text: func(s tko.StopStatus) string { return s.Stop.By.Who }},
@@ -48,7 +51,7 @@ func stopValue(s tko.StopStatus) map[string]any {
 	}
 	return map[string]any{
 		"id": s.Stop.ID, "all": s.Stop.All, "topologyId": string(s.Stop.Topology), "sites": listValue(s.Stop.Sites), "siteMetadata": metadataValue(s.Stop.SiteMetadata),
-		"onlyUndo": s.Stop.OnlyUndo, "reason": s.Stop.Reason, "stoppedBy": s.Stop.By.Who, "created": s.Stop.Created.UTC().Format(time.RFC3339),
+		"onlyUndo": s.Stop.OnlyUndo, "releasing": s.Stop.Releasing, "wave": int64(s.Stop.Wave), "reason": s.Stop.Reason, "stoppedBy": s.Stop.By.Who, "created": s.Stop.Created.UTC().Format(time.RFC3339),
 		"siteCount": int64(s.SiteCount), "deploymentCount": int64(s.DeploymentCount), "inFlight": flight, "inFlightCount": int64(s.InFlightCount),
 		"waitingSites": int64(s.WaitingSites), "waitingDeployments": int64(s.WaitingDeployments), "rollouts": rollouts,
 	}
@@ -120,12 +123,17 @@ another one is the same stop. It needs no confirmation.`,
 
 func (a *app) resumeCommand() *cobra.Command {
 	var release tko.Release
+	confirm := 0
 	cmd := &cobra.Command{
 		Use:   "resume STOP",
 		Short: "Release what tko stop has stopped",
-		Long: `Release what tko stop has stopped, and show what waited for it: it goes on at once. With
---dry-run, it is only shown. With --only-undo, only the undos of rollouts go on there, and
-everything else stays stopped until tko resume without it.
+		Long: `Release what tko stop has stopped, and show what waited for it: it goes on at once. If
+changes wait at more sites than --reach-sites of the server, the sites are released in the
+waves of --reach-policy: a wave begins when the sites of the one before have what they waited
+for, and none is unhealthy. --confirm=COUNT, with the number of sites, releases all at once.
+
+With --dry-run, it is only shown. With --only-undo, only the undos of rollouts go on there,
+and everything else stays stopped until tko resume without it.
 
 A rollout that is in progress goes on where it was. To go back first: pause it or undo it,
 then resume.`,
@@ -136,6 +144,9 @@ then resume.`,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		release.ID = args[0]
+		if confirm > 0 {
+			ctx = tko.WithConfirmation(ctx, confirm)
+		}
 		status, err := call(ctx, s, func(ctx context.Context) (tko.StopStatus, error) { return s.Resume(ctx, release) })
 		if err != nil {
 			return err
@@ -148,12 +159,15 @@ then resume.`,
 			a.notice("nothing was released")
 		case release.OnlyUndo:
 			a.notice("undos of rollouts go on; everything else stays stopped: tko resume %s", release.ID)
+		case status.Stop.Releasing:
+			a.notice("%s", status.Stop.Text())
 		default:
 			a.notice("released")
 		}
 		return nil
 	})
 	dryRunFlag(cmd.Flags(), &release.DryRun)
+	cmd.Flags().IntVar(&confirm, "confirm", 0, "release all sites that wait at once: at most this `count`")
 	cmd.Flags().BoolVar(&release.OnlyUndo, "only-undo", false, "let only undos of rollouts go on")
 	return cmd
 }

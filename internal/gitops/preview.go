@@ -26,6 +26,8 @@ type PreviewClient interface {
 	plan.Client
 	// Source returns a source, with its state; ErrNotFound if there is none.
 	Source(ctx context.Context, name string) (tko.Source, error)
+	// About returns what a source that doesn't exist yet may change.
+	About(ctx context.Context) (tko.About, error)
 }
 
 // PreviewOptions are the settings of the source that is previewed.
@@ -211,8 +213,25 @@ func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []ma
 	if o.Budget != nil {
 		policy.Budget = *o.Budget
 	}
+	if policy.Reach = source.Reach; !policy.Reach.Known { // it is new
+		about, err := client.About(ctx)
+		if err != nil {
+			return err
+		}
+		policy.Reach = about.Reach
+	}
 	if p.Plan, err = plan.Make(ctx, client, manifests, source.Status.Items, policy); err != nil {
 		return err
+	}
+	if p.Plan.NeedsRollout() { // its plan is the consent to what it creates, too
+		policy.Rollout = true
+		if p.Plan, err = plan.Make(ctx, client, manifests, source.Status.Items, policy); err != nil {
+			return err
+		}
+		p.Plan.Messages = append([]string{"the revision " + reachText(p.Plan, rolloutBase(o.Name, "")+"REVISION")}, p.Plan.Messages...)
+	}
+	if open := state.Rollout; open != nil && open.Settled == "" {
+		p.Plan.Messages = append(p.Plan.Messages, fmt.Sprintf("rollout %q of revision %s isn't done: if it is started, the next revision waits for it, and else takes its place", open.ID, open.Revision))
 	}
 	return p.Plan.Explain(ctx)
 }

@@ -75,6 +75,9 @@ type reconciliation struct {
 	status tko.SourceStatus
 	state  savedState
 	files  fs.FS // of the revision, decrypted
+
+	reach    tko.SourceReach // what the source may change without consent
+	byPolicy bool            // spec.Rollout is that of the operator's policy
 }
 
 // run reconciles the source and saves its status. The result states when to
@@ -155,6 +158,10 @@ func (l *reconciliation) load(ctx context.Context) error {
 		s.record, s.last = tko.Source{Name: l.spec.Name}, nil
 	case err != nil:
 		return err
+	}
+	l.reach = now.Reach
+	switch {
+	case err != nil:
 	case s.record.Version != 0 && now.Version == s.record.Version:
 		s.record.Approved = now.Approved
 	default:
@@ -459,8 +466,9 @@ func (l *reconciliation) forbidden(manifests []manifest.Manifest) error {
 	return errors.Join(wrong...)
 }
 
-// rounds is how often a plan is made and applied until no actions remain.
-const rounds = 3
+// rounds is how often a plan is made and applied until no actions remain. One of them may
+// only find out that a rollout is needed.
+const rounds = 4
 
 // apply applies a revision that was read: to TKO, then to an OSM.
 func (l *reconciliation) apply(ctx context.Context, revision string, r reading) (again time.Duration, err error) {
@@ -483,15 +491,25 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 	if err != nil {
 		return 0, err
 	}
+	if !l.reach.Known { // the source is new
+		l.reach = about.Reach
+	}
 	var p *plan.Plan
 	var deployments []plan.Action
 	waiting := 0
+	var governed []string
 	for range rounds {
 		if p, err = plan.Make(ctx, l.controller.client, manifests, l.status.Items, l.policy()); err != nil {
 			if errors.Is(err, tko.ErrInvalid) {
 				return 0, l.invalid(err)
 			}
 			return 0, err
+		}
+		if again, err := l.govern(p); err != nil {
+			return 0, l.invalid(err)
+		} else if again {
+			governed = []string{"the revision " + reachText(p, string(rolloutBase(l.spec.Name, revision)))}
+			continue
 		}
 		l.status.Messages = nil
 		l.setItems(p.Items, p.Origins)
@@ -512,7 +530,7 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 	if err != nil {
 		return 0, err
 	}
-	messages := slices.Concat(p.Messages, p.Invalid, r.notes, kept)
+	messages := slices.Concat(governed, p.Messages, p.Invalid, r.notes, kept)
 	switch {
 	case l.spec.AddOnly:
 		l.setConsistent(tko.SourceReasonLeftOut, messages)
@@ -571,6 +589,7 @@ func (l *reconciliation) policy() plan.Policy {
 		Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved, Ends: l.spec.Forget, Careful: l.spec.Inventory != nil && !l.spec.AddOnly, AddOnly: l.spec.AddOnly,
 		Editable: l.spec.Editable, Origins: l.status.Origins, Spent: l.state.charged(time.Now()),
 		Saved: l.state.savedValues(graceOf(l.spec.Inventory), time.Now()),
+		Reach: l.reach, Rollout: l.spec.Rollout != nil,
 	}
 }
 

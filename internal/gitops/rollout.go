@@ -2,6 +2,7 @@ package gitops
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -18,7 +19,8 @@ import (
 )
 
 // A source with [Spec.Rollout] changes deployments by rollouts: one for each revision that
-// changes deployments, which a user starts. The name of the rollout is saved before it is
+// changes deployments, which a user starts. So does any source, by the operator's policy, whose
+// revision changes what runs at more sites than are free. The name of the rollout is saved before it is
 // made, so a controller that is killed in between makes the same one.
 
 // Rollouts are the rollouts that sources make.
@@ -35,6 +37,45 @@ type savedRollout struct {
 	ID       tko.RolloutID `json:"id"`
 	Revision string        `json:"revision"`
 	Settled  string        `json:"settled,omitempty"` // final state of which the inventory has the result
+	// Policy reports that the operator's policy made it, because the revision changes what
+	// runs at more sites than are free. Then no other way makes the changes of the revision.
+	Policy bool `json:"policy,omitempty"`
+}
+
+// policyRollout returns the settings of the rollouts that the operator's policy makes.
+func (l *reconciliation) policyRollout() (map[string]any, error) {
+	var settings map[string]any
+	if err := json.Unmarshal([]byte(l.reach.Policy), &settings); err != nil || settings == nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the server states no policy of rollouts: set --reach-policy there")
+	}
+	return rolloutspec.Settings(settings)
+}
+
+// governed has the operator's policy make the changes of a revision by a rollout, if it has
+// begun to.
+func (l *reconciliation) governed(revision string) (err error) {
+	saved := l.state.Rollout
+	if saved != nil && saved.Policy && saved.Revision == revision && l.spec.Rollout == nil && !l.spec.Forget {
+		l.byPolicy = true
+		l.spec.Rollout, err = l.policyRollout()
+	}
+	return err
+}
+
+// govern has the operator's policy make the changes of a plan by a rollout, if they are at
+// more sites than are free. It reports whether the plan is to be made again.
+func (l *reconciliation) govern(p *plan.Plan) (again bool, err error) {
+	if l.spec.Rollout != nil || !p.NeedsRollout() {
+		return false, nil
+	}
+	l.byPolicy = true
+	l.spec.Rollout, err = l.policyRollout()
+	return true, err
+}
+
+// reachText says why the operator's policy makes a rollout of a plan.
+func reachText(p *plan.Plan, id string) string {
+	return fmt.Sprintf("becomes rollout %s over %d sites: it changes what runs there, and %d more sites are free now (--reach-sites)", id, p.Sites(), p.FreeSites())
 }
 
 // The states of rollouts that are decided on here.
@@ -80,6 +121,9 @@ func (l *reconciliation) held(ctx context.Context, revision string, manifests []
 		return false, 0, nil
 	}
 	if err != nil {
+		return false, 0, err
+	}
+	if err := l.governed(revision); err != nil {
 		return false, 0, err
 	}
 	same := saved.Revision == revision && l.spec.Rollout != nil
@@ -149,7 +193,8 @@ func (l *reconciliation) undo(ctx context.Context, id tko.RolloutID, revision st
 // has now, and deletes nothing that the source would not.
 func (l *reconciliation) undoes(entries []rolloutspec.Manifest, manifests []manifest.Manifest) bool {
 	created := slices.ContainsFunc(entries, func(e rolloutspec.Manifest) bool { return e.Before == "" })
-	return l.spec.Rollout != nil && (l.spec.Prune || !created) && reverts(entries, manifests, l.status.Items)
+	byRollout := l.spec.Rollout != nil || l.state.Rollout != nil && l.state.Rollout.Policy && !l.spec.Forget
+	return byRollout && (l.spec.Prune || !created) && reverts(entries, manifests, l.status.Items)
 }
 
 // overBudget reports whether an undo removes more of what a rollout creates than the
@@ -408,7 +453,7 @@ func (l *reconciliation) propose(ctx context.Context, revision string, p *plan.P
 		return tko.RolloutStatus{}, err
 	}
 	if saved := l.state.Rollout; saved == nil || saved.ID != id {
-		l.state.Rollout = &savedRollout{ID: id, Revision: revision}
+		l.state.Rollout = &savedRollout{ID: id, Revision: revision, Policy: l.byPolicy}
 		if err := l.save(ctx); err != nil {
 			return tko.RolloutStatus{}, err
 		}

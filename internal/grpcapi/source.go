@@ -52,7 +52,7 @@ func (d *data) GetSource(ctx context.Context, m *tkopb.GetSource) (*tkopb.Source
 		return nil, err
 	}
 	if known := m.GetKnownVersion(); known != 0 && known == source.Version {
-		return wire.Source.Write(tko.Source{Name: source.Name, Version: known, Approved: source.Approved, Enqueued: source.Enqueued, Updated: source.Updated}), nil
+		return wire.Source.Write(tko.Source{Name: source.Name, Version: known, Approved: source.Approved, Enqueued: source.Enqueued, Updated: source.Updated, Reach: source.Reach}), nil
 	}
 	return wire.Source.Write(source), nil
 }

@@ -248,6 +248,9 @@ func (r *review) propose(ctx context.Context, base tko.RolloutID, pkg krm.Packag
 	if err != nil {
 		return "", err
 	}
+	if !strings.HasPrefix(string(s.ID), string(base)) {
+		return fmt.Sprintf("it waits for rollout %q of the same topology, which is %s", s.ID, s.State), nil
+	}
 	switch s.State {
 	case "Draft", "Planning":
 		wait = fmt.Sprintf("rollout %q is being planned", s.ID)

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
@@ -81,7 +81,7 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 		if len(contest.conflict) > 0 {
 			former, err := s.recall(ctx, seen.site.ID)
 			if err != nil {
-				c.Problems = append(c.Problems, step.String()+": "+err.Error())
+				c.Problems = append(c.Problems, printable.Prefixed(step.String(), err.Error()))
 				continue
 			}
 			contest = step.contestOf(all, former.Shared[step.String()])
@@ -89,11 +89,7 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 		apply, held := contest.withhold(p.deployments)
 		found, err := target.Compare(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		if err != nil {
-			text := err.Error()
-			if !strings.HasPrefix(text, step.String()) {
-				text = step.String() + ": " + text
-			}
-			c.Problems = append(c.Problems, text)
+			c.Problems = append(c.Problems, printable.Prefixed(step.String(), err.Error()))
 		}
 		for _, id := range held {
 			found.Changes = append(found.Changes, tko.SiteChange{Verb: tko.SiteBlocked, Object: "all objects", Deployment: id, Details: []string{contest.outcome(id).Message}})
@@ -101,7 +97,7 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 		c.Changes = append(c.Changes, at(step, found.Changes)...)
 		c.Orphans = append(c.Orphans, at(step, found.Orphans)...)
 		for _, text := range found.Unsearched {
-			c.Unsearched = append(c.Unsearched, step.String()+": "+text)
+			c.Unsearched = append(c.Unsearched, printable.Prefixed(step.String(), text))
 		}
 	}
 	return c

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/scope"
@@ -374,7 +375,7 @@ func stepOutcome(p plan, results []result, i int) report.Outcome {
 		}
 	}
 	if p.steps[i].target != nil {
-		outcome.Message = fmt.Sprintf("%s: %s", p.steps[i], outcome.Message)
+		outcome.Message = printable.Prefixed(p.steps[i].String(), outcome.Message)
 	}
 	if failed := countFailed(results); failed > 1 {
 		outcome.Message += fmt.Sprintf(" (and %d more failed)", failed-1)

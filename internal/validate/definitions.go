@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -185,6 +186,20 @@ func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.
 	if len(refused) == 0 {
 		return false, nil
 	}
+	unknown := unknownToAll(refused)
+	for i := range refused {
+		refused[i].found = slices.DeleteFunc(refused[i].found, func(one tko.Finding) bool { return unknown[one.Path] && one.Reason == unknownProperty })
+	}
+	if len(unknown) > 0 {
+		slices.SortStableFunc(refused, func(a, b refusal) int { return slices.Compare(a.crd.Templates, b.crd.Templates) })
+		var asked []tko.TemplateID
+		for _, r := range refused {
+			asked = append(asked, r.crd.Templates...)
+		}
+		for _, path := range slices.Sorted(maps.Keys(unknown)) {
+			f.warn(path, "unknown property: the CRDs of "+names(asked)+" don't have it")
+		}
+	}
 	if err := v.dropOld(ctx, refused, id, known, complete); err != nil {
 		return false, err
 	}
@@ -192,6 +207,30 @@ func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.
 		f.refuse(refused)
 	}
 	return true, nil
+}
+
+// unknownToAll returns the paths of the properties that no CRD knows. They are no errors: the
+// resource may be written for a newer version of the definition. A property that one CRD knows
+// remains an error of the others: otherwise, a CRD that lacks it would accept any value of it.
+func unknownToAll(refused []refusal) map[string]bool {
+	unknown := map[string]bool{}
+	for _, r := range refused {
+		for _, one := range r.found {
+			if one.Reason != unknownProperty || unknown[one.Path] {
+				continue
+			}
+			lacks := func(r refusal) bool { // it doesn't have the property, or one that holds it
+				return slices.ContainsFunc(r.found, func(other tko.Finding) bool {
+					rest, within := strings.CutPrefix(one.Path, other.Path)
+					return other.Reason == unknownProperty && within && (rest == "" || rest[0] == '.' || rest[0] == '[')
+				})
+			}
+			if !slices.ContainsFunc(refused, func(r refusal) bool { return !lacks(r) }) {
+				unknown[one.Path] = true
+			}
+		}
+	}
+	return unknown
 }
 
 // dropOld drops the errors that an accepted resource has, too, if no CRD accepts that
@@ -271,13 +310,14 @@ func (v *Validator) version(d *definition, name string, complete bool) (compiled
 	return compiledVersion{}, false
 }
 
-// check returns the errors that the schema finds, or, if there are none, those
-// that the rules find.
+// check returns the errors that the schema finds, and, if these are at most unknown properties,
+// those that the rules find.
 func (c compiledVersion) check(ctx context.Context, resource krm.Resource, id krm.Identity, budget *int64) []tko.Finding {
 	var f findings
 	f.next(id)
 	f.check(c.schema, resource)
-	if len(f.list) == 0 && c.rules != nil {
+	// A property that the CRD doesn't know may be no error (see unknownToAll).
+	if c.rules != nil && !slices.ContainsFunc(f.list, func(one tko.Finding) bool { return one.Reason != unknownProperty }) {
 		c.rules.check(ctx, &f, resource, budget)
 	}
 	f.sort()

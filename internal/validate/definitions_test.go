@@ -61,8 +61,8 @@ func TestAnyRegisteredCRDAccepts(t *testing.T) {
 					}
 				}
 			}
-			if wrong := ask("{size: true, unheard: 1}"); len(wrong) != 2 {
-				t.Errorf("%v: want the errors of the size and of the unknown property", wrong)
+			if wrong := ask("{size: true, unheard: 1}"); len(wrong) != 1 {
+				t.Errorf("%v: want the error of the size; the property that no CRD knows is a warning", wrong)
 			}
 		}
 	}
@@ -310,6 +310,56 @@ func TestErrorIsNewIfACRDAcceptedTheEarlierResource(t *testing.T) {
 		messages = append(messages, ask("{size: text}")...)
 		if len(messages) != 1 || !strings.Contains(messages[0], `template "v1"`) || !strings.Contains(messages[0], `"v2", too`) {
 			t.Errorf("reversed %t: %v, want one message that names both templates, v1 first", reverse, messages)
+		}
+	}
+}
+
+// A property that no CRD of other templates knows is a warning: the package may be written for a
+// newer version. One that a CRD knows, and everything else that is wrong, is an error; so is all of
+// it by the package's own CRD. The order of the templates doesn't matter.
+func TestPropertyThatNoTemplateKnowsIsAWarning(t *testing.T) {
+	t.Parallel()
+	small := `{size: {type: integer, x-kubernetes-validations: [{rule: "self < 10", message: must be small}]}, in: {type: object, properties: {a: {type: integer}}}}`
+	crds := slices.Concat(registered(t, crdOf(small), "a"), registered(t, crdOf("{color: {type: string}}"), "b"))
+	for name, test := range map[string]struct {
+		spec           string
+		own            string
+		wrong, warning string
+	}{
+		"unknown":                     {spec: "{size: 5, later: 1}", warning: `spec.later: unknown property: the CRDs of templates "a", "b" don't have it`},
+		"unknown, deep":               {spec: "{size: 5, in: {a: 1, later: 1}}", warning: "spec.in.later: unknown property"},
+		"unknown, and a wrong type":   {spec: "{size: text, later: 1}", wrong: "spec.size: must be an integer"},
+		"unknown, and a rule":         {spec: "{size: 50, later: 1}", wrong: "must be small"},
+		"known elsewhere":             {spec: "{size: 5, color: 1}", wrong: "unknown property"},
+		"wrong by the one that knows": {spec: "{size: text}", wrong: "spec.size: must be an integer"},
+		"its own CRD":                 {spec: "{size: 5, later: 1}", own: crdOf(small) + "---\n", wrong: "spec.later: unknown property"},
+		"known":                       {spec: "{size: 5}"},
+	} {
+		for _, reverse := range []bool{false, true} {
+			list := slices.Clone(crds)
+			if reverse {
+				slices.Reverse(list)
+			}
+			v := newValidator(t, validate.Options{})
+			for range 2 { // the result may be cached
+				var warned []string
+				wrong := lines(t, v.Validate(t.Context(), tko.Validation{
+					Package: decode(t, test.own+aThing(test.spec)), CRDs: list, Complete: true, Key: name,
+					Warn: func(all []tko.Finding) {
+						for _, one := range all {
+							warned = append(warned, one.String())
+						}
+					},
+				}))
+				for what, is := range map[string]struct {
+					got  []string
+					want string
+				}{"errors": {wrong, test.wrong}, "warnings": {warned, test.warning}} {
+					if text := strings.Join(is.got, "; "); (text == "") != (is.want == "") || !strings.Contains(text, is.want) {
+						t.Errorf("%s, reversed %t: the %s are %q, want %q", name, reverse, what, text, is.want)
+					}
+				}
+			}
 		}
 	}
 }

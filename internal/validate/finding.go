@@ -31,7 +31,8 @@ type findings struct {
 	paths map[string]bool // of the current resource's findings
 	id    krm.Identity
 
-	byTemplates bool // whether CRDs of templates found an error
+	byTemplates bool          // whether CRDs of templates found an error
+	warnings    []tko.Finding // that don't make the package invalid
 }
 
 // next starts the findings of another resource.
@@ -92,6 +93,16 @@ func (f *findings) err() error {
 	return &tko.InvalidPackageError{Findings: f.list, ByTemplates: f.byTemplates}
 }
 
+// unknownProperty is the reason of a property that a schema doesn't have.
+const unknownProperty = "unknown property"
+
+// warn adds a warning about the current resource.
+func (f *findings) warn(path, reason string) {
+	if len(f.warnings) < maxFindings {
+		f.warnings = append(f.warnings, tko.Finding{Resource: f.id, Path: path, Reason: reason})
+	}
+}
+
 func shorten(s string) string { return printable.Short(s, maxText) }
 
 // check adds the errors that a schema finds in the resource.
@@ -117,7 +128,7 @@ func explain(e *jsonschema.ValidationError, root any, add func(path, format stri
 		}
 	case *kind.AdditionalProperties:
 		for _, name := range k.Properties {
-			add(pathOf(root, append(slices.Clone(here), name)), "unknown property")
+			add(pathOf(root, append(slices.Clone(here), name)), "%s", unknownProperty)
 		}
 	case *kind.AnyOf:
 		add(pathOf(root, here), "%s", alternatives(e, root))

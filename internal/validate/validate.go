@@ -159,7 +159,7 @@ func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
 			return result
 		}
 	}
-	result, err := v.inspect(ctx, r)
+	result, warnings, err := v.inspect(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -171,6 +171,12 @@ func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
 		if refused != nil {
 			return refused
 		}
+	}
+	if len(warnings) > 0 {
+		if result == nil && r.Warn != nil {
+			r.Warn(warnings)
+		}
+		return result // a cached result has no warnings
 	}
 	if r.Key != "" && v.results != nil {
 		v.results.Put(key, result, 1)
@@ -199,7 +205,7 @@ func (v *Validator) programs(r tko.Validation) string {
 }
 
 // inspect runs all checks except plugins.
-func (v *Validator) inspect(ctx context.Context, r tko.Validation) (result, err error) {
+func (v *Validator) inspect(ctx context.Context, r tko.Validation) (result error, warnings []tko.Finding, err error) { //nolint:revive // the result is an error of the package
 	f := &findings{}
 	f.next(krm.Identity{})
 	known := v.definitions(r)
@@ -210,11 +216,11 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (result, err 
 	identity := identityFindings(r.Package)
 	ownKinds, err := loadOwn[r.Complete]()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i, resource := range r.Package {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		id := resource.Identity()
 		f.next(id)
@@ -229,7 +235,7 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (result, err 
 		}
 		if d := known.own[i]; d != nil {
 			if err := v.checkDefinition(ctx, f, d, known, r.Complete); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		checkSecrets(f, resource, v.secrets)
@@ -238,10 +244,10 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (result, err 
 			continue
 		}
 		if err := v.checkOther(ctx, f, resource, id, known, r); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return f.err(), nil
+	return f.err(), f.warnings, nil
 }
 
 // identityFindings returns the errors in the identities of a package's

@@ -50,9 +50,9 @@ func peerHost(r *http.Request) string {
 // WithIdentity authenticates callers, by their certificate or the bearer token in
 // the Authorization header, and refuses requests from pages of other web sites.
 // A browser sends them with the credentials of its user. peer returns what is known about
-// a request's client.
+// a request's client. Concurrent reads of clients take turns: see [turns].
 func WithIdentity(handler http.Handler, callers Authenticator, peer func(*http.Request) authn.Connection, o IdentityOptions) http.Handler {
-	a := &api{log: o.Log}
+	a, taking := &api{log: o.Log}, newTurns()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !sameOrigin(r) {
 			err := tko.Errorf(tko.ErrDenied, "requests from pages of other web sites (%.100q) are not accepted", r.Header.Get("Origin"))
@@ -85,7 +85,7 @@ func WithIdentity(handler http.Handler, callers Authenticator, peer func(*http.R
 			return
 		}
 		ctx := identity.With(r.Context(), i)
-		handler.ServeHTTP(w, r.WithContext(tko.WithAuthor(ctx, tko.Author{Who: i.Subject})))
+		fair(taking, client, handler, w, r.WithContext(tko.WithAuthor(ctx, tko.Author{Who: i.Subject})))
 	})
 }
 

@@ -37,3 +37,18 @@ func TestALoginReturnsToThisDashboardOnly(t *testing.T) {
 		}
 	}
 }
+
+// Requests that write call methods of the catalog, which its matrix calls as each role, in and out of scope
+// (internal/catalog/matrix_test.go). A new one must do so, too, and is named here.
+func TestEachRouteThatWritesCallsTheCatalog(t *testing.T) {
+	want := map[string]bool{"POST /api/v1/actions": true, "POST /api/v1/rollout/command": true}
+	for pattern := range new(live).routes() {
+		if method, _, _ := strings.Cut(pattern, " "); method != "GET" && !want[pattern] {
+			t.Errorf("%s writes: let it call a method of the catalog that has a row in the matrix, and name it here", pattern)
+		}
+		delete(want, pattern)
+	}
+	for pattern := range want {
+		t.Errorf("there is no %s: remove it from this test", pattern)
+	}
+}

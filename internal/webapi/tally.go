@@ -16,7 +16,7 @@ const (
 	maxTallies      = 64          // kept
 	maxTallying     = 2           // of the present at the same time
 	maxPastTallying = 1           // of the past: those of the present never wait for it
-	tallyIdle       = time.Minute // after which a count ends that nobody asks for
+	tallyIdle       = time.Minute // after which a count ends that no client asks for
 	tallyMoment     = time.Minute // a relative moment is the same for so long
 	tallyWait       = 250 * time.Millisecond
 	tallyTimeout    = 10 * time.Minute
@@ -151,7 +151,7 @@ func (t *tallies) run(ctx context.Context, c *tally, what tallied) {
 	}
 }
 
-// watch cancels a count when the server stops, or when nobody has asked for it for a while.
+// watch cancels a count when the server stops, or when no client has asked for it for a while.
 func (t *tallies) watch(ctx context.Context, c *tally, cancel func()) {
 	ticker := time.NewTicker(tallyIdle / 10)
 	defer ticker.Stop()

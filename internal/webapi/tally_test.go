@@ -194,7 +194,7 @@ func TestCountsEndWithTheServer(t *testing.T) {
 func TestCountOfThePastDoesNotDelayThePresent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		defer time.Sleep(5 * time.Minute) // counts that nobody asks for have ended
+		defer time.Sleep(5 * time.Minute) // counts that no client asks for have ended
 		f := &slowFake{size: 30_000, every: time.Millisecond, position: 1} // a list takes 30 s
 		h := f.handler(nil)
 		for range 20 { // polls of a view of the past, whose moment moves
@@ -219,11 +219,11 @@ func TestCountOfThePastDoesNotDelayThePresent(t *testing.T) {
 	})
 }
 
-// A count ends when nobody asks for it any more, and begins again when somebody does.
-func TestCountThatNobodyAsksForEnds(t *testing.T) {
+// A count ends when no client asks for it any more, and begins again when a client does.
+func TestCountThatNoClientAsksForEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		defer time.Sleep(5 * time.Minute) // counts that nobody asks for have ended
+		defer time.Sleep(5 * time.Minute) // counts that no client asks for have ended
 		f := &slowFake{size: 300_000, every: time.Millisecond, position: 1} // a list takes 300 s
 		h := f.handler(nil)
 		countWhole(t, h, "ann", "&asOf=1999-01-01T00:00:00Z")
@@ -233,7 +233,7 @@ func TestCountThatNobodyAsksForEnds(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if n := f.listed(); n != 2 {
-			t.Errorf("%d lists were read after 91 s, want the second one: nobody asks for the first", n)
+			t.Errorf("%d lists were read after 91 s, want the second one: no client asks for the first", n)
 		}
 		for range 400 {
 			time.Sleep(time.Second)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -59,7 +60,7 @@ func Status(err error, size int) *status.Status {
 	kind := kinds[i]
 	// The text travels twice: as the message, and in base64 in the details, where
 	// each violation repeats a part of it.
-	text := cut(err.Error(), size/4)
+	text := cut(printable.Once(err.Error()), size/4)
 	st := status.New(kind.code, text)
 	if kind.reason == "" {
 		return st

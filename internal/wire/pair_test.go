@@ -112,17 +112,17 @@ func TestPairsConnectTheFieldsOfTheProtocol(t *testing.T) {
 	author := tko.Author{Who: "who", Why: "why"}
 	three := 3
 	for want, m := range map[string]proto.Message{
-		`{"rolloutId":"id", "command":"verb", "plan":"p", "deploymentId":"d", "wave":"w"}`:                                                           RolloutCommand.Write(tko.RolloutCommand{ID: "id", Verb: "verb", Plan: "p", Deployment: "d", Wave: "w"}),
-		`{"rolloutId":"id", "deploymentId":"d", "siteIdPattern":"s", "after":"a", "maxCount":"7", "group":3}`:                                        RolloutRows.Write(tko.RolloutRows{ID: "id", Deployment: "d", Site: "s", After: "a", Limit: 7, Group: &three}),
-		`{"name":"n", "called":true, "approved":"a", "status":{"url":"u", "attemptedRevision":"tried", "appliedRevision":"done", "asks":"removal"}}`: Source.Write(tko.Source{Name: "n", Enqueued: true, Approved: "a", Status: tko.SourceStatus{URL: "u", Attempted: "tried", Applied: "done", PendingRemoval: "removal"}}),
-		`{"name":"n", "registeredBy":"who", "declaredBy":"parent", "ending":{"confirmed":"3"}}`:                                                      SourceDefinition.Write(tko.SourceDefinition{Name: "n", By: author, Parent: "parent", Ending: &tko.SourceEnding{Confirmed: 3}}),
+		`{"rolloutId":"id", "command":"verb", "plan":"p", "deploymentId":"d", "wave":"w"}`:                                                                       RolloutCommand.Write(tko.RolloutCommand{ID: "id", Verb: "verb", Plan: "p", Deployment: "d", Wave: "w"}),
+		`{"rolloutId":"id", "deploymentId":"d", "siteIdPattern":"s", "after":"a", "maxCount":"7", "group":3}`:                                                    RolloutRows.Write(tko.RolloutRows{ID: "id", Deployment: "d", Site: "s", After: "a", Limit: 7, Group: &three}),
+		`{"name":"n", "called":true, "approved":"a", "status":{"url":"u", "attemptedRevision":"tried", "appliedRevision":"done", "asks":"removal"}, "reach":{}}`: Source.Write(tko.Source{Name: "n", Enqueued: true, Approved: "a", Status: tko.SourceStatus{URL: "u", Attempted: "tried", Applied: "done", PendingRemoval: "removal"}}),
+		`{"name":"n", "registeredBy":"who", "declaredBy":"parent", "ending":{"confirmed":"3"}}`:                                                                  SourceDefinition.Write(tko.SourceDefinition{Name: "n", By: author, Parent: "parent", Ending: &tko.SourceEnding{Confirmed: 3}}),
 		`{"id":"id", "idPatterns":["i"], "metadataPatterns":{"m":"1"}, "templateIdPatterns":["t"], "templateMetadataPatterns":{"t":"2"}, "siteIdPatterns":["s"], "siteMetadataPatterns":{"s":"3"}, "parentDeploymentId":"p"}`: PastSelect.Write(tko.PastSelect{
 			ID: "id", IDs: []string{"i"}, Metadata: map[string]string{"m": "1"}, Templates: []string{"t"}, TemplateMetadata: map[string]string{"t": "2"}, Sites: []string{"s"}, SiteMetadata: map[string]string{"s": "3"}, Parent: "p",
 		}),
 		`{"id":"i", "op":"deleted", "who":"who", "why":"why", "what":"summary"}`: NewHistoryEntry(tko.HistoryEntry{Change: tko.Change{ID: "i", Op: tko.OpStatus, Author: author}, What: tko.PastDeleted, Summary: "summary"}),
 		`{"op":"changed"}`: PastGroup.Write(tko.PastGroup{What: "changed"}),
 		`{"subject":"s", "displayName":"d", "address":"from"}`:                                          Caller.Write(tko.Caller{Subject: "s", Display: "d", From: "from"}),
-		`{"tkoVersion":"v", "defaultPackageFormat":"yaml"}`:                                             About.Write(tko.About{Version: "v", DefaultPackageFormat: "yaml"}),
+		`{"tkoVersion":"v", "defaultPackageFormat":"yaml", "reach":{}}`:                                 About.Write(tko.About{Version: "v", DefaultPackageFormat: "yaml"}),
 		`{"deploymentId":"d", "who":"who", "why":"why"}`:                                                OpenModification.Write(tko.OpenModification{Deployment: "d", Author: author}),
 		`{"id":"s", "topologyDeploymentId":"d", "siteIds":["a"], "stoppedBy":"who"}`:                    Stop.Write(tko.Stop{ID: "s", Topology: "d", Sites: []string{"a"}, By: author}),
 		`{"id":"f", "frozenBy":"who"}`:                                                                  Freeze.Write(tko.Freeze{ID: "f", By: author}),

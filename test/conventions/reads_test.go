@@ -27,6 +27,7 @@ var startsPrograms = map[string]string{
 	"test/faults":                    "the same, and git of temporary folders",
 	"test/hostile":                   "programs of this repository",
 	"test/network":                   "programs of this repository",
+	"test/observer":                  "git, and programs that process.Build names by their content",
 	"test/rolling":                   "an earlier commit",
 }
 

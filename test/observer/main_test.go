@@ -68,6 +68,9 @@ func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Du
 	w := newWorld(t, postgres, sites)
 	l := &ledger{requests: map[string]*request{}}
 	o := newObserver(w, l)
+	if path := os.Getenv("TKO_OBSERVER_LOG"); path != "" {
+		defer o.write(path)
+	}
 	watching, stopWatching := context.WithCancel(t.Context())
 	defer stopWatching()
 	var watches sync.WaitGroup
@@ -82,7 +85,7 @@ func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Du
 	}
 	operator := newOperator(w, l, rand.New(rand.NewPCG(seed, 100)))
 	works.Go(func() { operator.run(working) })
-	w.killAtRandom(working, rand.New(rand.NewPCG(seed, 200)), min(5*time.Second, duration/4))
+	w.killAtRandom(working, rand.New(rand.NewPCG(seed, 200)), max(3*time.Second, min(20*time.Second, duration/5)))
 	works.Wait()
 	t.Logf("requests: %v; killed: %v", l.summary(), w.killed)
 
@@ -90,9 +93,6 @@ func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Du
 	stopWatching()
 	watches.Wait()
 	found := o.judge()
-	if path := os.Getenv("TKO_OBSERVER_LOG"); path != "" {
-		o.write(path)
-	}
 	t.Logf("the observer read %d changes and %d commits, and checked %d conditions", len(o.changes), o.commits, o.checked)
 	for _, problem := range found[:min(20, len(found))] {
 		t.Error(problem)

@@ -52,7 +52,8 @@ type observer struct {
 	lock    sync.Mutex
 	changes []change
 	found   []string
-	checked int // conditions that are True
+	checked int                  // conditions that are True
+	asked   map[string]time.Time // when a deployment was read for its conditions
 
 	git       sync.Mutex
 	head      string
@@ -65,7 +66,7 @@ type observer struct {
 
 func newObserver(w *world, l *ledger) *observer {
 	return &observer{
-		w: w, l: l, client: w.dial("root"), files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]map[string]bool{},
+		w: w, l: l, client: w.dial("root"), asked: map[string]time.Time{}, files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]map[string]bool{},
 	}
 }
 
@@ -103,6 +104,9 @@ func (o *observer) watch(ctx context.Context) {
 	}
 }
 
+// again is how often the state of a deployment is read whose conditions change all the time.
+const again = 300 * time.Millisecond
+
 // read reads the entity of a change as of the change. Of a status, it reads what is now: a condition that is True then
 // must be true.
 func (o *observer) read(ctx context.Context, c tko.Change) (change, error) {
@@ -122,7 +126,8 @@ func (o *observer) read(ctx context.Context, c tko.Change) (change, error) {
 			return seen, err
 		}
 		seen.record = recordOf(d)
-	case c.Kind == tko.KindDeployment:
+	case c.Kind == tko.KindDeployment && time.Since(o.asked[c.ID]) > again:
+		o.asked[c.ID] = time.Now()
 		d, err := o.client.Deployment(ctx, tko.DeploymentID(c.ID), 0)
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return seen, err
@@ -313,6 +318,9 @@ func (o *observer) checkFile(folder, path string) {
 	}
 }
 
+// settleLimit is generous: 2,000 sites take minutes on a busy machine.
+const settleLimit = 15 * time.Minute
+
 // quiet is longer than a preparer waits before it evaluates a placement again (5 s).
 const quiet = 8 * time.Second
 
@@ -321,7 +329,7 @@ func (o *observer) settle() {
 	o.w.t.Helper()
 	o.settleLog(time.Second)
 	// A lock that a killed server left in a local repository is removed after 30 s.
-	eventually.Within(o.w.t, 5*time.Minute, "the schedules of all deployments", func() error {
+	eventually.Within(o.w.t, settleLimit, "the schedules of all deployments", func() error {
 		waits := 0
 		example := ""
 		for d, err := range o.client.Deployments(o.w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
@@ -355,7 +363,7 @@ func isScheduled(d tko.Deployment) bool {
 func (o *observer) settleLog(quiet time.Duration) {
 	o.w.t.Helper()
 	still, last, head := time.Now(), 0, ""
-	eventually.Within(o.w.t, 5*time.Minute, "the end of all work", func() error {
+	eventually.Within(o.w.t, settleLimit, "the end of all work", func() error {
 		o.readGit()
 		o.lock.Lock()
 		written := 0
@@ -377,7 +385,8 @@ func (o *observer) settleLog(quiet time.Duration) {
 		}
 		o.lock.Lock()
 		defer o.lock.Unlock()
-		if n := len(o.changes); n == 0 || o.changes[n-1].Position < about.Position {
+		// Deployments that can't be prepared are tried again, which changes their conditions.
+		if n := len(o.changes); n == 0 || o.changes[n-1].Position < about.Position && time.Since(o.changes[n-1].Time) > time.Second {
 			return fmt.Errorf("the observer is at an earlier position than %d", about.Position)
 		}
 		return nil
@@ -461,6 +470,8 @@ func conditionsOf(alive []tko.Deployment) map[string]int {
 
 // write writes what the observer saw to a file, to find the cause of what it found.
 func (o *observer) write(path string) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
 	var text strings.Builder
 	for _, c := range o.changes {
 		fmt.Fprintf(&text, "%d %s %s %s %s r%d by %q why %q", c.Position, c.Time.Format("15:04:05.000"), c.Op, c.Kind, c.ID, c.Revision, c.Author.Who, c.Author.Why)

@@ -101,7 +101,7 @@ func newWorld(t *testing.T, postgres bool, sites int) *world {
 		"--target-git-local=" + filepath.Dir(w.repository), "--target-git-cache=" + w.file("cache"), "--remote-addresses=127.0.0.0/8", "--remote-schemes=http",
 		fmt.Sprintf("--confirm-above=%d", w.limits.removed), fmt.Sprintf("--confirm-above-percent=%d", w.limits.percent),
 		fmt.Sprintf("--reach-created=%d", w.limits.created), fmt.Sprintf("--reach-sites=%d", w.limits.sites), "--reach-window=24h",
-		"--work-lease=2s", "--retry=100ms", "--retry-max=1s", "--modification-time=3s",
+		"--work-lease=2s", "--retry=100ms", fmt.Sprintf("--retry-max=%ds", min(10, 1+sites/200)), "--modification-time=3s",
 	}
 	w.start()
 	w.prepareCatalog()

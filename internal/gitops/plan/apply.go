@@ -118,6 +118,9 @@ func (r *run) one(ctx context.Context, a Action) error {
 		}
 	} else {
 		var result tko.PutResult
+		if a.consented && isCreation(a) {
+			ctx = tko.WithConfirmation(ctx, 1)
+		}
 		result, err = r.client.PutEntity(ctx, a.put)
 		item.ID, item.Revision, item.Digest, item.Origins = result.ID, result.Revision, a.manifest.Digest, a.origins
 		if a.Kind == tko.KindDeployment && err == nil && !result.Created && a.put.ID == "" {

@@ -114,9 +114,7 @@ func (m *maker) entities(ctx context.Context, kind tko.Kind, o tko.ListOptions) 
 			return &entity{id: string(s.ID), revision: s.Stamp.Revision, who: s.Stamp.Who, template: s.Template, metadata: s.Metadata}
 		})
 	default:
-		return each(m.client.Deployments(ctx, tko.DeploymentSelect{}, o), func(d tko.Deployment) *entity {
-			return deploymentEntity(d)
-		})
+		return each(m.client.Deployments(ctx, tko.DeploymentSelect{}, o), deploymentEntity)
 	}
 }
 

@@ -91,6 +91,12 @@ type Policy struct {
 	// Saved are values that users set at sites that the source removed, by the sites' names.
 	// A site that comes back has them again, as far as they are editable.
 	Saved map[string]UserValues
+	// Reach is what the source may change now without consent; the zero value limits nothing.
+	// If it would create more deployments than that, their creation needs an approval.
+	Reach tko.SourceReach
+	// Rollout reports that a rollout makes the changes of deployments: its plan is the consent
+	// to them.
+	Rollout bool
 	// AddOnly is for catalogs: existing entities are never changed or removed. Messages
 	// name those that differ.
 	AddOnly bool
@@ -116,13 +122,15 @@ type Action struct {
 	// Changes describe the differences from the existing entity: see Explain.
 	Changes []string
 
-	manifest *manifest.Manifest
-	put      tko.Put
-	changes  bool       // the existing entity differs
-	origins  int        // number of its origins in the plan's Origins
-	lost     bool       // an existing site loses its template or keys of its metadata
-	altered  bool       // an existing site has another template, or other values of its metadata
-	saved    UserValues // of a site that is deleted
+	manifest  *manifest.Manifest
+	put       tko.Put
+	changes   bool       // the existing entity differs
+	origins   int        // number of its origins in the plan's Origins
+	lost      bool       // an existing site loses its template or keys of its metadata
+	altered   bool       // an existing site has another template, or other values of its metadata
+	saved     UserValues // of a site that is deleted
+	consented bool       // a user approved that very many are created
+	site      tko.SiteID // at which an existing deployment runs that is updated
 }
 
 // String describes the action for users.
@@ -180,6 +188,7 @@ type entity struct {
 	template tko.TemplateID
 	site     tko.SiteID
 	parent   tko.DeploymentID
+	running  bool              // a deployment that is prepared and approved, and has a site
 	metadata map[string]string // of a site
 	pkg      krm.Package       // of a template, if whole
 	whole    bool              // pkg was read
@@ -411,16 +420,70 @@ func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error
 	if m.policy.Careful {
 		return m.chargeCarefully(ctx, plan, removals, lines)
 	}
+	var causes []string
+	if m.policy.Budget.Over(n, total) || m.removesAll(n, total) {
+		causes = append(causes, fmt.Sprintf("%d of %d entities would be removed, which is %s: %s", n, total, m.overText(n, total, "entities"), few(removals)))
+	} else {
+		lines = nil
+	}
+	created := m.tooManyCreated(plan.Actions)
+	if len(created) > 0 {
+		causes = append(causes, fmt.Sprintf("%d deployments would be created, and %d more are free within 24 h: %s", len(created), m.policy.Reach.Created, few(created)))
+		lines = append(lines, m.deploymentsWanted())
+	}
 	ask := prune.Key(lines)
-	if !m.policy.Budget.Over(n, total) && !m.removesAll(n, total) || m.policy.Approve == ask {
+	if len(causes) == 0 || m.policy.Approve == ask {
+		for i := range plan.Actions {
+			plan.Actions[i].consented = len(created) > 0
+		}
 		plan.Actions = append(plan.Actions, removals...)
 		return nil
 	}
-	plan.Held, plan.Asks = removals, ask
-	plan.Messages = append(plan.Messages, fmt.Sprintf(
-		"%d of %d entities would be removed, which is %s: %s. To approve: tko gitops approve %s %s",
-		n, total, m.overText(n, total, "entities"), few(removals), m.policy.Source, ask))
+	if len(created) > 0 {
+		plan.Actions = slices.DeleteFunc(plan.Actions, isCreation)
+		plan.Held = created
+	}
+	if n > 0 && (len(causes) > 1 || len(created) == 0) {
+		plan.Held = append(plan.Held, removals...)
+	} else {
+		plan.Actions = append(plan.Actions, removals...)
+	}
+	plan.Asks = ask
+	plan.Messages = append(plan.Messages, fmt.Sprintf("%s. To approve: tko gitops approve %s %s", strings.Join(causes, "; "), m.policy.Source, ask))
 	return nil
+}
+
+func isCreation(a Action) bool { return a.Kind == tko.KindDeployment && a.Verb == Create }
+
+// tooManyCreated returns the actions that create deployments, if they are more than the
+// source may create without an approval.
+func (m *maker) tooManyCreated(actions []Action) []Action {
+	if may := m.policy.Reach; !may.Known || may.Created < 0 || m.policy.Rollout {
+		return nil
+	}
+	var created []Action
+	for _, a := range actions {
+		if isCreation(a) {
+			created = append(created, a)
+		}
+	}
+	if len(created) <= m.policy.Reach.Created {
+		return nil
+	}
+	return created
+}
+
+// deploymentsWanted identifies the set of deployments that the source is to have: an approval
+// of their creation stays valid while they are created.
+func (m *maker) deploymentsWanted() string {
+	var names []string
+	for k := range m.wanted {
+		if k.kind == tko.KindDeployment {
+			names = append(names, k.name)
+		}
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("create %q", names)
 }
 
 // removesAll reports whether all that a source owns would be removed, and more than a few.
@@ -665,7 +728,7 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 func deploymentEntity(d tko.Deployment) *entity {
 	return &entity{
 		id: string(d.ID), revision: d.Stamp.Revision, who: d.Stamp.Who, template: cmp.Or(d.AwaitedTemplate, d.Template), site: cmp.Or(d.AwaitedSite, d.Site),
-		parent: d.Parent,
+		parent: d.Parent, running: d.Prepared && d.Approved && d.Site != "",
 	}
 }
 
@@ -953,6 +1016,9 @@ func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.Sou
 	}
 	if there != nil {
 		a.Verb, a.ID = Update, there.id
+		if there.running {
+			a.site = there.site
+		}
 		if item.Digest == w.Digest {
 			a.Reason = "its template or site was changed"
 		}

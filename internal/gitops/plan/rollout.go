@@ -31,6 +31,31 @@ func (p *Plan) Deployments() (rollout []Action, waiting int) {
 	return rollout, waiting
 }
 
+// Sites returns the number of sites at which the actions change what runs there.
+func (p *Plan) Sites() int {
+	sites := map[tko.SiteID]bool{}
+	for _, a := range p.Actions {
+		if a.site == "" {
+			continue
+		}
+		if sites[a.site] = true; a.put.Site != "" {
+			sites[a.put.Site] = true
+		}
+	}
+	return len(sites)
+}
+
+// NeedsRollout reports whether the plan changes what runs at more sites than the source may
+// without a rollout.
+func (p *Plan) NeedsRollout() bool {
+	may := p.policy.Reach
+	return may.Known && may.Sites >= 0 && p.Sites() > may.Sites
+}
+
+// FreeSites returns the number of sites at which the source may change what runs without a
+// rollout.
+func (p *Plan) FreeSites() int { return p.policy.Reach.Sites }
+
 // Unknown is the digest of a manifest that was applied before, if the inventory doesn't
 // have it.
 const Unknown = "unknown"

@@ -101,6 +101,7 @@ func savedTables() []savedTable {
 		saved("collector", largeChunk, "one", number("one"), textual("holder"), number("until"), number("position"), number("revisions"), number("loose"), number("past"), number("past_at")),
 		saved("longer", largeChunk, "id", textual("id"), textual("policy"), number("changes")),
 		saved("reach", largeChunk, "cause what", textual("cause"), textual("what"), number("n"), number("consent"), number("since"), number("updated")),
+		saved("reach_part", largeChunk, "cause what part", textual("cause"), textual("what"), number("part"), number("n"), number("consent"), number("updated")),
 		saved("reach_site", largeChunk, "cause site", textual("cause"), textual("site"), number("updated")),
 	}
 }

@@ -44,10 +44,11 @@ type group struct {
 	// newSites those to be written.
 	reachSites map[reachSite]int64
 	newSites   map[reachSite]bool
-	dirty      bool        // statements were already run
-	news       News        // of the work that the transaction enqueues
-	last       catalog.Key // of the last change of the transaction
-	undo       []func()    // reverts the decisions of the call under way
+	suspended  map[catalog.Key]*catalog.Metadata // of records that were suspended, as the database has them
+	dirty      bool                              // statements were already run
+	news       News                              // of the work that the transaction enqueues
+	last       catalog.Key                       // of the last change of the transaction
+	undo       []func()                          // reverts the decisions of the call under way
 
 	recorded bool // the transaction has audit records without changes
 
@@ -111,6 +112,7 @@ func newGroup(s *Store) *group {
 		tokens: map[string]modification{}, held: map[string]holder{}, base: map[catalog.Key]*row{}, claims: map[claimName]bool{}, written: map[catalog.Digest]bool{},
 		children: map[string][]string{}, referred: map[catalog.Key]bool{},
 		reach: map[reachKey]*reachRow{}, reachSites: map[reachSite]int64{}, newSites: map[reachSite]bool{},
+		suspended: map[catalog.Key]*catalog.Metadata{},
 	}
 }
 

@@ -32,6 +32,9 @@ func TestOldCountsOfCausesAreCollected(t *testing.T) {
 	if err := h.store.Exec(t.Context(), "UPDATE reach SET updated = 1"); err != nil {
 		t.Fatal(err)
 	}
+	if err := h.store.Exec(t.Context(), "UPDATE reach_part SET updated = 1"); err != nil {
+		t.Fatal(err)
+	}
 	if err := h.store.Exec(t.Context(), "UPDATE reach_site SET updated = 1"); err != nil {
 		t.Fatal(err)
 	}

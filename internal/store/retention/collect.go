@@ -200,9 +200,9 @@ func (c *collection) tokens(ctx context.Context) (more bool, err error) {
 
 // reach removes the counts of causes that have not changed for long.
 func (c *collection) reach(ctx context.Context) (more bool, err error) {
-	counts, sites := 0, 0
+	counts, parts, sites := 0, 0, 0
 	err = c.commit(ctx, func(sqldb.Tx) ([]sqldb.Statement, error) {
-		counts, sites = 0, 0
+		counts, parts, sites = 0, 0, 0
 		args := []any{catalog.ReachRetention.Microseconds(), int64(collectBatch)}
 		return []sqldb.Statement{
 			{
@@ -210,12 +210,16 @@ func (c *collection) reach(ctx context.Context) (more bool, err error) {
 				Args: args, Scan: sqldb.Count(&counts),
 			},
 			{
+				SQL:  "DELETE FROM reach_part WHERE (cause, what, part) IN (SELECT x.cause, x.what, x.part FROM reach_part x WHERE x.updated < {now} - $1 LIMIT $2) RETURNING what",
+				Args: args, Scan: sqldb.Count(&parts),
+			},
+			{
 				SQL:  "DELETE FROM reach_site WHERE (cause, site) IN (SELECT x.cause, x.site FROM reach_site x WHERE x.updated < {now} - $1 LIMIT $2) RETURNING site",
 				Args: args, Scan: sqldb.Count(&sites),
 			},
 		}, nil
 	})
-	return counts == collectBatch || sites == collectBatch, err
+	return slices.Contains([]int{counts, parts, sites}, collectBatch), err
 }
 
 // A pastChange is a change that is old enough to be removed, with the state of its

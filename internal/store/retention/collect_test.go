@@ -630,6 +630,7 @@ func TestCountsOfCausesGoAfterTheirLastChange(t *testing.T) {
 	for name, age := range map[string]time.Duration{"new": 0, "young": catalog.ReachRetention - time.Minute, "old": catalog.ReachRetention + time.Minute} {
 		at := time.Now().Add(-age).UnixMicro()
 		d.exec("INSERT INTO reach (cause, what, n, consent, since, updated) VALUES (?, 'x', 1, 0, 0, ?)", name, at)
+		d.exec("INSERT INTO reach_part (cause, what, part, n, consent, updated) VALUES (?, 'x', 1, 1, 0, ?)", name, at)
 		d.exec("INSERT INTO reach_site (cause, site, updated) VALUES (?, 's', ?)", name, at)
 	}
 	d.exec("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1100) " + // more than one transaction removes
@@ -637,7 +638,7 @@ func TestCountsOfCausesGoAfterTheirLastChange(t *testing.T) {
 	if _, err := d.Collect(t.Context(), catalog.Retention{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"reach", "reach_site"} {
+	for _, table := range []string{"reach", "reach_part", "reach_site"} {
 		if got := d.read("SELECT DISTINCT cause FROM " + table + " ORDER BY cause"); !slices.Equal(got, []string{"new", "young"}) {
 			t.Errorf("the table %s has the causes %v", table, got)
 		}

@@ -105,7 +105,8 @@ func (w *world) fillAll() {
 	w.commit(status(siteKey("lagos"), tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}))
 	w.free(reach("ann", 100), deleted(deploymentKey("d8")))
 	w.free(reach("ann", 100), deployment("d7", expect(2), of("cu"), at("lagos"), withPackage("changed at its site"), ready))
-	w.commit(deployment("unprepared", under("d0")))
+	grant := func(r *catalog.Reach) { r.Grant = map[catalog.Count]int{catalog.CountCreated: 5} }
+	w.free(reach("ann", 100, derived, grant), deployment("unprepared", under("d0")))
 	w.free(reach("author/ann", 100), deployment("d7", expect(3), of("cu"), at("lagos"), metadata("region", "west"), withPackage("counted"), ready))
 	rules := append([]catalog.AccessRule{{Kind: "binding", ID: "b", Doc: []byte(`{"subject":"token:root"}`)}}, noRights...)
 	_, err := w.store.ChangeAccess(w.ctx(), 0, rules, nil,

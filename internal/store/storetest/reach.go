@@ -23,7 +23,12 @@ var reachPromises = []promise{
 	{"a deployment that another one replaces is not counted", replacedNotCounted},
 	{"consent is counted apart, and limits what it is for", consentLimits},
 	{"a grant permits later commits", grantPermits},
-	{"counts begin anew when their window has ended", reachWindowEnds},
+	{"a change counts no longer when its window has ended", reachWindowEnds},
+	{"a limit holds in each period that is as long as the window, with two writers", reachWindowSlides},
+	{"a site counts from its last change on", sitesSlide},
+	{"sites of derived changes count within a window of their own", derivedSitesCounted},
+	{"what was granted before a window still counts as made with consent", grantSlides},
+	{"the end of a suspension counts as a change at its site", endOfSuspensionCounted},
 	{"a cause without counts has none", noReach},
 }
 
@@ -244,7 +249,139 @@ func reachWindowEnds(w *world) {
 	ended := time.After(2 * window) // the database's clock decides
 	<-ended
 	w.free(short, deleted(deploymentKey("b")))
-	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: "1"})
+	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: "2"}) // of an hour
+}
+
+func reachWindowSlides(w *world) {
+	const window, most = time.Second, 3
+	r := reach("x", most, func(r *catalog.Reach) { r.Window = window })
+	for i := range 3 * most {
+		w.commit(deployment(fmt.Sprint("d", i)))
+	}
+	type success struct{ began, ended time.Time }
+	var (
+		lock sync.Mutex
+		made []success
+		wait sync.WaitGroup
+	)
+	remove := func(id string) bool {
+		began := time.Now()
+		_, err := w.gated(r, deleted(deploymentKey(id)))
+		if _, ok := errors.AsType[*catalog.ReachError](err); err != nil && !ok {
+			w.Error(err)
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		if err == nil {
+			made = append(made, success{began, time.Now()})
+		}
+		return err == nil
+	}
+	begun := time.Now()
+	remove("d0")
+	late := time.After(window * 8 / 10)
+	<-late
+	for writer := range 2 {
+		wait.Go(func() {
+			for i := writer + 1; i < 3*most && time.Since(begun) < 3*window; {
+				if remove(fmt.Sprint("d", i)) {
+					i += 2
+				} else {
+					pause := time.After(window / 50)
+					<-pause
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if len(made) <= most {
+		w.Errorf("%d removals in three windows: want that a window ends", len(made))
+	}
+	for i := range len(made) - most {
+		if took := made[i+most].ended.Sub(made[i].began); took < window {
+			w.Errorf("%d removals within %s: want at most %d within %s", most+1, took, most, window)
+		}
+	}
+}
+
+func sitesSlide(w *world) {
+	const window = 2 * time.Second
+	r := reach("x", 2, func(r *catalog.Reach) { r.Window = window })
+	revision := map[string]int64{}
+	w.commit(site("s0"), site("s1"), site("s2"))
+	for _, at := range []string{"s0", "s1", "s2"} {
+		w.commit(deployment("at-"+at, func(c *catalog.Write) { c.Record.Site = at }, ready))
+		revision[at] = 1
+	}
+	touch := func(at string) error {
+		_, err := w.gated(r, deployment("at-"+at, func(c *catalog.Write) { c.Record.Site = at }, ready, withPackage(fmt.Sprint(revision[at])), expect(revision[at])))
+		if err == nil {
+			revision[at]++
+		}
+		return err
+	}
+	w.ok(touch("s0"))
+	w.ok(touch("s1"))
+	late := time.After(window * 8 / 10)
+	<-late
+	w.ok(touch("s0"))
+	w.ok(touch("s1"))
+	again := time.Now()
+	ended := time.After(window * 4 / 10)
+	<-ended
+	if err := touch("s2"); err == nil && time.Since(again) < window {
+		w.Errorf("a third site was changed %s after two others: want that it isn't within %s", time.Since(again), window)
+	}
+	w.counted("x", map[catalog.Count]string{catalog.CountSites: "2"})
+}
+
+func derivedSitesCounted(w *world) {
+	w.commit(site("s"), site("t"))
+	w.commit(deployment("a", at("s"), ready))
+	w.commit(deployment("b", at("t"), ready))
+	sites := reach("x", 1, derived, func(r *catalog.Reach) { r.SitesWindow = time.Minute })
+	w.free(sites, deployment("a", at("s"), ready, withPackage("new"), expect(1)))
+	w.beyond(sites, deployment("b", at("t"), ready, withPackage("new"), expect(1)))
+	w.free(reach("x", 0, derived), deployment("b", at("t"), ready, withPackage("new"), expect(1)))
+	w.counted("x", map[catalog.Count]string{catalog.CountSites: "1"})
+}
+
+func grantSlides(w *world) {
+	const window = time.Second
+	r := func(change ...func(*catalog.Reach)) catalog.Reach {
+		return reach("x", 1, append(change, derived, func(r *catalog.Reach) { r.Window = window })...)
+	}
+	w.commit(deployment("p"))
+	w.free(r(func(r *catalog.Reach) { r.Grant = map[catalog.Count]int{catalog.CountCreated: 2} }), deployment("p", expect(1)))
+	late := time.After(window * 8 / 10)
+	<-late
+	began := time.Now()
+	w.free(r(), deployment("a", under("p"), origin("a")), deployment("b", under("p"), origin("b")), deployment("c", under("p"), origin("c")))
+	ended := time.After(window * 4 / 10) // the grant is over, what was made with it still counts
+	<-ended
+	_, err := w.gated(r(), deployment("d", under("p"), origin("d")))
+	exceeded, ok := errors.AsType[*catalog.ReachError](err)
+	switch {
+	case time.Since(began) >= window: // too slow to tell
+	case !ok || exceeded.Had != 1:
+		w.Errorf("error %v, want that one without consent was counted before", err)
+	}
+}
+
+func endOfSuspensionCounted(w *world) {
+	suspend := func(value string) func(*catalog.Write) { return metadata(tko.MetadataSuspend, value) }
+	w.commit(site("s", suspend("true")), site("t", suspend("false")), site("u", suspend("true")))
+	w.commit(deployment("d", at("t"), ready, suspend("true")))
+	w.commit(deployment("idle", at("t"), suspend("true")))
+	free := reach("x", 1)
+	w.free(free, site("t", expect(1)), site("u", expect(1), suspend("yes")), deployment("idle", at("t"), expect(1)))
+	w.counted("x", map[catalog.Count]string{})
+	w.free(free, site("s", expect(1)))
+	w.beyond(free, site("u", expect(2)))
+	w.beyond(free, deployment("d", at("t"), ready, expect(1)))
+	w.free(reach("x", 2), deployment("d", at("t"), ready, expect(1)))
+	w.free(reach("x", 2), site("s", expect(2))) // it isn't suspended any more
+	w.counted("x", map[catalog.Count]string{catalog.CountSites: "2"})
 }
 
 func noReach(w *world) {

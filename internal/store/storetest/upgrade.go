@@ -57,6 +57,7 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 		"DROP TABLE flight",
 		"DROP TABLE longer",
 		"DROP TABLE reach",
+		"DROP TABLE reach_part",
 		"DROP TABLE reach_site",
 		"ALTER TABLE head DROP COLUMN rollouts",
 		"ALTER TABLE entity DROP COLUMN derivation",
@@ -154,6 +155,7 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		"ALTER TABLE head DROP COLUMN rollouts",
 		"DROP TABLE longer",
 		"DROP TABLE reach",
+		"DROP TABLE reach_part",
 		"DROP TABLE reach_site",
 		"ALTER TABLE entity DROP COLUMN derivation",
 		"ALTER TABLE change DROP COLUMN derivation",
@@ -215,6 +217,7 @@ func UpgradeOldFlights(t *testing.T, older OldDatabase) {
 	w.equal("flights that keep sites apart", len(want), 1)
 	w.ok(s.Close())
 	older.Run(t, "UPDATE flight SET apart = (1 = 0)")
+	older.Run(t, "DROP TABLE reach_part")
 	older.Run(t, "DELETE FROM goose_db_version WHERE version_id >= 90") // later migrations must be undone before
 	s = older.Open(t)
 	w = &world{T: t, store: s}

@@ -213,6 +213,10 @@ class Deployment(_Packaged, _OfTemplate, _OfSite):
     conditions: tuple[Condition, ...] = ()
     template_revision: int = 0
     """The revision of the template that the deployment was made from; 0 if it has none, or if it was not recorded."""
+    awaited_template_id: str = ""
+    """The template that the deployment names and that doesn't exist yet, or that its owner may not see."""
+    awaited_site_id: str = ""
+    """The site that the deployment names and that doesn't exist yet, or that its owner may not see."""
     replaces_deployment_ids: tuple[str, ...] = ()
     """Siblings that the deployment replaces when it is prepared and approved."""
     origin: str = ""
@@ -1059,6 +1063,8 @@ def _deployment(message: pb.Deployment | pb.ListedDeployment) -> Deployment:
         approved=message.approved,
         conditions=_conditions(message),
         template_revision=message.templateRevision,
+        awaited_template_id=message.awaitedTemplateId,
+        awaited_site_id=message.awaitedSiteId,
         replaces_deployment_ids=tuple(message.replacesDeploymentIds),
         origin=message.origin,
     )

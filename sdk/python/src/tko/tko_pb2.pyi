@@ -13,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AboutResponse(_message.Message):
-    __slots__ = ("instanceName", "instanceDescription", "tkoVersion", "backend", "addressPorts", "defaultPackageFormat", "position", "conditions", "isolation")
+    __slots__ = ("instanceName", "instanceDescription", "tkoVersion", "backend", "addressPorts", "defaultPackageFormat", "position", "conditions", "isolation", "reach")
     INSTANCENAME_FIELD_NUMBER: _ClassVar[int]
     INSTANCEDESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TKOVERSION_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class AboutResponse(_message.Message):
     POSITION_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
     instanceName: str
     instanceDescription: str
     tkoVersion: str
@@ -32,7 +33,8 @@ class AboutResponse(_message.Message):
     position: int
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
     isolation: _containers.RepeatedCompositeFieldContainer[IsolationLayer]
-    def __init__(self, instanceName: _Optional[str] = ..., instanceDescription: _Optional[str] = ..., tkoVersion: _Optional[str] = ..., backend: _Optional[str] = ..., addressPorts: _Optional[_Iterable[str]] = ..., defaultPackageFormat: _Optional[str] = ..., position: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., isolation: _Optional[_Iterable[_Union[IsolationLayer, _Mapping]]] = ...) -> None: ...
+    reach: SourceReach
+    def __init__(self, instanceName: _Optional[str] = ..., instanceDescription: _Optional[str] = ..., tkoVersion: _Optional[str] = ..., backend: _Optional[str] = ..., addressPorts: _Optional[_Iterable[str]] = ..., defaultPackageFormat: _Optional[str] = ..., position: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., isolation: _Optional[_Iterable[_Union[IsolationLayer, _Mapping]]] = ..., reach: _Optional[_Union[SourceReach, _Mapping]] = ...) -> None: ...
 
 class IsolationLayer(_message.Message):
     __slots__ = ("name", "state", "reason")
@@ -1126,7 +1128,7 @@ class GetSource(_message.Message):
     def __init__(self, name: _Optional[str] = ..., knownVersion: _Optional[int] = ...) -> None: ...
 
 class Source(_message.Message):
-    __slots__ = ("name", "version", "updated", "approved", "status", "state", "called", "due")
+    __slots__ = ("name", "version", "updated", "approved", "status", "state", "called", "due", "reach")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UPDATED_FIELD_NUMBER: _ClassVar[int]
@@ -1135,6 +1137,7 @@ class Source(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     CALLED_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: int
     updated: _timestamp_pb2.Timestamp
@@ -1143,7 +1146,20 @@ class Source(_message.Message):
     state: bytes
     called: bool
     due: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., approved: _Optional[str] = ..., status: _Optional[_Union[SourceStatus, _Mapping]] = ..., state: _Optional[bytes] = ..., called: _Optional[bool] = ..., due: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    reach: SourceReach
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., approved: _Optional[str] = ..., status: _Optional[_Union[SourceStatus, _Mapping]] = ..., state: _Optional[bytes] = ..., called: _Optional[bool] = ..., due: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reach: _Optional[_Union[SourceReach, _Mapping]] = ...) -> None: ...
+
+class SourceReach(_message.Message):
+    __slots__ = ("known", "sites", "created", "policy")
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    SITES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    known: bool
+    sites: int
+    created: int
+    policy: str
+    def __init__(self, known: _Optional[bool] = ..., sites: _Optional[int] = ..., created: _Optional[int] = ..., policy: _Optional[str] = ...) -> None: ...
 
 class SourceStatus(_message.Message):
     __slots__ = ("kind", "url", "ref", "path", "attemptedRevision", "appliedRevision", "asks", "holder", "messages", "items", "operations", "conditions", "origins", "registered")
