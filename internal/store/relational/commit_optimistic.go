@@ -253,11 +253,12 @@ func (cc *commitCache) observeTime(database, sent, received time.Time) {
 	cc.databaseTime, cc.observedAt = later(cc.databaseTime, database), sent
 }
 
-// timeOf returns the time of changes that are made at a database's time: not before that of
-// the changes before them, unless the clock was set back.
+// timeOf returns the time of changes that are made at a database's time: after that of the
+// changes before them, unless the clock was set back. Equal times would have no order: a
+// deployment of the revision of a template before would not be outdated.
 func (cc *commitCache) timeOf(database time.Time) time.Time {
-	if ahead := cc.newest.Sub(database); ahead > 0 && ahead < clockStep {
-		return cc.newest
+	if ahead := cc.newest.Sub(database); ahead >= 0 && ahead < clockStep {
+		return cc.newest.Add(time.Microsecond)
 	}
 	return database
 }

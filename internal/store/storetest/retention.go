@@ -38,8 +38,18 @@ func retain(revisions int) catalog.Retention {
 	return catalog.Retention{Changes: time.Nanosecond, Revisions: revisions}
 }
 
+// collect collects once the newest change is old: its time may be an estimate, which is late by
+// the way of a request.
 func (w *world) collect(keep catalog.Retention) catalog.Collected {
 	w.Helper()
+	eventually.True(w, "the time of the newest change to pass", func() bool {
+		_, newest, err := w.store.Past(w.ctx())
+		w.ok(err)
+		_, _, now, err := w.store.RolloutStates(w.ctx())
+		w.ok(err)
+		ahead := newest.Time.Sub(now)
+		return ahead < 0 || ahead > time.Second // the clock was set back
+	})
 	done, err := w.store.Collect(w.ctx(), keep)
 	w.ok(err)
 	if done.Elsewhere {
