@@ -90,7 +90,7 @@ func writes() map[string]func(m *matrix, ctx context.Context, p place) error {
 		d := m.deployment(id)
 		return tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: append(d.Package.WithDeployment(string(d.Template), site, d.Prepared, d.Approved), krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "more"}})}
 	}
-	siteOf := func(m *matrix, p place) string {
+	siteOf := func(p place) string {
 		if p.mixed {
 			return "b/1"
 		}
@@ -101,7 +101,7 @@ func writes() map[string]func(m *matrix, ctx context.Context, p place) error {
 		if err != nil {
 			return err
 		}
-		if _, _, err = m.EndModification(ctx, started.Token, commit(m, p.id, siteOf(m, p)).Package); err != nil {
+		if _, _, err = m.EndModification(ctx, started.Token, commit(m, p.id, siteOf(p)).Package); err != nil {
 			m.is("break", of(m.BreakModification(m.ctx, p.id)), nil) // for the next call
 		}
 		return err
@@ -145,7 +145,7 @@ func writes() map[string]func(m *matrix, ctx context.Context, p place) error {
 			return of(m.DeleteDeploymentAt(ctx, p.other, m.revisionOf(p.other)))
 		},
 		"CommitDeployment": func(m *matrix, ctx context.Context, p place) error {
-			return of(m.CommitDeployment(ctx, commit(m, p.id, siteOf(m, p))))
+			return of(m.CommitDeployment(ctx, commit(m, p.id, siteOf(p))))
 		},
 		"CommitDeployments": func(m *matrix, ctx context.Context, p place) error {
 			commits := []tko.DeploymentCommit{commit(m, p.id, m.siteOf(p.id))}
@@ -238,7 +238,7 @@ func (m *matrix) siteOf(id tko.DeploymentID) string { return string(m.deployment
 // elsewhere are the methods that write, and the test that calls them as each who may and may not.
 var elsewhere = map[string]string{
 	"AdvanceRollout": "TestRowsNeedTheRightsOfOwnerAndStarterWhenTheyAreApplied", "RolloutDo": "TestRolloutIsPlannedAsItsOwner", "ProposeRollout": "TestRolloutIsPlannedAsItsOwner",
-	"BreakGlass": "TestBreakGlassIsForLocalUsersOfTheServer", "Unbind": "TestEveryMethodAsEveryRole", "Unfreeze": "TestEveryMethodAsEveryRole", "Resume": "TestEveryMethodAsEveryRole", "DeleteSource": "TestEveryMethodAsEveryRole",
+	"BreakGlass": "TestBreakGlassIsForLocalUsersOfTheServer", "Unbind": "TestEveryMethodAsEveryRole", "Unfreeze": "TestEveryMethodAsEveryRole", "Resume": "TestEveryMethodAsEveryRole", "AdvanceReleases": "TestReleaseOfManySitesGoesInWaves", "ReleaseStops": "TestReleaseOfManySitesGoesInWaves", "DeleteSource": "TestEveryMethodAsEveryRole",
 	"DeclareSources": "TestEveryMethodAsEveryRole", "SaveSource": "TestEveryMethodAsEveryRole", "ForgetSource": "TestEveryMethodAsEveryRole", "SaveTargetState": "TestEveryMethodAsEveryRole",
 	"EnqueueSources": "TestEveryMethodAsEveryRole", "EnqueueSites": "TestEveryMethodAsEveryRole", "ReleaseHolds": "TestEveryMethodAsEveryRole", "BreakModification": "TestEveryMethodAsEveryRole",
 	"StartModification": "TestEveryMethodAsEveryRole", "StartEncodedModification": "TestEveryMethodAsEveryRole", "CancelModification": "TestEveryMethodAsEveryRole", "ClaimWork": "TestEveryMethodAsEveryRole",

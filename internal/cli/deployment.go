@@ -224,7 +224,7 @@ func (a *app) deploymentList() *cobra.Command {
 }
 
 func (a *app) deploymentApprove() *cobra.Command {
-	var filter deploymentFilter
+	var selected deploymentFilter
 	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use:   "approve [ID]",
@@ -237,11 +237,11 @@ If a topology waits because it would create or delete very many deployments, --c
 		Args:              arguments(0, 1),
 		ValidArgsFunction: a.completeArgs(completeDeployments),
 	}
-	filter.flags(a, cmd)
+	selected.flags(a, cmd)
 	bulk.flags(cmd.Flags(), "prepared deployments")
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		dryRun := bulk.dryRun
-		sel, err := filter.selection()
+		sel, err := selected.selection()
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ type Planner interface {
 }
 
 // SourceClient is the part of the server's API that a [Planner] uses.
-type SourceClient interface {
+type SourceClient interface { //nolint:interfacebloat // it embeds those of lists
 	filter.Getter
 	filter.Lister
 	Source(ctx context.Context, name string) (tko.Source, error)

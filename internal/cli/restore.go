@@ -151,11 +151,11 @@ func (r *restoring) pkg(id tko.RolloutID, sel tko.PastSelect, asOf tko.AsOf) (kr
 	if sel.ID != "" {
 		selected = map[string]any{"deploymentIds": []any{sel.ID}}
 	}
-	spec := map[string]any{"restore": map[string]any{"asOf": asOf.String(), "select": selected}}
-	if err := r.bounds.bounds(spec); err != nil {
+	content := map[string]any{"restore": map[string]any{"asOf": asOf.String(), "select": selected}}
+	if err := r.bounds.bounds(content); err != nil {
 		return nil, err
 	}
-	return rolloutPackage(id, spec), nil
+	return rolloutPackage(id, content), nil
 }
 
 // restoreAtOnce restores entities that rollouts don't change, or counts.

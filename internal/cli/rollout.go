@@ -219,16 +219,16 @@ func (e *rolloutEdits) pkg(ctx context.Context, s *session, cmd *cobra.Command, 
 		edit["select"] = sel
 		edits = append(edits, edit)
 	}
-	spec := map[string]any{"edits": edits}
-	if err := e.bounds(spec); err != nil {
+	content := map[string]any{"edits": edits}
+	if err := e.bounds(content); err != nil {
 		return nil, usageError(cmd, err)
 	}
-	return append(rolloutPackage(id, spec), more...), nil
+	return append(rolloutPackage(id, content), more...), nil
 }
 
 // rolloutPackage returns the package of a rollout.
-func rolloutPackage(id tko.RolloutID, spec map[string]any) krm.Package {
-	return krm.Package{{"apiVersion": entityVersion, "kind": "Rollout", "metadata": map[string]any{"name": strings.ReplaceAll(string(id), "/", "-")}, "spec": spec}}
+func rolloutPackage(id tko.RolloutID, content map[string]any) krm.Package {
+	return krm.Package{{"apiVersion": entityVersion, "kind": "Rollout", "metadata": map[string]any{"name": strings.ReplaceAll(string(id), "/", "-")}, "spec": content}}
 }
 
 // newRolloutID returns an ID that no other rollout has.
@@ -245,7 +245,7 @@ func upgradeEdit(sel map[string]any, from, to string) map[string]any {
 }
 
 // bounds adds waves, limits and policies to a spec.
-func (e *rolloutEdits) bounds(spec map[string]any) error {
+func (e *rolloutEdits) bounds(content map[string]any) error {
 	var waves []any
 	for _, text := range e.waves {
 		wave, err := waveOf(text)
@@ -255,7 +255,7 @@ func (e *rolloutEdits) bounds(spec map[string]any) error {
 		waves = append(waves, wave)
 	}
 	if waves != nil {
-		spec["waves"] = waves
+		content["waves"] = waves
 	}
 	limits := map[string]any{}
 	for _, text := range e.limits {
@@ -264,7 +264,7 @@ func (e *rolloutEdits) bounds(spec map[string]any) error {
 		}
 	}
 	if len(limits) > 0 {
-		spec["limits"] = limits
+		content["limits"] = limits
 	}
 	if e.blind {
 		if e.health == nil {
@@ -273,10 +273,10 @@ func (e *rolloutEdits) bounds(spec map[string]any) error {
 		e.health["none"] = "Accept"
 	}
 	if len(e.health) > 0 {
-		spec["health"] = metadataValue(e.health)
+		content["health"] = metadataValue(e.health)
 	}
-	setText(spec, "conflicts", e.conflicts)
-	setText(spec, "onFailure", e.onFailure)
+	setText(content, "conflicts", e.conflicts)
+	setText(content, "onFailure", e.onFailure)
 	return nil
 }
 

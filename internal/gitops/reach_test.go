@@ -16,7 +16,7 @@ import (
 )
 
 // fleet returns n sites, and a deployment at each: the first changed ones have another value.
-func fleet(n, changed int, value string) string {
+func fleet(n, changed int, value string) string { //nolint:unparam // each test names its number
 	documents := []string{template("t", "1"), template("site", "1")}
 	for i := range n {
 		id := fmt.Sprintf("s%02d", i)

@@ -294,6 +294,7 @@ func Remedy(u Use) string {
 		ids = "plugins"
 	case tko.KindTemplate:
 		id = "…"
+	case tko.KindSite, tko.KindDeployment, tko.KindRollout:
 	}
 	return fmt.Sprintf("the operator declares it in the file of %s: {name: %q%s, %s: [%q]}", File, u.Credential, host, ids, id)
 }

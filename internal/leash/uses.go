@@ -60,8 +60,8 @@ func texts(v any, path ...string) (all []string) {
 	}
 	fields, _ := v.(map[string]any)
 	for name, value := range fields {
-		if strings.EqualFold(name, path[0]) {
-			all = append(all, texts(value, path[1:]...)...)
+		if strings.EqualFold(name, path[0]) { //nolint:gosec // it isn't empty
+			all = append(all, texts(value, path[1:]...)...) //nolint:gosec // it isn't empty
 		}
 	}
 	return all

@@ -47,7 +47,7 @@ func TestClientsTakeTurns(t *testing.T) {
 			request("modest", n)
 			request("third", n)
 		}
-		for i := 0; i < len(order); i++ { // each that began ends
+		for i := 0; i < len(order); i++ { //nolint:intrange // each that began ends, and others begin then
 			close(release[order[i]])
 			synctest.Wait()
 		}

@@ -150,7 +150,7 @@ type DeploymentMessage interface {
 }
 
 // A placed message has the references of a deployment.
-type placed interface {
+type placed interface { //nolint:interfacebloat // a getter for each field
 	GetParentDeploymentId() string
 	GetTemplateId() string
 	GetSiteId() string

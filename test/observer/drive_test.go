@@ -75,7 +75,6 @@ type actor struct {
 	client *client.Client
 	random *rand.Rand
 	n      int
-	last   func(ctx context.Context) // the last request, made again
 }
 
 // do makes a request and notes its outcome. The change gets the op as its reason.
@@ -310,7 +309,7 @@ func (a *author) move(ctx context.Context) {
 		if err != nil {
 			return err
 		}
-		p := append(d.Package, a.mark("mark-"+strings.Trim(r.op, "."), r.op))
+		p := append(slices.Clone(d.Package), a.mark("mark-"+strings.Trim(r.op, "."), r.op))
 		_, err = a.client.CommitDeployment(ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: p})
 		return err
 	})

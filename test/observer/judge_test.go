@@ -17,11 +17,11 @@ type fact struct {
 }
 
 func (f fact) String() string {
-	text := f.name
+	words := []string{f.name}
 	for _, key := range slices.Sorted(maps.Keys(f.data)) {
-		text += " " + key + "=" + f.data[key]
+		words = append(words, key+"="+f.data[key])
 	}
-	return text
+	return strings.Join(words, " ")
 }
 
 // A content is what is for a site, sorted.
@@ -181,7 +181,7 @@ func (j *judge) take(c change) {
 	case tko.OpStatus:
 	}
 	j.note(c)
-	j.agree(c, request)
+	j.agree(request)
 }
 
 // note remembers the state after a change.
@@ -207,7 +207,7 @@ func (j *judge) note(c change) {
 }
 
 // agree notes the consent of an approval to what a root derives, at its first change.
-func (j *judge) agree(c change, request *request) {
+func (j *judge) agree(request *request) {
 	if request == nil || request.verb != "approve" || j.used["approved "+request.op] > 0 || request.of == "" {
 		return
 	}
@@ -238,7 +238,7 @@ func (j *judge) checkRights(c change, tenant string) {
 		if r == nil {
 			return
 		}
-		if !strings.HasPrefix(r.site, tenant+"/") && !(r.site == "" && (r.template == "" || strings.HasPrefix(r.template, tenant+"/"))) && !j.orphaned(r, tenant) {
+		if !strings.HasPrefix(r.site, tenant+"/") && (r.site != "" || r.template != "" && !strings.HasPrefix(r.template, tenant+"/")) && !j.orphaned(r, tenant) {
 			j.report(c, "it is made from %q at %q, which isn't in the scope of %s", r.template, r.site, tenant)
 		}
 	default:
