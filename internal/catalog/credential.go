@@ -27,7 +27,7 @@ func (c *caller) lends() bool {
 
 // usesOf returns how a record uses credentials.
 func usesOf(r Record) ([]leash.Use, error) {
-	switch r.Kind { //nolint:exhaustive // others use none
+	switch r.Kind {
 	case tko.KindSite, tko.KindTemplate:
 		pkg, err := packageOf(r)
 		return leash.OfPackage(leash.By{Kind: r.Kind, ID: r.ID}, pkg), err

@@ -198,8 +198,7 @@ func TestADryRunSaysWhatIsDone(t *testing.T) {
 	service := reflect.TypeFor[*catalog.Service]()
 	rows := newWorld(t, catalog.Options{}).dryRuns(rand.New(rand.NewPCG(0, 0)))
 	var names []string
-	for i := range service.NumMethod() {
-		m := service.Method(i)
+	for m := range service.Methods() {
 		if !hasDryRun(m) || m.Name == "DeleteSource" || m.Name == "CredentialUses" { // the last parameter is another choice
 			continue
 		}

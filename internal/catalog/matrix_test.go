@@ -102,7 +102,7 @@ func writes() map[string]func(m *matrix, ctx context.Context, p place) error {
 			return err
 		}
 		if _, _, err = m.EndModification(ctx, started.Token, commit(m, p.id, siteOf(p)).Package); err != nil {
-			m.is("break", of(m.BreakModification(m.ctx, p.id)), nil) // for the next call
+			m.is("break", of(m.BreakModification(m.ctx, p.id)), nil) //nolint:contextcheck // for the next call, by all rights
 		}
 		return err
 	}
@@ -189,7 +189,7 @@ func writes() map[string]func(m *matrix, ctx context.Context, p place) error {
 			return of2(m.ProvisionSite(ctx, tko.NewSite{Origin: p.tenant + "/provisioned", Template: tko.TemplateID(p.template)}))
 		},
 		"RestorePast": func(m *matrix, ctx context.Context, p place) error {
-			then, err := m.Position(m.ctx)
+			then, err := m.Position(m.ctx) //nolint:contextcheck // by all rights
 			for _, tenant := range []string{"a", "b"} {
 				m.site(tenant+"/1", thing("later", ""), "tenant", tenant)
 			}
@@ -210,7 +210,7 @@ func writes() map[string]func(m *matrix, ctx context.Context, p place) error {
 			return of(m.PurgePlugins(ctx, tko.PluginSelect{Names: []string{"p"}}, false))
 		},
 		"DeleteRollout": func(m *matrix, ctx context.Context, p place) error {
-			return last(of(m.RegisterRollout(m.ctx, tko.Rollout{ID: "r", Package: rollout(p)})), m.DeleteRollout(ctx, "r"))
+			return last(of(m.RegisterRollout(m.ctx, tko.Rollout{ID: "r", Package: rollout(p)})), m.DeleteRollout(ctx, "r")) //nolint:contextcheck // registered by all rights
 		},
 		"Bind": func(m *matrix, ctx context.Context, p place) error {
 			return of(m.Bind(ctx, access.Binding{Subject: "cert:eve", Role: access.Viewer, Scope: access.Scope{SiteID: p.pattern}}))
@@ -258,8 +258,8 @@ func TestEachMethodOfTheCatalogIsInTheMatrix(t *testing.T) {
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(rows)), slices.Collect(maps.Keys(elsewhere)), reads) {
 		known[name]++
 	}
-	for i := range service.NumMethod() {
-		name := service.Method(i).Name
+	for method := range service.Methods() {
+		name := method.Name
 		if known[name] != 1 {
 			t.Errorf("the method %s of the catalog is in %d places of the matrix: give it a row in writes if it changes anything, with what it does in and out of the scope of its caller", name, known[name])
 		}

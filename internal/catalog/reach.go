@@ -471,7 +471,7 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		what, limit = orElse(what, "create "+entities(n, tko.KindDeployment)), limit+" deployments"
 		remedy = fmt.Sprintf("%s: check the topology, then run tko deployment approve ID --confirm=%d", tko.Waiting{Create: n}, n)
 		if isSource {
-			remedy = fmt.Sprintf("the source asks for an approval with its next reconciliation: tko gitops status %s", source)
+			remedy = "the source asks for an approval with its next reconciliation: tko gitops status " + source
 		}
 	case CountApproved:
 		what, limit = orElse(what, "approve "+entities(n, tko.KindDeployment)), limit+" deployments"
@@ -479,7 +479,7 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		what, limit = orElse(what, "change running deployments at "+entities(n, tko.KindSite)), limit+" sites"
 		remedy = "use a rollout (tko rollout create), or " + consent
 		if isSource {
-			remedy = fmt.Sprintf("with its next reconciliation, the source makes a rollout of what is left: tko gitops status %s", source)
+			remedy = "with its next reconciliation, the source makes a rollout of what is left: tko gitops status " + source
 		}
 	default:
 		what, limit = orElse(what, removalText(n)), limit+" entities"

@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func (s *rowsStore) RolloutRows(_ context.Context, _ string, _ int64, after stri
 	for i := range s.rows {
 		if id := fmt.Sprintf("d%05d", i); id > after && len(rows) < limit {
 			rows = append(rows, catalog.RolloutRow{
-				Row: plan.Row{Deployment: tko.DeploymentID(id), Kind: plan.Change, Wave: i % 2}, Progress: execute.Waiting, Reason: fmt.Sprint(s.reads),
+				Row: plan.Row{Deployment: tko.DeploymentID(id), Kind: plan.Change, Wave: i % 2}, Progress: execute.Waiting, Reason: strconv.Itoa(s.reads),
 			})
 		}
 	}
@@ -62,7 +63,7 @@ func TestRowsOfARolloutAreOfOneMoment(t *testing.T) {
 				t.Fatal(err)
 			}
 			n++
-			moments[fmt.Sprint(row.Reason)]++
+			moments[row.Reason]++
 		}
 		if n != test.rows || len(moments) != 1 || store.reads > test.atMost {
 			t.Errorf("%s: %d rows of %d moments by %d reads, want %d rows of one moment by at most %d reads", name, n, len(moments), store.reads, test.rows, test.atMost)

@@ -316,7 +316,7 @@ func (s *RolloutControl) selectedRows(ctx context.Context, c *caller, sel tko.Ro
 		if selected, err = s.visibleSelection(ctx, c, sel, sites, rows); err != nil {
 			return st, nil, err
 		}
-		enough := sel.Limit > 0 && len(selected) == int(sel.Limit)
+		enough := sel.Limit > 0 && len(selected) == sel.Limit
 		if !enough && len(rows) == limit { // the rest is read with these anew: they may have changed
 			limit = allRows
 			continue
@@ -349,7 +349,7 @@ func (s *RolloutControl) visibleSelection(ctx context.Context, c *caller, sel tk
 			if !selects(sel, sites, r) {
 				continue
 			}
-			if selected = append(selected, r); sel.Limit > 0 && len(selected) == int(sel.Limit) {
+			if selected = append(selected, r); sel.Limit > 0 && len(selected) == sel.Limit {
 				return selected, nil
 			}
 		}

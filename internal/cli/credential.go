@@ -14,7 +14,7 @@ var credentialView = view[*tkopb.CredentialUse]{
 	id: (*tkopb.CredentialUse).GetCredential,
 	row: func(u *tkopb.CredentialUse) map[string]any {
 		return map[string]any{
-			"credential": u.GetCredential(), "host": u.GetHost(), "kind": u.GetKind(), "example": u.GetExample(), "count": int64(u.GetCount()), "declared": u.GetDeclared(), //nolint:gosec // a count
+			"credential": u.GetCredential(), "host": u.GetHost(), "kind": u.GetKind(), "example": u.GetExample(), "count": int64(u.GetCount()), "declared": u.GetDeclared(),
 		}
 	},
 	columns: []column[*tkopb.CredentialUse]{

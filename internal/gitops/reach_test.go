@@ -94,8 +94,12 @@ func TestRevisionAtManySitesBecomesARollout(t *testing.T) {
 		"off":        {"the operator limits nothing", 11, catalog.ReachLimits{Sites: -1}, nil, ""},
 		"fewer free": {"the operator has another limit", 4, catalog.ReachLimits{Sites: 3}, nil, "first tenth"},
 		"policy":     {"the operator has another policy", 11, catalog.ReachLimits{Policy: map[string]any{"waves": []any{map[string]any{"name": "one", "count": 1}}}}, nil, "one"},
-		"own": {"the rollout of the source overrides it", 11, catalog.ReachLimits{},
-			map[string]any{"waves": []any{map[string]any{"name": "own", "count": float64(2)}}}, "own"},
+		"own": {
+			"the rollout of the source overrides it", 11,
+			catalog.ReachLimits{},
+			map[string]any{"waves": []any{map[string]any{"name": "own", "count": float64(2)}}},
+			"own",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

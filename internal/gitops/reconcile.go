@@ -508,7 +508,7 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 		if again, err := l.govern(p); err != nil {
 			return 0, l.invalid(err)
 		} else if again {
-			governed = []string{"the revision " + reachText(p, string(rolloutBase(l.spec.Name, revision)))}
+			governed = []string{"the revision " + reachText(p, rolloutBase(l.spec.Name, revision))}
 			continue
 		}
 		l.status.Messages = nil

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestASourceDoesWhatItsPlanSays(t *testing.T) {
 		repo.write(files)
 		// Users change what the source owns, and what it doesn't.
 		id := tko.SiteID(fmt.Sprint("s", r.IntN(4)))
-		if _, err := w.RegisterSite(t.Context(), tko.Site{ID: id, Metadata: map[string]string{"theirs": fmt.Sprint(r.IntN(2))}}); err != nil {
+		if _, err := w.RegisterSite(t.Context(), tko.Site{ID: id, Metadata: map[string]string{"theirs": strconv.Itoa(r.IntN(2))}}); err != nil {
 			t.Fatal(err)
 		}
 		present := w.present()
@@ -141,7 +142,7 @@ func randomFiles(r *rand.Rand) map[string]string {
 		id := fmt.Sprint("t", i)
 		files[id+".yaml"] = ""
 		if r.IntN(4) > 0 {
-			files[id+".yaml"] = template(id, fmt.Sprint(r.IntN(2)))
+			files[id+".yaml"] = template(id, strconv.Itoa(r.IntN(2)))
 			templates = append(templates, id)
 		}
 	}

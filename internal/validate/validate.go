@@ -205,7 +205,7 @@ func (v *Validator) programs(r tko.Validation) string {
 }
 
 // inspect runs all checks except plugins.
-func (v *Validator) inspect(ctx context.Context, r tko.Validation) (result error, warnings []tko.Finding, err error) { //nolint:revive // the result is an error of the package
+func (v *Validator) inspect(ctx context.Context, r tko.Validation) (result error, warnings []tko.Finding, err error) {
 	f := &findings{}
 	f.next(krm.Identity{})
 	known := v.definitions(r)

@@ -194,7 +194,7 @@ func TestCountsEndWithTheServer(t *testing.T) {
 func TestCountOfThePastDoesNotDelayThePresent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		defer time.Sleep(5 * time.Minute) // counts that no client asks for have ended
+		defer time.Sleep(5 * time.Minute)                                  // counts that no client asks for have ended
 		f := &slowFake{size: 30_000, every: time.Millisecond, position: 1} // a list takes 30 s
 		h := f.handler(nil)
 		for range 20 { // polls of a view of the past, whose moment moves
@@ -223,7 +223,7 @@ func TestCountOfThePastDoesNotDelayThePresent(t *testing.T) {
 func TestCountThatNoClientAsksForEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		defer time.Sleep(5 * time.Minute) // counts that no client asks for have ended
+		defer time.Sleep(5 * time.Minute)                                   // counts that no client asks for have ended
 		f := &slowFake{size: 300_000, every: time.Millisecond, position: 1} // a list takes 300 s
 		h := f.handler(nil)
 		countWhole(t, h, "ann", "&asOf=1999-01-01T00:00:00Z")

@@ -15,7 +15,9 @@ func TestSelectsAreTheSameAfterTheWire(t *testing.T) {
 	t.Parallel()
 	throughWire(t, filter.Templates, func(s tko.TemplateSelect) tko.TemplateSelect { return TemplateSelect(NewTemplateSelect(s, true)) })
 	throughWire(t, filter.Sites, func(s tko.SiteSelect) tko.SiteSelect { return SiteSelect(NewSiteSelect(s, true)) })
-	throughWire(t, filter.Deployments, func(s tko.DeploymentSelect) tko.DeploymentSelect { return DeploymentSelect(NewDeploymentSelect(s, true)) })
+	throughWire(t, filter.Deployments, func(s tko.DeploymentSelect) tko.DeploymentSelect {
+		return DeploymentSelect(NewDeploymentSelect(s, true))
+	})
 }
 
 func throughWire[S any](t *testing.T, fields []filter.Field[S], through func(S) S) {

@@ -239,7 +239,7 @@ func TestScenarioOfTheOriginalProject(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "FOLDER", folder)), 0o755); err != nil { //nolint:gosec // programs
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "FOLDER", folder)), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -273,7 +273,7 @@ func (w *world) killAtRandom(ctx context.Context, random *rand.Rand, about time.
 		}
 		if w.database != nil && random.IntN(3) == 0 {
 			w.database.Kill()
-			w.database.Start()
+			w.database.Start() //nolint:contextcheck // it outlives the kills
 			w.killed["database"]++
 			continue
 		}

@@ -97,7 +97,7 @@ func TestResultsAreCached(t *testing.T) {
 	process.Reads(t, "test/setup", "tools/test")
 	dir := t.TempDir()
 	module(t, dir, "\tt.Log("+strconv.Quote(rand.Text())+")") // an earlier run of this test is no cached result
-	old := time.Now().Add(-time.Minute) // go test doesn't trust files that were just written
+	old := time.Now().Add(-time.Minute)                       // go test doesn't trust files that were just written
 	for _, name := range []string{"go.mod", "it_test.go"} {
 		if err := os.Chtimes(filepath.Join(dir, name), old, old); err != nil {
 			t.Fatal(err)

@@ -28,14 +28,14 @@ func TestLastBytesOfAProgramAreForwardedAfterItsEnd(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	_ = inside.(*net.TCPListener).SetDeadline(time.Unix(1, 0)) //nolint:forcetypeassert // of TCP; the end is noticed before the connections
+	_ = inside.(*net.TCPListener).SetDeadline(time.Unix(1, 0))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		forward(ended, inside, server.Addr().String(), time.Hour)
 	}()
 	for range 3 {
-		_ = server.(*net.TCPListener).SetDeadline(time.Now().Add(eventually.Limit)) //nolint:forcetypeassert // of TCP
+		_ = server.(*net.TCPListener).SetDeadline(time.Now().Add(eventually.Limit))
 		c, err := server.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestForwardingEndsAtItsLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close() //nolint:errcheck // it was only opened
+	defer c.Close()
 	ended, end := context.WithCancel(t.Context())
 	end()
 	forward(ended, inside, server.Addr().String(), 50*time.Millisecond)

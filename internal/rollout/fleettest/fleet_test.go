@@ -14,7 +14,7 @@ func seeds(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv("TKO_ROLLOUT_SEEDS")
 	if text == "" {
-		return uint64(soak.Rounds(t, 250, 1000)) //nolint:gosec // positive
+		return uint64(soak.Rounds(t, 250, 1000))
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestRandomRolloutsKeepAllRules(t *testing.T) {
 	t.Parallel()
 	newWorld(t).template("t", config("c", "a: "+strings.Repeat("b ", 2000)+".")) // what all stores share is made outside of the bubbles
 	sum := map[string]int{}
-	for seed := range runs(t, uint64(soak.Rounds(t, 3, 6))) { //nolint:gosec // positive
+	for seed := range runs(t, uint64(soak.Rounds(t, 3, 6))) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSimulation(t, seed)
 			s.run()

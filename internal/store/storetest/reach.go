@@ -314,7 +314,7 @@ func sitesSlide(w *world) {
 		revision[at] = 1
 	}
 	touch := func(at string) error {
-		_, err := w.gated(r, deployment("at-"+at, func(c *catalog.Write) { c.Record.Site = at }, ready, withPackage(fmt.Sprint(revision[at])), expect(revision[at])))
+		_, err := w.gated(r, deployment("at-"+at, func(c *catalog.Write) { c.Record.Site = at }, ready, withPackage(strconv.FormatInt(revision[at], 10)), expect(revision[at])))
 		if err == nil {
 			revision[at]++
 		}

@@ -110,7 +110,7 @@ var fast = []string{"fsync=off", "full_page_writes=off", "autovacuum=off", "max_
 func memory() string {
 	const folder, needed = "/dev/shm", 4 << 30
 	var system syscall.Statfs_t
-	if err := syscall.Statfs(folder, &system); err != nil || system.Bavail*uint64(system.Bsize) < needed { //nolint:gosec,unconvert // positive; int32 elsewhere
+	if err := syscall.Statfs(folder, &system); err != nil || system.Bavail*uint64(system.Bsize) < needed { //nolint:gosec // positive
 		return ""
 	}
 	return folder
