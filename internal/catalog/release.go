@@ -139,10 +139,10 @@ func (s *core) releasable(ctx context.Context, stop tko.Stop) (map[tko.SiteID]re
 		if id == "" || !selected[id] && !below[r.ID] {
 			continue
 		}
-		state, was := states[id], tko.FindCondition(r.Conditions, tko.ConditionScheduled)
+		state := states[id]
 		switch {
 		case tko.Suspended(r.effective()):
-		case !r.Prepared, r.Approved && (was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != r.Revision):
+		case isUnderWay(r):
 			state.waits = true
 		case tko.ConditionIs(r.Conditions, tko.ConditionHealthy) == tko.ConditionFalse:
 			state.unhealthy = true
@@ -150,6 +150,21 @@ func (s *core) releasable(ctx context.Context, stop tko.Stop) (map[tko.SiteID]re
 		states[id] = state
 	}
 	return states, nil
+}
+
+// isUnderWay reports whether a deployment will change at its site, once nothing holds it. One
+// that its preparer could not prepare won't, and neither will one at a site that nothing is
+// scheduled to.
+func isUnderWay(r Record) bool {
+	if !r.Prepared {
+		was := tko.FindCondition(r.Conditions, tko.ConditionPrepared)
+		return was == nil || was.ObservedRevision != r.Revision || was.Status != tko.ConditionFalse || was.Reason == "NotPrepared"
+	}
+	was := tko.FindCondition(r.Conditions, tko.ConditionScheduled)
+	if was != nil && was.Reason == tko.ReasonNoScheduler {
+		return false
+	}
+	return r.Approved && (was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != r.Revision)
 }
 
 // endFreeze ends a freeze. If more sites wait for that than are free, it becomes a stop that

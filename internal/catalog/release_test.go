@@ -168,6 +168,48 @@ func TestReleaseOfManySitesGoesInWaves(t *testing.T) {
 	}
 }
 
+// Deployments that can't change at their sites don't hold back the release of others.
+func TestReleaseDoesNotWaitForWhatNeverHappens(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		prepared  bool
+		condition tko.Condition
+		waits     bool
+	}{
+		"a site without a target":  {true, tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: tko.ReasonNoScheduler}, false},
+		"it could not be prepared": {false, tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", ObservedRevision: 1}, false},
+		"it will be prepared":      {false, tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "NotPrepared", ObservedRevision: 1}, true},
+		"it failed at the site":    {true, tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: "Failed", ObservedRevision: 1}, true},
+		"the stop holds it":        {true, tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: tko.ReasonStopped, ObservedRevision: 1}, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, catalog.Options{})
+			for i := range 12 {
+				id := tko.SiteID(fmt.Sprintf("edge/%02d", i))
+				if _, err := w.RegisterSite(w.ctx, tko.Site{ID: id}); err != nil {
+					t.Fatal(err)
+				}
+				d := w.create(tko.NewDeployment{Site: id, Prepared: test.prepared, Approved: true})
+				if err := w.SetConditions(w.ctx, tko.KindDeployment, string(d), []tko.Condition{test.condition}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			status, err := w.Stop(w.ctx, tko.Stop{All: true, Reason: "wrong image"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Resume(w.ctx, tko.Release{ID: status.Stop.ID}); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(w.open()); (got == 12) == test.waits {
+				t.Errorf("%d of 12 sites are released at once", got)
+			}
+		})
+	}
+}
+
 // The end of the suspension of a site, or of a deployment, is a change at the site: at many
 // sites, it needs consent.
 func TestEndOfManySuspensionsNeedsConsent(t *testing.T) {

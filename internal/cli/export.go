@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"archive/tar"
 	"context"
 	"errors"
@@ -336,8 +337,8 @@ func (x *exporter) deployment(ctx context.Context, d tko.Deployment) error {
 	}
 	spec := map[string]any{"package": resourceList(resources)}
 	setText(spec, "parentDeploymentId", string(d.Parent))
-	setText(spec, "templateId", string(d.Template))
-	setText(spec, "siteId", string(d.Site))
+	setText(spec, "templateId", string(cmp.Or(d.Template, d.AwaitedTemplate)))
+	setText(spec, "siteId", string(cmp.Or(d.Site, d.AwaitedSite)))
 	return x.one("Deployment", string(d.ID), put, spec)
 }
 

@@ -311,8 +311,8 @@ class Client:
     them. With ``confirm``, it refuses any other number.
 
     ``filters`` of lists has further filters by the names of the fields of the message that selects, such as
-    ``{"outdated": True}``, ``{"conditions": [{"type": "Healthy", "status": "False"}]}`` and ``{"updated_since": time}``.
-    A time has a time zone, or is a timedelta before now.
+    ``{"outdated": True}``, ``{"conditions": [{"type": "Healthy", "status": "False"}]}`` and
+    ``{"updated_since": time}``. A time has a time zone, or is a timedelta before now.
 
     Calls raise RequestError. The documentation of ``tko`` describes IDs and patterns.
     """
