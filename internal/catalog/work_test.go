@@ -166,6 +166,7 @@ func TestAboutDescribesTheServer(t *testing.T) {
 	want := tko.About{
 		InstanceName: "n", Version: "v1", Backend: w.store.Backend(), AddressPorts: []string{"[::1]:50050"},
 		DefaultPackageFormat: krm.CBOR, Position: w.head(),
+		Reach: tko.SourceReach{Known: true, Sites: 10, Created: 1000, Policy: `{"waves":[{"count":1,"name":"first"},{"name":"tenth","percent":10}]}`},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

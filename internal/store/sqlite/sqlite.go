@@ -431,6 +431,9 @@ func (db *database) release(c *connection, home chan *connection) {
 	db.mutex.Lock()
 	defer db.mutex.Unlock()
 	if db.isClosed {
+		for _, stmt := range c.prepared { // SQLite retains the files of a connection with statements
+			_ = stmt.Close()
+		}
 		_ = c.conn.Close() // no caller is left to receive the error
 		return
 	}
