@@ -1,8 +1,8 @@
 package cli
 
 import (
-	"cmp"
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
