@@ -48,18 +48,19 @@ func (s *Store) retry(ctx context.Context, run func() error) error {
 func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() error) error {
 	deadline, hasDeadline := ctx.Deadline()
 	most := minPause
+	var longest time.Duration // of the attempts
 	for {
 		began := time.Now()
 		err := run()
-		took := time.Since(began)
+		longest = max(longest, time.Since(began))
 		s.failed(err)
 		if !outcomeUnknown(err) && (err == nil || errors.Is(err, tko.ErrUnavailable) || !s.db.Transient(err)) {
 			return err
 		}
 		wait := pause.Between(most/2, most)
-		// An attempt that can't end in time isn't begun, so that the caller receives
-		// the error before its deadline.
-		late := hasDeadline && time.Until(deadline) <= wait+took
+		// An attempt that may not end in time isn't begun, so that the caller receives
+		// the error before its deadline. On a busy machine, the next may take twice as long.
+		late := hasDeadline && time.Until(deadline) <= wait+2*longest
 		if late || time.Until(limit) < wait || pause.For(ctx, wait) != nil {
 			return s.away(err)
 		}
