@@ -8,11 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"helm.sh/helm/v4/pkg/action"
-	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	helmkube "helm.sh/helm/v4/pkg/kube"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -69,24 +64,9 @@ func helmBundle(t *testing.T, w *world) {
 		"Chart.yaml":                "apiVersion: v2\nname: bundle\nversion: 1.0.0\n",
 		"templates/deployment.yaml": part("helm", "deployment"), "templates/site.yaml": part("helm", "site"), "templates/template.yaml": part("helm", "template"),
 	})
-	chart, err := loader.LoadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	flags := genericclioptions.NewConfigFlags(false)
-	flags.KubeConfig = &w.Kubeconfig
-	config := action.NewConfiguration()
-	if err := config.Init(flags, "default", "secret"); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeLimit)
 	defer cancel()
-	install := action.NewInstall(config)
-	install.ReleaseName, install.Namespace, install.Timeout, install.WaitStrategy = "bundle", "default", timeLimit, helmkube.StatusWatcherStrategy
-	install.ServerSideApply = true
-	if _, err := install.RunWithContext(ctx, chart, nil); err != nil {
-		t.Fatalf("helm install: %v", err)
-	}
+	installChart(ctx, t, w, dir, "bundle")
 }
 
 // kustomizeBundle applies a kustomization whose common labels and annotations kustomize puts

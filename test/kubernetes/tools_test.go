@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"helm.sh/helm/v4/pkg/action"
+	v2chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	helmkube "helm.sh/helm/v4/pkg/kube"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -159,6 +160,28 @@ func labelled(t *testing.T, w *world) {
 
 // helmed installs, upgrades and uninstalls a chart with Helm, which waits until its
 // objects are ready.
+// installChart installs a chart as helm install does, by Helm's own library.
+func installChart(ctx context.Context, t *testing.T, w *world, dir, release string) (*action.Configuration, *v2chart.Chart) {
+	t.Helper()
+	chart, err := loader.LoadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := genericclioptions.NewConfigFlags(false)
+	flags.KubeConfig = &w.Kubeconfig
+	config := action.NewConfiguration()
+	if err := config.Init(flags, "default", "secret"); err != nil {
+		t.Fatal(err)
+	}
+	install := action.NewInstall(config)
+	install.ReleaseName, install.Namespace, install.Timeout, install.WaitStrategy = release, "default", timeLimit, helmkube.StatusWatcherStrategy
+	install.ServerSideApply = true
+	if _, err := install.RunWithContext(ctx, chart, nil); err != nil {
+		t.Fatalf("helm install: %v", err)
+	}
+	return config, chart
+}
+
 func helmed(t *testing.T, w *world) {
 	w.t = t
 	dir := t.TempDir()
@@ -179,24 +202,9 @@ func helmed(t *testing.T, w *world) {
 			t.Fatal(err)
 		}
 	}
-	chart, err := loader.LoadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	flags := genericclioptions.NewConfigFlags(false)
-	flags.KubeConfig = &w.Kubeconfig
-	config := action.NewConfiguration()
-	if err := config.Init(flags, "default", "secret"); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeLimit)
 	defer cancel()
-	install := action.NewInstall(config)
-	install.ReleaseName, install.Namespace, install.Timeout, install.WaitStrategy = "fleet", "default", timeLimit, helmkube.StatusWatcherStrategy
-	install.ServerSideApply = true
-	if _, err := install.RunWithContext(ctx, chart, nil); err != nil {
-		t.Fatalf("helm install: %v", err)
-	}
+	config, chart := installChart(ctx, t, w, dir, "fleet")
 	w.prints("Helm one", "get", "tkod", "helm-web", "-o", `jsonpath={.metadata.labels.app\.kubernetes\.io/managed-by} {.spec.package.resources[?(@.kind=="ConfigMap")].data.k}`)
 	w.prints("True", "get", "tkod", "helm-web", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	before := w.with("", "get", "tkos", "helm", "-o", "jsonpath={.metadata.generation}")
