@@ -32,8 +32,10 @@ func TestStoresInMemoryConnectWhenTheyAreRead(t *testing.T) {
 	before := openFiles(t)
 	for range stores {
 		s := memory(t)
-		if _, err := s.Changes(t.Context(), 0, 10); err != nil {
-			t.Fatal(err)
+		for range 20 { // one after the other, so by the same connection
+			if _, err := s.Changes(t.Context(), 0, 10); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	// The file, its log and its index, of two connections.

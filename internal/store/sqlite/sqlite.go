@@ -180,7 +180,7 @@ func open(ctx context.Context, path string, options Options, synchronous, name s
 		readers = 8
 	}
 	register()
-	db := &database{log: options.Log, cleanup: closed, ended: make(chan struct{}), lists: make(chan *connection, readers), quick: make(chan *connection, quickReaders), writer: make(chan *connection, 1)}
+	db := &database{log: options.Log, cleanup: closed, ended: make(chan struct{}), lists: newPool(readers), quick: newPool(quickReaders), writer: newPool(1)}
 	query := url.Values{"_pragma": {
 		"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(" + synchronous + ")", fmt.Sprintf("cache_size(-%d)", writerCache),
 		"temp_store(MEMORY)", "journal_size_limit(67108864)", "wal_autocheckpoint(4000)",
@@ -223,11 +223,11 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 		}
 		switch {
 		case !c.reads:
-			db.writer <- c
+			db.writer.put(c)
 		case i <= quickReaders:
-			db.quick <- c
+			db.quick.put(c)
 		default:
-			db.lists <- c
+			db.lists.put(c)
 		}
 	}
 	return relational.New(ctx, db, name+" "+version), nil
@@ -362,9 +362,9 @@ func matches(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, erro
 // A database is a file with its connections.
 type database struct {
 	sql     *sql.DB
-	writer  chan *connection // for transactions that write
-	lists   chan *connection // for lists
-	quick   chan *connection // for all other reads: held for a short time
+	writer  *pool // for transactions that write
+	lists   *pool // for lists
+	quick   *pool // for all other reads: held for a short time
 	file    *storeFile       // nil if the database is private
 	log     *slog.Logger
 	cleanup func() error
@@ -372,6 +372,33 @@ type database struct {
 
 	mutex    sync.Mutex
 	isClosed bool
+}
+
+// A pool has the connections of one purpose that are not in use.
+type pool struct {
+	free chan struct{} // one for each of them
+
+	mutex sync.Mutex
+	stack []*connection
+}
+
+func newPool(size int) *pool { return &pool{free: make(chan struct{}, size)} }
+
+func (p *pool) put(c *connection) {
+	p.mutex.Lock()
+	p.stack = append(p.stack, c)
+	p.mutex.Unlock()
+	p.free <- struct{}{}
+}
+
+// last removes the connection that was used last, once the caller has received from free: it is
+// open, and has prepared the most statements.
+func (p *pool) last() *connection {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	c := p.stack[len(p.stack)-1]
+	p.stack = p.stack[:len(p.stack)-1]
+	return c
 }
 
 // A connection is a connection with its prepared statements.
@@ -458,8 +485,8 @@ func (db *database) Full(err error) bool {
 
 // Connections implements relational.Connections.
 func (db *database) Connections() (used, idle, limit int) {
-	limit = cap(db.writer) + cap(db.quick) + cap(db.lists)
-	idle = len(db.writer) + len(db.quick) + len(db.lists)
+	limit = cap(db.writer.free) + cap(db.quick.free) + cap(db.lists.free)
+	idle = len(db.writer.free) + len(db.quick.free) + len(db.lists.free)
 	return limit - idle, idle, limit
 }
 
@@ -479,12 +506,12 @@ func (db *database) Close() error {
 	db.mutex.Unlock()
 	for { // transactions under way close their own connections
 		select {
-		case c := <-db.lists:
-			db.release(c, db.lists)
-		case c := <-db.quick:
-			db.release(c, db.quick)
-		case c := <-db.writer:
-			db.release(c, db.writer)
+		case <-db.lists.free:
+			db.release(db.lists.last(), db.lists)
+		case <-db.quick.free:
+			db.release(db.quick.last(), db.quick)
+		case <-db.writer.free:
+			db.release(db.writer.last(), db.writer)
 		default:
 			return errors.Join(db.sql.Close(), db.cleanup())
 		}
@@ -492,7 +519,7 @@ func (db *database) Close() error {
 }
 
 // release returns a connection to its pool, or closes it if the database is closed.
-func (db *database) release(c *connection, home chan *connection) {
+func (db *database) release(c *connection, home *pool) {
 	db.mutex.Lock()
 	defer db.mutex.Unlock()
 	if db.isClosed {
@@ -504,7 +531,7 @@ func (db *database) release(c *connection, home chan *connection) {
 		}
 		return
 	}
-	home <- c
+	home.put(c)
 }
 
 func (db *database) hasEnded() bool {
@@ -516,12 +543,13 @@ func (db *database) hasEnded() bool {
 var errClosed = errors.New("the store is closed")
 
 // take waits for a connection of a pool.
-func (db *database) take(ctx context.Context, home chan *connection) (*connection, error) {
+func (db *database) take(ctx context.Context, home *pool) (*connection, error) {
 	if db.hasEnded() {
 		return nil, errClosed
 	}
 	select {
-	case c := <-home:
+	case <-home.free:
+		c := home.last()
 		if err := c.open(ctx, db.sql); err != nil {
 			db.release(c, home)
 			return nil, err
@@ -575,7 +603,7 @@ var (
 type transaction struct {
 	*connection
 	db    *database
-	home  chan *connection
+	home  *pool
 	ended bool
 }
 
