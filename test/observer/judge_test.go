@@ -128,6 +128,33 @@ func newJudge(l limits, requests map[string]*request) *judge {
 	return j
 }
 
+// summary counts the causes, and returns the largest reach of one without consent.
+func (j *judge) summary() string {
+	causes := map[string]bool{}
+	created, removed, reached := 0, 0, 0
+	for root, of := range j.created {
+		causes[derived+string(root)] = true
+		created = max(created, len(of)-j.agreed[root])
+	}
+	for cause, of := range j.removed {
+		causes[cause] = true
+		total := j.orphans[cause]
+		for _, n := range of {
+			total += n
+		}
+		if root, ok := strings.CutPrefix(cause, derived); ok {
+			total -= j.agreed[tko.DeploymentID(root)]
+		}
+		removed = max(removed, total)
+	}
+	for cause, sites := range j.reached {
+		causes[cause] = true
+		reached = max(reached, len(sites))
+	}
+	return fmt.Sprintf("%d causes; most without consent: %d created (limit %d), %d removed or orphaned (limit %d), %d sites changed (limit %d)",
+		len(causes), created, j.limits.created, removed, j.limits.removed, reached, j.limits.sites)
+}
+
 func (j *judge) report(c change, format string, args ...any) {
 	j.found = append(j.found, fmt.Sprintf("position %d, %s %s by %q because of %q: ", c.Position, c.Kind, c.ID, c.Author.Who, c.Author.Why)+fmt.Sprintf(format, args...))
 }

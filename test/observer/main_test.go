@@ -93,7 +93,7 @@ func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Du
 	stopWatching()
 	watches.Wait()
 	found := o.judge()
-	t.Logf("the observer read %d changes and %d commits, and checked %d conditions", len(o.changes), o.commits, o.checked)
+	t.Logf("the observer read %d changes and %d commits, and checked %d conditions; it was at most %s behind", len(o.changes), o.commits, o.checked, o.lag.Round(time.Millisecond))
 	for _, problem := range found[:min(20, len(found))] {
 		t.Error(problem)
 	}

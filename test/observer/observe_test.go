@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
@@ -53,6 +54,7 @@ type observer struct {
 	changes []change
 	found   []string
 	checked int                  // conditions that are True
+	lag     time.Duration        // the longest time until a change was observed
 	asked   map[string]time.Time // when a deployment was read for its conditions
 
 	git       sync.Mutex
@@ -82,61 +84,135 @@ func (o *observer) report(format string, args ...any) {
 func (o *observer) watch(ctx context.Context) {
 	after := int64(0)
 	for ctx.Err() == nil {
-		for c, err := range o.client.Watch(ctx, after, tko.KindTemplate, tko.KindSite, tko.KindDeployment) {
-			if err != nil {
-				break
-			}
-			if c.Position <= after {
-				o.report("the change log has position %d after %d", c.Position, after)
-			}
-			seen, err := o.read(ctx, c)
-			if err != nil {
-				break // again from the same position
-			}
-			after = c.Position
-			o.lock.Lock()
-			o.changes = append(o.changes, seen)
-			o.lock.Unlock()
-		}
+		after = o.follow(ctx, after)
 		if ctx.Err() == nil {
 			time.Sleep(20 * time.Millisecond) // until the server is back
 		}
 	}
 }
 
+// manyChanges is how many changes are read at once, as many as the server reads deployments at once.
+const manyChanges = 200
+
+// follow follows the change log from a position until the connection or a read fails, and returns the position that
+// the observer is at. It reads what has come meanwhile at once: one read for each change falls behind a large fleet.
+func (o *observer) follow(ctx context.Context, after int64) int64 {
+	ctx, cancel := context.WithCancel(ctx)
+	var stream sync.WaitGroup
+	defer stream.Wait()
+	defer cancel()
+	log := make(chan tko.Change, manyChanges)
+	stream.Go(func() {
+		defer close(log)
+		for c, err := range o.client.Watch(ctx, after, tko.KindTemplate, tko.KindSite, tko.KindDeployment) {
+			if err != nil {
+				return
+			}
+			select {
+			case log <- c:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	last := after
+	for first := range log {
+		batch := []tko.Change{first}
+		for len(batch) < manyChanges && len(log) > 0 {
+			batch = append(batch, <-log)
+		}
+		for _, c := range batch {
+			if c.Position <= last {
+				o.report("the change log has position %d after %d", c.Position, last)
+			}
+			last = c.Position
+		}
+		seen, err := o.read(ctx, batch)
+		if err != nil {
+			return after // again from the same position
+		}
+		after = last
+		o.lock.Lock()
+		o.changes = append(o.changes, seen...)
+		o.lag = max(o.lag, time.Since(first.Time))
+		o.lock.Unlock()
+	}
+	return after
+}
+
 // again is how often the state of a deployment is read whose conditions change all the time.
 const again = 300 * time.Millisecond
 
-// read reads the entity of a change as of the change. Of a status, it reads what is now: a condition that is True then
+// read reads the entities of changes as of the changes. Of a status, it reads what is now: a condition that is True then
 // must be true.
-func (o *observer) read(ctx context.Context, c tko.Change) (change, error) {
-	seen := change{Change: c}
-	then := tko.WithAsOf(ctx, tko.AsOf{Position: c.Position})
-	switch {
-	case c.Op == tko.OpDeleted, c.Kind == tko.KindTemplate:
-	case c.Kind == tko.KindSite && c.Op == tko.OpWritten:
-		s, err := o.client.Site(then, tko.SiteID(c.ID), 0)
-		if err != nil && !errors.Is(err, tko.ErrNotFound) {
-			return seen, err
+func (o *observer) read(ctx context.Context, batch []tko.Change) ([]change, error) {
+	var asked []tko.DeploymentID
+	for _, c := range batch {
+		id := tko.DeploymentID(c.ID)
+		if c.Kind != tko.KindDeployment || c.Op == tko.OpDeleted || slices.Contains(asked, id) || c.Op == tko.OpStatus && time.Since(o.asked[c.ID]) <= again {
+			continue
 		}
-		seen.metadata = s.Metadata
-	case c.Kind == tko.KindDeployment && c.Op == tko.OpWritten:
-		d, err := o.client.Deployment(then, tko.DeploymentID(c.ID), 0)
-		if err != nil && !errors.Is(err, tko.ErrNotFound) {
-			return seen, err
+		asked = append(asked, id)
+	}
+	now := map[string]tko.Deployment{}
+	if len(asked) > 0 {
+		found, err := o.client.DeploymentsByID(ctx, asked)
+		if err != nil {
+			return nil, err
 		}
-		seen.record = recordOf(d)
-	case c.Kind == tko.KindDeployment && time.Since(o.asked[c.ID]) > again:
-		o.asked[c.ID] = time.Now()
-		d, err := o.client.Deployment(ctx, tko.DeploymentID(c.ID), 0)
-		if err != nil && !errors.Is(err, tko.ErrNotFound) {
-			return seen, err
-		}
-		if err == nil {
-			o.checkConditions(d)
+		for _, d := range found {
+			now[string(d.ID)] = d
+			o.asked[string(d.ID)] = time.Now()
 		}
 	}
-	return seen, nil
+	o.readGit() // after what it is compared with
+	for _, d := range now {
+		o.checkConditions(d)
+	}
+	return o.readThen(ctx, batch, now)
+}
+
+// readThen completes changes with what was there as of each: most are still as they are now.
+func (o *observer) readThen(ctx context.Context, batch []tko.Change, now map[string]tko.Deployment) ([]change, error) {
+	seen := make([]change, len(batch))
+	reads, ctx := errgroup.WithContext(ctx)
+	reads.SetLimit(16)
+	for i, c := range batch {
+		seen[i].Change = c
+		if c.Op != tko.OpWritten {
+			continue
+		}
+		then := tko.WithAsOf(ctx, tko.AsOf{Position: c.Position})
+		switch c.Kind {
+		case tko.KindSite:
+			reads.Go(func() error {
+				s, err := o.client.Site(then, tko.SiteID(c.ID), 0)
+				seen[i].metadata = s.Metadata
+				return unlessGone(err)
+			})
+		case tko.KindDeployment:
+			// The deletion of a template or site takes it from deployments without a revision of theirs.
+			if d, ok := now[c.ID]; ok && d.Stamp.Revision == c.Revision && d.Template != "" && d.Site != "" {
+				seen[i].record = recordOf(d)
+				continue
+			}
+			reads.Go(func() error {
+				d, err := o.client.Deployment(then, tko.DeploymentID(c.ID), 0)
+				seen[i].record = recordOf(d)
+				return unlessGone(err)
+			})
+		default:
+		}
+	}
+	return seen, reads.Wait()
+}
+
+// unlessGone returns an error other than that an entity isn't there.
+func unlessGone(err error) error {
+	if errors.Is(err, tko.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 func recordOf(d tko.Deployment) *record {
@@ -158,7 +234,7 @@ func proposedBy(p krm.Package) (n int) {
 	return n
 }
 
-// checkConditions checks that what a deployment says of its site is so.
+// checkConditions checks that what a deployment says of its site is so. The commits were read after the deployment.
 func (o *observer) checkConditions(d tko.Deployment) {
 	for _, c := range d.Stamp.Conditions {
 		if c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" {
@@ -168,7 +244,6 @@ func (o *observer) checkConditions(d tko.Deployment) {
 		case c.Type == tko.ConditionHealthy:
 			o.report("deployment %s says that it is healthy at %s, whose repository reports no health", d.ID, d.Site)
 		case c.Type == tko.ConditionScheduled && c.Reason != tko.ReasonNothingToSchedule:
-			o.readGit()
 			if is := contentOf(d.Package); !o.wasDelivered(string(d.Site), is) {
 				o.report("deployment %s says that revision %d is scheduled (%s) at %s, and no commit has its content there: %s", d.ID, c.ObservedRevision, c.Reason, d.Site, is)
 			}
@@ -399,14 +474,17 @@ func (o *observer) judge() []string {
 	for _, c := range o.changes {
 		j.take(c)
 	}
-	found := slices.Concat(o.found, j.found)
+	o.w.t.Logf("the judge: %s", j.summary())
 	var alive []tko.Deployment
 	for d, err := range o.client.Deployments(o.w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{Packages: true}) {
 		if err != nil {
 			o.w.t.Fatal(err)
 		}
-		o.checkConditions(d)
 		alive = append(alive, d)
+	}
+	o.readGit()
+	for _, d := range alive {
+		o.checkConditions(d)
 	}
 	o.w.t.Logf("conditions at the end: %v", conditionsOf(alive))
 	var sites []tko.Site
@@ -423,10 +501,8 @@ func (o *observer) judge() []string {
 		}
 		templates[s.ID] = true
 	}
-	found = append(found, j.end(alive)...)
-	found = append(found, o.checkSites(alive)...)
-	found = append(found, checkPlacements(alive, sites, templates, j.deletedByUsers)...)
-	return append(found, o.found[min(len(o.found), len(found)):]...)
+	atSites := o.checkSites(alive)
+	return slices.Concat(o.found, j.found, j.end(alive), atSites, checkPlacements(alive, sites, templates, j.deletedByUsers))
 }
 
 // checkSites compares what is at the sites at the end with what says that it is there.
