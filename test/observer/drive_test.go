@@ -54,6 +54,18 @@ func (l *ledger) summary() map[string][3]int {
 	return l.counts
 }
 
+// snapshot returns the requests as they are now.
+func (l *ledger) snapshot() map[string]*request {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	all := make(map[string]*request, len(l.requests))
+	for op, r := range l.requests {
+		now := *r
+		all[op] = &now
+	}
+	return all
+}
+
 // check fails if the authors did too little for the run to prove anything.
 func (l *ledger) check(t *testing.T) {
 	t.Helper()
@@ -181,6 +193,9 @@ func (a *author) workload() tko.TemplateID {
 		tko.TemplateID(a.tenant+"/secret:v1"), "shared/s:v1", tko.TemplateID(a.other+"/w:v1"))
 }
 
+// markName returns the name of the mark of a request: marks of several requests don't conflict at a site.
+func markName(op string) string { return "mark-" + strings.Trim(op, ".") }
+
 // mark returns the resource that names the author and the request. Edits change its op.
 func (a *actor) mark(name, op string) krm.Resource {
 	return krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]any{"by": a.name, "op": op}}
@@ -190,7 +205,7 @@ func (a *author) create(ctx context.Context) {
 	template, site := a.workload(), a.site()
 	r := &request{verb: "create"}
 	a.do(ctx, r, func(ctx context.Context) (err error) {
-		r.created, err = a.client.CreateDeployment(ctx, tko.NewDeployment{Template: template, Site: site, Merge: krm.Package{a.mark("mark-"+strings.Trim(r.op, "."), r.op)}})
+		r.created, err = a.client.CreateDeployment(ctx, tko.NewDeployment{Template: template, Site: site, Merge: krm.Package{a.mark(markName(r.op), r.op)}})
 		return err
 	})
 }
@@ -198,20 +213,17 @@ func (a *author) create(ctx context.Context) {
 func (a *author) topology(ctx context.Context) {
 	r := &request{verb: "topology"}
 	base := tko.TemplateID(a.tenant + "/top/base:v1")
-	var merge krm.Package
+	merge := func(string) krm.Package { return nil }
 	switch a.random.IntN(8) {
 	case 0:
 		base = tko.TemplateID(a.tenant + "/top/loop:v1")
 	case 1:
 		base = tko.TemplateID(a.tenant + "/top/thief:v1")
 	default:
-		merge = a.placement("")
+		merge = a.placement
 	}
 	a.do(ctx, r, func(ctx context.Context) (err error) {
-		if merge != nil {
-			merge = append(slices.DeleteFunc(merge, func(r krm.Resource) bool { return r.GVK().Kind == "ConfigMap" }), a.mark("mark", r.op))
-		}
-		r.created, err = a.client.CreateDeployment(ctx, tko.NewDeployment{Template: base, Merge: merge})
+		r.created, err = a.client.CreateDeployment(ctx, tko.NewDeployment{Template: base, Merge: merge(r.op)})
 		return err
 	})
 }
@@ -223,8 +235,8 @@ func (a *author) placement(op string) krm.Package {
 		sites = fmt.Sprintf("{metadata: {group: g%d}}", a.random.IntN(groups))
 	}
 	update := one(a.random, "update: Apply", "update: Apply, budget: {delete: 100}", "update: Apply, budget: {delete: 3}", "update: Propose", "update: Once")
-	p := parse(a.w.t, place(string(a.workload()), sites, update, fmt.Sprintf(mergeMark, "mark")))
-	return append(p, a.mark("mark", op))
+	p := parse(a.w.t, place(string(a.workload()), sites, update, fmt.Sprintf(mergeMark, markName(op))))
+	return append(p, a.mark(markName(op), op))
 }
 
 // deployments returns the deployments that the author sees and that match, sorted.
@@ -281,7 +293,7 @@ func (a *author) edit(ctx context.Context) {
 				return p
 			}
 		}
-		return append(p, a.mark("mark-"+strings.Trim(op, "."), op))
+		return append(p, a.mark(markName(op), op))
 	})
 }
 
@@ -309,7 +321,7 @@ func (a *author) move(ctx context.Context) {
 		if err != nil {
 			return err
 		}
-		p := append(slices.Clone(d.Package), a.mark("mark-"+strings.Trim(r.op, "."), r.op))
+		p := append(slices.Clone(d.Package), a.mark(markName(r.op), r.op))
 		_, err = a.client.CommitDeployment(ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: p})
 		return err
 	})

@@ -299,6 +299,9 @@ func (j *judge) written(c change, request *request) {
 		}
 		return
 	}
+	if request != nil && orphans(before, r) {
+		j.lost(c, request, request.author)
+	}
 	if request == nil || !before.running || before.content.String() == r.content.String() && before.site == r.site {
 		return
 	}
@@ -347,54 +350,52 @@ func (j *judge) derivedCreation(c change, r *record) {
 	}
 }
 
+// orphans reports whether a new revision lost the template or site that the one before had: they were deleted. The log
+// has these changes before the deletion.
+func orphans(before, r *record) bool {
+	return before != nil && (before.template != "" && r.template == "" || before.site != "" && r.site == "")
+}
+
 // deleted judges a deletion.
 func (j *judge) deleted(c change, request *request) {
-	orphans := 0
-	if c.Kind != tko.KindDeployment {
-		for id := range j.alive[tko.KindDeployment] {
-			if r := j.records[tko.DeploymentID(id)]; r != nil && (c.Kind == tko.KindTemplate && r.template == c.ID || c.Kind == tko.KindSite && r.site == c.ID) {
-				orphans++
-			}
-		}
-	}
 	r := j.records[tko.DeploymentID(c.ID)]
-	var cause string
 	switch {
 	case byRollout(c):
-		return
 	case c.Kind == tko.KindDeployment && j.isReplaced(tko.DeploymentID(c.ID)):
 		if request == nil && r.running {
 			j.reach(c, derived+string(j.root(r.id)), r.site)
 		}
-		return
-	case request != nil && request.consent > 0:
+	case request != nil:
 		if r != nil {
 			j.deletedByUsers[placeOf(r)] = true
 		}
-		j.used[request.op] += 1 + orphans
+		j.lost(c, request, request.author)
+	case r != nil:
+		cause := derived + string(j.root(r.id))
+		if r.running {
+			j.reach(c, cause, r.site)
+		}
+		j.lost(c, nil, cause)
+	}
+}
+
+// lost counts an entity that is gone, or that lost its template or site.
+func (j *judge) lost(c change, request *request, cause string) {
+	if request != nil && request.consent > 0 {
+		j.used[request.op]++
 		if j.used[request.op] > request.consent {
 			j.report(c, "it is change %d of a request that consented to %d", j.used[request.op], request.consent)
 		}
 		return
-	case request != nil:
-		cause = request.author
-		if r != nil {
-			j.deletedByUsers[placeOf(r)] = true
-		}
-	case r != nil:
-		root := j.root(r.id)
-		cause = derived + string(root)
-		if r.running {
-			j.reach(c, cause, r.site)
-		}
-	default:
-		return
 	}
-	if j.removed[cause] == nil {
-		j.removed[cause] = map[tko.Kind]int{}
+	if c.Op == tko.OpDeleted {
+		if j.removed[cause] == nil {
+			j.removed[cause] = map[tko.Kind]int{}
+		}
+		j.removed[cause][c.Kind]++
+	} else {
+		j.orphans[cause]++
 	}
-	j.removed[cause][c.Kind]++
-	j.orphans[cause] += orphans
 	total := j.orphans[cause]
 	for _, n := range j.removed[cause] {
 		total += n
@@ -454,11 +455,21 @@ func (j *judge) end(alive []tko.Deployment) (found []string) {
 		}
 	}
 	for _, r := range j.requests {
+		if removes := r.verb == "delete" || r.verb == "purge" || r.verb == "template"; removes && r.done && isFarAbove(r.consent, j.used[r.op]) {
+			found = append(found, fmt.Sprintf("%s: a %s of %d entities was done with consent to %d", r.op, r.verb, j.used[r.op], r.consent))
+		}
 		if r.done && r.created != "" && !j.ever[r.created] {
 			found = append(found, fmt.Sprintf("%s: deployment %s was acknowledged, and the change log doesn't have it", r.op, r.created))
 		}
 	}
 	return found
+}
+
+// isFarAbove reports whether a consent is above what was done by more than a tenth and more than 100. Half of that is
+// left for what was removed in between by other causes.
+func isFarAbove(consent, done int) bool {
+	above := consent - done
+	return above > 150 && above*100 > done*15
 }
 
 // checkPlacements checks that topologies that say that their children match their placements have just those children.

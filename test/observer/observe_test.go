@@ -468,9 +468,21 @@ func (o *observer) settleLog(quiet time.Duration) {
 	})
 }
 
+// judgeSoFar returns what is wrong in what was observed until now.
+func (o *observer) judgeSoFar() []string {
+	j := newJudge(o.w.limits, o.l.snapshot())
+	o.lock.Lock()
+	changes, found := slices.Clone(o.changes), slices.Clone(o.found)
+	o.lock.Unlock()
+	for _, c := range changes {
+		j.take(c)
+	}
+	return append(found, j.found...)
+}
+
 // judge returns all that is wrong.
 func (o *observer) judge() []string {
-	j := newJudge(o.w.limits, o.l.requests)
+	j := newJudge(o.w.limits, o.l.snapshot())
 	for _, c := range o.changes {
 		j.take(c)
 	}
