@@ -33,6 +33,7 @@ var faults = map[string]fault{
 		{fileReach, "total += n\n\t}\n\tif confirmed, ok := tko.ConfirmationOf(ctx); ok {", "total += n\n\t}\n\tif confirmed, ok := tko.ConfirmationOf(ctx); !ok {\n\t\treturn unlimited, nil\n\t} else if ok {"},
 	}},
 	"each number is consent": {"request that consented to", []edit{
+		{fileReach, "if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted", "if _, ok := tko.ConfirmationOf(ctx); ok && !granted"},
 		{fileReach, "reach.Consent = confirmed\n", "reach.Consent = unlimited\n"},
 		{fileReach, "if !tko.Consents(confirmed, total) {", "if confirmed < 0 {"},
 		{fileReach, "return confirmed, nil", "return unlimited, nil"},
