@@ -23,6 +23,7 @@ type request struct {
 	consent          int              // the number that was confirmed; 0 for none
 	of               tko.DeploymentID // of an approval: what was approved
 	refused          bool             // the server said that it did nothing
+	ended            time.Time        // when it was acknowledged
 	done             bool             // the server acknowledged it; if neither, the outcome isn't known
 	created          tko.DeploymentID
 	err              error
@@ -33,6 +34,15 @@ type ledger struct {
 	lock     sync.Mutex
 	requests map[string]*request
 	counts   map[string][3]int // by verb: done, refused, unknown
+	halts    []halt
+	found    []string // by the operator
+}
+
+// find notes something that is wrong.
+func (l *ledger) find(format string, args ...any) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	l.found = append(l.found, fmt.Sprintf(format, args...))
 }
 
 func (l *ledger) summary() map[string][3]int {
@@ -64,6 +74,13 @@ func (l *ledger) snapshot() map[string]*request {
 		all[op] = &now
 	}
 	return all
+}
+
+// findings returns what the operator found.
+func (l *ledger) findings() []string {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return slices.Clone(l.found)
 }
 
 // check fails if the authors did too little for the run to prove anything.
@@ -111,7 +128,7 @@ func (a *actor) once(ctx context.Context, r *request, call func(ctx context.Cont
 	defer a.l.lock.Unlock()
 	switch r.err = err; {
 	case err == nil:
-		r.done, r.refused = true, false
+		r.done, r.refused, r.ended = true, false, time.Now()
 	case errors.Is(err, errSkipped):
 		delete(a.l.requests, r.op)
 	case isRefusal(err):
@@ -445,13 +462,20 @@ metadata: {name: r}
 spec:
   edits: [{upgrade: {to: "%[1]s/w:%[3]s"}, select: {templateIdPatterns: ["%[1]s/w:%[2]s"]}}]
   waves: [{name: canary, count: 1}, {name: rest}]
-  limits: {concurrent: 5, apart: [%[4]s]}
+  limits: {concurrent: %[5]d, apart: [%[4]s]}
   health: {within: 1h, none: Accept}
 `
 
 func (o *operator) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	defer o.releaseAll(context.WithoutCancel(ctx))
+	for i := 0; ctx.Err() == nil; i++ {
 		o.rollout(ctx)
+		switch i % 3 {
+		case 1:
+			o.stop(ctx)
+		case 2:
+			o.freeze(ctx)
+		}
 		for range 5 {
 			select {
 			case <-ctx.Done():
@@ -467,7 +491,7 @@ func (o *operator) rollout(ctx context.Context) {
 	versions := one(o.random, []string{"v1", "v2"}, []string{"v2", "v1"})
 	apart := one(o.random, "pair", "pair", "piar")
 	id := tko.RolloutID(fmt.Sprintf("%s-%d", apart, o.n))
-	p := parse(o.w.t, fmt.Sprintf(upgrade, one(o.random, tenants...), versions[0], versions[1], apart))
+	p := parse(o.w.t, fmt.Sprintf(upgrade, one(o.random, tenants...), versions[0], versions[1], apart, concurrent))
 	o.do(ctx, &request{verb: "rollout " + apart}, func(ctx context.Context) error {
 		_, err := o.client.RegisterRollout(ctx, tko.Rollout{ID: id, Package: p})
 		return err

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -114,6 +115,9 @@ type judge struct {
 	largest   map[tko.Kind]int           // entities at once, removed ones included
 
 	deletedByUsers map[string]bool // places of children, which may be created again later
+
+	rollouts *rolloutJudge
+	halts    []halt
 }
 
 func newJudge(l limits, requests map[string]*request) *judge {
@@ -121,6 +125,7 @@ func newJudge(l limits, requests map[string]*request) *judge {
 		limits: l, requests: requests, records: map[tko.DeploymentID]*record{}, before: map[tko.DeploymentID]*record{}, alive: map[tko.Kind]map[string]bool{}, ever: map[tko.DeploymentID]bool{}, revs: map[string]int64{},
 		created: map[tko.DeploymentID]map[string]bool{}, removed: map[string]map[tko.Kind]int{}, orphans: map[string]int{}, used: map[string]int{},
 		reached: map[string]map[string]bool{}, agreed: map[tko.DeploymentID]int{}, consented: map[string]map[string]bool{}, largest: map[tko.Kind]int{}, deletedByUsers: map[string]bool{},
+		rollouts: &rolloutJudge{rows: map[string][]row{}, last: map[tko.DeploymentID]rolled{}, delivered: func(string, content, time.Time) bool { return false }},
 	}
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment} {
 		j.alive[kind] = map[string]bool{}
@@ -151,8 +156,8 @@ func (j *judge) summary() string {
 		causes[cause] = true
 		reached = max(reached, len(sites))
 	}
-	return fmt.Sprintf("%d causes; most without consent: %d created (limit %d), %d removed or orphaned (limit %d), %d sites changed (limit %d)",
-		len(causes), created, j.limits.created, removed, j.limits.removed, reached, j.limits.sites)
+	return fmt.Sprintf("%d causes; most without consent: %d created (limit %d), %d removed or orphaned (limit %d), %d sites changed (limit %d); rollouts: %d in flight at most (limit %d), %d deployments undone; %d stops and freezes",
+		len(causes), created, j.limits.created, removed, j.limits.removed, reached, j.limits.sites, j.rollouts.most, concurrent, j.rollouts.undone, len(j.halts))
 }
 
 func (j *judge) report(c change, format string, args ...any) {
@@ -200,6 +205,14 @@ func (j *judge) take(c change) {
 	if byRollout(c) && strings.Contains(c.Author.Why, "piar") {
 		j.report(c, "the rollout names a key that no site has")
 	}
+	if c.Kind == tko.KindDeployment && c.Op != tko.OpStatus {
+		j.halt(c)
+		before := j.records[tko.DeploymentID(c.ID)]
+		if !j.alive[tko.KindDeployment][c.ID] {
+			before = nil
+		}
+		j.rollouts.take(c, before, j.report)
+	}
 	switch c.Op {
 	case tko.OpWritten:
 		j.written(c, request)
@@ -209,6 +222,19 @@ func (j *judge) take(c change) {
 	}
 	j.note(c)
 	j.agree(request)
+}
+
+// halt judges a change of a deployment at a time in which nothing may change at some sites.
+func (j *judge) halt(c change) {
+	var sites []string
+	for _, r := range []*record{j.records[tko.DeploymentID(c.ID)], c.record} {
+		if r != nil && r.site != "" {
+			sites = append(sites, r.site)
+		}
+	}
+	if h, ok := haltedBy(j.halts, c, sites...); ok {
+		j.report(c, "it is at %v during the %s, positions %d to %d", sites, h.what, h.from, h.to)
+	}
 }
 
 // note remembers the state after a change.
@@ -454,12 +480,20 @@ func (j *judge) end(alive []tko.Deployment) (found []string) {
 			found = append(found, fmt.Sprintf("deployment %s is lost: the change log has no deletion of it", id))
 		}
 	}
+	found = append(found, j.consents(time.Now())...)
 	for _, r := range j.requests {
-		if removes := r.verb == "delete" || r.verb == "purge" || r.verb == "template"; removes && r.done && isFarAbove(r.consent, j.used[r.op]) {
-			found = append(found, fmt.Sprintf("%s: a %s of %d entities was done with consent to %d", r.op, r.verb, j.used[r.op], r.consent))
-		}
 		if r.done && r.created != "" && !j.ever[r.created] {
 			found = append(found, fmt.Sprintf("%s: deployment %s was acknowledged, and the change log doesn't have it", r.op, r.created))
+		}
+	}
+	return found
+}
+
+// consents judges the consents of requests that ended before a time.
+func (j *judge) consents(before time.Time) (found []string) {
+	for _, r := range j.requests {
+		if removes := r.verb == "delete" || r.verb == "purge" || r.verb == "template"; removes && r.done && r.ended.Before(before) && isFarAbove(r.consent, j.used[r.op]) {
+			found = append(found, fmt.Sprintf("%s: a %s of %d entities was done with consent to %d", r.op, r.verb, j.used[r.op], r.consent))
 		}
 	}
 	return found

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +35,8 @@ type record struct {
 	replaces       []tko.DeploymentID
 	running        bool // prepared and approved at a site
 	content        content
-	proposed       int // changes that its placements propose, and that an approval consents to
+	digest         [sha256.Size]byte // of the package, without the state of the deployment
+	proposed       int               // changes that its placements propose, and that an approval consents to
 }
 
 // A change is a change of the log, with what the observer read as of it.
@@ -42,6 +45,12 @@ type change struct {
 
 	record   *record           // of a deployment that was written
 	metadata map[string]string // of a site that was written
+}
+
+// A delivery is what a site had after a commit.
+type delivery struct {
+	at    time.Time // to the second
+	facts map[string]bool
 }
 
 // An observer reads what happens, by itself.
@@ -63,12 +72,12 @@ type observer struct {
 	files     map[string]map[string]string // blobs by path, by the folder of a deployment, at the head
 	folders   map[string]map[string]bool   // of deployments, by site
 	blobs     map[string]content           // of files
-	delivered map[string][]map[string]bool // facts that commits had, by site, in their order
+	delivered map[string][]delivery        // by site, in their order
 }
 
 func newObserver(w *world, l *ledger) *observer {
 	return &observer{
-		w: w, l: l, client: w.dial("root"), asked: map[string]time.Time{}, files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]map[string]bool{},
+		w: w, l: l, client: w.dial("root"), asked: map[string]time.Time{}, files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]delivery{},
 	}
 }
 
@@ -218,8 +227,23 @@ func unlessGone(err error) error {
 func recordOf(d tko.Deployment) *record {
 	return &record{
 		id: d.ID, parent: d.Parent, template: string(d.Template), site: string(d.Site), origin: d.Origin, replaces: d.Replaces,
-		running: d.Prepared && d.Approved && d.Site != "", content: contentOf(d.Package), proposed: proposedBy(d.Package),
+		running: d.Prepared && d.Approved && d.Site != "", content: contentOf(d.Package), digest: digestOf(d.Package), proposed: proposedBy(d.Package),
 	}
+}
+
+// digestOf returns the digest of a package, without the resource that has the state of the deployment.
+func digestOf(p krm.Package) [sha256.Size]byte {
+	var all []krm.Resource
+	for _, r := range p {
+		if r.GVK() != krm.DeploymentGVK {
+			all = append(all, r)
+		}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return [sha256.Size]byte{} // as no other one
+	}
+	return sha256.Sum256(text)
 }
 
 // proposedBy returns the number of children that the placements of a package propose to create, to replace and to delete.
@@ -258,7 +282,14 @@ func (o *observer) checkConditions(d tko.Deployment) {
 func (o *observer) wasDelivered(site string, c content) bool {
 	o.git.Lock()
 	defer o.git.Unlock()
-	return slices.ContainsFunc(o.delivered[site], func(had map[string]bool) bool { return c.isIn(had) })
+	return slices.ContainsFunc(o.delivered[site], func(had delivery) bool { return c.isIn(had.facts) })
+}
+
+// wasDeliveredBy reports whether a commit until a time had all facts at a site.
+func (o *observer) wasDeliveredBy(site string, c content, until time.Time) bool {
+	o.git.Lock()
+	defer o.git.Unlock()
+	return slices.ContainsFunc(o.delivered[site], func(had delivery) bool { return !had.at.After(until) && c.isIn(had.facts) })
 }
 
 // readGit reads the commits since the last ones.
@@ -274,16 +305,17 @@ func (o *observer) readGit() {
 	if o.head != "" {
 		span = o.head + ".." + next
 	}
-	log, err := exec.Command("git", "--git-dir", o.w.repository, "-c", "core.quotePath=false", "log", "--reverse", "--root", "--raw", "--no-abbrev", "--no-renames", "--format=commit %H", span).Output()
+	log, err := exec.Command("git", "--git-dir", o.w.repository, "-c", "core.quotePath=false", "log", "--reverse", "--root", "--raw", "--no-abbrev", "--no-renames", "--format=commit %H %ct", span).Output()
 	if err != nil {
 		o.report("the repository can't be read: %v", err)
 		return
 	}
 	o.readBlobs(string(log))
 	changed := map[string]bool{}
+	var at time.Time
 	commit := func() {
 		for site := range changed {
-			o.delivered[site] = append(o.delivered[site], o.factsAt(site))
+			o.delivered[site] = append(o.delivered[site], delivery{at, o.factsAt(site)})
 		}
 		clear(changed)
 	}
@@ -291,6 +323,8 @@ func (o *observer) readGit() {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "commit ") {
 			commit()
+			seconds, _ := strconv.ParseInt(strings.Fields(line)[2], 10, 64)
+			at = time.Unix(seconds, 0)
 			o.commits++
 		}
 		if !strings.HasPrefix(line, ":") {
@@ -470,19 +504,31 @@ func (o *observer) settleLog(quiet time.Duration) {
 
 // judgeSoFar returns what is wrong in what was observed until now.
 func (o *observer) judgeSoFar() []string {
-	j := newJudge(o.w.limits, o.l.snapshot())
+	j := o.newJudge()
 	o.lock.Lock()
 	changes, found := slices.Clone(o.changes), slices.Clone(o.found)
 	o.lock.Unlock()
+	until := time.Time{}
 	for _, c := range changes {
 		j.take(c)
+		until = c.Time
 	}
-	return append(found, j.found...)
+	return slices.Concat(found, j.found, j.consents(until), o.l.findings())
+}
+
+// newJudge returns a judge of the requests until now.
+func (o *observer) newJudge() *judge {
+	j := newJudge(o.w.limits, o.l.snapshot())
+	j.rollouts.delivered = o.wasDeliveredBy
+	o.l.lock.Lock()
+	defer o.l.lock.Unlock()
+	j.halts = slices.Clone(o.l.halts)
+	return j
 }
 
 // judge returns all that is wrong.
 func (o *observer) judge() []string {
-	j := newJudge(o.w.limits, o.l.snapshot())
+	j := o.newJudge()
 	for _, c := range o.changes {
 		j.take(c)
 	}
@@ -514,7 +560,7 @@ func (o *observer) judge() []string {
 		templates[s.ID] = true
 	}
 	atSites := o.checkSites(alive)
-	return slices.Concat(o.found, j.found, j.end(alive), atSites, checkPlacements(alive, sites, templates, j.deletedByUsers))
+	return slices.Concat(o.found, j.found, o.l.findings(), j.end(alive), atSites, checkPlacements(alive, sites, templates, j.deletedByUsers))
 }
 
 // checkSites compares what is at the sites at the end with what says that it is there.
