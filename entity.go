@@ -234,6 +234,9 @@ type PutResult struct {
 	// DryRun would change, of an existing entity: removals, too.
 	Managed bool
 	Changes []string
+	// ChangesTarget, with DryRun, is true if an existing site would have another target, and
+	// deployments run there.
+	ChangesTarget bool
 }
 
 // Deleted counts the entities that a request deleted; with dry run, those that

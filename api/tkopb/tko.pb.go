@@ -5277,9 +5277,10 @@ type PutEntityResponse struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	Created       bool                   `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
-	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`   // the entity changed; with dry run: would change
-	Managed       bool                   `protobuf:"varint,530,opt,name=managed,proto3" json:"managed,omitempty"` // the server has used the manager of the request
-	Changes       []string               `protobuf:"bytes,531,rep,name=changes,proto3" json:"changes,omitempty"`  // with a manager: what changed, or would change, of an existing entity; removals, too
+	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`               // the entity changed; with dry run: would change
+	Managed       bool                   `protobuf:"varint,530,opt,name=managed,proto3" json:"managed,omitempty"`             // the server has used the manager of the request
+	Changes       []string               `protobuf:"bytes,531,rep,name=changes,proto3" json:"changes,omitempty"`              // with a manager: what changed, or would change, of an existing entity; removals, too
+	ChangesTarget bool                   `protobuf:"varint,600,opt,name=changesTarget,proto3" json:"changesTarget,omitempty"` // with dry run: an existing site at which deployments run would have another target
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5354,6 +5355,13 @@ func (x *PutEntityResponse) GetChanges() []string {
 		return x.Changes
 	}
 	return nil
+}
+
+func (x *PutEntityResponse) GetChangesTarget() bool {
+	if x != nil {
+		return x.ChangesTarget
+	}
+	return false
 }
 
 type RemoveEntity struct {
@@ -7138,14 +7146,15 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x0fdeferReferences\x18\xba\x04 \x01(\bR\x0fdeferReferences\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd0\x01\n" +
 	"\x11PutEntityResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
 	"\acreated\x18\x03 \x01(\bR\acreated\x12\x18\n" +
 	"\achanged\x18\x04 \x01(\bR\achanged\x12\x19\n" +
 	"\amanaged\x18\x92\x04 \x01(\bR\amanaged\x12\x19\n" +
-	"\achanges\x18\x93\x04 \x03(\tR\achanges\"\x8a\x01\n" +
+	"\achanges\x18\x93\x04 \x03(\tR\achanges\x12%\n" +
+	"\rchangesTarget\x18\xd8\x04 \x01(\bR\rchangesTarget\"\x8a\x01\n" +
 	"\fRemoveEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +

@@ -463,6 +463,11 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 		changed = !sameContent(current, r)
 	}
 	result := tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed, Managed: p.Manager != ""}
+	if p.DryRun && p.Kind == tko.KindSite && !created && changed {
+		if result.ChangesTarget, err = s.changesTarget(ctx, r); err != nil {
+			return tko.PutResult{}, err
+		}
+	}
 	if result.Managed && changed && p.Kind != tko.KindPlugin && c.sees(current) {
 		if result.Changes, err = s.changesOf(c, current, r); err != nil {
 			return tko.PutResult{}, err

@@ -1074,20 +1074,22 @@ class PutEntity(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., manager: _Optional[str] = ..., removeMetadata: _Optional[_Iterable[str]] = ..., whole: _Optional[bool] = ..., madeFrom: _Optional[str] = ..., deferReferences: _Optional[bool] = ...) -> None: ...
 
 class PutEntityResponse(_message.Message):
-    __slots__ = ("id", "revision", "created", "changed", "managed", "changes")
+    __slots__ = ("id", "revision", "created", "changed", "managed", "changes", "changesTarget")
     ID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     MANAGED_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    CHANGESTARGET_FIELD_NUMBER: _ClassVar[int]
     id: str
     revision: int
     created: bool
     changed: bool
     managed: bool
     changes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ..., managed: _Optional[bool] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
+    changesTarget: bool
+    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ..., managed: _Optional[bool] = ..., changes: _Optional[_Iterable[str]] = ..., changesTarget: _Optional[bool] = ...) -> None: ...
 
 class RemoveEntity(_message.Message):
     __slots__ = ("kind", "id", "dryRun", "claim", "confirm")
