@@ -98,6 +98,10 @@ type Deployment struct {
 	// Replaces are siblings that this deployment replaces. They are deleted in
 	// the transaction that makes it both prepared and approved. Read only.
 	Replaces []DeploymentID
+	// Replaced are siblings at the same site that this deployment has replaced, the newest
+	// first. Their objects stay at the site until those of this deployment are healthy. Read
+	// only.
+	Replaced []DeploymentID `json:",omitempty"`
 	// TemplateRevision is the revision of the template that the deployment was
 	// made from; 0 if it has no template, or if the revision was not recorded.
 	// Read only.

@@ -31,6 +31,9 @@ var deploymentView = view[tko.Deployment]{
 		if len(d.Replaces) > 0 {
 			row["replaces"] = listValue(d.Replaces)
 		}
+		if len(d.Replaced) > 0 {
+			row["replaced"] = listValue(d.Replaced)
+		}
 		stampRow(row, d.Stamp)
 		return row
 	},

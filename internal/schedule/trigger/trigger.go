@@ -16,6 +16,8 @@ const (
 	ReasonRemoving    = "Removing"         // objects that are no longer wanted are being removed
 	ReasonApproval    = "WaitsForApproval" // the removals exceed the budget
 	ReasonNoApproval  = "NothingToApprove" // all removals are within the budget, or approved
+	ReasonReplacing   = "ReplacementWaiting" // replaced objects stay until the new ones are healthy, or are removed before these are created
+	ReasonOverdue     = "ReplacementOverdue" // the new objects take longer to become healthy than spec.replace.timeout; the replaced ones stay
 	ReasonHealthy     = "Healthy"          // all objects are healthy
 	ReasonInProgress  = "InProgress"       // some objects are in progress
 	ReasonUnhealthy   = "Unhealthy"        // some objects have failed
