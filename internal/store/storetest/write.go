@@ -76,7 +76,9 @@ func deletedInSingleStepOrNotAtAll(w *world) {
 }
 
 func replacesAndBaseAreStored(w *world) {
-	replacing := func(w *catalog.Write) { w.Record.Replaces, w.Record.Replaced, w.Record.Base = []string{"x", "y"}, []string{"u", "v"}, 7 }
+	replacing := func(w *catalog.Write) {
+		w.Record.Replaces, w.Record.Replaced, w.Record.Base = []string{"x", "y"}, []string{"u", "v"}, 7
+	}
 	k := deploymentKey("d")
 	check := func(what string) {
 		w.Helper()
