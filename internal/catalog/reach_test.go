@@ -639,7 +639,7 @@ func TestSitesWithAnotherTargetAreReach(t *testing.T) {
 	w.site("edge/empty", "")
 	put := func(ctx context.Context, i int, url, other string) error {
 		result, err := w.PutEntity(ctx, tko.Put{Kind: tko.KindSite, ID: fmt.Sprintf("edge/%02d", i), Package: pkg(t, fmt.Sprintf(
-			"apiVersion: git.plugin.nephio.org/v1alpha1\nkind: Repository\nmetadata: {name: r}\nspec: {url: %q}\n---\n", url), thing("x", "value: "+other))})
+			"apiVersion: git.plugin.nephio.org/v1alpha1\nkind: Repository\nmetadata: {name: r}\nspec: {url: %q}\n---\n%s", url, thing("x", "value: "+other)))})
 		if err == nil && result.ChangesTarget {
 			t.Error("it isn't a dry run")
 		}

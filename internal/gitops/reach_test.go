@@ -258,8 +258,8 @@ func TestOtherTargetsOfManySitesNeedAnApproval(t *testing.T) {
 	r := newRepo(t)
 	c := data(t)
 	to := func(url string) map[string]string {
-		target := "    - {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {url: " + url + "}}\n"
-		return map[string]string{"a.yaml": strings.Replace(fleet(n, 0, ""), template("site", "1"), template("site", "1")+target, 1)}
+		target := "  package: {resources: [{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {url: " + url + "}}]}\n"
+		return map[string]string{"a.yaml": strings.ReplaceAll(fleet(n, 0, ""), "  templateId: \"site\"\n---", "  templateId: \"site\"\n"+target+"---")}
 	}
 	base := r.push(to("https://a"))
 	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, direct(r.url))}})
