@@ -210,28 +210,30 @@ func TestFaultsOfReports(t *testing.T) {
 		server.SetPulls(forgetest.Pull{Number: 1, Head: head, Base: "main"})
 		settings := reporting(t, r, server, provider)
 		c := data(t)
-		// Each round another request is lost after it was carried out, or refused; each is of a
-		// new controller, as after the death of the one before.
-		for round := range int64(12) {
+		// Each round begins anew with another head, and the answer to another request is lost. Then
+		// the same controller, or a new one, as after the death of the one before, goes on.
+		for round := range int64(7) {
+			head = r.change(1, provider, map[string]string{"a.yaml": template("a:v1", fmt.Sprint("two", round))})
+			server.RemoveComments(1)
+			server.SetPulls(forgetest.Pull{Number: 1, Head: head, Base: "main"})
 			var n atomic.Int64
-			lost := func(*http.Request) bool { return n.Add(1) == round/2+1 }
-			if round%2 == 0 {
-				server.Lose(lost)
-			} else {
+			server.Lose(func(*http.Request) bool { return n.Add(1) == round+1 })
+			t.Run("", func(t *testing.T) {
+				w := start(t, c, gitops.Options{Worker: fmt.Sprint(round), Sources: []gitops.Spec{spec(t, settings)}})
+				w.sync("fleet", first)
 				server.Lose(nil)
-				server.Fail(func(w http.ResponseWriter, r *http.Request) bool {
-					if lost(r) {
-						http.Error(w, "failing", http.StatusBadGateway)
-						return true
-					}
-					return false
+				if round%2 == 0 {
+					w.sync("fleet", first)
+				}
+			})
+			if round%2 != 0 {
+				t.Run("", func(t *testing.T) {
+					start(t, c, gitops.Options{Worker: fmt.Sprint(round, "after"), Sources: []gitops.Spec{spec(t, settings)}}).sync("fleet", first)
 				})
 			}
-			t.Run("", func(t *testing.T) {
-				w := start(t, c, gitops.Options{Worker: strconv.FormatInt(round, 10), Sources: []gitops.Spec{spec(t, settings)}})
-				w.sync("fleet", first)
-			})
-			server.Fail(nil)
+			if all := server.Comments(1); len(all) != 1 || len(server.Statuses(head, "tko/fleet/plan")) != 1 {
+				t.Errorf("round %d: the comments are %+v, the statuses %+v", round, all, server.Statuses(head, "tko/fleet/plan"))
+			}
 		}
 		server.Lose(nil)
 		w := start(t, c, gitops.Options{Worker: "last", Sources: []gitops.Spec{spec(t, settings)}})
