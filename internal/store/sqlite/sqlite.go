@@ -214,23 +214,21 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	for i := range 1 + quickReaders + readers {
-		conn, err := db.sql.Conn(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("open %s: %w", path, err)
+		c := &connection{reads: i > 0, prepared: map[string]*sql.Stmt{}}
+		// The file of others may be replaced later, so all connections are opened now.
+		if db.log != nil || !c.reads {
+			if err := c.open(ctx, db.sql); err != nil {
+				return nil, fmt.Errorf("open %s: %w", path, err)
+			}
 		}
-		c := &connection{conn: conn, prepared: map[string]*sql.Stmt{}}
-		if i == 0 {
+		switch {
+		case !c.reads:
 			db.writer <- c
-			continue
-		}
-		if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA query_only = 1; PRAGMA cache_size = -%d", readerCache)); err != nil {
-			return nil, fmt.Errorf("open %s: %w", path, err)
-		}
-		if i <= quickReaders {
+		case i <= quickReaders:
 			db.quick <- c
-			continue
+		default:
+			db.lists <- c
 		}
-		db.lists <- c
 	}
 	return relational.New(ctx, db, name+" "+version), nil
 }
@@ -378,8 +376,27 @@ type database struct {
 
 // A connection is a connection with its prepared statements.
 type connection struct {
-	conn     *sql.Conn
+	conn     *sql.Conn // nil until it is needed
+	reads    bool      // and never writes
 	prepared map[string]*sql.Stmt
+}
+
+// open connects to the database, if that wasn't done before.
+func (c *connection) open(ctx context.Context, db *sql.DB) error {
+	if c.conn != nil {
+		return nil
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	if c.reads {
+		if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA query_only = 1; PRAGMA cache_size = -%d", readerCache)); err != nil {
+			return errors.Join(err, conn.Close())
+		}
+	}
+	c.conn = conn
+	return nil
 }
 
 // maxPrepared is the number of prepared statements that a connection caches.
@@ -482,7 +499,9 @@ func (db *database) release(c *connection, home chan *connection) {
 		for _, stmt := range c.prepared { // SQLite retains the files of a connection with statements
 			_ = stmt.Close()
 		}
-		_ = c.conn.Close() // no caller is left to receive the error
+		if c.conn != nil {
+			_ = c.conn.Close() // no caller is left to receive the error
+		}
 		return
 	}
 	home <- c
@@ -503,6 +522,10 @@ func (db *database) take(ctx context.Context, home chan *connection) (*connectio
 	}
 	select {
 	case c := <-home:
+		if err := c.open(ctx, db.sql); err != nil {
+			db.release(c, home)
+			return nil, err
+		}
 		return c, nil
 	case <-db.ended:
 		return nil, errClosed
