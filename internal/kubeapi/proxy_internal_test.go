@@ -27,7 +27,7 @@ func (a authority) CurrentCABundleContent() []byte {
 	return nil
 }
 
-// Users that a front proxy passes on before the server knows the proxies are told to try again:
+// Users that a front proxy passes on before the server knows the proxies get an error that asks them to try again:
 // they must not become anonymous users, who may do nothing.
 func TestRequestsThroughUnknownProxiesAreTriedAgain(t *testing.T) {
 	t.Parallel()
