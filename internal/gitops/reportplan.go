@@ -21,8 +21,8 @@ import (
 // savedPlan is the plan of a pull request, as it was reported.
 type savedPlan struct {
 	Head     string    `json:"head"`
-	Basis    string    `json:"basis"`             // what the plan was compared with
-	Position int64     `json:"position"`          // of TKO's log, when it was planned
+	Basis    string    `json:"basis"`    // what the plan was compared with
+	Position int64     `json:"position"` // of TKO's log, when it was planned
 	Planned  time.Time `json:"planned"`
 	Comment  int64     `json:"comment,omitempty"` // its ID; 0 if there is none, or it isn't known
 	Text     string    `json:"text,omitempty"`    // digest of the comment
@@ -153,7 +153,9 @@ func (l *reconciliation) preview(ctx context.Context, files fs.FS, pull forge.Pu
 	return PreviewFiles(ctx, previewer{l.controller.client}, files, PreviewOptions{
 		Name: l.spec.Name, Path: l.spec.Path, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: &l.spec.Budget, editable: l.spec.Editable,
 		rollout: l.spec.Rollout != nil, refuse: func(m []manifest.Manifest, f fs.FS) error { return l.spec.forbidden(m, f) }, osmPolicy: &policy,
-		connect: func(r *osmops.Repository) func(context.Context) (osmops.Connection, error) { return l.ownConnection(r, pull) },
+		connect: func(r *osmops.Repository) func(context.Context) (osmops.Connection, error) {
+			return l.ownConnection(r, pull)
+		},
 	})
 }
 

@@ -226,4 +226,3 @@ func printableLines(text string) string {
 	}
 	return strings.Join(lines, "\n")
 }
-
