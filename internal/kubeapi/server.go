@@ -30,7 +30,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientrest "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
@@ -269,9 +268,7 @@ func certificate(o Options) (dynamiccertificates.CertKeyContentProvider, error) 
 		}
 		return cert, nil
 	}
-	cert, key, err := certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{
-		Host: "localhost", AlternateIPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, MaxAge: 365 * 24 * time.Hour,
-	})
+	cert, key, err := selfSigned()
 	if err != nil {
 		return nil, fmt.Errorf("generate a certificate: %w", err)
 	}
