@@ -142,7 +142,8 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	limits := newWatchLimiter(o.Watches, codecs, o.Observer)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		api = withRequests(withAccept(limits.limit(withIdentity(withConfirmation(withAsOf(api))))), o.Tracer)
-		return observe(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver, o.Observer)
+		chain := awaitProxies(genericapiserver.DefaultBuildHandlerChain(api, c), c.Authentication.RequestHeaderConfig, codecs)
+		return observe(chain, c.RequestInfoResolver, o.Observer)
 	}
 	if err := serveSecurely(config, o); err != nil {
 		return nil, err
