@@ -411,7 +411,7 @@ func (d *cborDecoder) fits(h head, itemBytes, trust uint64) (int, *Error) {
 	if h.arg > d.left()/itemBytes {
 		return 0, d.short()
 	}
-	if h.arg > uint64(max(0, d.limits.Values-d.values)) { //nolint:gosec // not negative
+	if h.arg > uint64(max(0, d.limits.Values-d.values)) {
 		return 0, tooManyValues(d.limits)
 	}
 	return int(min(h.arg, trust)), nil //nolint:gosec // not more than trust

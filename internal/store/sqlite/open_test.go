@@ -83,13 +83,13 @@ func schemaOf(t *testing.T, path string) []string {
 			if err := rows.Scan(values...); err != nil {
 				t.Fatal(err)
 			}
-			line := ""
+			var line strings.Builder
 			for i, name := range columns {
 				if name != "tstamp" {
-					line += fmt.Sprintf("%s=%v ", name, *values[i].(*any))
+					fmt.Fprintf(&line, "%s=%v ", name, *values[i].(*any))
 				}
 			}
-			lines = append(lines, line)
+			lines = append(lines, line.String())
 		}
 		if err := rows.Err(); err != nil {
 			t.Fatal(err)
