@@ -1687,6 +1687,7 @@ type Deployment struct {
 	TemplateRevision      int64    `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`          // the revision that it was made from
 	AwaitedTemplateId     string   `protobuf:"bytes,571,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"`         // that it names, and that doesn't exist yet; read only
 	AwaitedSiteId         string   `protobuf:"bytes,572,opt,name=awaitedSiteId,proto3" json:"awaitedSiteId,omitempty"`                 // as awaitedTemplateId
+	ReplacedDeploymentIds []string `protobuf:"bytes,620,rep,name=replacedDeploymentIds,proto3" json:"replacedDeploymentIds,omitempty"` // siblings that it has replaced, the newest first; read only
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -1840,6 +1841,13 @@ func (x *Deployment) GetAwaitedSiteId() string {
 	return ""
 }
 
+func (x *Deployment) GetReplacedDeploymentIds() []string {
+	if x != nil {
+		return x.ReplacedDeploymentIds
+	}
+	return nil
+}
+
 type ListedDeployment struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId          string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
@@ -1859,6 +1867,7 @@ type ListedDeployment struct {
 	TemplateRevision      int64                  `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`
 	AwaitedTemplateId     string                 `protobuf:"bytes,571,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // as in Deployment
 	AwaitedSiteId         string                 `protobuf:"bytes,572,opt,name=awaitedSiteId,proto3" json:"awaitedSiteId,omitempty"`
+	ReplacedDeploymentIds []string               `protobuf:"bytes,620,rep,name=replacedDeploymentIds,proto3" json:"replacedDeploymentIds,omitempty"` // as in Deployment
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -2010,6 +2019,13 @@ func (x *ListedDeployment) GetAwaitedSiteId() string {
 		return x.AwaitedSiteId
 	}
 	return ""
+}
+
+func (x *ListedDeployment) GetReplacedDeploymentIds() []string {
+	if x != nil {
+		return x.ReplacedDeploymentIds
+	}
+	return nil
 }
 
 type CreateDeployment struct {
@@ -6789,7 +6805,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\fDeploymentID\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1b\n" +
 	"\brevision\x18\xc8\x01 \x01(\x03R\brevision\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\xe8\x05\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x9f\x06\n" +
 	"\n" +
 	"Deployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
@@ -6812,10 +6828,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
 	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x12-\n" +
 	"\x11awaitedTemplateId\x18\xbb\x04 \x01(\tR\x11awaitedTemplateId\x12%\n" +
-	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x1a;\n" +
+	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x125\n" +
+	"\x15replacedDeploymentIds\x18\xec\x04 \x03(\tR\x15replacedDeploymentIds\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf4\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x06\n" +
 	"\x10ListedDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
 	"\x12parentDeploymentId\x18\x02 \x01(\tR\x12parentDeploymentId\x12\x1e\n" +
@@ -6836,7 +6853,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
 	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x12-\n" +
 	"\x11awaitedTemplateId\x18\xbb\x04 \x01(\tR\x11awaitedTemplateId\x12%\n" +
-	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x1a;\n" +
+	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x125\n" +
+	"\x15replacedDeploymentIds\x18\xec\x04 \x03(\tR\x15replacedDeploymentIds\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x03\n" +

@@ -96,7 +96,7 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 			return err
 		}
 		record.Author, record.UID, record.Created, record.Origin, record.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
-		record.Replaces, record.Owner = current.Replaces, current.Owner
+		record.Replaces, record.Replaced, record.Owner = current.Replaces, current.Replaced, current.Owner
 		if created {
 			record.UID, record.Created = newUID(), time.Now().UTC()
 		}

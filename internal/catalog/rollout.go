@@ -62,12 +62,19 @@ func (s *RolloutControl) Rollouts(ctx context.Context, sel tko.RolloutSelect, op
 // rolloutOf returns the rollout of a record, with its package if the record has it.
 func (s *RolloutControl) rolloutOf(c *caller, r Record) (tko.Rollout, error) {
 	pkg, err := packageOf(r)
-	e := tko.Rollout{ID: tko.RolloutID(r.ID), Metadata: maps.Clone(r.effective()), Package: s.redact(c, r, pkg), State: string(execute.Draft), Stamp: r.stamp()}
-	e.Stamp.Conditions = slices.Clone(e.Stamp.Conditions)
+	e := sharedRollout(r)
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
+	return e, err
+}
+
+// sharedRollout returns the rollout of a record, without its package. Its metadata and
+// conditions are those of the record.
+func sharedRollout(r Record) tko.Rollout {
+	e := tko.Rollout{ID: tko.RolloutID(r.ID), Metadata: r.effective(), State: string(execute.Draft), Stamp: r.stamp()}
 	if state := tko.FindCondition(r.Conditions, tko.ConditionState); state != nil {
 		e.State, e.Reason = state.Reason, state.Message
 	}
-	return e, err
+	return e
 }
 
 // removeRollout deletes a rollout that isn't in progress, with its plans. What it
