@@ -67,7 +67,7 @@ func (l *reconciliation) undone(ctx context.Context, revision string) (*osmops.R
 	if err != nil {
 		return nil, fmt.Errorf("read the revision before, to undo the upgrades: %w", err)
 	}
-	defer func() { _ = files.Close() }()
+	l.past = files
 	var readable fs.FS = files
 	if o, ok := l.spec.From.(Opener); ok {
 		if readable, err = o.Open(ctx, files, l.status.Applied); err != nil {
