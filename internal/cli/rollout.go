@@ -817,12 +817,8 @@ func progressText(w tko.RolloutWave) string {
 }
 
 var rolloutView = view[tko.Rollout]{
-	id: func(r tko.Rollout) string { return string(r.ID) },
-	row: func(r tko.Rollout) map[string]any {
-		row := map[string]any{"rolloutId": string(r.ID), "metadata": metadataValue(r.Metadata), "state": r.State, "reason": r.Reason}
-		stampRow(row, r.Stamp)
-		return row
-	},
+	id:  func(r tko.Rollout) string { return string(r.ID) },
+	row: func(r tko.Rollout) map[string]any { return entityRow(r, nil, r.Stamp) },
 	columns: []column[tko.Rollout]{
 		{name: "ID", text: func(r tko.Rollout) string { return string(r.ID) }},
 		{name: "STATE", text: func(r tko.Rollout) string { return r.State }},

@@ -551,7 +551,7 @@ func (c *Controller) isTaken(name string) bool {
 
 // do reconciles the source of a work item.
 func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
-	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindSource, ID: item.Key})
+	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindSource, ID: item.Key, Claim: item.Claim})
 	s, spec := c.find(item.Key)
 	if s == nil || spec.Registered {
 		if err := c.refresh(ctx); err != nil {

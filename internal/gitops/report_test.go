@@ -199,7 +199,7 @@ func TestAPlanSaysThatItNeedsAnApproval(t *testing.T) {
 	}
 }
 
-// A server that fails, is slow to permit requests, loses answers, or a controller that dies at
+// A server that fails, is slow to permit requests, loses responses, or a controller that dies at
 // any request: the source isn't affected, and in the end each pull request has one comment.
 func TestFaultsOfReports(t *testing.T) {
 	t.Parallel()

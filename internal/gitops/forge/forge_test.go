@@ -58,7 +58,7 @@ func each(t *testing.T, test func(t *testing.T, server *forgetest.Server, s forg
 	}
 }
 
-// Pull requests are read from all pages, and those of forks are told from others, also if the
+// Pull requests are read from all pages, and those of forks are distinguished from others, also if the
 // fork was deleted. A link to another server is not followed.
 func TestPullRequestsOfAllPagesAreListed(t *testing.T) {
 	t.Parallel()

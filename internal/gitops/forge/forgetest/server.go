@@ -58,7 +58,7 @@ type Server struct {
 	statuses []Status
 	commits  map[string]bool // nil: it has all
 	requests []string
-	unread   int // requests that were answered 304
+	unread   int // requests with the response 304
 	next     int64
 	fail     func(w http.ResponseWriter, r *http.Request) bool
 	lose     func(r *http.Request) bool
@@ -91,7 +91,7 @@ func (s *Server) SetCommits(all ...string) {
 	}
 }
 
-// Fail has requests answered by fail, if it returns true.
+// Fail lets fail respond to requests, if it returns true.
 func (s *Server) Fail(fail func(w http.ResponseWriter, r *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (s *Server) Statuses(commit, context string) (all []Status) {
 	return all
 }
 
-// Requests returns the methods and paths of all requests, and how many were answered 304.
+// Requests returns the methods and paths of all requests, and how many had the response 304.
 func (s *Server) Requests() (all []string, unread int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +193,7 @@ func (s *Server) authorized(h http.Header) bool {
 	return h.Get("Private-Token") == Token
 }
 
-// A route has the pattern of a path, with groups, and what answers it.
+// A route has the pattern of a path, with groups, and what responds to it.
 type route struct {
 	method, pattern string
 	answer          func(s *Server, w http.ResponseWriter, r *http.Request, groups []string)
@@ -260,7 +260,7 @@ func write(w http.ResponseWriter, code int, content any) {
 	_ = json.NewEncoder(w).Encode(content)
 }
 
-// list answers with a page of a list, and 304 if the client has it.
+// list responds with a page of a list, and 304 if the client has it.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, all []map[string]any) {
 	q := r.URL.Query()
 	number, _ := strconv.Atoi(q.Get("page"))
