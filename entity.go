@@ -103,6 +103,10 @@ type Deployment struct {
 	// Replaces are siblings that this deployment replaces. They are deleted in
 	// the transaction that makes it both prepared and approved. Read only.
 	Replaces []DeploymentID `tko:"replaces,omitempty"`
+	// Replaced are siblings at the same site that this deployment has replaced, the newest
+	// first. Their objects stay at the site until those of this deployment are healthy. Read
+	// only.
+	Replaced []DeploymentID `json:",omitempty" tko:"replaced,omitempty"`
 	// TemplateRevision is the revision of the template that the deployment was
 	// made from; 0 if it has no template, or if the revision was not recorded.
 	// Read only.
@@ -239,6 +243,9 @@ type PutResult struct {
 	// DryRun would change, of an existing entity: removals, too.
 	Managed bool
 	Changes []string
+	// ChangesTarget, with DryRun, is true if an existing site would have another target, and
+	// deployments run there.
+	ChangesTarget bool
 }
 
 // Deleted counts the entities that a request deleted; with dry run, those that

@@ -193,6 +193,10 @@ type DeploymentStatus struct {
 	// +optional
 	// +listType=atomic
 	Replaces []string `json:"replaces,omitempty"`
+	// The IDs of the siblings that the deployment has replaced, the newest first, whose objects stay at the site until its own are healthy.
+	// +optional
+	// +listType=atomic
+	Replaced []string `json:"replaced,omitempty"`
 	// Of a child: its permanent name among the children of its parent.
 	// +optional
 	Origin string `json:"origin,omitempty"`

@@ -77,7 +77,7 @@ nothing more.`,
 				cmd.Flags().BoolVar(&c.AnyTime, "any-time", false, "also outside of the rollout's windows")
 			}),
 		command("skip", "Leave out deployments that are no longer as planned", "", deployment),
-		command("waive", "Let failed deployments not count any more, for the budget and for limits", "", deployment),
+		command("waive", "Ignore failed deployments in the budget of failures and in the limits", "", deployment),
 		asOfFlag(rolloutKind.listCommand(a, &cobra.Command{Short: "List rollouts", Example: "  tko rollout list\n  tko rollout list --id 'smf/**' -o json"}, &rolloutFilter{})),
 		asOfFlag(rolloutKind.getCommand(a, &cobra.Command{Short: "Print a rollout's package", Example: "  tko rollout get smf-v2 > smf-v2.yaml"})),
 		a.rolloutDelete())

@@ -169,7 +169,7 @@ func deployments() *kind {
 				Package: v1alpha1.Package{Resources: resources},
 			}
 			d.Status = v1alpha1.DeploymentStatus{
-				Prepared: r.Prepared, Approved: r.Approved, Suspended: suspended(r), TemplateRevision: r.Base, Replaces: r.Replaces, Origin: r.ChildOrigin(), Conditions: conditions(r),
+				Prepared: r.Prepared, Approved: r.Approved, Suspended: suspended(r), TemplateRevision: r.Base, Replaces: r.Replaces, Replaced: r.Replaced, Origin: r.ChildOrigin(), Conditions: conditions(r),
 			}
 			return nil
 		},

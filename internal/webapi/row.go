@@ -106,6 +106,7 @@ type deploymentBody struct {
 	Origin           string             `json:"origin,omitempty"`
 	AwaitedTemplate  tko.TemplateID     `json:"awaitedTemplate,omitempty"`
 	AwaitedSite      tko.SiteID         `json:"awaitedSite,omitempty"`
+	Replaced         []tko.DeploymentID `json:"replaced,omitempty"`
 	Suspended        bool               `json:"suspended,omitempty"`
 	stampBody
 }
@@ -113,8 +114,8 @@ type deploymentBody struct {
 func deploymentRow(d tko.Deployment) deploymentBody {
 	return deploymentBody{
 		ID: d.ID, Parent: d.Parent, Template: d.Template, Site: d.Site, Metadata: orEmptyMap(d.Metadata),
-		Prepared: d.Prepared, Approved: d.Approved, TemplateRevision: d.TemplateRevision, Replaces: d.Replaces, Origin: d.Origin,
-		AwaitedTemplate: d.AwaitedTemplate, AwaitedSite: d.AwaitedSite, Suspended: tko.Suspended(d.Metadata), stampBody: stampOf(d.Stamp),
+		Prepared: d.Prepared, Approved: d.Approved, TemplateRevision: d.TemplateRevision, Replaces: d.Replaces, Replaced: d.Replaced,
+		Origin: d.Origin, AwaitedTemplate: d.AwaitedTemplate, AwaitedSite: d.AwaitedSite, Suspended: tko.Suspended(d.Metadata), stampBody: stampOf(d.Stamp),
 	}
 }
 

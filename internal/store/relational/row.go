@@ -60,6 +60,7 @@ var entityOnly = []stored{
 	{Text.As("conditions"), true, func(r *row) any { return r.conditions }, func(s *scanner) any { return &s.conditions }},
 	{Text.As("replaces"), true, func(r *row) any { return orNull(strings.Join(r.Replaces, " ")) }, func(s *scanner) any { return &s.replaces }},
 	{Int.As("base"), false, func(r *row) any { return r.Base }, func(s *scanner) any { return &s.row.Base }},
+	{Text.As("replaced"), true, func(r *row) any { return orNull(strings.Join(r.Replaced, " ")) }, func(s *scanner) any { return &s.replaced }},
 }
 
 // changeOnly are the columns of the table change after those of the state. Changes have the
@@ -204,6 +205,7 @@ type scanner struct {
 
 	conditions       text
 	replaces         text
+	replaced         text
 	created, updated int64
 	digest           digest
 	derivation       derivation
@@ -250,6 +252,9 @@ func (s *scanner) scan(from Row) (row, error) {
 	r.Digest, r.Derivation, r.Owner = catalog.Digest(s.digest), s.derivation.of(r.Revision), catalog.Digest(s.owner)
 	if s.replaces != "" {
 		r.Replaces = strings.Split(string(s.replaces), " ") // IDs have no spaces
+	}
+	if s.replaced != "" {
+		r.Replaced = strings.Split(string(s.replaced), " ")
 	}
 	err := r.readConditions(string(s.conditions))
 	return r, err
@@ -307,5 +312,6 @@ func cloneRecord(r catalog.Record) catalog.Record {
 	r.Conditions = slices.Clone(r.Conditions)
 	r.Deployments = slices.Clone(r.Deployments)
 	r.Replaces = slices.Clone(r.Replaces)
+	r.Replaced = slices.Clone(r.Replaced)
 	return r
 }

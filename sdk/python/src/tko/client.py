@@ -226,6 +226,8 @@ class Deployment(_Packaged, _OfTemplate, _OfSite):
     """The site that the deployment names and that doesn't exist yet, or that its owner may not see."""
     replaces_deployment_ids: tuple[str, ...] = ()
     """Siblings that the deployment replaces when it is prepared and approved."""
+    replaced_deployment_ids: tuple[str, ...] = ()
+    """Siblings at the same site that the deployment has replaced, the newest first."""
     origin: str = ""
     """Of a child: its permanent name among the children of its parent."""
 
@@ -1086,6 +1088,7 @@ def _deployment(message: pb.Deployment | pb.ListedDeployment) -> Deployment:
         awaited_template_id=message.awaitedTemplateId,
         awaited_site_id=message.awaitedSiteId,
         replaces_deployment_ids=tuple(message.replacesDeploymentIds),
+        replaced_deployment_ids=tuple(message.replacedDeploymentIds),
         origin=message.origin,
     )
 
