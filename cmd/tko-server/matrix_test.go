@@ -44,7 +44,11 @@ func TestEachRouteStaysInTheScopeOfItsCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = store.Close() })
+	stopping := make(chan struct{})
+	t.Cleanup(func() {
+		close(stopping) // counts in the background end
+		_ = store.Close()
+	})
 	validator, err := validate.New(validate.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +83,7 @@ func TestEachRouteStaysInTheScopeOfItsCaller(t *testing.T) {
 	mux := http.NewServeMux()
 	old := webapi.New(s, nil, nil)
 	mux.Handle("/api/", old)
-	live := webapi.NewLive(webapi.LiveCatalog{Catalog: s, Watcher: s, Actor: actor{s}, LiveRollouts: s, Past: s, Reasons: s}, webapi.LiveOptions{})
+	live := webapi.NewLive(webapi.LiveCatalog{Catalog: s, Watcher: s, Actor: actor{s}, LiveRollouts: s, Past: s, Reasons: s}, webapi.LiveOptions{Stopping: stopping})
 	mux.Handle("/api/v1/", live)
 	call := func(who, method, path, body string) (int, string) {
 		ctx := identity.With(t.Context(), identity.Identity{Subject: "cert:" + who, Authenticator: "cert"})
