@@ -118,6 +118,9 @@ type Reach struct {
 	// A commit that makes more fails with an *ExceededError. What was consented to
 	// doesn't count towards Limits.
 	Consent int
+	// Sites are existing sites that the commit writes, and whose targets it changes: they are
+	// counted like sites with changed deployments, if CountsSites.
+	Sites []string
 	// Adds are changes that follow from the commit, and are counted with it.
 	Adds map[Count]int
 	// Grant adds consent for later commits of the cause.

@@ -192,7 +192,11 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if err != nil {
 		return Reach{}, cause{}, err
 	}
-	counted = counted || reruns > 0
+	retargeted, err := s.retargeted(ctx, writes)
+	if err != nil {
+		return Reach{}, cause{}, err
+	}
+	counted = counted || reruns > 0 || len(retargeted) > 0
 	if !counted && !granted {
 		return Reach{}, cause{}, nil
 	}
@@ -206,7 +210,7 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if of.derived && of.sites == 0 && !granted && reruns == 0 && !slices.ContainsFunc(writes, func(w Write) bool { return w.Op == tko.OpDeleted || w.Expect == Absent }) {
 		return Reach{}, of, nil // a preparer's changes of existing deployments are not counted
 	}
-	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, SitesWindow: of.sites, Grant: grant}
+	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, SitesWindow: of.sites, Grant: grant, Sites: retargeted}
 	if reruns > 0 {
 		reach.Adds = map[Count]int{CountSites: reruns}
 	}
@@ -549,7 +553,7 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		what, limit = orElse(what, "change running deployments at "+entities(n, tko.KindSite)), limit+" sites"
 		remedy = "use a rollout (tko rollout create), or " + consent
 		if isSource {
-			remedy = "with its next reconciliation, the source makes a rollout of what is left: tko gitops status " + source
+			remedy = "with its next reconciliation, the source makes a rollout of what is left, or asks for an approval: tko gitops status " + source
 		}
 	case CountTemplates, CountSitesGone, CountDeployments, CountPlugins, CountOrphanSites, CountOrphanDeployments:
 		what, limit = orElse(what, removalText(n)), limit+" entities"

@@ -631,6 +631,53 @@ func TestSourceChangesFewSitesWithoutARollout(t *testing.T) {
 	}
 }
 
+// A site whose target changes is touched as a whole, if deployments run there: by a source as
+// by an author. What else changes of a site isn't counted.
+func TestSitesWithAnotherTargetAreReach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Sites: 3}})
+	w.running(6)
+	w.site("edge/empty", "")
+	put := func(ctx context.Context, i int, url, other string) error {
+		result, err := w.PutEntity(ctx, tko.Put{Kind: tko.KindSite, ID: fmt.Sprintf("edge/%02d", i), Package: pkg(t, fmt.Sprintf(
+			"apiVersion: git.plugin.nephio.org/v1alpha1\nkind: Repository\nmetadata: {name: r}\nspec: {url: %q}\n---\n%s", url, thing("x", "value: "+other)))})
+		if err == nil && result.ChangesTarget {
+			t.Error("it isn't a dry run")
+		}
+		return err
+	}
+	source := tko.WithAuthor(w.ctx, tko.Author{Who: "gitops:fleet"})
+	for i := range 3 {
+		for _, url := range []string{"https://a", "https://b"} { // a site counts once
+			if err := put(source, i, url, "1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	wantError(t, put(source, 3, "https://a", "1"), tko.ErrInvalid, "at 1 site", `after 3 without consent for source "fleet"`, "asks for an approval")
+	if err := put(source, 0, "https://b", "2"); err != nil {
+		t.Errorf("a change of another resource: %v", err)
+	}
+	if err := put(tko.WithConfirmation(source, 1), 3, "https://a", "1"); err != nil {
+		t.Errorf("with an approval: %v", err)
+	}
+	for i := range 3 {
+		if err := put(w.by("ana"), i, "https://c", "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantError(t, put(w.by("ana"), 4, "https://c", "1"), tko.ErrInvalid, "at 1 site", `by "ana"`, "--confirm=1")
+	would, err := w.PutEntity(w.by("ana"), tko.Put{Kind: tko.KindSite, ID: "edge/04", DryRun: true, Package: pkg(t,
+		"apiVersion: git.plugin.nephio.org/v1alpha1\nkind: Repository\nmetadata: {name: r}\nspec: {url: https://d}\n")})
+	if err != nil || !would.ChangesTarget {
+		t.Errorf("a dry run says %+v, %v", would, err)
+	}
+	if _, err := w.PutEntity(w.by("ana"), tko.Put{Kind: tko.KindSite, ID: "edge/empty", Package: pkg(t,
+		"apiVersion: git.plugin.nephio.org/v1alpha1\nkind: Repository\nmetadata: {name: r}\nspec: {url: https://d}\n")}); err != nil {
+		t.Errorf("a site without deployments: %v", err)
+	}
+}
+
 // An operator limits an author, with its topologies, and a kind or a selection in addition.
 func TestLimitsOfAuthorsKindsAndSelections(t *testing.T) {
 	t.Parallel()

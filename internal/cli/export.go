@@ -21,6 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/archive"
+	"github.com/tko-orchestrator/tko/internal/field"
 	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
@@ -233,7 +234,7 @@ func (x *exporter) all(ctx context.Context) (err error) {
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
 				return s.Plugins(ctx, tko.PluginSelect{}, tko.ListOptions{})
 			}, func(p tko.Plugin) error {
-				return x.one("Plugin", p.ID(), tko.Put{}, pluginSpec(p))
+				return x.one("Plugin", p.ID(), tko.Put{}, field.Spec(tko.KindPlugin, tko.Put{Plugin: p}))
 			})
 		case tko.KindTemplate:
 			sel := tko.TemplateSelect{IDs: flags.ids, Metadata: flags.metadata}
@@ -278,7 +279,7 @@ func (x *exporter) template(folder string, t tko.Template) error {
 	if err := carry(&put, nil); err != nil {
 		return err
 	}
-	spec := map[string]any{"package": resourceList(t.Package)}
+	spec := field.Spec(tko.KindTemplate, put)
 	if folder != "" {
 		return x.write(folder, "Template", string(t.ID), put, spec)
 	}
@@ -301,9 +302,7 @@ func (x *exporter) site(ctx context.Context, one tko.Site) error {
 	if err := carry(&put, from); err != nil {
 		return err
 	}
-	spec := map[string]any{"package": resourceList(one.Package)}
-	setText(spec, "templateId", string(one.Template))
-	return x.one("Site", string(one.ID), put, spec)
+	return x.one("Site", string(one.ID), put, field.Spec(tko.KindSite, put))
 }
 
 func (x *exporter) deployment(ctx context.Context, d tko.Deployment) error {
@@ -319,8 +318,7 @@ func (x *exporter) deployment(ctx context.Context, d tko.Deployment) error {
 	if err := x.owner(ctx, tko.KindDeployment, string(d.ID)); err != nil {
 		return err
 	}
-	resources := exportedPackage(d.Package)
-	put := tko.Put{Template: d.Template, Metadata: d.Metadata, Package: resources}
+	put := tko.Put{Parent: d.Parent, Template: d.Template, Metadata: d.Metadata, Package: exportedPackage(d.Package)}
 	from := &basis{}
 	if d.Template != "" {
 		now, err := x.bases.of(ctx, d.Template, 0)
@@ -350,11 +348,8 @@ func (x *exporter) deployment(ctx context.Context, d tko.Deployment) error {
 	if err := carry(&put, from); err != nil {
 		return err
 	}
-	spec := map[string]any{"package": resourceList(resources)}
-	setText(spec, "parentDeploymentId", string(d.Parent))
-	setText(spec, "templateId", string(cmp.Or(d.Template, d.AwaitedTemplate)))
-	setText(spec, "siteId", string(cmp.Or(d.Site, d.AwaitedSite)))
-	return x.one("Deployment", string(d.ID), put, spec)
+	put.Template, put.Site = cmp.Or(d.Template, d.AwaitedTemplate), cmp.Or(d.Site, d.AwaitedSite)
+	return x.one("Deployment", string(d.ID), put, field.Spec(tko.KindDeployment, put))
 }
 
 // owner counts an entity that belongs to another subject: who imports it is its owner, as
@@ -470,22 +465,7 @@ func exportedRollout(r tko.Rollout) map[string]any {
 	}
 	spec["rolloutId"] = string(r.ID)
 	if len(others) > 0 {
-		spec["package"] = resourceList(others)
-	}
-	return spec
-}
-
-func pluginSpec(p tko.Plugin) map[string]any {
-	spec := map[string]any{"type": p.Type, "pluginId": p.Name}
-	setText(spec, "executor", p.Executor)
-	if len(p.Arguments) > 0 {
-		spec["arguments"] = listValue(p.Arguments)
-	}
-	if len(p.Properties) > 0 {
-		spec["properties"] = metadataValue(p.Properties)
-	}
-	if len(p.Triggers) > 0 {
-		spec["triggers"] = triggersValue(p)
+		spec["package"] = field.Spec(tko.KindRollout, tko.Put{Package: others})["package"]
 	}
 	return spec
 }
@@ -508,15 +488,6 @@ func exportedPackage(p krm.Package) krm.Package {
 		resources = append(resources, r)
 	}
 	return resources
-}
-
-// resourceList returns the field package of a spec.
-func resourceList(p krm.Package) map[string]any {
-	resources := []any{}
-	for _, r := range p {
-		resources = append(resources, map[string]any(r))
-	}
-	return map[string]any{"resources": resources}
 }
 
 // exportedLabels returns metadata as labels: as they are if that is what a reader makes

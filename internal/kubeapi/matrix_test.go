@@ -150,7 +150,7 @@ func (w *tenants) call(resource, verb, tenant string) (codes []int, bodies strin
 		}
 	case "update":
 		code, now := w.do("GET", base+"/"+name, nil)
-		if code != http.StatusOK { // what isn't seen is guessed
+		if code != http.StatusOK { // what isn't seen is estimated
 			now = object(name).set("metadata.resourceVersion", "1")
 		}
 		switch {

@@ -9,7 +9,8 @@ export interface Condition { type: string, status: string, reason: string, messa
 export interface Row {
   id: string, state?: State, reason?: string, message?: string, since?: number
   metadata?: Record<string, string>, template?: string, site?: string, parent?: string
-  prepared?: boolean, approved?: boolean, suspended?: boolean, deployments?: string[], deploymentCount?: number, templateRevision?: number, replaces?: string[]
+  prepared?: boolean, approved?: boolean, suspended?: boolean, deployments?: string[], deploymentCount?: number, templateRevision?: number, replaces?: string[], replaced?: string[]
+  origin?: string, awaitedTemplate?: string, awaitedSite?: string
   createdTimestamp: number, updatedTimestamp: number, revision: number, conditions?: Condition[]
   type?: string, name?: string, executor?: string, arguments?: string[], properties?: Record<string, string>, triggers?: { group: string, version: string, kind: string }[]
 }

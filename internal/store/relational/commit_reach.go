@@ -229,6 +229,11 @@ func (g *group) countReach(reach *catalog.Reach, from int) error {
 	for i := range g.changes[from:] {
 		g.countChange(reach, &g.changes[from+i], adds)
 	}
+	if reach.CountsSites() {
+		for _, site := range reach.Sites {
+			g.countSite(reach, catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: site}}, site, adds)
+		}
+	}
 	for count, n := range reach.Adds {
 		adds[count] += n
 	}
