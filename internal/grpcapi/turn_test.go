@@ -88,7 +88,7 @@ func TestListsOfClientsTakeTurns(t *testing.T) {
 	}
 }
 
-// A client that sends more than may wait is refused, and told why.
+// A client that has more calls than may wait is refused.
 func TestWaitingCallsOfAClientAreBounded(t *testing.T) {
 	backend := &gated{begun: map[string]int{}, end: make(chan struct{})}
 	backend.about = func(context.Context) (tko.About, error) { return tko.About{}, nil }
@@ -97,7 +97,7 @@ func TestWaitingCallsOfAClientAreBounded(t *testing.T) {
 	data := tkopb.NewDataClient(dial())
 	ctx, cancel := context.WithCancel(calling(t, "token:greedy"))
 	defer cancel()
-	for range turn.MaxWaiting + 1 {
+	for range turn.MaxWaiting + 20 { // calls below may take the place of some
 		if _, err := data.ListTemplates(ctx, &tkopb.ListTemplates{}); err != nil {
 			t.Fatal(err)
 		}
