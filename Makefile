@@ -163,8 +163,17 @@ lint: $(BIN)/golangci-lint ## check the code (linters), the words of texts (test
 	CGO_ENABLED=0 GOFLAGS=-trimpath $(BIN)/golangci-lint run --allow-parallel-runners ./...
 	CGO_ENABLED=0 GOFLAGS=-trimpath $(GO) test -vet=off ./test/conventions
 
+.PHONY: compatible
+compatible: $(BIN)/buf ## check that clients of the last release, and those of the contract (test/wire), can call this server
+	$(BIN)/buf breaking --against proto/released.binpb
+	$(BIN)/buf breaking --against test/wire/contract --config '{"version":"v2","modules":[{"path":"proto"}],"breaking":{"use":["WIRE_JSON","RPC_NO_DELETE"]}}'
+
+.PHONY: released
+released: $(BIN)/buf ## record the protocol of a release, with which make compatible compares later ones
+	$(BIN)/buf build --exclude-source-info -o proto/released.binpb
+
 .PHONY: verify
-verify: generate format lint licences test ## all that CI does: and the work tree must be clean after it
+verify: generate compatible format lint licences test ## all that CI does: and the work tree must be clean after it
 	@git diff --exit-code || { echo 'make verify: generated or formatted files differ: commit them'; exit 1; }
 
 .PHONY: clean

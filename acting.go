@@ -11,7 +11,13 @@ const KindSource Kind = "source"
 type Acting struct {
 	Kind Kind
 	ID   string
+	// Claim is the claim of the work on it. A controller in another process changes nothing
+	// for what it names without holding its work.
+	Claim string
 }
+
+// Is reports whether a names the same as b, under any claim.
+func (a Acting) Is(b Acting) bool { return a.Kind == b.Kind && a.ID == b.ID }
 
 type actingKey struct{}
 

@@ -58,13 +58,18 @@ type Author struct {
 	Why string
 }
 
+// The tags of the fields of entities say what rows and manifests call them: see package
+// internal/field. Fields that users write are "written": manifests have them. That of the ID
+// is the "identity", of which the name of a manifest is made. Rows lack fields with "omitempty"
+// that aren't set.
+
 // A Template is the package that deployments are made from. The package may
 // lack required fields, but the fields that it has are valid.
 type Template struct {
-	ID          TemplateID
-	Metadata    map[string]string
-	Package     krm.Package
-	Deployments []DeploymentID // that were made from it, sorted; read only
+	ID          TemplateID        `tko:"templateId,written,identity"`
+	Metadata    map[string]string `tko:"metadata,written"`
+	Package     krm.Package       `tko:"package,written"`
+	Deployments []DeploymentID    `tko:"deploymentIds"` // that were made from it, sorted; read only
 	// DeploymentCount is the number of deployments made from it. Lists have it
 	// only on request. Read only.
 	DeploymentCount int
@@ -73,11 +78,11 @@ type Template struct {
 
 // A Site is a place where deployments run. Its package is completely valid.
 type Site struct {
-	ID          SiteID
-	Template    TemplateID // that the site is based on, or ""
-	Metadata    map[string]string
-	Package     krm.Package
-	Deployments []DeploymentID // at it, sorted; read only
+	ID          SiteID            `tko:"siteId,written,identity"`
+	Template    TemplateID        `tko:"templateId,written"` // that the site is based on, or ""
+	Metadata    map[string]string `tko:"metadata,written"`
+	Package     krm.Package       `tko:"package,written"`
+	Deployments []DeploymentID    `tko:"deploymentIds"` // at it, sorted; read only
 	// DeploymentCount is the number of deployments at it. Lists have it only on
 	// request. Read only.
 	DeploymentCount int
@@ -87,27 +92,31 @@ type Site struct {
 // A Deployment is a package that should run at a site, or a topology whose
 // preparation creates such deployments as its children.
 type Deployment struct {
-	ID       DeploymentID
-	Parent   DeploymentID // or ""
-	Template TemplateID   // or ""
-	Site     SiteID       // or ""
-	Metadata map[string]string
-	Prepared bool
-	Approved bool
-	Origin   string // of a child: the [NewChild] origin that it was created with; read only
+	ID       DeploymentID      `tko:"deploymentId"`
+	Parent   DeploymentID      `tko:"parentDeploymentId,written"` // or ""
+	Template TemplateID        `tko:"templateId,written"`         // or ""
+	Site     SiteID            `tko:"siteId,written"`             // or ""
+	Metadata map[string]string `tko:"metadata,written"`
+	Prepared bool              `tko:"prepared"`
+	Approved bool              `tko:"approved"`
+	Origin   string            `tko:"origin,omitempty"` // of a child: the [NewChild] origin that it was created with; read only
 	// Replaces are siblings that this deployment replaces. They are deleted in
 	// the transaction that makes it both prepared and approved. Read only.
-	Replaces []DeploymentID
+	Replaces []DeploymentID `tko:"replaces,omitempty"`
+	// Replaced are siblings at the same site that this deployment has replaced, the newest
+	// first. Their objects stay at the site until those of this deployment are healthy. Read
+	// only.
+	Replaced []DeploymentID `json:",omitempty" tko:"replaced,omitempty"`
 	// TemplateRevision is the revision of the template that the deployment was
 	// made from; 0 if it has no template, or if the revision was not recorded.
 	// Read only.
-	TemplateRevision int64
+	TemplateRevision int64 `tko:"templateRevision,omitempty"`
 	// AwaitedTemplate and AwaitedSite are those that the deployment names and that don't exist
 	// yet, or that its owner may not see. Read only.
-	AwaitedTemplate TemplateID `json:",omitempty"`
-	AwaitedSite     SiteID     `json:",omitempty"`
-	Package         krm.Package
-	Stamp           Stamp // read only
+	AwaitedTemplate TemplateID  `json:",omitempty" tko:"awaitedTemplateId,omitempty"`
+	AwaitedSite     SiteID      `json:",omitempty" tko:"awaitedSiteId,omitempty"`
+	Package         krm.Package `tko:"package,written"`
+	Stamp           Stamp       // read only
 }
 
 // A NewDeployment is a request to create a deployment.
@@ -234,6 +243,9 @@ type PutResult struct {
 	// DryRun would change, of an existing entity: removals, too.
 	Managed bool
 	Changes []string
+	// ChangesTarget, with DryRun, is true if an existing site would have another target, and
+	// deployments run there.
+	ChangesTarget bool
 }
 
 // Deleted counts the entities that a request deleted; with dry run, those that

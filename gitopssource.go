@@ -120,6 +120,7 @@ const (
 	ConditionSuspended   = "Suspended"   // present only while it is true; Ready stays as it was
 	ConditionStalled     = "Stalled"     // present only while it is true
 	ConditionConsistent  = "Consistent"  // of inventories, catalogs, and sources that declare others; present only while it is false
+	ConditionReported    = "Reported"    // of sources that report to the server of their repository; present only while it is false
 	ConditionSubscribed  = "Subscribed"  // of inventories whose servers report changes
 )
 
@@ -141,6 +142,7 @@ const (
 	SourceReasonNoEvents    = "SubscriptionFailed"      // a server refuses or lost a subscription
 	SourceReasonLeftOut     = "LeftOut"                 // versions of a catalog are left out, or differ from their templates
 	SourceReasonSources     = "SourcesKept"             // sources that a repository no longer declares
+	SourceReasonReport      = "ReportFailed"            // the server of the repository doesn't accept reports
 	SourceReasonDenied      = "AccessDenied"            // credentials or a connection file are refused
 	SourceReasonRollout     = "WaitsForRollout"         // a rollout has to make the changes of the revision
 	SourceReasonStopped     = "RolloutStopped"          // that rollout can't be planned, is paused, or was cancelled or undone

@@ -53,13 +53,13 @@ const PropertyPod = "_kubernetes.pod"
 // A Plugin is a program that validates, prepares or schedules the resources
 // of its triggers.
 type Plugin struct {
-	Type       string
-	Name       string
-	Executor   string
-	Arguments  []string
-	Properties map[string]string // those that start with "_" configure the executor
-	Triggers   []krm.GVK
-	Stamp      Stamp // read only
+	Type       string            `tko:"type,written"`
+	Name       string            `tko:"name,written" spec:"pluginId"`
+	Executor   string            `tko:"executor,written"`
+	Arguments  []string          `tko:"arguments,written"`
+	Properties map[string]string `tko:"properties,written"` // those that start with "_" configure the executor
+	Triggers   []krm.GVK         `tko:"triggers,written"`
+	Stamp      Stamp             // read only
 }
 
 // ID returns the ID of the plugin: "type|name".

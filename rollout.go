@@ -21,12 +21,12 @@ type RolloutID string
 // A Rollout is a package with one Rollout resource, which describes a change of many
 // deployments.
 type Rollout struct {
-	ID       RolloutID
-	Metadata map[string]string
-	Package  krm.Package
-	State    string // such as Planned or Running; read only
-	Reason   string // of the state, in words; read only
-	Stamp    Stamp  // read only
+	ID       RolloutID         `tko:"rolloutId,written,identity"`
+	Metadata map[string]string `tko:"metadata,written"`
+	Package  krm.Package       `tko:"package,written"`
+	State    string            `tko:"state"`  // such as Planned or Running; read only
+	Reason   string            `tko:"reason"` // of the state, in words; read only
+	Stamp    Stamp             // read only
 }
 
 // The types of conditions of rollouts.

@@ -1,7 +1,9 @@
 package tko
 
 import (
+	"bytes"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -43,12 +45,29 @@ type SourceDefinition struct {
 
 // Same reports whether two definitions have the same effect.
 func (d SourceDefinition) Same(other SourceDefinition) bool {
-	same := d.Kind == other.Kind && d.Name == other.Name && slices.Equal(d.Spec, other.Spec) && d.TakeOver == other.TakeOver &&
+	same := d.Kind == other.Kind && d.Name == other.Name && sameJSON(d.Spec, other.Spec) && d.TakeOver == other.TakeOver &&
 		d.Parent == other.Parent && d.Undeclared == other.Undeclared
 	if d.Ending == nil || other.Ending == nil {
 		return same && d.Ending == other.Ending
 	}
 	return same && *d.Ending == *other.Ending
+}
+
+// sameJSON reports whether two texts are equal, or the same value in JSON: the order of keys
+// has no meaning.
+func sameJSON(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var values [2]any
+	for i, text := range [][]byte{a, b} {
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.UseNumber()
+		if decoder.Decode(&values[i]) != nil {
+			return false
+		}
+	}
+	return reflect.DeepEqual(values[0], values[1])
 }
 
 // A SourceEnding is the deletion of a definition, which the role gitops completes.

@@ -245,6 +245,9 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 	}
 	if acting, ok := tko.ActingOf(ctx); ok {
 		pairs = append(pairs, wire.ActingKey, wire.NewActing(acting))
+		if acting.Claim != "" {
+			pairs = append(pairs, wire.ClaimKey, wire.NewAuthorText(acting.Claim))
+		}
 	}
 	if author.Who != "" {
 		pairs = append(pairs, wire.WhoKey, wire.NewAuthorText(author.Who))

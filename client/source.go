@@ -25,7 +25,7 @@ func (c *Client) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error
 	}
 	return tko.PutResult{
 		ID: response.GetId(), Revision: response.GetRevision(), Created: response.GetCreated(), Changed: response.GetChanged(),
-		Managed: response.GetManaged(), Changes: response.GetChanges(),
+		Managed: response.GetManaged(), Changes: response.GetChanges(), ChangesTarget: response.GetChangesTarget(),
 	}, nil
 }
 

@@ -401,14 +401,18 @@ func (d *cborDecoder) key() (string, *Error) {
 	return key, nil
 }
 
-// fits refuses a length that exceeds the rest of the input, and returns the
-// number of items to allocate at first, which is at most trust.
+// fits refuses a length that exceeds the rest of the input or of the limit of
+// values, before the items are made, and returns the number of items to
+// allocate at first, which is at most trust.
 func (d *cborDecoder) fits(h head, itemBytes, trust uint64) (int, *Error) {
 	if h.indefinite {
 		return 0, nil
 	}
 	if h.arg > d.left()/itemBytes {
 		return 0, d.short()
+	}
+	if h.arg > uint64(max(0, d.limits.Values-d.values)) { //nolint:gosec // not negative
+		return 0, tooManyValues(d.limits)
 	}
 	return int(min(h.arg, trust)), nil //nolint:gosec // not more than trust
 }

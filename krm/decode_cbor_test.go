@@ -235,6 +235,7 @@ func TestHostileCBORCostsLittle(t *testing.T) {
 		"reference bomb":    {why: "a value that is shared counts each time", data: bomb.Bytes(), want: "more than 400000 values"},
 		"claims in claims":  {why: "each level claims all the rest", data: nested(190, "\x9a\x00\x03\xff\x00", strings.Repeat("\x01", 1<<18)), want: "ends too early"},
 		"many small values": {why: "a byte of input is far more in memory", data: nested(1, "\x9a\x00\x08\x00\x00", strings.Repeat("\x80", 0x80000)), want: "more than 400000 values"},
+		"many, no length":   {why: "the same without a claim", data: nested(1, "\x9f", strings.Repeat("\x80", 0x80000)), want: "more than 400000 values"},
 		"many resources":    {why: "each costs work everywhere", data: []byte("\x9a\x00\x02\x00\x00" + strings.Repeat("\xa0", 0x20000)), want: "more than 100000 resources"},
 		"100 MB":            {why: "refused by its length alone", data: make([]byte, 100<<20), want: "has 104857600 bytes, the limit is 67108864"},
 	}
@@ -248,5 +249,20 @@ func TestHostileCBORCostsLittle(t *testing.T) {
 				t.Errorf("an error of %d bytes", len(err.Error()))
 			}
 		})
+	}
+}
+
+// A list that states more items than a package may have values is refused before its items are made.
+func TestTooManyCBORValuesAreRefusedByTheirNumber(t *testing.T) { // alone: it counts allocations
+	for name, head := range map[string]string{"a list": "\x9a\x00\x01\x00\x00", "a map": "\xba\x00\x01\x00\x00"} {
+		data := []byte("\x81\xa1\x61a" + head + strings.Repeat("\x80", 1<<17))
+		var err error
+		made := testing.AllocsPerRun(1, func() { _, err = krm.Decode(krm.CBOR, data, krm.Limits{Values: 1 << 15}) })
+		if !errors.Is(err, krm.ErrInvalid) || !strings.Contains(err.Error(), "more than 32768 values") {
+			t.Errorf("%s: error %v, want one that names the limit", name, err)
+		}
+		if made > 100 {
+			t.Errorf("%s: %v values were made before it was refused", name, made)
+		}
 	}
 }

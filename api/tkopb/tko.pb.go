@@ -1687,6 +1687,7 @@ type Deployment struct {
 	TemplateRevision      int64    `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`          // the revision that it was made from
 	AwaitedTemplateId     string   `protobuf:"bytes,571,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"`         // that it names, and that doesn't exist yet; read only
 	AwaitedSiteId         string   `protobuf:"bytes,572,opt,name=awaitedSiteId,proto3" json:"awaitedSiteId,omitempty"`                 // as awaitedTemplateId
+	ReplacedDeploymentIds []string `protobuf:"bytes,620,rep,name=replacedDeploymentIds,proto3" json:"replacedDeploymentIds,omitempty"` // siblings that it has replaced, the newest first; read only
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -1840,6 +1841,13 @@ func (x *Deployment) GetAwaitedSiteId() string {
 	return ""
 }
 
+func (x *Deployment) GetReplacedDeploymentIds() []string {
+	if x != nil {
+		return x.ReplacedDeploymentIds
+	}
+	return nil
+}
+
 type ListedDeployment struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId          string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
@@ -1859,6 +1867,7 @@ type ListedDeployment struct {
 	TemplateRevision      int64                  `protobuf:"varint,201,opt,name=templateRevision,proto3" json:"templateRevision,omitempty"`
 	AwaitedTemplateId     string                 `protobuf:"bytes,571,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // as in Deployment
 	AwaitedSiteId         string                 `protobuf:"bytes,572,opt,name=awaitedSiteId,proto3" json:"awaitedSiteId,omitempty"`
+	ReplacedDeploymentIds []string               `protobuf:"bytes,620,rep,name=replacedDeploymentIds,proto3" json:"replacedDeploymentIds,omitempty"` // as in Deployment
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -2010,6 +2019,13 @@ func (x *ListedDeployment) GetAwaitedSiteId() string {
 		return x.AwaitedSiteId
 	}
 	return ""
+}
+
+func (x *ListedDeployment) GetReplacedDeploymentIds() []string {
+	if x != nil {
+		return x.ReplacedDeploymentIds
+	}
+	return nil
 }
 
 type CreateDeployment struct {
@@ -5277,9 +5293,10 @@ type PutEntityResponse struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	Created       bool                   `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
-	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`   // the entity changed; with dry run: would change
-	Managed       bool                   `protobuf:"varint,530,opt,name=managed,proto3" json:"managed,omitempty"` // the server has used the manager of the request
-	Changes       []string               `protobuf:"bytes,531,rep,name=changes,proto3" json:"changes,omitempty"`  // with a manager: what changed, or would change, of an existing entity; removals, too
+	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`               // the entity changed; with dry run: would change
+	Managed       bool                   `protobuf:"varint,530,opt,name=managed,proto3" json:"managed,omitempty"`             // the server has used the manager of the request
+	Changes       []string               `protobuf:"bytes,531,rep,name=changes,proto3" json:"changes,omitempty"`              // with a manager: what changed, or would change, of an existing entity; removals, too
+	ChangesTarget bool                   `protobuf:"varint,600,opt,name=changesTarget,proto3" json:"changesTarget,omitempty"` // with dry run: an existing site at which deployments run would have another target
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5354,6 +5371,13 @@ func (x *PutEntityResponse) GetChanges() []string {
 		return x.Changes
 	}
 	return nil
+}
+
+func (x *PutEntityResponse) GetChangesTarget() bool {
+	if x != nil {
+		return x.ChangesTarget
+	}
+	return false
 }
 
 type RemoveEntity struct {
@@ -6781,7 +6805,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\fDeploymentID\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1b\n" +
 	"\brevision\x18\xc8\x01 \x01(\x03R\brevision\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\xe8\x05\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x9f\x06\n" +
 	"\n" +
 	"Deployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
@@ -6804,10 +6828,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
 	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x12-\n" +
 	"\x11awaitedTemplateId\x18\xbb\x04 \x01(\tR\x11awaitedTemplateId\x12%\n" +
-	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x1a;\n" +
+	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x125\n" +
+	"\x15replacedDeploymentIds\x18\xec\x04 \x03(\tR\x15replacedDeploymentIds\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf4\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x06\n" +
 	"\x10ListedDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12.\n" +
 	"\x12parentDeploymentId\x18\x02 \x01(\tR\x12parentDeploymentId\x12\x1e\n" +
@@ -6828,7 +6853,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\x12+\n" +
 	"\x10templateRevision\x18\xc9\x01 \x01(\x03R\x10templateRevision\x12-\n" +
 	"\x11awaitedTemplateId\x18\xbb\x04 \x01(\tR\x11awaitedTemplateId\x12%\n" +
-	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x1a;\n" +
+	"\rawaitedSiteId\x18\xbc\x04 \x01(\tR\rawaitedSiteId\x125\n" +
+	"\x15replacedDeploymentIds\x18\xec\x04 \x03(\tR\x15replacedDeploymentIds\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x03\n" +
@@ -7138,14 +7164,15 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x0fdeferReferences\x18\xba\x04 \x01(\bR\x0fdeferReferences\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd0\x01\n" +
 	"\x11PutEntityResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
 	"\acreated\x18\x03 \x01(\bR\acreated\x12\x18\n" +
 	"\achanged\x18\x04 \x01(\bR\achanged\x12\x19\n" +
 	"\amanaged\x18\x92\x04 \x01(\bR\amanaged\x12\x19\n" +
-	"\achanges\x18\x93\x04 \x03(\tR\achanges\"\x8a\x01\n" +
+	"\achanges\x18\x93\x04 \x03(\tR\achanges\x12%\n" +
+	"\rchangesTarget\x18\xd8\x04 \x01(\bR\rchangesTarget\"\x8a\x01\n" +
 	"\fRemoveEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +

@@ -132,7 +132,7 @@ func (s *security) conditions() []tko.Condition {
 		add("Secure", "Insecure", "other machines are served without TLS or identities (--insecure)")
 	}
 	if off := s.reach.Off(); len(off) > 0 {
-		add("ReachLimited", "SwitchedOff", "no limit of %s (--reach-off-reason): %s", strings.Join(off, ", "), s.reach.OffReason)
+		add("ReachLimited", "SwitchedOff", "%s", strings.Join(off, "; "))
 	}
 	if s.certs != nil {
 		if problem := s.certs.Problem(); problem != "" {

@@ -616,6 +616,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		return err
 	}
 	policy, _ := s.config.Reach.Rollout() // checked by Validate
+	limits, _ := s.config.Reach.Limits()
 	s.service = catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
 		AddressPorts: func() []string { return addresses(s.grpc) }, Conditions: s.security.conditions, Isolation: s.isolated.Layers,
@@ -625,7 +626,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		Reach: catalog.ReachLimits{
 			Created: wiring.LimitOr(s.config.Reach.Created), Sites: wiring.LimitOr(s.config.Reach.Sites), Window: s.config.Reach.Window,
 			Original: s.config.Reach.Original, OriginalPercent: s.config.Reach.OriginalPercent,
-			Policy: policy,
+			Policy: policy, Rules: limits,
 		},
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),

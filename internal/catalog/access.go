@@ -31,6 +31,7 @@ type rights struct {
 
 	accessLock  lock
 	accessRules *ruleBook // nil: not read yet
+	claims      *lru.Cache[string, heldClaim]
 	refusals    refusals
 }
 
@@ -69,6 +70,7 @@ type caller struct {
 	// descendants are limited; nil: they aren't.
 	within *access.Grant
 	acting *acting // what a controller works for; nil for others, and if it doesn't say so
+	claims bool    // the controller must hold the claim of the work on that
 	// unnamed is what a controller may write that doesn't say what it works for; nil for
 	// others.
 	unnamed *access.Grant
@@ -95,6 +97,9 @@ func (s *rights) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb)
 	ctx = context.WithValue(ctx, callerKey{}, c)
 	if c.acting != nil && c.acting.held != "" && (kind == tko.KindTemplate || kind == tko.KindSite || verbs[0].Writes()) {
 		return ctx, c, s.refuse(ctx, c, kind, "", verbs[0])
+	}
+	if err := s.checkClaim(ctx, c, verbs[0]); err != nil {
+		return ctx, c, err
 	}
 	if (c.root != "" || c.acting != nil) && kind == tko.KindDeployment || slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.grant.Somewhere(v, kind) }) {
 		return ctx, c, nil
@@ -197,7 +202,7 @@ func (c *caller) isBound(verb access.Verb, r Record) bool {
 // may reports whether the caller may use a verb on a record.
 func (c *caller) may(verb access.Verb, r Record) bool {
 	grant := c.grant
-	if c.unnamed != nil && verb.Writes() {
+	if c.unnamed != nil && changes(verb) {
 		grant = c.unnamed
 	}
 	return grant.May(verb, AttributesOf(r))
@@ -393,9 +398,9 @@ func (s *rights) refuse(ctx context.Context, c *caller, kind tko.Kind, id string
 	}
 	text := fmt.Sprintf("%s may not %s %s", who, verb, what)
 	switch {
-	case c.unnamed != nil && verb.Writes():
+	case c.unnamed != nil && changes(verb):
 		text += " without naming the deployment, rollout or source that it works for"
-		remedy = "make the call for one, as its children or with its modification token"
+		remedy = "make the call for one: as its children, with its modification token, or with the claim of its work (tko-for and tko-claim)"
 	case c.acting != nil && c.acting.held != "":
 		text, remedy = fmt.Sprintf("%s %q is held", c.acting.Kind, c.acting.ID), c.acting.held
 	case c.acting != nil && !c.acting.owner.isZero():
@@ -503,10 +508,22 @@ func (s *rights) isBelow(ctx context.Context, root string, r *Record) (bool, err
 	return false, nil
 }
 
+// reports reports whether a verb writes: entities that users own, or conditions on them.
+func reports(verb access.Verb) bool { return verb.Writes() || verb == access.Condition }
+
+// changes reports whether a verb changes entities that users own, or conditions on them.
+func changes(verb access.Verb) bool { return verb.Writes() || verb == access.Condition }
+
 // isWithin reports whether a write of a record is within what the caller works for: a
-// controller that works for a deployment changes that and its descendants.
+// controller that works for a deployment changes that and its descendants, and sets
+// conditions on these only.
 func (s *rights) isWithin(ctx context.Context, c *caller, r *Record, verb access.Verb) (bool, error) {
-	if c.acting == nil || c.acting.Kind != tko.KindDeployment || r.Kind != tko.KindDeployment || !verb.Writes() {
+	switch {
+	case c.acting == nil:
+		return true, nil
+	case verb == access.Condition && (c.acting.Kind != tko.KindDeployment || r.Kind != tko.KindDeployment): // of the other controllers and the server
+		return false, nil
+	case c.acting.Kind != tko.KindDeployment || r.Kind != tko.KindDeployment || !changes(verb):
 		return true, nil
 	}
 	return s.isBelow(ctx, c.acting.ID, r)

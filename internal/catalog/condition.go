@@ -59,6 +59,11 @@ func (s *Statuses) setConditions(ctx context.Context, key Key, conditions []tko.
 		if current.Revision == 0 {
 			return tko.NotFound(kind, id)
 		}
+		if c, ok := callerOf(ctx); ok {
+			if err := s.visible(c, current); err != nil {
+				return final(err)
+			}
+		}
 		if err := s.permit(ctx, &current, nil, access.Condition, access.Commit); err != nil {
 			return final(err)
 		}

@@ -163,6 +163,9 @@ func sharedDeployment(r Record) tko.Deployment {
 	for _, id := range r.Replaces {
 		d.Replaces = append(d.Replaces, tko.DeploymentID(id))
 	}
+	for _, id := range r.Replaced {
+		d.Replaced = append(d.Replaced, tko.DeploymentID(id))
+	}
 	if r.KubernetesName() != "" {
 		d.Origin = "" // an origin would make it a child of a placement of its parent
 	}

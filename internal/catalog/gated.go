@@ -3,9 +3,11 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // A Gated is writes that passed the gate: the only form in which a [Writer] commits
@@ -110,10 +112,15 @@ type Reach struct {
 	// Limits are checked after the changes of the commit are counted, if they changed
 	// one of the counts.
 	Limits []ReachLimit
+	// Further are limits of kinds and selections, whose counts are added in addition.
+	Further []access.Limit
 	// Consent, if greater than 0, is the number of changes that a caller consented to.
 	// A commit that makes more fails with an *ExceededError. What was consented to
 	// doesn't count towards Limits.
 	Consent int
+	// Sites are existing sites that the commit writes, and whose targets it changes: they are
+	// counted like sites with changed deployments, if CountsSites.
+	Sites []string
 	// Adds are changes that follow from the commit, and are counted with it.
 	Adds map[Count]int
 	// Grant adds consent for later commits of the cause.
@@ -128,10 +135,37 @@ func (r Reach) CountsSites() bool { return !r.Derived || r.SitesWindow != 0 }
 
 // WindowOf returns the window of a count.
 func (r Reach) WindowOf(count Count) time.Duration {
-	if count == CountSites && r.SitesWindow != 0 {
+	if (count == CountSites || strings.HasPrefix(string(count), access.LimitSites+"@")) && r.SitesWindow != 0 {
 		return r.SitesWindow
 	}
 	return r.Window
+}
+
+// FurtherCount returns the count of a limit of a kind or selection.
+func FurtherCount(l access.Limit) Count { return Count(l.Limit + "@" + l.String()) }
+
+// IsFurther reports whether a count is that of a limit of a kind or selection: its changes
+// have other counts, too.
+func (c Count) IsFurther() bool { return strings.Contains(string(c), "@") }
+
+// limitNameOf returns the name of the limits of a count.
+func limitNameOf(c Count) string {
+	if strings.Contains(string(c), "/") {
+		return access.LimitRemoved
+	}
+	return string(c)
+}
+
+// Counts returns all counts of a change of a record: its own one, and those of the limits
+// of kinds and selections that cover it. site is where it has its effect.
+func (r Reach) Counts(count Count, of Record, site string) []Count {
+	counts := []Count{count}
+	for _, l := range r.Further {
+		if l.Limit == limitNameOf(count) && l.Covers(access.Attributes{Kind: of.Kind, ID: of.ID, Template: of.Template, Site: of.Site}, site) {
+			counts = append(counts, FurtherCount(l))
+		}
+	}
+	return counts
 }
 
 // A ReachLimit is the maximum of the sum of some counts, without what was consented

@@ -306,6 +306,9 @@ func callers() map[string]func(m *matrix) context.Context {
 	for _, role := range []string{"viewer", "editor", "approver", "operator", "admin"} {
 		all[role] = func(m *matrix) context.Context { return m.as("cert:" + role) }
 	}
+	all["bound preparer without a claim"] = func(m *matrix) context.Context {
+		return tko.WithActing(m.bound(), tko.Acting{Kind: tko.KindDeployment, ID: string(m.inA)})
+	}
 	own := func(m *matrix, subject string) {
 		m.is("owner", m.SetOwner(m.ctx, tko.KindDeployment, string(m.inA), tko.Owner{Subject: subject}), nil)
 	}
@@ -313,6 +316,10 @@ func callers() map[string]func(m *matrix) context.Context {
 		all["preparer for "+owner] = func(m *matrix) context.Context {
 			own(m, "cert:"+owner)
 			return tko.WithActing(identity.With(m.ctx, identity.Controller(identity.RolePreparer)), tko.Acting{Kind: tko.KindDeployment, ID: string(m.inA)})
+		}
+		all["bound preparer for "+owner] = func(m *matrix) context.Context {
+			own(m, "cert:"+owner)
+			return m.claiming(m.bound(), m.inA)
 		}
 		all["plugin for "+owner] = func(m *matrix) context.Context {
 			own(m, "cert:"+owner)
@@ -327,8 +334,14 @@ func callers() map[string]func(m *matrix) context.Context {
 	return all
 }
 
+// bound returns the calls of a preparer of another process.
+func (m *matrix) bound() context.Context {
+	m.bind("cert:preparer", access.ControllerPrepare, access.Scope{})
+	return m.as("cert:preparer")
+}
+
 // readsOnly are the callers who may change nothing.
-var readsOnly = []string{"none", "viewer", "plugin for viewer", "source of viewer"}
+var readsOnly = []string{"none", "viewer", "plugin for viewer", "source of viewer", "bound preparer without a claim"}
 
 // forController are what a controller writes although its owner may only read: the result of its own work on the
 // deployment that it acts for.
@@ -405,11 +418,10 @@ func (m *matrix) judge(method, who, scope string, call func() error) (changed bo
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		controller := strings.HasPrefix(who, "preparer") || strings.HasPrefix(who, "source")
-		if c.Author.Who == "cert:root" || c.Op == tko.OpStatus && controller { // the row's own preparation; conditions belong to the installation
+		if c.Author.Who == "cert:root" { // the row's own preparation
 			continue
 		}
-		if slices.Contains(readsOnly, who) || who == "preparer for viewer" && !slices.Contains(forController, method) {
+		if slices.Contains(readsOnly, who) || strings.HasSuffix(who, "preparer for viewer") && !slices.Contains(forController, method) {
 			m.t.Errorf("%s: it changed %s %q (%s)", what, c.Kind, c.ID, c.Op)
 		}
 		if foreign := m.foreign(c); foreign != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -239,7 +240,8 @@ func (s *rights) act(ctx context.Context, c *caller, role string, unnamed *acces
 		return nil
 	}
 	named, ok := tko.ActingOf(ctx)
-	if !ok || named.Kind != kind {
+	c.claims = ok && c.identity.Authenticator != identity.Process && !isCalled(ctx, named)
+	if !ok || named.Kind != kind || c.claims && named.Claim == "" { // a name alone gives no rights
 		c.unnamed = unnamed
 		return nil
 	}
@@ -308,7 +310,58 @@ func actFor(ctx context.Context, id tko.DeploymentID) context.Context {
 	if _, named := tko.ActingOf(ctx); named || id == "" {
 		return ctx
 	}
-	return tko.WithActing(ctx, tko.Acting{Kind: tko.KindDeployment, ID: string(id)})
+	called := tko.Acting{Kind: tko.KindDeployment, ID: string(id)}
+	return context.WithValue(tko.WithActing(ctx, called), calledKey{}, called)
+}
+
+type calledKey struct{}
+
+// isCalled reports whether the call itself is about what a controller works for: a
+// deployment that it commits, whose token it holds, or that it names as a parent.
+func isCalled(ctx context.Context, named tko.Acting) bool {
+	called, ok := ctx.Value(calledKey{}).(tko.Acting)
+	return ok && called == named
+}
+
+// A heldClaim is a claim that its worker held at a time.
+type heldClaim struct {
+	claim string
+	until time.Time // until when it isn't read again
+}
+
+// maxCachedClaims is the maximum number of cached claims.
+const maxCachedClaims = 10_000
+
+// actingQueues are the queues whose work is on what controllers work for.
+var actingQueues = map[tko.Kind]string{
+	tko.KindDeployment: tko.QueuePrepare,
+	tko.KindSource:     tko.QueueGitOps,
+	tko.KindRollout:    tko.QueueRollout,
+}
+
+// checkClaim returns an ErrConflict if a controller in another process would change something
+// for what it names, and no longer holds the claim of the work on it.
+func (s *rights) checkClaim(ctx context.Context, c *caller, verb access.Verb) error {
+	if !c.claims || c.acting == nil || !changes(verb) {
+		return nil
+	}
+	a := c.acting
+	key := string(a.Kind) + "/" + a.ID
+	if known, ok := s.claims.Get(key); ok && known.claim == a.Claim && time.Now().Before(known.until) {
+		return nil
+	}
+	claim, until, err := s.store.WorkClaim(ctx, actingQueues[a.Kind], a.ID)
+	switch {
+	case errors.Is(err, tko.ErrNotFound), err == nil && claim != a.Claim:
+		return tko.Errorf(tko.ErrConflict, "the work on %s %q is no longer claimed by the caller: claim it again", a.Kind, a.ID)
+	case err != nil:
+		return err
+	}
+	if soon := time.Now().Add(rulesAge); soon.Before(until) {
+		until = soon
+	}
+	s.claims.Put(key, heldClaim{claim, until}, 1)
+	return nil
 }
 
 // asAuthor gives the run of a plugin the rights of the owner of its deployment, in addition

@@ -93,13 +93,88 @@ func TestOriginalPreparerActsAsTheAuthorOfItsTokenAndOfItsParent(t *testing.T) {
 	if w.ownerOf(of) != "cert:ada" || w.ownerOf(root) != "cert:root" {
 		t.Errorf("the owners are %s and %s", w.ownerOf(of), w.ownerOf(root))
 	}
-	if named := tko.WithActing(ctx, tko.Acting{Kind: tko.KindDeployment, ID: string(root)}); true { // a name isn't a right to others
+	if named := w.claiming(ctx, root); true { // a name isn't a right to others
 		_, err = w.CommitDeployment(named, tko.DeploymentCommit{ID: of, Revision: w.deployment(of).Stamp.Revision, Package: pkg(t, thing("x", ""))})
 		w.is("a deployment that isn't below the named one", err, tko.ErrDenied)
 	}
 	_, err = w.CreateDeployment(tko.WithActing(w.as("cert:ada"), tko.Acting{Kind: tko.KindDeployment, ID: string(root)}), tko.NewDeployment{Site: "apac/1"})
 	w.is("a user who names a deployment of an administrator", err, tko.ErrDenied)
 }
+
+// claiming returns calls of a controller that works for a deployment, whose work it claims.
+func (w *world) claiming(ctx context.Context, id tko.DeploymentID) context.Context {
+	w.t.Helper()
+	w.is("enqueue", w.store.EnqueueWork(w.ctx, tko.QueuePrepare, []string{string(id)}, false), nil)
+	if _, err := w.ClaimWork(ctx, tko.ClaimWork{Queue: tko.QueuePrepare, Max: 100, Lease: time.Minute}); err != nil {
+		w.t.Fatal(err)
+	}
+	claim, _, err := w.WorkClaim(ctx, tko.QueuePrepare, string(id))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return tko.WithActing(ctx, tko.Acting{Kind: tko.KindDeployment, ID: string(id), Claim: claim})
+}
+
+// Controllers of other processes work for what they have claimed, and for nothing that they
+// only name.
+func TestControllerInAnotherProcessWorksOnlyForWhatItHasClaimed(t *testing.T) {
+	t.Parallel()
+	conditions := []tko.Condition{{Type: "X", Status: tko.ConditionTrue}}
+	for name, test := range map[string]struct {
+		as   func(w *world, of tko.DeploymentID) context.Context
+		want error
+	}{
+		"a claim": {func(w *world, of tko.DeploymentID) context.Context { return w.claiming(w.as("cert:preparer"), of) }, nil},
+		"a claim by a controller of the settings": {func(w *world, of tko.DeploymentID) context.Context {
+			return w.claiming(identity.With(w.ctx, identity.Identity{Subject: identity.Own + identity.RolePreparer, Authenticator: "cert"}), of)
+		}, nil},
+		"a name": {func(w *world, of tko.DeploymentID) context.Context {
+			return tko.WithActing(w.as("cert:preparer"), tko.Acting{Kind: tko.KindDeployment, ID: string(of)})
+		}, tko.ErrDenied},
+		"a name by a controller of the settings": {func(w *world, of tko.DeploymentID) context.Context {
+			other := identity.With(w.ctx, identity.Identity{Subject: identity.Own + identity.RolePreparer, Authenticator: "cert"})
+			return tko.WithActing(other, tko.Acting{Kind: tko.KindDeployment, ID: string(of)})
+		}, tko.ErrDenied},
+		"another claim": {func(w *world, of tko.DeploymentID) context.Context {
+			ctx := w.claiming(w.as("cert:preparer"), of)
+			return tko.WithActing(ctx, tko.Acting{Kind: tko.KindDeployment, ID: string(of), Claim: "other"})
+		}, tko.ErrConflict},
+		"the claim of other work": {func(w *world, of tko.DeploymentID) context.Context {
+			ctx := w.claiming(w.as("cert:preparer"), w.createAs(w.ctx, tko.NewDeployment{}))
+			acting, _ := tko.ActingOf(ctx)
+			return tko.WithActing(ctx, tko.Acting{Kind: tko.KindDeployment, ID: string(of), Claim: acting.Claim + "x"})
+		}, tko.ErrConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTenants(t, catalog.Options{})
+			w.bind("cert:preparer", access.ControllerPrepare, access.Scope{})
+			of := w.createAs(w.as("cert:ada"), tko.NewDeployment{Site: "emea/1"})
+			foreign := w.createAs(w.ctx, tko.NewDeployment{Site: "apac/1"})
+			child := w.createAs(w.as("cert:ada"), tko.NewDeployment{Parent: of, Site: "emea/1"})
+			ctx := test.as(w, of)
+			key := func(id tko.DeploymentID) catalog.Key { return catalog.Key{Kind: tko.KindDeployment, ID: string(id)} }
+			before, _ := w.Position(w.ctx)
+			for _, err := range []error{
+				w.SetConditions(ctx, tko.KindDeployment, string(foreign), conditions),
+				errOf(w.PutConditions(ctx, key(foreign), conditions, nil, catalog.Requirement{}, false)),
+				w.SetConditions(ctx, tko.KindSite, "emea/1", conditions),
+			} {
+				if err == nil {
+					t.Error("it set conditions of what it doesn't work for")
+				}
+			}
+			if after, err := w.Position(w.ctx); err != nil || after != before {
+				t.Errorf("something has changed: %v", err)
+			}
+			w.is("its own conditions", w.SetConditions(ctx, tko.KindDeployment, string(of), conditions), test.want)
+			_, err := w.DeleteDeployment(ctx, child)
+			w.is("a child that is no longer wanted", err, test.want)
+		})
+	}
+}
+
+func errOf[T any](_ T, err error) error { return err }
 
 func TestBoundControllerIsLimitedByItsOwnScopeToo(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,10 @@
 package catalog_test
 
 import (
+	"context"
 	"fmt"
+	"iter"
+	"sync"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -45,5 +48,69 @@ func TestTopologyHasOneOpenRollout(t *testing.T) {
 	}
 	if got := propose(top, "p"); got == first {
 		t.Error("a rollout that is cancelled keeps the topology from having another one")
+	}
+}
+
+// A meeting is a store in which the first readers of all rollouts wait for each other, after
+// they have read.
+type meeting struct {
+	catalog.Store
+
+	lock    sync.Mutex
+	readers int
+	all     chan struct{}
+}
+
+func (m *meeting) List(ctx context.Context, q catalog.Query) iter.Seq2[catalog.Record, error] {
+	if q.Kind != tko.KindRollout {
+		return m.Store.List(ctx, q)
+	}
+	return func(yield func(catalog.Record, error) bool) {
+		var records []catalog.Record
+		for r, err := range m.Store.List(ctx, q) {
+			if err != nil {
+				yield(r, err)
+				return
+			}
+			records = append(records, r)
+		}
+		m.lock.Lock()
+		if m.readers--; m.readers == 0 {
+			close(m.all)
+		}
+		m.lock.Unlock()
+		<-m.all
+		for _, r := range records {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Two preparers that propose a rollout at the same moment, for two placements of one topology,
+// get the same one.
+func TestTopologyHasOneOpenRolloutOfTwoProposedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	top := w.create(tko.NewDeployment{})
+	nested := w.create(tko.NewDeployment{Parent: top})
+	store := &meeting{Store: w.store, readers: 2, all: make(chan struct{})}
+	service := catalog.New(store, w.validator, catalog.Options{})
+	parents, proposed := []tko.DeploymentID{top, nested}, make([]tko.RolloutID, 2)
+	var both sync.WaitGroup
+	for i, parent := range parents {
+		both.Go(func() {
+			s, err := service.ProposeRollout(w.ctx, tko.RolloutID(fmt.Sprintf("placement/%s/p", parent)), pkg(t, fmt.Sprintf(
+				"apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {edits: [{place: {}, select: {deploymentIds: [%s]}}]}\n", parent)))
+			if err != nil {
+				t.Error(err)
+			}
+			proposed[i] = s.ID
+		})
+	}
+	both.Wait()
+	if proposed[0] != proposed[1] {
+		t.Errorf("one topology has the rollouts %q and %q", proposed[0], proposed[1])
 	}
 }

@@ -96,7 +96,7 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 			return err
 		}
 		record.Author, record.UID, record.Created, record.Origin, record.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
-		record.Replaces, record.Owner = current.Replaces, current.Owner
+		record.Replaces, record.Replaced, record.Owner = current.Replaces, current.Replaced, current.Owner
 		if created {
 			record.UID, record.Created = newUID(), time.Now().UTC()
 		}
@@ -463,6 +463,11 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 		changed = !sameContent(current, r)
 	}
 	result := tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed, Managed: p.Manager != ""}
+	if p.DryRun && p.Kind == tko.KindSite && !created && changed {
+		if result.ChangesTarget, err = s.changesTarget(ctx, r); err != nil {
+			return tko.PutResult{}, err
+		}
+	}
 	if result.Managed && changed && p.Kind != tko.KindPlugin && c.sees(current) {
 		if result.Changes, err = s.changesOf(c, current, r); err != nil {
 			return tko.PutResult{}, err

@@ -47,6 +47,11 @@ type ReachLimits struct {
 	// Policy is the spec, without edits, of the rollouts that make the changes of sources at
 	// more than Sites sites. If nil, it is one site, a tenth of them, and what is left.
 	Policy map[string]any
+	// Rules are limits for authors, and further ones for kinds and selections. Of those of
+	// an author that limit the same, the first one holds.
+	Rules []access.Limit
+
+	approved int // limit of approvals; see Created
 }
 
 // defaultPolicy is the default of ReachLimits.Policy. What no wave takes is a last one.
@@ -187,7 +192,11 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if err != nil {
 		return Reach{}, cause{}, err
 	}
-	counted = counted || reruns > 0
+	retargeted, err := s.retargeted(ctx, writes)
+	if err != nil {
+		return Reach{}, cause{}, err
+	}
+	counted = counted || reruns > 0 || len(retargeted) > 0
 	if !counted && !granted {
 		return Reach{}, cause{}, nil
 	}
@@ -201,7 +210,7 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if of.derived && of.sites == 0 && !granted && reruns == 0 && !slices.ContainsFunc(writes, func(w Write) bool { return w.Op == tko.OpDeleted || w.Expect == Absent }) {
 		return Reach{}, of, nil // a preparer's changes of existing deployments are not counted
 	}
-	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, SitesWindow: of.sites, Grant: grant}
+	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, SitesWindow: of.sites, Grant: grant, Sites: retargeted}
 	if reruns > 0 {
 		reach.Adds = map[Count]int{CountSites: reruns}
 	}
@@ -209,7 +218,8 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted && (!of.derived || !s.isPreparer(ctx)) {
 		reach.Consent = confirmed
 	}
-	return reach, of, nil
+	reach.Further, err = s.furtherLimits(ctx, of)
+	return reach, of, err
 }
 
 // rerunsOf returns the number of sites at which writes have schedule plugins run again: those
@@ -342,9 +352,67 @@ func (s *core) knownShares(of cause) shares {
 	return known
 }
 
+// reachAuthor returns the author for whose changes the operator may have set limits: the
+// owner of the topology or source that a cause is, or the caller.
+func (s *core) reachAuthor(ctx context.Context, of cause) (string, error) {
+	if root, ok := strings.CutPrefix(of.name, causeDeployment); ok {
+		o, err := s.ownerFor(ctx, tko.Acting{Kind: tko.KindDeployment, ID: root})
+		return o.String(), err
+	}
+	if source, ok := strings.CutPrefix(of.name, causeSource); ok {
+		o, err := s.ownerFor(ctx, tko.Acting{Kind: tko.KindSource, ID: source})
+		return o.String(), err
+	}
+	return author(ctx).Who, nil
+}
+
+// limitsOf returns the operator's limits for the author of a cause.
+func (s *core) limitsOf(ctx context.Context, of cause) ([]access.Limit, error) {
+	if len(s.options.Reach.Rules) == 0 {
+		return nil, nil
+	}
+	who, err := s.reachAuthor(ctx, of)
+	return slices.DeleteFunc(slices.Clone(s.options.Reach.Rules), func(l access.Limit) bool { return !l.IsFor(who) }), err
+}
+
+// furtherLimits returns the limits of a cause for kinds and selections.
+func (s *core) furtherLimits(ctx context.Context, of cause) ([]access.Limit, error) {
+	limits, err := s.limitsOf(ctx, of)
+	return slices.DeleteFunc(limits, func(l access.Limit) bool { return !l.IsFurther() }), err
+}
+
+// settingsOf returns the limits of a cause, as the operator has set them for its author.
+func (s *core) settingsOf(ctx context.Context, of cause) (ReachLimits, int, error) {
+	o, removed := s.options.Reach, s.options.ConfirmAbove
+	approved := o.Created
+	limits, err := s.limitsOf(ctx, of)
+	for _, l := range slices.Backward(limits) { // the first one holds
+		most := l.Most
+		if most == 0 {
+			most = -1
+		}
+		switch {
+		case l.IsFurther():
+		case l.Limit == access.LimitCreated:
+			o.Created = most
+		case l.Limit == access.LimitApproved:
+			approved = most
+		case l.Limit == access.LimitSites:
+			o.Sites = most
+		case l.Limit == access.LimitRemoved:
+			removed = most
+		}
+	}
+	o.approved = approved
+	return o, removed, err
+}
+
 // reachLimits returns the limits of a caller.
-func (s *core) reachLimits(ctx context.Context, known shares) []ReachLimit {
-	o := s.options.Reach
+func (s *core) reachLimits(ctx context.Context, of cause, known shares) ([]ReachLimit, error) {
+	o, removed, err := s.settingsOf(ctx, of)
+	if err != nil {
+		return nil, err
+	}
 	limits := []ReachLimit{
 		{Of: []Count{CountCreated}, Most: limit(o.Created)},
 		{Of: []Count{CountSites}, Most: limit(o.Sites)},
@@ -354,17 +422,21 @@ func (s *core) reachLimits(ctx context.Context, known shares) []ReachLimit {
 		for _, count := range append(Removals(), CountApproved) {
 			limits = append(limits, ReachLimit{Of: []Count{count}, Most: max(limit(o.Original), known.most[count])})
 		}
-		return limits
+		return limits, nil
 	}
 	limits = append(limits,
-		ReachLimit{Of: []Count{CountApproved}, Most: limit(o.Created)},
-		ReachLimit{Of: append(Removals(), Orphans()...), Most: limit(s.options.ConfirmAbove)})
+		ReachLimit{Of: []Count{CountApproved}, Most: limit(o.approved)},
+		ReachLimit{Of: append(Removals(), Orphans()...), Most: limit(removed)})
 	if s.options.ConfirmPercent >= 0 && s.options.ConfirmPercent < 100 {
 		for _, count := range Removals() {
 			limits = append(limits, ReachLimit{Of: []Count{count, OrphanOf(kindOf(count))}, Most: max(tko.ReachFew, known.most[count])})
 		}
 	}
-	return limits
+	further, err := s.furtherLimits(ctx, of)
+	for _, l := range further {
+		limits = append(limits, ReachLimit{Of: []Count{FurtherCount(l)}, Most: limit(l.Most)})
+	}
+	return limits, err
 }
 
 // kindOf returns the kind of the entities of a count.
@@ -435,7 +507,9 @@ func (s *core) commitGated(ctx context.Context, writes []Write) ([]Outcome, erro
 	}
 	for {
 		if reach.Cause != "" {
-			reach.Limits = s.reachLimits(ctx, known)
+			if reach.Limits, err = s.reachLimits(ctx, of, known); err != nil {
+				return nil, err
+			}
 		}
 		outcomes, err := s.store.Commit(ctx, gate(reach, writes))
 		exceeded, ok := errors.AsType[*ReachError](err)
@@ -479,9 +553,9 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		what, limit = orElse(what, "change running deployments at "+entities(n, tko.KindSite)), limit+" sites"
 		remedy = "use a rollout (tko rollout create), or " + consent
 		if isSource {
-			remedy = "with its next reconciliation, the source makes a rollout of what is left: tko gitops status " + source
+			remedy = "with its next reconciliation, the source makes a rollout of what is left, or asks for an approval: tko gitops status " + source
 		}
-	default:
+	case CountTemplates, CountSitesGone, CountDeployments, CountPlugins, CountOrphanSites, CountOrphanDeployments:
 		what, limit = orElse(what, removalText(n)), limit+" entities"
 		if e.Limit.isShare() {
 			percent := s.options.ConfirmPercent
@@ -493,6 +567,9 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		if strings.HasPrefix(of.name, causeDeployment) {
 			remedy = fmt.Sprintf("%s: check it, and %s", tko.Waiting{Remove: n}, consent)
 		}
+	default: // of a kind or selection
+		base, scope, _ := strings.Cut(string(count), "@")
+		what, limit = orElse(what, fmt.Sprintf("exceed the limit of %s for %s, with %d more", base, scope, n)), limit+" there"
 	}
 	return tko.Errorf(tko.ErrInvalid, "this would %s%s: more than %s need consent: nothing was changed; %s", what, had, limit, remedy)
 }
@@ -545,7 +622,11 @@ func (s *core) judge(ctx context.Context, of cause, adds map[Count]int) (*ReachE
 		return nil, err
 	}
 	for known := s.knownShares(of); ; {
-		exceeded := exceeds(s.reachLimits(ctx, known), had, adds)
+		limits, err := s.reachLimits(ctx, of, known)
+		if err != nil {
+			return nil, err
+		}
+		exceeded := exceeds(limits, had, adds)
 		if exceeded == nil {
 			return nil, nil //nolint:nilnil // no limit is exceeded
 		}
@@ -577,19 +658,22 @@ func (s *core) sourceReach(ctx context.Context, name string) (tko.SourceReach, e
 		}
 		had[count] = within[count]
 	}
-	return s.sourceReachAfter(had)
+	return s.sourceReachAfter(ctx, name, had)
 }
 
 // sourceReachAfter returns what a source may change without consent that has changed
 // something already.
-func (s *core) sourceReachAfter(had map[Count]int) (tko.SourceReach, error) {
+func (s *core) sourceReachAfter(ctx context.Context, name string, had map[Count]int) (tko.SourceReach, error) {
 	left := func(count Count, most int) int {
 		if most < 0 {
 			return -1
 		}
 		return max(0, most-had[count])
 	}
-	o := s.options.Reach
+	o, _, err := s.settingsOf(ctx, s.sourceCause(name))
+	if err != nil {
+		return tko.SourceReach{}, err
+	}
 	policy, err := json.Marshal(o.Policy)
 	return tko.SourceReach{Known: true, Sites: left(CountSites, o.Sites), Created: left(CountCreated, o.Created), Policy: string(policy)}, err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/krm"
@@ -627,5 +628,149 @@ func TestSourceChangesFewSitesWithoutARollout(t *testing.T) {
 	}
 	if err := put(tko.WithConfirmation(source("r"), 1), "fleet/3"); err != nil {
 		t.Errorf("with an approval: %v", err)
+	}
+}
+
+// A site whose target changes is touched as a whole, if deployments run there: by a source as
+// by an author. What else changes of a site isn't counted.
+func TestSitesWithAnotherTargetAreReach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Sites: 3}})
+	w.running(6)
+	w.site("edge/empty", "")
+	put := func(ctx context.Context, i int, url, other string) error {
+		result, err := w.PutEntity(ctx, tko.Put{Kind: tko.KindSite, ID: fmt.Sprintf("edge/%02d", i), Package: pkg(t, fmt.Sprintf(
+			"apiVersion: git.plugin.nephio.org/v1alpha1\nkind: Repository\nmetadata: {name: r}\nspec: {url: %q}\n---\n%s", url, thing("x", "value: "+other)))})
+		if err == nil && result.ChangesTarget {
+			t.Error("it isn't a dry run")
+		}
+		return err
+	}
+	source := tko.WithAuthor(w.ctx, tko.Author{Who: "gitops:fleet"})
+	for i := range 3 {
+		for _, url := range []string{"https://a", "https://b"} { // a site counts once
+			if err := put(source, i, url, "1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	wantError(t, put(source, 3, "https://a", "1"), tko.ErrInvalid, "at 1 site", `after 3 without consent for source "fleet"`, "asks for an approval")
+	if err := put(source, 0, "https://b", "2"); err != nil {
+		t.Errorf("a change of another resource: %v", err)
+	}
+	if err := put(tko.WithConfirmation(source, 1), 3, "https://a", "1"); err != nil {
+		t.Errorf("with an approval: %v", err)
+	}
+	for i := range 3 {
+		if err := put(w.by("ana"), i, "https://c", "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantError(t, put(w.by("ana"), 4, "https://c", "1"), tko.ErrInvalid, "at 1 site", `by "ana"`, "--confirm=1")
+	would, err := w.PutEntity(w.by("ana"), tko.Put{Kind: tko.KindSite, ID: "edge/04", DryRun: true, Package: pkg(t,
+		"apiVersion: git.plugin.nephio.org/v1alpha1\nkind: Repository\nmetadata: {name: r}\nspec: {url: https://d}\n")})
+	if err != nil || !would.ChangesTarget {
+		t.Errorf("a dry run says %+v, %v", would, err)
+	}
+	if _, err := w.PutEntity(w.by("ana"), tko.Put{Kind: tko.KindSite, ID: "edge/empty", Package: pkg(t,
+		"apiVersion: git.plugin.nephio.org/v1alpha1\nkind: Repository\nmetadata: {name: r}\nspec: {url: https://d}\n")}); err != nil {
+		t.Errorf("a site without deployments: %v", err)
+	}
+}
+
+// An operator limits an author, with its topologies, and a kind or a selection in addition.
+func TestLimitsOfAuthorsKindsAndSelections(t *testing.T) {
+	t.Parallel()
+	rules := []access.Limit{
+		{Limit: access.LimitSites, Most: 12, Author: "ci/**"}, {Limit: access.LimitSites, Most: 0, Author: "**", Reason: "for others than ana"},
+		{Limit: access.LimitSites, Most: 2, SiteID: "edge/0**"},
+		{Limit: access.LimitRemoved, Most: 3, Kind: tko.KindSite},
+		{Limit: access.LimitRemoved, Most: 0, Author: "ci/**", Reason: "it removes what it made"},
+	}
+	t.Run("an author may more", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Rules: rules[:1]}})
+		ids := w.running(14)
+		for i := range 14 {
+			for who, most := range map[string]int{"ci/1": 12, "ana": 10} {
+				err := w.change(w.by(who), ids[i], strconv.Itoa(i)+who)
+				if (err == nil) != (i < most) {
+					t.Errorf("%s at site %d: %v", who, i, err)
+				}
+			}
+		}
+	})
+	t.Run("a selection in addition", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Rules: rules[:3]}})
+		ids := w.running(14)
+		at := map[string]int{}
+		for i := range 14 {
+			site := string(w.deployment(ids[i]).Site)
+			err := w.change(w.by("bob"), ids[i], "1") // whose general limit is off
+			if core := strings.HasPrefix(site, "edge/0"); (err == nil) != (!core || at["core"] < 2) {
+				t.Errorf("at %s: %v", site, err)
+			} else if core && err == nil {
+				at["core"]++
+			}
+			if err != nil {
+				wantError(t, err, tko.ErrInvalid, `the limit of sites for siteId "edge/0**"`, "more than 2 there", "--confirm=1")
+			}
+		}
+		if at["core"] != 2 {
+			t.Errorf("the sites are %v", at)
+		}
+		if err := w.change(tko.WithConfirmation(w.by("bob"), 1), ids[5], "1"); err != nil {
+			t.Errorf("with consent: %v", err)
+		}
+	})
+	t.Run("a kind in addition, and none for an author", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, catalog.Options{ConfirmAbove: 5, ConfirmPercent: 100, Reach: catalog.ReachLimits{Rules: rules[3:]}})
+		w.sites("s", 30)
+		for i := range 30 {
+			w.template(fmt.Sprintf("t/%02d", i), "")
+		}
+		for i := range 4 {
+			_, err := w.DeleteSite(w.by("ana"), tko.SiteID(fmt.Sprintf("s/%02d", i)))
+			if (err == nil) != (i < 3) {
+				t.Errorf("site %d: %v", i, err)
+			}
+		}
+		for i := range 8 {
+			for who, most := range map[string]int{"ana": 2, "ci/1": 30} {
+				_, err := w.DeleteTemplate(w.by(who), tko.TemplateID(fmt.Sprintf("t/%02d", 10*len(who)%20+i)))
+				if (err == nil) != (i < most) {
+					t.Errorf("%s, template %d: %v", who, i, err)
+				}
+			}
+		}
+	})
+}
+
+// What a topology derives is limited as its owner is.
+func TestLimitsOfAnAuthorHoldForItsTopologies(t *testing.T) {
+	t.Parallel()
+	w := newGuarded(t, catalog.Options{Reach: catalog.ReachLimits{Created: 3, Rules: []access.Limit{
+		{Limit: access.LimitCreated, Most: 6, Author: "cert:ada"}, {Limit: access.LimitCreated, Most: 2, TemplateID: "few/**"},
+	}}})
+	w.template("t", "")
+	w.template("few/t", "")
+	w.site("s", "")
+	w.bind("cert:ada", access.Editor, access.Scope{})
+	create := func(who, template string) (n int) {
+		t.Helper()
+		parent := w.createAs(w.as(who), tko.NewDeployment{})
+		preparer := tko.WithActing(identity.With(w.ctx, identity.Controller(identity.RolePreparer)), tko.Acting{Kind: tko.KindDeployment, ID: string(parent)})
+		for i := range 8 {
+			_, _, err := w.CreateChildren(preparer, tko.NewChildren{Parent: parent, Children: []tko.NewChild{{Origin: fmt.Sprint(i), Template: tko.TemplateID(template), Site: "s"}}})
+			if err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	if ada, root, few := create("cert:ada", "t"), create("cert:root", "t"), create("cert:ada", "few/t"); ada != 6 || root != 3 || few != 2 {
+		t.Errorf("topologies created %d children for ada, %d for an administrator, and %d of a template with a limit of its own; want 6, 3, 2", ada, root, few)
 	}
 }

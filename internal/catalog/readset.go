@@ -16,6 +16,9 @@ type readSet struct {
 	epoch     *int64
 	versions  []Version
 	fromStore bool // entities are read from the store, not from caches
+	// rollouts, if not nil, is the version of the rollouts (see RolloutView.Version) that the
+	// write was decided from. The write makes the next one.
+	rollouts *int64
 }
 
 // tryOptimistic derives and commits a write from cached entities and, if that is
@@ -60,6 +63,9 @@ func isStale(err error) bool {
 func (r *readSet) write(w Write) Write {
 	if r != nil {
 		w.Epoch, w.ReadSet = r.epoch, r.versions
+		if r.rollouts != nil {
+			w.Rollout = &RolloutWrite{Expect: *r.rollouts}
+		}
 	}
 	return w
 }

@@ -42,7 +42,7 @@ func (s *core) withReplaced(ctx context.Context, writes []Write) ([]Write, error
 		if err != nil {
 			return nil, err
 		}
-		all[i].Record.Replaces = nil
+		all[i].Record.Replaces, all[i].Record.Replaced = nil, replacedBy(writes[i].Record, replaced)
 		for _, old := range replaced {
 			if written[old.Key] {
 				continue
@@ -62,6 +62,27 @@ func (s *core) withReplaced(ctx context.Context, writes []Write) ([]Write, error
 		}
 	}
 	return all, nil
+}
+
+// maxReplaced is the maximum number of replaced deployments that a deployment has from the
+// ones that it replaces, in addition to those.
+const maxReplaced = 16
+
+// replacedBy returns the deployments that r has replaced when it replaces old, the newest
+// first: also those that they have replaced, whose objects may still be at the site.
+func replacedBy(r Record, old []Record) []string {
+	var direct, earlier []string
+	for _, one := range old {
+		direct, earlier = append(direct, one.ID), append(earlier, one.Replaced...)
+	}
+	earlier = append(r.Replaced, earlier...)
+	all := append(direct, earlier[:min(len(earlier), maxReplaced)]...)
+	seen := map[string]bool{r.ID: true}
+	return slices.DeleteFunc(all, func(id string) bool {
+		had := seen[id]
+		seen[id] = true
+		return had
+	})
 }
 
 // replacesNow reports whether a write makes a deployment replace others.

@@ -97,6 +97,53 @@ func (s succession) placed() []tko.DeploymentID {
 	return ids
 }
 
+// A deployment names those that it has replaced, the newest first, whatever is written of it
+// later: their objects may still be at the site.
+func TestReplacedDeploymentsAreNamed(t *testing.T) {
+	t.Parallel()
+	s := newSuccession(t)
+	if err := s.finish(s.new, true); err != nil {
+		t.Fatal(err)
+	}
+	next := s.child("next", s.new)
+	replaced := func(what string, want ...tko.DeploymentID) {
+		t.Helper()
+		if diff := cmp.Diff(want, s.deployment(next).Replaced); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", what, diff)
+		}
+	}
+	replaced("before")
+	if err := s.finish(next, true); err != nil {
+		t.Fatal(err)
+	}
+	replaced("after", s.new, s.old)
+	d := s.deployment(next)
+	if _, err := s.CommitDeployment(s.ctx, tko.DeploymentCommit{ID: next, Revision: d.Stamp.Revision, Package: append(d.Package, krm.Resource{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "more"},
+	})}); err != nil {
+		t.Fatal(err)
+	}
+	replaced("after a commit", s.new, s.old)
+	m := s.start(next)
+	if _, _, err := s.EndModification(s.ctx, m.Token, m.Package); err != nil {
+		t.Fatal(err)
+	}
+	replaced("after a modification", s.new, s.old)
+	if _, err := s.PutEntity(s.ctx, tko.Put{Kind: tko.KindDeployment, ID: string(next), Parent: s.parent, Site: "lagos", Package: krm.Package{}.WithDeployment("", "lagos", true, true)}); err != nil {
+		t.Fatal(err)
+	}
+	replaced("after it was written anew", s.new, s.old)
+	ids := []tko.DeploymentID{next}
+	for n := range 30 { // what is inherited is bounded
+		next = s.child(fmt.Sprint("later", n), next)
+		if err := s.finish(next, true); err != nil {
+			t.Fatal(err)
+		}
+		ids = append([]tko.DeploymentID{next}, ids...)
+	}
+	replaced("after many", ids[1:18]...)
+}
+
 // Each way to approve a deployment that replaces another one deletes that in the
 // same commit.
 func TestEveryApprovalReplacesInOneCommit(t *testing.T) {

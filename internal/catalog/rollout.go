@@ -62,12 +62,19 @@ func (s *RolloutControl) Rollouts(ctx context.Context, sel tko.RolloutSelect, op
 // rolloutOf returns the rollout of a record, with its package if the record has it.
 func (s *RolloutControl) rolloutOf(c *caller, r Record) (tko.Rollout, error) {
 	pkg, err := packageOf(r)
-	e := tko.Rollout{ID: tko.RolloutID(r.ID), Metadata: maps.Clone(r.effective()), Package: s.redact(c, r, pkg), State: string(execute.Draft), Stamp: r.stamp()}
-	e.Stamp.Conditions = slices.Clone(e.Stamp.Conditions)
+	e := sharedRollout(r)
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
+	return e, err
+}
+
+// sharedRollout returns the rollout of a record, without its package. Its metadata and
+// conditions are those of the record.
+func sharedRollout(r Record) tko.Rollout {
+	e := tko.Rollout{ID: tko.RolloutID(r.ID), Metadata: r.effective(), State: string(execute.Draft), Stamp: r.stamp()}
 	if state := tko.FindCondition(r.Conditions, tko.ConditionState); state != nil {
 		e.State, e.Reason = state.Reason, state.Message
 	}
-	return e, err
+	return e
 }
 
 // removeRollout deletes a rollout that isn't in progress, with its plans. What it
@@ -161,7 +168,19 @@ func (s *RolloutControl) ProposeRollout(ctx context.Context, id tko.RolloutID, p
 		}
 	}
 	ctx = withAllRights(ctx, c) // the preparer may write these rollouts, and no others
-	base := id
+	var status tko.RolloutStatus
+	err = retry(ctx, func() error {
+		status, err = s.propose(ctx, id, pkg)
+		return err
+	})
+	return status, err
+}
+
+// propose is ProposeRollout once. The registration is decided from the version of the
+// rollouts that was read first: if another one was registered meanwhile, perhaps of the same
+// topology, the commit fails with a *StaleError, which is an ErrConflict.
+func (s *RolloutControl) propose(ctx context.Context, base tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error) {
+	id := base
 	for n := 2; n <= maxProposed; n++ {
 		record, err := s.rolloutRecord(ctx, tko.Rollout{ID: id, Package: pkg})
 		if err != nil {
@@ -179,7 +198,7 @@ func (s *RolloutControl) ProposeRollout(ctx context.Context, id tko.RolloutID, p
 		same := err == nil && r.Digest == record.Digest
 		switch state := v.State.State; {
 		case err != nil, !same && (state == execute.Draft || state == execute.Planning || state == execute.Planned):
-			if _, err := s.registry.register(ctx, nil, record, len(pkg)); err != nil {
+			if _, err := s.registry.register(ctx, &readSet{rollouts: &v.Version}, record, len(pkg)); err != nil {
 				return tko.RolloutStatus{}, err
 			}
 			return tko.RolloutStatus{ID: id, State: string(execute.Draft)}, nil

@@ -156,7 +156,7 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 	switch {
 	case exists:
 		w.Expect = now.Revision
-		w.Record.UID, w.Record.Created, w.Record.Origin = now.UID, now.Created, now.Origin
+		w.Record.UID, w.Record.Created, w.Record.Origin, w.Record.Replaced = now.UID, now.Created, now.Origin, now.Replaced
 		w.Record.Conditions = mergeConditions(now.Conditions, change{record: r}.flags(now.Conditions), now.Revision+1, time.Now())
 	default:
 		w.Record.UID = newUID()

@@ -150,6 +150,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		idle[queue] = &idleQueue{}
 	}
 	c := &core{shares: lru.New[string, cachedShares](maxForebears), lineage: lru.New[string, cachedForebear](maxForebears)}
+	c.claims = lru.New[string, heldClaim](maxCachedClaims)
 	c.store, c.options, c.log, c.validator = store, options, options.Log, validator
 	c.refusals = refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}
 	s := &Service{

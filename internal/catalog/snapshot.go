@@ -206,7 +206,7 @@ func (s *Snapshot) Record(ctx context.Context, key Key, revision int64) (Record,
 		}
 	}
 	if revision != 0 && r.UID == now.UID { // revisions don't record them
-		r.Base, r.Replaces = now.Base, now.Replaces
+		r.Base, r.Replaces, r.Replaced = now.Base, now.Replaces, now.Replaced
 	}
 	if !c.sees(r) {
 		return Record{}, none

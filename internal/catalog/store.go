@@ -86,6 +86,9 @@ type Record struct {
 	// Replaces are the deployments that this one replaces when it is both
 	// prepared and approved. Revisions don't record them.
 	Replaces []string
+	// Replaced are the deployments that this one has replaced, the newest first. Revisions
+	// don't record them.
+	Replaced []string
 	// Base is the revision of the template that a deployment was made from; 0
 	// if it has no template, or if the revision was not recorded. Revisions
 	// don't record it.

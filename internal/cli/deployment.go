@@ -18,22 +18,8 @@ import (
 )
 
 var deploymentView = view[tko.Deployment]{
-	id: func(d tko.Deployment) string { return string(d.ID) },
-	row: func(d tko.Deployment) map[string]any {
-		row := map[string]any{
-			"deploymentId": string(d.ID), "parentDeploymentId": string(d.Parent), "templateId": string(d.Template), "siteId": string(d.Site),
-			"metadata": metadataValue(d.Metadata), "prepared": d.Prepared, "approved": d.Approved,
-		}
-		if d.TemplateRevision > 0 {
-			row["templateRevision"] = d.TemplateRevision
-		}
-		suspendedRow(row, d.Metadata)
-		if len(d.Replaces) > 0 {
-			row["replaces"] = listValue(d.Replaces)
-		}
-		stampRow(row, d.Stamp)
-		return row
-	},
+	id:  func(d tko.Deployment) string { return string(d.ID) },
+	row: func(d tko.Deployment) map[string]any { return entityRow(d, d.Metadata, d.Stamp) },
 	columns: []column[tko.Deployment]{
 		{name: "ID", text: func(d tko.Deployment) string { return string(d.ID) }},
 		{name: "PARENT", wide: true, text: func(d tko.Deployment) string { return string(d.Parent) }},

@@ -210,6 +210,7 @@ func (h history) print(a *app) error {
 		{name: "Parent", text: string(h.Parent)},
 		{name: "Origin", text: h.Origin},
 		{name: "Replaces", text: h.replaces()},
+		{name: "Replaced", text: strings.Join(idTexts(h.Replaced), ", ")},
 	} {
 		if f.text != "" {
 			facts = append(facts, f)

@@ -19,7 +19,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/archive"
+	"github.com/tko-orchestrator/tko/internal/field"
 	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
@@ -88,7 +90,8 @@ in the folder .revisions, which only tko import reads. Rollouts are written with
 progress, so an imported one is planned again and waits for its start. Those that TKO makes itself
 (undos, and rollouts of placements and sources) and sources that others declare are left out.
 Annotations and labels with a prefix that kubectl set are not written. Sources are written without
-the files of their credentials.
+the files of their credentials. Who imports an entity owns it: controllers derive from it as that
+subject.
 
 The last lines name what was left out, with its number. The exit code is 9 if something of it is
 lost elsewhere, such as values of Secrets without the right to read them.`,
@@ -164,13 +167,15 @@ func (a *app) export(ctx context.Context, x *exporter, to string) (err error) {
 
 // An exporter writes one export.
 type exporter struct {
-	s     *session
-	flags *exportFlags
-	kinds []tko.Kind
-	put   func(name string, data []byte) error
-	bases bases
-	n     int // entities that were written
-	left  leftOut
+	s         *session
+	flags     *exportFlags
+	kinds     []tko.Kind
+	put       func(name string, data []byte) error
+	bases     bases
+	n         int // entities that were written
+	left      leftOut
+	me        string // subject of the caller
+	ownerless bool   // the server knows no owners
 
 	templates   map[tko.TemplateID]bool // that were written
 	deployments map[tko.DeploymentID]bool
@@ -218,13 +223,18 @@ func (x *exporter) one(kind, name string, p tko.Put, spec map[string]any) error 
 // all writes the file of each selected entity.
 func (x *exporter) all(ctx context.Context) (err error) {
 	s, flags, options := x.s, x.flags, tko.ListOptions{Packages: true}
+	me, err := call(ctx, s, s.WhoAmI)
+	if err != nil {
+		return err
+	}
+	x.me = me.Subject
 	for _, kind := range x.kinds {
 		switch kind {
 		case tko.KindPlugin:
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
 				return s.Plugins(ctx, tko.PluginSelect{}, tko.ListOptions{})
 			}, func(p tko.Plugin) error {
-				return x.one("Plugin", p.ID(), tko.Put{}, pluginSpec(p))
+				return x.one("Plugin", p.ID(), tko.Put{}, field.Spec(tko.KindPlugin, tko.Put{Plugin: p}))
 			})
 		case tko.KindTemplate:
 			sel := tko.TemplateSelect{IDs: flags.ids, Metadata: flags.metadata}
@@ -246,6 +256,9 @@ func (x *exporter) all(ctx context.Context) (err error) {
 			sel := tko.RolloutSelect{IDs: flags.ids, Metadata: flags.metadata}
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Rollout, error] { return s.Rollouts(ctx, sel, options) }, func(r tko.Rollout) error {
 				if spec := exportedRollout(r); spec != nil {
+					if err := x.owner(ctx, tko.KindRollout, string(r.ID)); err != nil {
+						return err
+					}
 					return x.one("Rollout", string(r.ID), tko.Put{Metadata: r.Metadata, Package: r.Package}, spec)
 				}
 				x.left.add(false, "rollouts that TKO made", string(r.ID))
@@ -266,7 +279,7 @@ func (x *exporter) template(folder string, t tko.Template) error {
 	if err := carry(&put, nil); err != nil {
 		return err
 	}
-	spec := map[string]any{"package": resourceList(t.Package)}
+	spec := field.Spec(tko.KindTemplate, put)
 	if folder != "" {
 		return x.write(folder, "Template", string(t.ID), put, spec)
 	}
@@ -289,9 +302,7 @@ func (x *exporter) site(ctx context.Context, one tko.Site) error {
 	if err := carry(&put, from); err != nil {
 		return err
 	}
-	spec := map[string]any{"package": resourceList(one.Package)}
-	setText(spec, "templateId", string(one.Template))
-	return x.one("Site", string(one.ID), put, spec)
+	return x.one("Site", string(one.ID), put, field.Spec(tko.KindSite, put))
 }
 
 func (x *exporter) deployment(ctx context.Context, d tko.Deployment) error {
@@ -304,8 +315,10 @@ func (x *exporter) deployment(ctx context.Context, d tko.Deployment) error {
 		return nil
 	}
 	x.deployments[d.ID] = true
-	resources := exportedPackage(d.Package)
-	put := tko.Put{Template: d.Template, Metadata: d.Metadata, Package: resources}
+	if err := x.owner(ctx, tko.KindDeployment, string(d.ID)); err != nil {
+		return err
+	}
+	put := tko.Put{Parent: d.Parent, Template: d.Template, Metadata: d.Metadata, Package: exportedPackage(d.Package)}
 	from := &basis{}
 	if d.Template != "" {
 		now, err := x.bases.of(ctx, d.Template, 0)
@@ -335,11 +348,41 @@ func (x *exporter) deployment(ctx context.Context, d tko.Deployment) error {
 	if err := carry(&put, from); err != nil {
 		return err
 	}
-	spec := map[string]any{"package": resourceList(resources)}
-	setText(spec, "parentDeploymentId", string(d.Parent))
-	setText(spec, "templateId", string(cmp.Or(d.Template, d.AwaitedTemplate)))
-	setText(spec, "siteId", string(cmp.Or(d.Site, d.AwaitedSite)))
-	return x.one("Deployment", string(d.ID), put, spec)
+	put.Template, put.Site = cmp.Or(d.Template, d.AwaitedTemplate), cmp.Or(d.Site, d.AwaitedSite)
+	return x.one("Deployment", string(d.ID), put, field.Spec(tko.KindDeployment, put))
+}
+
+// owner counts an entity that belongs to another subject: who imports it is its owner, as
+// whom controllers derive from it elsewhere.
+func (x *exporter) owner(ctx context.Context, kind tko.Kind, id string) error {
+	if x.ownerless {
+		return nil
+	}
+	o, err := call(ctx, x.s, func(ctx context.Context) (*tkopb.Owner, error) { return x.s.Access().Owner(ctx, kind, id) })
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		x.ownerless = true
+		return nil
+	case errors.Is(err, tko.ErrNotFound): // it was deleted meanwhile
+		return nil
+	case err != nil:
+		return err
+	}
+	if owner := otherOwner(o, x.me); owner != "" {
+		x.left.add(true, "owners, which are those who import then (tko access own)", fmt.Sprintf("%s of %s %s", owner, kind, id))
+	}
+	return nil
+}
+
+// otherOwner returns the owner of an entity, unless it has none or belongs to the caller.
+func otherOwner(o *tkopb.Owner, caller string) string {
+	switch {
+	case o.GetSubject() != "" && o.GetSubject() != tko.OwnerUnowned && o.GetSubject() != caller:
+		return o.GetSubject()
+	case o.GetSubject() == "" && len(o.GetGroups()) > 0:
+		return "group " + o.GetGroups()[0]
+	}
+	return ""
 }
 
 // sources writes the registered GitOps sources, without those that others declare.
@@ -356,6 +399,9 @@ func (x *exporter) sources(ctx context.Context) error {
 		if d.Parent != "" || d.Ending != nil {
 			x.left.add(false, "sources that other sources declare, or that are being deleted", d.Name)
 			continue
+		}
+		if err := x.owner(ctx, KindSource, d.Name); err != nil {
+			return err
 		}
 		m, err := d.Manifest()
 		if err != nil {
@@ -419,22 +465,7 @@ func exportedRollout(r tko.Rollout) map[string]any {
 	}
 	spec["rolloutId"] = string(r.ID)
 	if len(others) > 0 {
-		spec["package"] = resourceList(others)
-	}
-	return spec
-}
-
-func pluginSpec(p tko.Plugin) map[string]any {
-	spec := map[string]any{"type": p.Type, "pluginId": p.Name}
-	setText(spec, "executor", p.Executor)
-	if len(p.Arguments) > 0 {
-		spec["arguments"] = listValue(p.Arguments)
-	}
-	if len(p.Properties) > 0 {
-		spec["properties"] = metadataValue(p.Properties)
-	}
-	if len(p.Triggers) > 0 {
-		spec["triggers"] = triggersValue(p)
+		spec["package"] = field.Spec(tko.KindRollout, tko.Put{Package: others})["package"]
 	}
 	return spec
 }
@@ -457,15 +488,6 @@ func exportedPackage(p krm.Package) krm.Package {
 		resources = append(resources, r)
 	}
 	return resources
-}
-
-// resourceList returns the field package of a spec.
-func resourceList(p krm.Package) map[string]any {
-	resources := []any{}
-	for _, r := range p {
-		resources = append(resources, map[string]any(r))
-	}
-	return map[string]any{"resources": resources}
 }
 
 // exportedLabels returns metadata as labels: as they are if that is what a reader makes

@@ -174,13 +174,6 @@ func (s *session) changed(kind tko.Kind, id string, r tko.PutResult, changes []s
 	return a.printResult(map[string]any{"id": id, "revision": r.Revision, "changes": int64(len(changes)), "dryRun": dryRun})
 }
 
-// suspendedRow adds to a row that an entity is suspended.
-func suspendedRow(row map[string]any, metadata map[string]string) {
-	if tko.Suspended(metadata) {
-		row["suspended"] = true
-	}
-}
-
 func (a *app) suspend(kind tko.Kind, short, long, example string) *cobra.Command {
 	return a.suspension(kind, &cobra.Command{Use: "suspend ID…", Short: short, Long: long, Example: "  " + example}, labels{set: map[string]string{tko.MetadataSuspend: "true"}})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/field"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -260,6 +261,16 @@ func listed[T any](ctx context.Context, s *session, v view[T], ask func(ctx cont
 		}
 		return l.end()
 	}
+}
+
+// entityRow returns an entity for programs. Those that can be suspended have their metadata.
+func entityRow(entity any, metadata map[string]string, stamp tko.Stamp) map[string]any {
+	row := field.Row(entity)
+	if tko.Suspended(metadata) {
+		row["suspended"] = true
+	}
+	stampRow(row, stamp)
+	return row
 }
 
 // stampRow adds the fields of all entities to a row.

@@ -10,12 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/krm"
 )
 
 var pluginView = view[tko.Plugin]{
 	id:  tko.Plugin.ID,
-	row: pluginRow,
+	row: func(p tko.Plugin) map[string]any { return entityRow(p, nil, p.Stamp) },
 	columns: []column[tko.Plugin]{
 		{name: "TYPE", text: func(p tko.Plugin) string { return p.Type }},
 		{name: "NAME", text: func(p tko.Plugin) string { return p.Name }},
@@ -29,21 +28,6 @@ var pluginView = view[tko.Plugin]{
 		{name: "ARGUMENTS", wide: true, text: func(p tko.Plugin) string { return strings.Join(p.Arguments, " ") }},
 		{name: "PROPERTIES", wide: true, text: func(p tko.Plugin) string { return metadataText(p.Properties) }},
 	},
-}
-
-func pluginRow(p tko.Plugin) map[string]any {
-	row := map[string]any{
-		"type": p.Type, "name": p.Name, "executor": p.Executor,
-		"arguments": listValue(p.Arguments), "properties": metadataValue(p.Properties), "triggers": triggersValue(p),
-	}
-	stampRow(row, p.Stamp)
-	return row
-}
-
-func triggersValue(p tko.Plugin) []any {
-	return values(p.Triggers, func(t krm.GVK) map[string]any {
-		return map[string]any{"group": t.Group, "version": t.Version, "kind": t.Kind}
-	})
 }
 
 func triggersText(p tko.Plugin) string {
@@ -173,9 +157,9 @@ func (a *app) pluginGet() *cobra.Command {
 			case formatTable, formatWide:
 				return printTable(a, pluginView.columns, []tko.Plugin{p})
 			case formatBare:
-				return a.encoder(formatYAML).value(a.out, pluginRow(p))
+				return a.encoder(formatYAML).value(a.out, pluginView.row(p))
 			default:
-				return a.encoder(f).value(a.out, pluginRow(p))
+				return a.encoder(f).value(a.out, pluginView.row(p))
 			}
 		}),
 	}

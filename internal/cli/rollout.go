@@ -77,7 +77,7 @@ nothing more.`,
 				cmd.Flags().BoolVar(&c.AnyTime, "any-time", false, "also outside of the rollout's windows")
 			}),
 		command("skip", "Leave out deployments that are no longer as planned", "", deployment),
-		command("waive", "Let failed deployments not count any more, for the budget and for limits", "", deployment),
+		command("waive", "Ignore failed deployments in the budget of failures and in the limits", "", deployment),
 		asOfFlag(rolloutKind.listCommand(a, &cobra.Command{Short: "List rollouts", Example: "  tko rollout list\n  tko rollout list --id 'smf/**' -o json"}, &rolloutFilter{})),
 		asOfFlag(rolloutKind.getCommand(a, &cobra.Command{Short: "Print a rollout's package", Example: "  tko rollout get smf-v2 > smf-v2.yaml"})),
 		a.rolloutDelete())
@@ -817,12 +817,8 @@ func progressText(w tko.RolloutWave) string {
 }
 
 var rolloutView = view[tko.Rollout]{
-	id: func(r tko.Rollout) string { return string(r.ID) },
-	row: func(r tko.Rollout) map[string]any {
-		row := map[string]any{"rolloutId": string(r.ID), "metadata": metadataValue(r.Metadata), "state": r.State, "reason": r.Reason}
-		stampRow(row, r.Stamp)
-		return row
-	},
+	id:  func(r tko.Rollout) string { return string(r.ID) },
+	row: func(r tko.Rollout) map[string]any { return entityRow(r, nil, r.Stamp) },
 	columns: []column[tko.Rollout]{
 		{name: "ID", text: func(r tko.Rollout) string { return string(r.ID) }},
 		{name: "STATE", text: func(r tko.Rollout) string { return r.State }},

@@ -13,16 +13,8 @@ import (
 )
 
 var siteView = view[tko.Site]{
-	id: func(s tko.Site) string { return string(s.ID) },
-	row: func(s tko.Site) map[string]any {
-		row := map[string]any{
-			"siteId": string(s.ID), "templateId": string(s.Template),
-			"metadata": metadataValue(s.Metadata), "deploymentIds": listValue(s.Deployments),
-		}
-		suspendedRow(row, s.Metadata)
-		stampRow(row, s.Stamp)
-		return row
-	},
+	id:  func(s tko.Site) string { return string(s.ID) },
+	row: func(s tko.Site) map[string]any { return entityRow(s, s.Metadata, s.Stamp) },
 	columns: []column[tko.Site]{
 		{name: "ID", text: func(s tko.Site) string { return string(s.ID) }},
 		{name: "TEMPLATE", text: func(s tko.Site) string { return string(s.Template) }},

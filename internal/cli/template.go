@@ -13,14 +13,8 @@ import (
 )
 
 var templateView = view[tko.Template]{
-	id: func(t tko.Template) string { return string(t.ID) },
-	row: func(t tko.Template) map[string]any {
-		row := map[string]any{
-			"templateId": string(t.ID), "metadata": metadataValue(t.Metadata), "deploymentIds": listValue(t.Deployments),
-		}
-		stampRow(row, t.Stamp)
-		return row
-	},
+	id:  func(t tko.Template) string { return string(t.ID) },
+	row: func(t tko.Template) map[string]any { return entityRow(t, nil, t.Stamp) },
 	columns: []column[tko.Template]{
 		{name: "ID", text: func(t tko.Template) string { return string(t.ID) }},
 		{name: "DEPLOYMENTS", text: func(t tko.Template) string { return strconv.Itoa(t.DeploymentCount) }},

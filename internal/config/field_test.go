@@ -95,6 +95,7 @@ var elsewhere = map[string]string{
 	"reach-original":                   "Reach.Original",
 	"reach-original-percent":           "Reach.OriginalPercent",
 	"reach-policy":                     "Reach.Policy",
+	"reach-limits":                     "Reach.Rules",
 	"reach-sites":                      "Reach.Sites",
 	"reach-window":                     "Reach.Window",
 	"topology-depth":                   "Reach.Depth",

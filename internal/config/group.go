@@ -34,7 +34,7 @@ var Groups = []Group{
 		data-tls-server-name data-token-file`)},
 	{"Rights and audit", "Who may do what, and the record of it", words(`access access-anonymous access-kubernetes access-persons owner-groups audit audit-keep audit-export audit-interval`)},
 	{"Limits", "Limits of clients and of changes, and retention", words(`streams streams-per-client streams-per-connection requests-per-client slow-watch confirm-above
-		confirm-above-percent reach-created reach-sites reach-window reach-policy reach-original reach-original-percent reach-off-reason topology-depth modification-time work-lease retry retry-max keep-changes keep-revisions keep-longer`)},
+		confirm-above-percent reach-created reach-sites reach-window reach-policy reach-limits reach-original reach-original-percent reach-off-reason topology-depth modification-time work-lease retry retry-max keep-changes keep-revisions keep-longer`)},
 	{"Validation and secrets", "Schemas, and secrets in packages and in the store", words(`schema-location schema-kubernetes-version secrets-check encryption-key secret-environment credentials vault-address
 		vault-path vault-token-file vault-role vault-service-account-file`)},
 	{"Preparing", "The role preparer, and service templates", words(`preparer-concurrency preparer-iterations preparer-auto-approve withdraw-approval tosca-schemes tosca-local

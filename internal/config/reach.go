@@ -1,12 +1,15 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
@@ -23,6 +26,7 @@ type Reach struct {
 	Depth           int           // levels of nested topologies
 	Policy          string        // YAML of the rollouts of larger changes
 	OffReason       string        // why a limit is switched off
+	Rules           string        // YAML of limits for authors, kinds and selections
 }
 
 // defaultPolicy is the rollout of changes at more sites than are free: one site, a tenth,
@@ -39,6 +43,7 @@ func (r *Reach) flags(flags *pflag.FlagSet) {
 	flags.IntVar(&r.Original, "reach-original", tko.DefaultConfirmAbove, "limit of entities that clients of the original protocol, which can't consent, delete or approve, if they are also more of their kind than --reach-original-percent")
 	flags.IntVar(&r.OriginalPercent, "reach-original-percent", tko.DefaultConfirmPercent, "see --reach-original")
 	flags.StringVar(&r.OffReason, "reach-off-reason", "", "why a limit is switched off; tko status shows it")
+	flags.StringVar(&r.Rules, "reach-limits", "", "YAML list of limits for an author, with its topologies and sources, and of further ones for kinds and selections, such as [{limit: sites, most: 50, author: 'cert:ci'}, {limit: removed, most: 5, kind: site, siteId: core/**}]")
 	flags.IntVar(&r.Depth, "topology-depth", tko.DefaultTopologyDepth, "limit of levels of nested topologies")
 }
 
@@ -67,6 +72,9 @@ func (r *Reach) validate(add func(format string, args ...any)) {
 	if _, err := r.Rollout(); err != nil {
 		add("--reach-policy: %s", err)
 	}
+	if _, err := r.Limits(); err != nil {
+		add("--reach-limits: %s", err)
+	}
 }
 
 type reachLimit struct {
@@ -83,15 +91,44 @@ func (r *Reach) limits() []reachLimit {
 	}
 }
 
-// Off returns what isn't limited.
+// Off returns what isn't limited, with the reasons.
 func (r *Reach) Off() []string {
 	var off []string
 	for _, limit := range r.limits() {
 		if limit.value == 0 {
-			off = append(off, limit.what)
+			off = append(off, fmt.Sprintf("no limit of %s (--reach-off-reason): %s", limit.what, r.OffReason))
+		}
+	}
+	limits, _ := r.Limits() // checked by Validate
+	for _, l := range limits {
+		if l.Most == 0 {
+			off = append(off, fmt.Sprintf("no limit of %s for %s (--reach-limits): %s", l.Limit, l, l.Reason))
 		}
 	}
 	return off
+}
+
+// Limits returns the limits for authors, kinds and selections.
+func (r *Reach) Limits() ([]access.Limit, error) {
+	if r.Rules == "" {
+		return nil, nil
+	}
+	text, err := yaml12.ToJSON([]byte(r.Rules))
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "not YAML: %w", err)
+	}
+	var limits []access.Limit
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&limits); err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "not a list of limits: %w", err)
+	}
+	for _, l := range limits {
+		if err := l.Check(); err != nil {
+			return nil, err
+		}
+	}
+	return limits, nil
 }
 
 // Rollout returns the settings of the rollouts of larger changes.

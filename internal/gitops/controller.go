@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/forge"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
@@ -99,6 +100,13 @@ type Opener interface {
 // such as a Kubernetes Secret in a repository that other tools apply, too.
 func Others(apiVersion string) bool { return !strings.HasPrefix(apiVersion, manifest.Group+"/") }
 
+// Heads fetches commits that needn't be on the branch of a source.
+type Heads interface {
+	// FetchHead returns the files of a commit, which a reference has if the server serves no
+	// commits by their hashes. The caller closes them.
+	FetchHead(ctx context.Context, commit, ref string) (*tree.Tree, error)
+}
+
 // A Spec is the desired configuration of a source.
 type Spec struct {
 	Name           string
@@ -121,6 +129,10 @@ type Spec struct {
 	// Rollout, if not nil, has a rollout change deployments: the fields of its spec, other
 	// than edits.
 	Rollout map[string]any
+	// Forge, if not nil, gets the statuses of commits, and the plans of pull requests, whose
+	// files Heads fetches.
+	Forge   *forge.Forge
+	Heads   Heads
 	Invalid error // of the Spec: nothing is reconciled, and the status reports it
 	OSM     OSM
 	// Forget removes the source: its entities are deleted (Prune) or savedState, then its
@@ -233,6 +245,7 @@ type source struct {
 	waits    waiting     // for a rollout that a user starts or resumes
 	absent   string      // absences that were confirmed last: see confirm
 	due      time.Time   // when the next reconciliation is due; zero if unknown
+	polled   time.Time   // when the pull requests were listed last
 	last     *inProgress // operations that are in progress in an OSM; nil if unknown
 }
 
@@ -536,7 +549,7 @@ func (c *Controller) isTaken(name string) bool {
 
 // do reconciles the source of a work item.
 func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
-	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindSource, ID: item.Key})
+	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindSource, ID: item.Key, Claim: item.Claim})
 	s, spec := c.find(item.Key)
 	if s == nil || spec.Registered {
 		if err := c.refresh(ctx); err != nil {
@@ -553,6 +566,9 @@ func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 	l.requested = !s.due.IsZero() && time.Now().Before(s.due)
 	l.enqueued = l.requested || s.due.IsZero()
 	result := l.run(tko.WithClaim(ctx, item))
+	if l.loaded && !errors.Is(result.Err, errClaim) && ctx.Err() == nil {
+		l.report(tko.WithClaim(ctx, item))
+	}
 	s.due = time.Time{}
 	if result.Err == nil && result.Outcome == tko.WorkLater && result.Retry > 0 {
 		s.due = time.Now().Add(result.Retry)

@@ -28,6 +28,9 @@ func CredentialUses(d tko.SourceDefinition) (all []leash.Use) {
 			of(from.Address(), from.Credentials)
 		}
 	}
+	if s.Report != nil {
+		add(s.Report.Address(), s.Report.TokenFile)
+	}
 	if s.Catalog != nil && s.Catalog.OCI != nil {
 		of(s.Catalog.OCI.URL, s.Catalog.OCI.Credentials)
 	}

@@ -186,8 +186,15 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 	k := l.state.OSM
 	var desired osm.Desired
 	gone := w == nil && !l.spec.Forget // the revision holds nothing for an OSM any more
+	policy, before, err := l.pacedPolicy(ctx, revision, gone)
+	if err != nil {
+		return 0, "", err
+	}
 	if w != nil {
 		desired = w.repository.Desired
+		if before != nil {
+			desired = before.Desired
+		}
 		l.status.Messages = append(l.status.Messages, w.repository.Warnings...)
 	} else {
 		if !k.owns() {
@@ -221,9 +228,9 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 	var report osm.Report
 	if last := l.source.last; last != nil {
 		began = last.since
-		report, err = l.reconciler(client).Follow(ctx, desired, k.State, osmPolicyOf(l.osmPolicy(), gone), last.report)
+		report, err = l.reconciler(client).Follow(ctx, desired, k.State, policy, last.report)
 	} else {
-		report, err = l.reconciler(client).Apply(ctx, desired, k.State, osmPolicyOf(l.osmPolicy(), gone))
+		report, err = l.reconciler(client).Apply(ctx, desired, k.State, policy)
 	}
 	l.source.last = nil
 	if errors.Is(err, errClaim) {
@@ -231,6 +238,13 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 	}
 	if err == nil && report.Following() {
 		l.source.last = &inProgress{report: report, revision: revision, generation: l.spec.Generation, since: began}
+	}
+	if before != nil && err == nil && report.Settled() { // the revision itself isn't applied
+		_, _, err := l.osmReport(report, revision, nil)
+		l.state.OSM.Pending = true
+		message := k.stoppedRollout(revision)
+		l.setReady(tko.ConditionFalse, tko.SourceReasonStopped, message)
+		return spread(l.spec.Interval), message, err
 	}
 	unread := w.unread()
 	if again, pending, err = l.osmReport(report, revision, err); err != nil || unread == "" {
@@ -280,6 +294,19 @@ func (l *reconciliation) osmPolicy() osm.Policy {
 	return p
 }
 
+// pacedPolicy returns the policy with the waves of upgrades, and the network services of the
+// revision before, if they are to be restored.
+func (l *reconciliation) pacedPolicy(ctx context.Context, revision string, gone bool) (policy osm.Policy, before *osmops.Repository, err error) {
+	policy = osmPolicyOf(l.osmPolicy(), gone)
+	if policy.Pace, err = l.osmPace(revision); err != nil || policy.Pace == nil {
+		return policy, nil, err
+	}
+	if before, err = l.undone(ctx, revision); before != nil {
+		policy.Pace.Restores, policy.Pace.Undo, policy.Prune = true, false, false
+	}
+	return policy, before, err
+}
+
 func (l *reconciliation) reconciler(client *nbi.Client) *osm.Reconciler {
 	return &osm.Reconciler{
 		Client: client, Log: l.log,
@@ -309,6 +336,9 @@ func (l *reconciliation) osmReport(report osm.Report, revision string, err error
 			return 0, "", l.invalid(err)
 		}
 		return 0, "", err
+	}
+	if report.Approval != nil && report.Approval.Wave > 0 {
+		return again, l.waitsForWave(report.Approval), nil
 	}
 	if report.Approval != nil {
 		l.status.PendingRemoval = report.Approval.Key

@@ -37,8 +37,14 @@ type PreviewOptions struct {
 	Prune bool
 	Adopt bool
 	// Budget limits removals; the default of the kind of source if nil.
-	Budget   *prune.Budget
-	addOnly  bool // the policy of catalogs
+	Budget  *prune.Budget
+	addOnly bool // the policy of catalogs
+	rollout bool // a rollout changes deployments
+	// refuse, if not nil, returns an error if the files have what the source may not have.
+	refuse    func(manifests []manifest.Manifest, files fs.FS) error
+	osmPolicy *osm.Policy // the default if nil
+	// connect takes the place of Connection. It returns nil if the OSM isn't compared.
+	connect  func(r *osmops.Repository) func(ctx context.Context) (osmops.Connection, error)
 	editable []tko.Pattern
 	grace    time.Duration
 	// Keys decrypt files that are encrypted with SOPS; without keys, TKO's manifests
@@ -84,6 +90,9 @@ func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o Previ
 		}
 		err = errors.Join(err, osmErr)
 	}
+	if o.refuse != nil {
+		err = errors.Join(err, o.refuse(manifests, fsys))
+	}
 	if err != nil {
 		return p, err
 	}
@@ -105,13 +114,18 @@ func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o Previ
 	if repository == nil && !state.OSM.owns() {
 		return p, nil
 	}
-	desired, policy := desiredOf(repository), osmPolicyOf(OSMSettings{}.Policy(o.Prune), repository == nil)
+	base := OSMSettings{}.Policy(o.Prune)
+	if o.osmPolicy != nil {
+		base = *o.osmPolicy
+	}
+	desired, policy := desiredOf(repository), osmPolicyOf(base, repository == nil)
 	policy.Approve = source.Approved
-	if p.Unasked = o.Connection == nil; p.Unasked {
+	connect := o.connection(repository)
+	if p.Unasked = connect == nil; p.Unasked {
 		p.OSM = recordedRemovals(desired, state.OSM.State, policy, repository == nil)
 		return p, nil
 	}
-	p.OSM, err = previewOSM(ctx, desired, state.OSM.State, policy, o)
+	p.OSM, err = previewOSM(ctx, desired, state.OSM.State, policy, connect)
 	if repository == nil && p.OSM != nil {
 		for i := range p.OSM.Changes {
 			p.OSM.Changes[i].Reason = markerGone
@@ -213,6 +227,7 @@ func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []ma
 	if o.Budget != nil {
 		policy.Budget = *o.Budget
 	}
+	policy.Rollout = o.rollout
 	if policy.Reach = source.Reach; !policy.Reach.Known { // it is new
 		about, err := client.About(ctx)
 		if err != nil {
@@ -236,15 +251,32 @@ func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []ma
 	return p.Plan.Explain(ctx)
 }
 
-// previewOSM compares the files for an OSM with it.
-func previewOSM(ctx context.Context, desired osm.Desired, state osm.State, policy osm.Policy, o PreviewOptions) (*osm.Plan, error) {
-	data, err := o.Connection()
-	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "read the connection file: %w", err)
+// connection returns the connection to the OSM; nil if there is none.
+func (o PreviewOptions) connection(r *osmops.Repository) func(ctx context.Context) (osmops.Connection, error) {
+	if o.connect != nil {
+		return o.connect(r)
 	}
-	connection, err := osmops.ParseConnection(data)
+	if o.Connection == nil {
+		return nil
+	}
+	return func(context.Context) (osmops.Connection, error) {
+		data, err := o.Connection()
+		if err != nil {
+			return osmops.Connection{}, tko.Errorf(tko.ErrInvalid, "read the connection file: %w", err)
+		}
+		connection, err := osmops.ParseConnection(data)
+		if err != nil {
+			err = fmt.Errorf("connection file: %w", err)
+		}
+		return connection, err
+	}
+}
+
+// previewOSM compares the files for an OSM with it.
+func previewOSM(ctx context.Context, desired osm.Desired, state osm.State, policy osm.Policy, connect func(context.Context) (osmops.Connection, error)) (*osm.Plan, error) {
+	connection, err := connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("connection file: %w", err)
+		return nil, err
 	}
 	client, err := nbi.NewClient(connection.Endpoint(nil), nbi.Options{})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
+	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -246,5 +247,48 @@ func TestCreationOfVeryManyDeploymentsNeedsAnApproval(t *testing.T) {
 	w.sync("fleet", revision)
 	if got := count(); got != n {
 		t.Errorf("%d deployments after the approval, want %d", got, n)
+	}
+}
+
+// A revision that gives more sites another target than are free waits for an approval, and
+// changes none of them: no rollout changes sites.
+func TestOtherTargetsOfManySitesNeedAnApproval(t *testing.T) {
+	t.Parallel()
+	const n = 12
+	r := newRepo(t)
+	c := data(t)
+	to := func(url string) map[string]string {
+		target := "  package: {resources: [{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {url: " + url + "}}]}\n"
+		return map[string]string{"a.yaml": strings.ReplaceAll(fleet(n, 0, ""), "  templateId: \"site\"\n---", "  templateId: \"site\"\n"+target+"---")}
+	}
+	base := r.push(to("https://a"))
+	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, direct(r.url))}})
+	w.sync("fleet", base)
+	w.run()
+	second := r.push(to("https://b"))
+	s := w.until("fleet", "waits for an approval", func(s tko.Source) bool { return s.Status.PendingRemoval != "" })
+	if got := ready(s); got.Reason != tko.SourceReasonApproval || !strings.Contains(got.Message, "12 sites at which deployments run would have another target, and 10 more sites are free") {
+		t.Errorf("the source is %+v", got)
+	}
+	at := func(url string) (n int) {
+		for s, err := range w.Sites(t.Context(), tko.SiteSelect{}, tko.ListOptions{Packages: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.ContainsFunc(s.Package, func(r krm.Resource) bool { return r.Text("spec", "url") == url }) {
+				n++
+			}
+		}
+		return n
+	}
+	if got := at("https://b"); got != 0 || len(w.rollouts()) != 0 {
+		t.Errorf("%d sites have another target before the approval, rollouts %v", got, w.rollouts())
+	}
+	if err := w.controller.Approve(t.Context(), "fleet", s.Status.PendingRemoval); err != nil {
+		t.Fatal(err)
+	}
+	w.sync("fleet", second)
+	if got := at("https://b"); got != n {
+		t.Errorf("%d sites have the target after the approval, want %d", got, n)
 	}
 }

@@ -31,6 +31,8 @@ type savedState struct {
 	Declares bool `json:"declares,omitempty"`
 	// Rollout is the newest rollout that the source made; nil if there is none.
 	Rollout *savedRollout `json:"rollout,omitempty"`
+	// Reports are what was reported to the server of the repository; nil if nothing was.
+	Reports *savedReports `json:"reports,omitempty"`
 }
 
 // removals are a number of removals at a time.
@@ -76,6 +78,9 @@ type reconciliation struct {
 	state  savedState
 	files  fs.FS // of the revision, decrypted
 
+	loaded  bool // record, status and state are those of the source, and it isn't being removed
+	decided bool // the status is about the revision that it was tried to apply
+
 	reach    tko.SourceReach // what the source may change without consent
 	byPolicy bool            // spec.Rollout is that of the operator's policy
 }
@@ -94,6 +99,7 @@ func (l *reconciliation) run(ctx context.Context) work.Result {
 	if l.spec.Forget {
 		return l.removeSource(ctx)
 	}
+	l.loaded = true
 	again, err := l.reconcile(ctx)
 	switch {
 	case errors.Is(err, errClaim) || ctx.Err() != nil:
@@ -253,6 +259,7 @@ func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, er
 		return 0, err
 	}
 	if l.settled(ctx, revision) {
+		l.decided = true
 		l.succeed(revision) // clears the condition of an earlier failure to fetch
 		return spread(l.spec.Interval), l.save(ctx)
 	}
@@ -263,7 +270,7 @@ func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, er
 	if revision, r, err = l.confirmAbsence(ctx, revision, r); err != nil {
 		return 0, l.fetchFailed(ctx, err)
 	}
-	l.status.Attempted = revision
+	l.status.Attempted, l.decided = revision, true
 	if last := l.source.last; last != nil && !l.enqueued && r.wrong == nil && last.suffices(revision, l.spec) {
 		return l.conclude(ctx, revision, r.osm, last.messages, "")
 	}
@@ -431,7 +438,7 @@ func (l *reconciliation) read(ctx context.Context, revision string) (r reading, 
 			r.manifests, r.sources, r.wrong = l.readManifests()
 		}
 		osm, osmErr := l.readOSM()
-		r.osm, r.wrong = osm, errors.Join(r.wrong, osmErr, l.forbidden(r.manifests))
+		r.osm, r.wrong = osm, errors.Join(r.wrong, osmErr, l.spec.forbidden(r.manifests, l.files))
 		if l.source.tree.Whole() {
 			return r, nil
 		}
@@ -450,8 +457,8 @@ func (l *reconciliation) readManifests() ([]manifest.Manifest, []manifest.Source
 
 // forbidden returns an ErrInvalid if a registered source has what its author may not use:
 // plugins run programs, and connections to an OSM are the operator's.
-func (l *reconciliation) forbidden(manifests []manifest.Manifest) error {
-	if !l.spec.Registered {
+func (s Spec) forbidden(manifests []manifest.Manifest, files fs.FS) error {
+	if !s.Registered {
 		return nil
 	}
 	var wrong []error
@@ -460,7 +467,7 @@ func (l *reconciliation) forbidden(manifests []manifest.Manifest) error {
 			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: a registered source can't have plugins, because they run programs: an administrator registers them, or a source in the file of --gitops-sources does", m))
 		}
 	}
-	if osmops.Holds(l.files) {
+	if osmops.Holds(files) {
 		wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: a registered source can't be for Open Source MANO: use the file of --gitops-sources", osmops.ConfigFile))
 	}
 	return errors.Join(wrong...)

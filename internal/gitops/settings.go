@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/catalog"
+	"github.com/tko-orchestrator/tko/internal/gitops/forge"
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
@@ -46,6 +47,9 @@ type Settings struct {
 	// edits; nil: deployments are changed at once.
 	Rollout map[string]any `json:"rollout,omitempty"`
 	OSM     OSMSettings    `json:"osm,omitzero"`
+	// Report, if not nil, says where the statuses of commits and the plans of pull requests
+	// are reported.
+	Report *forge.Settings `json:"report,omitempty"`
 	// AllowSources lets the repository declare other sources; PruneSources deletes those
 	// that it declares no longer, and keeps their entities.
 	AllowSources bool `json:"allowSources,omitempty"`
@@ -198,6 +202,14 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 			return fail("%w", err)
 		}
 	}
+	if s.Report != nil {
+		if spec.Kind != KindGit {
+			return fail("report is a setting of sources with manifests in git: leave it out for an inventory or a catalog")
+		}
+		if spec.Forge, err = forge.New(*s.Report, access); err != nil {
+			return fail("report: %w", err)
+		}
+	}
 	if err := s.OSM.check(); err != nil {
 		return fail("%w", err)
 	}
@@ -233,6 +245,7 @@ func (s Settings) repository(spec *Spec, dir string, access remote.Access) error
 		return err
 	}
 	spec.Kind, spec.URL, spec.Ref, spec.From = KindGit, s.Git.URL, s.Git.Ref, repo
+	spec.Heads = repo
 	if s.Catalog == nil {
 		return nil
 	}

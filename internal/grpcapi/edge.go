@@ -274,6 +274,9 @@ func (e *edge) authenticate(ctx context.Context, method string) (context.Context
 		if err != nil {
 			return ctx, identity.Identity{}, err
 		}
+		if acting.Claim, err = authorText(ctx, wire.ClaimKey); err != nil {
+			return ctx, identity.Identity{}, err
+		}
 		ctx = tko.WithActing(ctx, acting)
 	}
 	who := i.Subject

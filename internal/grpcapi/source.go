@@ -28,6 +28,7 @@ func (d *data) PutEntity(ctx context.Context, m *tkopb.PutEntity) (*tkopb.PutEnt
 	result, err := d.backend.PutEntity(claimed(ctx, m.GetClaim()), put)
 	return &tkopb.PutEntityResponse{
 		Id: result.ID, Revision: result.Revision, Created: result.Created, Changed: result.Changed, Managed: result.Managed, Changes: result.Changes,
+		ChangesTarget: result.ChangesTarget,
 	}, err
 }
 

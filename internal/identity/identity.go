@@ -80,10 +80,13 @@ func Anonymous(from string) Identity {
 	return Identity{Subject: AnonymousName, Authenticator: "none", From: from}
 }
 
+// Process is the authenticator, and the address, of callers in the server's own process.
+const Process = "process"
+
 // Controller returns the identity of one of our own controllers in this
 // process.
 func Controller(role string) Identity {
-	return Identity{Subject: Own + role, Authenticator: "process", From: "process"}
+	return Identity{Subject: Own + role, Authenticator: Process, From: Process}
 }
 
 // OfPlugin returns the identity of a plugin's run.

@@ -2,13 +2,20 @@ package kubeapi
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
+	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
@@ -64,12 +71,47 @@ func onlyNamedProxies(config *genericapiserver.RecommendedConfig) {
 	})
 }
 
+// awaitProxies returns a handler that responds with 503 to requests which a front proxy passes
+// on, until the management cluster has said by which authority and headers to know its proxies:
+// without them, the users would be anonymous and forbidden everything, which clients don't try
+// again. proxies is nil if there are no front proxies.
+func awaitProxies(api http.Handler, proxies *authenticatorfactory.RequestHeaderConfig, codecs runtime.NegotiatedSerializer) http.Handler {
+	if proxies == nil || proxies.UsernameHeaders == nil || proxies.CAContentProvider == nil {
+		return api
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		known := len(proxies.UsernameHeaders.Value()) > 0 && len(proxies.CAContentProvider.CurrentCABundleContent()) > 0
+		if known || !hasProxyHeaders(r.Header) {
+			api.ServeHTTP(w, r)
+			return
+		}
+		err := apierrors.NewServiceUnavailable("TKO has not read yet from the management cluster (ConfigMap kube-system/extension-apiserver-authentication) which proxies pass on users: try again")
+		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryProxies}
+		responsewriters.ErrorNegotiated(err, codecs, v1alpha1.GroupVersion, w, r)
+	})
+}
+
+// retryProxies is the number of seconds after which clients try again what awaitProxies
+// refuses.
+const retryProxies = 1
+
+func hasProxyHeaders(h http.Header) bool {
+	for name := range h {
+		if isProxyHeader(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func isProxyHeader(name string) bool {
+	return slices.ContainsFunc(proxyHeaders, func(prefix string) bool { return strings.HasPrefix(http.CanonicalHeaderKey(name), prefix) })
+}
+
 func dropProxyHeaders(h http.Header) {
 	for name := range h {
-		for _, prefix := range proxyHeaders {
-			if strings.HasPrefix(http.CanonicalHeaderKey(name), prefix) {
-				h.Del(name)
-			}
+		if isProxyHeader(name) {
+			h.Del(name)
 		}
 	}
 }

@@ -30,7 +30,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientrest "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
@@ -148,7 +147,8 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	limits := newWatchLimiter(o.Watches, o.Turns, codecs, o.Observer)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		api = withRequests(withAccept(limits.limit(withIdentity(withConfirmation(withAsOf(api))))), o.Tracer)
-		return observe(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver, o.Observer)
+		chain := awaitProxies(genericapiserver.DefaultBuildHandlerChain(api, c), c.Authentication.RequestHeaderConfig, codecs)
+		return observe(chain, c.RequestInfoResolver, o.Observer)
 	}
 	if err := serveSecurely(config, o); err != nil {
 		return nil, err
@@ -273,9 +273,7 @@ func certificate(o Options) (dynamiccertificates.CertKeyContentProvider, error) 
 		}
 		return cert, nil
 	}
-	cert, key, err := certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{
-		Host: "localhost", AlternateIPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, MaxAge: 365 * 24 * time.Hour,
-	})
+	cert, key, err := selfSigned()
 	if err != nil {
 		return nil, fmt.Errorf("generate a certificate: %w", err)
 	}

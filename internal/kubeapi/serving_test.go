@@ -3,7 +3,9 @@ package kubeapi_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"iter"
@@ -42,6 +44,37 @@ func secret(t *testing.T, folder, version string) {
 	}
 	if err := errors.Join(os.Symlink(version, filepath.Join(folder, "new")), os.Rename(filepath.Join(folder, "new"), filepath.Join(folder, "..data"))); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A client that trusts the self-signed certificate of a server verifies it for every name of this
+// machine.
+func TestSelfSignedCertificateIsForThisMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	host := strings.TrimPrefix(w.url, "https://")
+	conn, err := tls.Dial("tcp", host, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := conn.ConnectionState().PeerCertificates[0]
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, ok := served.PublicKey.(*ecdsa.PublicKey); !ok {
+		t.Errorf("its key is a %T, want one of ECDSA: keys of RSA take long to make", served.PublicKey)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AddCert(served)
+	for _, name := range []string{"localhost", "127.0.0.1", "::1"} {
+		conn, err := tls.Dial("tcp", host, &tls.Config{RootCAs: trusted, ServerName: name})
+		if err != nil {
+			t.Errorf("as %s: %v", name, err)
+			continue
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -39,6 +39,12 @@ func newWorld(t *testing.T, change ...func(*kubeapi.Options)) *world {
 // newWorldOf serves a catalog that wraps the world's own.
 func newWorldOf(t *testing.T, around func(kubeapi.Catalog) kubeapi.Catalog, change ...func(*kubeapi.Options)) *world {
 	t.Helper()
+	return newWorldWith(t, catalog.Options{}, around, change...)
+}
+
+// newWorldWith serves a catalog with options.
+func newWorldWith(t *testing.T, of catalog.Options, around func(kubeapi.Catalog) kubeapi.Catalog, change ...func(*kubeapi.Options)) *world {
+	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +53,7 @@ func newWorldOf(t *testing.T, around func(kubeapi.Catalog) kubeapi.Catalog, chan
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := catalog.New(store, validator, catalog.Options{})
+	service := catalog.New(store, validator, of)
 	sockets, err := config.Listen(t.Context(), "localhost:0", "dual")
 	if err != nil {
 		t.Fatal(err)

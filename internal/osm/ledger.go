@@ -33,7 +33,7 @@ var errSave = fmt.Errorf("saving the state: %w", tko.ErrUnavailable)
 
 func newLedger(s State, write func(ctx context.Context, s State, changed []string) error) *ledger {
 	l := &ledger{write: write, now: State{
-		Target: s.Target, Packages: maps.Clone(s.Packages), Instances: maps.Clone(s.Instances),
+		Target: s.Target, Packages: maps.Clone(s.Packages), Instances: maps.Clone(s.Instances), Rollout: s.Rollout,
 	}}
 	if l.now.Packages == nil {
 		l.now.Packages = map[string]PackageState{}
@@ -53,7 +53,15 @@ func (l *ledger) state() State {
 }
 
 func (l *ledger) copy() State {
-	return State{Target: l.now.Target, Packages: maps.Clone(l.now.Packages), Instances: maps.Clone(l.now.Instances)}
+	return State{Target: l.now.Target, Packages: maps.Clone(l.now.Packages), Instances: maps.Clone(l.now.Instances), Rollout: l.now.Rollout}
+}
+
+// setRollout records the upgrades in waves.
+func (l *ledger) setRollout(ctx context.Context, r *RolloutState) error {
+	l.mu.Lock()
+	l.now.Rollout = r
+	l.mu.Unlock()
+	return l.save(ctx)
 }
 
 // instance returns the state of an instance, which the caller must not change; nil if

@@ -61,6 +61,8 @@ type Policy struct {
 	Settle time.Duration
 	// InFlight is the limit of instances with an operation in flight; 64 if 0.
 	InFlight int
+	// Pace, if not nil, has instances upgraded in waves.
+	Pace *Pace
 }
 
 // The actions on packages and instances.
@@ -114,6 +116,7 @@ func Join(problems []Problem) error {
 type Approval struct {
 	Key       string   // for Policy.Approve
 	Instances []string // to be removed or recreated, sorted
+	Wave      int      // number of the wave in which they are upgraded; 0: they are removed or recreated
 }
 
 // The phases of packages and instances.

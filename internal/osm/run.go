@@ -49,6 +49,7 @@ type run struct {
 	warned   map[string]bool // keys of warnings
 	approval *Approval
 	again    time.Duration
+	soaking  time.Duration // left of the soak of a wave; 0 if none soaks
 
 	packagesLater time.Duration // until refused packages are sent again; 0 if there are none
 }
@@ -128,6 +129,9 @@ func (w *run) pause() time.Duration {
 	}
 	if wait == maxPoll {
 		wait = w.policy.Poll
+		if w.soaking > 0 {
+			wait = min(w.soaking, maxPoll)
+		}
 	}
 	return wait
 }
@@ -164,6 +168,9 @@ func (w *run) pass(ctx context.Context, only map[string]bool) error {
 	decisions := w.decide(w.ledger.state(), only, time.Now())
 	w.warnOfCharts()
 	if err := w.approve(ctx, decisions); err != nil {
+		return err
+	}
+	if err := w.pace(ctx, decisions, only == nil); err != nil {
 		return err
 	}
 	if err := w.act(ctx, decisions); err != nil {

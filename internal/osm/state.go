@@ -16,6 +16,9 @@ type State struct {
 	Target    string                    `json:"target,omitempty"`
 	Packages  map[string]PackageState   `json:"packages,omitempty"`  // by "vnf/ID" and "ns/ID"
 	Instances map[string]*InstanceState `json:"instances,omitempty"` // by name
+	// Rollout are the newest upgrades in waves; nil without a [Pace]. It is never changed in
+	// place.
+	Rollout *RolloutState `json:"rollout,omitempty"`
 }
 
 // InstanceKey returns the key of an instance among the packages and instances of an OSM:

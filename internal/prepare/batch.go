@@ -95,7 +95,7 @@ func (b *batcher) Deployment(ctx context.Context, id tko.DeploymentID, revision 
 func (b *batcher) CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (int64, error) {
 	_, claimed := tko.ClaimOf(ctx)
 	acting, named := tko.ActingOf(ctx)
-	named = named && acting != (tko.Acting{Kind: tko.KindDeployment, ID: string(commit.ID)})
+	named = named && !acting.Is(tko.Acting{Kind: tko.KindDeployment, ID: string(commit.ID)})
 	if author := tko.AuthorOf(ctx); !claimed && !named && author.Who == topology.Author { // each commit of a batch is for its deployment
 		c := commit
 		c.Why, c.Cause = author.Why, trail.Cause(ctx)

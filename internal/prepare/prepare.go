@@ -162,7 +162,7 @@ const (
 // idempotent.
 func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author})
-	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindDeployment, ID: item.Key})
+	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindDeployment, ID: item.Key, Claim: item.Claim})
 	id := tko.DeploymentID(item.Key)
 	result, err := p.prepare(ctx, id, item)
 	if err == nil {

@@ -195,7 +195,7 @@ func (c contest) withhold(deployments []tko.Deployment) (apply []tko.Deployment,
 		if c.outcome(d.ID).Status == "" {
 			apply = append(apply, d)
 		} else {
-			held = append(held, d.ID)
+			held = append(append(held, d.ID), d.Replaced...)
 		}
 	}
 	return apply, held

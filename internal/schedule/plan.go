@@ -128,12 +128,12 @@ func decide(seen snapshot, targets map[krm.GVK]builtin) plan {
 		case suspended || d.Prepared && d.Approved:
 			d.Package = deployable(d.Package)
 			if suspended {
-				p.suspended, p.held = append(p.suspended, d), append(p.held, d.ID)
+				p.suspended, p.held = append(p.suspended, d), append(append(p.held, d.ID), d.Replaced...)
 			} else {
 				p.deployments = append(p.deployments, d)
 			}
 		case d.Approved || isWithdrawn(d):
-			p.held = append(p.held, d.ID)
+			p.held = append(append(p.held, d.ID), d.Replaced...) // which stay as long as this one isn't applied
 		}
 	}
 	if len(seen.stop.Held) > 0 { // nothing is removed, either

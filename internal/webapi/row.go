@@ -103,6 +103,10 @@ type deploymentBody struct {
 
 	TemplateRevision int64              `json:"templateRevision,omitempty"`
 	Replaces         []tko.DeploymentID `json:"replaces,omitempty"`
+	Origin           string             `json:"origin,omitempty"`
+	AwaitedTemplate  tko.TemplateID     `json:"awaitedTemplate,omitempty"`
+	AwaitedSite      tko.SiteID         `json:"awaitedSite,omitempty"`
+	Replaced         []tko.DeploymentID `json:"replaced,omitempty"`
 	Suspended        bool               `json:"suspended,omitempty"`
 	stampBody
 }
@@ -110,7 +114,8 @@ type deploymentBody struct {
 func deploymentRow(d tko.Deployment) deploymentBody {
 	return deploymentBody{
 		ID: d.ID, Parent: d.Parent, Template: d.Template, Site: d.Site, Metadata: orEmptyMap(d.Metadata),
-		Prepared: d.Prepared, Approved: d.Approved, TemplateRevision: d.TemplateRevision, Replaces: d.Replaces, Suspended: tko.Suspended(d.Metadata), stampBody: stampOf(d.Stamp),
+		Prepared: d.Prepared, Approved: d.Approved, TemplateRevision: d.TemplateRevision, Replaces: d.Replaces, Replaced: d.Replaced,
+		Origin: d.Origin, AwaitedTemplate: d.AwaitedTemplate, AwaitedSite: d.AwaitedSite, Suspended: tko.Suspended(d.Metadata), stampBody: stampOf(d.Stamp),
 	}
 }
 

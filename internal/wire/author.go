@@ -18,6 +18,7 @@ const (
 	// it confirms none. Clients send it with each call, which shows that they can confirm.
 	ConfirmKey = "tko-confirm"
 	ActingKey  = "tko-for"   // what a controller works for: KIND/ID of a deployment, rollout or source
+	ClaimKey   = "tko-claim" // claim of the work on that
 	AsOfKey    = "tko-as-of" // header of responses: the moment as of which the server has read
 )
 

@@ -130,7 +130,7 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 		Approved:           d.Approved,
 		Origin:             d.Origin,
 
-		ReplacesDeploymentIds: Texts(d.Replaces), TemplateRevision: d.TemplateRevision,
+		ReplacesDeploymentIds: Texts(d.Replaces), ReplacedDeploymentIds: Texts(d.Replaced), TemplateRevision: d.TemplateRevision,
 		AwaitedTemplateId: string(d.AwaitedTemplate), AwaitedSiteId: string(d.AwaitedSite),
 
 		PackageFormat: name,
@@ -156,6 +156,7 @@ type placed interface { //nolint:interfacebloat // a getter for each field
 	GetSiteId() string
 	GetOrigin() string
 	GetReplacesDeploymentIds() []string
+	GetReplacedDeploymentIds() []string
 	GetTemplateRevision() int64
 	GetAwaitedTemplateId() string
 	GetAwaitedSiteId() string
@@ -177,6 +178,7 @@ func Deployment[M DeploymentMessage](m M) (tko.Deployment, error) {
 		Approved: m.GetApproved(),
 		Origin:   m.GetOrigin(),
 		Replaces: IDs[tko.DeploymentID](m.GetReplacesDeploymentIds()),
+		Replaced: IDs[tko.DeploymentID](m.GetReplacedDeploymentIds()),
 		Package:  p,
 
 		TemplateRevision: m.GetTemplateRevision(),

@@ -88,6 +88,7 @@ const (
 	rowBase          = 201
 	rowAwaitedBase   = 571
 	rowAwaitedSite   = 572
+	rowReplaced      = 620
 )
 
 const (
@@ -135,7 +136,11 @@ func appendDeployment(b []byte, d *tko.Deployment, origin protowire.Number) []by
 	}
 	b = appendNumber(b, rowBase, uint64(d.TemplateRevision)) //nolint:gosec // as protobuf writes what is negative
 	b = appendText(b, rowAwaitedBase, string(d.AwaitedTemplate))
-	return appendText(b, rowAwaitedSite, string(d.AwaitedSite))
+	b = appendText(b, rowAwaitedSite, string(d.AwaitedSite))
+	for _, id := range d.Replaced {
+		b = appendEach(b, rowReplaced, string(id))
+	}
+	return b
 }
 
 func appendStamp(b []byte, s *tko.Stamp) []byte {
@@ -335,6 +340,8 @@ func (r *DeploymentRow) read(data []byte) error {
 				return err
 			}
 			now.Replaces = append(now.Replaces, tko.DeploymentID(replaced))
+		case rowReplaced:
+			now.Replaced = append(now.Replaced, tko.DeploymentID(v.bytes))
 		case rowBase:
 			now.TemplateRevision = int64(v.number) //nolint:gosec // as protobuf writes what is negative
 		case rowAwaitedBase:

@@ -1,12 +1,18 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -227,7 +233,9 @@ func describe(t *testing.T, s *process.Server) []string {
 	sources, err := c.SourceDefinitions(t.Context(), 0)
 	must(err)
 	for _, d := range sources.All {
-		f.lines = append(f.lines, fmt.Sprintf("source %s %s: %s", d.Kind, d.Name, d.Spec))
+		var spec any
+		must(json.Unmarshal(d.Spec, &spec))
+		f.lines = append(f.lines, fmt.Sprintf("source %s %s: %v", d.Kind, d.Name, spec))
 	}
 	slices.Sort(f.lines)
 	return f.lines
@@ -301,9 +309,15 @@ func makeFleet(t *testing.T, s *process.Server) {
 	write(third)
 	deployment("newest", nil)
 	write(put(t, tko.KindRollout, tko.Rollout{}))
-	spec := []byte(`{"git":{"url":"https://git.example.com/fleet.git"},"path":"sites"}`)
-	if _, err := c.RegisterSources(ctx, []tko.SourceDefinition{{Kind: tko.SourceKindGit, Name: "fleet", Spec: spec}}, false); err != nil {
-		t.Fatal(err)
+	specs := map[string]string{
+		tko.SourceKindGit:       `{"git":{"url":"https://git.example.com/fleet.git"},"path":"sites"}`,
+		tko.SourceKindInventory: `{"inventory":{"from":[{"url":"https://inventory.example.com/sites.csv","map":{"id":"record.id"}}]}}`,
+		tko.SourceKindCatalog:   `{"catalog":{"helm":{"url":"https://charts.example.com","charts":["web-*"]},"id":"charts/{path}:{tag}"}}`,
+	}
+	for _, kind := range tko.SourceKinds {
+		if _, err := c.RegisterSources(ctx, []tko.SourceDefinition{{Kind: kind, Name: strings.ToLower(kind), Spec: []byte(specs[kind])}}, false); err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
 	}
 }
 
@@ -354,7 +368,7 @@ func TestFleetIsTheSameElsewhere(t *testing.T) {
 	}
 
 	exported := filepath.Join(dir, "exported")
-	if text := tkoCommand(t, from, "export", exported); !strings.Contains(text, "exported 11 entities") {
+	if text := tkoCommand(t, from, "export", exported); !strings.Contains(text, "exported 13 entities") {
 		t.Errorf("the export says: %s", text)
 	}
 	imported := serve("sqlite::memory:")
@@ -368,6 +382,9 @@ func TestFleetIsTheSameElsewhere(t *testing.T) {
 	}
 	again := filepath.Join(dir, "again")
 	tkoCommand(t, imported, "export", again)
+	if diff := cmp.Diff(manifests(t, exported), manifests(t, again)); diff != "" {
+		t.Errorf("the second export differs (-first +second):\n%s", diff)
+	}
 	third := serve("sqlite::memory:")
 	tkoCommand(t, third, "import", again, "--confirm", changesIn(t, tkoCommand(t, third, "import", again, "--dry-run")))
 	same("a second export and import", third)
@@ -408,6 +425,39 @@ func TestFleetIsTheSameElsewhere(t *testing.T) {
 	}
 }
 
+// manifests returns the files of an export, by their content. Deployments have IDs of their own
+// on each server, in place of which there is the label that names them.
+func manifests(t *testing.T, folder string) []string {
+	t.Helper()
+	names := []string{}
+	tree := os.DirFS(folder)
+	files := map[string]string{}
+	if err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(tree, name)
+		files[name] = string(data)
+		if path.Base(path.Dir(name)) == "deployments" {
+			label := regexp.MustCompile(`(?m)^    name: (.*)$`).FindSubmatch(data)
+			if label == nil {
+				return fmt.Errorf("%s has no label that names it", name)
+			}
+			names = append(names, strings.TrimSuffix(path.Base(name), ".yaml"), "ID of "+string(label[1]))
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	replacer := strings.NewReplacer(names...)
+	var all []string
+	for name, content := range files {
+		all = append(all, replacer.Replace(name+"\n"+content))
+	}
+	slices.Sort(all)
+	return all
+}
+
 // syncTree applies the manifests of a tree as a GitOps source does.
 func syncTree(t *testing.T, s *process.Server, tree fs.FS) {
 	t.Helper()
@@ -437,5 +487,199 @@ func syncTree(t *testing.T, s *process.Server, tree fs.FS) {
 		if _, err := p.Apply(t.Context(), c, "r", save); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Whatever users write is the same on another server by way of the Kubernetes API and back:
+// manifests are created as objects, and objects are applied as manifests. Children are left
+// out, because TKO makes the IDs of their parents; the Kubernetes API has no GitOps sources.
+func TestFleetIsTheSameThroughTheKubernetesAPI(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	from := process.StartServer(t, "--roles=data", "--store=sqlite::memory:", "--access=off")
+	makeFleet(t, from)
+	want := withoutRelations(describe(t, from))
+	exported := filepath.Join(dir, "exported")
+	tkoCommand(t, from, "export", exported)
+	kube := process.StartServer(t, "--roles=data", "--store=sqlite::memory:", "--access=off", "--kubernetes=localhost:0", "--kubernetes-trust-everybody", "--kubernetes-events=false")
+	k := &kubernetes{t, "https://" + kube.Kube + "/apis/tko.nephio.org/v1alpha1/", &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the server under test signs its own certificate
+	}}}
+	kinds := []string{"plugins", "templates", "sites", "deployments", "rollouts"}
+	for _, kind := range kinds {
+		k.create(kind, filepath.Join(exported, kind))
+	}
+	if diff := cmp.Diff(want, withoutRelations(describe(t, kube))); diff != "" {
+		t.Errorf("as objects (-here +there):\n%s", diff)
+	}
+	back := filepath.Join(dir, "back")
+	for _, kind := range kinds {
+		k.save(kind, back)
+	}
+	applied := process.StartServer(t, "--roles=data", "--store=sqlite::memory:", "--access=off")
+	tkoCommand(t, applied, "apply", "-f", back)
+	if diff := cmp.Diff(want, withoutRelations(describe(t, applied))); diff != "" {
+		t.Errorf("from objects (-here +there):\n%s", diff)
+	}
+}
+
+// withoutRelations returns the lines of a fleet without those of what TKO makes the identity of:
+// children, what they were made from, and sources.
+func withoutRelations(lines []string) []string {
+	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		return strings.Contains(line, " made from: ") || strings.HasSuffix(line, " is outdated") ||
+			strings.HasPrefix(line, "deployment child ") || strings.HasPrefix(line, "deployment grandchild ") || strings.HasPrefix(line, "source ")
+	})
+}
+
+// kubernetes is a client of the Kubernetes API.
+type kubernetes struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+func (k *kubernetes) do(method, kind string, body []byte) []byte {
+	k.t.Helper()
+	request, err := http.NewRequestWithContext(k.t.Context(), method, k.url+kind, bytes.NewReader(body))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := k.client.Do(request)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode >= http.StatusBadRequest {
+		k.t.Fatalf("%s %s: %s, %v: %s", method, kind, response.Status, err, data)
+	}
+	return data
+}
+
+// create creates the objects of the manifests in a folder, without children.
+func (k *kubernetes) create(kind, folder string) {
+	k.t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		k.t.Fatalf("%s has no manifests: %v", folder, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		resources, err := krm.Decode(krm.YAML, data, krm.Limits{})
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		if parent, _ := resources[0].Get("spec", "parentDeploymentId"); parent != nil {
+			continue
+		}
+		body, err := json.Marshal(resources[0])
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		k.do(http.MethodPost, kind, body)
+	}
+}
+
+// save writes the objects of a kind as manifests: what users write of them.
+func (k *kubernetes) save(kind, folder string) {
+	k.t.Helper()
+	var list struct {
+		Items []map[string]any `json:"items"`
+	}
+	if err := json.Unmarshal(k.do(http.MethodGet, kind, nil), &list); err != nil {
+		k.t.Fatal(err)
+	}
+	if len(list.Items) == 0 {
+		k.t.Errorf("there are no %s", kind)
+	}
+	for i, item := range list.Items {
+		o := krm.Resource(item)
+		written := krm.Resource{"apiVersion": o["apiVersion"], "kind": o["kind"], "spec": o["spec"]}
+		for _, field := range []string{"name", "labels", "annotations"} {
+			if value, ok := o.Get("metadata", field); ok {
+				written.Set(value, "metadata", field)
+			}
+		}
+		if spec, ok := o["spec"].(map[string]any); ok {
+			delete(spec, "deploymentId") // TKO makes it
+			if kind == "deployments" {
+				spec["package"] = withoutDeployment(spec["package"])
+			}
+		}
+		data, err := json.Marshal(written)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			k.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%s-%d.yaml", kind, i)), data, 0o600); err != nil {
+			k.t.Fatal(err)
+		}
+	}
+}
+
+// withoutDeployment returns the package of an object without the resource that TKO writes.
+func withoutDeployment(of any) any {
+	p, ok := of.(map[string]any)
+	resources, _ := p["resources"].([]any)
+	if !ok {
+		return of
+	}
+	return map[string]any{"resources": slices.DeleteFunc(resources, func(r any) bool {
+		one, _ := r.(map[string]any)
+		return krm.Resource(one).GVK().Group == "deployment.nephio.org"
+	})}
+}
+
+// copyByPython reads all that the client of the Python SDK can read and write, and writes it to
+// another server.
+const copyByPython = `
+import sys
+import tko
+with tko.Client(sys.argv[1]) as here, tko.Client(sys.argv[2]) as there:
+    for p in here.list_plugins():
+        there.register_plugin(p.type, p.name, p.executor, p.arguments, p.properties, p.triggers)
+    for t in here.list_templates(with_packages=True):
+        there.register_template(t.template_id, t.metadata, t.package_format, t.package)
+    for s in here.list_sites(with_packages=True):
+        there.register_site(s.site_id, s.template_id, s.metadata, s.package_format, s.package)
+    ids = {"": ""}
+    for d in here.list_deployments(with_packages=True):
+        ids[d.deployment_id] = there.create_deployment(
+            d.template_id, ids[d.parent_deployment_id], d.site_id, d.metadata, merge_package_format=d.package_format, merge_package=d.package
+        )
+`
+
+// Whatever users write is the same on another server by way of the Python client, apart from
+// what its calls can't state: removed metadata and resources, and rollouts.
+func TestFleetIsTheSameThroughThePythonClient(t *testing.T) {
+	t.Parallel()
+	from := process.StartServer(t, "--roles=data", "--store=sqlite::memory:", "--access=off")
+	makeFleet(t, from)
+	to := process.StartServer(t, "--roles=data", "--store=sqlite::memory:", "--access=off")
+	python := filepath.Join(process.Python(t), "bin", "python3")
+	cmd := exec.CommandContext(t.Context(), python, "-c", copyByPython, from.GRPC, to.GRPC) //nolint:gosec // of the tests' environment
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+process.PythonSDK(), "PYTHONDONTWRITEBYTECODE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	stated := func(lines []string) []string {
+		return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+			for _, prefix := range []string{"deployment reduced ", "rollout ", "source ", "site lagos/1 Metadata: "} {
+				if strings.HasPrefix(line, prefix) {
+					return true
+				}
+			}
+			return strings.Contains(line, " made from: ") || strings.HasSuffix(line, " is outdated") || strings.HasPrefix(line, "deployment ") && strings.Contains(line, " Package: ")
+		})
+	}
+	if diff := cmp.Diff(stated(describe(t, from)), stated(describe(t, to))); diff != "" {
+		t.Errorf("(-here +there):\n%s", diff)
 	}
 }

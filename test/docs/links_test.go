@@ -52,7 +52,7 @@ func TestLinksOfPagesLeadSomewhere(t *testing.T) {
 	}
 }
 
-// The documentation site has each page of docs in its navigation.
+// The documentation site has each page of docs in its navigation, and the README in its tables.
 func TestSiteHasAllPages(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../mkdocs.yml")
@@ -76,9 +76,15 @@ func TestSiteHasAllPages(t *testing.T) {
 		}
 	}
 	all := Pages(t)
+	_, documentation, _ := strings.Cut(all["README.md"], "\n## Documentation\n")
 	for name := range all {
 		if filepath.Dir(name) == "docs" && !listed[name] {
 			t.Errorf("%s is not in the navigation of mkdocs.yml", name)
+		}
+	}
+	for name := range all {
+		if filepath.Dir(name) == "docs" && !strings.Contains(documentation, "("+name+")") {
+			t.Errorf("the tables of README.md don't name %s", name)
 		}
 	}
 	if !listed["docs/index.md"] {

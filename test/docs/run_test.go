@@ -99,6 +99,16 @@ EOF
 		},
 		want: []string{"deleted 120", "made 120 changes"},
 	},
+	"docs/operators-day.md": {
+		before: network + "mkdir -p packages/smf-v2 && upf v2 >packages/smf-v2/smf.yaml\n",
+		replace: []string{
+			"'yesterday 18:00'", "$MOMENT", "--as-of 2h", "--as-of $MOMENT", "--from 12h", "--from $MOMENT", exampleID, "$ID",
+			"tko rollout plan smf-v2 -o diff", "tko rollout plan smf-v2 | tee plan && tko rollout plan smf-v2 -o diff", "4f5c1d2e3b4a", "$(grep -o -- '--plan [0-9a-f]*' plan | cut -d' ' -f2)",
+			"tko rollout approve", "until tko rollout status smf-v2 | grep -i approv; do sleep 0.2; done; tko rollout approve",
+			"2Zq8LmV3xT6YbN9cWd4RkJ5HsGg", "$(tko stop list -o bare)",
+		},
+		want: []string{"smf:v2", "incident 7", "cup final"},
+	},
 	"docs/past.md": {
 		before: network + `
 for tier in a b; do tko site register lagos/1 -m region=north -m tier=$tier; done

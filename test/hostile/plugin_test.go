@@ -55,7 +55,7 @@ func (b badPlugin) busy(message string) bool {
 func (b badPlugin) hangs() bool { return strings.Contains(b.reason, "did not end within") }
 
 const (
-	hangLimit  = "3s" // the time limit for plugins that hang
+	hangLimit  = "1s" // the time limit for plugins that hang
 	otherLimit = "2m" // the time limit for plugins that reach another limit long before
 )
 
@@ -81,18 +81,18 @@ func badPlugins(t *testing.T, nap string) map[string]badPlugin {
 	bomb := textFile(t, "bomb.yaml", laughs())
 	plain := textFile(t, "plain.sh", "#!/bin/sh\n")
 	return map[string]badPlugin{
-		"hangs":                  {why: "it never ends", script: "exec " + nap, reason: "did not end within 3s"},
-		"hangs in children":      {why: "its child processes must be ended too", script: nap + " & " + nap + " & wait", reason: "did not end within 3s"},
-		"won't stop":             {why: "it ignores signals", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 3s"},
+		"hangs":                  {why: "it never ends", script: "exec " + nap, reason: "did not end within " + hangLimit},
+		"hangs in children":      {why: "its child processes must be ended too", script: nap + " & " + nap + " & wait", reason: "did not end within " + hangLimit},
+		"won't stop":             {why: "it ignores signals", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within " + hangLimit},
 		"floods stdout":          {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout"},
-		"floods stderr":          {why: "only the end is retained", script: "exec yes the disk is full >&2", reason: "did not end within 3s, stderr: .*the disk is full"},
+		"floods stderr":          {why: "only the end is retained", script: "exec yes the disk is full >&2", reason: "did not end within " + hangLimit + ", stderr: .*the disk is full"},
 		"writes 10 GB":           {why: "the output is limited", script: "exec head -c 10000000000 /dev/zero", reason: "more than 67108864 bytes to stdout"},
-		"logs without end":       {why: "most of it is dropped", script: `log=$(sed -n 's/^logFile: //p'); exec yes >"$log"`, reason: "did not end within 3s"},
+		"logs without end":       {why: "most of it is dropped", script: `log=$(sed -n 's/^logFile: //p'); exec yes >"$log"`, reason: "did not end within " + hangLimit},
 		"eats memory":            {why: "memory is shared with others", script: "head -c 10000000000 /dev/zero | tail >&2 || exit 1; " + nap, reason: "bytes of memory|memory exhausted"},
 		"eats memory together":   {why: "the limit is for all its processes together", script: "for i in 1 2 3 4 5 6 7 8; do { head -c 50000000 /dev/zero; " + nap + "; } | tail & done; " + nap, reason: "more than 268435456 bytes of memory"},
 		"forks and forks":        {why: "so many processes are no plugin", script: "i=0; while [ $i -lt 3000 ]; do setsid " + nap + " & i=$((i+1)); done; wait", reason: "more than 256 processes"},
-		"leaves its session":     {why: "it must be ended nevertheless", script: "(setsid env -i " + nap + " &); setsid " + nap + " & exec " + nap, reason: "did not end within 3s"},
-		"kills its supervisor":   {why: "it can't reach it", script: "(setsid " + nap + " &); kill -9 $PPID; " + nap, reason: "did not end within 3s"},
+		"leaves its session":     {why: "it must be ended nevertheless", script: "(setsid env -i " + nap + " &); setsid " + nap + " & exec " + nap, reason: "did not end within " + hangLimit},
+		"kills its supervisor":   {why: "it can't reach it", script: "(setsid " + nap + " &); kill -9 $PPID; " + nap, reason: "did not end within " + hangLimit},
 		"fails":                  {why: "the end of stderr says why", script: "echo no pool is free >&2; exit 1", reason: "exit code 1, stderr: no pool is free"},
 		"fails after its output": {why: "the output of a failed plugin is ignored", script: "echo 'prepared: false'; exit 3", reason: "exit code 3"},
 		"is killed":              {why: "such as when memory is out", script: "kill -9 $$", reason: `signal 9 \(killed\)`},
@@ -409,7 +409,6 @@ func badSchedulePlugins(t *testing.T, timeout, nap string, tests map[string]badP
 	w := newWorld(t, "--store=sqlite::memory:", "--plugin-schedule-timeout="+timeout, "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m", "--git-cache="+t.TempDir())
 	ctx := patient(t)
 	good := `cat >/dev/null; echo 'error: ""'`
-	w.registerPlugin(t, tko.PluginSchedule, "good", []string{"/bin/sh", "-c", good})
 	create := func(name string) tko.DeploymentID {
 		site := tko.SiteID("schedule/" + kindOf(name))
 		if _, err := w.RegisterSite(ctx, tko.Site{ID: site, Package: parse(t, target(name))}); err != nil {
@@ -426,7 +425,8 @@ func badSchedulePlugins(t *testing.T, timeout, nap string, tests map[string]badP
 		w.registerPlugin(t, tko.PluginSchedule, name, test.arguments())
 		deployments[name] = create(name)
 	}
-	waitFor(t, "the deployment at another site is scheduled", w.scheduled(create("good")))
+	other := create("good")
+	w.mend(t, tko.PluginSchedule, map[string]string{"good": good}, func(string) func(context.Context) (bool, string) { return w.scheduled(other) })
 	for name, test := range tests { // all of them, before the lists are read
 		w.blamed(t, tko.KindDeployment, string(deployments[name]), tko.ConditionScheduled, tko.PluginSchedule, name, test)
 		w.blamed(t, tko.KindSite, "schedule/"+kindOf(name), tko.ConditionScheduled, tko.PluginSchedule, name, test)
@@ -452,7 +452,7 @@ func badSchedulePlugins(t *testing.T, timeout, nap string, tests map[string]badP
 	w.bounded(t)
 }
 
-// mend registers working plugins, and waits for the automatic retries. On a very busy
+// mend registers working plugins, and waits until what needs them is done. On a very busy
 // machine a plugin may reach the time limit: then it is registered again.
 func (w *world) mend(t *testing.T, typ string, scripts map[string]string, done func(name string) func(context.Context) (bool, string)) {
 	t.Helper()
@@ -464,7 +464,7 @@ func (w *world) mend(t *testing.T, typ string, scripts map[string]string, done f
 	}
 	for name := range scripts {
 		mended := time.Now()
-		waitFor(t, name+" is done once the plugin is repaired", func(ctx context.Context) (bool, string) {
+		waitFor(t, name+" is done with a plugin that works", func(ctx context.Context) (bool, string) {
 			if time.Since(mended) > 15*time.Second {
 				mended = time.Now()
 				register(name)

@@ -23,6 +23,7 @@ type request struct {
 	consent          int              // the number that was confirmed; 0 for none
 	of               tko.DeploymentID // of an approval: what was approved
 	refused          bool             // the server said that it did nothing
+	ended            time.Time        // when it was acknowledged
 	done             bool             // the server acknowledged it; if neither, the outcome isn't known
 	created          tko.DeploymentID
 	err              error
@@ -33,6 +34,15 @@ type ledger struct {
 	lock     sync.Mutex
 	requests map[string]*request
 	counts   map[string][3]int // by verb: done, refused, unknown
+	halts    []halt
+	found    []string // by the operator
+}
+
+// find notes something that is wrong.
+func (l *ledger) find(format string, args ...any) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	l.found = append(l.found, fmt.Sprintf(format, args...))
 }
 
 func (l *ledger) summary() map[string][3]int {
@@ -52,6 +62,25 @@ func (l *ledger) summary() map[string][3]int {
 		l.counts[r.verb] = c
 	}
 	return l.counts
+}
+
+// snapshot returns the requests as they are now.
+func (l *ledger) snapshot() map[string]*request {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	all := make(map[string]*request, len(l.requests))
+	for op, r := range l.requests {
+		now := *r
+		all[op] = &now
+	}
+	return all
+}
+
+// findings returns what the operator found.
+func (l *ledger) findings() []string {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return slices.Clone(l.found)
 }
 
 // check fails if the authors did too little for the run to prove anything.
@@ -99,7 +128,7 @@ func (a *actor) once(ctx context.Context, r *request, call func(ctx context.Cont
 	defer a.l.lock.Unlock()
 	switch r.err = err; {
 	case err == nil:
-		r.done, r.refused = true, false
+		r.done, r.refused, r.ended = true, false, time.Now()
 	case errors.Is(err, errSkipped):
 		delete(a.l.requests, r.op)
 	case isRefusal(err):
@@ -181,6 +210,9 @@ func (a *author) workload() tko.TemplateID {
 		tko.TemplateID(a.tenant+"/secret:v1"), "shared/s:v1", tko.TemplateID(a.other+"/w:v1"))
 }
 
+// markName returns the name of the mark of a request: marks of several requests don't conflict at a site.
+func markName(op string) string { return "mark-" + strings.Trim(op, ".") }
+
 // mark returns the resource that names the author and the request. Edits change its op.
 func (a *actor) mark(name, op string) krm.Resource {
 	return krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]any{"by": a.name, "op": op}}
@@ -190,7 +222,7 @@ func (a *author) create(ctx context.Context) {
 	template, site := a.workload(), a.site()
 	r := &request{verb: "create"}
 	a.do(ctx, r, func(ctx context.Context) (err error) {
-		r.created, err = a.client.CreateDeployment(ctx, tko.NewDeployment{Template: template, Site: site, Merge: krm.Package{a.mark("mark-"+strings.Trim(r.op, "."), r.op)}})
+		r.created, err = a.client.CreateDeployment(ctx, tko.NewDeployment{Template: template, Site: site, Merge: krm.Package{a.mark(markName(r.op), r.op)}})
 		return err
 	})
 }
@@ -198,20 +230,17 @@ func (a *author) create(ctx context.Context) {
 func (a *author) topology(ctx context.Context) {
 	r := &request{verb: "topology"}
 	base := tko.TemplateID(a.tenant + "/top/base:v1")
-	var merge krm.Package
+	merge := func(string) krm.Package { return nil }
 	switch a.random.IntN(8) {
 	case 0:
 		base = tko.TemplateID(a.tenant + "/top/loop:v1")
 	case 1:
 		base = tko.TemplateID(a.tenant + "/top/thief:v1")
 	default:
-		merge = a.placement("")
+		merge = a.placement
 	}
 	a.do(ctx, r, func(ctx context.Context) (err error) {
-		if merge != nil {
-			merge = append(slices.DeleteFunc(merge, func(r krm.Resource) bool { return r.GVK().Kind == "ConfigMap" }), a.mark("mark", r.op))
-		}
-		r.created, err = a.client.CreateDeployment(ctx, tko.NewDeployment{Template: base, Merge: merge})
+		r.created, err = a.client.CreateDeployment(ctx, tko.NewDeployment{Template: base, Merge: merge(r.op)})
 		return err
 	})
 }
@@ -223,8 +252,8 @@ func (a *author) placement(op string) krm.Package {
 		sites = fmt.Sprintf("{metadata: {group: g%d}}", a.random.IntN(groups))
 	}
 	update := one(a.random, "update: Apply", "update: Apply, budget: {delete: 100}", "update: Apply, budget: {delete: 3}", "update: Propose", "update: Once")
-	p := parse(a.w.t, place(string(a.workload()), sites, update, fmt.Sprintf(mergeMark, "mark")))
-	return append(p, a.mark("mark", op))
+	p := parse(a.w.t, place(string(a.workload()), sites, update, fmt.Sprintf(mergeMark, markName(op))))
+	return append(p, a.mark(markName(op), op))
 }
 
 // deployments returns the deployments that the author sees and that match, sorted.
@@ -281,7 +310,7 @@ func (a *author) edit(ctx context.Context) {
 				return p
 			}
 		}
-		return append(p, a.mark("mark-"+strings.Trim(op, "."), op))
+		return append(p, a.mark(markName(op), op))
 	})
 }
 
@@ -309,7 +338,7 @@ func (a *author) move(ctx context.Context) {
 		if err != nil {
 			return err
 		}
-		p := append(slices.Clone(d.Package), a.mark("mark-"+strings.Trim(r.op, "."), r.op))
+		p := append(slices.Clone(d.Package), a.mark(markName(r.op), r.op))
 		_, err = a.client.CommitDeployment(ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: p})
 		return err
 	})
@@ -433,13 +462,20 @@ metadata: {name: r}
 spec:
   edits: [{upgrade: {to: "%[1]s/w:%[3]s"}, select: {templateIdPatterns: ["%[1]s/w:%[2]s"]}}]
   waves: [{name: canary, count: 1}, {name: rest}]
-  limits: {concurrent: 5, apart: [%[4]s]}
+  limits: {concurrent: %[5]d, apart: [%[4]s]}
   health: {within: 1h, none: Accept}
 `
 
 func (o *operator) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	defer o.releaseAll(context.WithoutCancel(ctx))
+	for i := 0; ctx.Err() == nil; i++ {
 		o.rollout(ctx)
+		switch i % 3 {
+		case 1:
+			o.stop(ctx)
+		case 2:
+			o.freeze(ctx)
+		}
 		for range 5 {
 			select {
 			case <-ctx.Done():
@@ -455,7 +491,7 @@ func (o *operator) rollout(ctx context.Context) {
 	versions := one(o.random, []string{"v1", "v2"}, []string{"v2", "v1"})
 	apart := one(o.random, "pair", "pair", "piar")
 	id := tko.RolloutID(fmt.Sprintf("%s-%d", apart, o.n))
-	p := parse(o.w.t, fmt.Sprintf(upgrade, one(o.random, tenants...), versions[0], versions[1], apart))
+	p := parse(o.w.t, fmt.Sprintf(upgrade, one(o.random, tenants...), versions[0], versions[1], apart, concurrent))
 	o.do(ctx, &request{verb: "rollout " + apart}, func(ctx context.Context) error {
 		_, err := o.client.RegisterRollout(ctx, tko.Rollout{ID: id, Package: p})
 		return err

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -114,6 +115,9 @@ type judge struct {
 	largest   map[tko.Kind]int           // entities at once, removed ones included
 
 	deletedByUsers map[string]bool // places of children, which may be created again later
+
+	rollouts *rolloutJudge
+	halts    []halt
 }
 
 func newJudge(l limits, requests map[string]*request) *judge {
@@ -121,11 +125,39 @@ func newJudge(l limits, requests map[string]*request) *judge {
 		limits: l, requests: requests, records: map[tko.DeploymentID]*record{}, before: map[tko.DeploymentID]*record{}, alive: map[tko.Kind]map[string]bool{}, ever: map[tko.DeploymentID]bool{}, revs: map[string]int64{},
 		created: map[tko.DeploymentID]map[string]bool{}, removed: map[string]map[tko.Kind]int{}, orphans: map[string]int{}, used: map[string]int{},
 		reached: map[string]map[string]bool{}, agreed: map[tko.DeploymentID]int{}, consented: map[string]map[string]bool{}, largest: map[tko.Kind]int{}, deletedByUsers: map[string]bool{},
+		rollouts: &rolloutJudge{rows: map[string][]row{}, last: map[tko.DeploymentID]rolled{}, delivered: func(string, content, time.Time) bool { return false }},
 	}
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment} {
 		j.alive[kind] = map[string]bool{}
 	}
 	return j
+}
+
+// summary counts the causes, and returns the largest reach of one without consent.
+func (j *judge) summary() string {
+	causes := map[string]bool{}
+	created, removed, reached := 0, 0, 0
+	for root, of := range j.created {
+		causes[derived+string(root)] = true
+		created = max(created, len(of)-j.agreed[root])
+	}
+	for cause, of := range j.removed {
+		causes[cause] = true
+		total := j.orphans[cause]
+		for _, n := range of {
+			total += n
+		}
+		if root, ok := strings.CutPrefix(cause, derived); ok {
+			total -= j.agreed[tko.DeploymentID(root)]
+		}
+		removed = max(removed, total)
+	}
+	for cause, sites := range j.reached {
+		causes[cause] = true
+		reached = max(reached, len(sites))
+	}
+	return fmt.Sprintf("%d causes; most without consent: %d created (limit %d), %d removed or orphaned (limit %d), %d sites changed (limit %d); rollouts: %d in flight at most (limit %d), %d deployments undone; %d stops and freezes",
+		len(causes), created, j.limits.created, removed, j.limits.removed, reached, j.limits.sites, j.rollouts.most, concurrent, j.rollouts.undone, len(j.halts))
 }
 
 func (j *judge) report(c change, format string, args ...any) {
@@ -173,6 +205,14 @@ func (j *judge) take(c change) {
 	if byRollout(c) && strings.Contains(c.Author.Why, "piar") {
 		j.report(c, "the rollout names a key that no site has")
 	}
+	if c.Kind == tko.KindDeployment && c.Op != tko.OpStatus {
+		j.halt(c)
+		before := j.records[tko.DeploymentID(c.ID)]
+		if !j.alive[tko.KindDeployment][c.ID] {
+			before = nil
+		}
+		j.rollouts.take(c, before, j.report)
+	}
 	switch c.Op {
 	case tko.OpWritten:
 		j.written(c, request)
@@ -182,6 +222,19 @@ func (j *judge) take(c change) {
 	}
 	j.note(c)
 	j.agree(request)
+}
+
+// halt judges a change of a deployment at a time in which nothing may change at some sites.
+func (j *judge) halt(c change) {
+	var sites []string
+	for _, r := range []*record{j.records[tko.DeploymentID(c.ID)], c.record} {
+		if r != nil && r.site != "" {
+			sites = append(sites, r.site)
+		}
+	}
+	if h, ok := haltedBy(j.halts, c, sites...); ok {
+		j.report(c, "it is at %v during the %s, positions %d to %d", sites, h.what, h.from, h.to)
+	}
 }
 
 // note remembers the state after a change.
@@ -272,6 +325,9 @@ func (j *judge) written(c change, request *request) {
 		}
 		return
 	}
+	if request != nil && orphans(before, r) {
+		j.lost(c, request, request.author)
+	}
 	if request == nil || !before.running || before.content.String() == r.content.String() && before.site == r.site {
 		return
 	}
@@ -320,54 +376,52 @@ func (j *judge) derivedCreation(c change, r *record) {
 	}
 }
 
+// orphans reports whether a new revision lost the template or site that the one before had: they were deleted. The log
+// has these changes before the deletion.
+func orphans(before, r *record) bool {
+	return before != nil && (before.template != "" && r.template == "" || before.site != "" && r.site == "")
+}
+
 // deleted judges a deletion.
 func (j *judge) deleted(c change, request *request) {
-	orphans := 0
-	if c.Kind != tko.KindDeployment {
-		for id := range j.alive[tko.KindDeployment] {
-			if r := j.records[tko.DeploymentID(id)]; r != nil && (c.Kind == tko.KindTemplate && r.template == c.ID || c.Kind == tko.KindSite && r.site == c.ID) {
-				orphans++
-			}
-		}
-	}
 	r := j.records[tko.DeploymentID(c.ID)]
-	var cause string
 	switch {
 	case byRollout(c):
-		return
 	case c.Kind == tko.KindDeployment && j.isReplaced(tko.DeploymentID(c.ID)):
 		if request == nil && r.running {
 			j.reach(c, derived+string(j.root(r.id)), r.site)
 		}
-		return
-	case request != nil && request.consent > 0:
+	case request != nil:
 		if r != nil {
 			j.deletedByUsers[placeOf(r)] = true
 		}
-		j.used[request.op] += 1 + orphans
+		j.lost(c, request, request.author)
+	case r != nil:
+		cause := derived + string(j.root(r.id))
+		if r.running {
+			j.reach(c, cause, r.site)
+		}
+		j.lost(c, nil, cause)
+	}
+}
+
+// lost counts an entity that is gone, or that lost its template or site.
+func (j *judge) lost(c change, request *request, cause string) {
+	if request != nil && request.consent > 0 {
+		j.used[request.op]++
 		if j.used[request.op] > request.consent {
 			j.report(c, "it is change %d of a request that consented to %d", j.used[request.op], request.consent)
 		}
 		return
-	case request != nil:
-		cause = request.author
-		if r != nil {
-			j.deletedByUsers[placeOf(r)] = true
-		}
-	case r != nil:
-		root := j.root(r.id)
-		cause = derived + string(root)
-		if r.running {
-			j.reach(c, cause, r.site)
-		}
-	default:
-		return
 	}
-	if j.removed[cause] == nil {
-		j.removed[cause] = map[tko.Kind]int{}
+	if c.Op == tko.OpDeleted {
+		if j.removed[cause] == nil {
+			j.removed[cause] = map[tko.Kind]int{}
+		}
+		j.removed[cause][c.Kind]++
+	} else {
+		j.orphans[cause]++
 	}
-	j.removed[cause][c.Kind]++
-	j.orphans[cause] += orphans
 	total := j.orphans[cause]
 	for _, n := range j.removed[cause] {
 		total += n
@@ -426,12 +480,30 @@ func (j *judge) end(alive []tko.Deployment) (found []string) {
 			found = append(found, fmt.Sprintf("deployment %s is lost: the change log has no deletion of it", id))
 		}
 	}
+	found = append(found, j.consents(time.Now())...)
 	for _, r := range j.requests {
 		if r.done && r.created != "" && !j.ever[r.created] {
 			found = append(found, fmt.Sprintf("%s: deployment %s was acknowledged, and the change log doesn't have it", r.op, r.created))
 		}
 	}
 	return found
+}
+
+// consents judges the consents of requests that ended before a time.
+func (j *judge) consents(before time.Time) (found []string) {
+	for _, r := range j.requests {
+		if removes := r.verb == "delete" || r.verb == "purge" || r.verb == "template"; removes && r.done && r.ended.Before(before) && isFarAbove(r.consent, j.used[r.op]) {
+			found = append(found, fmt.Sprintf("%s: a %s of %d entities was done with consent to %d", r.op, r.verb, j.used[r.op], r.consent))
+		}
+	}
+	return found
+}
+
+// isFarAbove reports whether a consent is above what was done by more than a tenth and more than 100. Half of that is
+// left for what was removed in between by other causes.
+func isFarAbove(consent, done int) bool {
+	above := consent - done
+	return above > 150 && above*100 > done*15
 }
 
 // checkPlacements checks that topologies that say that their children match their placements have just those children.

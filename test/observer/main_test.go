@@ -61,44 +61,69 @@ func TestEveryRoadToTheSitesKeepsTheLimits(t *testing.T) {
 	}
 }
 
+// A run is a world in which authors work and that is observed.
+type run struct {
+	w      *world
+	l      *ledger
+	o      *observer
+	random func(n uint64) *rand.Rand
+	stop   func() // the observer
+}
+
+func newRun(t *testing.T, in installation, seed uint64) *run {
+	t.Helper()
+	w := newWorld(t, in)
+	l := &ledger{requests: map[string]*request{}}
+	r := &run{w: w, l: l, o: newObserver(w, l), random: func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }}
+	watching, stopWatching := context.WithCancel(t.Context())
+	var watches sync.WaitGroup
+	watches.Go(func() { r.o.watch(watching) })
+	r.stop = func() {
+		stopWatching()
+		watches.Wait()
+	}
+	return r
+}
+
+// work lets the authors work, and kills servers, until ctx ends.
+func (r *run) work(ctx context.Context, killEvery time.Duration) {
+	var works sync.WaitGroup
+	for i, tenant := range tenants {
+		a := newAuthor(r.w, r.l, tenant, r.random(uint64(i)))
+		works.Go(func() { a.run(ctx) })
+	}
+	operator := newOperator(r.w, r.l, r.random(100))
+	works.Go(func() { operator.run(ctx) })
+	r.w.killAtRandom(ctx, r.random(200), killEvery)
+	works.Wait()
+}
+
 // prove lets the authors work, and judges the outcome.
 func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Duration) {
 	t.Helper()
 	t.Logf("repeat with TKO_OBSERVER_SEED=%d TKO_OBSERVER_SITES=%d TKO_OBSERVER_TIME=%s", seed, sites, duration)
-	w := newWorld(t, postgres, sites)
-	l := &ledger{requests: map[string]*request{}}
-	o := newObserver(w, l)
+	r := newRun(t, installation{postgres: postgres, sites: sites}, seed)
+	defer r.stop()
+	o := r.o
 	if path := os.Getenv("TKO_OBSERVER_LOG"); path != "" {
 		defer o.write(path)
 	}
-	watching, stopWatching := context.WithCancel(t.Context())
-	defer stopWatching()
-	var watches sync.WaitGroup
-	watches.Go(func() { o.watch(watching) })
-
 	working, stopWorking := context.WithTimeout(t.Context(), duration)
 	defer stopWorking()
-	var works sync.WaitGroup
-	for i, tenant := range tenants {
-		a := newAuthor(w, l, tenant, rand.New(rand.NewPCG(seed, uint64(i))))
-		works.Go(func() { a.run(working) })
-	}
-	operator := newOperator(w, l, rand.New(rand.NewPCG(seed, 100)))
-	works.Go(func() { operator.run(working) })
-	w.killAtRandom(working, rand.New(rand.NewPCG(seed, 200)), max(3*time.Second, min(20*time.Second, duration/5)))
-	works.Wait()
-	t.Logf("requests: %v; killed: %v", l.summary(), w.killed)
+	r.work(working, max(3*time.Second, min(20*time.Second, duration/5)))
+	t.Logf("requests (done, refused, unknown): %v; killed: %v", r.l.summary(), r.w.killed)
 
+	behind := time.Now()
 	o.settle()
-	stopWatching()
-	watches.Wait()
+	r.stop()
 	found := o.judge()
-	t.Logf("the observer read %d changes and %d commits, and checked %d conditions", len(o.changes), o.commits, o.checked)
+	t.Logf("the observer read %d changes and %d commits, and checked %d conditions; it was at most %s behind; all was still %s after the work",
+		len(o.changes), o.commits, o.checked, o.lag.Round(time.Millisecond), time.Since(behind).Round(time.Second))
 	for _, problem := range found[:min(20, len(found))] {
 		t.Error(problem)
 	}
 	if n := len(found); n > 20 {
 		t.Errorf("and %d more", n-20)
 	}
-	l.check(t)
+	r.l.check(t)
 }

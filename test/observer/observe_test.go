@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
@@ -32,7 +35,8 @@ type record struct {
 	replaces       []tko.DeploymentID
 	running        bool // prepared and approved at a site
 	content        content
-	proposed       int // changes that its placements propose, and that an approval consents to
+	digest         [sha256.Size]byte // of the package, without the state of the deployment
+	proposed       int               // changes that its placements propose, and that an approval consents to
 }
 
 // A change is a change of the log, with what the observer read as of it.
@@ -41,6 +45,12 @@ type change struct {
 
 	record   *record           // of a deployment that was written
 	metadata map[string]string // of a site that was written
+}
+
+// A delivery is what a site had after a commit.
+type delivery struct {
+	at    time.Time // to the second
+	facts map[string]bool
 }
 
 // An observer reads what happens, by itself.
@@ -53,6 +63,7 @@ type observer struct {
 	changes []change
 	found   []string
 	checked int                  // conditions that are True
+	lag     time.Duration        // the longest time until a change was observed
 	asked   map[string]time.Time // when a deployment was read for its conditions
 
 	git       sync.Mutex
@@ -61,12 +72,12 @@ type observer struct {
 	files     map[string]map[string]string // blobs by path, by the folder of a deployment, at the head
 	folders   map[string]map[string]bool   // of deployments, by site
 	blobs     map[string]content           // of files
-	delivered map[string][]map[string]bool // facts that commits had, by site, in their order
+	delivered map[string][]delivery        // by site, in their order
 }
 
 func newObserver(w *world, l *ledger) *observer {
 	return &observer{
-		w: w, l: l, client: w.dial("root"), asked: map[string]time.Time{}, files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]map[string]bool{},
+		w: w, l: l, client: w.dial("root"), asked: map[string]time.Time{}, files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]delivery{},
 	}
 }
 
@@ -82,68 +93,157 @@ func (o *observer) report(format string, args ...any) {
 func (o *observer) watch(ctx context.Context) {
 	after := int64(0)
 	for ctx.Err() == nil {
-		for c, err := range o.client.Watch(ctx, after, tko.KindTemplate, tko.KindSite, tko.KindDeployment) {
-			if err != nil {
-				break
-			}
-			if c.Position <= after {
-				o.report("the change log has position %d after %d", c.Position, after)
-			}
-			seen, err := o.read(ctx, c)
-			if err != nil {
-				break // again from the same position
-			}
-			after = c.Position
-			o.lock.Lock()
-			o.changes = append(o.changes, seen)
-			o.lock.Unlock()
-		}
+		after = o.follow(ctx, after)
 		if ctx.Err() == nil {
 			time.Sleep(20 * time.Millisecond) // until the server is back
 		}
 	}
 }
 
+// manyChanges is how many changes are read at once, as many as the server reads deployments at once.
+const manyChanges = 200
+
+// follow follows the change log from a position until the connection or a read fails, and returns the position that
+// the observer is at. It reads what has come meanwhile at once: one read for each change falls behind a large fleet.
+func (o *observer) follow(ctx context.Context, after int64) int64 {
+	ctx, cancel := context.WithCancel(ctx)
+	var stream sync.WaitGroup
+	defer stream.Wait()
+	defer cancel()
+	log := make(chan tko.Change, manyChanges)
+	stream.Go(func() {
+		defer close(log)
+		for c, err := range o.client.Watch(ctx, after, tko.KindTemplate, tko.KindSite, tko.KindDeployment) {
+			if err != nil {
+				return
+			}
+			select {
+			case log <- c:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	last := after
+	for first := range log {
+		batch := []tko.Change{first}
+		for len(batch) < manyChanges && len(log) > 0 {
+			batch = append(batch, <-log)
+		}
+		for _, c := range batch {
+			if c.Position <= last {
+				o.report("the change log has position %d after %d", c.Position, last)
+			}
+			last = c.Position
+		}
+		seen, err := o.read(ctx, batch)
+		if err != nil {
+			return after // again from the same position
+		}
+		after = last
+		o.lock.Lock()
+		o.changes = append(o.changes, seen...)
+		o.lag = max(o.lag, time.Since(first.Time))
+		o.lock.Unlock()
+	}
+	return after
+}
+
 // again is how often the state of a deployment is read whose conditions change all the time.
 const again = 300 * time.Millisecond
 
-// read reads the entity of a change as of the change. Of a status, it reads what is now: a condition that is True then
+// read reads the entities of changes as of the changes. Of a status, it reads what is now: a condition that is True then
 // must be true.
-func (o *observer) read(ctx context.Context, c tko.Change) (change, error) {
-	seen := change{Change: c}
-	then := tko.WithAsOf(ctx, tko.AsOf{Position: c.Position})
-	switch {
-	case c.Op == tko.OpDeleted, c.Kind == tko.KindTemplate:
-	case c.Kind == tko.KindSite && c.Op == tko.OpWritten:
-		s, err := o.client.Site(then, tko.SiteID(c.ID), 0)
-		if err != nil && !errors.Is(err, tko.ErrNotFound) {
-			return seen, err
+func (o *observer) read(ctx context.Context, batch []tko.Change) ([]change, error) {
+	var asked []tko.DeploymentID
+	for _, c := range batch {
+		id := tko.DeploymentID(c.ID)
+		if c.Kind != tko.KindDeployment || c.Op == tko.OpDeleted || slices.Contains(asked, id) || c.Op == tko.OpStatus && time.Since(o.asked[c.ID]) <= again {
+			continue
 		}
-		seen.metadata = s.Metadata
-	case c.Kind == tko.KindDeployment && c.Op == tko.OpWritten:
-		d, err := o.client.Deployment(then, tko.DeploymentID(c.ID), 0)
-		if err != nil && !errors.Is(err, tko.ErrNotFound) {
-			return seen, err
+		asked = append(asked, id)
+	}
+	now := map[string]tko.Deployment{}
+	if len(asked) > 0 {
+		found, err := o.client.DeploymentsByID(ctx, asked)
+		if err != nil {
+			return nil, err
 		}
-		seen.record = recordOf(d)
-	case c.Kind == tko.KindDeployment && time.Since(o.asked[c.ID]) > again:
-		o.asked[c.ID] = time.Now()
-		d, err := o.client.Deployment(ctx, tko.DeploymentID(c.ID), 0)
-		if err != nil && !errors.Is(err, tko.ErrNotFound) {
-			return seen, err
-		}
-		if err == nil {
-			o.checkConditions(d)
+		for _, d := range found {
+			now[string(d.ID)] = d
+			o.asked[string(d.ID)] = time.Now()
 		}
 	}
-	return seen, nil
+	o.readGit() // after what it is compared with
+	for _, d := range now {
+		o.checkConditions(d)
+	}
+	return o.readThen(ctx, batch, now)
+}
+
+// readThen completes changes with what was there as of each: most are still as they are now.
+func (o *observer) readThen(ctx context.Context, batch []tko.Change, now map[string]tko.Deployment) ([]change, error) {
+	seen := make([]change, len(batch))
+	reads, ctx := errgroup.WithContext(ctx)
+	reads.SetLimit(16)
+	for i, c := range batch {
+		seen[i].Change = c
+		if c.Op != tko.OpWritten {
+			continue
+		}
+		then := tko.WithAsOf(ctx, tko.AsOf{Position: c.Position})
+		switch c.Kind {
+		case tko.KindSite:
+			reads.Go(func() error {
+				s, err := o.client.Site(then, tko.SiteID(c.ID), 0)
+				seen[i].metadata = s.Metadata
+				return unlessGone(err)
+			})
+		case tko.KindDeployment:
+			// The deletion of a template or site takes it from deployments without a revision of theirs.
+			if d, ok := now[c.ID]; ok && d.Stamp.Revision == c.Revision && d.Template != "" && d.Site != "" {
+				seen[i].record = recordOf(d)
+				continue
+			}
+			reads.Go(func() error {
+				d, err := o.client.Deployment(then, tko.DeploymentID(c.ID), 0)
+				seen[i].record = recordOf(d)
+				return unlessGone(err)
+			})
+		default:
+		}
+	}
+	return seen, reads.Wait()
+}
+
+// unlessGone returns an error other than that an entity isn't there.
+func unlessGone(err error) error {
+	if errors.Is(err, tko.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 func recordOf(d tko.Deployment) *record {
 	return &record{
 		id: d.ID, parent: d.Parent, template: string(d.Template), site: string(d.Site), origin: d.Origin, replaces: d.Replaces,
-		running: d.Prepared && d.Approved && d.Site != "", content: contentOf(d.Package), proposed: proposedBy(d.Package),
+		running: d.Prepared && d.Approved && d.Site != "", content: contentOf(d.Package), digest: digestOf(d.Package), proposed: proposedBy(d.Package),
 	}
+}
+
+// digestOf returns the digest of a package, without the resource that has the state of the deployment.
+func digestOf(p krm.Package) [sha256.Size]byte {
+	var all []krm.Resource
+	for _, r := range p {
+		if r.GVK() != krm.DeploymentGVK {
+			all = append(all, r)
+		}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return [sha256.Size]byte{} // as no other one
+	}
+	return sha256.Sum256(text)
 }
 
 // proposedBy returns the number of children that the placements of a package propose to create, to replace and to delete.
@@ -158,7 +258,7 @@ func proposedBy(p krm.Package) (n int) {
 	return n
 }
 
-// checkConditions checks that what a deployment says of its site is so.
+// checkConditions checks that what a deployment says of its site is so. The commits were read after the deployment.
 func (o *observer) checkConditions(d tko.Deployment) {
 	for _, c := range d.Stamp.Conditions {
 		if c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" {
@@ -168,7 +268,6 @@ func (o *observer) checkConditions(d tko.Deployment) {
 		case c.Type == tko.ConditionHealthy:
 			o.report("deployment %s says that it is healthy at %s, whose repository reports no health", d.ID, d.Site)
 		case c.Type == tko.ConditionScheduled && c.Reason != tko.ReasonNothingToSchedule:
-			o.readGit()
 			if is := contentOf(d.Package); !o.wasDelivered(string(d.Site), is) {
 				o.report("deployment %s says that revision %d is scheduled (%s) at %s, and no commit has its content there: %s", d.ID, c.ObservedRevision, c.Reason, d.Site, is)
 			}
@@ -183,7 +282,14 @@ func (o *observer) checkConditions(d tko.Deployment) {
 func (o *observer) wasDelivered(site string, c content) bool {
 	o.git.Lock()
 	defer o.git.Unlock()
-	return slices.ContainsFunc(o.delivered[site], func(had map[string]bool) bool { return c.isIn(had) })
+	return slices.ContainsFunc(o.delivered[site], func(had delivery) bool { return c.isIn(had.facts) })
+}
+
+// wasDeliveredBy reports whether a commit until a time had all facts at a site.
+func (o *observer) wasDeliveredBy(site string, c content, until time.Time) bool {
+	o.git.Lock()
+	defer o.git.Unlock()
+	return slices.ContainsFunc(o.delivered[site], func(had delivery) bool { return !had.at.After(until) && c.isIn(had.facts) })
 }
 
 // readGit reads the commits since the last ones.
@@ -199,16 +305,17 @@ func (o *observer) readGit() {
 	if o.head != "" {
 		span = o.head + ".." + next
 	}
-	log, err := exec.Command("git", "--git-dir", o.w.repository, "-c", "core.quotePath=false", "log", "--reverse", "--root", "--raw", "--no-abbrev", "--no-renames", "--format=commit %H", span).Output()
+	log, err := exec.Command("git", "--git-dir", o.w.repository, "-c", "core.quotePath=false", "log", "--reverse", "--root", "--raw", "--no-abbrev", "--no-renames", "--format=commit %H %ct", span).Output()
 	if err != nil {
 		o.report("the repository can't be read: %v", err)
 		return
 	}
 	o.readBlobs(string(log))
 	changed := map[string]bool{}
+	var at time.Time
 	commit := func() {
 		for site := range changed {
-			o.delivered[site] = append(o.delivered[site], o.factsAt(site))
+			o.delivered[site] = append(o.delivered[site], delivery{at, o.factsAt(site)})
 		}
 		clear(changed)
 	}
@@ -216,6 +323,8 @@ func (o *observer) readGit() {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "commit ") {
 			commit()
+			seconds, _ := strconv.ParseInt(strings.Fields(line)[2], 10, 64)
+			at = time.Unix(seconds, 0)
 			o.commits++
 		}
 		if !strings.HasPrefix(line, ":") {
@@ -393,20 +502,47 @@ func (o *observer) settleLog(quiet time.Duration) {
 	})
 }
 
+// judgeSoFar returns what is wrong in what was observed until now.
+func (o *observer) judgeSoFar() []string {
+	j := o.newJudge()
+	o.lock.Lock()
+	changes, found := slices.Clone(o.changes), slices.Clone(o.found)
+	o.lock.Unlock()
+	until := time.Time{}
+	for _, c := range changes {
+		j.take(c)
+		until = c.Time
+	}
+	return slices.Concat(found, j.found, j.consents(until), o.l.findings())
+}
+
+// newJudge returns a judge of the requests until now.
+func (o *observer) newJudge() *judge {
+	j := newJudge(o.w.limits, o.l.snapshot())
+	j.rollouts.delivered = o.wasDeliveredBy
+	o.l.lock.Lock()
+	defer o.l.lock.Unlock()
+	j.halts = slices.Clone(o.l.halts)
+	return j
+}
+
 // judge returns all that is wrong.
 func (o *observer) judge() []string {
-	j := newJudge(o.w.limits, o.l.requests)
+	j := o.newJudge()
 	for _, c := range o.changes {
 		j.take(c)
 	}
-	found := slices.Concat(o.found, j.found)
+	o.w.t.Logf("the judge: %s", j.summary())
 	var alive []tko.Deployment
 	for d, err := range o.client.Deployments(o.w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{Packages: true}) {
 		if err != nil {
 			o.w.t.Fatal(err)
 		}
-		o.checkConditions(d)
 		alive = append(alive, d)
+	}
+	o.readGit()
+	for _, d := range alive {
+		o.checkConditions(d)
 	}
 	o.w.t.Logf("conditions at the end: %v", conditionsOf(alive))
 	var sites []tko.Site
@@ -423,10 +559,8 @@ func (o *observer) judge() []string {
 		}
 		templates[s.ID] = true
 	}
-	found = append(found, j.end(alive)...)
-	found = append(found, o.checkSites(alive)...)
-	found = append(found, checkPlacements(alive, sites, templates, j.deletedByUsers)...)
-	return append(found, o.found[min(len(o.found), len(found)):]...)
+	atSites := o.checkSites(alive)
+	return slices.Concat(o.found, j.found, o.l.findings(), j.end(alive), atSites, checkPlacements(alive, sites, templates, j.deletedByUsers))
 }
 
 // checkSites compares what is at the sites at the end with what says that it is there.

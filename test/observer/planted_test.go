@@ -70,9 +70,22 @@ func TestTheObserverFindsPlantedFaults(t *testing.T) {
 			running(l, 9)
 			many(6, func(i int) { l.remove("cert:a", fmt.Sprintf("op-%d.", 1+i%2), fmt.Sprint("d", i)) })
 		}, "removed or orphaned 6 entities"},
-		"deletions with consent":             {func(l *log) { running(l, 9); many(8, func(i int) { l.remove("cert:a", "op-8.", fmt.Sprint("d", i)) }) }, ""},
-		"deletions beyond the consent":       {func(l *log) { running(l, 9); many(9, func(i int) { l.remove("cert:a", "op-8.", fmt.Sprint("d", i)) }) }, "change 9 of a request that consented to 8"},
-		"a deleted template with many users": {func(l *log) { running(l, 9).add(tko.OpDeleted, tko.KindTemplate, "a/w:v1", "cert:a", "op-1.", nil) }, "removed or orphaned 10 entities"},
+		"deletions with consent":       {func(l *log) { running(l, 9); many(8, func(i int) { l.remove("cert:a", "op-8.", fmt.Sprint("d", i)) }) }, ""},
+		"deletions beyond the consent": {func(l *log) { running(l, 9); many(9, func(i int) { l.remove("cert:a", "op-8.", fmt.Sprint("d", i)) }) }, "change 9 of a request that consented to 8"},
+		"a deleted template with many users": {func(l *log) {
+			running(l, 9)
+			many(9, func(i int) { l.write("cert:a", "op-1.", at(fmt.Sprint("d", i), "", "", fmt.Sprint("a/", i), "old")) })
+			l.add(tko.OpDeleted, tko.KindTemplate, "a/w:v1", "cert:a", "op-1.", nil)
+		}, "removed or orphaned 10 entities"},
+		"a deleted template with more users than its consent": {func(l *log) {
+			running(l, 9)
+			many(9, func(i int) { l.write("cert:a", "op-8.", at(fmt.Sprint("d", i), "", "", fmt.Sprint("a/", i), "old")) })
+		}, "change 9 of a request that consented to 8"},
+		"a consent that is far too large": {func(l *log) {
+			l.request("op-7.", request{author: "a", verb: "purge", done: true, consent: 209})
+			running(l, 9)
+			many(9, func(i int) { l.remove("cert:a", "op-7.", fmt.Sprint("d", i)) })
+		}, "9 entities was done with consent to 209"},
 		"children beyond the limit": {func(l *log) {
 			topology(l)
 			many(7, func(i int) { l.write("preparer", "", at(fmt.Sprint("c", i), "top", "a/w:v1", fmt.Sprint("a/", i), "")) })

@@ -42,13 +42,14 @@ func limitsFor(sites int) limits {
 
 // A world is an installation of TKO with a fleet.
 type world struct {
+	installation
+
 	t          *testing.T
 	folder     string
 	repository string
 	url        string // of the repository, for servers
 	address    string
 	limits     limits
-	sites      int
 	flags      []string
 	database   *pgtest.Cluster // nil with SQLite
 	authority  *certstest.Authority
@@ -71,13 +72,20 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-func newWorld(t *testing.T, postgres bool, sites int) *world {
+// An installation is what a world consists of.
+type installation struct {
+	postgres bool // otherwise SQLite
+	sites    int
+	program  string // a server with a fault; "" for that of the repository
+}
+
+func newWorld(t *testing.T, in installation) *world {
 	t.Helper()
-	w := &world{t: t, folder: t.TempDir(), sites: sites, limits: limitsFor(sites), address: freeAddress(t), killed: map[string]int{}}
+	w := &world{t: t, folder: t.TempDir(), installation: in, limits: limitsFor(in.sites), address: freeAddress(t), killed: map[string]int{}}
 	w.repository = filepath.Join(w.folder, "git", "sites.git")
 	w.url = w.repository
 	store := "sqlite:" + filepath.Join(w.folder, "tko.db")
-	if postgres {
+	if in.postgres {
 		w.database = pgtest.NewCluster(t)
 		w.url = serveGit(t, w.repository)
 		store = w.database.DSN()
@@ -101,7 +109,7 @@ func newWorld(t *testing.T, postgres bool, sites int) *world {
 		"--target-git-local=" + filepath.Dir(w.repository), "--target-git-cache=" + w.file("cache"), "--remote-addresses=127.0.0.0/8", "--remote-schemes=http",
 		fmt.Sprintf("--confirm-above=%d", w.limits.removed), fmt.Sprintf("--confirm-above-percent=%d", w.limits.percent),
 		fmt.Sprintf("--reach-created=%d", w.limits.created), fmt.Sprintf("--reach-sites=%d", w.limits.sites), "--reach-window=24h",
-		"--work-lease=2s", "--retry=100ms", fmt.Sprintf("--retry-max=%ds", min(10, 1+sites/200)), "--modification-time=3s",
+		"--work-lease=2s", "--retry=100ms", fmt.Sprintf("--retry-max=%ds", min(10, 1+in.sites/200)), "--modification-time=3s",
 	}
 	w.start()
 	w.prepareCatalog()
@@ -125,7 +133,11 @@ func serveGit(t *testing.T, repository string) string {
 func (w *world) start() {
 	w.lock.Lock()
 	defer w.lock.Unlock()
-	w.server = process.StartServer(w.t, w.flags...)
+	if w.program == "" {
+		w.server = process.StartServer(w.t, w.flags...)
+		return
+	}
+	w.server = process.StartOtherServer(w.t, w.program, w.flags...)
 }
 
 func (w *world) file(name string) string { return filepath.Join(w.folder, name) }

@@ -9,7 +9,8 @@ export interface Condition { type: string, status: string, reason: string, messa
 export interface Row {
   id: string, state?: State, reason?: string, message?: string, since?: number
   metadata?: Record<string, string>, template?: string, site?: string, parent?: string
-  prepared?: boolean, approved?: boolean, suspended?: boolean, deployments?: string[], deploymentCount?: number, templateRevision?: number, replaces?: string[]
+  prepared?: boolean, approved?: boolean, suspended?: boolean, deployments?: string[], deploymentCount?: number, templateRevision?: number, replaces?: string[], replaced?: string[]
+  origin?: string, awaitedTemplate?: string, awaitedSite?: string
   createdTimestamp: number, updatedTimestamp: number, revision: number, conditions?: Condition[]
   type?: string, name?: string, executor?: string, arguments?: string[], properties?: Record<string, string>, triggers?: { group: string, version: string, kind: string }[]
 }
@@ -29,8 +30,9 @@ export type Command = 'plan' | 'start' | 'approve' | 'pause' | 'resume' | 'cance
 export interface FieldChange { resource: string, path: string, before: string, after: string }
 export interface Wave { name: string, deployments: number, approval?: string, progress: Record<string, number> }
 export interface PlanRow { deployment: string, site: string, kind: string, wave: number, group: number, findings: string[], unknown: string[], progress: string, reason: string, since?: number, applied?: number, changes?: FieldChange[] }
-export interface RolloutStatus { id: string, state: string, reason: string, plan: string, undoes?: string, undoneBy?: string, kinds: Record<string, number>, failures: number, blocks: string[], waves: Wave[], started?: number, until?: number, examples: PlanRow[], commands: string[], can: string[] }
-export interface RolloutPlan { digest: string, state: string, kinds: Record<string, number>, waves: Wave[], groups: { kind: string, count: number, examples: string[], changes: FieldChange[], more?: number, coarse?: boolean, distinct?: number, templates?: string[] }[] }
+export interface RolloutStatus { id: string, state: string, reason: string, plan: string, undoes?: string, undoneBy?: string, kinds: Record<string, number>, failures: number, failing?: number, firstFailure?: number, touched?: number, blocks: string[], waves: Wave[], started?: number, until?: number, examples: PlanRow[], commands: string[], can: string[] }
+export interface RolloutPlan { digest: string, state: string, kinds: Record<string, number>, waves: Wave[], groups: { kind: string, count: number, examples: string[], changes: FieldChange[], more?: number, coarse?: boolean, distinct?: number, templates?: string[] }[], warnings: string[], unreported: number }
+export interface Stop { id: string, all: boolean, topologyId: string, siteIds: string[], siteMetadata: Record<string, string>, onlyUndo: boolean, reason: string, stoppedBy: string, createdTimestamp: number, siteCount: number, deploymentCount: number, inFlightCount: number, waitingSites: number, waitingDeployments: number }
 
 // Moment is the moment as of which the views read; '' is now.
 export const Moment = createContext('')

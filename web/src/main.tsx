@@ -1,7 +1,7 @@
 // The dashboard: its frame, overview, matrix and login. Start reading at App.
 import { useCallback, useEffect, useMemo, useRef, useState, type FormEvent } from 'react'
 import { createRoot } from 'react-dom/client'
-import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useMoment, useTurns, type Count, type Feed, type Kind, type Me } from './api'
+import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useMoment, useTurns, type Count, type Feed, type Kind, type Me, type Stop } from './api'
 import { Detail } from './detail'
 import { setWords } from './filter'
 import { List } from './list'
@@ -77,6 +77,7 @@ function App() {
       <Theme />
       {me.authenticator !== 'none' ? <button onClick={() => logout().then(() => { setAsked(true) }, () => setAsked(true))}>Log out</button> : <button onClick={() => setAsked(true)}>Log in</button>}
     </header>
+    {!moment && <Stops />}
     {(past || moment) && at.path !== '/changes' && <Slider close={() => setPast(false)} />}
     <main id="main" tabIndex={-1}>
       {at.path === '/' && <Overview feed={feed} me={me} />}
@@ -90,6 +91,16 @@ function App() {
     {help && <Help close={() => setHelp(false)} />}
   </Moment.Provider>
 }
+
+// Stops is a banner on each page while anything is stopped: what waits looks broken otherwise.
+function Stops() {
+  const { data, reload } = useGet<Stop[]>('/api/stop/list')
+  useEffect(() => { const timer = setInterval(() => { if (!document.hidden) reload() }, 5000); return () => clearInterval(timer) }, [reload])
+  if (!data?.length) return null
+  return <div className="stops" role="alert">{data.map(s => <div key={s.id}><p><strong>Stopped: {stopped(s)}</strong>{s.onlyUndo && ' (undos go on)'} by {s.stoppedBy || 'an unknown caller'} <Ago at={s.createdTimestamp} />: {s.reason}.{' '}
+    {s.waitingSites.toLocaleString()} sites and {s.waitingDeployments.toLocaleString()} deployments wait{s.inFlightCount > 0 && `, and ${s.inFlightCount.toLocaleString()} are still under way`}.</p><CopyCommand text={`tko resume ${s.id}`} /></div>)}</div>
+}
+const stopped = (s: Stop) => s.all ? 'everything' : s.topologyId ? `the topology ${s.topologyId}` : `${s.siteCount.toLocaleString()} sites (${[...s.siteIds, ...Object.entries(s.siteMetadata).map(([k, v]) => `${k}=${v}`)].join(', ')})`
 
 function Theme() {
   const [theme, setTheme] = useState(localStorage.getItem('tko-theme') ?? 'auto')

@@ -64,6 +64,7 @@ function Waves({ status }: { status: RolloutStatus }) {
   const rows = Object.entries(status.kinds ?? {}).filter(([, n]) => n > 0)
   return <>
     <p>{rows.length > 0 ? <>Plan <code>{status.plan.slice(0, 12)}</code>: {rows.map(([kind, n]) => `${number(n)} ${kind}`).join(', ')}.</> : 'It has no plan yet.'} {status.failures > 0 && <strong className="failing">{number(status.failures)} failed.</strong>}</p>
+    {status.firstFailure ? <p>The first failure was <Ago at={status.firstFailure} />; {number(status.touched ?? 0)} sites were changed after it.{status.failing ? ` ${number(status.failing)} deployments are unhealthy now.` : ''}</p> : null}
     {status.blocks.length > 0 && <section aria-labelledby="blocks"><h2 id="blocks">What blocks it</h2><ul className="blocks">{status.blocks.map(b => <li key={b}>{b}</li>)}</ul></section>}
     {status.waves.length > 0 && <div className="scroll" tabIndex={0} role="region" aria-label="Waves"><table><thead><tr><th>Wave</th><th>Deployments</th><th>Progress</th><th>Approval</th></tr></thead><tbody>
       {status.waves.map(w => <tr key={w.name}><th scope="row">{w.name}</th><td className="number">{number(w.deployments)}</td><td className="wave"><Bar wave={w} /></td><td>{w.approval === 'Required' ? 'waits for an approver' : w.approval ? `approved ${w.approval}` : 'not needed'}</td></tr>)}
@@ -90,6 +91,7 @@ function PlanView({ id, digest }: { id: string, digest: string }) {
   const same = data.kinds.Same ?? 0
   return <>
     <p>Plan <code data-digest={data.digest}>{data.digest.slice(0, 12)}</code>: {number(data.groups.reduce((n, g) => n + g.count, 0))} deployments in {number(data.groups.length)} groups of equal changes{same > 0 && `; ${number(same)} are already as the edits make them`}.</p>
+    {data.warnings.length > 0 && <ul className="warnings" aria-label="Warnings">{data.warnings.map(w => <li key={w}>{w}</li>)}</ul>}
     {data.groups.map((g, i) => <section key={i} className="group">
       <h2><button aria-expanded={open === i} onClick={() => setOpen(open === i ? undefined : i)}>{open === i ? '▾' : '▸'} {number(g.count)} {g.kind}: {summary(g.changes, g.more)}</button></h2>
       {open === i && <>{g.templates?.map(t => <p key={t}>Template {t}</p>)}<Changes changes={g.changes} more={g.more} />{g.coarse && <p className="muted">The values differ{g.distinct ? ` in ${number(g.distinct)} ways` : ''}: open a deployment to see its own.</p>}<PlanRows id={id} group={i} kind={g.kind} /></>}
@@ -183,18 +185,21 @@ function CommandDialog({ command, status, close }: { command: Command, status: R
   const [typed, setTyped] = useState('')
   const [reason, setReason] = useState('')
   const [skipBlocked, setSkip] = useState(false)
+  const [blind, setBlind] = useState(false)
   const [force, setForce] = useState(false)
   const [anyTime, setAnyTime] = useState(false)
   const [shown] = useState(status) // what the user has read stays, and is what is confirmed
+  const { data: plan, error: unread } = useGet<RolloutPlan>(command === 'start' ? `/api/v1/rollout/plan?${query({ id: shown.id })}` : null)
+  const unreported = plan?.unreported ?? 0
   const leave = useRef<HTMLButtonElement>(null)
   useEffect(() => { dialog.current?.showModal(); leave.current?.focus() }, []) // what changes something is never focused first
   const count = command === 'start' ? (shown.kinds.Change ?? 0) + (shown.kinds.Create ?? 0) + (shown.kinds.Delete ?? 0) : command === 'undo' ? changed(shown) : 0
   const many = count >= 100 || command === 'start' && (shown.kinds.Delete ?? 0) > 0
-  const stuck = command === 'start' && blocked(shown) > 0 && !skipBlocked
+  const stuck = command === 'start' && (blocked(shown) > 0 && !skipBlocked || !plan || unreported > 0 && !blind)
   const moved = shown.plan !== status.plan || shown.state !== status.state
   const run = () => {
     setBusy(true)
-    send({ id: shown.id, command, reason, plan: ['start', 'approve', 'resume'].includes(command) ? shown.plan : '', wave: command === 'approve' ? waitingWave(shown)?.name : undefined, skipBlocked, force, anyTime }).then(() => close(true), e => { setBusy(false); setError(e) })
+    send({ id: shown.id, command, reason, plan: ['start', 'approve', 'resume'].includes(command) ? shown.plan : '', wave: command === 'approve' ? waitingWave(shown)?.name : undefined, skipBlocked, blind, force, anyTime }).then(() => close(true), e => { setBusy(false); setError(e) })
   }
   return <dialog ref={dialog} onCancel={e => { e.preventDefault(); if (!busy) close(false) }} aria-labelledby="command-title">
     <h2 id="command-title">{words[command].button} {shown.id}</h2>
@@ -203,6 +208,9 @@ function CommandDialog({ command, status, close }: { command: Command, status: R
     <p>{words[command].text(shown)}</p>
     {['start', 'approve', 'resume'].includes(command) && <p className="muted">Plan <code>{shown.plan.slice(0, 12)}</code>. If the plan is no longer this one, nothing is done.</p>}
     {command === 'start' && blocked(shown) > 0 && <p><label><input type="checkbox" checked={skipBlocked} onChange={e => setSkip(e.target.checked)} /> Leave out {number(blocked(shown))} deployments in conflict or invalid</label></p>}
+    {command === 'start' && unread && !plan && <Problem error={unread} />}
+    {plan && plan.warnings.length > 0 && <ul className="warnings" aria-label="Warnings">{plan.warnings.map(w => <li key={w}>{w}</li>)}</ul>}
+    {command === 'start' && unreported > 0 && <p><label><input type="checkbox" checked={blind} onChange={e => setBlind(e.target.checked)} /> Take {number(unreported)} deployments for healthy whose sites report no health: nothing will stop the rollout if they fail</label></p>}
     {command === 'undo' && <><p><label><input type="checkbox" checked={force} onChange={e => setForce(e.target.checked)} /> Also what others changed since: their changes are lost</label></p>
       <p><label><input type="checkbox" checked={anyTime} onChange={e => setAnyTime(e.target.checked)} /> Also outside of the rollout's windows</label></p></>}
     <p><label>Reason <input value={reason} maxLength={500} onChange={e => setReason(e.target.value)} /></label></p>

@@ -234,6 +234,38 @@ await test('a page that loses the server states it and recovers', {}, async (pag
   await page.locator('header.top[data-live=true]').waitFor()
 })
 
+await test('what is stopped is a banner on each page', {}, async page => {
+  await page.route('**/api/stop/list', route => route.fulfill({ json: [{ id: 'stop-1', all: true, topologyId: '', siteIds: [], siteMetadata: {}, onlyUndo: false, reason: 'a fault in the core', stoppedBy: 'cert:ann', createdTimestamp: Date.now(), siteCount: 3, deploymentCount: 9, inFlightCount: 1, waitingSites: 2, waitingDeployments: 7 }] }))
+  for (const path of ['/', '/sites', '/rollouts']) {
+    await open(page, path)
+    await page.getByRole('alert').getByText('Stopped: everything').waitFor()
+    await page.getByRole('alert').getByText('a fault in the core').waitFor()
+  }
+  await accessible(page, 'a stop')
+  await page.route('**/api/stop/list', route => route.fulfill({ json: [] }))
+  await page.getByText('Stopped: everything').waitFor({ state: 'detached' })
+})
+
+await test('a rollout at sites that report no health is started only when that is accepted', {}, async page => {
+  let sent
+  await page.route('**/api/v1/rollout/plan*', async route => {
+    const response = await route.fetch(), plan = await response.json()
+    await route.fulfill({ response, json: { ...plan, unreported: 12, warnings: ['12 deployments are at sites that report no health'] } })
+  })
+  await page.route('**/api/v1/rollout/command', route => { sent = route.request().postDataJSON(); return route.fulfill({ status: 400, json: { error: 'not now' } }) })
+  await open(page, '/rollouts')
+  await page.locator('[data-id="text-v2"]').dblclick()
+  await page.getByRole('button', { name: 'Start…' }).click()
+  const dialog = page.getByRole('dialog')
+  await dialog.getByText('12 deployments are at sites that report no health').waitFor()
+  same('start without it', await dialog.getByRole('button', { name: 'Start' }).isDisabled(), true)
+  await dialog.getByLabel(/Take 12 deployments for healthy/).check()
+  await accessible(page, 'a blind start')
+  await dialog.getByRole('button', { name: 'Start' }).click()
+  await dialog.getByText('not now').waitFor()
+  same('blind', sent.blind, true)
+})
+
 await test('a rollout is planned, started, paused and undone, and each dialog says what will happen', {}, async page => {
   await open(page, '/rollouts')
   await page.locator('[data-id="text-v2"]').dblclick()

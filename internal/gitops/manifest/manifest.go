@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/field"
 	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
@@ -258,9 +259,9 @@ func read(r krm.Resource) (*Manifest, error) {
 	var err error
 	switch gvk.Kind {
 	case "Template":
-		err = m.template(r)
+		err = m.identified(tko.KindTemplate, r)
 	case "Site":
-		err = m.site(r)
+		err = m.identified(tko.KindSite, r)
 	case "Deployment":
 		err = m.deployment(r)
 	case "Plugin":
@@ -355,14 +356,14 @@ func labels(r krm.Resource) (map[string]string, error) {
 
 // identity returns the ID in a manifest: from a field of its spec, or from its
 // name. If both are set, they must agree.
-func identity(r krm.Resource, spec map[string]any, field string) (string, error) {
-	id, err := text(spec, field)
+func identity(r krm.Resource, spec map[string]any, idField string) (string, error) {
+	id, err := field.Text(spec, idField)
 	if err != nil {
 		return "", err
 	}
 	name := r.Name()
 	if name == "" && id == "" {
-		return "", fmt.Errorf("metadata.name and spec.%s are both empty: set one", field)
+		return "", fmt.Errorf("metadata.name and spec.%s are both empty: set one", idField)
 	}
 	if name == "" {
 		return id, nil
@@ -373,7 +374,7 @@ func identity(r krm.Resource, spec map[string]any, field string) (string, error)
 		return named, nil
 	case id != "" && name == id:
 		return id, nil
-	case field == "rolloutId":
+	case idField == "rolloutId":
 		if named, err := kubename.UnescapeHyphens(name); err == nil && named == id {
 			return id, nil
 		}
@@ -384,28 +385,29 @@ func identity(r krm.Resource, spec map[string]any, field string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	return "", fmt.Errorf("metadata.name and spec.%s differ: leave metadata.name out, or write %q", field, escaped)
+	return "", fmt.Errorf("metadata.name and spec.%s differ: leave metadata.name out, or write %q", idField, escaped)
 }
 
-func (m *Manifest) template(r krm.Resource) error {
-	spec, err := specOf(r, "templateId", "package")
+// identified reads the manifest of an entity whose name is its ID.
+func (m *Manifest) identified(kind tko.Kind, r krm.Resource) error {
+	spec, err := specOf(r, field.SpecNames(kind)...)
 	if err != nil {
 		return err
 	}
-	if m.Name, err = identity(r, spec, "templateId"); err != nil {
+	if m.Name, err = identity(r, spec, field.Identity(kind)); err != nil {
 		return err
 	}
-	m.Put.Kind, m.Put.ID = tko.KindTemplate, m.Name
-	if m.Put.Package, err = packageOf(spec); err != nil {
+	m.Put.Kind, m.Put.ID = kind, m.Name
+	if err := field.ReadSpec(kind, spec, &m.Put); err != nil {
 		return err
 	}
-	return tko.CheckID("template ID", m.Name)
+	return tko.CheckID(string(kind)+" ID", m.Name)
 }
 
 // rollout reads a rollout, as the Kubernetes API has it: its spec is that of the package's
 // Rollout resource, and spec.package has the resources that edits merge.
 func (m *Manifest) rollout(r krm.Resource) error {
-	spec, err := specOf(r, append([]string{"rolloutId", "package"}, rolloutspec.Fields...)...)
+	spec, err := specOf(r, append(field.SpecNames(tko.KindRollout), rolloutspec.Fields...)...)
 	if err != nil {
 		return err
 	}
@@ -419,7 +421,7 @@ func (m *Manifest) rollout(r krm.Resource) error {
 		return err
 	}
 	m.Put.Kind, m.Put.ID = tko.KindRollout, m.Name
-	others, err := packageOf(spec)
+	others, err := field.PackageIn(spec)
 	if err != nil {
 		return err
 	}
@@ -432,28 +434,9 @@ func (m *Manifest) rollout(r krm.Resource) error {
 	return tko.CheckID("rollout ID", m.Name)
 }
 
-func (m *Manifest) site(r krm.Resource) error {
-	spec, err := specOf(r, "siteId", "templateId", "package")
-	if err != nil {
-		return err
-	}
-	if m.Name, err = identity(r, spec, "siteId"); err != nil {
-		return err
-	}
-	m.Put.Kind, m.Put.ID = tko.KindSite, m.Name
-	template, err := text(spec, "templateId")
-	if err != nil {
-		return err
-	}
-	m.Put.Template = tko.TemplateID(template)
-	if m.Put.Package, err = packageOf(spec); err != nil {
-		return err
-	}
-	return tko.CheckID("site ID", m.Name)
-}
-
 func (m *Manifest) deployment(r krm.Resource) error {
-	spec, err := specOf(r, "deploymentId", "parentDeploymentId", "templateId", "siteId", "package")
+	const assigned = "deploymentId"
+	spec, err := specOf(r, append([]string{assigned}, field.SpecNames(tko.KindDeployment)...)...)
 	if err != nil {
 		return err
 	}
@@ -461,34 +444,26 @@ func (m *Manifest) deployment(r krm.Resource) error {
 	if m.Name == "" || len(m.Name) > MaxName || strings.ContainsFunc(m.Name, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return fmt.Errorf("metadata.name identifies the deployment: use 1 to %d visible ASCII characters", MaxName)
 	}
-	for field, to := range map[string]*string{
-		"deploymentId": new(string), "parentDeploymentId": (*string)(&m.Put.Parent), "templateId": (*string)(&m.Put.Template), "siteId": (*string)(&m.Put.Site),
-	} {
-		if *to, err = text(spec, field); err != nil {
-			return err
-		}
-		if field == "deploymentId" && *to != "" {
-			return errors.New("spec.deploymentId is assigned by TKO: leave it out, metadata.name identifies the deployment")
-		}
-	}
-	m.Put.Kind = tko.KindDeployment
-	if m.Put.Package, err = packageOf(spec); err != nil {
-		return err
-	}
-	return nil
-}
-
-func (m *Manifest) plugin(r krm.Resource) error {
-	spec, err := specOf(r, "type", "pluginId", "executor", "arguments", "properties", "triggers")
+	id, err := field.Text(spec, assigned)
 	if err != nil {
 		return err
 	}
-	p := &m.Put.Plugin
-	for field, to := range map[string]*string{"type": &p.Type, "pluginId": &p.Name, "executor": &p.Executor} {
-		if *to, err = text(spec, field); err != nil {
-			return err
-		}
+	if id != "" {
+		return errors.New("spec.deploymentId is assigned by TKO: leave it out, metadata.name identifies the deployment")
 	}
+	m.Put.Kind = tko.KindDeployment
+	return field.ReadSpec(tko.KindDeployment, spec, &m.Put)
+}
+
+func (m *Manifest) plugin(r krm.Resource) error {
+	spec, err := specOf(r, field.SpecNames(tko.KindPlugin)...)
+	if err != nil {
+		return err
+	}
+	if err := field.ReadSpec(tko.KindPlugin, spec, &m.Put); err != nil {
+		return err
+	}
+	p := &m.Put.Plugin
 	if p.Type == "" || p.Name == "" {
 		named, err := kubename.Unescape(r.Name())
 		typ, name, ok := tko.SplitPluginID(named)
@@ -496,15 +471,6 @@ func (m *Manifest) plugin(r krm.Resource) error {
 			return errors.New("the plugin has no type or name: set spec.type and spec.pluginId, and leave metadata.name out")
 		}
 		p.Type, p.Name = typ, name
-	}
-	if p.Arguments, err = texts(spec, "arguments"); err != nil {
-		return err
-	}
-	if p.Properties, err = pairs(spec, "properties"); err != nil {
-		return err
-	}
-	if p.Triggers, err = triggers(spec); err != nil {
-		return err
 	}
 	m.Name = p.ID()
 	m.Put.Kind, m.Put.ID = tko.KindPlugin, m.Name

@@ -118,7 +118,7 @@ func (r *run) one(ctx context.Context, a Action) error {
 		}
 	} else {
 		var result tko.PutResult
-		if a.consented && isCreation(a) {
+		if a.consented {
 			ctx = tko.WithConfirmation(ctx, 1)
 		}
 		result, err = r.client.PutEntity(ctx, a.put)

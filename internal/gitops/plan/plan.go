@@ -129,7 +129,8 @@ type Action struct {
 	lost      bool       // an existing site loses its template or keys of its metadata
 	altered   bool       // an existing site has another template, or other values of its metadata
 	saved     UserValues // of a site that is deleted
-	consented bool       // a user approved that very many are created
+	consented bool       // a user approved that very many are created, or have another target
+	retargets bool       // an existing site, at which deployments run, has another target
 	site      tko.SiteID // at which an existing deployment runs that is updated
 }
 
@@ -421,10 +422,16 @@ func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error
 		return m.chargeCarefully(ctx, plan, removals, lines)
 	}
 	var causes []string
-	if m.policy.Budget.Over(n, total) || m.removesAll(n, total) {
+	removing := m.policy.Budget.Over(n, total) || m.removesAll(n, total)
+	if removing {
 		causes = append(causes, fmt.Sprintf("%d of %d entities would be removed, which is %s: %s", n, total, m.overText(n, total, "entities"), few(removals)))
 	} else {
 		lines = nil
+	}
+	retargeted := m.tooManyRetargeted(plan)
+	if len(retargeted) > 0 {
+		causes = append(causes, m.retargetText(retargeted))
+		lines = append(lines, linesOf(retargeted)...)
 	}
 	created := m.tooManyCreated(plan.Actions)
 	if len(created) > 0 {
@@ -434,16 +441,21 @@ func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error
 	ask := prune.Key(lines)
 	if len(causes) == 0 || m.policy.Approve == ask {
 		for i := range plan.Actions {
-			plan.Actions[i].consented = len(created) > 0
+			a := &plan.Actions[i]
+			a.consented = len(created) > 0 && isCreation(*a) || len(retargeted) > 0 && a.retargets
 		}
 		plan.Actions = append(plan.Actions, removals...)
 		return nil
 	}
+	if len(retargeted) > 0 {
+		plan.Actions = slices.DeleteFunc(plan.Actions, func(a Action) bool { return a.retargets })
+		plan.Held = retargeted
+	}
 	if len(created) > 0 {
 		plan.Actions = slices.DeleteFunc(plan.Actions, isCreation)
-		plan.Held = created
+		plan.Held = append(plan.Held, created...)
 	}
-	if n > 0 && (len(causes) > 1 || len(created) == 0) {
+	if removing {
 		plan.Held = append(plan.Held, removals...)
 	} else {
 		plan.Actions = append(plan.Actions, removals...)
@@ -451,6 +463,44 @@ func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error
 	plan.Asks = ask
 	plan.Messages = append(plan.Messages, fmt.Sprintf("%s. To approve: tko gitops approve %s %s", strings.Join(causes, "; "), m.policy.Source, ask))
 	return nil
+}
+
+// tooManyRetargeted returns the actions that give existing sites another target, if they are
+// more than the source may touch without an approval. A rollout changes deployments, and no
+// sites.
+func (m *maker) tooManyRetargeted(plan *Plan) []Action {
+	may := m.policy.Reach
+	if !may.Known || may.Sites < 0 {
+		return nil
+	}
+	var retargeted []Action
+	sites := plan.sites()
+	if m.policy.Rollout || len(sites) > may.Sites { // a rollout changes those
+		clear(sites)
+	}
+	for _, a := range plan.Actions {
+		if a.retargets {
+			retargeted = append(retargeted, a)
+			sites[tko.SiteID(a.Name)] = true
+		}
+	}
+	if len(sites) <= may.Sites {
+		return nil
+	}
+	return retargeted
+}
+
+func (m *maker) retargetText(retargeted []Action) string {
+	return fmt.Sprintf("%d sites at which deployments run would have another target, and %d more sites are free now (--reach-sites): %s", len(retargeted), m.policy.Reach.Sites, few(retargeted))
+}
+
+// linesOf identifies changes for an approval.
+func linesOf(actions []Action) []string {
+	lines := make([]string, len(actions))
+	for i, a := range actions {
+		lines[i] = fmt.Sprintf("change %s %s", a.Name, a.manifest.Digest)
+	}
+	return lines
 }
 
 func isCreation(a Action) bool { return a.Kind == tko.KindDeployment && a.Verb == Create }
@@ -548,6 +598,10 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 	} else {
 		added = nil
 	}
+	retargeted := m.tooManyRetargeted(plan)
+	if len(retargeted) > 0 {
+		causes = append(causes, m.retargetText(retargeted))
+	}
 	if len(causes) == 0 {
 		occupied, err := m.occupied(ctx, removals)
 		if err != nil {
@@ -558,14 +612,24 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 		}
 	}
 	asking := map[key]bool{}
-	for _, a := range slices.Concat(lost, altered, added) {
+	asked := slices.Concat(lost, altered, added)
+	lines = append(lines, linesOf(asked)...)
+	for _, a := range retargeted { // some may be asked about already
+		if !slices.ContainsFunc(asked, func(b Action) bool { return b.Kind == a.Kind && b.Name == a.Name }) {
+			asked = append(asked, a)
+			lines = append(lines, linesOf([]Action{a})...)
+		}
+	}
+	for _, a := range asked {
 		asking[key{a.Kind, a.Name}] = true
-		lines = append(lines, fmt.Sprintf("change %s %s", a.Name, a.manifest.Digest))
 	}
 	ask := prune.Key(lines)
 	if len(causes) == 0 || m.policy.Approve == ask {
 		if len(causes) == 0 {
 			plan.Charged = len(removals)
+		}
+		for i := range plan.Actions {
+			plan.Actions[i].consented = len(retargeted) > 0 && plan.Actions[i].retargets
 		}
 		plan.Actions = append(plan.Actions, removals...)
 		return nil
@@ -940,12 +1004,15 @@ func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 			return false, err
 		}
 		put.Template, put.Whole = "", false
-		if _, err = m.client.PutEntity(ctx, put); err != nil || a.Verb != Adopt {
+		result, err := m.client.PutEntity(ctx, put)
+		a.retargets = result.ChangesTarget
+		if err != nil || a.Verb != Adopt {
 			return true, err
 		}
 		return m.differs(ctx, a)
 	}
 	result, err := m.client.PutEntity(ctx, put)
+	a.retargets = result.ChangesTarget
 	return result.Changed, err
 }
 

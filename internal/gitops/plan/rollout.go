@@ -32,7 +32,9 @@ func (p *Plan) Deployments() (rollout []Action, waiting int) {
 }
 
 // Sites returns the number of sites at which the actions change what runs there.
-func (p *Plan) Sites() int {
+func (p *Plan) Sites() int { return len(p.sites()) }
+
+func (p *Plan) sites() map[tko.SiteID]bool {
 	sites := map[tko.SiteID]bool{}
 	for _, a := range p.Actions {
 		if a.site == "" {
@@ -42,7 +44,7 @@ func (p *Plan) Sites() int {
 			sites[a.put.Site] = true
 		}
 	}
-	return len(sites)
+	return sites
 }
 
 // NeedsRollout reports whether the plan changes what runs at more sites than the source may

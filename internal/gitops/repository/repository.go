@@ -203,6 +203,37 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 	return s.checkout(ctx, hash, "")
 }
 
+// FetchHead returns the files of a commit, by its hash, or by a reference if the server serves
+// no commits by their hashes. The caller closes them.
+func (r *Repository) FetchHead(ctx context.Context, commit, ref string) (*tree.Tree, error) {
+	if !plumbing.IsHash(commit) {
+		return nil, tko.Errorf(tko.ErrInvalid, "%q is not a commit", commit)
+	}
+	s, err := r.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Close() }()
+	hash := plumbing.NewHash(commit)
+	err = s.transfer(ctx, func(ctx context.Context, from gitclient.Remote) error {
+		var err error
+		for _, name := range []string{commit, "+" + ref} {
+			err = from.Fetch(ctx, s.objects.Storer, 1, config.RefSpec(name+":refs/tko/head"))
+			if _, found := s.objects.CommitObject(hash); err == nil && found == nil || ctx.Err() != nil {
+				return err
+			}
+		}
+		if err == nil {
+			err = errMoved
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.checkout(ctx, hash, "")
+}
+
 // fetch gets one commit without its history. If the server serves no commits by
 // hash, it fetches the branch or tag.
 func (r *Repository) fetch(ctx context.Context, into *gitclient.Objects, hash plumbing.Hash, from gitclient.Remote) error {

@@ -448,3 +448,68 @@ func TestUnhealthyDeploymentsCountWhileTheirSitesAreStopped(t *testing.T) {
 		t.Errorf("%s, %d admitted, %d failing, %v", out.Rollout.State, len(out.Admit), out.Rollout.Failing, out.Blocks)
 	}
 }
+
+// Fail fast: over many sites, once more deployments are unhealthy than may fail, no more sites
+// are changed than may be under way at once. A deployment is seen to be unhealthy a while after
+// its change; what was changed meanwhile is what counts.
+func TestFailureStopsALargeRolloutWithinItsConcurrency(t *testing.T) {
+	t.Parallel()
+	const sites, every = 600, 100 // 1 % of the sites fail
+	lag := func(i int) time.Duration { return time.Duration(1+i%7) * time.Second }
+	for _, concurrent := range []int{5, 20, 200} {
+		for _, budget := range []int{0, 2} {
+			t.Run(fmt.Sprintf("%d at once, %d may fail", concurrent, budget), func(t *testing.T) {
+				t.Parallel()
+				r, rs := rollout(), rows(sites)
+				r.Spec.Limits.Concurrent, r.Spec.Limits.Failures.Count = concurrent, &budget
+				index := map[tko.DeploymentID]int{}
+				for i := range rs {
+					rs[i].Wave, rs[i].Site = 0, tko.SiteID(fmt.Sprintf("s%04d", i))
+					index[rs[i].Deployment] = i
+				}
+				fails := func(i int) bool { return i%every == every/2 }
+				now, beyond, after, under := noon, false, 0, 0
+				for step := 0; step < 10*sites && r.State == execute.Running; step++ {
+					seen := 0
+					out := next(r, rs, execute.Observation{}, now, func(in *execute.Input) {
+						in.Observed = func(id tko.DeploymentID) execute.Observation {
+							i := index[id]
+							old := now.Sub(rs[i].Since) >= lag(i)
+							return execute.Observation{Failing: old && fails(i), Healthy: old && !fails(i), Reason: "it crashes"}
+						}
+					})
+					for i := range rs {
+						if fails(i) && rs[i].Progress != execute.Waiting && now.Sub(rs[i].Since) >= lag(i) {
+							seen++
+						}
+					}
+					r, rs = out.Rollout, out.Rows
+					for _, i := range out.Admit {
+						rs[i] = rs[i].Apply(now, false)
+					}
+					flying := 0 // changed, and not seen to be healthy or not
+					for i := range rs {
+						if rs[i].Progress == execute.Applied && now.Sub(rs[i].Since) < lag(i) {
+							flying++
+						}
+					}
+					if beyond {
+						after += len(out.Admit)
+					} else if seen > budget {
+						beyond, under, after = true, flying, len(out.Admit)
+					}
+					if now = now.Add(time.Second); len(out.Admit) == 0 && out.Wake.After(now) {
+						now = out.Wake
+					}
+				}
+				t.Logf("%d sites were changed after the budget was seen to be exceeded, with %d under way; the status says %d after the first failure", after, under, r.Touched)
+				if !beyond || r.State == execute.Running || after+under > concurrent {
+					t.Errorf("%d sites were changed after the budget was exceeded (%t), and %d were under way: at most %d may be", after, beyond, under, concurrent)
+				}
+				if budget == 0 && r.Touched > concurrent {
+					t.Errorf("the status says that %d sites were changed after the first failure: at most %d may be", r.Touched, concurrent)
+				}
+			})
+		}
+	}
+}

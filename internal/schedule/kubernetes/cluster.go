@@ -246,7 +246,7 @@ func (c *cluster) apply(ctx context.Context, o *object, content map[string]any, 
 
 // remove requests the deletion of an object. It does nothing if another object of the
 // same name has replaced it.
-func (c *cluster) remove(ctx context.Context, k key, version string, r *unstructured.Unstructured) error {
+func (c *cluster) remove(ctx context.Context, k key, version string, r *unstructured.Unstructured, propagation metav1.DeletionPropagation) error {
 	at, err := c.of(ctx, k, version)
 	if err != nil {
 		return err
@@ -254,8 +254,8 @@ func (c *cluster) remove(ctx context.Context, k key, version string, r *unstruct
 	if err := fence.Check(ctx); err != nil {
 		return err
 	}
-	uid, background := r.GetUID(), metav1.DeletePropagationBackground
-	err = at.Delete(ctx, k.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
+	uid := r.GetUID()
+	err = at.Delete(ctx, k.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &propagation})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

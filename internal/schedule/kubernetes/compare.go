@@ -76,6 +76,9 @@ func (rc *reconciliation) compare(ctx context.Context) ([]tko.SiteChange, error)
 			all = append(all, tko.SiteChange{Verb: tko.SiteBlocked, Object: p.object, Deployment: id, Details: []string{p.message}})
 		}
 	}
+	for id, i := range rc.recorded.mine { // nothing is written
+		rc.markReplaced(id, i.entries)
+	}
 	g, limited := rc.group(ctx)
 	for _, k := range slices.SortedFunc(maps.Keys(rc.wanted.objects), compareKeys) {
 		o := rc.wanted.objects[k]
@@ -98,11 +101,12 @@ func (rc *reconciliation) compare(ctx context.Context) ([]tko.SiteChange, error)
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	rc.pruning = unwanted(rc.recorded, rc.wanted, rc.frozen, rc.live)
+	rc.pruning = unwanted(rc.recorded, rc.wanted, rc.stays, rc.live)
 	rc.retainUnreadable()
 	for _, r := range rc.pruning.remove {
 		all = append(all, tko.SiteChange{Verb: tko.SiteRemove, Object: r.String(), Deployment: r.from[0]})
 	}
+	all = append(all, rc.compareReplaced()...)
 	slices.SortStableFunc(all, func(a, b tko.SiteChange) int {
 		return cmp.Or(cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Object, b.Object))
 	})

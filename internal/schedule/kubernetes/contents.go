@@ -27,6 +27,8 @@ const maxContents = 1000
 type foreign struct {
 	objects []string // sorted by name
 	unknown []string // resources that can't be listed, with the reason
+
+	namespaces map[string]bool // those that have, or may have, such objects
 }
 
 // foreignContents finds the objects that would be deleted with the namespaces of a
@@ -48,7 +50,10 @@ func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) 
 	if err != nil {
 		return foreign{}, err
 	}
-	all.unknown = unknown
+	all.unknown, all.namespaces = unknown, map[string]bool{}
+	for _, namespace := range found {
+		all.namespaces[namespace] = len(unknown) > 0
+	}
 	client, err := metadata.NewForConfigAndClient(metadata.ConfigFor(rc.conn.config), rc.conn.client)
 	if err != nil {
 		return foreign{}, err
@@ -68,6 +73,7 @@ func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) 
 				mu.Lock()
 				defer mu.Unlock()
 				all.objects = append(all.objects, names...)
+				all.namespaces[namespace] = all.namespaces[namespace] || len(names) > 0 || why != ""
 				if why != "" {
 					all.unknown = append(all.unknown, fmt.Sprintf("the %s in namespace %q (%s)", k.resource.GroupResource(), namespace, why))
 				}

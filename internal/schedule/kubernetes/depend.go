@@ -110,12 +110,7 @@ func (rc *reconciliation) awaited(of dependencies) string {
 			return fmt.Sprintf("it waits for deployment %q, which is not applied", id)
 		}
 		for _, k := range rc.wanted.of[id] {
-			s := rc.states[k]
-			why := rc.unready(k)
-			if why == "" && s.entry.Digest != rc.wanted.objects[k].digest {
-				why = "it is not applied yet"
-			}
-			if why != "" {
+			if why := rc.unreached(k); why != "" {
 				return fmt.Sprintf("it waits for deployment %q: %s: %s", id, k, why)
 			}
 		}

@@ -186,6 +186,45 @@ func TestBudgetCountsForeignContentsOfNamespace(t *testing.T) {
 	}
 }
 
+// Foreign objects in a namespace to remove need an approval within the budget, too. What is not
+// in their way is removed.
+func TestForeignContentsOfNamespaceAreHeldWithinTheBudget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	names := []string{w.ns + "-ours", w.ns + "-empty"}
+	in := func(namespace string, r krm.Resource) krm.Resource {
+		r.Set(namespace, "metadata", "namespace")
+		return r
+	}
+	w.reconcile(deployment("a", resource("v1", "Namespace", names[0]), resource("v1", "Namespace", names[1]), in(names[0], configMap("ours", "1")), configMap("elsewhere", "1")))
+	at := w.client.Resource(kinds["ConfigMap"]).Namespace(names[0])
+	if _, err := at.Create(t.Context(), &unstructured.Unstructured{Object: in(names[0], configMap("foreign", "1"))}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	leaves := func(name string) bool { return w.must("Namespace", name).Text("metadata", "deletionTimestamp") != "" }
+	var digest string
+	for range 2 {
+		r := w.reconcile()
+		same(t, "said", []string{"WaitsForApproval", "WaitsForApproval"}, []string{r.Site.Scheduled.Reason, r.Removals.Reason})
+		text := r.Removals.Message
+		if want := fmt.Sprintf(`Namespace %q would be removed; 1 objects in their namespaces, which TKO did not make, would be deleted too: ConfigMap "%[1]s/foreign". To approve`, names[0]); !strings.HasPrefix(text, want) {
+			t.Errorf("%s, want %s", text, want)
+		}
+		_, digest, _ = strings.Cut(text, `spec.prune.approve: "`)
+		digest, _, _ = strings.Cut(digest, `"`)
+		same(t, "the namespaces that are removed", []bool{false, true}, []bool{leaves(names[0]), leaves(names[1])})
+		same(t, "what is there", []string{}, w.there("ConfigMap"))
+		if _, err := at.Get(t.Context(), "foreign", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	w.set(digest, "prune", "approve")
+	w.reconcile()
+	if !leaves(names[0]) {
+		t.Error("the namespace was not removed after the approval")
+	}
+}
+
 // If the contents of a namespace can't be listed, its removal needs an approval.
 func TestNamespaceWithUnknownContentsNeedsApproval(t *testing.T) {
 	t.Parallel()

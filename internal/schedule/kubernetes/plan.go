@@ -156,12 +156,14 @@ type pruning struct {
 	remove   []removal // in the order of removal
 	forget   []removal // entries to delete from the inventories: the object was deleted, is not to be removed, or belongs to another owner
 	foreign  foreign   // objects of other owners that would be deleted with their namespaces
-	approval string    // digest that approves remove, which is beyond the budget; empty if remove is within it
+	approval string    // digest that approves what waits; empty if nothing does
+	over     bool      // the removals exceed the budget
+	waiting  []removal // what waits: all new removals, if they are beyond the budget; or else namespaces with foreign objects
 }
 
 // unwanted plans the pruning of recorded objects that are not wanted. It retains the
-// objects of frozen deployments.
-func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool, live map[key]*unstructured.Unstructured) pruning {
+// objects that stay for now.
+func unwanted(recorded inventories, w wanted, stays func(tko.DeploymentID, entry) bool, live map[key]*unstructured.Unstructured) pruning {
 	var p pruning
 	found := map[key]*removal{}
 	for id, i := range recorded.mine {
@@ -173,7 +175,7 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 			// Helm already removed the objects that the new version of a release
 			// lacks.
 			upgraded := e.Release != (key{}) && w.objects[e.Release] != nil
-			if mine[k] || frozen(id) && !upgraded {
+			if mine[k] || stays(id, e) && !upgraded {
 				continue
 			}
 			if _, ok := w.objects[k]; ok { // another deployment has it
@@ -187,10 +189,10 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 			found[k].Found = found[k].Found || e.Found
 		}
 	}
-	retained := map[key]bool{} // objects of frozen deployments
+	retained := map[key]bool{}
 	for id, i := range recorded.mine {
-		for k := range i.entries {
-			retained[k] = retained[k] || frozen(id)
+		for k, e := range i.entries {
+			retained[k] = retained[k] || stays(id, e)
 		}
 	}
 	for k, r := range found {
@@ -226,18 +228,26 @@ func (r removal) isFresh(live map[key]*unstructured.Unstructured) bool {
 }
 
 // checkBudget requests an approval if the removals exceed the budget. It doesn't
-// count removals that were approved before or are in progress.
+// count removals that were approved before or are in progress. If they are within the budget, it
+// requests an approval for the namespaces in which there are, or may be, foreign objects, which would
+// be deleted too.
 func (p *pruning) checkBudget(s spec, total int, live map[key]*unstructured.Unstructured) {
 	fresh := slices.DeleteFunc(slices.Clone(p.remove), func(r removal) bool { return !r.isFresh(live) })
 	more := len(p.foreign.objects)
-	if len(p.foreign.unknown) == 0 && !s.Budget.Over(len(fresh)+more, total+more) {
+	p.waiting, p.over = fresh, s.Budget.Over(len(fresh)+more, total+more)
+	if !p.over {
+		p.waiting = slices.DeleteFunc(fresh, func(r removal) bool { return !r.isNamespace() || !p.foreign.namespaces[r.Name] })
+	}
+	if len(p.waiting) == 0 {
 		return
 	}
-	lines := make([]string, 0, len(fresh)+more)
-	for _, r := range fresh {
+	lines := make([]string, 0, len(p.waiting)+more)
+	for _, r := range p.waiting {
 		lines = append(lines, r.String())
 	}
 	if key := prune.Key(slices.Concat(lines, p.foreign.objects, p.foreign.unknown)); key != s.Approve {
 		p.approval = key
+		return
 	}
+	p.waiting = nil
 }

@@ -21,8 +21,10 @@ import (
 // the next objects of a deployment once the previous ones are deleted. If a deployment
 // has the definitions of objects that still exist, its objects wait too: they may
 // include the controller that finalizes them.
-func (rc *reconciliation) prune(ctx context.Context) (err error) {
-	rc.pruning = unwanted(rc.recorded, rc.wanted, rc.frozen, rc.live)
+//
+// If only is not nil, it selects what is removed, within a budget and an approval for all.
+func (rc *reconciliation) prune(ctx context.Context, only func(removal) bool) (err error) {
+	rc.pruning, rc.removing = unwanted(rc.recorded, rc.wanted, rc.stays, rc.live), nil
 	rc.retainUnreadable()
 	if rc.pruning.foreign, err = rc.foreignContents(ctx); err != nil {
 		return err
@@ -31,9 +33,13 @@ func (rc *reconciliation) prune(ctx context.Context) (err error) {
 	rc.pruning.checkBudget(rc.spec, rc.budgetBase, rc.live)
 	remove := rc.pruning.remove
 	if rc.pruning.approval != "" { // what was approved before, or is being removed, goes on
+		waits := keysOf(rc.pruning.waiting)
 		remove = slices.DeleteFunc(slices.Clone(remove), func(r removal) bool {
-			return r.isFresh(rc.live) || r.isNamespace() && rc.live[r.key].GetDeletionTimestamp() == nil // which may have got foreign objects since
+			return waits[r.key] || r.isNamespace() && r.Removing && rc.live[r.key].GetDeletionTimestamp() == nil // which may have got foreign objects since
 		})
+	}
+	if only != nil {
+		remove = slices.DeleteFunc(slices.Clone(remove), func(r removal) bool { return !only(r) })
 	}
 	if len(remove) == 0 {
 		return nil
@@ -187,7 +193,7 @@ func (rc *reconciliation) removeOne(ctx context.Context, r removal) (why string,
 		}
 	}
 	if live.GetDeletionTimestamp() == nil {
-		if err := rc.conn.remove(ctx, r.key, r.Version, live); err != nil {
+		if err := rc.conn.remove(ctx, r.key, r.Version, live, rc.propagation(r)); err != nil {
 			return "", err
 		}
 		rc.removedCount.Add(1)
@@ -196,6 +202,7 @@ func (rc *reconciliation) removeOne(ctx context.Context, r removal) (why string,
 	if err != nil {
 		return "", err
 	}
+	rc.recordLive(r.key, now)
 	if now != nil && now.GetUID() == live.GetUID() {
 		return "is being removed", nil
 	}
@@ -262,12 +269,12 @@ func (rc *reconciliation) record(ctx context.Context) error {
 		maps.DeleteFunc(next, func(k key, _ entry) bool { return dropped[place{i.deployment, k}] })
 		// Removal budgets don't count new objects while the objects that they replace
 		// still exist.
-		unsettled := rc.pruning.approval != "" || rc.frozen(i.deployment)
+		unsettled := rc.pruning.approval != "" || rc.frozen(i.deployment) || rc.isReplacing(i.deployment)
 		for _, k := range rc.wanted.of[i.deployment] {
 			was, there := i.entries[k]
 			e := rc.states[k].entry
 			e.Completed = rc.states[k].completed() || expires(rc.states[k].live)
-			e.New = unsettled && (was.New || !there)
+			e.New, e.Replaced = unsettled && (was.New || !there), 0
 			next[k] = e
 		}
 		return next

@@ -54,6 +54,7 @@ type reconciliation struct {
 	removed    []tko.DeploymentID
 	removing   []string // objects that are being removed, or that can't be removed yet, with the reason
 	pruning    pruning
+	replaces   replaces
 	started    time.Time
 	changing   bool // an object is in progress towards its desired state
 
@@ -119,7 +120,7 @@ func (rc *reconciliation) run(ctx context.Context) error {
 	if err := rc.testReleases(ctx); err != nil {
 		return err
 	}
-	if err := rc.prune(ctx); err != nil {
+	if err := rc.prune(ctx, nil); err != nil {
 		return err
 	}
 	return rc.record(ctx)
@@ -149,6 +150,7 @@ func (rc *reconciliation) plan(ctx context.Context) (actions map[key]action, err
 		d = decide(seen)
 	}
 	rc.states = d.states
+	rc.findReplaced(d.actions)
 	return d.actions, nil
 }
 
@@ -193,6 +195,7 @@ func (rc *reconciliation) desire(ctx context.Context) error {
 		return err
 	}
 	rc.resolveDependencies()
+	rc.checkReplaceOrders()
 	return nil
 }
 
@@ -319,13 +322,20 @@ func (rc *reconciliation) inventory(id tko.DeploymentID) *inventory {
 // recordIntent adds the objects that are about to be applied to the inventories, in
 // addition to the existing ones.
 func (rc *reconciliation) recordIntent(ctx context.Context, actions map[key]action) error {
-	return rc.eachInventory(ctx, slices.Collect(maps.Keys(rc.wanted.of)), func(i *inventory) map[key]entry {
+	ids := slices.Collect(maps.Keys(rc.wanted.of))
+	for id := range rc.replaces.since {
+		if !rc.isWanted(id) {
+			ids = append(ids, id)
+		}
+	}
+	return rc.eachInventory(ctx, ids, func(i *inventory) map[key]entry {
 		next := maps.Clone(i.entries)
+		rc.markReplaced(i.deployment, next)
 		for _, k := range rc.wanted.of[i.deployment] {
 			was, there := next[k]
 			if !there || actions[k] == actionApply {
 				e := rc.states[k].entry
-				e.New = !there || was.New
+				e.New, e.Replaced = !there || was.New, 0
 				next[k] = e
 			}
 		}
@@ -354,6 +364,9 @@ func (rc *reconciliation) applyAll(ctx context.Context, actions map[key]action) 
 	for _, step := range slices.Sorted(maps.Keys(steps)) {
 		if step > first { // definitions and namespaces may be shared with what is waited for
 			rc.blockDependents()
+			if err := rc.deleteFirst(ctx); err != nil {
+				return err
+			}
 		}
 		rc.blockDeployments(step)
 		plain, charts := rc.unblocked(steps[step])
@@ -379,7 +392,7 @@ func (rc *reconciliation) applyAll(ctx context.Context, actions map[key]action) 
 func (rc *reconciliation) unblocked(objects []*object) (plain, charts []*object) {
 	for _, o := range objects {
 		switch {
-		case rc.blocked[o.deployment] != "":
+		case rc.blocked[o.deployment] != "" || rc.replaces.clearing[o.deployment] != "" && o.step > first:
 		case o.chart != nil:
 			charts = append(charts, o)
 		default:

@@ -67,7 +67,7 @@ func (rc *reconciliation) recreate(ctx context.Context, o *object, s *state, con
 		return refused
 	case live.GetDeletionTimestamp() == nil:
 		rc.target.options.Log.InfoContext(ctx, "recreating an object", "site", string(rc.site.ID), "object", o.String(), "for", refused.what())
-		if err := rc.conn.remove(ctx, o.key, o.version, live); err != nil {
+		if err := rc.conn.remove(ctx, o.key, o.version, live, metav1.DeletePropagationBackground); err != nil {
 			return err
 		}
 		rc.removedCount.Add(1)

@@ -22,7 +22,7 @@ func (rc *reconciliation) report() (r report.Report, err error) {
 		Removed: rc.removed, Kept: rc.held, Deployments: map[tko.DeploymentID]report.State{},
 		Requeue: jittered(rc.target.options.Interval),
 	}
-	var failed, unhealthy, drifted []string
+	var failed, unhealthy, drifted, overdue []string
 	worst := healthy
 	waits, invalid := false, true
 	for _, d := range rc.deployments {
@@ -33,8 +33,10 @@ func (rc *reconciliation) report() (r report.Report, err error) {
 		case trigger.ReasonFailed, trigger.ReasonInvalid:
 			failed = append(failed, fmt.Sprintf("deployment %q: %s", d.ID, state.Scheduled.Message))
 			invalid = invalid && state.Scheduled.Reason == trigger.ReasonInvalid
-		case trigger.ReasonWaiting:
+		case trigger.ReasonWaiting, trigger.ReasonReplacing:
 			waits = true
+		case trigger.ReasonOverdue:
+			overdue = append(overdue, fmt.Sprintf("deployment %q: %s", d.ID, state.Scheduled.Message))
 		case trigger.ReasonDrifted:
 			drifted = append(drifted, fmt.Sprintf("deployment %q: %s", d.ID, state.Scheduled.Message))
 		}
@@ -47,6 +49,12 @@ func (rc *reconciliation) report() (r report.Report, err error) {
 	r.Site.Healthy = healthOutcome(worst, unhealthy, fewDeployments, fmt.Sprintf("all %d deployments are healthy", len(rc.deployments)))
 	if rc.changing || waits || len(rc.removing) > 0 {
 		r.Requeue = rc.target.retryAfter(rc.site)
+	}
+	if next := rc.nextOverdue(); next > 0 {
+		r.Requeue = min(r.Requeue, next)
+	}
+	if len(rc.replaces.clearing) > 0 { // a service is interrupted
+		r.Requeue = soon
 	}
 	r.Removals = rc.removals()
 	defer func() {
@@ -70,6 +78,8 @@ func (rc *reconciliation) report() (r report.Report, err error) {
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonApproval, Message: rc.approvalMessage()}
 	case len(rc.removing) > 0:
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonRemoving, Message: firstFew(rc.removing, fewObjects)}
+	case len(overdue) > 0:
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonOverdue, Message: firstFew(overdue, fewDeployments)}
 	case waits:
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonWaiting, Message: "some deployments wait for other objects to be ready or removed"}
 	case len(drifted) > 0:
@@ -89,13 +99,21 @@ func (rc *reconciliation) removals() report.Outcome {
 
 // approvalMessage describes the removals beyond the budget, and how to approve them.
 func (rc *reconciliation) approvalMessage() string {
-	names := make([]string, 0, len(rc.pruning.remove))
-	for _, r := range rc.pruning.remove {
+	names := make([]string, 0, len(rc.pruning.waiting))
+	for _, r := range rc.pruning.waiting {
 		names = append(names, r.String())
 	}
 	more := rc.pruning.foreign
-	text := fmt.Sprintf("%d of %d objects would be removed, which is %s: %s",
-		len(names)+len(more.objects), rc.budgetBase+len(more.objects), rc.spec.Budget.Text("objects"), firstFew(names, fewObjects))
+	if !rc.pruning.over {
+		return rc.approvalText(firstFew(names, fewObjects) + " would be removed")
+	}
+	return rc.approvalText(fmt.Sprintf("%d of %d objects would be removed, which is %s: %s",
+		len(names)+len(more.objects), rc.budgetBase+len(more.objects), rc.spec.Budget.Text("objects"), firstFew(names, fewObjects)))
+}
+
+// approvalText completes a text about removals that wait for an approval.
+func (rc *reconciliation) approvalText(text string) string {
+	more := rc.pruning.foreign
 	if len(more.objects) > 0 {
 		text += fmt.Sprintf("; %d objects in their namespaces, which TKO did not make, would be deleted too: %s", len(more.objects), firstFew(more.objects, fewObjects))
 	}
@@ -133,7 +151,7 @@ func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, he
 			h, why = rc.health.healthOf(s.live)
 		case rc.unreadable[k] != "":
 			h, why = failing, rc.unreadable[k]
-		case rc.blocked[id] != "", s.pending():
+		case rc.blocked[id] != "", rc.replaces.clearing[id] != "", s.pending():
 			h, why = inProgress, "does not exist yet"
 		default:
 			h, why = failing, "is missing"
@@ -162,6 +180,8 @@ func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, he
 		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonWaiting, Message: rc.blocked[id]}
 	case len(waiting) > 0:
 		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonWaiting, Message: firstFew(waiting, fewObjects)}
+	case rc.isReplacing(id):
+		state.Scheduled = rc.replacing(id)
 	case len(drifted) > 0:
 		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: trigger.ReasonDrifted, Message: firstFew(drifted, fewObjects)}
 	case len(rc.wanted.of[id]) == 0:

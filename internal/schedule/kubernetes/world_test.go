@@ -108,7 +108,11 @@ var worlds atomic.Int64
 
 func newWorld(t *testing.T, o kubernetes.Options) *world {
 	t.Helper()
-	config := server(t)
+	return newWorldAt(t, server(t), o)
+}
+
+func newWorldAt(t *testing.T, config *rest.Config, o kubernetes.Options) *world {
+	t.Helper()
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -258,6 +262,19 @@ func (w *world) there(kind string) []string {
 		names = append(names, u.GetName())
 	}
 	slices.Sort(names)
+	return names
+}
+
+// pods returns the names of the pods of a workload.
+func (w *world) pods(app string) (names []string) {
+	w.t.Helper()
+	list, err := w.at("Pod").List(w.t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, u := range list.Items {
+		names = append(names, u.GetName())
+	}
 	return names
 }
 

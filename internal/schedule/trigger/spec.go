@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/prune"
@@ -33,6 +34,31 @@ const (
 	CleanupRemove = "Remove"
 )
 
+// The orders of a replacement: whether the objects that a deployment no longer has, or that
+// the deployments had that it replaced, are removed after its new objects are healthy, or
+// before these are created.
+const (
+	CreateFirst = "CreateFirst"
+	DeleteFirst = "DeleteFirst"
+)
+
+// MetadataReplace is the key of the metadata of a deployment whose value is the order of its
+// replacements, instead of the one of the Cluster resource.
+const MetadataReplace = "tko.nephio.org/replace"
+
+// DefaultReplaceTimeout is how long new objects may take to become healthy before the
+// deployment reports that its replacement is overdue.
+const DefaultReplaceTimeout = 15 * time.Minute
+
+// A Replace says how objects are replaced by others.
+type Replace struct {
+	Order   string        // CreateFirst or DeleteFirst; if empty, objects that are not wanted are removed at once
+	Timeout time.Duration // after which a replacement is reported as overdue; nothing is removed for that
+}
+
+// IsReplaceOrder returns whether a text is an order of replacements.
+func IsReplaceOrder(text string) bool { return text == CreateFirst || text == DeleteFirst }
+
 // A Spec is the content of a Cluster resource.
 type Spec struct {
 	Kubeconfig  KubeconfigRef
@@ -45,6 +71,7 @@ type Spec struct {
 	Budget      prune.Budget
 	Cleanup     string // what happens to the objects when the resource leaves the package
 	Approve     string // digest of an approved removal beyond the budget
+	Replace     Replace
 }
 
 // A KubeconfigRef refers to a kubeconfig: by one of File, Secret, InCluster, Management
@@ -145,6 +172,10 @@ type specJSON struct {
 		Objects *int   `json:"objects"`
 		Approve string `json:"approve"`
 	} `json:"prune"`
+	Replace struct {
+		Order   string `json:"order"`
+		Timeout string `json:"timeout"`
+	} `json:"replace"`
 }
 
 // Read parses a Cluster resource. Errors are ErrInvalid and name the field.
@@ -175,6 +206,9 @@ func parseSpec(value any) (Spec, error) {
 		return Spec{}, err
 	}
 	if s.Impersonate, err = w.impersonation(s.Namespace); err != nil {
+		return Spec{}, err
+	}
+	if s.Replace, err = w.replace(); err != nil {
 		return Spec{}, err
 	}
 	switch {
@@ -219,6 +253,22 @@ func parseSpec(value any) (Spec, error) {
 		s.Ignore = append(s.Ignore, one)
 	}
 	return s, nil
+}
+
+func (w specJSON) replace() (Replace, error) {
+	r := Replace{Order: cmp.Or(w.Replace.Order, CreateFirst), Timeout: DefaultReplaceTimeout}
+	if !IsReplaceOrder(r.Order) {
+		return Replace{}, fmt.Errorf("replace.order: %q is neither CreateFirst nor DeleteFirst", r.Order)
+	}
+	if w.Replace.Timeout == "" {
+		return r, nil
+	}
+	timeout, err := time.ParseDuration(w.Replace.Timeout)
+	if err != nil || timeout < time.Second {
+		return Replace{}, fmt.Errorf("replace.timeout: %q is not a duration of at least a second, such as 15m", w.Replace.Timeout)
+	}
+	r.Timeout = timeout
+	return r, nil
 }
 
 // impersonation reads the field impersonate. namespace is the default of the service

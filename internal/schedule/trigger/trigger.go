@@ -8,19 +8,21 @@ import "github.com/tko-orchestrator/tko/krm"
 
 // Reasons of the conditions that this target sets.
 const (
-	ReasonApplied     = "Applied"          // the deployment's objects are applied
-	ReasonFailed      = "Failed"           // some objects could not be applied; the scheduler tries again
-	ReasonInvalid     = "Invalid"          // some objects can't be applied until the package changes
-	ReasonWaiting     = "Waiting"          // an object waits for another one, or for another controller
-	ReasonDrifted     = "Drifted"          // another client changed an object, and TKO doesn't correct it
-	ReasonRemoving    = "Removing"         // objects that are no longer wanted are being removed
-	ReasonApproval    = "WaitsForApproval" // the removals exceed the budget
-	ReasonNoApproval  = "NothingToApprove" // all removals are within the budget, or approved
-	ReasonHealthy     = "Healthy"          // all objects are healthy
-	ReasonInProgress  = "InProgress"       // some objects are in progress
-	ReasonUnhealthy   = "Unhealthy"        // some objects have failed
-	ReasonUnreachable = "Unreachable"      // the cluster can't be reached
-	ReasonUnknown     = "NotObserved"      // the cluster can't be read; the Scheduled condition has the reason
+	ReasonApplied     = "Applied"            // the deployment's objects are applied
+	ReasonFailed      = "Failed"             // some objects could not be applied; the scheduler tries again
+	ReasonInvalid     = "Invalid"            // some objects can't be applied until the package changes
+	ReasonWaiting     = "Waiting"            // an object waits for another one, or for another controller
+	ReasonDrifted     = "Drifted"            // another client changed an object, and TKO doesn't correct it
+	ReasonRemoving    = "Removing"           // objects that are no longer wanted are being removed
+	ReasonApproval    = "WaitsForApproval"   // the removals exceed the budget
+	ReasonNoApproval  = "NothingToApprove"   // all removals are within the budget, or approved
+	ReasonReplacing   = "ReplacementWaiting" // replaced objects stay until the new ones are healthy, or are removed before these are created
+	ReasonOverdue     = "ReplacementOverdue" // the new objects take longer to become healthy than spec.replace.timeout; the replaced ones stay
+	ReasonHealthy     = "Healthy"            // all objects are healthy
+	ReasonInProgress  = "InProgress"         // some objects are in progress
+	ReasonUnhealthy   = "Unhealthy"          // some objects have failed
+	ReasonUnreachable = "Unreachable"        // the cluster can't be reached
+	ReasonUnknown     = "NotObserved"        // the cluster can't be read; the Scheduled condition has the reason
 )
 
 // Reasons of the condition on a cluster that a site's package no longer names.

@@ -6,7 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 	"time"
@@ -166,7 +165,7 @@ func adaptMigrations(ctx context.Context, db *sql.DB, files fs.FS) (fs.FS, error
 		return nil, err
 	}
 	if hashes == 0 {
-		files = plainFS{files, hashIndex}
+		files = without(files, hashIndex)
 	}
 	var bytewise bool
 	err := db.QueryRowContext(ctx, "SELECT 'B'"+collation+" < 'a'").Scan(&bytewise)
@@ -179,30 +178,13 @@ func adaptMigrations(ctx context.Context, db *sql.DB, files fs.FS) (fs.FS, error
 	if !bytewise {
 		return nil, errors.New("the database can't sort texts byte by byte: create it with the collation C")
 	}
-	return plainFS{files, collation}, nil
+	return without(files, collation), nil
 }
 
-// A plainFS removes a clause from migrations.
-type plainFS struct {
-	fs.FS
-	clause string
+// without removes a clause from migrations.
+func without(files fs.FS, clause string) fs.FS {
+	return relational.RewrittenFS{FS: files, Rewrite: func(text string) string { return strings.ReplaceAll(text, clause, "") }}
 }
-
-func (f plainFS) Open(name string) (fs.File, error) {
-	file, err := f.FS.Open(name)
-	if err != nil || !strings.HasSuffix(name, ".sql") {
-		return file, err
-	}
-	text, err := io.ReadAll(file)
-	return plainFile{file, strings.NewReader(strings.ReplaceAll(string(text), f.clause, ""))}, err
-}
-
-type plainFile struct {
-	fs.File
-	text io.Reader
-}
-
-func (f plainFile) Read(p []byte) (int, error) { return f.text.Read(p) }
 
 // withoutLimits removes the time limits from a connection that migrates: building
 // indexes of large tables takes long, and so does waiting for a server that does.

@@ -58,7 +58,7 @@ func savedTables() []savedTable {
 		"entity", largeChunk, "id",
 		textual("kind"), textual("id"), textual("uid"), number("revision"), number("position"), number("created"), number("updated"), textual("parent"), textual("template"), textual("site"),
 		flag("prepared"), flag("approved"), optional(textual("origin")), optional(content("digest")), number("metaset"), optional(content("plugin")), flag("crds"),
-		textual("who"), textual("why"), optional(textual("conditions")), optional(textual("replaces")), number("base"), optional(content("derivation")), optional(content("owner")),
+		textual("who"), textual("why"), optional(textual("conditions")), optional(textual("replaces")), number("base"), optional(content("derivation")), optional(content("owner")), optional(textual("replaced")),
 	)
 	entity.kinds = true
 	flight := saved("flight", largeChunk, "deployment", textual("deployment"), textual("rollout"), textual("site"), textual("doc"), flag("apart"))

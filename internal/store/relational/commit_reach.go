@@ -229,12 +229,19 @@ func (g *group) countReach(reach *catalog.Reach, from int) error {
 	for i := range g.changes[from:] {
 		g.countChange(reach, &g.changes[from+i], adds)
 	}
+	if reach.CountsSites() {
+		for _, site := range reach.Sites {
+			g.countSite(reach, catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: site}}, site, adds)
+		}
+	}
 	for count, n := range reach.Adds {
 		adds[count] += n
 	}
 	total := 0
-	for _, n := range adds {
-		total += n
+	for count, n := range adds {
+		if !count.IsFurther() {
+			total += n
+		}
 	}
 	consented := reach.Consent > 0
 	if consented && total > reach.Consent {
@@ -280,35 +287,42 @@ func (g *group) countChange(reach *catalog.Reach, c *change, adds map[catalog.Co
 		was.Metadata = g.suspended[after.Key]
 	}
 	before := &was
+	count := func(count catalog.Count, of catalog.Record) {
+		of.Key = after.Key
+		for _, one := range reach.Counts(count, of, "") {
+			adds[one]++
+		}
+	}
 	switch {
 	case c.op == tko.OpStatus, c.replacing:
 	case c.op == tko.OpDeleted:
-		adds[catalog.RemovalOf(after.Kind)]++
+		count(catalog.RemovalOf(after.Kind), *before)
 	case c.orphans:
-		adds[catalog.OrphanOf(after.Kind)]++
+		count(catalog.OrphanOf(after.Kind), *before)
 	case after.Kind == tko.KindSite && before.Revision != 0 && reach.CountsSites():
 		for _, site := range catalog.Touched(*before, *after) {
-			g.countSite(reach, site, adds)
+			g.countSite(reach, *after, site, adds)
 		}
 	case after.Kind != tko.KindDeployment:
 	case before.Revision == 0:
 		if reach.Derived {
-			adds[catalog.CountCreated]++
+			count(catalog.CountCreated, *after)
 		}
 	case !reach.CountsSites():
 	default:
 		if after.Approved && !before.Approved && !reach.Derived {
-			adds[catalog.CountApproved]++
+			count(catalog.CountApproved, *after)
 		}
 		for _, site := range catalog.Touched(*before, *after) {
-			g.countSite(reach, site, adds)
+			g.countSite(reach, *after, site, adds)
 		}
 	}
 }
 
 // countSite counts a site that a change has an effect at. A site counts once in each
 // period: a change there moves what it counts as to the present part.
-func (g *group) countSite(reach *catalog.Reach, site string, adds map[catalog.Count]int) {
+func (g *group) countSite(reach *catalog.Reach, of catalog.Record, site string, adds map[catalog.Count]int) {
+	counts := reach.Counts(catalog.CountSites, of, site)
 	key, now, window := reachSite{reach.Cause, site}, micros(g.now), reach.WindowOf(catalog.CountSites)
 	at, known := g.reachSites[key]
 	from, to := partOf(at, window), partOf(now, window)
@@ -317,14 +331,19 @@ func (g *group) countSite(reach *catalog.Reach, site string, adds map[catalog.Co
 	case counted && (consented || from == to):
 		return
 	case counted:
-		g.changeReach(reach.Cause, catalog.CountSites, func(row *reachRow) {
-			if p := row.parts[from]; p.n > p.consent {
-				row.add(from, -1, 0)
-			}
-			row.add(to, 1, 0)
-		})
+		for _, count := range counts {
+			g.changeReach(reach.Cause, count, func(row *reachRow) {
+				if p := row.parts[from]; p.n > p.consent {
+					row.add(from, -1, 0)
+				}
+				row.add(to, 1, 0)
+			})
+		}
 	default:
-		if adds[catalog.CountSites]++; consented {
+		for _, count := range counts {
+			adds[count]++
+		}
+		if consented {
 			return
 		}
 	}

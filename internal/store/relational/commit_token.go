@@ -126,7 +126,7 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 	// The transaction wrote this revision: its content belongs to its writer.
 	record, err := s.Revision(ctx, found.Key, found.Revision)
 	record.Position, record.Base = found.Position, found.Base
-	record.Conditions, record.Replaces = slices.Clone(found.Conditions), slices.Clone(found.Replaces)
+	record.Conditions, record.Replaces, record.Replaced = slices.Clone(found.Conditions), slices.Clone(found.Replaces), slices.Clone(found.Replaced)
 	return record, t.expires, err
 }
 

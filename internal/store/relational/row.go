@@ -44,7 +44,7 @@ var stateColumns = []Column{
 }
 
 var (
-	entityColumns = append(slices.Clip(stateColumns), Text.As("conditions"), Text.As("replaces"), Int.As("base"))
+	entityColumns = append(slices.Clip(stateColumns), Text.As("conditions"), Text.As("replaces"), Int.As("base"), Text.As("replaced"))
 	changeColumns = append(slices.Clip(stateColumns), Text.As("op"), Text.As("steps"), Int.As("departed"), Int.As("base"))
 )
 
@@ -155,6 +155,7 @@ type scanner struct {
 
 	conditions       text
 	replaces         text
+	replaced         text
 	created, updated int64
 	digest           digest
 	derivation       derivation
@@ -180,7 +181,7 @@ func newScanner(more ...any) *scanner {
 // newEntityScanner returns a scanner of entityColumns.
 func newEntityScanner() *scanner {
 	s := newScanner()
-	s.dest = append(s.dest, &s.conditions, &s.replaces, &s.row.Base)
+	s.dest = append(s.dest, &s.conditions, &s.replaces, &s.row.Base, &s.replaced)
 	return s
 }
 
@@ -198,6 +199,9 @@ func (s *scanner) scan(from Row) (row, error) {
 	r.Digest, r.Derivation, r.Owner = catalog.Digest(s.digest), s.derivation.of(r.Revision), catalog.Digest(s.owner)
 	if s.replaces != "" {
 		r.Replaces = strings.Split(string(s.replaces), " ") // IDs have no spaces
+	}
+	if s.replaced != "" {
+		r.Replaced = strings.Split(string(s.replaced), " ")
 	}
 	err := r.readConditions(string(s.conditions))
 	return r, err
@@ -225,7 +229,7 @@ func (r *row) readConditions(conditions string) (err error) {
 // entityValues returns the row's values, in the order of entityColumns.
 func (r *row) entityValues() ([]any, error) {
 	conditions, err := conditionsValue(r.Conditions)
-	return append(r.values(), conditions, orNull(strings.Join(r.Replaces, " ")), r.Base), err
+	return append(r.values(), conditions, orNull(strings.Join(r.Replaces, " ")), r.Base, orNull(strings.Join(r.Replaced, " "))), err
 }
 
 func conditionsValue(conditions []tko.Condition) (any, error) {
@@ -255,5 +259,6 @@ func cloneRecord(r catalog.Record) catalog.Record {
 	r.Conditions = slices.Clone(r.Conditions)
 	r.Deployments = slices.Clone(r.Deployments)
 	r.Replaces = slices.Clone(r.Replaces)
+	r.Replaced = slices.Clone(r.Replaced)
 	return r
 }

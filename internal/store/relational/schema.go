@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -96,6 +98,29 @@ func Newest(files fs.FS) (int64, error) {
 	}
 	return goose.NumericComponent(names[len(names)-1]) // sorted by their numbers
 }
+
+// A RewrittenFS is a folder of migrations whose texts are rewritten when they are read.
+type RewrittenFS struct {
+	fs.FS
+	Rewrite func(text string) string
+}
+
+// Open implements [fs.FS].
+func (f RewrittenFS) Open(name string) (fs.File, error) {
+	file, err := f.FS.Open(name)
+	if err != nil || !strings.HasSuffix(name, ".sql") {
+		return file, err
+	}
+	text, err := io.ReadAll(file)
+	return rewrittenFile{file, strings.NewReader(f.Rewrite(string(text)))}, err
+}
+
+type rewrittenFile struct {
+	fs.File
+	text io.Reader
+}
+
+func (f rewrittenFile) Read(p []byte) (int, error) { return f.text.Read(p) }
 
 // Check returns whether a program whose newest migration is newest must migrate the
 // database. The error is that the program can't use it.

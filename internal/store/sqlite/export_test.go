@@ -15,3 +15,6 @@ func OpenSmall(ctx context.Context, path string, pages int) (*relational.Store, 
 
 // SetClock sets how far the clock of all databases is ahead.
 func SetClock(ahead time.Duration) { clockAhead.Store(int64(ahead)) }
+
+// CreateMigrated creates a file as which stores in memory begin.
+func CreateMigrated(ctx context.Context, path string) error { return migrated.create(ctx, path) }

@@ -12,19 +12,43 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
 
+// openFiles returns the number of files that the process has open.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Tests open thousands of stores in memory, most of which are read by few callers at once.
+func TestStoresInMemoryConnectWhenTheyAreRead(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Log("only Linux lists the open files of a process")
+		return
+	}
+	const stores = 10
+	before := openFiles(t)
+	for range stores {
+		s := memory(t)
+		if _, err := s.Changes(t.Context(), 0, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The file, its log and its index, of two connections.
+	if opened := openFiles(t) - before; opened > 8*stores {
+		t.Errorf("%d stores have opened %d files", stores, opened)
+	}
+}
+
 // A closed store has no open files: SQLite retains those of a connection with statements.
 func TestClosedStoreHasNoOpenFiles(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Log("only Linux lists the open files of a process")
 		return
 	}
-	count := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(entries)
-	}
+	count := func() int { return openFiles(t) }
 	before := count()
 	for range 10 {
 		store, err := sqlite.OpenMemory(t.Context())

@@ -3,11 +3,14 @@ package sqlite_test
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
@@ -48,6 +51,87 @@ func TestFileThatIsNoStoreIsRefused(t *testing.T) {
 		if s, err := sqlite.Open(t.Context(), path, sqlite.Options{}); err == nil {
 			t.Errorf("%s was opened, want an error", path)
 			s.Close()
+		}
+	}
+}
+
+// schemaOf returns all that a file contains before its first record: the statements of its
+// schema, and the rows of its tables, apart from the times of the migrations.
+func schemaOf(t *testing.T, path string) []string {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	read := func(query string) (lines []string) {
+		t.Helper()
+		rows, err := db.QueryContext(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		columns, err := rows.Columns()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			values := make([]any, len(columns))
+			for i := range values {
+				values[i] = new(any)
+			}
+			if err := rows.Scan(values...); err != nil {
+				t.Fatal(err)
+			}
+			line := ""
+			for i, name := range columns {
+				if name != "tstamp" {
+					line += fmt.Sprintf("%s=%v ", name, *values[i].(*any))
+				}
+			}
+			lines = append(lines, line)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return lines
+	}
+	lines := read("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
+	for _, table := range read("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name") {
+		name := strings.TrimSpace(strings.TrimPrefix(table, "name="))
+		for _, row := range read("SELECT * FROM " + name) {
+			lines = append(lines, name+": "+row)
+		}
+	}
+	return lines
+}
+
+func TestFurtherStoresInMemoryBeginAsMigrated(t *testing.T) {
+	t.Parallel()
+	opened := filepath.Join(t.TempDir(), "store.db")
+	s, err := sqlite.Open(t.Context(), opened, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := schemaOf(t, opened)
+	for i := range 3 {
+		m := memory(t)
+		if changes, err := m.Changes(t.Context(), 0, 10); err != nil || len(changes) > 0 {
+			t.Errorf("store %d in memory begins with %v, %v; want no changes", i, changes, err)
+		}
+		write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
+		if _, err := m.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "store.db")
+		if err := sqlite.CreateMigrated(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, schemaOf(t, path)); diff != "" {
+			t.Errorf("file %d differs from a migrated one (-want +got):\n%s", i, diff)
 		}
 	}
 }

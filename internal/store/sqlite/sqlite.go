@@ -125,11 +125,53 @@ func OpenMemory(ctx context.Context) (*relational.Store, error) {
 		return nil, fmt.Errorf("create a store in memory: %w", err)
 	}
 	remove := func() error { return os.RemoveAll(folder) }
-	s, err := open(ctx, filepath.Join(folder, "store.db"), Options{}, "OFF", "SQLite (in memory)", remove)
+	path := filepath.Join(folder, "store.db")
+	if err := migrated.create(ctx, path); err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	s, err := open(ctx, path, Options{}, "OFF", "SQLite (in memory)", remove)
 	if err != nil {
 		return nil, errors.Join(err, remove())
 	}
 	return s, nil
+}
+
+// An emptyFile is the content of a file after all migrations, before the first record.
+type emptyFile struct {
+	mutex   sync.Mutex
+	content []byte // nil until one was migrated
+}
+
+// migrated is the file as which stores in memory begin: migrations take much longer than a
+// copy, and tests open thousands of stores.
+var migrated emptyFile
+
+// create creates a file with the schema of this version. The first one is migrated, further
+// ones are copies of it.
+func (e *emptyFile) create(ctx context.Context, path string) (err error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if e.content != nil {
+		return os.WriteFile(path, e.content, 0o600)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return err
+	}
+	db, err := sql.Open("sqlite", nameOf(path, url.Values{"_pragma": {"journal_mode(WAL)", "synchronous(OFF)"}}))
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	// Closing the only connection moves what is in the log into the file.
+	if err := errors.Join(migrate(ctx, db, path), db.Close()); err != nil {
+		return err
+	}
+	e.content, err = os.ReadFile(path)
+	return err
+}
+
+// nameOf returns the data source name of a file.
+func nameOf(path string, query url.Values) string {
+	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
 }
 
 func open(ctx context.Context, path string, options Options, synchronous, name string, closed func() error) (*relational.Store, error) {
@@ -146,9 +188,8 @@ func open(ctx context.Context, path string, options Options, synchronous, name s
 	if options.maxPages > 0 {
 		query.Add("_pragma", fmt.Sprintf("max_page_count(%d)", options.maxPages))
 	}
-	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
 	var err error
-	if db.sql, err = sql.Open("sqlite", dsn); err != nil {
+	if db.sql, err = sql.Open("sqlite", nameOf(path, query)); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	s, err := db.start(ctx, path, readers, name)
@@ -173,23 +214,21 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	for i := range 1 + quickReaders + readers {
-		conn, err := db.sql.Conn(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("open %s: %w", path, err)
+		c := &connection{reads: i > 0, prepared: map[string]*sql.Stmt{}}
+		// The file of others may be replaced later, so all connections are opened now.
+		if db.log != nil || !c.reads {
+			if err := c.open(ctx, db.sql); err != nil {
+				return nil, fmt.Errorf("open %s: %w", path, err)
+			}
 		}
-		c := &connection{conn: conn, prepared: map[string]*sql.Stmt{}}
-		if i == 0 {
+		switch {
+		case !c.reads:
 			db.writer <- c
-			continue
-		}
-		if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA query_only = 1; PRAGMA cache_size = -%d", readerCache)); err != nil {
-			return nil, fmt.Errorf("open %s: %w", path, err)
-		}
-		if i <= quickReaders {
+		case i <= quickReaders:
 			db.quick <- c
-			continue
+		default:
+			db.lists <- c
 		}
-		db.lists <- c
 	}
 	return relational.New(ctx, db, name+" "+version), nil
 }
@@ -211,7 +250,7 @@ func Check(ctx context.Context, path string) (migrates bool, err error) {
 		}
 		return true, errors.Join(probe.Close(), os.Remove(probe.Name()))
 	}
-	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "mode=ro"}).String())
+	db, err := sql.Open("sqlite", nameOf(path, url.Values{"mode": {"ro"}}))
 	if err != nil {
 		return false, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -234,7 +273,7 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	if err != nil {
 		return err
 	}
-	provider, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	provider, err := goose.NewProvider(goose.DialectSQLite3, db, relational.RewrittenFS{FS: files, Rewrite: inOneCall}, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
@@ -267,6 +306,13 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 		}
 		_ = pause.For(ctx, 50*time.Millisecond) // another process may be migrating
 	}
+}
+
+// inOneCall makes a migration one call of SQLite: each call parses the schema again that the
+// one before has changed.
+func inOneCall(migration string) string {
+	const up = "-- +goose Up\n"
+	return strings.Replace(migration, up, up+"-- +goose StatementBegin\n", 1) + "-- +goose StatementEnd\n"
 }
 
 // clockAhead is the offset by which tests have moved the clock, in nanoseconds.
@@ -330,8 +376,27 @@ type database struct {
 
 // A connection is a connection with its prepared statements.
 type connection struct {
-	conn     *sql.Conn
+	conn     *sql.Conn // nil until it is needed
+	reads    bool      // and never writes
 	prepared map[string]*sql.Stmt
+}
+
+// open connects to the database, if that wasn't done before.
+func (c *connection) open(ctx context.Context, db *sql.DB) error {
+	if c.conn != nil {
+		return nil
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	if c.reads {
+		if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA query_only = 1; PRAGMA cache_size = -%d", readerCache)); err != nil {
+			return errors.Join(err, conn.Close())
+		}
+	}
+	c.conn = conn
+	return nil
 }
 
 // maxPrepared is the number of prepared statements that a connection caches.
@@ -434,7 +499,9 @@ func (db *database) release(c *connection, home chan *connection) {
 		for _, stmt := range c.prepared { // SQLite retains the files of a connection with statements
 			_ = stmt.Close()
 		}
-		_ = c.conn.Close() // no caller is left to receive the error
+		if c.conn != nil {
+			_ = c.conn.Close() // no caller is left to receive the error
+		}
 		return
 	}
 	home <- c
@@ -455,6 +522,10 @@ func (db *database) take(ctx context.Context, home chan *connection) (*connectio
 	}
 	select {
 	case c := <-home:
+		if err := c.open(ctx, db.sql); err != nil {
+			db.release(c, home)
+			return nil, err
+		}
 		return c, nil
 	case <-db.ended:
 		return nil, errClosed

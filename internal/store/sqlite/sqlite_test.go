@@ -1,6 +1,8 @@
 package sqlite_test
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -34,8 +36,15 @@ func memory(t *testing.T) catalog.Store {
 	return s
 }
 
+// file opens the store in a file. One that doesn't exist begins as stores in memory do: the tests
+// of opening and migrating files (open_test.go, schema_test.go) call Open alone.
 func file(t *testing.T, path string) catalog.Store {
 	t.Helper()
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		if err := sqlite.CreateMigrated(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -80,6 +80,7 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 		"ALTER TABLE head DROP COLUMN audited",
 		"ALTER TABLE head DROP COLUMN chain",
 		"ALTER TABLE entity DROP COLUMN replaces",
+		"ALTER TABLE entity DROP COLUMN replaced",
 		"ALTER TABLE entity DROP COLUMN base",
 		"ALTER TABLE work DROP COLUMN since",
 		"ALTER TABLE modification DROP COLUMN since",

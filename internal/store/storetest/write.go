@@ -36,7 +36,7 @@ var writePromises = []promise{
 	{"the next read sees a commit", commitIsReadAfterwards},
 	{"one commit replaces a deployment by another one", replacedInOneCommit},
 	{"a deployment with SingleStep is deleted without others, or not at all", deletedInSingleStepOrNotAtAll},
-	{"Replaces and Base are stored with a deployment", replacesAndBaseAreStored},
+	{"Replaces, Replaced and Base are stored with a deployment", replacesAndBaseAreStored},
 }
 
 func singleStep(w catalog.Write) catalog.Write {
@@ -76,12 +76,14 @@ func deletedInSingleStepOrNotAtAll(w *world) {
 }
 
 func replacesAndBaseAreStored(w *world) {
-	replacing := func(w *catalog.Write) { w.Record.Replaces, w.Record.Base = []string{"x", "y"}, 7 }
+	replacing := func(w *catalog.Write) {
+		w.Record.Replaces, w.Record.Replaced, w.Record.Base = []string{"x", "y"}, []string{"u", "v"}, 7
+	}
 	k := deploymentKey("d")
 	check := func(what string) {
 		w.Helper()
 		r := w.one(k)
-		w.equal(what, []any{r.Replaces, r.Base}, []any{[]string{"x", "y"}, int64(7)})
+		w.equal(what, []any{r.Replaces, r.Replaced, r.Base}, []any{[]string{"x", "y"}, []string{"u", "v"}, int64(7)})
 	}
 	w.commit(template("t"), deployment("d", replacing, of("t")))
 	check("new")
@@ -92,11 +94,11 @@ func replacesAndBaseAreStored(w *world) {
 	w.remove(templateKey("t"))
 	check("without its template")
 	for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Limit: -1}) {
-		w.equal("listed", []any{r.Replaces, r.Base, err}, []any{[]string{"x", "y"}, int64(7), error(nil)})
+		w.equal("listed", []any{r.Replaces, r.Replaced, r.Base, err}, []any{[]string{"x", "y"}, []string{"u", "v"}, int64(7), error(nil)})
 	}
 	w.commit(deployment("d", expect(3)))
 	r := w.one(k)
-	w.equal("no longer", []any{len(r.Replaces), r.Base}, []any{0, int64(0)})
+	w.equal("no longer", []any{len(r.Replaces), len(r.Replaced), r.Base}, []any{0, 0, int64(0)})
 }
 
 func expectedRevisionIsChecked(w *world) {

@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -116,6 +116,10 @@ class _Packaged:
     revision: int
     package_format: str
     package: bytes
+    who: str = field(default="", kw_only=True)
+    """The author of the newest revision."""
+    why: str = field(default="", kw_only=True)
+    """The reason of the newest revision."""
 
     @property
     def packageFormat(self) -> str:
@@ -172,6 +176,8 @@ class Template(_Packaged, _OfTemplate, _WithDeployments):
     deployment_ids: tuple[str, ...]
     deployment_count: int = 0
     """The number of deployments made from the template, in lists that count them."""
+    created: Time | None = None
+    conditions: tuple[Condition, ...] = ()
 
     def to_ard(self) -> dict[str, Any]:
         """The template as plain data."""
@@ -188,6 +194,7 @@ class Site(_Packaged, _OfTemplate, _OfSite, _WithDeployments):
     conditions: tuple[Condition, ...] = ()
     deployment_count: int = 0
     """The number of deployments at the site, in lists that count them."""
+    created: Time | None = None
 
     def to_ard(self) -> dict[str, Any]:
         """The site as plain data."""
@@ -219,6 +226,8 @@ class Deployment(_Packaged, _OfTemplate, _OfSite):
     """The site that the deployment names and that doesn't exist yet, or that its owner may not see."""
     replaces_deployment_ids: tuple[str, ...] = ()
     """Siblings that the deployment replaces when it is prepared and approved."""
+    replaced_deployment_ids: tuple[str, ...] = ()
+    """Siblings at the same site that the deployment has replaced, the newest first."""
     origin: str = ""
     """Of a child: its permanent name among the children of its parent."""
 
@@ -281,6 +290,14 @@ class RegisteredPlugin:
     arguments: tuple[str, ...]
     properties: dict[str, str]
     triggers: tuple[GVK, ...]
+    conditions: tuple[Condition, ...] = ()
+    revision: int = 0
+    created: Time | None = None
+    updated: Time | None = None
+    who: str = ""
+    """The author of the newest revision."""
+    why: str = ""
+    """The reason of the newest revision."""
 
 
 class TruncatedWarning(UserWarning):
@@ -1008,6 +1025,8 @@ def _packaged(message: Any) -> dict[str, Any]:
         "revision": message.stamp.revision,
         "package_format": message.packageFormat,
         "package": message.package,
+        "who": message.stamp.who,
+        "why": message.stamp.why,
     }
 
 
@@ -1017,6 +1036,8 @@ def _template(message: pb.Template | pb.ListedTemplate) -> Template:
         template_id=message.templateId,
         deployment_ids=tuple(message.deploymentIds),
         deployment_count=_count(message),
+        created=_time(message.stamp, "created"),
+        conditions=_conditions(message),
     )
 
 
@@ -1048,6 +1069,7 @@ def _site(message: pb.Site | pb.ListedSite) -> Site:
         deployment_ids=tuple(message.deploymentIds),
         conditions=_conditions(message),
         deployment_count=_count(message),
+        created=_time(message.stamp, "created"),
     )
 
 
@@ -1058,7 +1080,7 @@ def _deployment(message: pb.Deployment | pb.ListedDeployment) -> Deployment:
         parent_deployment_id=message.parentDeploymentId,
         template_id=message.templateId,
         site_id=message.siteId,
-        created=_time(message, "created"),
+        created=_time(message.stamp, "created") or _time(message, "created"),
         prepared=message.prepared,
         approved=message.approved,
         conditions=_conditions(message),
@@ -1066,6 +1088,7 @@ def _deployment(message: pb.Deployment | pb.ListedDeployment) -> Deployment:
         awaited_template_id=message.awaitedTemplateId,
         awaited_site_id=message.awaitedSiteId,
         replaces_deployment_ids=tuple(message.replacesDeploymentIds),
+        replaced_deployment_ids=tuple(message.replacedDeploymentIds),
         origin=message.origin,
     )
 
@@ -1078,4 +1101,10 @@ def _plugin(message: pb.Plugin) -> RegisteredPlugin:
         arguments=tuple(message.arguments),
         properties=dict(message.properties),
         triggers=tuple(GVK(t.group, t.version, t.kind) for t in message.triggers),
+        conditions=_conditions(message),
+        revision=message.stamp.revision,
+        created=_time(message.stamp, "created"),
+        updated=_time(message.stamp, "updated"),
+        who=message.stamp.who,
+        why=message.stamp.why,
     )

@@ -337,7 +337,7 @@ class DeploymentID(_message.Message):
     def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class Deployment(_message.Message):
-    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "packageFormat", "package", "stamp", "origin", "replacesDeploymentIds", "templateRevision", "awaitedTemplateId", "awaitedSiteId")
+    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "packageFormat", "package", "stamp", "origin", "replacesDeploymentIds", "templateRevision", "awaitedTemplateId", "awaitedSiteId", "replacedDeploymentIds")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -362,6 +362,7 @@ class Deployment(_message.Message):
     TEMPLATEREVISION_FIELD_NUMBER: _ClassVar[int]
     AWAITEDTEMPLATEID_FIELD_NUMBER: _ClassVar[int]
     AWAITEDSITEID_FIELD_NUMBER: _ClassVar[int]
+    REPLACEDDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     parentDeploymentId: str
     templateId: str
@@ -379,10 +380,11 @@ class Deployment(_message.Message):
     templateRevision: int
     awaitedTemplateId: str
     awaitedSiteId: str
-    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., origin: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ..., templateRevision: _Optional[int] = ..., awaitedTemplateId: _Optional[str] = ..., awaitedSiteId: _Optional[str] = ...) -> None: ...
+    replacedDeploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., origin: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ..., templateRevision: _Optional[int] = ..., awaitedTemplateId: _Optional[str] = ..., awaitedSiteId: _Optional[str] = ..., replacedDeploymentIds: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListedDeployment(_message.Message):
-    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "stamp", "packageFormat", "package", "origin", "replacesDeploymentIds", "templateRevision", "awaitedTemplateId", "awaitedSiteId")
+    __slots__ = ("deploymentId", "parentDeploymentId", "templateId", "siteId", "metadata", "created", "updated", "prepared", "approved", "stamp", "packageFormat", "package", "origin", "replacesDeploymentIds", "templateRevision", "awaitedTemplateId", "awaitedSiteId", "replacedDeploymentIds")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -407,6 +409,7 @@ class ListedDeployment(_message.Message):
     TEMPLATEREVISION_FIELD_NUMBER: _ClassVar[int]
     AWAITEDTEMPLATEID_FIELD_NUMBER: _ClassVar[int]
     AWAITEDSITEID_FIELD_NUMBER: _ClassVar[int]
+    REPLACEDDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     parentDeploymentId: str
     templateId: str
@@ -424,7 +427,8 @@ class ListedDeployment(_message.Message):
     templateRevision: int
     awaitedTemplateId: str
     awaitedSiteId: str
-    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., origin: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ..., templateRevision: _Optional[int] = ..., awaitedTemplateId: _Optional[str] = ..., awaitedSiteId: _Optional[str] = ...) -> None: ...
+    replacedDeploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, deploymentId: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., origin: _Optional[str] = ..., replacesDeploymentIds: _Optional[_Iterable[str]] = ..., templateRevision: _Optional[int] = ..., awaitedTemplateId: _Optional[str] = ..., awaitedSiteId: _Optional[str] = ..., replacedDeploymentIds: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CreateDeployment(_message.Message):
     __slots__ = ("parentDeploymentId", "templateId", "siteId", "mergeMetadata", "prepared", "approved", "mergePackageFormat", "mergePackage")
@@ -1074,20 +1078,22 @@ class PutEntity(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., manager: _Optional[str] = ..., removeMetadata: _Optional[_Iterable[str]] = ..., whole: _Optional[bool] = ..., madeFrom: _Optional[str] = ..., deferReferences: _Optional[bool] = ...) -> None: ...
 
 class PutEntityResponse(_message.Message):
-    __slots__ = ("id", "revision", "created", "changed", "managed", "changes")
+    __slots__ = ("id", "revision", "created", "changed", "managed", "changes", "changesTarget")
     ID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     MANAGED_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    CHANGESTARGET_FIELD_NUMBER: _ClassVar[int]
     id: str
     revision: int
     created: bool
     changed: bool
     managed: bool
     changes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ..., managed: _Optional[bool] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
+    changesTarget: bool
+    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., created: _Optional[bool] = ..., changed: _Optional[bool] = ..., managed: _Optional[bool] = ..., changes: _Optional[_Iterable[str]] = ..., changesTarget: _Optional[bool] = ...) -> None: ...
 
 class RemoveEntity(_message.Message):
     __slots__ = ("kind", "id", "dryRun", "claim", "confirm")

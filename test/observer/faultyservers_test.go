@@ -1,0 +1,55 @@
+//go:build planted
+
+package observer
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// make soak runs this test with -tags planted, because it builds a server for each fault.
+
+// The observer finds the faults of servers, each of which lacks a rule.
+func TestTheObserverFindsFaultyServers(t *testing.T) {
+	for name, f := range faults {
+		t.Run(name, func(t *testing.T) {
+			program := filepath.Join(t.TempDir(), "tko-server")
+			build := exec.Command("go", "build", "-overlay="+f.overlay(t), "-o", program, "github.com/tko-orchestrator/tko/cmd/tko-server")
+			if output, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, output)
+			}
+			duration := setting(t, "TKO_OBSERVER_TIME", 3*time.Minute, time.ParseDuration)
+			r := newRun(t, installation{sites: 60, program: program}, 1)
+			defer r.stop()
+			working, stop := context.WithTimeout(t.Context(), duration)
+			defer stop()
+			found := make(chan []string, 1)
+			go func() {
+				defer stop()
+				var last []string
+				for working.Err() == nil {
+					if last = r.o.judgeSoFar(); slices.ContainsFunc(last, f.isFound) {
+						break
+					}
+					time.Sleep(time.Second)
+				}
+				found <- last
+			}()
+			begin := time.Now()
+			r.work(working, 20*time.Second)
+			all := <-found
+			if i := slices.IndexFunc(all, f.isFound); i >= 0 {
+				t.Logf("found after %s: %s", time.Since(begin).Round(time.Second), all[i])
+				return
+			}
+			t.Errorf("the observer is blind for it: it found only %q; requests: %v", all, r.l.summary())
+		})
+	}
+}
+
+func (f fault) isFound(text string) bool { return strings.Contains(text, f.want) }

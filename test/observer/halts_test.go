@@ -1,0 +1,174 @@
+package observer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/test/eventually"
+)
+
+// A halt is a time in which nothing may change at sites: between two positions of the change log.
+type halt struct {
+	what     string
+	pattern  func(site string) bool
+	from, to int64
+	rollouts bool // only rollouts may change nothing, as in a freeze
+}
+
+// haltedBy returns the halt in which a change at a site was made.
+func haltedBy(halts []halt, c change, sites ...string) (halt, bool) {
+	for _, h := range halts {
+		if c.Position > h.from && c.Position <= h.to && slices.ContainsFunc(sites, h.pattern) && (!h.rollouts || byRollout(c)) {
+			return h, true
+		}
+	}
+	return halt{}, false
+}
+
+// haltTime is how long the operator watches sites at which nothing may change, and calmTime how long what was in flight
+// may take there.
+const (
+	haltTime = time.Second
+	calmTime = 20 * time.Second
+)
+
+// stop stops some sites, watches that nothing changes there, and resumes them.
+func (o *operator) stop(ctx context.Context) {
+	digit := fmt.Sprint(o.random.IntN(10))
+	tenant := one(o.random, tenants...)
+	at := func(site string) bool { return strings.HasPrefix(site, tenant+"/") && strings.HasSuffix(site, digit) }
+	var is tko.StopStatus
+	o.do(ctx, &request{verb: "stop"}, func(ctx context.Context) (err error) {
+		is, err = o.client.Stop(ctx, tko.Stop{Sites: []string{tenant + "/*" + digit}, Reason: "the observer watches"})
+		return err
+	})
+	if is.Stop.ID == "" {
+		return
+	}
+	o.watchHalt(ctx, halt{what: "stop of " + tenant + "/*" + digit, pattern: at}, func(ctx context.Context) (bool, error) {
+		stops, err := o.client.Stops(ctx)
+		for _, s := range stops {
+			if s.Stop.ID == is.Stop.ID {
+				return s.InFlightCount == 0, err
+			}
+		}
+		return false, err
+	})
+	o.do(ctx, &request{verb: "resume"}, func(ctx context.Context) error {
+		_, err := o.client.Resume(ctx, tko.Release{ID: is.Stop.ID})
+		return err
+	})
+}
+
+// freeze freezes some pairs of sites, watches that nothing is delivered there, and ends the freeze.
+func (o *operator) freeze(ctx context.Context) {
+	digit := fmt.Sprint(o.random.IntN(10))
+	at := func(site string) bool { return strings.HasSuffix(pairOf(site), digit) }
+	var id string
+	o.do(ctx, &request{verb: "freeze"}, func(ctx context.Context) error {
+		f, err := o.client.Access().Freeze(ctx, &tkopb.Freeze{
+			SiteMetadata: map[string]string{"pair": "p*" + digit}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "the observer watches",
+		})
+		id = f.GetId()
+		return err
+	})
+	if id == "" {
+		return
+	}
+	begin := time.Now()
+	o.watchHalt(ctx, halt{what: "freeze of pairs p*" + digit, pattern: at, rollouts: true}, func(context.Context) (bool, error) {
+		return time.Since(begin) > 3*time.Second, nil // servers read freezes each second
+	})
+	o.do(ctx, &request{verb: "unfreeze"}, func(ctx context.Context) error { return o.client.Access().Unfreeze(ctx, id) })
+}
+
+// watchHalt waits until what was in flight has ended, and watches that nothing is delivered then. What can't be read
+// because a server was killed is not judged.
+func (o *operator) watchHalt(ctx context.Context, h halt, isCalm func(ctx context.Context) (bool, error)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*calmTime)
+	defer cancel()
+	about, err := o.client.About(ctx)
+	if err != nil {
+		return
+	}
+	h.from = about.Position
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		calm, err := isCalm(ctx)
+		if err != nil {
+			return
+		}
+		if calm {
+			break
+		}
+		if time.Since(begin) > calmTime {
+			o.l.find("%s: something is in flight %s later", h.what, calmTime)
+			break
+		}
+	}
+	before := treesOf(o.w.repository, h.pattern)
+	time.Sleep(haltTime)
+	after := treesOf(o.w.repository, h.pattern)
+	if about, err = o.client.About(ctx); err != nil {
+		return
+	}
+	h.to = about.Position
+	if before != after {
+		o.l.find("%s: the sites had %q, and then %q", h.what, before, after)
+	}
+	o.l.lock.Lock()
+	o.l.halts = append(o.l.halts, h)
+	o.l.lock.Unlock()
+}
+
+// treesOf returns what the repository has for sites now.
+func treesOf(repository string, of func(site string) bool) string {
+	out, err := exec.Command("git", "--git-dir", repository, "ls-tree", "-d", "-r", "main").Output()
+	if err != nil {
+		return "" // there is no commit yet
+	}
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		fields, path, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if strings.Count(path, "/") == 1 && of(path) {
+			found = append(found, path+" "+strings.Fields(fields)[2])
+		}
+	}
+	return strings.Join(found, "\n")
+}
+
+// releaseAll ends all freezes and stops, at once: the fleet shall be still at the end.
+func (o *operator) releaseAll(ctx context.Context) {
+	eventually.Within(o.w.t, settleLimit, "the end of all stops", func() error {
+		for f, err := range o.client.Access().Freezes(ctx) {
+			if err != nil {
+				return err
+			}
+			if err := o.client.Access().Unfreeze(ctx, f.GetId()); err != nil && !errors.Is(err, tko.ErrNotFound) {
+				return err
+			}
+		}
+		stops, err := o.client.Stops(ctx)
+		if err != nil || len(stops) == 0 {
+			return err
+		}
+		for _, s := range stops {
+			waits, err := o.client.Resume(ctx, tko.Release{ID: s.Stop.ID, DryRun: true})
+			if err != nil {
+				return err
+			}
+			if _, err := o.client.Resume(tko.WithConfirmation(ctx, max(1, waits.WaitingSites)), tko.Release{ID: s.Stop.ID}); err != nil {
+				return err
+			}
+		}
+		return errors.New("there are stops")
+	})
+}
