@@ -102,6 +102,7 @@ soak: ## break everything at random for FAULTS_TIME (1h), observe 2,000 sites un
 	@test/setup/setup.sh
 	TKO_FAULTS_SEED=$${TKO_FAULTS_SEED:-random} TKO_FAULTS_TIME=$(FAULTS_TIME) $(GO) test -count=1 -timeout 24h -run Faults -v $(ARGS) ./test/faults
 	TKO_OBSERVER_SEED=$${TKO_OBSERVER_SEED:-random} TKO_OBSERVER_SITES=$${TKO_OBSERVER_SITES:-2000} TKO_OBSERVER_TIME=$${TKO_OBSERVER_TIME:-20m} $(GO) test -count=1 -timeout 24h -run EveryRoad -v $(ARGS) ./test/observer
+	$(GO) test -count=1 -timeout 2h -tags planted -run FaultyServers -v $(ARGS) ./test/observer
 	TKO_DASHBOARD_DEPLOYMENTS=100000 $(GO) test -count=1 -timeout 60m -run LargeFleet -v $(ARGS) ./test/dashboard
 	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
 	TKO_ROLLOUT_RUNS=2000 $(GO) test -count=1 -timeout 120m -run Random -v $(ARGS) ./internal/rollout/planner

@@ -186,6 +186,20 @@ type DeploymentStatus struct {
 	// True if the label tko.nephio.org/suspend suspends the deployment.
 	// +optional
 	Suspended bool `json:"suspended,omitempty"`
+	// The revision of the template that the deployment was made from, if it was recorded.
+	// +optional
+	TemplateRevision int64 `json:"templateRevision,omitempty"`
+	// The IDs of the siblings that are deleted when the deployment is prepared and approved.
+	// +optional
+	// +listType=atomic
+	Replaces []string `json:"replaces,omitempty"`
+	// The IDs of the siblings that the deployment has replaced, the newest first, whose objects stay at the site until its own are healthy.
+	// +optional
+	// +listType=atomic
+	Replaced []string `json:"replaced,omitempty"`
+	// Of a child: its permanent name among the children of its parent.
+	// +optional
+	Origin string `json:"origin,omitempty"`
 	// The conditions of the deployment: ResolvedRefs, Prepared, Approved, Scheduled, Placed, Healthy.
 	// +optional
 	// +listType=map

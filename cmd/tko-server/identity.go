@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/turn"
 	"github.com/tko-orchestrator/tko/internal/webapi"
 )
 
@@ -28,6 +29,7 @@ type security struct {
 	insecure bool
 	reach    config.Reach
 	rate     float64                                          // requests per second of a client; 0: no limit
+	turns    *turn.Queue                                      // of requests that read, of all transports
 	refused  func(ctx context.Context, source, detail string) // records callers that could not be authenticated; may be nil
 	certs    *certs.Server                                    // nil without TLS
 	tokens   *authn.TokenFile                                 // nil without static tokens
@@ -39,7 +41,7 @@ type security struct {
 
 // newSecurity reads the files that the settings name.
 func newSecurity(c *config.Identity, log *slog.Logger) (*security, error) {
-	s := &security{insecure: c.Insecure}
+	s := &security{insecure: c.Insecure, turns: turn.New()}
 	var err error
 	if s.certs, err = wiring.Certificates(c, log); err != nil {
 		return nil, err
@@ -183,7 +185,7 @@ func (s *security) serveHTTP(ctx context.Context, server *http.Server, l net.Lis
 // identified adds the identities of callers to requests, and refuses those
 // without one.
 func (s *security) identified(handler http.Handler, log *slog.Logger) http.Handler {
-	o := webapi.IdentityOptions{Log: log, Refused: s.refused}
+	o := webapi.IdentityOptions{Log: log, Turns: s.turns, Refused: s.refused}
 	if s.rate > 0 {
 		o.Limits = identity.NewRates(s.rate, max(1, int(2*s.rate)))
 	}

@@ -38,7 +38,7 @@ func (s *server) prepareKubernetes() {
 	o.Methods[wiring.LogLevels] = wiring.SendLevels(s.levels)
 	if settings.API {
 		o.Files[wiring.ListenersAPI] = files(s.kube)
-		maps.Copy(o.Methods, remote.Methods(s.service))
+		maps.Copy(o.Methods, remote.Methods(s.service, s.security.turns))
 	}
 	if settings.GitOps {
 		o.Files[wiring.ListenersHooks] = files(s.hooks)

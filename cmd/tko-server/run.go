@@ -642,6 +642,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		Refused:  s.service.RecordRefusal,
 		Observer: s.metrics.API("grpc", grpcapi.LimitNames()...), Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log.With("component", logging.API), Tracer: s.tracer,
+		Turns: s.security.turns,
 		Limits: grpcapi.Limits{
 			Connection: wiring.LimitOr(s.config.StreamsPerConnection), Client: wiring.LimitOr(s.config.StreamsPerClient), Total: wiring.LimitOr(s.config.Streams),
 			Rate: wiring.LimitOr(s.config.RequestsPerClient),

@@ -152,7 +152,7 @@ func sharedDeployment(r Record) tko.Deployment {
 		Metadata: r.effective(),
 		Prepared: r.Prepared,
 		Approved: r.Approved,
-		Origin:   strings.TrimPrefix(r.Origin, originOf(r.Parent, "")),
+		Origin:   r.ChildOrigin(),
 		Stamp:    r.stamp(),
 
 		TemplateRevision: r.Base,
@@ -166,10 +166,16 @@ func sharedDeployment(r Record) tko.Deployment {
 	for _, id := range r.Replaced {
 		d.Replaced = append(d.Replaced, tko.DeploymentID(id))
 	}
-	if r.KubernetesName() != "" {
-		d.Origin = "" // an origin would make it a child of a placement of its parent
-	}
 	return d
+}
+
+// ChildOrigin returns the name of a deployment among the children of its parent; "" if it has
+// none, or one in the Kubernetes API, with which it would be a child of a placement.
+func (r Record) ChildOrigin() string {
+	if r.KubernetesName() != "" {
+		return ""
+	}
+	return strings.TrimPrefix(r.Origin, originOf(r.Parent, ""))
 }
 
 // deploymentPackage returns the package of a deployment's record.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/crowd"
 	"github.com/tko-orchestrator/tko/internal/lru"
 )
 
@@ -18,6 +19,7 @@ type ChangeLog struct {
 	*core
 
 	changes     *changeCache
+	watchers    crowd.Crowd                   // that wait for changes
 	current     atomic.Int32                  // number of watches that have reached the newest change
 	transitions *lru.Cache[int64, transition] // by position
 }
@@ -146,14 +148,31 @@ func (s *ChangeLog) watch(ctx context.Context, after int64, follow bool, kinds [
 			current = true
 			s.current.Add(1)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-wait:
-		case <-check:
+		if err := s.await(ctx, w, wait, check); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// await waits for a signal among all watchers, and checks the rights of a watcher meanwhile.
+func (s *ChangeLog) await(ctx context.Context, w *Watcher, signal <-chan struct{}, check <-chan time.Time) error {
+	waiter := s.watchers.Join(signal)
+	defer waiter.Leave()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-waiter.Signal:
+			return nil
+		case <-waiter.Woken:
+			return nil
+		case <-check:
+			if err := w.Still(ctx); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // watcher begins a watch of kinds, or of all, of which the caller must be able to read

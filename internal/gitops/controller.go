@@ -105,6 +105,8 @@ type Heads interface {
 	// FetchHead returns the files of a commit, which a reference has if the server serves no
 	// commits by their hashes. The caller closes them.
 	FetchHead(ctx context.Context, commit, ref string) (*tree.Tree, error)
+	// FetchPast returns the files of a commit in the history of a reference.
+	FetchPast(ctx context.Context, commit, ref string) (*tree.Tree, error)
 }
 
 // A Spec is the desired configuration of a source.
@@ -130,7 +132,7 @@ type Spec struct {
 	// than edits.
 	Rollout map[string]any
 	// Forge, if not nil, gets the statuses of commits, and the plans of pull requests, whose
-	// files Heads fetches.
+	// files Heads fetches. Heads is nil if the source isn't in git.
 	Forge   *forge.Forge
 	Heads   Heads
 	Invalid error // of the Spec: nothing is reconciled, and the status reports it

@@ -187,6 +187,9 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 	var desired osm.Desired
 	gone := w == nil && !l.spec.Forget // the revision holds nothing for an OSM any more
 	policy, before, err := l.pacedPolicy(ctx, revision, gone)
+	if l.past != nil { // its packages are read until the end
+		defer func() { _ = l.past.Close(); l.past = nil }()
+	}
 	if err != nil {
 		return 0, "", err
 	}

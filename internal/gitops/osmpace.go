@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -31,7 +32,7 @@ func (l *reconciliation) osmPace(revision string) (*osm.Pace, error) {
 		return nil, err
 	}
 	p := &osm.Pace{
-		Concurrent: r.Limits.Concurrent, Soak: r.Health.Soak, Revision: revision, Undo: r.OnFailure == rolloutspec.Undo && l.status.Applied != "",
+		Concurrent: r.Limits.Concurrent, Soak: r.Health.Soak, Revision: revision, Undo: r.OnFailure == rolloutspec.Undo && l.status.Applied != "" && l.spec.Heads != nil && branchOf(revision) != "",
 		Exceeded: func(failed, instances int) bool {
 			return r.OnFailure != rolloutspec.Continue && r.Limits.Failures.Exceeded(failed, instances)
 		},
@@ -58,14 +59,15 @@ func (l *reconciliation) osmPace(revision string) (*osm.Pace, error) {
 // of this one, and the source undoes them; nil if not.
 func (l *reconciliation) undone(ctx context.Context, revision string) (*osmops.Repository, error) {
 	k := l.state.OSM
-	if k == nil || k.State.Rollout == nil || !k.State.Rollout.Undo || k.State.Rollout.Revision != revision || l.spec.Rollout == nil || l.status.Applied == revision {
+	if k == nil || k.State.Rollout == nil || !k.State.Rollout.Undo || k.State.Rollout.Revision != revision || l.spec.Rollout == nil || l.spec.Heads == nil || l.status.Applied == revision {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	files, err := l.spec.From.Fetch(ctx, l.status.Applied)
+	_, commit, _ := strings.Cut(l.status.Applied, "sha1:")
+	files, err := l.spec.Heads.FetchPast(ctx, commit, "refs/heads/"+branchOf(revision))
 	if err != nil {
 		return nil, fmt.Errorf("read the revision before, to undo the upgrades: %w", err)
 	}
-	defer func() { _ = files.Close() }()
+	l.past = files
 	var readable fs.FS = files
 	if o, ok := l.spec.From.(Opener); ok {
 		if readable, err = o.Open(ctx, files, l.status.Applied); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/work"
@@ -78,8 +79,9 @@ type reconciliation struct {
 	state  savedState
 	files  fs.FS // of the revision, decrypted
 
-	loaded  bool // record, status and state are those of the source, and it isn't being removed
-	decided bool // the status is about the revision that it was tried to apply
+	loaded  bool       // record, status and state are those of the source, and it isn't being removed
+	past    *tree.Tree // files of the revision before, while its network services are restored
+	decided bool       // the status is about the revision that it was tried to apply
 
 	reach    tko.SourceReach // what the source may change without consent
 	byPolicy bool            // spec.Rollout is that of the operator's policy

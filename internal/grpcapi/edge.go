@@ -24,6 +24,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/authn"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/trail"
+	"github.com/tko-orchestrator/tko/internal/turn"
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
@@ -52,10 +53,15 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 	start := time.Now()
 	defer func() { e.done(ctx, span, info.FullMethod, start, recover(), &err) }()
 
-	authored, _, err := e.admit(ctx, info.FullMethod)
+	authored, caller, err := e.admit(ctx, info.FullMethod)
 	if err != nil {
 		return nil, err
 	}
+	authored, taken, err := e.limiter.begin(authored, caller, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	defer taken.Done()
 	return handle(withConfirmation(authored, m), m)
 }
 
@@ -118,6 +124,11 @@ func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 		defer slot.drop()
 		authored = context.WithValue(authored, slotKey{}, slot)
 	}
+	authored, taken, err := e.limiter.begin(authored, caller, info.FullMethod)
+	if err != nil {
+		return err
+	}
+	defer taken.Done()
 	err = handle(server, &authoredStream{ServerStream: s, ctx: authored, maxMessage: e.maxMessage})
 	if ended := context.Cause(authored); err != nil && errors.Is(ended, tko.ErrUnauthenticated) && ctx.Err() == nil {
 		err = ended
@@ -135,6 +146,11 @@ type authoredStream struct {
 // RecvMsg limits requests as [withBounds] does.
 func (s *authoredStream) RecvMsg(m any) error {
 	return decodeBounded(s.ctx, s.ServerStream.RecvMsg, m, s.maxMessage)
+}
+
+// SendMsg lets others have the turn of the call while its client doesn't read.
+func (s *authoredStream) SendMsg(m any) error {
+	return turn.Send(s.ctx, func() error { return s.ServerStream.SendMsg(m) })
 }
 
 func (s *authoredStream) Context() context.Context { return s.ctx }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/turn"
 )
 
 // Limits limit the number of concurrent long-lived calls: watches, lists and
@@ -54,14 +55,9 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// clientOf returns the client of a call that limits are for: the identity, or the
-// address of clients without credentials. Clients with credentials can't use up the
-// limits of others that share an address with them, such as that of a proxy.
+// clientOf returns the client of a call that limits are for.
 func clientOf(ctx context.Context, caller identity.Identity) string {
-	if caller.IsZero() || caller.IsAnonymous() {
-		return "address " + peerHost(ctx)
-	}
-	return "identity " + caller.Subject
+	return caller.Client(peerHost(ctx))
 }
 
 // inProcess reports whether a call is from the server's own process, which has no
@@ -104,14 +100,16 @@ type limiter struct {
 	limits  Limits
 	refused func(limit string)
 	rates   *identity.Rates // by clientOf and failuresOf
+	turns   *turn.Queue
+	weights map[string]int // of turns, by method
 
 	mutex   sync.Mutex
 	total   int
 	clients map[string]int // by clientOf
 }
 
-func newLimiter(limits Limits) *limiter {
-	return &limiter{limits: limits, refused: func(string) {}, clients: map[string]int{}, rates: identity.NewRates(limits.Rate, limits.Burst)}
+func newLimiter(limits Limits, turns *turn.Queue) *limiter {
+	return &limiter{limits: limits, turns: turns, weights: turnWeights(), refused: func(string) {}, clients: map[string]int{}, rates: identity.NewRates(limits.Rate, limits.Burst)}
 }
 
 // A slot counts one long-lived call. It is released when the call has ended and

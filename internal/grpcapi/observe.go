@@ -34,11 +34,12 @@ const (
 	limitConnection = "connection" // of streams of a connection
 	limitClient     = "client"     // of streams of a client
 	limitTotal      = "total"      // of streams
+	limitWaiting    = "waiting"    // of calls of a client that wait for their turns
 )
 
 // LimitNames returns the names of all limits.
 func LimitNames() []string {
-	return []string{limitRate, limitFailures, limitConnection, limitClient, limitTotal}
+	return []string{limitRate, limitFailures, limitConnection, limitClient, limitTotal, limitWaiting}
 }
 
 // noObserver is the observer of servers without one.

@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/authn"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/turn"
 	"github.com/tko-orchestrator/tko/internal/wire"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -48,6 +49,7 @@ type Options struct {
 	Stopping      <-chan struct{} // once it is closed, the health service reports it, and watches and waits for work end, because GracefulStop would wait for them
 	Tracer        trace.Tracer    // of calls; none if nil
 	Limits        Limits          // of long-lived calls; for limits per connection, the server must serve listeners made by Listen
+	Turns         *turn.Queue     // of calls that read, with those of other transports; if nil, they begin at once
 	SlowWatch     time.Duration   // maximum time that a watcher may read nothing; DefaultSlowWatch if 0
 	ServerOptions []grpc.ServerOption
 
@@ -120,7 +122,7 @@ func (o Options) withDefaults() Options {
 // stops it: close Options.Stopping before GracefulStop.
 func NewServer(backend Backend, o Options) *grpc.Server {
 	o = o.withDefaults()
-	limiter := newLimiter(o.Limits)
+	limiter := newLimiter(o.Limits, o.Turns)
 	limiter.refused = o.Observer.Refused
 	edge := &edge{
 		callers: o.Callers, impersonate: o.Impersonate, refused: o.Refused, limiter: limiter, log: o.Log, tracer: o.Tracer,

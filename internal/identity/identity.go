@@ -109,6 +109,16 @@ func (i Identity) Role() string {
 	return role
 }
 
+// Client returns the name of the client that limits and turns are for: the identity, or the
+// address of clients without credentials. Clients with credentials can't use up the limits of
+// others that share an address with them, such as that of a proxy.
+func (i Identity) Client(address string) string {
+	if i.IsZero() || i.IsAnonymous() {
+		return "address " + address
+	}
+	return "identity " + i.Subject
+}
+
 // IsLocal returns whether the caller is on this machine, as far as its address
 // shows: a proxy on this machine looks local, too.
 func (i Identity) IsLocal() bool {

@@ -168,7 +168,9 @@ func deployments() *kind {
 				DeploymentID: r.ID, ParentDeploymentID: r.Parent, TemplateID: template, SiteID: site,
 				Package: v1alpha1.Package{Resources: resources},
 			}
-			d.Status = v1alpha1.DeploymentStatus{Prepared: r.Prepared, Approved: r.Approved, Suspended: suspended(r), Conditions: conditions(r)}
+			d.Status = v1alpha1.DeploymentStatus{
+				Prepared: r.Prepared, Approved: r.Approved, Suspended: suspended(r), TemplateRevision: r.Base, Replaces: r.Replaces, Replaced: r.Replaced, Origin: r.ChildOrigin(), Conditions: conditions(r),
+			}
 			return nil
 		},
 		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {

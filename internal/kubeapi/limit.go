@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -9,11 +10,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/turn"
 )
 
 // WatchLimits limit the watches that are served concurrently, and how long a
@@ -33,6 +36,7 @@ const retryWatch = 5
 // A watchLimiter counts watches.
 type watchLimiter struct {
 	limits   WatchLimits
+	turns    *turn.Queue                  // of requests that read
 	rates    *identity.Rates              // by user; nil without a limit
 	codecs   runtime.NegotiatedSerializer // encodes errors
 	observer Observer
@@ -42,8 +46,8 @@ type watchLimiter struct {
 	users map[string]int
 }
 
-func newWatchLimiter(limits WatchLimits, codecs runtime.NegotiatedSerializer, observer Observer) *watchLimiter {
-	l := &watchLimiter{limits: limits, codecs: codecs, observer: observer, users: map[string]int{}}
+func newWatchLimiter(limits WatchLimits, turns *turn.Queue, codecs runtime.NegotiatedSerializer, observer Observer) *watchLimiter {
+	l := &watchLimiter{limits: limits, turns: turns, codecs: codecs, observer: observer, users: map[string]int{}}
 	if limits.Rate > 0 {
 		l.rates = identity.NewRates(limits.Rate, max(1, int(2*limits.Rate)))
 	}
@@ -88,11 +92,12 @@ func (l *watchLimiter) limit(handler http.Handler) http.Handler {
 			name = user.GetName()
 		}
 		if l.rates != nil && !l.rates.Allow(name) {
+			l.observer.Refused(limitRate)
 			responsewriters.ErrorNegotiated(apierrors.NewTooManyRequests("too many requests per second of one user (--requests-per-client): wait, and try again", 1), l.codecs, v1alpha1.GroupVersion, w, r)
 			return
 		}
 		if info.Verb != "watch" {
-			handler.ServeHTTP(w, r)
+			l.inTurn(handler, info.Verb, w, r)
 			return
 		}
 		release, problem := l.acquire(name)
@@ -108,6 +113,71 @@ func (l *watchLimiter) limit(handler http.Handler) http.Handler {
 		}
 		handler.ServeHTTP(w, r)
 	})
+}
+
+// turnWeights are the weights of the verbs that take turns.
+var turnWeights = map[string]int{"get": turn.Light, "list": turn.Heavy}
+
+// inTurn serves a request, one that reads in its turn among those of all users: the
+// requests in progress here read from the server in turns as well, among those of its other
+// transports.
+func (l *watchLimiter) inTurn(handler http.Handler, verb string, w http.ResponseWriter, r *http.Request) {
+	weight, u := turnWeights[verb], user.Info(nil)
+	if weight > 0 {
+		u, _ = request.UserFrom(r.Context())
+	}
+	if u == nil {
+		handler.ServeHTTP(w, r)
+		return
+	}
+	t, err := l.turns.Begin(r.Context(), clientOf(u, r), weight)
+	switch {
+	case errors.Is(err, turn.ErrFull):
+		l.observer.Refused(limitWaiting)
+		responsewriters.ErrorNegotiated(apierrors.NewTooManyRequests(err.Error(), 1), l.codecs, v1alpha1.GroupVersion, w, r)
+		return
+	case err != nil:
+		return // the client has gone
+	}
+	defer t.Done()
+	handler.ServeHTTP(&lendingWriter{wrapped{w}, r, t}, r)
+}
+
+// clientOf returns the client that turns are for: the user, or the address of a client of a
+// Trusting server.
+func clientOf(u user.Info, r *http.Request) string {
+	i, err := identityOf(u, r.RemoteAddr)
+	host, _, splitErr := net.SplitHostPort(r.RemoteAddr)
+	if splitErr != nil {
+		host = r.RemoteAddr
+	}
+	if err != nil { // the request is refused later
+		i = identity.Identity{}
+	}
+	return i.Client(host)
+}
+
+// A lendingWriter lets others have the turn of a request while its client doesn't read the
+// response.
+type lendingWriter struct {
+	wrapped
+
+	request *http.Request
+	turn    *turn.Turn
+}
+
+// Write implements http.ResponseWriter.
+func (w *lendingWriter) Write(data []byte) (n int, err error) {
+	err = w.turn.Send(w.request.Context(), func() error {
+		n, err = w.ResponseWriter.Write(data)
+		return err
+	})
+	return n, err
+}
+
+// Flush implements http.Flusher.
+func (w *lendingWriter) Flush() {
+	_ = w.turn.Send(w.request.Context(), func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
 }
 
 // A timeoutWriter limits the time of each write: a write that takes longer

@@ -23,11 +23,13 @@ type Observer interface {
 }
 
 // LimitNames returns the names of the limits of watches.
-func LimitNames() []string { return []string{limitUser, limitTotal} }
+func LimitNames() []string { return []string{limitUser, limitTotal, limitRate, limitWaiting} }
 
 const (
-	limitUser  = "client"
-	limitTotal = "total"
+	limitUser    = "client"
+	limitTotal   = "total"
+	limitRate    = "rate"    // of requests of a user
+	limitWaiting = "waiting" // of requests of a user that wait for their turns
 )
 
 // noObserver is the observer of servers without one.

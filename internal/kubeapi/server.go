@@ -35,6 +35,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/openapi"
 	"github.com/tko-orchestrator/tko/internal/logging"
+	"github.com/tko-orchestrator/tko/internal/turn"
 )
 
 // Options are the settings of a [Server].
@@ -60,6 +61,7 @@ type Options struct {
 	// without changes, so that they can resume; 30 s if zero.
 	Bookmarks time.Duration
 	Watches   WatchLimits
+	Turns     *turn.Queue  // of requests that read; a queue of its own if nil
 	Observer  Observer     // counts requests; none if nil
 	Tracer    trace.Tracer // of requests; none if nil
 	Log       *slog.Logger // discards if nil
@@ -119,6 +121,9 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	if o.Bookmarks == 0 {
 		o.Bookmarks = 30 * time.Second
 	}
+	if o.Turns == nil {
+		o.Turns = turn.New()
+	}
 	logging.Kubernetes(o.Log)
 	scheme, err := newScheme()
 	if err != nil {
@@ -139,7 +144,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	if o.Observer == nil {
 		o.Observer = noObserver{}
 	}
-	limits := newWatchLimiter(o.Watches, codecs, o.Observer)
+	limits := newWatchLimiter(o.Watches, o.Turns, codecs, o.Observer)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		api = withRequests(withAccept(limits.limit(withIdentity(withConfirmation(withAsOf(api))))), o.Tracer)
 		chain := awaitProxies(genericapiserver.DefaultBuildHandlerChain(api, c), c.Authentication.RequestHeaderConfig, codecs)

@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/kubeapi/remote"
 	"github.com/tko-orchestrator/tko/internal/sibling/siblingtest"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/turn"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -58,7 +59,7 @@ func newWorldWith(t *testing.T, of catalog.Options, around func(kubeapi.Catalog)
 		t.Fatal(err)
 	}
 	// The catalog is in another process, as in tko-kubernetes.
-	served := kubeapi.Catalog(remote.New(t.Context(), siblingtest.Connect(t, remote.Methods(service))))
+	served := kubeapi.Catalog(remote.New(t.Context(), siblingtest.Connect(t, remote.Methods(service, turn.New()))))
 	if around != nil {
 		served = around(served)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/authn"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/turn"
 )
 
 // An Authenticator identifies callers: *authn.Authenticator in production.
@@ -23,6 +24,7 @@ type Authenticator interface {
 type IdentityOptions struct {
 	Log     *slog.Logger
 	Limits  Limits                                           // of requests per second
+	Turns   *turn.Queue                                      // of requests that read, with those of other transports; a queue of its own if nil
 	Refused func(ctx context.Context, source, detail string) // records requests whose callers could not be authenticated
 }
 
@@ -50,16 +52,19 @@ func peerHost(r *http.Request) string {
 // WithIdentity authenticates callers, by their certificate or the bearer token in
 // the Authorization header, and refuses requests from pages of other web sites.
 // A browser sends them with the credentials of its user. peer returns what is known about
-// a request's client. Concurrent reads of clients take turns: see [turns].
+// a request's client. Concurrent reads of clients take turns: see [turn.Queue].
 func WithIdentity(handler http.Handler, callers Authenticator, peer func(*http.Request) authn.Connection, o IdentityOptions) http.Handler {
-	a, taking := &api{log: o.Log}, newTurns()
+	a := &api{log: o.Log}
+	if o.Turns == nil {
+		o.Turns = turn.New()
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !sameOrigin(r) {
 			err := tko.Errorf(tko.ErrDenied, "requests from pages of other web sites (%.100q) are not accepted", r.Header.Get("Origin"))
 			writeJSON(w, http.StatusForbidden, errorBody{err.Error()})
 			return
 		}
-		address := "address " + peerHost(r)
+		address := identity.Identity{}.Client(peerHost(r))
 		if o.Limits != nil && !o.Limits.Allowed("failures of "+address) {
 			tooMany(w, "from this address fail to authenticate")
 			return
@@ -76,16 +81,13 @@ func WithIdentity(handler http.Handler, callers Authenticator, peer func(*http.R
 			a.fail(w, r, err)
 			return
 		}
-		client := "identity " + i.Subject
-		if i.IsAnonymous() {
-			client = address
-		}
+		client := i.Client(peerHost(r))
 		if o.Limits != nil && !o.Limits.Allow(client) {
 			tooMany(w, "are made by this client")
 			return
 		}
 		ctx := identity.With(r.Context(), i)
-		fair(taking, client, handler, w, r.WithContext(tko.WithAuthor(ctx, tko.Author{Who: i.Subject})))
+		fair(o.Turns, client, handler, w, r.WithContext(tko.WithAuthor(ctx, tko.Author{Who: i.Subject})))
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
@@ -63,7 +64,7 @@ func New(catalog Catalog, addresses func() []string, log *slog.Logger) http.Hand
 		addresses = func() []string { return nil }
 	}
 	a := &api{catalog: catalog, addresses: addresses, log: log}
-	mux := http.NewServeMux()
+	mux := &routed{ServeMux: http.NewServeMux()}
 	mux.HandleFunc("GET /api/about", a.respond(a.about))
 	mux.HandleFunc("GET /api/template", pkg(a, catalog.Template, func(t tko.Template) krm.Package { return t.Package }))
 	mux.HandleFunc("GET /api/site", pkg(a, catalog.Site, func(s tko.Site) krm.Package { return s.Package }))
@@ -98,6 +99,22 @@ func New(catalog Catalog, addresses func() []string, log *slog.Logger) http.Hand
 	mux.HandleFunc("/api/", a.unknown)
 	return mux
 }
+
+// A routed handler knows its routes, which tests enumerate.
+type routed struct {
+	*http.ServeMux
+
+	patterns []string
+}
+
+// HandleFunc registers a handler.
+func (r *routed) HandleFunc(pattern string, handler func(http.ResponseWriter, *http.Request)) {
+	r.patterns = append(r.patterns, pattern)
+	r.ServeMux.HandleFunc(pattern, handler)
+}
+
+// Patterns returns the routes, such as "GET /api/site".
+func (r *routed) Patterns() []string { return slices.Clone(r.patterns) }
 
 type api struct {
 	catalog   Catalog

@@ -515,15 +515,20 @@ func (o *operator) start(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		command := tko.RolloutCommand{ID: id, Plan: s.Plan}
+		command, rows := tko.RolloutCommand{ID: id, Plan: s.Plan}, 0
+		for _, n := range s.Kinds {
+			rows += n
+		}
 		switch {
+		case rows == 0: // it was planned before there was anything to change
+			continue
 		case s.State == "Planned" && o.random.IntN(2) == 0:
 			command.Verb, command.SkipBlocked = "start", true
 		case s.State == "Paused":
 			command.Verb = one(o.random, "undo", "cancel")
-		case s.State == "Running" && o.random.IntN(10) == 0:
+		case s.State == "Running" && o.random.IntN(60) == 0:
 			command.Verb = one(o.random, "pause", "undo")
-		case s.State == "Done" && s.UndoneBy == "" && o.random.IntN(6) == 0:
+		case s.State == "Done" && s.UndoneBy == "" && s.Undoes == "" && o.random.IntN(4) == 0:
 			command.Verb = "undo"
 		default:
 			continue

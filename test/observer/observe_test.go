@@ -545,6 +545,7 @@ func (o *observer) judge() []string {
 		o.checkConditions(d)
 	}
 	o.w.t.Logf("conditions at the end: %v", conditionsOf(alive))
+	o.w.t.Logf("rollouts at the end: %v", o.rolloutsNow())
 	var sites []tko.Site
 	for s, err := range o.client.Sites(o.w.t.Context(), tko.SiteSelect{}, tko.ListOptions{}) {
 		if err != nil {
@@ -561,6 +562,23 @@ func (o *observer) judge() []string {
 	}
 	atSites := o.checkSites(alive)
 	return slices.Concat(o.found, j.found, o.l.findings(), j.end(alive), atSites, checkPlacements(alive, sites, templates, j.deletedByUsers))
+}
+
+// rolloutsNow counts rollouts by their states and reasons, for the log of a run.
+func (o *observer) rolloutsNow() map[string]int {
+	counts := map[string]int{}
+	for r, err := range o.client.Rollouts(o.w.t.Context(), tko.RolloutSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			o.w.t.Fatal(err)
+		}
+		if r.State == "Running" || r.State == "Paused" { // something waits
+			status, err := o.client.RolloutStatus(o.w.t.Context(), r.ID)
+			o.w.t.Logf("rollout %s is %s: %v %v, %v", r.ID, r.State, status.Blocks, status.Waves, err)
+		}
+		kind, _, _ := strings.Cut(string(r.ID), "/")
+		counts[fmt.Sprintf("%s %s: %s", strings.TrimRight(kind, "0123456789"), r.State, r.Reason)]++
+	}
+	return counts
 }
 
 // checkSites compares what is at the sites at the end with what says that it is there.

@@ -206,6 +206,18 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 // FetchHead returns the files of a commit, by its hash, or by a reference if the server serves
 // no commits by their hashes. The caller closes them.
 func (r *Repository) FetchHead(ctx context.Context, commit, ref string) (*tree.Tree, error) {
+	return r.fetchCommit(ctx, commit, ref, 1)
+}
+
+// FetchPast returns the files of a commit, by its hash, or in the history of a reference if the
+// server serves no commits by their hashes. The caller closes them.
+func (r *Repository) FetchPast(ctx context.Context, commit, ref string) (*tree.Tree, error) {
+	return r.fetchCommit(ctx, commit, ref, 0)
+}
+
+// fetchCommit fetches a commit, or else a reference, with that many commits of its history; 0
+// for all.
+func (r *Repository) fetchCommit(ctx context.Context, commit, ref string, depth int) (*tree.Tree, error) {
 	if !plumbing.IsHash(commit) {
 		return nil, tko.Errorf(tko.ErrInvalid, "%q is not a commit", commit)
 	}
@@ -217,8 +229,8 @@ func (r *Repository) FetchHead(ctx context.Context, commit, ref string) (*tree.T
 	hash := plumbing.NewHash(commit)
 	err = s.transfer(ctx, func(ctx context.Context, from gitclient.Remote) error {
 		var err error
-		for _, name := range []string{commit, "+" + ref} {
-			err = from.Fetch(ctx, s.objects.Storer, 1, config.RefSpec(name+":refs/tko/head"))
+		for i, name := range []string{commit, "+" + ref} {
+			err = from.Fetch(ctx, s.objects.Storer, []int{1, depth}[i], config.RefSpec(name+":refs/tko/head"))
 			if _, found := s.objects.CommitObject(hash); err == nil && found == nil || ctx.Err() != nil {
 				return err
 			}

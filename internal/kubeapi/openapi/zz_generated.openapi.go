@@ -287,6 +287,39 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 							Format:      "",
 						},
 					},
+					"templateRevision": {
+						SchemaProps: spec.SchemaProps{
+							Description: "The revision of the template that the deployment was made from, if it was recorded.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"replaces": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "The IDs of the siblings that are deleted when the deployment is prepared and approved.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"origin": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Of a child: its permanent name among the children of its parent.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"conditions": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"net"
 	"sync"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/sibling"
+	"github.com/tko-orchestrator/tko/internal/turn"
 )
 
 func init() { sibling.RegisterError[*catalog.ExistsError]("exists") }
@@ -109,8 +112,42 @@ type refusal struct{ Message string }
 // errRefused is the catalog's error if the caller refuses a change.
 var errRefused = errors.New("the caller refused the change")
 
-// Methods are the catalog's methods for a [Catalog].
-func Methods(service *catalog.Service) sibling.Endpoint {
+// Methods are the catalog's methods for a [Catalog]. Those that read for a user take turns.
+func Methods(service *catalog.Service, turns *turn.Queue) sibling.Endpoint {
+	methods := methodsOf(service)
+	for name, weight := range turnWeights {
+		methods[name] = inTurn(turns, weight, methods[name])
+	}
+	return methods
+}
+
+// turnWeights are the weights of the methods that take turns.
+var turnWeights = map[string]int{record: turn.Light, recordAt: turn.Light, named: turn.Light, before: turn.Light, records: turn.Heavy}
+
+// inTurn returns a method whose calls for a user take turns.
+func inTurn(turns *turn.Queue, weight int, method sibling.Handler) sibling.Handler {
+	return func(ctx context.Context, s *sibling.Stream) error {
+		caller, ok := identity.From(ctx)
+		if !ok || caller.Role() != "" {
+			return method(ctx, s)
+		}
+		host, _, err := net.SplitHostPort(caller.From)
+		if err != nil {
+			host = caller.From
+		}
+		t, err := turns.Begin(ctx, caller.Client(host), weight)
+		if errors.Is(err, turn.ErrFull) {
+			return tko.Errorf(tko.ErrBusy, "%w", err)
+		}
+		if err != nil {
+			return err
+		}
+		defer t.Done()
+		return method(turn.With(ctx, t), s)
+	}
+}
+
+func methodsOf(service *catalog.Service) sibling.Endpoint {
 	return sibling.Endpoint{
 		position:   sibling.Unary(func(ctx context.Context, _ none) (int64, error) { return service.Position(ctx) }),
 		positionOf: sibling.Unary(service.PositionOf),
@@ -129,7 +166,7 @@ func Methods(service *catalog.Service) sibling.Endpoint {
 				if err != nil {
 					return err
 				}
-				if err := s.Send(r); err != nil {
+				if err := turn.Send(ctx, func() error { return s.Send(r) }); err != nil {
 					return err
 				}
 			}

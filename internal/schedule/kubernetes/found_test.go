@@ -127,6 +127,9 @@ func TestNamespaceAndDefinitionThatExistedBeforeStay(t *testing.T) {
 	same(t, "it is as it was", before, versions())
 	w.reconcile(deployment("b", annotated(strict, kubernetes.AnnotationAdopt, "true")))
 	same(t, "adopted", "restricted", w.must("Namespace", name).Text("metadata", "labels", "level"))
+	if err := w.client.Resource(kinds["ConfigMap"]).Namespace(name).Delete(t.Context(), "theirs", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	w.reconcile()
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") == "" {
 		t.Error("the adopted object was not removed")

@@ -54,12 +54,7 @@ func saved(name string, chunk int, key string, columns ...archive.Column) savedT
 // (rights of clients of the old store), the times of wakes, holds and the state of the
 // store itself. The head is in the manifest.
 func savedTables() []savedTable {
-	entity := saved(
-		"entity", largeChunk, "id",
-		textual("kind"), textual("id"), textual("uid"), number("revision"), number("position"), number("created"), number("updated"), textual("parent"), textual("template"), textual("site"),
-		flag("prepared"), flag("approved"), optional(textual("origin")), optional(content("digest")), number("metaset"), optional(content("plugin")), flag("crds"),
-		textual("who"), textual("why"), optional(textual("conditions")), optional(textual("replaces")), number("base"), optional(content("derivation")), optional(content("owner")), optional(textual("replaced")),
-	)
+	entity := saved("entity", largeChunk, "id", inBackups(stateOfRecords, entityOnly)...)
 	entity.kinds = true
 	flight := saved("flight", largeChunk, "deployment", textual("deployment"), textual("rollout"), textual("site"), textual("doc"), flag("apart"))
 	flight.absent = map[string]func(func(string) any) (any, error){"apart": flightApart}
@@ -70,12 +65,7 @@ func savedTables() []savedTable {
 		saved("pair", largeChunk, "id", number("id"), textual("kind"), textual("key"), textual("value"), textual("start"), content("hash")),
 		saved("entity_pair", largeChunk, "pair id", number("pair"), textual("id")),
 		saved("metaset_pair", largeChunk, "pair metaset", number("pair"), number("metaset")),
-		saved(
-			"change", largeChunk, "position",
-			number("position"), textual("kind"), textual("id"), textual("op"), textual("uid"), number("revision"), number("created"), number("updated"), textual("parent"), textual("template"),
-			textual("site"), flag("prepared"), flag("approved"), optional(textual("origin")), optional(content("digest")), number("metaset"), optional(content("plugin")), flag("crds"),
-			textual("who"), textual("why"), optional(textual("steps")), optional(content("derivation")), optional(content("owner")), number("departed"), number("base"),
-		),
+		saved("change", largeChunk, "position", inBackups(stateOfRecords, changeOnly)...),
 		saved(
 			"work", largeChunk, "queue key",
 			textual("queue"), textual("key"), number("generation"), number("due"), number("attempt"), textual("last_error"), number("lease_until"), textual("claim"), number("claimed"),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/archive"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
@@ -15,50 +16,99 @@ import (
 // A row is a record as the tables have it, with its metadata by number.
 type row struct {
 	catalog.Record
-	metaset int64
+	metaset    int64
+	conditions any // as they are stored, while the row is written
 }
 
-// stateColumns are the columns that the tables entity and change share.
-var stateColumns = []Column{
-	Text.As("kind"),
-	Text.As("id"),
-	Text.As("uid"),
-	Int.As("revision"),
-	Int.As("position"),
-	Int.As("created"),
-	Int.As("updated"),
-	Text.As("parent"),
-	Text.As("template"),
-	Text.As("site"),
-	Bool.As("prepared"),
-	Bool.As("approved"),
-	Text.As("origin"),
-	Bytes.As("digest"),
-	Int.As("metaset"),
-	Bytes.As("plugin"),
-	Bool.As("crds"),
-	Text.As("who"),
-	Text.As("why"),
-	Bytes.As("derivation"),
-	Bytes.As("owner"),
+// A stored is a column of records: how it is written and read. Statements, rows, scanners and
+// backups follow the lists of them.
+type stored struct {
+	Column
+
+	null  bool                 // it may be NULL
+	value func(r *row) any     // that is written
+	into  func(s *scanner) any // where it is read to
+}
+
+// stateOfRecords are the columns that the tables entity and change share.
+var stateOfRecords = []stored{
+	{Text.As("kind"), false, func(r *row) any { return string(r.Kind) }, func(s *scanner) any { return &s.kind }},
+	{Text.As("id"), false, func(r *row) any { return r.ID }, func(s *scanner) any { return &s.id }},
+	{Text.As("uid"), false, func(r *row) any { return r.UID }, func(s *scanner) any { return &s.uid }},
+	{Int.As("revision"), false, func(r *row) any { return r.Revision }, func(s *scanner) any { return &s.row.Revision }},
+	{Int.As("position"), false, func(r *row) any { return r.Position }, func(s *scanner) any { return &s.row.Position }},
+	{Int.As("created"), false, func(r *row) any { return micros(r.Created) }, func(s *scanner) any { return &s.created }},
+	{Int.As("updated"), false, func(r *row) any { return micros(r.Updated) }, func(s *scanner) any { return &s.updated }},
+	{Text.As("parent"), false, func(r *row) any { return r.Parent }, func(s *scanner) any { return &s.parent }},
+	{Text.As("template"), false, func(r *row) any { return r.Template }, func(s *scanner) any { return &s.template }},
+	{Text.As("site"), false, func(r *row) any { return r.Site }, func(s *scanner) any { return &s.site }},
+	{Bool.As("prepared"), false, func(r *row) any { return r.Prepared }, func(s *scanner) any { return &s.row.Prepared }},
+	{Bool.As("approved"), false, func(r *row) any { return r.Approved }, func(s *scanner) any { return &s.row.Approved }},
+	{Text.As("origin"), true, func(r *row) any { return orNull(r.Origin) }, func(s *scanner) any { return &s.origin }},
+	{Bytes.As("digest"), true, func(r *row) any { return digestValue(r.Digest) }, func(s *scanner) any { return &s.digest }},
+	{Int.As("metaset"), false, func(r *row) any { return r.metaset }, func(s *scanner) any { return &s.row.metaset }},
+	{Bytes.As("plugin"), true, func(r *row) any { return r.Plugin }, func(s *scanner) any { return &s.plugin }},
+	{Bool.As("crds"), false, func(r *row) any { return r.CRDs }, func(s *scanner) any { return &s.row.CRDs }},
+	{Text.As("who"), false, func(r *row) any { return r.Author.Who }, func(s *scanner) any { return &s.who }},
+	{Text.As("why"), false, func(r *row) any { return r.Author.Why }, func(s *scanner) any { return &s.why }},
+	{Bytes.As("derivation"), true, func(r *row) any { return derivationValue(r.Derivation, r.Revision) }, func(s *scanner) any { return &s.derivation }},
+	{Bytes.As("owner"), true, func(r *row) any { return digestValue(r.Owner) }, func(s *scanner) any { return &s.owner }},
+}
+
+// entityOnly are the columns of the table entity after those of the state.
+var entityOnly = []stored{
+	{Text.As("conditions"), true, func(r *row) any { return r.conditions }, func(s *scanner) any { return &s.conditions }},
+	{Text.As("replaces"), true, func(r *row) any { return orNull(strings.Join(r.Replaces, " ")) }, func(s *scanner) any { return &s.replaces }},
+	{Int.As("base"), false, func(r *row) any { return r.Base }, func(s *scanner) any { return &s.row.Base }},
+	{Text.As("replaced"), true, func(r *row) any { return orNull(strings.Join(r.Replaced, " ")) }, func(s *scanner) any { return &s.replaced }},
+}
+
+// changeOnly are the columns of the table change after those of the state. Changes have the
+// values; their readers read the ones that they need.
+var changeOnly = []stored{
+	{Column: Text.As("op")},
+	{Column: Text.As("steps"), null: true},
+	{Column: Int.As("departed")},
+	{Column: Int.As("base")},
 }
 
 var (
-	entityColumns = append(slices.Clip(stateColumns), Text.As("conditions"), Text.As("replaces"), Int.As("base"), Text.As("replaced"))
-	changeColumns = append(slices.Clip(stateColumns), Text.As("op"), Text.As("steps"), Int.As("departed"), Int.As("base"))
+	stateColumns  = columnsOf(stateOfRecords)
+	entityColumns = append(slices.Clip(stateColumns), columnsOf(entityOnly)...)
+	changeColumns = append(slices.Clip(stateColumns), columnsOf(changeOnly)...)
 )
+
+func columnsOf(list []stored) []Column {
+	columns := make([]Column, len(list))
+	for i, c := range list {
+		columns[i] = c.Column
+	}
+	return columns
+}
+
+// inBackups returns the columns of lists in a backup.
+func inBackups(lists ...[]stored) []archive.Column {
+	var columns []archive.Column
+	for _, c := range slices.Concat(lists...) {
+		columns = append(columns, archive.Column{Name: c.Name, Type: archivedAs[c.Type], Null: c.null})
+	}
+	return columns
+}
+
+var archivedAs = map[sqldb.Type]archive.Type{Text: archive.Text, Int: archive.Int, Bytes: archive.Bytes, Bool: archive.Bool}
 
 // selectedEntity are the columns that an entity scanner reads.
 var selectedEntity = sqldb.Names(entityColumns, "e.")
 
 // values returns the row's values, in the order of stateColumns.
-func (r *row) values() []any {
-	return []any{
-		string(r.Kind), r.ID, r.UID, r.Revision, r.Position, micros(r.Created), micros(r.Updated),
-		r.Parent, r.Template, r.Site, r.Prepared, r.Approved, orNull(r.Origin),
-		digestValue(r.Digest), r.metaset, r.Plugin, r.CRDs, r.Author.Who, r.Author.Why,
-		derivationValue(r.Derivation, r.Revision), digestValue(r.Owner),
+func (r *row) values() []any { return r.valuesOf(make([]any, 0, len(entityColumns)), stateOfRecords) }
+
+// valuesOf appends the row's values of a list of columns.
+func (r *row) valuesOf(values []any, list []stored) []any {
+	for i := range list {
+		values = append(values, list[i].value(r))
 	}
+	return values
 }
 
 // A text is a text column of a row. If it equals the text of the row before, both
@@ -169,19 +219,22 @@ type scanner struct {
 // newScanner returns a scanner of stateColumns, and of more columns after them.
 func newScanner(more ...any) *scanner {
 	s := new(scanner)
-	r := &s.row
-	s.dest = append([]any{
-		&s.kind, &s.id, &s.uid, &r.Revision, &r.Position, &s.created, &s.updated,
-		&s.parent, &s.template, &s.site, &r.Prepared, &r.Approved, &s.origin,
-		&s.digest, &r.metaset, &s.plugin, &r.CRDs, &s.who, &s.why, &s.derivation, &s.owner,
-	}, more...)
+	s.read(stateOfRecords)
+	s.dest = append(s.dest, more...)
 	return s
+}
+
+// read adds the destinations of a list of columns.
+func (s *scanner) read(list []stored) {
+	for _, c := range list {
+		s.dest = append(s.dest, c.into(s))
+	}
 }
 
 // newEntityScanner returns a scanner of entityColumns.
 func newEntityScanner() *scanner {
 	s := newScanner()
-	s.dest = append(s.dest, &s.conditions, &s.replaces, &s.row.Base, &s.replaced)
+	s.read(entityOnly)
 	return s
 }
 
@@ -227,9 +280,9 @@ func (r *row) readConditions(conditions string) (err error) {
 }
 
 // entityValues returns the row's values, in the order of entityColumns.
-func (r *row) entityValues() ([]any, error) {
-	conditions, err := conditionsValue(r.Conditions)
-	return append(r.values(), conditions, orNull(strings.Join(r.Replaces, " ")), r.Base, orNull(strings.Join(r.Replaced, " "))), err
+func (r *row) entityValues() (values []any, err error) {
+	r.conditions, err = conditionsValue(r.Conditions)
+	return r.valuesOf(r.values(), entityOnly), err
 }
 
 func conditionsValue(conditions []tko.Condition) (any, error) {

@@ -1,0 +1,114 @@
+package grpcapi_test
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/turn"
+	"github.com/tko-orchestrator/tko/test/eventually"
+)
+
+// gated is a backend whose lists begin, and end one after the other when the test permits it.
+type gated struct {
+	fake
+
+	mu     sync.Mutex
+	begun  map[string]int // lists by subject
+	end    chan struct{}
+	served []string // subjects of lists that have ended
+}
+
+func (g *gated) Templates(ctx context.Context, _ tko.TemplateSelect, _ tko.ListOptions) iter.Seq2[tko.Template, error] {
+	return func(yield func(tko.Template, error) bool) {
+		i, _ := identity.From(ctx)
+		g.mu.Lock()
+		g.begun[i.Subject]++
+		g.mu.Unlock()
+		select {
+		case <-g.end:
+		case <-ctx.Done():
+		}
+		g.mu.Lock()
+		g.served = append(g.served, i.Subject)
+		g.mu.Unlock()
+	}
+}
+
+func (g *gated) of(subject string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.begun[subject]
+}
+
+// 60 connections of one client neither keep another one's first list waiting, nor get more than
+// their share while both have lists waiting.
+func TestListsOfClientsTakeTurns(t *testing.T) {
+	backend := &gated{begun: map[string]int{}, end: make(chan struct{})}
+	dial := overTCP(t, backend, grpcapi.Options{Callers: named{}, Turns: turn.NewLimited(4 * turn.Heavy)})
+	var lists sync.WaitGroup
+	list := func(subject string) {
+		data := tkopb.NewDataClient(dial())
+		lists.Go(func() {
+			s, err := data.ListTemplates(calling(t, subject), &tkopb.ListTemplates{})
+			if err == nil {
+				_, err = s.Recv()
+			}
+			if err != nil && err.Error() != "EOF" {
+				t.Error(err)
+			}
+		})
+	}
+	for range 60 {
+		list("token:greedy")
+	}
+	eventually.True(t, "four lists of the greedy client have begun", func() bool { return backend.of("token:greedy") == 4 })
+	list("token:modest")
+	eventually.True(t, "the list of the other client has begun", func() bool { return backend.of("token:modest") == 1 })
+	if n := backend.of("token:greedy"); n != 4 {
+		t.Errorf("%d lists of the greedy client have begun, want 4", n)
+	}
+	if _, err := tkopb.NewDataClient(dial()).BreakModification(calling(t, "token:greedy"), &tkopb.BreakModification{}); status.Code(err) == codes.ResourceExhausted {
+		t.Errorf("a change waits for a turn: %v", err)
+	}
+	close(backend.end)
+	lists.Wait()
+	if backend.of("token:greedy") != 60 || backend.of("token:modest") != 1 {
+		t.Errorf("served %v, want all", backend.begun)
+	}
+}
+
+// A client that has more calls than may wait is refused.
+func TestWaitingCallsOfAClientAreBounded(t *testing.T) {
+	backend := &gated{begun: map[string]int{}, end: make(chan struct{})}
+	backend.about = func(context.Context) (tko.About, error) { return tko.About{}, nil }
+	queue := turn.NewLimited(turn.Heavy)
+	dial := overTCP(t, backend, grpcapi.Options{Callers: named{}, Turns: queue, Limits: grpcapi.Limits{Client: -1, Connection: -1}})
+	data := tkopb.NewDataClient(dial())
+	ctx, cancel := context.WithCancel(calling(t, "token:greedy"))
+	defer cancel()
+	for range turn.MaxWaiting + 20 { // calls below may take the place of some
+		if _, err := data.ListTemplates(ctx, &tkopb.ListTemplates{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually.True(t, "a call more is refused", func() bool {
+		short, cancel := context.WithTimeout(calling(t, "token:greedy"), time.Second)
+		defer cancel()
+		_, err := data.About(short, &emptypb.Empty{})
+		return status.Code(err) == codes.ResourceExhausted
+	})
+	if _, err := data.About(calling(t, "token:modest"), &emptypb.Empty{}); err != nil {
+		t.Errorf("another client: %v", err)
+	}
+}
