@@ -108,6 +108,11 @@ func (in *DeploymentStatus) DeepCopyInto(out *DeploymentStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Replaced != nil {
+		in, out := &in.Replaced, &out.Replaced
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

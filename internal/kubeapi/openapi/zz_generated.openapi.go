@@ -313,6 +313,25 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 							},
 						},
 					},
+					"replaced": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "The IDs of the siblings that the deployment has replaced, the newest first, whose objects stay at the site until its own are healthy.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
 					"origin": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Of a child: its permanent name among the children of its parent.",
