@@ -5,11 +5,9 @@ import (
 	"iter"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
@@ -85,30 +83,5 @@ func TestListsOfClientsTakeTurns(t *testing.T) {
 	lists.Wait()
 	if backend.of("token:greedy") != 60 || backend.of("token:modest") != 1 {
 		t.Errorf("served %v, want all", backend.begun)
-	}
-}
-
-// A client that has more calls than may wait is refused.
-func TestWaitingCallsOfAClientAreBounded(t *testing.T) {
-	backend := &gated{begun: map[string]int{}, end: make(chan struct{})}
-	backend.about = func(context.Context) (tko.About, error) { return tko.About{}, nil }
-	queue := turn.NewLimited(turn.Heavy)
-	dial := overTCP(t, backend, grpcapi.Options{Callers: named{}, Turns: queue, Limits: grpcapi.Limits{Client: -1, Connection: -1}})
-	data := tkopb.NewDataClient(dial())
-	ctx, cancel := context.WithCancel(calling(t, "token:greedy"))
-	defer cancel()
-	for range turn.MaxWaiting + 20 { // calls below may take the place of some
-		if _, err := data.ListTemplates(ctx, &tkopb.ListTemplates{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually.True(t, "a call more is refused", func() bool {
-		short, cancel := context.WithTimeout(calling(t, "token:greedy"), time.Second)
-		defer cancel()
-		_, err := data.About(short, &emptypb.Empty{})
-		return status.Code(err) == codes.ResourceExhausted
-	})
-	if _, err := data.About(calling(t, "token:modest"), &emptypb.Empty{}); err != nil {
-		t.Errorf("another client: %v", err)
 	}
 }
