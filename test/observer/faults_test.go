@@ -43,11 +43,11 @@ var faults = map[string]fault{
 	}},
 	"orphans are not counted": {"removed or orphaned", []edit{
 		{fileReach, "if len(keys) == 0 || keys[0].Kind", "if true || keys[0].Kind"},
-		{fileCounts, "adds[catalog.OrphanOf(after.Kind)]++", ""},
+		{fileCounts, "count(catalog.OrphanOf(after.Kind), *before)", ""},
 	}},
 	"children are not counted": {"created", []edit{
 		{fileReach, "map[Count]int{CountCreated: create, CountDeployments: remove}", "map[Count]int{}"},
-		{fileCounts, "adds[catalog.CountCreated]++", "_ = reach"},
+		{fileCounts, "count(catalog.CountCreated, *after)", "_ = reach"},
 	}},
 	"sites are not counted": {"changes running deployments at", []edit{
 		{fileCounts, "if adds[catalog.CountSites]++; consented {", "if consented || true {"},
