@@ -50,7 +50,7 @@ var faults = map[string]fault{
 		{fileCounts, "count(catalog.CountCreated, *after)", "_ = reach"},
 	}},
 	"sites are not counted": {"changes running deployments at", []edit{
-		{fileCounts, "if adds[catalog.CountSites]++; consented {", "if consented || true {"},
+		{fileCounts, "counts := reach.Counts(catalog.CountSites, of, site)\n", "counts := reach.Counts(catalog.CountSites, of, site)[:0]\n"},
 	}},
 	"topologies have all rights": {"made it from", []edit{
 		{"internal/catalog/owner.go", "\tif unlimited {\n\t\tc.grant = c.grant.At", "\tif unlimited || true {\n\t\tc.grant = c.grant.At"},
