@@ -508,9 +508,6 @@ func (s *rights) isBelow(ctx context.Context, root string, r *Record) (bool, err
 	return false, nil
 }
 
-// reports reports whether a verb writes: entities that users own, or conditions on them.
-func reports(verb access.Verb) bool { return verb.Writes() || verb == access.Condition }
-
 // changes reports whether a verb changes entities that users own, or conditions on them.
 func changes(verb access.Verb) bool { return verb.Writes() || verb == access.Condition }
 

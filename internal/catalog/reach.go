@@ -540,6 +540,7 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		consent = "use the command tko"
 		remedy = "change fewer, or confirm the number with the command tko: this client can't"
 	}
+	outcome := "nothing was changed"
 	switch count := e.Limit.Of[0]; count {
 	case CountCreated:
 		what, limit = orElse(what, "create "+entities(n, tko.KindDeployment)), limit+" deployments"
@@ -570,8 +571,9 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 	default: // of a kind or selection
 		base, scope, _ := strings.Cut(string(count), "@")
 		what, limit = orElse(what, fmt.Sprintf("exceed the limit of %s for %s, with %d more", base, scope, n)), limit+" there"
+		outcome = "nothing more was changed" // it is found in a commit of the request, and perhaps not in its first one
 	}
-	return tko.Errorf(tko.ErrInvalid, "this would %s%s: more than %s need consent: nothing was changed; %s", what, had, limit, remedy)
+	return tko.Errorf(tko.ErrInvalid, "this would %s%s: more than %s need consent: %s; %s", what, had, limit, outcome, remedy)
 }
 
 func orElse(text, otherwise string) string {
