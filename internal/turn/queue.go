@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -89,10 +90,11 @@ func (q *Queue) Begin(ctx context.Context, name string, weight int) (*Turn, erro
 		return nil, nil //nolint:nilnil // a nil Turn has no effect
 	}
 	t := &Turn{queue: q, name: name, weight: weight}
-	return t, q.begin(ctx, t)
+	return t, q.begin(ctx, t, MaxWaiting)
 }
 
-func (q *Queue) begin(ctx context.Context, t *Turn) error {
+// begin is Begin for a request whose client has fewer than most requests waiting.
+func (q *Queue) begin(ctx context.Context, t *Turn, most int) error {
 	q.mu.Lock()
 	c := q.clients[t.name]
 	if c == nil {
@@ -105,7 +107,7 @@ func (q *Queue) begin(ctx context.Context, t *Turn) error {
 		q.mu.Unlock()
 		return nil
 	}
-	if len(c.waiting) >= MaxWaiting {
+	if len(c.waiting) >= most {
 		q.mu.Unlock()
 		return ErrFull
 	}
@@ -215,7 +217,7 @@ func (t *Turn) Send(ctx context.Context, send func() error) error {
 	if t.sending.Swap(0) != lent || err != nil {
 		return err
 	}
-	return t.queue.begin(ctx, t)
+	return t.queue.begin(ctx, t, math.MaxInt) // it was admitted before
 }
 
 type turnKey struct{}
