@@ -307,10 +307,12 @@ func (b *ruleBook) ownerGrant(o owner, options Options) (g *access.Grant, unlimi
 // actFor returns a context whose call is for a deployment, unless the caller has named what
 // it is for. Only calls of controllers depend on that.
 func actFor(ctx context.Context, id tko.DeploymentID) context.Context {
-	if _, named := tko.ActingOf(ctx); named || id == "" {
+	named, ok := tko.ActingOf(ctx)
+	if id == "" || ok && (named.Kind != tko.KindDeployment || named.ID != string(id)) {
 		return ctx
 	}
-	called := tko.Acting{Kind: tko.KindDeployment, ID: string(id)}
+	// A controller of an earlier version names the same deployment, without a claim.
+	called := tko.Acting{Kind: tko.KindDeployment, ID: string(id), Claim: named.Claim}
 	return context.WithValue(tko.WithActing(ctx, called), calledKey{}, called)
 }
 
