@@ -140,7 +140,7 @@ func (l *watchLimiter) inTurn(handler http.Handler, verb string, w http.Response
 		return // the client has gone
 	}
 	defer t.Done()
-	handler.ServeHTTP(&lendingWriter{wrapped{w}, r, t}, r)
+	handler.ServeHTTP(&lendingWriter{wrapped{w}, t}, r)
 }
 
 // clientOf returns the client that turns are for: the user, or the address of a client of a
@@ -162,13 +162,12 @@ func clientOf(u user.Info, r *http.Request) string {
 type lendingWriter struct {
 	wrapped
 
-	request *http.Request
-	turn    *turn.Turn
+	turn *turn.Turn
 }
 
 // Write implements http.ResponseWriter.
 func (w *lendingWriter) Write(data []byte) (n int, err error) {
-	err = w.turn.Send(w.request.Context(), func() error {
+	err = w.turn.Send(func() error {
 		n, err = w.ResponseWriter.Write(data)
 		return err
 	})
@@ -177,7 +176,7 @@ func (w *lendingWriter) Write(data []byte) (n int, err error) {
 
 // Flush implements http.Flusher.
 func (w *lendingWriter) Flush() {
-	_ = w.turn.Send(w.request.Context(), func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
+	_ = w.turn.Send(func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
 }
 
 // A timeoutWriter limits the time of each write: a write that takes longer

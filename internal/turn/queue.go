@@ -3,7 +3,6 @@ package turn
 import (
 	"context"
 	"errors"
-	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -90,24 +89,29 @@ func (q *Queue) Begin(ctx context.Context, name string, weight int) (*Turn, erro
 		return nil, nil //nolint:nilnil // a nil Turn has no effect
 	}
 	t := &Turn{queue: q, name: name, weight: weight}
-	return t, q.begin(ctx, t, MaxWaiting)
+	return t, q.begin(ctx, t)
 }
 
-// begin is Begin for a request whose client has fewer than most requests waiting.
-func (q *Queue) begin(ctx context.Context, t *Turn, most int) error {
-	q.mu.Lock()
+// arrive returns the client of a request that isn't in progress. The caller holds the lock.
+func (q *Queue) arrive(t *Turn) *client {
 	c := q.clients[t.name]
 	if c == nil {
 		c = &client{name: t.name, used: q.used, cost: firstCost * time.Duration(t.weight)}
 		q.clients[t.name] = c
 	}
 	t.begun = make(chan struct{})
+	return c
+}
+
+func (q *Queue) begin(ctx context.Context, t *Turn) error {
+	q.mu.Lock()
+	c := q.arrive(t)
 	if c.running == 0 || q.running+t.weight <= q.limit && len(q.waiting) == 0 {
 		q.start(c, t)
 		q.mu.Unlock()
 		return nil
 	}
-	if len(c.waiting) >= most {
+	if len(c.waiting) >= MaxWaiting {
 		q.mu.Unlock()
 		return ErrFull
 	}
@@ -206,18 +210,26 @@ func (q *Queue) settle(c *client) {
 }
 
 // Send sends a part of the response by a function, which returns when the client, or a buffer,
-// has it. While the client doesn't read, others have the turn. The error is that of the function,
-// or the cause of the context's end.
-func (t *Turn) Send(ctx context.Context, send func() error) error {
+// has it, and returns its error. While the client doesn't read, others have the turn. The request
+// takes it back at once, also beyond the limit, and further ones wait longer for that: if it waited
+// itself, it would seem that its client doesn't read, and the list would end.
+func (t *Turn) Send(send func() error) error {
 	if t == nil {
 		return send()
 	}
 	t.sending.Store(time.Now().UnixNano())
 	err := send()
-	if t.sending.Swap(0) != lent || err != nil {
-		return err
+	if t.sending.Swap(0) == lent && err == nil {
+		t.queue.resume(t)
 	}
-	return t.queue.begin(ctx, t, math.MaxInt) // it was admitted before
+	return err
+}
+
+// resume begins a request again whose turn others had.
+func (q *Queue) resume(t *Turn) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.start(q.arrive(t), t)
 }
 
 type turnKey struct{}
@@ -233,7 +245,7 @@ func With(ctx context.Context, t *Turn) context.Context {
 // Send is [Turn.Send] for the turn of the request's context; without one it only sends.
 func Send(ctx context.Context, send func() error) error {
 	t, _ := ctx.Value(turnKey{}).(*Turn)
-	return t.Send(ctx, send)
+	return t.Send(send)
 }
 
 // check schedules lend while requests wait. The caller holds the lock.

@@ -27,7 +27,7 @@ func fair(turns *turn.Queue, client string, next http.Handler, w http.ResponseWr
 		return // the client has gone
 	}
 	defer t.Done()
-	next.ServeHTTP(lendingWriter{w, r, t}, r)
+	next.ServeHTTP(lendingWriter{w, t}, r)
 }
 
 // waits are the reads that wait: for changes, or for a meta-scheduler.
@@ -43,8 +43,7 @@ func takesTurns(path string) bool {
 type lendingWriter struct {
 	http.ResponseWriter
 
-	request *http.Request
-	turn    *turn.Turn
+	turn *turn.Turn
 }
 
 // Unwrap is called by http.ResponseController.
@@ -52,7 +51,7 @@ func (w lendingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Write writes a part of the response.
 func (w lendingWriter) Write(data []byte) (n int, err error) {
-	err = w.turn.Send(w.request.Context(), func() error {
+	err = w.turn.Send(func() error {
 		n, err = w.ResponseWriter.Write(data)
 		return err
 	})
@@ -61,5 +60,5 @@ func (w lendingWriter) Write(data []byte) (n int, err error) {
 
 // Flush sends what was written.
 func (w lendingWriter) Flush() {
-	_ = w.turn.Send(w.request.Context(), func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
+	_ = w.turn.Send(func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
 }
