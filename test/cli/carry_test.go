@@ -46,6 +46,7 @@ var notWritten = map[string]string{
 	"Deployment.Approved":        "elsewhere it is approved again",
 	"Deployment.Origin":          "TKO makes it",
 	"Deployment.Replaces":        "preparers write it",
+	"Deployment.Replaced":        "the store records it",
 	"Deployment.Stamp":           "TKO writes it",
 	"Plugin.Stamp":               "TKO writes it",
 	"Rollout.State":              "elsewhere it is planned again",
