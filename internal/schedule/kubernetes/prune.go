@@ -146,67 +146,80 @@ func (i *inventory) defines(group string) bool {
 // removeBatch removes objects, and returns those that still exist.
 func (rc *reconciliation) removeBatch(ctx context.Context, batch []removal) (left []removal, err error) {
 	g, ctx := rc.group(ctx)
+	after := map[key]*unstructured.Unstructured{} // recorded at the end: meanwhile others read what was live
 	for _, r := range batch {
 		g.Go(func() error {
-			why, err := rc.removeOne(ctx, r)
+			result, err := rc.removeOne(ctx, r)
 			if err != nil {
 				if ctx.Err() != nil || isUnreachable(err) || fence.Is(err) {
 					return err
 				}
-				why = bounded(err.Error())
+				result.why = bounded(err.Error())
 			}
 			rc.mu.Lock()
 			defer rc.mu.Unlock()
-			if why == "" {
+			if result.observed {
+				after[r.key] = result.now
+			}
+			if result.why == "" {
 				rc.pruning.forget = append(rc.pruning.forget, r)
 				return nil
 			}
 			left = append(left, r)
-			rc.removing = append(rc.removing, fmt.Sprintf("%s: %s", r.key, why))
+			rc.removing = append(rc.removing, fmt.Sprintf("%s: %s", r.key, result.why))
 			return nil
 		})
 	}
 	err = g.Wait()
+	maps.Copy(rc.live, after)
 	slices.Sort(rc.removing)
 	return left, err
 }
 
-// removeOne removes an object. If it still exists, why is the reason.
-func (rc *reconciliation) removeOne(ctx context.Context, r removal) (why string, err error) {
+// removed is the result of the removal of an object.
+type removed struct {
+	why      string                     // why the object still exists; empty if it doesn't
+	now      *unstructured.Unstructured // the object afterwards, nil if it is gone
+	observed bool                       // whether now is known
+}
+
+// removeOne removes an object. It is called for several at once.
+func (rc *reconciliation) removeOne(ctx context.Context, r removal) (result removed, err error) {
 	live := rc.live[r.key]
 	switch {
 	case r.isChart():
-		return "", rc.uninstall(ctx, r)
+		return removed{}, rc.uninstall(ctx, r)
 	case r.Release != (key{}):
-		return rc.leftoverOf(ctx, r)
+		result.why, err = rc.leftoverOf(ctx, r)
+		return result, err
 	case r.isNamespace():
 		if id := rc.namespaceUser(r.Name); id != "" {
-			return fmt.Sprintf("stays as long as deployment %q has objects in it", id), nil
+			return removed{why: fmt.Sprintf("stays as long as deployment %q has objects in it", id)}, nil
 		}
 	case r.isDefinition():
 		inUse, err := rc.inUse(ctx, live)
 		if err != nil {
-			return "", err
+			return removed{}, err
 		}
 		if inUse {
-			return "stays as long as there are objects of its kind", nil
+			return removed{why: "stays as long as there are objects of its kind"}, nil
 		}
 	}
 	if live.GetDeletionTimestamp() == nil {
 		if err := rc.conn.remove(ctx, r.key, r.Version, live, rc.propagation(r)); err != nil {
-			return "", err
+			return removed{}, err
 		}
 		rc.removedCount.Add(1)
 	}
 	now, err := rc.conn.get(ctx, r.key, r.Version)
 	if err != nil {
-		return "", err
+		return removed{}, err
 	}
-	rc.recordLive(r.key, now)
+	result = removed{now: now, observed: true}
 	if now != nil && now.GetUID() == live.GetUID() {
-		return "is being removed", nil
+		result.why = "is being removed"
 	}
-	return "", nil
+	return result, nil
 }
 
 // namespaceUser returns a deployment that has, or wants, an object in a namespace;
