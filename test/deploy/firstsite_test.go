@@ -29,7 +29,7 @@ func TestPageOfTheFirstSiteWorks(t *testing.T) {
 	var script strings.Builder
 	script.WriteString("set -euo pipefail\nmkdir() { [ -d kubeconfigs ]; }\n") // the server is running already
 	for _, b := range docs.Blocks(page, string(text)) {
-		if b.Language == "sh" && b.Reason == "" {
+		if b.Mark == "site" {
 			script.WriteString(b.Text)
 		}
 	}

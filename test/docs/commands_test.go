@@ -16,6 +16,7 @@ import (
 // Pages whose blocks other tests run.
 var runElsewhere = map[string]string{
 	"docs/rollouts.md":        "TestExamplesOfRolloutsWork",
+	"docs/first-site.md":      "TestPageOfTheFirstSiteWorks of test/deploy: the blocks marked site",
 	"docs/tutorial-plugin.md": "TestTutorialCommandsWork of test/python: the blocks marked tutorial",
 	"README.md":               "TestReadmeTourWorks: the blocks marked tour",
 	"docs/python-sdk.md":      "TestDocumentedExamplesRun of test/python: the blocks in Python",
@@ -72,7 +73,7 @@ func checkYAML(t *testing.T, b Block) {
 // Programs of others in the documentation.
 var foreign = []string{
 	"apt", "ansible-galaxy", "cat", "echo", "grep", "head", "journalctl", "kustomize", "mkdir", "openssl", "pidof", "pip", "podman", "python3", "runuser",
-	"sed", "skopeo", "systemctl", "tee", "xargs", "git", "cp",
+	"sed", "skopeo", "sleep", "systemctl", "tee", "xargs", "git", "cp",
 }
 
 // The commands of other programs name what exists: targets of make, tests, files and values of the chart.
