@@ -141,7 +141,7 @@ func TestEachRouteStaysInTheScopeOfItsCaller(t *testing.T) {
 			}
 			for _, who := range append([]string{"eve"}, words(roles)...) {
 				for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {
-					if method != served && who != string(access.Admin) { // such a route doesn't exist, whoever calls
+					if method != served && who != string(access.Admin) { // such a route exists for no caller
 						continue
 					}
 					for _, body := range append(slices.Clone(bodies[path]), "") {
