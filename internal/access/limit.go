@@ -87,7 +87,7 @@ func (l Limit) Covers(a Attributes, site string) bool {
 		site = cmp.Or(site, a.ID)
 	case tko.KindTemplate:
 		a.Template = a.ID
-	case tko.KindDeployment, tko.KindPlugin, tko.KindRollout:
+	default:
 	}
 	return (l.Kind == "" || l.Kind == a.Kind) && in(l.SiteID, cmp.Or(site, a.Site)) && in(l.TemplateID, a.Template)
 }

@@ -307,12 +307,10 @@ func (b *ruleBook) ownerGrant(o owner, options Options) (g *access.Grant, unlimi
 // actFor returns a context whose call is for a deployment, unless the caller has named what
 // it is for. Only calls of controllers depend on that.
 func actFor(ctx context.Context, id tko.DeploymentID) context.Context {
-	named, ok := tko.ActingOf(ctx)
-	if id == "" || ok && (named.Kind != tko.KindDeployment || named.ID != string(id)) {
+	if _, named := tko.ActingOf(ctx); named || id == "" {
 		return ctx
 	}
-	// A controller of an earlier version names the same deployment, without a claim.
-	called := tko.Acting{Kind: tko.KindDeployment, ID: string(id), Claim: named.Claim}
+	called := tko.Acting{Kind: tko.KindDeployment, ID: string(id)}
 	return context.WithValue(tko.WithActing(ctx, called), calledKey{}, called)
 }
 

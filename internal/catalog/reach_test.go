@@ -682,7 +682,8 @@ func TestSitesWithAnotherTargetAreReach(t *testing.T) {
 func TestLimitsOfAuthorsKindsAndSelections(t *testing.T) {
 	t.Parallel()
 	rules := []access.Limit{
-		{Limit: access.LimitSites, Most: 12, Author: "ci/**"}, {Limit: access.LimitSites, Most: 0, Author: "**", Reason: "for others than ana"},
+		{Limit: access.LimitSites, Most: 12, Author: "ci/**"},
+		{Limit: access.LimitSites, Most: 0, Author: "**", Reason: "for others than ana"},
 		{Limit: access.LimitSites, Most: 2, SiteID: "edge/0**"},
 		{Limit: access.LimitRemoved, Most: 3, Kind: tko.KindSite},
 		{Limit: access.LimitRemoved, Most: 0, Author: "ci/**", Reason: "it removes what it made"},
@@ -763,7 +764,7 @@ func TestLimitsOfAnAuthorHoldForItsTopologies(t *testing.T) {
 		parent := w.createAs(w.as(who), tko.NewDeployment{})
 		preparer := tko.WithActing(identity.With(w.ctx, identity.Controller(identity.RolePreparer)), tko.Acting{Kind: tko.KindDeployment, ID: string(parent)})
 		for i := range 8 {
-			_, _, err := w.CreateChildren(preparer, tko.NewChildren{Parent: parent, Children: []tko.NewChild{{Origin: fmt.Sprint(i), Template: tko.TemplateID(template), Site: "s"}}})
+			_, _, err := w.CreateChildren(preparer, tko.NewChildren{Parent: parent, Children: []tko.NewChild{{Origin: strconv.Itoa(i), Template: tko.TemplateID(template), Site: "s"}}})
 			if err == nil {
 				n++
 			}

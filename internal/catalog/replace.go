@@ -75,8 +75,8 @@ func replacedBy(r Record, old []Record) []string {
 	for _, one := range old {
 		direct, earlier = append(direct, one.ID), append(earlier, one.Replaced...)
 	}
-	earlier = append(r.Replaced, earlier...)
-	all := append(direct, earlier[:min(len(earlier), maxReplaced)]...)
+	earlier = slices.Concat(r.Replaced, earlier)
+	all := slices.Concat(direct, earlier[:min(len(earlier), maxReplaced)])
 	seen := map[string]bool{r.ID: true}
 	return slices.DeleteFunc(all, func(id string) bool {
 		had := seen[id]

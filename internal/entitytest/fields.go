@@ -60,7 +60,7 @@ func fill(v reflect.Value, n *int) {
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(1000 + *n))
 	case reflect.Uint8:
-		v.SetUint(uint64(*n % 256))
+		v.SetUint(uint64(*n % 256)) //nolint:gosec // it is positive
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0), n)

@@ -106,8 +106,9 @@ func value(v reflect.Value) any {
 			all[i] = value(v.Index(i))
 		}
 		return all
+	default:
+		panic("rows and manifests have no form of a " + v.Type().String() + ": add one to package field")
 	}
-	panic("rows and manifests have no form of a " + v.Type().String() + ": add one to package field")
 }
 
 func each[T any](list []T, of func(T) any) []any {

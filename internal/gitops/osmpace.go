@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"strings"
 	"time"
 
@@ -24,9 +25,7 @@ func (l *reconciliation) osmPace(revision string) (*osm.Pace, error) {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	whole := map[string]any{"edits": []any{map[string]any{"place": map[string]any{}, "select": map[string]any{"deploymentIds": []any{"x"}}}}}
-	for field, value := range l.spec.Rollout {
-		whole[field] = value
-	}
+	maps.Copy(whole, l.spec.Rollout)
 	r, err := rolloutspec.Parse(krm.Package{{"apiVersion": rolloutspec.GVK.APIVersion(), "kind": rolloutspec.GVK.Kind, "metadata": map[string]any{"name": "services"}, "spec": whole}})
 	if err != nil {
 		return nil, err

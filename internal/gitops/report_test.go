@@ -219,7 +219,7 @@ func TestFaultsOfReports(t *testing.T) {
 			var n atomic.Int64
 			server.Lose(func(*http.Request) bool { return n.Add(1) == round+1 })
 			t.Run("", func(t *testing.T) {
-				w := start(t, c, gitops.Options{Worker: fmt.Sprint(round), Sources: []gitops.Spec{spec(t, settings)}})
+				w := start(t, c, gitops.Options{Worker: strconv.FormatInt(round, 10), Sources: []gitops.Spec{spec(t, settings)}})
 				w.sync("fleet", first)
 				server.Lose(nil)
 				if round%2 == 0 {

@@ -118,18 +118,19 @@ func (p pullPlan) count() string {
 // lines returns the changes, each with its details.
 func (p pullPlan) lines() (all []string) {
 	add := func(verb, kind, name, file, reason string, details []string) {
-		line := fmt.Sprintf("%s %s %q", verb, kind, name)
+		var line strings.Builder
+		fmt.Fprintf(&line, "%s %s %q", verb, kind, name)
 		for _, note := range []string{file, reason} {
 			if note != "" {
-				line += " (" + note + ")"
+				line.WriteString(" (" + note + ")")
 			}
 		}
 		if !p.plain {
 			for _, detail := range details {
-				line += "\n    " + detail
+				line.WriteString("\n    " + detail)
 			}
 		}
-		all = append(all, line)
+		all = append(all, line.String())
 	}
 	for _, a := range p.preview.Plan.Actions {
 		reason := a.Reason

@@ -54,13 +54,13 @@ func newWatchLimiter(limits WatchLimits, turns *turn.Queue, codecs runtime.Negot
 	return l
 }
 
-// acquire counts a watch of a user. If there are too many, problem is the error
+// acquire counts a watch of the user with a name. If there are too many, problem is the error
 // text.
-func (l *watchLimiter) acquire(user string) (release func(), problem string) {
+func (l *watchLimiter) acquire(name string) (release func(), problem string) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	switch {
-	case l.limits.User > 0 && l.users[user] >= l.limits.User:
+	case l.limits.User > 0 && l.users[name] >= l.limits.User:
 		l.observer.Refused(limitUser)
 		return nil, "too many watches of one user (--streams-per-client): end some"
 	case l.limits.Total > 0 && l.total >= l.limits.Total:
@@ -68,13 +68,13 @@ func (l *watchLimiter) acquire(user string) (release func(), problem string) {
 		return nil, "too many watches (--streams): try again later"
 	}
 	l.total++
-	l.users[user]++
+	l.users[name]++
 	return func() {
 		l.mutex.Lock()
 		defer l.mutex.Unlock()
 		l.total--
-		if l.users[user]--; l.users[user] == 0 {
-			delete(l.users, user)
+		if l.users[name]--; l.users[name] == 0 {
+			delete(l.users, name)
 		}
 	}, ""
 }

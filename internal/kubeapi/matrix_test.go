@@ -3,6 +3,7 @@ package kubeapi_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -120,10 +121,10 @@ func (w *tenants) call(resource, verb, tenant string) (codes []int, bodies strin
 		return o
 	}
 	changed := `{"metadata":{"labels":{"x":"1"}}}`
-	switch {
-	case sub == "status":
+	switch sub {
+	case "status":
 		changed = `{"status":{"conditions":[{"type":"X","status":"True","reason":"X","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
-	case sub == "approval":
+	case "approval":
 		changed = `{"status":{"approved":true}}`
 	}
 	applied := `{"apiVersion":"tko.nephio.org/v1alpha1","kind":"` + kindsOf[base] + `",` + strings.TrimPrefix(changed, "{")
@@ -153,10 +154,10 @@ func (w *tenants) call(resource, verb, tenant string) (codes []int, bodies strin
 		if code != http.StatusOK { // what isn't seen is estimated
 			now = object(name).set("metadata.resourceVersion", "1")
 		}
-		switch {
-		case sub == "status":
+		switch sub {
+		case "status":
 			now = now.set("status.conditions", []any{obj{"type": "X", "status": "True", "reason": "X", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}})
-		case sub == "approval":
+		case "approval":
 			now = now.set("status.approved", true)
 		default:
 			now = now.set("metadata.labels.x", "1")
@@ -183,13 +184,9 @@ func (w *tenants) call(resource, verb, tenant string) (codes []int, bodies strin
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		body := make([]byte, 1<<16)
 		if response, err := w.client.Do(request); err == nil {
-			for err == nil {
-				var n int
-				n, err = response.Body.Read(body)
-				bodies += string(body[:n])
-			}
+			body, _ := io.ReadAll(response.Body) // until the context ends
+			bodies += string(body)
 			codes = append(codes, response.StatusCode)
 			_ = response.Body.Close()
 		}

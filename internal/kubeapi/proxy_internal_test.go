@@ -43,25 +43,23 @@ func TestRequestsThroughUnknownProxiesAreTriedAgain(t *testing.T) {
 	}
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	handler := awaitProxies(served, config, serializer.NewCodecFactory(scheme))
-	ask := func(what string, want int, header http.Header) *http.Response {
+	ask := func(what string, want int, header http.Header) *httptest.ResponseRecorder {
 		t.Helper()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis/tko.nephio.org/v1alpha1/sites", nil)
 		r.Header = header
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
-		response := w.Result()
-		if response.StatusCode != want {
-			t.Errorf("%s: %s, want %d", what, response.Status, want)
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", what, w.Code, want)
 		}
-		return response
+		return w
 	}
 	user := http.Header{"X-Remote-User": {"ed"}}
 	ask("without a proxy", http.StatusNoContent, http.Header{"Authorization": {"Bearer t"}})
 	refused := ask("a proxy, at first", http.StatusServiceUnavailable, user)
-	defer refused.Body.Close()
 	var status metav1.Status
-	if err := json.NewDecoder(refused.Body).Decode(&status); err != nil || status.Reason != metav1.StatusReasonServiceUnavailable || refused.Header.Get("Retry-After") != "1" {
-		t.Errorf("%v: %+v, with %v", err, status, refused.Header)
+	if err := json.NewDecoder(refused.Body).Decode(&status); err != nil || status.Reason != metav1.StatusReasonServiceUnavailable || refused.Header().Get("Retry-After") != "1" {
+		t.Errorf("%v: %+v, with %v", err, status, refused.Header())
 	}
 	headers = []string{"X-Remote-User"}
 	ask("without its authority", http.StatusServiceUnavailable, user)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -292,7 +293,7 @@ func (w *run) inTurn(ctx context.Context, r *RolloutState, all []decision) error
 // approveWave returns the rollout with an approved wave; nil if it isn't approved.
 func (w *run) approveWave(ctx context.Context, r *RolloutState, wave int) (*RolloutState, error) {
 	this := r.Waves[wave]
-	a := &Approval{Key: prune.Key(append([]string{r.Key, fmt.Sprint(wave)}, this.Instances...)), Instances: this.Instances, Wave: wave + 1}
+	a := &Approval{Key: prune.Key(append([]string{r.Key, strconv.Itoa(wave)}, this.Instances...)), Instances: this.Instances, Wave: wave + 1}
 	if w.policy.Approve != a.Key {
 		if w.approval == nil {
 			w.approval = a

@@ -79,7 +79,8 @@ func TestClientsTakeTurns(t *testing.T) {
 func serve(t *testing.T, q *Queue, clients map[string]struct {
 	connections, weight int
 	each                time.Duration
-}) map[string]int {
+},
+) map[string]int {
 	t.Helper()
 	served := map[string]int{}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -504,7 +504,7 @@ func TestFleetIsTheSameThroughTheKubernetesAPI(t *testing.T) {
 	tkoCommand(t, from, "export", exported)
 	kube := process.StartServer(t, "--roles=data", "--store=sqlite::memory:", "--access=off", "--kubernetes=localhost:0", "--kubernetes-trust-everybody", "--kubernetes-events=false")
 	k := &kubernetes{t, "https://" + kube.Kube + "/apis/tko.nephio.org/v1alpha1/", &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the server under test signs its own certificate
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the server under test signs its own certificate
 	}}}
 	kinds := []string{"plugins", "templates", "sites", "deployments", "rollouts"}
 	for _, kind := range kinds {
@@ -665,7 +665,7 @@ func TestFleetIsTheSameThroughThePythonClient(t *testing.T) {
 	makeFleet(t, from)
 	to := process.StartServer(t, "--roles=data", "--store=sqlite::memory:", "--access=off")
 	python := filepath.Join(process.Python(t), "bin", "python3")
-	cmd := exec.CommandContext(t.Context(), python, "-c", copyByPython, from.GRPC, to.GRPC) //nolint:gosec // of the tests' environment
+	cmd := exec.CommandContext(t.Context(), python, "-c", copyByPython, from.GRPC, to.GRPC)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+process.PythonSDK(), "PYTHONDONTWRITEBYTECODE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

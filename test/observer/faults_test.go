@@ -1,7 +1,6 @@
 package observer
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,27 +89,6 @@ func (f fault) changed(t *testing.T) map[string]string {
 		texts[path] = strings.Replace(texts[path], e.old, e.new, 1)
 	}
 	return texts
-}
-
-// overlay writes the changed files, and returns the path of a file for go build -overlay.
-func (f fault) overlay(t *testing.T) string {
-	t.Helper()
-	folder, replace := t.TempDir(), map[string]string{}
-	for path, text := range f.changed(t) {
-		replace[path] = filepath.Join(folder, strings.ReplaceAll(path, "/", "_"))
-		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	data, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(folder, "overlay.json")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // Each fault can still be planted: its texts are in the source.

@@ -4,6 +4,8 @@ package observer
 
 import (
 	"context"
+	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -53,3 +55,38 @@ func TestTheObserverFindsFaultyServers(t *testing.T) {
 }
 
 func (f fault) isFound(text string) bool { return strings.Contains(text, f.want) }
+
+// overlay writes the changed files, and returns the path of a file for go build -overlay.
+func (f fault) overlay(t *testing.T) string {
+	t.Helper()
+	folder, replace := t.TempDir(), map[string]string{}
+	for path, text := range f.changed(t) {
+		replace[path] = filepath.Join(folder, strings.ReplaceAll(path, "/", "_"))
+		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(folder, "overlay.json")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// judgeSoFar returns what is wrong in what was observed until now.
+func (o *observer) judgeSoFar() []string {
+	j := o.newJudge()
+	o.lock.Lock()
+	changes, found := slices.Clone(o.changes), slices.Clone(o.found)
+	o.lock.Unlock()
+	until := time.Time{}
+	for _, c := range changes {
+		j.take(c)
+		until = c.Time
+	}
+	return slices.Concat(found, j.found, j.consents(until), o.l.findings())
+}

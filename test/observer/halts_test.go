@@ -3,9 +3,9 @@ package observer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,7 +43,7 @@ const (
 
 // stop stops some sites, watches that nothing changes there, and resumes them.
 func (o *operator) stop(ctx context.Context) {
-	digit := fmt.Sprint(o.random.IntN(10))
+	digit := strconv.Itoa(o.random.IntN(10))
 	tenant := one(o.random, tenants...)
 	at := func(site string) bool { return strings.HasPrefix(site, tenant+"/") && strings.HasSuffix(site, digit) }
 	var is tko.StopStatus
@@ -71,7 +71,7 @@ func (o *operator) stop(ctx context.Context) {
 
 // freeze freezes some pairs of sites, watches that nothing is delivered there, and ends the freeze.
 func (o *operator) freeze(ctx context.Context) {
-	digit := fmt.Sprint(o.random.IntN(10))
+	digit := strconv.Itoa(o.random.IntN(10))
 	at := func(site string) bool { return strings.HasSuffix(pairOf(site), digit) }
 	var id string
 	o.do(ctx, &request{verb: "freeze"}, func(ctx context.Context) error {

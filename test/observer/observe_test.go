@@ -502,20 +502,6 @@ func (o *observer) settleLog(quiet time.Duration) {
 	})
 }
 
-// judgeSoFar returns what is wrong in what was observed until now.
-func (o *observer) judgeSoFar() []string {
-	j := o.newJudge()
-	o.lock.Lock()
-	changes, found := slices.Clone(o.changes), slices.Clone(o.found)
-	o.lock.Unlock()
-	until := time.Time{}
-	for _, c := range changes {
-		j.take(c)
-		until = c.Time
-	}
-	return slices.Concat(found, j.found, j.consents(until), o.l.findings())
-}
-
 // newJudge returns a judge of the requests until now.
 func (o *observer) newJudge() *judge {
 	j := newJudge(o.w.limits, o.l.snapshot())

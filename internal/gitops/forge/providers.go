@@ -94,6 +94,7 @@ func statusPath(project, commit string) string { return project + "/statuses/" +
 func issueComments(project string, n int64) string {
 	return project + "/issues/" + decimal(n) + "/comments"
 }
+
 func issueComment(project string, _, id int64) string {
 	return project + "/issues/comments/" + decimal(id)
 }

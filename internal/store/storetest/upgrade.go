@@ -158,6 +158,7 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		"DROP TABLE reach",
 		"DROP TABLE reach_part",
 		"DROP TABLE reach_site",
+		"ALTER TABLE entity DROP COLUMN replaced",
 		"ALTER TABLE entity DROP COLUMN derivation",
 		"ALTER TABLE change DROP COLUMN derivation",
 		"ALTER TABLE entity DROP COLUMN owner",
@@ -219,6 +220,7 @@ func UpgradeOldFlights(t *testing.T, older OldDatabase) {
 	w.ok(s.Close())
 	older.Run(t, "UPDATE flight SET apart = (1 = 0)")
 	older.Run(t, "DROP TABLE reach_part")
+	older.Run(t, "ALTER TABLE entity DROP COLUMN replaced")
 	older.Run(t, "DELETE FROM goose_db_version WHERE version_id >= 90") // later migrations must be undone before
 	s = older.Open(t)
 	w = &world{T: t, store: s}

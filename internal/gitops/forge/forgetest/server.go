@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,7 +17,7 @@ import (
 )
 
 // Token is the one that the server accepts.
-const Token = "forge-token-3f9a"
+const Token = "forge-token-3f9a" //nolint:gosec // of a stand-in
 
 // Repository is the name of the server's only repository.
 const Repository = "fleet/sites"
@@ -174,9 +175,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if s.lose != nil && s.lose(r) {
 		panic(http.ErrAbortHandler)
 	}
-	for name, values := range recorder.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), recorder.Header())
 	w.WriteHeader(recorder.Code)
 	if recorder.Code != http.StatusNotModified {
 		_, _ = w.Write(recorder.Body.Bytes())
