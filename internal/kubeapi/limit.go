@@ -166,18 +166,10 @@ type lendingWriter struct {
 }
 
 // Write implements http.ResponseWriter.
-func (w *lendingWriter) Write(data []byte) (n int, err error) {
-	err = w.turn.Send(func() error {
-		n, err = w.ResponseWriter.Write(data)
-		return err
-	})
-	return n, err
-}
+func (w *lendingWriter) Write(data []byte) (int, error) { return w.turn.Write(w.ResponseWriter, data) }
 
 // Flush implements http.Flusher.
-func (w *lendingWriter) Flush() {
-	_ = w.turn.Send(func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
-}
+func (w *lendingWriter) Flush() { w.turn.Flush(w.ResponseWriter) }
 
 // A timeoutWriter limits the time of each write: a write that takes longer
 // fails, and so does the response.

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"net/http"
 	"runtime"
 	"slices"
 	"sync"
@@ -223,6 +224,20 @@ func (t *Turn) Send(send func() error) error {
 		t.queue.resume(t)
 	}
 	return err
+}
+
+// Write writes a part of the response of an HTTP request, as [Turn.Send] does.
+func (t *Turn) Write(w http.ResponseWriter, data []byte) (n int, err error) {
+	err = t.Send(func() error {
+		n, err = w.Write(data)
+		return err
+	})
+	return n, err
+}
+
+// Flush sends what was written of the response of an HTTP request, as [Turn.Send] does.
+func (t *Turn) Flush(w http.ResponseWriter) {
+	_ = t.Send(func() error { return http.NewResponseController(w).Flush() })
 }
 
 // resume begins a request again whose turn others had.

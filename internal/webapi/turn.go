@@ -50,15 +50,7 @@ type lendingWriter struct {
 func (w lendingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Write writes a part of the response.
-func (w lendingWriter) Write(data []byte) (n int, err error) {
-	err = w.turn.Send(func() error {
-		n, err = w.ResponseWriter.Write(data)
-		return err
-	})
-	return n, err
-}
+func (w lendingWriter) Write(data []byte) (int, error) { return w.turn.Write(w.ResponseWriter, data) }
 
 // Flush sends what was written.
-func (w lendingWriter) Flush() {
-	_ = w.turn.Send(func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
-}
+func (w lendingWriter) Flush() { w.turn.Flush(w.ResponseWriter) }
