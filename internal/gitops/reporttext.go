@@ -109,10 +109,13 @@ func (p pullPlan) count() string {
 	if held > 0 {
 		parts = append(parts, fmt.Sprintf("%d wait for an approval", held))
 	}
-	if len(parts) == 0 {
-		return "nothing would change"
+	switch {
+	case len(parts) > 0:
+		return strings.Join(parts, ", ")
+	case p.preview.Unasked: // what isn't compared isn't unchanged
+		return "nothing else would change"
 	}
-	return strings.Join(parts, ", ")
+	return "nothing would change"
 }
 
 // lines returns the changes, each with its details.
