@@ -342,7 +342,7 @@ func TestEveryMethodAsEveryRole(t *testing.T) {
 func isUnnamed(name, subject string) bool {
 	writes := []string{
 		"registerTemplate", "deleteTemplate", "registerSite", "deleteSite", "createDeployment", "deleteDeployment", "registerPlugin", "deletePlugin", "provisionSite",
-		"registerRollout", "proposeRollout", "putEntity", "removeEntity",
+		"registerRollout", "proposeRollout", "putEntity", "removeEntity", "setConditions",
 	}
 	switch {
 	case strings.HasSuffix(subject, "controller-gitops"): // it works for sources

@@ -178,14 +178,12 @@ func (w *tenants) call(resource, verb, tenant string) (codes []int, bodies strin
 		try("DELETE", base+"?fieldSelector=metadata.name="+name, nil)
 		try("DELETE", base+"?labelSelector=of=marked-"+tenant, nil)
 	case "watch":
-		ctx, stop := context.WithTimeout(w.t.Context(), 300*time.Millisecond)
-		defer stop()
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+group+base+"?watch=true&resourceVersion=0", nil)
+		request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+group+base+"?watch=true&resourceVersion=0&timeoutSeconds=1", nil)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		if response, err := w.client.Do(request); err == nil {
-			body, _ := io.ReadAll(response.Body) // until the context ends
+			body, _ := io.ReadAll(response.Body) // until the server ends the watch
 			bodies += string(body)
 			codes = append(codes, response.StatusCode)
 			_ = response.Body.Close()
