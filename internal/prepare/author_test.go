@@ -532,7 +532,7 @@ var unnamed = map[string]struct {
 		_, err := c.DeleteDeploymentAt(ctx, w.ofB(), 1)
 		return err
 	}},
-	"SetConditions": {call: func(ctx context.Context, _ *tenants, c *client.Client, id tko.DeploymentID) error {
+	"SetConditions": {want: tko.ErrDenied, call: func(ctx context.Context, _ *tenants, c *client.Client, id tko.DeploymentID) error {
 		return c.SetConditions(ctx, tko.KindDeployment, string(id), nil)
 	}},
 	"ReservedOrigins": {call: func(ctx context.Context, _ *tenants, c *client.Client, id tko.DeploymentID) error {
