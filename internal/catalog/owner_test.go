@@ -288,7 +288,7 @@ func TestBindingsThatOwnersNeedAreCounted(t *testing.T) {
 	w.is("by an editor", err, tko.ErrDenied)
 }
 
-// A leaver owned a thousand deployments: the one who unbinds the subject is told what would be
+// A leaver owned a thousand deployments: who unbinds the subject sees what would be
 // held, and confirms it, or names another owner before. Also a script does.
 func TestUnbindingOfAnOwnerNeedsConsent(t *testing.T) {
 	t.Parallel()

@@ -583,7 +583,11 @@ func (s *core) commitGated(ctx context.Context, writes []Write) ([]Outcome, erro
 			return nil, err
 		}
 		if !more {
-			return nil, s.explainReach(ctx, of, exceeded, "", exceeded.Adds)
+			what := ""
+			if n := reach.Adds[CountSites]; n > 0 { // only the plugin knows what it does
+				what = "run a schedule plugin again for at least " + entities(n, tko.KindSite)
+			}
+			return nil, s.explainReach(ctx, of, exceeded, what, exceeded.Adds)
 		}
 	}
 }

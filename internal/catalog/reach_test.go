@@ -520,8 +520,8 @@ func TestChangeOfASchedulePluginCountsItsSites(t *testing.T) {
 	if err := register(w.by("ana"), tko.PluginSchedule, "a", ""); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
-	wantError(t, register(w.by("ana"), tko.PluginSchedule, "b", ""), tko.ErrInvalid, "at 12 sites", "--confirm=12")
-	wantError(t, register(w.by("ana"), tko.PluginSchedule, "a", "Other"), tko.ErrInvalid, "at 12 sites")
+	wantError(t, register(w.by("ana"), tko.PluginSchedule, "b", ""), tko.ErrInvalid, "again for at least 12 sites", "--confirm=12")
+	wantError(t, register(w.by("ana"), tko.PluginSchedule, "a", "Other"), tko.ErrInvalid, "again for at least 12 sites")
 	wantError(t, register(tko.WithConfirmation(w.by("ana"), 11), tko.PluginSchedule, "b", ""), tko.ErrInvalid)
 	if err := register(tko.WithConfirmation(w.by("ana"), 12), tko.PluginSchedule, "b", ""); err != nil {
 		t.Errorf("with consent: %v", err)

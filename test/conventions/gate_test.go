@@ -183,3 +183,33 @@ func TestEachMethodOfStoresThatWritesEntitiesTakesWhatTheGateMakes(t *testing.T)
 		}
 	}
 }
+
+// What users try first, and what measures TKO, runs with the limits that users have.
+func TestDemoAndBenchesRunWithTheDefaultLimits(t *testing.T) {
+	t.Parallel()
+	read := 0
+	for _, folder := range []string{"cmd/tko-demo", "internal/demo", "bench", "cmd/tko-bench", "examples"} {
+		err := filepath.WalkDir(filepath.Join("../..", folder), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !slices.Contains([]string{".go", ".sh", ".yaml", ".md"}, filepath.Ext(path)) {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			read++
+			for _, setting := range []string{"reach-sites", "reach-created", "reach-limits", "reach-original", "confirm-above", "ReachLimits{", "ConfirmAbove:", "topology-depth"} {
+				if strings.Contains(string(text), setting) {
+					t.Errorf("%s sets %s: use the default limits, and consent", path, setting)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read < 50 {
+		t.Errorf("only %d files were read", read)
+	}
+}
