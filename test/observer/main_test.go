@@ -147,7 +147,7 @@ const overtime = 4 * time.Minute
 
 // await waits for a duration, and until something of each kind was observed.
 func (r *run) await(ctx context.Context, duration time.Duration) {
-	begin := time.Now()
+	begin, said := time.Now(), time.Now()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -163,6 +163,10 @@ func (r *run) await(ctx context.Context, duration time.Duration) {
 		if len(lacking) == 0 {
 			return
 		}
+		if time.Since(said) < 15*time.Second {
+			continue
+		}
+		said = time.Now()
 		r.w.t.Logf("%s: there is nothing yet of %v", time.Since(begin).Round(time.Second), lacking)
 	}
 }

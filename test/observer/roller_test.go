@@ -19,7 +19,7 @@ import (
 // whose object a rollout of the kind "bad" wants with another content, so that it fails there.
 
 // unitsOf is the number of units of each tenant.
-func (w *world) unitsOf() int { return min(60, max(8, w.sitesOf()/3), w.sitesOf()-1) }
+func (w *world) unitsOf() int { return min(60, max(16, w.sitesOf()/3), w.sitesOf()-1) }
 
 // rivalEvery is how many units there are for each rival.
 const rivalEvery = 4
@@ -136,7 +136,7 @@ const rolloutTime = 90 * time.Second
 
 // follow takes a rollout from its plan to its end, with edits, pauses and undos in between.
 func (r *roller) follow(ctx context.Context, id tko.RolloutID, kind string) {
-	begin, moved := time.Now(), kind != "moved"
+	begin, said, moved := time.Now(), time.Now(), kind != "moved"
 	for ctx.Err() == nil {
 		time.Sleep(100 * time.Millisecond)
 		s, err := r.client.RolloutStatus(ctx, id)
@@ -147,6 +147,10 @@ func (r *roller) follow(ctx context.Context, id tko.RolloutID, kind string) {
 			moved = r.move(ctx, id)
 		}
 		late := time.Since(begin) > rolloutTime
+		if time.Since(said) > 10*time.Second {
+			said = time.Now()
+			r.w.t.Logf("rollout %s is %s after %s: %s %v %v", id, s.State, time.Since(begin).Round(time.Second), s.Reason, s.Blocks, s.Waves)
+		}
 		command, ended := r.next(s, kind, late)
 		if ended {
 			return

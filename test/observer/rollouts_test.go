@@ -62,12 +62,12 @@ func rolloutOf(c change) string {
 
 // pairOf returns the pair of a site, as in the metadata of the fleet.
 func pairOf(site string) string {
-	_, number, _ := strings.Cut(site, "/")
+	tenant, number, _ := strings.Cut(site, "/")
 	n, err := strconv.Atoi(number)
 	if err != nil {
 		return site
 	}
-	return strconv.Itoa(n / 2)
+	return tenant + strconv.Itoa(n/2)
 }
 
 // take judges a change of a deployment. before is the revision before, nil if it is new.
@@ -129,7 +129,7 @@ func (j *rolloutJudge) admit(c change, by string, report func(c change, format s
 }
 
 func (j *rolloutJudge) isDelivered(r row, until time.Time) bool {
-	return len(r.content) == 0 || j.delivered(r.site, r.content, r.at, until.Add(time.Second))
+	return len(r.content) == 0 || j.delivered(r.site, r.content, r.at, until)
 }
 
 // cutLast cuts a text at the last separator.

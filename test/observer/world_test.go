@@ -241,7 +241,7 @@ func (w *world) prepareCatalog() {
 		for i := range w.sitesOf() {
 			check(root.RegisterSite(ctx, tko.Site{
 				ID: w.siteID(tenant, i), Package: packages[w.isBroken(w.siteID(tenant, i))],
-				Metadata: map[string]string{"group": fmt.Sprint("g", i%groups), "pair": fmt.Sprint("p", i/2), "timezone": "UTC"},
+				Metadata: map[string]string{"group": fmt.Sprint("g", i%groups), "pair": fmt.Sprint(tenant, i/2), "timezone": "UTC"},
 			}))
 		}
 	}
