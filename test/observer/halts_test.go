@@ -76,7 +76,7 @@ func (o *operator) freeze(ctx context.Context) {
 	var id string
 	o.do(ctx, &request{verb: "freeze"}, func(ctx context.Context) error {
 		f, err := o.client.Access().Freeze(ctx, &tkopb.Freeze{
-			SiteMetadata: map[string]string{"pair": "p*" + digit}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "the observer watches",
+			SiteMetadata: map[string]string{"pair": "*" + digit}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "the observer watches",
 		})
 		id = f.GetId()
 		return err
@@ -85,7 +85,7 @@ func (o *operator) freeze(ctx context.Context) {
 		return
 	}
 	begin := time.Now()
-	o.watchHalt(ctx, halt{what: "freeze of pairs p*" + digit, pattern: at, rollouts: true}, func(context.Context) (bool, error) {
+	o.watchHalt(ctx, halt{what: "freeze of pairs *" + digit, pattern: at, rollouts: true}, func(context.Context) (bool, error) {
 		return time.Since(begin) > 3*time.Second, nil // servers read freezes each second
 	})
 	o.do(ctx, &request{verb: "unfreeze"}, func(ctx context.Context) error { return o.client.Access().Unfreeze(ctx, id) })

@@ -125,7 +125,7 @@ func newJudge(l limits, requests map[string]*request) *judge {
 		limits: l, requests: requests, records: map[tko.DeploymentID]*record{}, before: map[tko.DeploymentID]*record{}, alive: map[tko.Kind]map[string]bool{}, ever: map[tko.DeploymentID]bool{}, revs: map[string]int64{},
 		created: map[tko.DeploymentID]map[string]bool{}, removed: map[string]map[tko.Kind]int{}, orphans: map[string]int{}, used: map[string]int{},
 		reached: map[string]map[string]bool{}, agreed: map[tko.DeploymentID]int{}, consented: map[string]map[string]bool{}, largest: map[tko.Kind]int{}, deletedByUsers: map[string]bool{},
-		rollouts: &rolloutJudge{rows: map[string][]row{}, last: map[tko.DeploymentID]rolled{}, delivered: func(string, content, time.Time) bool { return false }},
+		rollouts: newRolloutJudge(),
 	}
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment} {
 		j.alive[kind] = map[string]bool{}
@@ -568,4 +568,15 @@ func upToDate(d tko.Deployment) bool {
 		}
 	}
 	return false
+}
+
+// counts returns how much of each kind was judged. compared is the number of undos whose files were.
+func (j *judge) counts(compared int) map[string]int {
+	all := map[string]int{"changes of rollouts in flight at once": max(0, j.rollouts.most-1), "deployments undone": j.rollouts.undone, "undone files compared": compared, "stops and freezes": len(j.halts)}
+	for kind := range budgets {
+		if kind != "piar" { // it isn't planned
+			all["changes of rollouts of kind "+kind] = j.rollouts.changed[kind]
+		}
+	}
+	return all
 }

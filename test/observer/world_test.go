@@ -241,10 +241,11 @@ func (w *world) prepareCatalog() {
 		for i := range w.sitesOf() {
 			check(root.RegisterSite(ctx, tko.Site{
 				ID: w.siteID(tenant, i), Package: packages[w.isBroken(w.siteID(tenant, i))],
-				Metadata: map[string]string{"group": fmt.Sprint("g", i%groups), "pair": fmt.Sprint("p", i/2), "timezone": "UTC"},
+				Metadata: map[string]string{"group": fmt.Sprint("g", i%groups), "pair": fmt.Sprint(tenant, i/2), "timezone": "UTC"},
 			}))
 		}
 	}
+	w.createUnits(ctx, root)
 	eventually.NoError(w.t, "the rights of the authors", func() error {
 		for _, tenant := range tenants {
 			response, err := w.dial(tenant).Access().CanI(ctx, &tkopb.CanI{Verb: "update", Kind: "site", Id: tenant + "/0000"})
@@ -266,7 +267,9 @@ func (w *world) templates() map[tko.TemplateID]string {
 		other := tenants[1-i]
 		for _, v := range []string{"v1", "v2"} {
 			all[tko.TemplateID(tenant+"/w:"+v)] = workload("w", tenant, v)
+			all[tko.TemplateID(tenant+"/du:"+v)] = workload("du", tenant, v)
 		}
+		all[tko.TemplateID(tenant+"/rival:v1")] = workload("rival", tenant, "v1")
 		all[tko.TemplateID(tenant+"/secret:v1")] = fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: secret}, stringData: {tenant: %s, key: secret-of-%[1]s}}\n", tenant)
 		all[tko.TemplateID(tenant+"/top/base:v1")] = "{apiVersion: v1, kind: ConfigMap, metadata: {name: top, annotations: {config.kubernetes.io/local-config: \"true\"}}, data: {tenant: " + tenant + "}}\n"
 		all[tko.TemplateID(tenant+"/top/loop:v1")] = place(tenant+"/top/loop:v1", "{metadata: {group: g0}}", "update: Apply", "") + "---\n" + workload("loop", tenant, "v1")
