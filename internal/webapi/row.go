@@ -181,9 +181,10 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-func orEmptyMap(m map[string]string) map[string]string {
+// orEmptyMap returns a map that isn't null in JSON.
+func orEmptyMap[T any](m map[string]T) map[string]T {
 	if m == nil {
-		return map[string]string{}
+		return map[string]T{}
 	}
 	return m
 }
@@ -219,7 +220,7 @@ type statusBody struct {
 func newStatusBody(s tko.RolloutStatus) statusBody {
 	return statusBody{
 		ID: string(s.ID), State: s.State, Reason: s.Reason, Plan: s.Plan, Undoes: string(s.Undoes), UndoneBy: string(s.UndoneBy),
-		Kinds: s.Kinds, Failures: s.Failures, Failing: s.Failing, First: milliseconds(s.FirstFailure), Touched: s.Touched, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
+		Kinds: orEmptyMap(s.Kinds), Failures: s.Failures, Failing: s.Failing, First: milliseconds(s.FirstFailure), Touched: s.Touched, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
 	}
 }
 
