@@ -96,6 +96,8 @@ func (r *run) work(ctx context.Context, killEvery time.Duration) {
 	for i, tenant := range tenants {
 		roller := newRoller(r.w, r.l, tenant, r.random(uint64(50+i)))
 		works.Go(func() { roller.run(ctx) })
+		committer := newCommitter(r.w, r.l, tenant, r.random(uint64(70+i)))
+		works.Go(func() { committer.run(ctx) })
 	}
 	operator := newOperator(r.w, r.l, r.random(100))
 	works.Go(func() { operator.run(ctx) })

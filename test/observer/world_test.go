@@ -49,6 +49,7 @@ type world struct {
 	repository string
 	url        string // of the repository, for servers
 	address    string
+	webAddress string
 	limits     limits
 	flags      []string
 	database   *pgtest.Cluster // nil with SQLite
@@ -81,7 +82,7 @@ type installation struct {
 
 func newWorld(t *testing.T, in installation) *world {
 	t.Helper()
-	w := &world{t: t, folder: t.TempDir(), installation: in, limits: limitsFor(in.sites), address: freeAddress(t), killed: map[string]int{}}
+	w := &world{t: t, folder: t.TempDir(), installation: in, limits: limitsFor(in.sites), address: freeAddress(t), webAddress: freeAddress(t), killed: map[string]int{}}
 	w.repository = filepath.Join(w.folder, "git", "sites.git")
 	w.url = w.repository
 	store := "sqlite:" + filepath.Join(w.folder, "tko.db")
@@ -109,7 +110,12 @@ func newWorld(t *testing.T, in installation) *world {
 		"--target-git-local=" + filepath.Dir(w.repository), "--target-git-cache=" + w.file("cache"), "--remote-addresses=127.0.0.0/8", "--remote-schemes=http",
 		fmt.Sprintf("--confirm-above=%d", w.limits.removed), fmt.Sprintf("--confirm-above-percent=%d", w.limits.percent),
 		fmt.Sprintf("--reach-created=%d", w.limits.created), fmt.Sprintf("--reach-sites=%d", w.limits.sites), "--reach-window=24h",
+		"--listen-web=" + w.webAddress, "--git-path=" + sourceFolder, "--git-interval=1s",
 		"--work-lease=2s", "--retry=100ms", fmt.Sprintf("--retry-max=%ds", min(10, 1+in.sites/200)), "--modification-time=3s",
+	}
+	for _, tenant := range tenants {
+		w.createSource(tenant)
+		w.flags = append(w.flags, "--git="+sourceName(tenant)+"=file://"+w.sourceOf(tenant))
 	}
 	w.start()
 	w.prepareCatalog()
@@ -225,10 +231,14 @@ func (w *world) prepareCatalog() {
 			for _, scope := range []*tkopb.Scope{
 				{SiteId: tenant + "/**"}, {TemplateId: tenant + "/**", Kinds: []string{"template"}}, {TemplateId: tenant + "/top/**", Kinds: []string{"deployment"}},
 			} {
-				check(root.Access().Bind(ctx, &tkopb.Binding{Subject: "cert:" + tenant, Role: role, Scope: scope}))
+				for _, subject := range w.subjectsOf(tenant) {
+					check(root.Access().Bind(ctx, &tkopb.Binding{Subject: subject, Role: role, Scope: scope}))
+				}
 			}
 		}
-		check(root.Access().Bind(ctx, &tkopb.Binding{Subject: "cert:" + tenant, Role: "viewer", Scope: &tkopb.Scope{TemplateId: "shared/**", Kinds: []string{"template"}}}))
+		for _, subject := range w.subjectsOf(tenant) {
+			check(root.Access().Bind(ctx, &tkopb.Binding{Subject: subject, Role: "viewer", Scope: &tkopb.Scope{TemplateId: "shared/**", Kinds: []string{"template"}}}))
+		}
 	}
 	for id, text := range w.templates() {
 		check(root.RegisterTemplate(ctx, tko.Template{ID: id, Package: parse(w.t, text)}))
@@ -258,6 +268,21 @@ func (w *world) prepareCatalog() {
 		}
 		return nil
 	})
+}
+
+// subjectsOf returns the subjects that have the rights of a tenant.
+func (w *world) subjectsOf(tenant string) []string {
+	return []string{"cert:" + tenant, "gitops:" + sourceName(tenant)}
+}
+
+// tenantOf returns the tenant whose rights a subject has; "" if it is none's.
+func tenantOf(subject string) string {
+	for _, tenant := range tenants {
+		if subject == "cert:"+tenant || subject == "gitops:"+sourceName(tenant) {
+			return tenant
+		}
+	}
+	return ""
 }
 
 // templates are the templates at the start. A "loop" places itself, and a "thief" the other tenant's templates.
