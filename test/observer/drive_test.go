@@ -89,6 +89,7 @@ var verbs = []string{
 	"create", "topology", "edit", "turn", "label", "apply", "delete", "purge", "template", "register", "approve", "again", "commit",
 	"rollout pair", "rollout moved", "rollout bad", "rollout piar", "start", "undo", "move", "stop", "resume", "freeze", "unfreeze",
 	"http delete", "restore", "import", "git add", "git edit", "git edit all", "git remove", "git steal", "git gone", "git back",
+	"kube create", "kube update", "kube patch", "kube apply", "kube delete", "kube deletecollection",
 }
 
 // errSkipped is of a request for which there is nothing to do it to.
@@ -141,6 +142,9 @@ func isRefusal(err error) bool {
 	}
 	if response, ok := errors.AsType[*httpError](err); ok {
 		return response.isRefusal()
+	}
+	if isKubeRefusal(err) {
+		return true
 	}
 	return errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrBusy)
 }

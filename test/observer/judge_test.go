@@ -168,10 +168,14 @@ func (j *judge) report(c change, format string, args ...any) {
 
 // requestOf returns the request that made a change; nil for what controllers derived.
 func (j *judge) requestOf(c change) *request {
-	if !strings.HasPrefix(c.Author.Why, "op-") {
+	why := strings.TrimPrefix(c.Author.Why, `field manager "`)
+	if !strings.HasPrefix(why, "op-") {
+		if strings.HasPrefix(c.Author.Who, "k8s:") { // a deletion by kubectl has no reason
+			return &request{author: c.Author.Who, done: true}
+		}
 		return nil
 	}
-	op, _, _ := strings.Cut(c.Author.Why, ".")
+	op, _, _ := strings.Cut(why, ".")
 	return j.requests[op+"."]
 }
 
@@ -198,7 +202,7 @@ func (j *judge) take(c change) {
 	if request != nil && request.refused {
 		j.report(c, "the request was refused (%v), and changed something", request.err)
 	}
-	if request != nil && request.author != "root" && "cert:"+request.author != c.Author.Who {
+	if request != nil && request.author != "root" && request.author != c.Author.Who && "cert:"+request.author != c.Author.Who {
 		j.report(c, "the request was of %s", request.author)
 	}
 	if tenant := tenantOf(c.Author.Who); tenant != "" && c.Op != tko.OpStatus {

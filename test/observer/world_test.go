@@ -22,6 +22,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
 	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -54,6 +55,10 @@ type world struct {
 	flags      []string
 	database   *pgtest.Cluster // nil with SQLite
 	authority  *certstest.Authority
+	// cluster has the namespaces of some sites, id begins their names, and kubeAddress is that of TKO's Kubernetes API; all
+	// zero without a cluster.
+	cluster         *kube.Cluster
+	id, kubeAddress string
 
 	lock   sync.Mutex
 	server *process.Server
@@ -77,6 +82,7 @@ func freeAddress(t *testing.T) string {
 type installation struct {
 	postgres bool // otherwise SQLite
 	sites    int
+	clusters bool   // some sites are namespaces of a cluster
 	program  string // a server with a fault; "" for that of the repository
 }
 
@@ -116,6 +122,9 @@ func newWorld(t *testing.T, in installation) *world {
 	for _, tenant := range tenants {
 		w.createSource(tenant)
 		w.flags = append(w.flags, "--git="+sourceName(tenant)+"=file://"+w.sourceOf(tenant))
+	}
+	if in.clusters {
+		w.useCluster()
 	}
 	w.start()
 	w.prepareCatalog()
@@ -243,14 +252,18 @@ func (w *world) prepareCatalog() {
 	for id, text := range w.templates() {
 		check(root.RegisterTemplate(ctx, tko.Template{ID: id, Package: parse(w.t, text)}))
 	}
-	packages := map[bool]krm.Package{}
+	packages := map[bool]krm.Package{}                                                    // by whether the site is broken
 	for bad, path := range map[bool]string{false: w.url, true: w.file("elsewhere.git")} { // that folder isn't allowed
 		packages[bad] = parse(w.t, fmt.Sprintf("{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: repository}, spec: {url: %q}}", path))
 	}
 	for _, tenant := range tenants {
 		for i := range w.sitesOf() {
+			target := packages[w.isBroken(w.siteID(tenant, i))]
+			if w.isCluster(i) {
+				target = parse(w.t, clusterPackage(w.namespaceOf(tenant, i)))
+			}
 			check(root.RegisterSite(ctx, tko.Site{
-				ID: w.siteID(tenant, i), Package: packages[w.isBroken(w.siteID(tenant, i))],
+				ID: w.siteID(tenant, i), Package: target,
 				Metadata: map[string]string{"group": fmt.Sprint("g", i%groups), "pair": fmt.Sprint(tenant, i/2), "timezone": "UTC"},
 			}))
 		}
@@ -272,13 +285,13 @@ func (w *world) prepareCatalog() {
 
 // subjectsOf returns the subjects that have the rights of a tenant.
 func (w *world) subjectsOf(tenant string) []string {
-	return []string{"cert:" + tenant, "gitops:" + sourceName(tenant)}
+	return []string{"cert:" + tenant, kubeSubject(tenant), "gitops:" + sourceName(tenant)}
 }
 
 // tenantOf returns the tenant whose rights a subject has; "" if it is none's.
 func tenantOf(subject string) string {
 	for _, tenant := range tenants {
-		if subject == "cert:"+tenant || subject == "gitops:"+sourceName(tenant) {
+		if subject == "cert:"+tenant || subject == kubeSubject(tenant) || subject == "gitops:"+sourceName(tenant) {
 			return tenant
 		}
 	}
