@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
@@ -87,6 +88,8 @@ func (l *ledger) findings() []string {
 var verbs = []string{
 	"create", "topology", "edit", "turn", "label", "apply", "delete", "purge", "template", "register", "approve", "again", "commit",
 	"rollout pair", "rollout moved", "rollout bad", "rollout piar", "start", "undo", "move", "stop", "resume", "freeze", "unfreeze",
+	"http delete", "restore", "import", "git add", "git edit", "git edit all", "git remove", "git steal", "git gone", "git back",
+	"kube create", "kube update", "kube patch", "kube apply", "kube delete", "kube deletecollection",
 }
 
 // errSkipped is of a request for which there is nothing to do it to.
@@ -137,6 +140,12 @@ func isRefusal(err error) bool {
 	if exit, ok := errors.AsType[*commandError](err); ok {
 		return strings.Contains(exit.stderr, "nothing was changed") || strings.Contains(exit.stderr, "not found") || strings.Contains(exit.stderr, " may not ")
 	}
+	if response, ok := errors.AsType[*httpError](err); ok {
+		return response.isRefusal()
+	}
+	if isKubeRefusal(err) {
+		return true
+	}
 	return errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrBusy)
 }
 
@@ -165,10 +174,11 @@ type author struct {
 	actor
 
 	tenant, other string
+	web           *http.Client
 }
 
 func newAuthor(w *world, l *ledger, tenant string, random *rand.Rand) *author {
-	return &author{actor{w: w, l: l, name: tenant, client: w.dial(tenant), random: random}, tenant, tenants[1-slices.Index(tenants, tenant)]}
+	return &author{actor{w: w, l: l, name: tenant, client: w.dial(tenant), random: random}, tenant, tenants[1-slices.Index(tenants, tenant)], w.web(tenant)}
 }
 
 func (a *author) run(ctx context.Context) {
@@ -178,6 +188,7 @@ func (a *author) run(ctx context.Context) {
 	}{
 		"create": {12, a.create}, "topology": {5, a.topology}, "edit": {8, a.edit}, "turn": {4, a.turn}, "label": {5, a.label}, "apply": {3, a.apply}, "delete": {5, a.remove},
 		"purge": {4, a.purge}, "template": {3, a.template}, "approve": {4, a.approve}, "again": {3, a.again}, "move": {2, a.move},
+		"act": {5, a.act}, "restore": {2, a.restore}, "imports": {2, a.imports},
 	}
 	var order []string
 	for name, v := range roads {

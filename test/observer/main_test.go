@@ -11,12 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
 func TestMain(m *testing.M) {
 	code := pgtest.Main(m)
+	kube.Stop()
 	process.Clean()
 	os.Exit(code)
 }
@@ -79,6 +81,9 @@ func newRun(t *testing.T, in installation, seed uint64) *run {
 	watching, stopWatching := context.WithCancel(t.Context())
 	var watches sync.WaitGroup
 	watches.Go(func() { r.o.watch(watching) })
+	if r.o.clusters != nil {
+		watches.Go(func() { r.o.clusters.watch(watching) })
+	}
 	r.stop = func() {
 		stopWatching()
 		watches.Wait()
@@ -96,6 +101,12 @@ func (r *run) work(ctx context.Context, killEvery time.Duration) {
 	for i, tenant := range tenants {
 		roller := newRoller(r.w, r.l, tenant, r.random(uint64(50+i)))
 		works.Go(func() { roller.run(ctx) })
+		committer := newCommitter(r.w, r.l, tenant, r.random(uint64(70+i)))
+		works.Go(func() { committer.run(ctx) })
+		if r.w.cluster != nil {
+			user := newKubectl(r.w, r.l, tenant, r.random(uint64(90+i)))
+			works.Go(func() { user.run(ctx) })
+		}
 	}
 	operator := newOperator(r.w, r.l, r.random(100))
 	works.Go(func() { operator.run(ctx) })
@@ -107,7 +118,7 @@ func (r *run) work(ctx context.Context, killEvery time.Duration) {
 func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Duration) {
 	t.Helper()
 	t.Logf("repeat with TKO_OBSERVER_SEED=%d TKO_OBSERVER_SITES=%d TKO_OBSERVER_TIME=%s", seed, sites, duration)
-	r := newRun(t, installation{postgres: postgres, sites: sites}, seed)
+	r := newRun(t, installation{postgres: postgres, sites: sites, clusters: true}, seed)
 	defer r.stop()
 	o := r.o
 	if path := os.Getenv("TKO_OBSERVER_LOG"); path != "" {

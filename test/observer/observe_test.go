@@ -69,6 +69,8 @@ type observer struct {
 	asked   map[string]time.Time // when a deployment was read for its conditions
 	failing map[tko.DeploymentID][]failure
 
+	clusters *clusterObserver // nil without a cluster
+
 	git       sync.Mutex
 	head      string
 	commits   int
@@ -80,9 +82,13 @@ type observer struct {
 }
 
 func newObserver(w *world, l *ledger) *observer {
-	return &observer{
+	o := &observer{
 		w: w, l: l, client: w.dial("root"), asked: map[string]time.Time{}, files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]delivery{}, versions: map[string][]version{}, failing: map[tko.DeploymentID][]failure{},
 	}
+	if w.cluster != nil {
+		o.clusters = newClusterObserver(o)
+	}
+	return o
 }
 
 func (o *observer) report(format string, args ...any) {
@@ -313,7 +319,11 @@ func (o *observer) checkConditions(d tko.Deployment) {
 		if c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" {
 			continue
 		}
+		inCluster := o.clusters != nil && o.w.isClusterSite(d.Site)
 		switch {
+		case inCluster && (c.Type == tko.ConditionHealthy || c.Type == tko.ConditionScheduled) && c.Reason != tko.ReasonNothingToSchedule:
+			o.clusters.claim(claim{d.ID, string(d.Site), contentOf(d.Package), c.Type})
+		case inCluster:
 		case c.Type == tko.ConditionHealthy:
 			o.report("deployment %s says that it is healthy at %s, whose repository reports no health", d.ID, d.Site)
 		case c.Type == tko.ConditionScheduled && c.Reason != tko.ReasonNothingToSchedule:
@@ -524,6 +534,16 @@ func (o *observer) factsAt(site string) map[string]bool {
 	return all
 }
 
+// factsNow returns what a site has, in the repository or in the cluster.
+func (o *observer) factsNow(site string) map[string]bool {
+	if o.clusters == nil || !o.w.isClusterSite(tko.SiteID(site)) {
+		return o.factsAt(site)
+	}
+	o.clusters.lock.Lock()
+	defer o.clusters.lock.Unlock()
+	return o.clusters.facts(site)
+}
+
 func siteOf(folder string) string { return folder[:strings.LastIndex(folder, "/")] }
 
 // folderOf returns the folder of a deployment, in that of its site, whose IDs have two parts.
@@ -675,8 +695,14 @@ func (o *observer) judge() []string {
 		templates[s.ID] = true
 	}
 	atSites := o.checkSites(alive)
+	if o.clusters != nil {
+		atSites = append(atSites, o.clusters.check(alive)...)
+	}
 	compared, restored := o.checkUndos(j.rollouts.undos)
 	o.counts = j.counts(compared)
+	if o.clusters != nil {
+		o.counts["conditions of sites in a cluster"] = len(o.clusters.claims)
+	}
 	return slices.Concat(o.found, restored, j.found, o.l.findings(), j.end(alive), atSites, checkPlacements(alive, sites, templates, j.deletedByUsers))
 }
 
@@ -717,8 +743,8 @@ func (o *observer) checkSites(alive []tko.Deployment) (found []string) {
 			if c.Type != tko.ConditionScheduled || c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" || c.Reason == tko.ReasonNothingToSchedule {
 				continue
 			}
-			if want := contentOf(d.Package); !want.isIn(o.factsAt(string(d.Site))) {
-				found = append(found, fmt.Sprintf("deployment %s is scheduled at %s at the end, with %s; the site has %v in %s", d.ID, d.Site, want, slices.Sorted(maps.Keys(o.factsAt(string(d.Site)))), folder))
+			if want := contentOf(d.Package); !want.isIn(o.factsNow(string(d.Site))) {
+				found = append(found, fmt.Sprintf("deployment %s is scheduled at %s at the end, with %s; the site has %v in %s", d.ID, d.Site, want, slices.Sorted(maps.Keys(o.factsNow(string(d.Site)))), folder))
 			}
 		}
 	}

@@ -62,7 +62,9 @@ var budgets = map[string]int{"pair": 2, "moved": 2, "bad": 0, "piar": 0}
 
 // within is the time in which deployments become healthy, and after which what authors left broken doesn't keep peers
 // from being changed.
-const within = 20 * time.Second
+func (w *world) within() time.Duration {
+	return 20*time.Second + time.Duration(w.sites)*50*time.Millisecond
+}
 
 const rolloutOfUnits = `
 apiVersion: tko.nephio.org/v1alpha1
@@ -82,7 +84,7 @@ spec:
 func (r *roller) run(ctx context.Context) {
 	for n := 1; ctx.Err() == nil; n++ {
 		r.completeUnits(ctx)
-		kind := []string{"pair", "bad", "moved", "piar"}[(n-1)%4]
+		kind := []string{"pair", "piar", "bad", "moved"}[(n-1)%4]
 		id := tko.RolloutID(fmt.Sprintf("%s-%s-%d", kind, r.tenant, n))
 		if r.register(ctx, id, kind) {
 			r.follow(ctx, id, kind)
@@ -99,7 +101,7 @@ func (r *roller) register(ctx context.Context, id tko.RolloutID, kind string) bo
 	case "bad":
 		merged = "rival"
 	}
-	text := fmt.Sprintf(rolloutOfUnits, r.tenant, one(r.random, "v1", "v2"), merged, concurrent, apart, budgets[kind], within, one(r.random, "Pause", "Pause", "Undo"))
+	text := fmt.Sprintf(rolloutOfUnits, r.tenant, one(r.random, "v1", "v2"), merged, concurrent, apart, budgets[kind], r.w.within(), one(r.random, "Pause", "Pause", "Undo"))
 	q := &request{verb: "rollout " + kind}
 	r.do(ctx, q, func(ctx context.Context) error {
 		_, err := r.client.RegisterRollout(ctx, tko.Rollout{ID: id, Package: append(parse(r.w.t, text), r.mark(merged, q.op))})
@@ -132,7 +134,20 @@ func (r *roller) completeUnits(ctx context.Context) {
 }
 
 // rolloutTime is after which a rollout is undone if it hasn't ended.
-const rolloutTime = 90 * time.Second
+func (w *world) rolloutTime() time.Duration { return 90*time.Second + w.within() }
+
+// unblock goes on with an undo that paused.
+func (r *roller) unblock(ctx context.Context, id tko.RolloutID) {
+	s, err := r.client.RolloutStatus(ctx, id)
+	if err != nil || s.State != "Paused" {
+		return
+	}
+	for _, verb := range []string{"waive", "skip", "resume"} {
+		if slices.Contains(s.Commands, verb) {
+			r.send(ctx, tko.RolloutCommand{ID: id, Plan: s.Plan, Verb: verb})
+		}
+	}
+}
 
 // follow takes a rollout from its plan to its end, with edits, pauses and undos in between.
 func (r *roller) follow(ctx context.Context, id tko.RolloutID, kind string) {
@@ -146,7 +161,10 @@ func (r *roller) follow(ctx context.Context, id tko.RolloutID, kind string) {
 		if !moved && s.State == "Running" {
 			moved = r.move(ctx, id)
 		}
-		late := time.Since(begin) > rolloutTime
+		late := time.Since(begin) > r.w.rolloutTime()
+		if s.State == "Undoing" {
+			r.unblock(ctx, s.UndoneBy)
+		}
 		if time.Since(said) > 10*time.Second {
 			said = time.Now()
 			r.w.t.Logf("rollout %s is %s after %s: %s %v %v", id, s.State, time.Since(begin).Round(time.Second), s.Reason, s.Blocks, s.Waves)
@@ -259,6 +277,7 @@ func (r *roller) end(ctx context.Context, id tko.RolloutID) {
 		case "Running", "Paused":
 			command.Verb = "undo"
 		case "Undoing":
+			r.unblock(ctx, s.UndoneBy)
 			return errors.New("it is being undone")
 		default:
 			return nil
