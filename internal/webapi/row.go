@@ -82,13 +82,15 @@ type siteBody struct {
 	Deployments []tko.DeploymentID `json:"deployments"`
 	Count       int                `json:"deploymentCount"`
 	Suspended   bool               `json:"suspended,omitempty"`
+
+	AwaitedTemplate tko.TemplateID `json:"awaitedTemplate,omitempty"`
 	stampBody
 }
 
 func siteRow(s tko.Site) siteBody {
 	return siteBody{
 		ID: s.ID, Template: s.Template, Metadata: orEmptyMap(s.Metadata), Deployments: orEmpty(s.Deployments),
-		Count: max(s.DeploymentCount, len(s.Deployments)), Suspended: tko.Suspended(s.Metadata), stampBody: stampOf(s.Stamp),
+		Count: max(s.DeploymentCount, len(s.Deployments)), Suspended: tko.Suspended(s.Metadata), AwaitedTemplate: s.AwaitedTemplate, stampBody: stampOf(s.Stamp),
 	}
 }
 
