@@ -1,4 +1,4 @@
-package main
+package generate
 
 import (
 	"go/ast"
@@ -8,23 +8,24 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 )
 
 // module is the import path of the repository.
 const module = "github.com/tko-orchestrator/tko"
 
-// A source knows the comments of the types of some packages.
-type source struct {
+// A Source knows the comments of types.
+type Source struct {
 	comments map[string]string // by PACKAGE.TYPE and PACKAGE.TYPE.FIELD
 }
 
 // folders are those of the packages whose types are described.
-var folders = []string{".", "internal/webapi"}
+var folders = []string{".", "internal/webapi"} // relative to the root
 
 // readSource parses the packages.
-func readSource(root string) (*source, error) {
-	s := &source{comments: map[string]string{}}
+func readSource(root string) (*Source, error) {
+	s := &Source{comments: map[string]string{}}
 	for _, folder := range folders {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		if err != nil {
@@ -44,7 +45,7 @@ func readSource(root string) (*source, error) {
 	return s, nil
 }
 
-func (s *source) read(pkg string, file *ast.File) {
+func (s *Source) read(pkg string, file *ast.File) {
 	for _, declaration := range file.Decls {
 		types, ok := declaration.(*ast.GenDecl)
 		if !ok || types.Tok != token.TYPE {
@@ -79,10 +80,20 @@ func text(groups ...*ast.CommentGroup) string {
 	return ""
 }
 
-// field returns the comment of a field.
-func (s *source) field(of reflect.Type, name string) string {
+// links are those to names in Go.
+var links = regexp.MustCompile(`\[([A-Za-z.]+)\]`)
+
+// Field returns the comment of a field of a type for readers who don't know its name in Go; ""
+// if it has none.
+func (s *Source) Field(of reflect.Type, name string) string {
 	typ, _, _ := strings.Cut(of.Name(), "[")
-	return s.comments[of.PkgPath()+"."+typ+"."+name]
+	comment := links.ReplaceAllString(s.comments[of.PkgPath()+"."+typ+"."+name], "$1")
+	for _, verb := range []string{" is ", " are "} {
+		if rest, ok := strings.CutPrefix(comment, name+verb); ok {
+			return rest
+		}
+	}
+	return comment
 }
 
 // formatted returns a file as its formatter writes it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/webapi"
+	"github.com/tko-orchestrator/tko/tools/generate"
 )
 
 // A declaration is an interface in TypeScript.
@@ -24,7 +25,7 @@ type member struct {
 }
 
 // typescriptData returns the interfaces of the responses that the web dashboard reads.
-func typescriptData(s *source) (any, error) {
+func typescriptData(s *generate.Source) (any, error) {
 	types := webapi.ResponseTypes()
 	var all []declaration
 	for _, name := range slices.Sorted(maps.Keys(types)) {
@@ -34,7 +35,7 @@ func typescriptData(s *source) (any, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s.%s: %w", name, f.Name, err)
 			}
-			d.Fields = append(d.Fields, member{f.Name, typ, s.field(f.Of, f.Go), f.Optional})
+			d.Fields = append(d.Fields, member{f.Name, typ, s.Field(f.Of, f.Go), f.Optional})
 		}
 		all = append(all, d)
 	}
@@ -70,7 +71,7 @@ func inTypeScript(t reflect.Type) (string, error) {
 	case reflect.Map:
 		return mapInTypeScript(t)
 	default:
-		return "", fmt.Errorf("there is no type for a %s: add one to tools/entities", t)
+		return "", fmt.Errorf("there is no type for a %s: add one to tools/responses", t)
 	}
 }
 
