@@ -150,6 +150,9 @@ func treesOf(repository string, of func(site string) bool) string {
 
 // releaseAll ends all freezes and stops, at once: the fleet shall be still at the end.
 func (o *operator) releaseAll(ctx context.Context) {
+	if o.w.abandoned.Load() {
+		return
+	}
 	eventually.Within(o.w.t, settleLimit, "the end of all stops", func() error {
 		for f, err := range o.client.Access().Freezes(ctx) {
 			if err != nil {

@@ -265,6 +265,9 @@ func setMark(p krm.Package, mark krm.Resource) krm.Package {
 
 // end undoes a rollout that hasn't ended: what has failed would keep its peers waiting.
 func (r *roller) end(ctx context.Context, id tko.RolloutID) {
+	if r.w.abandoned.Load() {
+		return
+	}
 	eventually.Within(r.w.t, settleLimit, "the end of rollout "+string(id), func() error {
 		s, err := r.client.RolloutStatus(ctx, id)
 		if err != nil {
