@@ -73,6 +73,11 @@ func TestAChangeWakesOneWatcherWhichWakesTheOthers(t *testing.T) {
 		kind := sites()
 		s := &storage{kind: kind, catalog: c, hub: newHub(kind, c), bookmarks: time.Minute, stopping: make(chan struct{})}
 		var all []watch.Interface
+		defer func() {
+			for _, w := range all {
+				w.Stop()
+			}
+		}()
 		for range watchers {
 			w, err := s.Watch(t.Context(), &metainternalversion.ListOptions{ResourceVersion: "1", AllowWatchBookmarks: true})
 			if err != nil {
@@ -110,9 +115,6 @@ func TestAChangeWakesOneWatcherWhichWakesTheOthers(t *testing.T) {
 		}
 		if c.waits != before {
 			t.Errorf("bookmarks made %d watchers read changes again", c.waits-before)
-		}
-		for _, w := range all {
-			w.Stop()
 		}
 	})
 }
