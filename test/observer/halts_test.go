@@ -22,12 +22,15 @@ type halt struct {
 	pattern  func(site string) bool
 	from, to int64
 	rollouts bool // only rollouts may change nothing, as in a freeze
+	// removalsBy, if not "", may remove nothing; all else goes on.
+	removalsBy string
 }
 
 // haltedBy returns the halt in which a change at a site was made.
 func haltedBy(halts []halt, c change, sites ...string) (halt, bool) {
 	for _, h := range halts {
-		if c.Position > h.from && c.Position <= h.to && slices.ContainsFunc(sites, h.pattern) && (!h.rollouts || byRollout(c)) {
+		if c.Position > h.from && c.Position <= h.to && slices.ContainsFunc(sites, h.pattern) && (!h.rollouts || byRollout(c)) &&
+			(h.removalsBy == "" || c.Op == tko.OpDeleted && c.Author.Who == h.removalsBy) {
 			return h, true
 		}
 	}
@@ -76,7 +79,7 @@ func (o *operator) freeze(ctx context.Context) {
 	var id string
 	o.do(ctx, &request{verb: "freeze"}, func(ctx context.Context) error {
 		f, err := o.client.Access().Freeze(ctx, &tkopb.Freeze{
-			SiteMetadata: map[string]string{"pair": "p*" + digit}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "the observer watches",
+			SiteMetadata: map[string]string{"pair": "*" + digit}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "the observer watches",
 		})
 		id = f.GetId()
 		return err
@@ -85,7 +88,7 @@ func (o *operator) freeze(ctx context.Context) {
 		return
 	}
 	begin := time.Now()
-	o.watchHalt(ctx, halt{what: "freeze of pairs p*" + digit, pattern: at, rollouts: true}, func(context.Context) (bool, error) {
+	o.watchHalt(ctx, halt{what: "freeze of pairs *" + digit, pattern: at, rollouts: true}, func(context.Context) (bool, error) {
 		return time.Since(begin) > 3*time.Second, nil // servers read freezes each second
 	})
 	o.do(ctx, &request{verb: "unfreeze"}, func(ctx context.Context) error { return o.client.Access().Unfreeze(ctx, id) })
