@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -30,6 +31,11 @@ type Put struct {
 	Package  krm.Package       // of a new deployment: merged into the template's package
 	Plugin   tko.Plugin
 	Attached []byte // opaque compact JSON of the transport, or nil
+	// Bookkeeping reports that Attached differs from AttachedFrom only in what the transport
+	// keeps about its writers, such as who manages a field. If AttachedFrom is what the record
+	// has, and nothing else of it changes, the write makes no revision.
+	Bookkeeping  bool
+	AttachedFrom []byte
 
 	// Manager, if not "", makes the Put an overlay: see [tko.Put].
 	Manager string
@@ -120,7 +126,13 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 			r = record
 			return nil
 		}
-		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Requires: requires, KeepsOwner: keepsOwner(current, record)})
+		write := Write{Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Requires: requires, KeepsOwner: keepsOwner(current, record)}
+		if !created && p.isBookkeeping(current, record) {
+			write.Op, write.Requires = tko.OpStatus, nil
+			write.Record = Record{Key: record.Key, Author: record.Author, Conditions: current.Conditions, Metadata: record.Metadata}
+			record.Conditions, record.Author = current.Conditions, current.Author
+		}
+		outcomes, err := s.commit(ctx, write)
 		if err != nil {
 			if p.Require.Position != 0 && (errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict)) {
 				return final(tko.Errorf(tko.ErrConflict, "%s %q was changed at the same time: read it again", p.Key.Kind, p.Key.ID))
@@ -138,6 +150,17 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 		r = s.reread(ctx, r)
 	}
 	return r, created, err
+}
+
+// isBookkeeping reports whether a Put changes only what its transport keeps about writers.
+func (p Put) isBookkeeping(current, record Record) bool {
+	if !p.Bookkeeping || !bytes.Equal(p.AttachedFrom, current.Attached()) || p.FromTemplate && current.Base != record.Base {
+		return false
+	}
+	metadata := *record.Metadata.orNone()
+	metadata.Attached = current.Attached()
+	record.Metadata = &metadata
+	return sameContent(current, record)
 }
 
 // reread returns a record that was just written with the properties that the

@@ -298,7 +298,9 @@ type Write struct {
 	Op tko.Op
 	// Record is the complete new state for OpWritten (with Package and
 	// Metadata; the store sets Updated, and Created of a new record), the key
-	// and Conditions for OpStatus, or the key for OpDeleted.
+	// and Conditions for OpStatus, or the key for OpDeleted. An OpStatus may have
+	// Metadata, which may differ from those of the record only in Attached: they
+	// become those of its newest revision.
 	Record Record
 	// Expect is the revision that the record must have: Absent for a record
 	// that must not exist, Any for OpDeleted and OpStatus of any revision. If

@@ -78,7 +78,7 @@ func TestErrorsBecomeStatusesAndInternalOnesAreLogged(t *testing.T) {
 	})
 	w.must("POST", "templates", template("t", nil))
 	for err, code := range map[error]int{
-		tko.ErrBusy: 429, tko.ErrUnavailable: 503, tko.ErrDenied: 403, tko.ErrNotFound: 404, tko.ErrConflict: 409, tko.ErrGone: 410, tko.ErrInvalid: 422,
+		tko.ErrBusy: 429, tko.ErrUnavailable: 503, tko.ErrDenied: 403, tko.ErrNotFound: 404, tko.ErrConflict: 409, tko.ErrGone: 410, tko.ErrInvalid: 422, context.DeadlineExceeded: 504, context.Canceled: 504,
 	} {
 		wrapped := tko.Errorf(err, "of this kind")
 		f.err.Store(&wrapped)

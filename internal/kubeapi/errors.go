@@ -69,6 +69,8 @@ func (s *storage) failed(ctx context.Context, name string, pkg krm.Package, err 
 		return apierrors.NewServiceUnavailable(err.Error())
 	case ctx.Err() != nil:
 		return apierrors.NewTimeoutError("the request was ended: "+ctx.Err().Error(), 1)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // the server's process noticed first
+		return apierrors.NewTimeoutError("the request was ended: "+err.Error(), 1)
 	}
 	id := uuid.NewString()
 	s.log.ErrorContext(ctx, "request failed", "resource", s.kind.resource, "name", name, "id", id, "err", err)

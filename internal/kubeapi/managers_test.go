@@ -153,6 +153,58 @@ func TestConditionsNoLongerAppliedAreRemoved(t *testing.T) {
 	}
 }
 
+// What clients keep about who wrote which field is no change of what is deployed: a write that changes
+// only that has no revision. Each other change has one, with all that came with it.
+func TestBookkeepingOfClientsMakesNoRevisions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+	for path, o := range map[string]obj{
+		"templates/t": template("t", obj{"a": "b"}, configMap("m", nil)).set("metadata.name", "t"),
+		"sites/s":     site("s", obj{"a": "b"}, configMap("m", nil)),
+		"deployments/d": obj{
+			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Deployment", "metadata": obj{"name": "d", "labels": obj{"a": "b"}, "annotations": obj{"tko.nephio.org/name": "Keep"}},
+			"spec": obj{"package": obj{"resources": []any{configMap("m", nil)}}},
+		},
+		"plugins/validate-007cp": obj{
+			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Plugin", "metadata": obj{"name": "validate-007cp", "labels": obj{"a": "b"}}, "spec": obj{"arguments": []any{"true"}},
+		},
+	} {
+		with := obj{lastApplied: "{}"}
+		if path == "deployments/d" {
+			with["tko.nephio.org/name"] = "Keep"
+		}
+		resource, _, _ := strings.Cut(path, "/")
+		created := w.must("POST", resource+"?fieldManager=kubectl-client-side-apply", o.set("metadata.annotations", with))
+		version := created.text("metadata.resourceVersion")
+		same := func(what string, got obj) {
+			t.Helper()
+			now := got.text("metadata.resourceVersion")
+			if got.at("metadata.generation") != created.at("metadata.generation") || now == version {
+				t.Errorf("%s of %s: revision %v at version %s after %s, want no revision, and another version", what, path, got.at("metadata.generation"), now, version)
+			}
+			if diff := cmp.Diff(got.at("metadata"), w.must("GET", path, nil).at("metadata")); diff != "" {
+				t.Errorf("%s of %s: read: %s", what, path, diff)
+			}
+			version = now
+		}
+		same("apply", w.must("PATCH", path+"?fieldManager=kubectl&force=true", o, "Content-Type", apply))
+		same("move of managed fields", w.must("PATCH", path, `[{"op":"replace","path":"/metadata/managedFields","value":[{"manager":"kubectl","operation":"Apply","apiVersion":"tko.nephio.org/v1alpha1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:a":{}}}}}]}]`, "Content-Type", "application/json-patch+json"))
+		same("apply again", w.must("PATCH", path+"?fieldManager=kubectl&force=true", o, "Content-Type", apply))
+		same("another configuration", w.must("PATCH", path, `{"metadata":{"annotations":{"`+lastApplied+`":"{\"x\":1}"}}}`, "Content-Type", merge))
+		same("no configuration", w.must("PATCH", path, `{"metadata":{"annotations":{"`+lastApplied+`":null}}}`, "Content-Type", merge))
+		same("another manager", w.must("PATCH", path+"?fieldManager=other&force=true", o, "Content-Type", apply))
+		for i, patch := range []string{
+			`{"metadata":{"annotations":{"team":"x"}}}`, `{"metadata":{"labels":{"a":"c"}}}`,
+		} {
+			before := created.at("metadata.generation").(float64) //nolint:forcetypeassert,errcheck // of this API
+			if got := w.must("PATCH", path, patch, "Content-Type", merge); got.at("metadata.generation") != before+float64(i)+1 {
+				t.Errorf("%s of %s: revision %v, want one more than %v", patch, path, got.at("metadata.generation"), before+float64(i))
+			}
+		}
+	}
+}
+
 // Conditions in Kubernetes' form have no fields for attempts: the message has them,
 // and a client that writes back what it read doesn't make them part of the stored
 // message.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -250,25 +251,38 @@ func decodeResource(raw []byte) (krm.Resource, error) {
 
 func short(raw []byte) string { return printable.Within(string(raw), 80) }
 
-// attach encodes the Kubernetes metadata of an object. It returns the stored
-// encoding if only times of managed fields differ.
-func attach(o object, before catalog.Record, given []givenResource) ([]byte, error) {
+// attach sets the Kubernetes metadata of an object: to the stored encoding if only times of
+// managed fields differ.
+func attach(put *catalog.Put, o object, before catalog.Record, given []givenResource) error {
 	annotations, err := restoreAnnotations(o.GetAnnotations(), before)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	old := before.Attached()
 	now := attached{GenerateName: o.GetGenerateName(), Annotations: annotations, OwnerReferences: o.GetOwnerReferences(), ManagedFields: withoutStatus(o.GetManagedFields()), Given: given, Kustomize: kustomizedOf(o)}
 	if len(now.GenerateName)+len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields)+len(now.Given) == 0 && now.Kustomize == nil {
-		return nil, nil
+		put.Bookkeeping, put.AttachedFrom = old != nil && bytes.Equal(content(old), content(nil)), old
+		return nil
 	}
 	encoded, err := json.Marshal(now)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "metadata: %w", err)
+		return tko.Errorf(tko.ErrInvalid, "metadata: %w", err)
 	}
-	if old := before.Attached(); old != nil && bytes.Equal(withoutTimes(old), withoutTimes(encoded)) {
-		return old, nil
+	if old != nil && bytes.Equal(withoutTimes(old), withoutTimes(encoded)) {
+		encoded = old
 	}
-	return encoded, nil
+	put.Attached = encoded
+	put.Bookkeeping, put.AttachedFrom = bytes.Equal(content(old), content(encoded)), old
+	return nil
+}
+
+// content returns attached metadata without what clients and this API keep about writers: who
+// manages which field, and what kubectl applied last. A change of these is no change of the object.
+func content(encoded []byte) []byte {
+	return attachedWithout(encoded, func(a *attached) {
+		a.ManagedFields = nil
+		delete(a.Annotations, corev1.LastAppliedConfigAnnotation)
+	})
 }
 
 // restoreAnnotations restores annotations that were shown redacted to a reader
@@ -292,13 +306,21 @@ func restoreAnnotations(annotations map[string]string, before catalog.Record) (m
 
 // withoutTimes returns attached metadata without the times of managed fields.
 func withoutTimes(encoded []byte) []byte {
+	return attachedWithout(encoded, func(a *attached) {
+		for i := range a.ManagedFields {
+			a.ManagedFields[i].Time = nil
+		}
+	})
+}
+
+// attachedWithout returns attached metadata after a function has removed parts of them. No
+// metadata are equal to empty ones.
+func attachedWithout(encoded []byte, remove func(*attached)) []byte {
 	var a attached
-	if json.Unmarshal(encoded, &a) != nil {
+	if len(encoded) > 0 && json.Unmarshal(encoded, &a) != nil {
 		return encoded
 	}
-	for i := range a.ManagedFields {
-		a.ManagedFields[i].Time = nil
-	}
+	remove(&a)
 	without, err := json.Marshal(a)
 	if err != nil {
 		return encoded

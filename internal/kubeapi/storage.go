@@ -90,6 +90,7 @@ type storage struct {
 	kind       *kind
 	catalog    Catalog
 	hub        *hub
+	lanes      lanes
 	authorizer authorizer.Authorizer
 	bookmarks  time.Duration
 	stopping   <-chan struct{} // ends watches
@@ -505,13 +506,14 @@ func (s *storage) write(ctx context.Context, written object, put catalog.Put, be
 	name := written.GetName()
 	given, err := s.manifest(ctx, &put, before)
 	if err == nil {
-		put.Attached, err = attach(written, before, given)
+		err = attach(&put, written, before, given)
 	}
 	if err != nil {
 		return nil, s.failed(ctx, name, put.Package, err)
 	}
 	put.Permit = func(before, after catalog.Record) error { return s.permit(ctx, before, after) }
-	r, _, err := s.catalog.PutRecord(withAuthor(ctx), put)
+	warned := tko.WithWarnings(ctx, func(text string) { warning.AddWarning(ctx, "", text) }) // the request has each once
+	r, _, err := s.catalog.PutRecord(withAuthor(warned), put)
 	if err != nil {
 		pkg := put.Package
 		if pkg == nil {
@@ -558,7 +560,7 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 ) (o runtime.Object, created bool, err error) {
 	dryRun := len(options.DryRun) > 0
 	ctx = managedBy(ctx, options.FieldManager)
-	err = retryRaces(ctx, func() error {
+	err = s.retryRaces(ctx, name, func() error {
 		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
 		created = mayCreate && errors.Is(err, tko.ErrNotFound)
 		switch {
@@ -638,8 +640,13 @@ const maxRaces = 200
 
 // retryRaces retries change (read, change, write) as long as concurrent writes
 // win, as clients expect of patches. A request with a precondition fails at the
-// retry with a conflict, which is not a race.
-func retryRaces(ctx context.Context, change func() error) error {
+// retry with a conflict, which is not a race. Writers of one object take turns.
+func (s *storage) retryRaces(ctx context.Context, name string, change func() error) error {
+	leave, err := s.lanes.enter(ctx, name)
+	if err != nil {
+		return s.failed(ctx, name, nil, err)
+	}
+	defer leave()
 	for attempt := 0; ; attempt++ {
 		err := change()
 		lost, ok := errors.AsType[raceError](err)

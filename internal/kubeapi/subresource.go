@@ -57,7 +57,7 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 ) (runtime.Object, bool, error) {
 	s := p.storage
 	var r catalog.Record
-	err := retryRaces(ctx, func() error {
+	err := s.retryRaces(ctx, name, func() error {
 		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
 		if err != nil {
 			return s.failed(ctx, name, nil, err)

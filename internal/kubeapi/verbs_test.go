@@ -317,6 +317,33 @@ func TestConcurrentPatchesAllSucceed(t *testing.T) {
 	}
 }
 
+// Many clients that apply to the same objects at once, also to ones that don't exist yet, either
+// succeed or get an error of Kubernetes that says what to do.
+func TestManyConcurrentAppliesHaveNoInternalErrors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.client.Transport.(*http.Transport).MaxConnsPerHost = 50 //nolint:forcetypeassert,errcheck // of the world
+	const writers = 100
+	for _, kind := range []string{"Template", "Site", "Deployment"} {
+		path := strings.ToLower(kind) + "s/all"
+		var wait sync.WaitGroup
+		for i := range writers {
+			wait.Go(func() {
+				text := fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: %s\nmetadata: {name: all, labels: {l%d: ''}, annotations: {tko.nephio.org/name: Keep}}\n", kind, i)
+				code, got := w.do("PATCH", fmt.Sprintf("%s?fieldManager=m%d", path, i), text, "Content-Type", apply)
+				if code != http.StatusOK && code != http.StatusCreated {
+					t.Errorf("%s %d: %d %v: %v", kind, i, code, got["reason"], got["message"])
+				}
+			})
+		}
+		wait.Wait()
+		labels, _ := w.must("GET", path, nil).at("metadata.labels").(map[string]any)
+		if len(labels) != writers {
+			t.Errorf("%s has %d labels, want %d", kind, len(labels), writers)
+		}
+	}
+}
+
 // Objects as large as other APIs can write can be written back.
 func TestLargeObjectsCanBeWrittenBack(t *testing.T) {
 	t.Parallel()

@@ -122,11 +122,17 @@ var (
 
 func (g *group) logStatements() ([]Statement, error) {
 	statement := addChanges
+	var noted []Statement
 	for _, c := range g.changes {
 		r := c.after
 		r.Updated = g.now
 		if c.op != tko.OpWritten { // the content of the record is in its revision
-			r = row{Record: catalog.Record{
+			metaset := int64(0)
+			if c.op == tko.OpStatus && r.Metadata != nil {
+				metaset = r.metaset // also here, so that the collection of unused metadata sees it
+				noted = append(noted, noteMetadata(&r))
+			}
+			r = row{metaset: metaset, Record: catalog.Record{
 				Key: r.Key, UID: r.UID, Revision: r.Revision, Position: r.Position, Created: r.Created, Updated: r.Updated, Author: r.Author,
 			}}
 		}
@@ -136,7 +142,16 @@ func (g *group) logStatements() ([]Statement, error) {
 		}
 		statement.Rows = append(statement.Rows, append(r.values(), string(c.op), orNull(steps), g.departed(&c), r.Base))
 	}
-	return []Statement{statement}, nil
+	return append([]Statement{statement}, noted...), nil
+}
+
+// noteMetadata returns the statement that sets the metadata of a record's newest revision in the
+// log, so that they are retained as long as the revision.
+func noteMetadata(r *row) Statement {
+	return Statement{
+		SQL:  "UPDATE change SET metaset = $1 WHERE kind = $2 AND id = $3 AND revision = $4 AND op = 'written'",
+		Args: []any{r.metaset, string(r.Kind), r.ID, r.Revision},
+	}
 }
 
 // fillCaches adds the content that was committed to the caches.

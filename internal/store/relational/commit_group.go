@@ -359,6 +359,9 @@ func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 		after := *current
 		after.Conditions = slices.Clone(w.Record.Conditions)
 		after.Author = w.Record.Author
+		if w.Record.Metadata != nil {
+			after.Metadata = w.Record.Metadata
+		}
 		position := g.change(tko.OpStatus, *current, after)
 		return catalog.Outcome{Key: key, Revision: after.Revision, Position: position}, nil
 	default:

@@ -27,6 +27,7 @@ var retentionPromises = []promise{
 	{"a lower limit of revisions also removes revisions that were retained before", fewerRevisionsAreRetained},
 	{"the revision of a valid token is retained", tokenRevisionStays},
 	{"unused packages and metadata are removed, and can be written again", unusedContentsAreRemoved},
+	{"a status with metadata makes no revision, and they are retained with the newest one", statusHasMetadata},
 	{"the derivation of a revision is retained with it", derivationsAreRetained},
 	{"the owner of a revision is retained with it", ownersAreRetained},
 	{"a collection may be interrupted at any time", collectionMayBeInterrupted},
@@ -194,6 +195,36 @@ func unusedContentsAreRemoved(w *world) {
 		}
 		w.equal("by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("of", "three"), Limit: -1}), []string{"s", "shares"})
 		w.equal("by metadata that went", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("of", "one"), Limit: -1}), []string{})
+	}
+}
+
+func statusHasMetadata(w *world) {
+	noted := func(id, text string, pairs ...string) catalog.Write {
+		of := site(id, metadata(pairs...))
+		of.Record.Metadata.Attached = []byte(text)
+		of.Op, of.Expect, of.Record.Conditions = tko.OpStatus, catalog.Any, []tko.Condition{{Type: "C", Status: tko.ConditionTrue}}
+		return of
+	}
+	w.commit(site("s", withPackage("s"), metadata("k", "v")), site("other", withPackage("o"), metadata("n", "1")))
+	check := func(where, attached string) {
+		w.Helper()
+		r := w.one(siteKey("s"))
+		w.equal(where+": the record", []any{r.Revision, string(r.Metadata.Attached), string(r.Package), len(r.Conditions)}, []any{int64(1), attached, "s", 1})
+		at, err := w.store.Revision(w.ctx(), siteKey("s"), 1)
+		w.ok(err)
+		w.equal(where+": its revision", string(at.Metadata.Attached), attached)
+		w.equal(where+": selected", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"s"})
+	}
+	before := w.head()
+	for i, text := range []string{`{"n":1}`, `{"n":2}`, `{"n":1}`, `{"n":3}`} {
+		w.commit(noted("s", text, "k", "v"))
+		check(fmt.Sprint("write ", i), text)
+		w.rewrite("other", int64(2*i+1), int64(2*i+3))
+		w.collect(retain(1))
+		check(fmt.Sprint("collected after write ", i), text)
+	}
+	if _, err := w.store.Changes(w.ctx(), before, 100); !errors.Is(err, tko.ErrGone) {
+		w.Errorf("the error of changes that were collected is %v", err)
 	}
 }
 
