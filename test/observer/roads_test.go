@@ -252,7 +252,7 @@ func (c *committer) change(ctx context.Context, verb string) {
 // push commits the folder, and waits until the server has read the revision.
 func (c *committer) push(ctx context.Context, verb, op string) {
 	dir := c.w.sourceOf(c.tenant)
-	commitAll(c.w.t, dir, op) //nolint:contextcheck // it is local and short, and a commit is complete
+	commitAll(c.w.t, dir, op)                                //nolint:contextcheck // it is local and short, and a commit is complete
 	revision := gittest.Run(c.w.t, dir, "rev-parse", "HEAD") //nolint:contextcheck // it is local and short, and a commit is complete
 	r, read := &request{verb: verb, op: op, author: "gitops:" + c.tenant}, false
 	defer func() {
