@@ -58,11 +58,11 @@ func (w *world) namespaceOf(tenant string, i int) string {
 
 // siteOfNamespace returns the site whose namespace it is; "" if it is none's.
 func (w *world) siteOfNamespace(namespace string) string {
-	rest, ok := strings.CutPrefix(namespace, w.id+"-")
+	place, ok := strings.CutPrefix(namespace, w.id+"-")
 	if !ok {
 		return ""
 	}
-	return strings.Replace(rest, "-", "/", 1)
+	return strings.Replace(place, "-", "/", 1)
 }
 
 const clusterRights = `

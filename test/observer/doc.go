@@ -1,9 +1,9 @@
 // Package observer proves the gate from outside. It starts real servers with a fleet of sites, lets authors with limited
-// rights work at random through every road, clumsy commands included, and kills servers and databases. The roads are commands, gRPC,
-// HTTP, the Kubernetes API, GitOps sources, imports, restores and rollouts. Sites are folders of a git repository or namespaces of a
-// cluster. An observer reads
-// the commits of the sites' git repository, the objects of the API and the change log, and judges them with rules of its
-// own: no cause reaches more than it may without consent, no author exceeds their rights, each condition that is True has
+// rights work at random through every road, clumsy commands included, and kills servers and databases. The roads are
+// commands, gRPC, HTTP, the Kubernetes API, GitOps sources, imports, restores and rollouts. Sites are folders of a git
+// repository or namespaces of a cluster. An observer reads the commits of the repository, the objects of the cluster, those
+// of the API and the change log, and judges them with rules of its own: no cause reaches more than it may without consent,
+// no author exceeds their rights, rollouts keep their limits and undos restore each byte, each condition that is True has
 // an object at its site, and nothing is lost or there twice. There is nothing to import.
 //
 // The seed of a run is in its log, and TKO_OBSERVER_SEED repeats its choices, although not the moments at which processes

@@ -173,18 +173,15 @@ func (o *operator) releaseAll(ctx context.Context) {
 	})
 }
 
-// resumeAll ends stops and releases at once, with consent to the sites that wait.
+// resumeAll ends stops and releases at once, with consent to the sites that wait and to some that come meanwhile.
 func (o *operator) resumeAll(ctx context.Context, stops []tko.StopStatus) error {
+	var failed []error
 	for _, s := range stops {
-		waits, err := o.client.Resume(ctx, tko.Release{ID: s.Stop.ID, DryRun: true})
-		if err != nil {
-			return err
-		}
-		if _, err := o.client.Resume(tko.WithConfirmation(ctx, max(1, waits.WaitingSites)), tko.Release{ID: s.Stop.ID}); err != nil {
-			return err
+		if _, err := o.client.Resume(tko.WithConfirmation(ctx, s.WaitingSites+50), tko.Release{ID: s.Stop.ID}); err != nil && !errors.Is(err, tko.ErrNotFound) {
+			failed = append(failed, err)
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // releaseWaves ends the releases whose waves wait for sites that can't get what they waited for.

@@ -131,7 +131,7 @@ func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Du
 		r.await(working, duration)
 		stopWorking()
 	})
-	r.work(working, max(8*time.Second, min(20*time.Second, duration/5)))
+	r.work(working, max(15*time.Second, min(20*time.Second, duration/5)))
 	clock.Wait()
 	t.Logf("requests (done, refused, unknown): %v; killed: %v", r.l.summary(), r.w.killed)
 

@@ -250,11 +250,11 @@ func (c *committer) change(ctx context.Context, verb string) {
 }
 
 // push commits the folder, and waits until the server has read the revision.
-func (c *committer) push(ctx context.Context, verb, op string) (read bool) {
+func (c *committer) push(ctx context.Context, verb, op string) {
 	dir := c.w.sourceOf(c.tenant)
-	commitAll(c.w.t, dir, op)
-	revision := gittest.Run(c.w.t, dir, "rev-parse", "HEAD")
-	r := &request{verb: verb, op: op, author: "gitops:" + c.tenant}
+	commitAll(c.w.t, dir, op)                                //nolint:contextcheck // it is local and short, and a commit is complete
+	revision := gittest.Run(c.w.t, dir, "rev-parse", "HEAD") //nolint:contextcheck // it is local and short, and a commit is complete
+	r, read := &request{verb: verb, op: op, author: "gitops:" + c.tenant}, false
 	defer func() {
 		c.l.lock.Lock()
 		defer c.l.lock.Unlock()
@@ -264,10 +264,10 @@ func (c *committer) push(ctx context.Context, verb, op string) (read bool) {
 	for begin := time.Now(); time.Since(begin) < 15*time.Second; time.Sleep(200 * time.Millisecond) {
 		s, err := c.client.Source(context.WithoutCancel(ctx), sourceName(c.tenant))
 		if err == nil && (strings.Contains(s.Status.Attempted, revision) || strings.Contains(s.Status.Applied, revision)) {
-			return true
+			read = true
+			return
 		}
 	}
-	return false
 }
 
 // sourceName is the name of a tenant's source.
@@ -280,11 +280,11 @@ func (c *committer) gone(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	gittest.Run(c.w.t, dir, "mv", sourceFolder, "elsewhere")
+	gittest.Run(c.w.t, dir, "mv", sourceFolder, "elsewhere") //nolint:contextcheck // it is local and short, and a commit is complete
 	c.push(ctx, "git gone", op)
 	time.Sleep(haltTime)
 	after, err := c.client.About(context.WithoutCancel(ctx))
-	gittest.Run(c.w.t, dir, "mv", "elsewhere", sourceFolder)
+	gittest.Run(c.w.t, dir, "mv", "elsewhere", sourceFolder) //nolint:contextcheck // it is local and short, and a commit is complete
 	c.push(ctx, "git back", op+"back.")
 	if err != nil {
 		return

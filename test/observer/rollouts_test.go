@@ -76,7 +76,7 @@ func (j *rolloutJudge) take(c change, before *record, report func(c change, form
 	if c.Author.Who == "preparer" && by == "" {
 		return // it prepares what others wrote
 	}
-	if undoes, _, ok := cutLast(by, "-undo"); ok && c.Op == tko.OpWritten && c.record != nil && c.record.id != "" {
+	if undoes, ok := cutLast(by, "-undo"); ok && c.Op == tko.OpWritten && c.record != nil && c.record.id != "" {
 		if was := j.last[id]; was.rollout == undoes && was.before != nil {
 			j.undone++
 			if was.before.site != "" && was.before.running {
@@ -96,7 +96,7 @@ func (j *rolloutJudge) take(c change, before *record, report func(c change, form
 // admit judges a change that a rollout begins.
 func (j *rolloutJudge) admit(c change, by string, report func(c change, format string, args ...any)) {
 	kind, _, _ := strings.Cut(by, "-")
-	own, _, isUndo := cutLast(by, "-undo")
+	own, isUndo := cutLast(by, "-undo")
 	is := row{c.record.id, c.record.site, pairOf(c.record.site), c.record.content, c.record.revision, j.failed(c.record.id, c.Time) != 0, c.Time, by}
 	takesOver := slices.ContainsFunc(j.rows[own], func(r row) bool { return isUndo && r.id == is.id && !j.isDelivered(r, c.Time) })
 	failed := 0
@@ -133,11 +133,11 @@ func (j *rolloutJudge) isDelivered(r row, until time.Time) bool {
 }
 
 // cutLast cuts a text at the last separator.
-func cutLast(s, separator string) (before, after string, found bool) {
+func cutLast(s, separator string) (before string, found bool) {
 	if i := strings.LastIndex(s, separator); i >= 0 {
-		return s[:i], s[i+len(separator):], true
+		return s[:i], true
 	}
-	return s, "", false
+	return s, false
 }
 
 func newRolloutJudge() *rolloutJudge {
