@@ -155,6 +155,7 @@ generate: $(BIN)/buf $(BIN)/openapi-gen ## make the generated code anew
 	sdk/python/generate.sh
 	$(GO) run ./tools/entities
 	$(GO) run ./tools/responses
+	$(GO) run ./tools/methods
 	api/v1alpha1/generate.sh $(BIN)
 
 .PHONY: format
