@@ -317,7 +317,7 @@ func (w *run) continues(last Report) {
 // all instances shows what is to be done.
 func (w *run) changed(last Report) map[string]bool {
 	state := w.ledger.state()
-	if w.policy.Pace != nil || w.policy.RetryNow || last.Approval != nil || last.Listed.IsZero() || now().Sub(last.Listed) >= w.policy.List || state.Target != w.target || !w.samePackages(state, last) {
+	if w.policy.Pace != nil || last.Approval != nil || last.Listed.IsZero() || now().Sub(last.Listed) >= w.policy.List || state.Target != w.target || !w.samePackages(state, last) {
 		return nil
 	}
 	for name := range state.Instances {

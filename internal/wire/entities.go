@@ -86,8 +86,6 @@ func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 		Package:       data,
 		DeploymentIds: Texts(s.Deployments),
 		Stamp:         newStamp(s.Stamp),
-
-		AwaitedTemplateId: string(s.AwaitedTemplate),
 	}, nil
 }
 
@@ -95,7 +93,6 @@ func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 type SiteMessage interface {
 	TemplateMessage
 	GetSiteId() string
-	GetAwaitedTemplateId() string
 }
 
 // Site reads a site.
@@ -107,7 +104,6 @@ func Site[M SiteMessage](m M) (tko.Site, error) {
 	return tko.Site{
 		ID:              tko.SiteID(m.GetSiteId()),
 		Template:        tko.TemplateID(m.GetTemplateId()),
-		AwaitedTemplate: tko.TemplateID(m.GetAwaitedTemplateId()),
 		Metadata:        m.GetMetadata(),
 		Package:         p,
 		DeploymentCount: deploymentCount(m),

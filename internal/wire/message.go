@@ -117,8 +117,7 @@ func (m *Message) site(s *tko.Site) {
 	b = appendText(b, 2, string(s.Template))
 	b = appendMetadata(b, siteMetadata, s.Metadata)
 	b = appendTime(b, siteUpdated, s.Stamp.Updated)
-	b = appendStamp(b, &s.Stamp)
-	m.data = appendText(b, siteAwaitedBase, string(s.AwaitedTemplate))
+	m.data = appendStamp(b, &s.Stamp)
 }
 
 // Deployment writes a tko.Deployment.

@@ -89,7 +89,6 @@ const (
 	rowAwaitedBase   = 571
 	rowAwaitedSite   = 572
 	rowReplaced      = 620
-	siteAwaitedBase  = 625
 )
 
 const (
