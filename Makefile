@@ -153,6 +153,9 @@ generate: $(BIN)/buf $(BIN)/openapi-gen ## make the generated code anew
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf generate
 	PATH="$(CURDIR)/$(BIN):$$PATH" buf generate test/wire/contract --template test/wire/buf.gen.yaml
 	sdk/python/generate.sh
+	$(GO) run ./tools/entities
+	$(GO) run ./tools/responses
+	$(GO) run ./tools/methods
 	api/v1alpha1/generate.sh $(BIN)
 
 .PHONY: format

@@ -78,11 +78,15 @@ type Template struct {
 
 // A Site is a place where deployments run. Its package is completely valid.
 type Site struct {
-	ID          SiteID            `tko:"siteId,written,identity"`
-	Template    TemplateID        `tko:"templateId,written"` // that the site is based on, or ""
-	Metadata    map[string]string `tko:"metadata,written"`
-	Package     krm.Package       `tko:"package,written"`
-	Deployments []DeploymentID    `tko:"deploymentIds"` // at it, sorted; read only
+	ID       SiteID     `tko:"siteId,written,identity"`
+	Template TemplateID `tko:"templateId,written"` // that the site is based on, or ""
+	// AwaitedTemplate is the one that the site names and that doesn't exist yet, or that its
+	// owner may not see: until then, the package isn't merged into that of the template, and is
+	// valid as far as it goes. Read only.
+	AwaitedTemplate TemplateID        `json:",omitempty" tko:"awaitedTemplateId,omitempty"`
+	Metadata        map[string]string `tko:"metadata,written"`
+	Package         krm.Package       `tko:"package,written"`
+	Deployments     []DeploymentID    `tko:"deploymentIds"` // at it, sorted; read only
 	// DeploymentCount is the number of deployments at it. Lists have it only on
 	// request. Read only.
 	DeploymentCount int
@@ -221,8 +225,8 @@ type Put struct {
 	// RemoveMetadata are keys of metadata from a template or a package that the
 	// entity shall not have.
 	RemoveMetadata []string
-	// Defer accepts a template and a site of a deployment that don't exist yet: the deployment
-	// waits for them, as its condition ResolvedRefs reports.
+	// Defer accepts a template and a site of a deployment, and a template of a site, that don't
+	// exist yet: the entity waits for them, as its condition ResolvedRefs reports.
 	Defer bool `json:",omitempty"`
 	// Whole states that the package of a site or a new deployment is the whole one, in
 	// place of one that is merged into the template's.
@@ -298,12 +302,15 @@ const (
 	// of a prepared deployment that needs one. Only deployments for which one
 	// was missing have it.
 	ConditionHandled = "Handled"
-	// ConditionResolvedRefs reports whether the template and the site that a deployment names
-	// exist. Only deployments that waited for one have it.
+	// ConditionResolvedRefs reports whether the template and the site that a deployment names, or
+	// the template of a site, exist. Only entities that waited for one have it.
 	ConditionResolvedRefs = "ResolvedRefs"
 	// ConditionKnownProperties reports whether CRDs of templates know all properties of the
 	// package. Only sites and deployments with a property that none of them knows have it.
 	ConditionKnownProperties = "KnownProperties"
+	// ConditionDelivered reports whether all that is in the package of a deployment was
+	// delivered to its site. Only deployments of which a part once wasn't have it.
+	ConditionDelivered = "Delivered"
 	// ConditionMatched reports whether the selectors of a prepared deployment
 	// match. Only deployments with a selector that matched nothing have it.
 	ConditionMatched = "Matched"
@@ -339,6 +346,12 @@ const (
 const (
 	ReasonUnknownProperty = "UnknownProperty" // the message names the properties
 	ReasonAllKnown        = "AllKnown"
+)
+
+// Reasons of the Delivered condition.
+const (
+	ReasonDeliveredPartly = "DeliveredPartly" // the message counts what was not delivered, and not run
+	ReasonDelivered       = "Delivered"
 )
 
 // Reasons of the Placed condition for a change that needs an approval.

@@ -131,7 +131,7 @@ func (c *Client) Stops(ctx context.Context) ([]tko.StopStatus, error) {
 // SiteStop returns what of a site stops hold now; for no site, whether everything is stopped.
 // A data controller that is too old to stop anything returns that nothing is.
 func (c *Client) SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error) {
-	m, err := callAgain(ctx, c, c.access.GetSiteStop, &tkopb.GetSiteStop{SiteId: string(id)})
+	m, err := call(ctx, c, c.access.GetSiteStop, &tkopb.GetSiteStop{SiteId: string(id)})
 	if errors.Is(err, errors.ErrUnsupported) {
 		return tko.SiteStop{}, nil
 	}
@@ -148,7 +148,7 @@ func (c *Client) RegisterSources(ctx context.Context, definitions []tko.SourceDe
 // them, or none. It needs the claim of that source's work. It returns
 // errors.ErrUnsupported if the server is too old.
 func (c *Client) DeclareSources(ctx context.Context, d tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error) {
-	done, err := callAgain(ctx, c, c.access.DeclareSources, &tkopb.DeclareSources{
+	done, err := call(ctx, c, c.access.DeclareSources, &tkopb.DeclareSources{
 		Parent: d.Parent, Sources: wire.Each(d.Definitions, wire.SourceDefinition.Write), Prune: d.Prune, DryRun: d.DryRun, Claim: claim.Claim,
 	})
 	return wire.DeclaredSources.Read(done), unsupported(err)
@@ -157,7 +157,7 @@ func (c *Client) DeclareSources(ctx context.Context, d tko.DeclareSources, claim
 // SourceDefinitions returns the registered GitOps sources by name, or none if the version
 // is the known one. It returns errors.ErrUnsupported if the server is too old.
 func (c *Client) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
-	m, err := callAgain(ctx, c, c.access.GetSourceDefinitions, &tkopb.GetSourceDefinitions{KnownVersion: known})
+	m, err := call(ctx, c, c.access.GetSourceDefinitions, &tkopb.GetSourceDefinitions{KnownVersion: known})
 	return tko.SourceDefinitions{Version: m.GetVersion(), All: wire.Each(m.GetSources(), wire.SourceDefinition.Read)}, unsupported(err)
 }
 

@@ -12,5 +12,5 @@ import (
 // state. A meta-scheduler makes the comparison. ErrUnavailable if none does within the
 // server's time limit.
 func (c *Client) CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComparison, error) {
-	return wire.Then(wire.SiteComparison.Read)(callAgain(ctx, c, c.why.CompareSite, &tkopb.CompareSite{SiteId: string(id)}))
+	return wire.Then(wire.SiteComparison.Read)(call(ctx, c, c.why.CompareSite, &tkopb.CompareSite{SiteId: string(id)}))
 }

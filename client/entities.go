@@ -20,12 +20,12 @@ import (
 
 // About describes the server.
 func (c *Client) About(ctx context.Context) (tko.About, error) {
-	return wire.Then(wire.About.Read)(callAgain(ctx, c, c.data.About, &emptypb.Empty{}))
+	return wire.Then(wire.About.Read)(call(ctx, c, c.data.About, &emptypb.Empty{}))
 }
 
 // WhoAmI returns the caller as the server has authenticated it.
 func (c *Client) WhoAmI(ctx context.Context) (tko.Caller, error) {
-	return wire.Then(wire.Caller.Read)(callAgain(ctx, c, c.data.WhoAmI, &emptypb.Empty{}))
+	return wire.Then(wire.Caller.Read)(call(ctx, c, c.data.WhoAmI, &emptypb.Empty{}))
 }
 
 // RegisterTemplate creates or replaces a template, and returns its new
@@ -42,13 +42,13 @@ func (c *Client) RegisterTemplate(ctx context.Context, t tko.Template) (revision
 	}); err != nil {
 		return 0, fmt.Errorf("template %q: %w", t.ID, err)
 	}
-	return registered(callAgain(ctx, c, c.data.RegisterTemplate, m))
+	return registered(call(ctx, c, c.data.RegisterTemplate, m))
 }
 
 // Template returns a template with its package, as of a revision; 0 is the
 // current one. An unknown template is a tko.ErrNotFound.
 func (c *Client) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
-	return wire.ThenRead(wire.Template[*tkopb.Template])(callAgain(ctx, c, c.data.GetTemplate, &tkopb.GetTemplate{
+	return wire.ThenRead(wire.Template[*tkopb.Template])(call(ctx, c, c.data.GetTemplate, &tkopb.GetTemplate{
 		TemplateId:             string(id),
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		Revision:               revision,
@@ -100,13 +100,13 @@ func (c *Client) RegisterSite(ctx context.Context, s tko.Site) (revision int64, 
 	}); err != nil {
 		return 0, fmt.Errorf("site %q: %w", s.ID, err)
 	}
-	return registered(callAgain(ctx, c, c.data.RegisterSite, m))
+	return registered(call(ctx, c, c.data.RegisterSite, m))
 }
 
 // Site returns a site with its package, as of a revision; 0 is the current one.
 // An unknown site is a tko.ErrNotFound.
 func (c *Client) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
-	return wire.ThenRead(wire.Site[*tkopb.Site])(callAgain(ctx, c, c.data.GetSite, &tkopb.GetSite{
+	return wire.ThenRead(wire.Site[*tkopb.Site])(call(ctx, c, c.data.GetSite, &tkopb.GetSite{
 		SiteId:                 string(id),
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		Revision:               revision,
@@ -148,7 +148,7 @@ func (c *Client) PurgeSites(ctx context.Context, s tko.SiteSelect, dryRun bool) 
 // Deployment returns a deployment with its package, as of a revision; 0 is the
 // current one. An unknown deployment is a tko.ErrNotFound.
 func (c *Client) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
-	return wire.ThenRead(wire.Deployment[*tkopb.Deployment])(callAgain(ctx, c, c.data.GetDeployment, &tkopb.GetDeployment{
+	return wire.ThenRead(wire.Deployment[*tkopb.Deployment])(call(ctx, c, c.data.GetDeployment, &tkopb.GetDeployment{
 		DeploymentId:           string(id),
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		Revision:               revision,
@@ -209,12 +209,12 @@ func (c *Client) PurgeDeployments(ctx context.Context, s tko.DeploymentSelect, d
 // RegisterPlugin creates or replaces a plugin, and returns its new revision.
 func (c *Client) RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error) {
 	p.Stamp = tko.Stamp{} // set by the server
-	return registered(callAgain(ctx, c, c.data.RegisterPlugin, wire.NewPlugin(p)))
+	return registered(call(ctx, c, c.data.RegisterPlugin, wire.NewPlugin(p)))
 }
 
 // Plugin returns a plugin. An unknown plugin is a tko.ErrNotFound.
 func (c *Client) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
-	return wire.Then(wire.Plugin)(callAgain(ctx, c, c.data.GetPlugin, &tkopb.PluginID{Type: typ, Name: name, AsOf: tko.AsOfOf(ctx).String()}))
+	return wire.Then(wire.Plugin)(call(ctx, c, c.data.GetPlugin, &tkopb.PluginID{Type: typ, Name: name, AsOf: tko.AsOfOf(ctx).String()}))
 }
 
 // Plugins streams the plugins that match, sorted by type and name, all from one
@@ -423,7 +423,7 @@ func (c *Client) CommitDeployments(ctx context.Context, commits []tko.Deployment
 // response, with their packages: [Client.Deployment] reads the others. It returns
 // errors.ErrUnsupported if the server is too old.
 func (c *Client) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error) {
-	response, err := callAgain(ctx, c, c.data.GetDeployments, &tkopb.GetDeployments{PreferredPackageFormat: string(c.options.PackageFormat), DeploymentIds: wire.Texts(ids)})
+	response, err := call(ctx, c, c.data.GetDeployments, &tkopb.GetDeployments{PreferredPackageFormat: string(c.options.PackageFormat), DeploymentIds: wire.Texts(ids)})
 	if err != nil {
 		return nil, unsupported(err)
 	}
@@ -447,7 +447,7 @@ func (c *Client) CreateChildren(ctx context.Context, n tko.NewChildren) (ids []t
 	if err != nil {
 		return nil, 0, err
 	}
-	response, err := callAgain(ctx, c, c.data.CreateChildren, m)
+	response, err := call(ctx, c, c.data.CreateChildren, m)
 	ids, created = wire.CreateChildrenResponse(response)
 	return ids, created, err
 }
@@ -458,6 +458,6 @@ func (c *Client) ProvisionSite(ctx context.Context, s tko.NewSite) (id tko.SiteI
 	if err != nil {
 		return "", false, err
 	}
-	response, err := callAgain(ctx, c, c.data.ProvisionSite, m)
+	response, err := call(ctx, c, c.data.ProvisionSite, m)
 	return tko.SiteID(response.GetSiteId()), response.GetCreated(), err
 }

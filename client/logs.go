@@ -15,7 +15,7 @@ import (
 // LogLevels returns the level of each component of the server's log, sorted by
 // component.
 func (c *Client) LogLevels(ctx context.Context) ([]tko.LogLevel, error) {
-	return logLevels(callAgain(ctx, c, c.logs.GetLogLevels, &emptypb.Empty{}))
+	return logLevels(call(ctx, c, c.logs.GetLogLevels, &emptypb.Empty{}))
 }
 
 // SetLogLevels changes levels of the server's log, for a time (0: until the server

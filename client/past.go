@@ -35,5 +35,5 @@ func (c *Client) RestorePast(ctx context.Context, r tko.RestoreRequest) (tko.Res
 
 // Retention returns which part of the past can be read.
 func (c *Client) Retention(ctx context.Context) (tko.Retention, error) {
-	return wire.Then(wire.Retention.Read)(callAgain(ctx, c, c.past.GetRetention, &tkopb.GetRetention{}))
+	return wire.Then(wire.Retention.Read)(call(ctx, c, c.past.GetRetention, &tkopb.GetRetention{}))
 }

@@ -31,12 +31,39 @@ func isUnavailable(err error) bool { return errors.Is(err, ErrUnavailable) }
 // A method is a unary method of the generated client.
 type method[M, A any] func(ctx context.Context, m M, calls ...grpc.CallOption) (A, error)
 
-// call makes a call once.
+// call makes a call. If the server becomes unavailable, the client waits for it, and the
+// method may be called again, it calls again.
 func call[M, A any](ctx context.Context, c *Client, method method[M, A], m M) (A, error) {
 	return callFor(ctx, c, c.options.Timeout, method, m)
 }
 
+// callFor is call with a timeout of each attempt.
 func callFor[M, A any](ctx context.Context, c *Client, timeout time.Duration, method method[M, A], m M) (A, error) {
+	var name string
+	named := context.WithValue(ctx, nameKey{}, &name)
+	for attempt := 0; ; attempt++ {
+		response, err := callOnce(named, c, timeout, method, m)
+		if err == nil || !callableAgain[name] || !c.again(ctx, err, attempt) {
+			return response, err
+		}
+	}
+}
+
+// A namer is a connection that reports the name of the method that is called: a method of the
+// generated client doesn't.
+type namer struct{ grpc.ClientConnInterface }
+
+type nameKey struct{}
+
+// Invoke makes a unary call.
+func (n namer) Invoke(ctx context.Context, method string, m, response any, calls ...grpc.CallOption) error {
+	if name, ok := ctx.Value(nameKey{}).(*string); ok {
+		*name = method
+	}
+	return n.ClientConnInterface.Invoke(ctx, method, m, response, calls...)
+}
+
+func callOnce[M, A any](ctx context.Context, c *Client, timeout time.Duration, method method[M, A], m M) (A, error) {
 	if _, ok := ctx.Deadline(); !ok && timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -71,21 +98,6 @@ func checkPast(header metadata.MD) error {
 		return nil
 	}
 	return tko.Errorf(tko.ErrInvalid, "the server doesn't support reads of the past: upgrade it")
-}
-
-// callAgain makes a call that is safe to repeat, and repeats it if the server
-// becomes unavailable and the client waits for it.
-func callAgain[M, A any](ctx context.Context, c *Client, method method[M, A], m M) (A, error) {
-	return callAgainFor(ctx, c, c.options.Timeout, method, m)
-}
-
-func callAgainFor[M, A any](ctx context.Context, c *Client, timeout time.Duration, method method[M, A], m M) (A, error) {
-	for attempt := 0; ; attempt++ {
-		response, err := callFor(ctx, c, timeout, method, m)
-		if err == nil || !c.again(ctx, err, attempt) {
-			return response, err
-		}
-	}
 }
 
 // again reports whether to repeat a call, after a delay.

@@ -20,7 +20,7 @@ func (c *Client) RegisterRollout(ctx context.Context, r tko.Rollout) (revision i
 	if err != nil {
 		return 0, err
 	}
-	response, err := callAgain(ctx, c, c.rollouts.RegisterRollout, m)
+	response, err := call(ctx, c, c.rollouts.RegisterRollout, m)
 	return response.GetRevision(), err
 }
 
@@ -32,7 +32,7 @@ func (c *Client) DeleteRollout(ctx context.Context, id tko.RolloutID) error {
 
 // Rollout returns a rollout with its package, as of a revision; 0 is the current one.
 func (c *Client) Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error) {
-	return wire.ThenRead(wire.Rollout)(callAgain(ctx, c, c.rollouts.GetRollout, &tkopb.GetRollout{RolloutId: string(id), PreferredPackageFormat: string(c.options.PackageFormat), Revision: revision, AsOf: tko.AsOfOf(ctx).String()}))
+	return wire.ThenRead(wire.Rollout)(call(ctx, c, c.rollouts.GetRollout, &tkopb.GetRollout{RolloutId: string(id), PreferredPackageFormat: string(c.options.PackageFormat), Revision: revision, AsOf: tko.AsOfOf(ctx).String()}))
 }
 
 // Rollouts streams the rollouts that match, sorted by ID.
@@ -46,17 +46,17 @@ func (c *Client) Rollouts(ctx context.Context, s tko.RolloutSelect, o tko.ListOp
 // RolloutDo does what a user commands, and returns the state that follows. A command that
 // was done already has no effect.
 func (c *Client) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (tko.RolloutStatus, error) {
-	return wire.Then(wire.RolloutStatus.Read)(callAgain(ctx, c, c.rollouts.CommandRollout, wire.RolloutCommand.Write(cmd)))
+	return wire.Then(wire.RolloutStatus.Read)(call(ctx, c, c.rollouts.CommandRollout, wire.RolloutCommand.Write(cmd)))
 }
 
 // RolloutStatus returns how far a rollout is.
 func (c *Client) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
-	return wire.Then(wire.RolloutStatus.Read)(callAgain(ctx, c, c.rollouts.GetRolloutStatus, &tkopb.RolloutID{RolloutId: string(id)}))
+	return wire.Then(wire.RolloutStatus.Read)(call(ctx, c, c.rollouts.GetRolloutStatus, &tkopb.RolloutID{RolloutId: string(id)}))
 }
 
 // RolloutPlan returns a summary of the current plan.
 func (c *Client) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
-	return wire.Then(wire.RolloutPlan.Read)(callAgain(ctx, c, c.rollouts.GetRolloutPlan, &tkopb.RolloutID{RolloutId: string(id)}))
+	return wire.Then(wire.RolloutPlan.Read)(call(ctx, c, c.rollouts.GetRolloutPlan, &tkopb.RolloutID{RolloutId: string(id)}))
 }
 
 // RolloutRows streams rows of the current plan, by the IDs of deployments.
@@ -70,7 +70,7 @@ const maxAdvance = 10 * time.Minute
 // AdvanceRollout does the next step of a rollout, for the rollout controller. It returns
 // the time after which to call it again; negative: only when something changes.
 func (c *Client) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Duration, error) {
-	m, err := callAgainFor(ctx, c, maxAdvance, c.rollouts.AdvanceRollout, &tkopb.RolloutID{RolloutId: string(id)})
+	m, err := callFor(ctx, c, maxAdvance, c.rollouts.AdvanceRollout, &tkopb.RolloutID{RolloutId: string(id)})
 	if err != nil {
 		return 0, err
 	}
@@ -83,7 +83,7 @@ func (c *Client) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Dur
 // ReservedOrigins returns the origins of the children of a deployment that rollouts
 // deleted and can create again, with the rollouts, for the preparer.
 func (c *Client) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
-	return wire.Then(wire.ReservedOrigins)(callAgain(ctx, c, c.rollouts.GetReservedOrigins, &tkopb.GetReservedOrigins{ParentDeploymentId: string(parent)}))
+	return wire.Then(wire.ReservedOrigins)(call(ctx, c, c.rollouts.GetReservedOrigins, &tkopb.GetReservedOrigins{ParentDeploymentId: string(parent)}))
 }
 
 // ProposeRollout registers a rollout for a placement, or replaces one that isn't started,
@@ -93,13 +93,13 @@ func (c *Client) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.P
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	return wire.Then(wire.RolloutStatus.Read)(callAgain(ctx, c, c.rollouts.ProposeRollout, m))
+	return wire.Then(wire.RolloutStatus.Read)(call(ctx, c, c.rollouts.ProposeRollout, m))
 }
 
 // SiteHold returns why changes of a site must not be scheduled now; "" if nothing keeps the
 // site from being changed. A data controller that is too old to hold sites returns "".
 func (c *Client) SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error) {
-	m, err := callAgain(ctx, c, c.rollouts.GetSiteHold, &tkopb.GetSiteHold{SiteId: string(id)})
+	m, err := call(ctx, c, c.rollouts.GetSiteHold, &tkopb.GetSiteHold{SiteId: string(id)})
 	if errors.Is(err, errors.ErrUnsupported) {
 		return "", nil
 	}

@@ -19,7 +19,7 @@ func (c *Client) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error
 		return tko.PutResult{}, err
 	}
 	m.Claim = wire.NewClaim(tko.ClaimOf(ctx))
-	response, err := callAgain(ctx, c, c.data.PutEntity, m)
+	response, err := call(ctx, c, c.data.PutEntity, m)
 	if err != nil {
 		return tko.PutResult{}, err
 	}
@@ -41,7 +41,7 @@ func (c *Client) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dry
 // EnqueueSites requests a reconciliation of sites, because of changes that were
 // observed there.
 func (c *Client) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
-	_, err := callAgain(ctx, c, c.data.CallSites, &tkopb.CallSites{SiteId: wire.Texts(ids)})
+	_, err := call(ctx, c, c.data.CallSites, &tkopb.CallSites{SiteId: wire.Texts(ids)})
 	return err
 }
 
@@ -50,7 +50,7 @@ func (c *Client) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 // approves the pending removal of the only source, by its digest: a
 // tko.ErrConflict if another removal is pending.
 func (c *Client) EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error {
-	_, err := callAgain(ctx, c, c.data.CallSources, &tkopb.CallSources{Names: names, Missing: missing, Approve: approve})
+	_, err := call(ctx, c, c.data.CallSources, &tkopb.CallSources{Names: names, Missing: missing, Approve: approve})
 	return err
 }
 
@@ -63,7 +63,7 @@ func (c *Client) Source(ctx context.Context, name string) (tko.Source, error) {
 // SourceUnless is Source, without status and state if the version is the known
 // one.
 func (c *Client) SourceUnless(ctx context.Context, name string, known int64) (tko.Source, error) {
-	return wire.Then(wire.Source.Read)(callAgain(ctx, c, c.data.GetSource, &tkopb.GetSource{Name: name, KnownVersion: known}))
+	return wire.Then(wire.Source.Read)(call(ctx, c, c.data.GetSource, &tkopb.GetSource{Name: name, KnownVersion: known}))
 }
 
 // Sources returns the GitOps sources by name, without their state.
@@ -74,13 +74,13 @@ func (c *Client) Sources(ctx context.Context) ([]tko.Source, error) {
 // SaveSource saves a GitOps source, and returns its new version. It returns a
 // tko.ErrConflict if the caller no longer holds the claim of its work.
 func (c *Client) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error) {
-	response, err := callAgain(ctx, c, c.data.SaveSource, &tkopb.SaveSource{Source: wire.Source.Write(s), Claim: wire.NewClaim(claim, true)})
+	response, err := call(ctx, c, c.data.SaveSource, &tkopb.SaveSource{Source: wire.Source.Write(s), Claim: wire.NewClaim(claim, true)})
 	return response.GetVersion(), err
 }
 
 // ForgetSource removes a GitOps source from the list; its entities stay. Errors
 // as for SaveSource.
 func (c *Client) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
-	_, err := callAgain(ctx, c, c.data.ForgetSource, &tkopb.ForgetSource{Name: name, Claim: wire.NewClaim(claim, true)})
+	_, err := call(ctx, c, c.data.ForgetSource, &tkopb.ForgetSource{Name: name, Claim: wire.NewClaim(claim, true)})
 	return err
 }

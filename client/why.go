@@ -9,7 +9,7 @@ import (
 
 // Blame returns where the values of an entity's package come from.
 func (c *Client) Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, error) {
-	return wire.Then(wire.Blame)(callAgain(ctx, c, c.why.Blame, wire.GetBlame.Write(r)))
+	return wire.Then(wire.Blame)(call(ctx, c, c.why.Blame, wire.GetBlame.Write(r)))
 }
 
 // ExplainSite returns whether each placement of a topology selects a site, and if not
@@ -17,7 +17,7 @@ func (c *Client) Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, erro
 func (c *Client) ExplainSite(ctx context.Context, r tko.SiteExplanationRequest) (tko.SiteExplanation, error) {
 	request := wire.GetSiteExplanation.Write(r)
 	request.AsOf = tko.AsOfOf(ctx).String()
-	return wire.Then(wire.SiteExplanation.Read)(callAgain(ctx, c, c.why.ExplainSite, request))
+	return wire.Then(wire.SiteExplanation.Read)(call(ctx, c, c.why.ExplainSite, request))
 }
 
 // TemplateImpact returns what depends on a template, and what a change of it would touch.
@@ -26,5 +26,5 @@ func (c *Client) TemplateImpact(ctx context.Context, r tko.TemplateImpactRequest
 	if err != nil {
 		return tko.TemplateImpact{}, err
 	}
-	return wire.Then(wire.TemplateImpact.Read)(callAgain(ctx, c, c.why.GetTemplateImpact, m))
+	return wire.Then(wire.TemplateImpact.Read)(call(ctx, c, c.why.GetTemplateImpact, m))
 }

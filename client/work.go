@@ -14,7 +14,7 @@ import (
 
 // SetConditions replaces conditions of a site, deployment or plugin, by type.
 func (c *Client) SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
-	_, err := callAgain(ctx, c, c.data.SetConditions, &tkopb.SetConditions{
+	_, err := call(ctx, c, c.data.SetConditions, &tkopb.SetConditions{
 		Kind:       string(kind),
 		Id:         id,
 		Conditions: wire.NewConditions(conditions),
@@ -29,14 +29,14 @@ func (c *Client) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Work
 	if timeout > 0 {
 		timeout += claim.Wait
 	}
-	response, err := callAgainFor(ctx, c, timeout, c.data.ClaimWork, wire.NewClaimWork(claim))
+	response, err := callFor(ctx, c, timeout, c.data.ClaimWork, wire.NewClaimWork(claim))
 	return wire.WorkItems(response.GetItems()), err
 }
 
 // RenewWork extends leases, and returns the items whose leases the caller still
 // holds.
 func (c *Client) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
-	response, err := callAgain(ctx, c, c.data.RenewWork, wire.NewRenewWork(items, lease))
+	response, err := call(ctx, c, c.data.RenewWork, wire.NewRenewWork(items, lease))
 	return wire.WorkItems(response.GetItems()), err
 }
 
@@ -46,7 +46,7 @@ func (c *Client) FinishWork(ctx context.Context, items []tko.FinishedWork) error
 	if err != nil {
 		return err
 	}
-	_, err = callAgain(ctx, c, c.data.FinishWork, m)
+	_, err = call(ctx, c, c.data.FinishWork, m)
 	return err
 }
 

@@ -1070,18 +1070,19 @@ func (x *SiteID) GetConfirm() uint64 {
 }
 
 type Site struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
-	TemplateId    string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
-	Metadata      map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Updated       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated,proto3" json:"updated,omitempty"`
-	PackageFormat string                 `protobuf:"bytes,5,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
-	Package       []byte                 `protobuf:"bytes,6,opt,name=package,proto3" json:"package,omitempty"`
-	DeploymentIds []string               `protobuf:"bytes,7,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
-	Stamp         *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"` // ignored on writes
-	KeepPackage   bool                   `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	SiteId            string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	TemplateId        string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	Metadata          map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Updated           *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated,proto3" json:"updated,omitempty"`
+	PackageFormat     string                 `protobuf:"bytes,5,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
+	Package           []byte                 `protobuf:"bytes,6,opt,name=package,proto3" json:"package,omitempty"`
+	DeploymentIds     []string               `protobuf:"bytes,7,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
+	Stamp             *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"` // ignored on writes
+	KeepPackage       bool                   `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
+	AwaitedTemplateId string                 `protobuf:"bytes,625,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // that it names, and that doesn't exist yet; read only
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Site) Reset() {
@@ -1177,19 +1178,27 @@ func (x *Site) GetKeepPackage() bool {
 	return false
 }
 
+func (x *Site) GetAwaitedTemplateId() string {
+	if x != nil {
+		return x.AwaitedTemplateId
+	}
+	return ""
+}
+
 type ListedSite struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	SiteId          string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
-	TemplateId      string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
-	Metadata        map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Updated         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated,proto3" json:"updated,omitempty"`
-	DeploymentIds   []string               `protobuf:"bytes,5,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
-	Stamp           *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
-	PackageFormat   string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
-	Package         []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
-	DeploymentCount uint64                 `protobuf:"varint,103,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"` // if counts were requested
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	SiteId            string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	TemplateId        string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	Metadata          map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Updated           *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated,proto3" json:"updated,omitempty"`
+	DeploymentIds     []string               `protobuf:"bytes,5,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
+	Stamp             *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	PackageFormat     string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
+	Package           []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
+	DeploymentCount   uint64                 `protobuf:"varint,103,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"`    // if counts were requested
+	AwaitedTemplateId string                 `protobuf:"bytes,625,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // as in Site
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ListedSite) Reset() {
@@ -1283,6 +1292,13 @@ func (x *ListedSite) GetDeploymentCount() uint64 {
 		return x.DeploymentCount
 	}
 	return 0
+}
+
+func (x *ListedSite) GetAwaitedTemplateId() string {
+	if x != nil {
+		return x.AwaitedTemplateId
+	}
+	return ""
 }
 
 type GetSite struct {
@@ -6737,7 +6753,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\";\n" +
 	"\x06SiteID\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x91\x03\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\xc0\x03\n" +
 	"\x04Site\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x1e\n" +
 	"\n" +
@@ -6750,10 +6766,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rdeploymentIds\x18\a \x03(\tR\rdeploymentIds\x12 \n" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12!\n" +
-	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x1a;\n" +
+	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x12-\n" +
+	"\x11awaitedTemplateId\x18\xf1\x04 \x01(\tR\x11awaitedTemplateId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd3\x03\n" +
 	"\n" +
 	"ListedSite\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x1e\n" +
@@ -6767,7 +6784,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x12$\n" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
 	"\apackage\x18f \x01(\fR\apackage\x12(\n" +
-	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
+	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x12-\n" +
+	"\x11awaitedTemplateId\x18\xf1\x04 \x01(\tR\x11awaitedTemplateId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +

@@ -19,12 +19,12 @@ func (e *ExceededError) Error() string {
 func (e *ExceededError) Is(target error) bool { return target == tko.ErrInvalid }
 
 // allow checks a request that affects count records of a kind, descendants included. It is
-// an ErrInvalid if it confirms another count, or if it confirms none and exceeds
+// an ErrInvalid if it confirms a number that isn't consent to count, or if it confirms none and exceeds
 // both ConfirmAbove and ConfirmPercent of the kind. doing is the verb of the
 // request: delete, approve or freeze.
 func (s *rights) allow(ctx context.Context, doing string, kind tko.Kind, count int) error {
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok {
-		if confirmed != count {
+		if !tko.Consents(confirmed, count) {
 			return tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
 				doing, entities(count, kind), confirmed, count, count)
 		}

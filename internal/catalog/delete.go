@@ -166,7 +166,7 @@ func (s *Remover) allowDeletion(ctx context.Context, key Key) (most int, err err
 	if err != nil {
 		return 0, err
 	}
-	if most, err = s.allowReach(ctx, "delete", key.Kind, key, adds); err == nil {
+	if most, err = s.allowRemoval(ctx, key.Kind, key, []Key{key}, adds); err == nil {
 		return most, nil
 	}
 	if r, getErr := s.get(ctx, Fields{}, key); getErr == nil && r.Revision == 0 {
@@ -285,7 +285,7 @@ func (s *Remover) purgeChosen(ctx context.Context, kind tko.Kind, would tko.Dele
 	if dryRun {
 		return withOrphans(would, adds), nil
 	}
-	most, err := s.allowReach(ctx, "delete", kind, Key{Kind: kind}, adds)
+	most, err := s.allowRemoval(ctx, kind, Key{Kind: kind}, keys, adds)
 	if err != nil {
 		return tko.Deleted{}, err
 	}

@@ -93,9 +93,12 @@ func (s *Entities) siteOf(c *caller, r Record) (tko.Site, error) {
 // conditions are those of the record.
 func sharedSite(r Record) tko.Site {
 	return tko.Site{
-		ID:          tko.SiteID(r.ID),
-		Template:    tko.TemplateID(r.Template),
-		Metadata:    r.effective(),
+		ID:       tko.SiteID(r.ID),
+		Template: tko.TemplateID(r.Template),
+		Metadata: r.effective(),
+
+		AwaitedTemplate: tko.TemplateID(r.Awaited().Template),
+
 		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
 		Stamp: r.stamp(),
 	}

@@ -146,9 +146,10 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 	for i := range writes {
 		writes[i].Access = &rules
 	}
-	st.Blocks = nil
+	st.Blocks, st.Held = nil, false
 	for _, b := range out.Blocks {
 		st.Blocks = append(st.Blocks, b.String())
+		st.Held = st.Held || !b.Moves()
 	}
 	st.Settling = st.State == execute.Cancelled && slices.ContainsFunc(out.Rows, func(r execute.Row) bool { return r.Progress.InFlight() })
 	for _, i := range slices.Sorted(maps.Keys(rows)) {

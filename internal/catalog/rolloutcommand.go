@@ -126,7 +126,7 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 			return err
 		}
 		st = st.with(to)
-		st.Blocks = nil // nothing waits any more
+		st.Blocks, st.Held = nil, false // nothing waits any more
 		st.Settling, change.Skip = sum.Total.InFlight() > 0, execute.ReasonCancelled
 		change.Rollout, change.Number = st.ID, st.Plan
 	case string(execute.CommandUndo):

@@ -61,16 +61,46 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 		return tko.RolloutStatus{}, err
 	}
 	out.Commands = commandsOf(st, out.Waves, sum)
-	done := 0
-	for p, n := range sum.Total.By {
-		if p.Ended() {
-			done += n
-		}
-	}
-	if left := sum.Total.Rows - done; st.State == execute.Running && done > 0 && left > 0 {
-		out.Until = v.Now.Add(v.Now.Sub(st.Time) / time.Duration(done) * time.Duration(left))
+	if st.State == execute.Running && !st.Held {
+		out.Until = expectedEnd(v.Now, v.Counts, out.Waves)
 	}
 	return out, nil
+}
+
+// expectedEnd returns when a rollout ends if its rows go on as those of the wave in progress
+// did: zero if that isn't known. A wave that a person must approve has no end, and neither
+// has one that stands still for longer than it moved.
+func expectedEnd(now time.Time, counts []RolloutCount, waves []tko.RolloutWave) time.Time {
+	if slices.ContainsFunc(waves, func(w tko.RolloutWave) bool { return w.Approval == approvalRequired }) {
+		return time.Time{}
+	}
+	left, wave := 0, math.MaxInt
+	for _, c := range counts {
+		if c.Kind.Applies() && c.Wave >= 0 && !c.Progress.Ended() {
+			left, wave = left+c.Rows, min(wave, c.Wave)
+		}
+	}
+	done, first, last := 0, now, time.Time{}
+	for _, c := range counts {
+		if c.Kind.Applies() && c.Wave == wave && c.Progress.Ended() {
+			done += c.Rows
+			if c.First.Before(first) {
+				first = c.First
+			}
+			if c.Last.After(last) {
+				last = c.Last
+			}
+		}
+	}
+	moved := last.Sub(first)
+	if done < 2 || moved <= 0 || now.Sub(last) > moved {
+		return time.Time{}
+	}
+	end := last.Add(time.Duration(float64(moved) / float64(done-1) * float64(left)))
+	if end.Before(now) { // a few rows take longer than the others
+		return time.Time{}
+	}
+	return end
 }
 
 const (

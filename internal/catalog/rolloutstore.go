@@ -38,6 +38,7 @@ type RolloutState struct {
 	AnyTime      bool                     `json:"anyTime,omitempty"`
 	Force        bool                     `json:"force,omitempty"`
 	Blocks       []string                 `json:"blocks,omitempty"`   // what its rows waited for, at the last evaluation
+	Held         bool                     `json:"held,omitempty"`     // some of Blocks end when a person or the clock lets them: when isn't known from the progress
 	Settling     bool                     `json:"settling,omitempty"` // rows of a cancelled rollout are in flight
 
 	// Warnings are what a reviewer should know of the current plan, Unreported its rows that
@@ -186,6 +187,8 @@ type RolloutCount struct {
 	Progress execute.Progress
 	Counted  bool
 	Rows     int
+	// First and Last are when the first and the last of the rows came to its progress.
+	First, Last time.Time
 }
 
 // RolloutSummaries count the rows of rollouts.

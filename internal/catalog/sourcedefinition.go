@@ -334,7 +334,7 @@ func deletable(ctx context.Context, d tko.SourceDefinition, owned int, keep bool
 		return 0, tko.Errorf(tko.ErrInvalid, "source %q has prune: false, so that its %d entities are never deleted: use --keep", d.Name, owned)
 	case !ok:
 		return 0, tko.Errorf(tko.ErrInvalid, "source %q owns %d entities, which would be deleted with it: nothing was changed; keep them with --keep, or confirm %d to delete them (--confirm=%d)", d.Name, owned, owned, owned)
-	case confirmed != owned:
+	case !tko.Consents(confirmed, owned):
 		return 0, tko.Errorf(tko.ErrInvalid, "source %q owns %d entities, but %d were confirmed: nothing was changed; confirm %d to delete them (--confirm=%d), or use --keep", d.Name, owned, confirmed, owned, owned)
 	}
 	return confirmed, nil

@@ -84,7 +84,7 @@ func TestMentionedCommandsExist(t *testing.T) {
 
 func TestHelpShowsNoEmptyDefaults(t *testing.T) {
 	t.Parallel()
-	docs.CheckHelp(t, 2000, func(words []string) string {
+	docs.CheckHelp(t, 500, func(words []string) string {
 		var out strings.Builder
 		root := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &out}, nil).rootCommand()
 		root.SetArgs(append(slices.Clone(words), "--help"))

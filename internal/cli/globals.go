@@ -224,8 +224,12 @@ func (a *app) warnUnknown(cmd *cobra.Command) {
 	}
 }
 
-// flagError adds the nearest flag to the error of a mistyped one.
+// flagError adds the nearest flag to the error of a mistyped one, or what a flag of another
+// tool is here.
 func flagError(cmd *cobra.Command, err error) error {
+	if known := foreignFlag(cmd, err); !errors.Is(err, known) {
+		return usageError(cmd, known)
+	}
 	return usageError(cmd, spelling.Flag(cmd.Flags(), err))
 }
 

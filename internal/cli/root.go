@@ -35,6 +35,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetVersionTemplate("tko {{.Version}}\n")
 	a.globals.flags(root.PersistentFlags())
 	root.SetHelpCommand(helpCommand(root))
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", "Flags of all commands: see {{.Root.CommandPath}} help flags", 1))
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffCommand(), a.patchCommand(), a.labelCommand(), a.explainCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(), a.dashboardCommand(),
@@ -54,8 +55,12 @@ func (a *app) rootCommand() *cobra.Command {
 // helpCommand returns the command that prints the help of another one.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use: "help [COMMAND]", Short: "Help about any command",
+		Use: "help [COMMAND]", Short: "Help about any command, or about the flags of all commands (tko help flags)",
 		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] == "flags" {
+				root.Printf("The flags of all commands:\n%s", root.PersistentFlags().FlagUsages())
+				return nil
+			}
 			cmd, rest, err := root.Find(args)
 			switch {
 			case err != nil:
@@ -68,13 +73,16 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// unknownCommand returns the error of a mistyped command, with the likely ones.
-func unknownCommand(above *cobra.Command, name string) error {
+// unknownCommand returns the error of a mistyped command, with the likely ones. rest are its
+// arguments.
+func unknownCommand(above *cobra.Command, name string, rest ...string) error {
 	err := fmt.Errorf("unknown command %q", above.CommandPath()+" "+name)
 	if above.SuggestionsMinimumDistance == 0 {
 		above.SuggestionsMinimumDistance = 2
 	}
-	if similar := above.SuggestionsFor(name); len(similar) > 0 {
+	if meant := foreignCommand(above.Root(), append([]string{name}, rest...)); meant != "" && !above.HasParent() {
+		err = fmt.Errorf("%w: did you mean %s?", err, meant)
+	} else if similar := above.SuggestionsFor(name); len(similar) > 0 {
 		err = fmt.Errorf("%w: did you mean %s?", err, strings.Join(similar, " or "))
 	}
 	return usageError(above, err)
@@ -90,7 +98,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			return unknownCommand(cmd, args[0])
+			return unknownCommand(cmd, args[0], args[1:]...)
 		},
 	}
 	cmd.AddCommand(commands...)

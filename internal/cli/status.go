@@ -3,8 +3,10 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
@@ -78,15 +81,17 @@ type fleetWait struct {
 
 func (a *app) statusCommand() *cobra.Command {
 	var sites tko.SiteSelect
-	var exitCode bool
+	var exitCode, watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the fleet in a few lines: what fails, why and since when, and what waits",
 		Long: `Show the fleet in a few lines: counts of sites and deployments, what fails, grouped by
 the reason, with the oldest example of each, and what waits for an approval or a
 controller. What a user has stopped comes first. Filters limit it to sites, and to the deployments at them. With --exit-code,
-the exit code is 1 if something fails.`,
+the exit code is 1 if something fails. With --watch, the status is shown again each time that it
+has changed, at most once a second, until the command is interrupted.`,
 		Example: `  tko status
+  tko status --watch
   tko status --site-metadata region=west
   tko status -o json`,
 	}
@@ -94,16 +99,15 @@ the exit code is 1 if something fails.`,
 	metadataPatterns(cmd.Flags(), &sites.Metadata, "site-metadata", "", " of the site")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit code 1 if something fails")
 	complete(cmd, "site-id", a.completion(completeSites))
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the status again each time that it has changed, until interrupted")
+	cmd.MarkFlagsMutuallyExclusive("watch", "exit-code")
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		f, err := readFleet(ctx, s, sites)
-		if err != nil {
-			return err
+		if watch {
+			return a.watchFleet(ctx, s, sites)
 		}
-		switch format := a.format(); {
-		case format == formatTable || format == formatWide || a.globals.format == "":
-			err = f.print(a)
-		default:
-			err = a.encoder(format).value(a.out, f.value())
+		f, err := readFleet(ctx, s, sites)
+		if err == nil {
+			err = a.printFleet(f)
 		}
 		if err == nil && exitCode && len(f.failures) > 0 {
 			err = fmt.Errorf("something fails, for %s: see the list", count(len(f.failures), "reason", "reasons"))
@@ -111,6 +115,42 @@ the exit code is 1 if something fails.`,
 		return err
 	})
 	return cmd
+}
+
+// printFleet prints a summary, for people unless another format is set.
+func (a *app) printFleet(f *fleet) error {
+	if format := a.format(); format != formatTable && format != formatWide && a.globals.format != "" {
+		return a.encoder(format).value(a.out, f.value())
+	}
+	return f.print(a)
+}
+
+// statusEvery is the least time between two summaries of a watch.
+const statusEvery = time.Second
+
+// watchFleet prints a summary, and another one each time that it has changed.
+func (a *app) watchFleet(ctx context.Context, s *session, sites tko.SiteSelect) error {
+	var last any
+	for {
+		began := time.Now()
+		f, err := readFleet(ctx, s, sites)
+		if err != nil {
+			return err
+		}
+		took := time.Since(began)
+		if now := f.value(); !reflect.DeepEqual(now, last) {
+			if last != nil && a.format() == formatTable {
+				fmt.Fprintf(a.out, "\n%s\n", time.Now().Format(time.TimeOnly))
+			}
+			last = now
+			if err := errors.Join(a.printFleet(f), a.out.Flush()); err != nil {
+				return err
+			}
+		}
+		if err := pause.For(ctx, max(statusEvery, 4*took)); err != nil { // of a large fleet, it is much work for the server
+			return err
+		}
+	}
 }
 
 // readFleet reads each site and deployment once, without packages.

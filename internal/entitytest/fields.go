@@ -68,6 +68,12 @@ func fill(v reflect.Value, n *int) {
 		for i := range v.Len() {
 			fill(v.Index(i), n)
 		}
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, n)
+		fill(value, n)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
 	case reflect.Struct:
 		for _, field := range v.Fields() {
 			fill(field, n)

@@ -56,6 +56,9 @@ var of = sync.OnceValue(func() map[reflect.Type][]Field {
 // Of returns the fields of a kind of entities that have a name in rows.
 func Of(kind tko.Kind) []Field { return of()[types[kind]] }
 
+// TypeOf returns the type of the entities of a kind.
+func TypeOf(kind tko.Kind) reflect.Type { return types[kind] }
+
 // Row returns the fields of an entity in a row for programs. Packages and stamps aren't in it.
 func Row(entity any) map[string]any {
 	v := reflect.ValueOf(entity)

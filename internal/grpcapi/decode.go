@@ -1,12 +1,12 @@
 package grpcapi
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
@@ -18,28 +18,23 @@ const (
 	maxSourceParts  = 2_000_000
 )
 
-// bounded returns a request with its limits.
-func bounded(m proto.Message, maxMessage int) *wire.Bounded {
-	b := &wire.Bounded{Message: m, MaxBytes: min(maxMessage, maxSmallMessage), MaxParts: maxParts}
-	switch m.(type) {
-	case *tkopb.Template, *tkopb.Site, *tkopb.CreateDeployment, *tkopb.EndDeploymentModification, *tkopb.CommitDeployment, *tkopb.CommitDeployments,
-		*tkopb.CreateChildren, *tkopb.ProvisionSite, *tkopb.PutEntity, // have packages
-		*tkopb.SaveTargetState,
-		*tkopb.RenewWork, *tkopb.FinishWork: // have errors
-		b.MaxBytes = maxMessage
-	case *tkopb.SaveSource: // has the state of a controller
-		b.MaxBytes, b.MaxParts = maxMessage, maxSourceParts
+// bounded returns a request of a method with its limits.
+func bounded(method string, m proto.Message, maxMessage int) *wire.Bounded {
+	row := table()[method]
+	b := &wire.Bounded{Message: m, MaxBytes: maxMessage, MaxParts: cmp.Or(row.Parts, maxParts)}
+	if !row.Large {
+		b.MaxBytes = min(maxMessage, maxSmallMessage)
 	}
 	return b
 }
 
 // decodeBounded decodes a request within its limits, or refuses it.
-func decodeBounded(ctx context.Context, decode func(any) error, m any, maxMessage int) error {
+func decodeBounded(ctx context.Context, method string, decode func(any) error, m any, maxMessage int) error {
 	message, ok := m.(proto.Message)
 	if !ok {
 		return decode(m)
 	}
-	b := bounded(message, maxMessage)
+	b := bounded(method, message, maxMessage)
 	err := decode(b)
 	if b.Refused != nil {
 		return wire.Status(b.Refused, errorSize(ctx)).Err()
@@ -52,9 +47,9 @@ func decodeBounded(ctx context.Context, decode func(any) error, m any, maxMessag
 func withBounds(service grpc.ServiceDesc, maxMessage int) *grpc.ServiceDesc {
 	methods := make([]grpc.MethodDesc, len(service.Methods))
 	for i, m := range service.Methods {
-		handle := m.Handler
+		handle, method := m.Handler, "/"+service.ServiceName+"/"+m.MethodName
 		m.Handler = func(server any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			return handle(server, ctx, func(m any) error { return decodeBounded(ctx, decode, m, maxMessage) }, interceptor)
+			return handle(server, ctx, func(m any) error { return decodeBounded(ctx, method, decode, m, maxMessage) }, interceptor)
 		}
 		methods[i] = m
 	}

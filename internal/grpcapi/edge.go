@@ -48,7 +48,7 @@ type edge struct {
 
 func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (response any, err error) {
 	ctx, span := e.begin(ctx, info.FullMethod, setHeader(ctx))
-	ctx, cancel := e.withDeadline(ctx, m)
+	ctx, cancel := e.withDeadline(ctx, info.FullMethod, m)
 	defer cancel() // after done, which evaluates the context's error
 	start := time.Now()
 	defer func() { e.done(ctx, span, info.FullMethod, start, recover(), &err) }()
@@ -62,7 +62,13 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 		return nil, err
 	}
 	defer taken.Done()
-	return handle(withConfirmation(authored, m), m)
+	authored, warnings := tko.CollectWarnings(authored)
+	if response, err = handle(withConfirmation(authored, m), m); err == nil {
+		if list := warnings(); len(list) > 0 {
+			_ = grpc.SetTrailer(ctx, metadata.MD{wire.WarningKey: list}) // fails only if the call has ended
+		}
+	}
+	return response, err
 }
 
 // withConfirmation adds to the context the count that a message confirms, and
@@ -87,15 +93,13 @@ func withConfirmation(ctx context.Context, m any) context.Context {
 	return ctx
 }
 
-// withDeadline adds a deadline to a call that has none, except for deletions
-// and approvals: they end when they are complete or the client cancels.
-func (e *edge) withDeadline(ctx context.Context, m any) (context.Context, context.CancelFunc) {
+// withDeadline adds a deadline to a call that has none, except for lasting methods, such as
+// deletions and approvals: they end when they are complete or the client cancels.
+func (e *edge) withDeadline(ctx context.Context, method string, m any) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
-	switch m.(type) {
-	case *tkopb.TemplateID, *tkopb.SiteID, *tkopb.DeploymentID, *tkopb.ApproveDeployments,
-		*tkopb.SelectTemplates, *tkopb.SelectSites, *tkopb.SelectDeployments, *tkopb.SelectPlugins:
+	if table()[method].Lasting {
 		return context.WithCancel(ctx)
 	}
 	timeout := e.timeout
@@ -129,7 +133,7 @@ func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 		return err
 	}
 	defer taken.Done()
-	err = handle(server, &authoredStream{ServerStream: s, ctx: authored, maxMessage: e.maxMessage})
+	err = handle(server, &authoredStream{ServerStream: s, ctx: authored, method: info.FullMethod, maxMessage: e.maxMessage})
 	if ended := context.Cause(authored); err != nil && errors.Is(ended, tko.ErrUnauthenticated) && ctx.Err() == nil {
 		err = ended
 	}
@@ -140,12 +144,13 @@ type authoredStream struct {
 	grpc.ServerStream
 
 	ctx        context.Context //nolint:containedctx // a gRPC stream carries its context
+	method     string
 	maxMessage int
 }
 
 // RecvMsg limits requests as [withBounds] does.
 func (s *authoredStream) RecvMsg(m any) error {
-	return decodeBounded(s.ctx, s.ServerStream.RecvMsg, m, s.maxMessage)
+	return decodeBounded(s.ctx, s.method, s.ServerStream.RecvMsg, m, s.maxMessage)
 }
 
 // SendMsg lets others have the turn of the call while its client doesn't read.

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/turn"
@@ -18,30 +17,14 @@ import (
 // something, or are called by our own controllers.
 var readVerbs = []access.Verb{access.Open, access.Read, access.Inspect, access.Audit}
 
-// noTurns are the methods with readVerbs that take no turns, and why.
-var noTurns = map[string]string{
-	tkopb.Data_WatchChanges_FullMethodName:      "waits for changes",
-	tkopb.Why_CompareSite_FullMethodName:        "waits for a meta-scheduler",
-	tkopb.Data_BreakModification_FullMethodName: "changes",
-	tkopb.Access_BreakGlass_FullMethodName:      "changes",
-}
-
-// lightMethods read one entity, or none. All others may read many.
-var lightMethods = []string{
-	tkopb.Data_About_FullMethodName, tkopb.Data_WhoAmI_FullMethodName, tkopb.Access_CanI_FullMethodName, tkopb.Access_GetOwner_FullMethodName,
-	tkopb.Data_GetTemplate_FullMethodName, tkopb.Data_GetSite_FullMethodName, tkopb.Data_GetDeployment_FullMethodName, tkopb.Data_GetPlugin_FullMethodName,
-	tkopb.Rollouts_GetRollout_FullMethodName,
-}
-
 // turnWeights returns the weights of the methods that take turns, by their full names.
 func turnWeights() map[string]int {
 	weights := map[string]int{}
-	for method, right := range Rights() {
-		_, without := noTurns[method]
+	for method, right := range table() {
 		reads := !slices.ContainsFunc(right.Verbs, func(v access.Verb) bool { return !slices.Contains(readVerbs, v) })
 		switch {
-		case !reads || without:
-		case slices.Contains(lightMethods, method):
+		case !reads || right.NoTurn != "":
+		case right.Light:
 			weights[method] = turn.Light
 		default:
 			weights[method] = turn.Heavy

@@ -94,13 +94,18 @@ func Shared(t testing.TB, options Options) *Cluster {
 // it from TestMain. The clusters also end if the test process is killed.
 func Main(m *testing.M) int {
 	code := m.Run()
+	Stop()
+	return code
+}
+
+// Stop stops the clusters that Shared started, for packages whose TestMain has more to stop than Main does.
+func Stop() {
 	sharedLock.Lock()
 	defer sharedLock.Unlock()
 	for options, c := range sharedOnes {
 		c.Close()
 		delete(sharedOnes, options)
 	}
-	return code
 }
 
 // New starts a cluster and waits until it is ready. The caller closes it.

@@ -332,6 +332,40 @@ func TestDiscardedNamesWarn(t *testing.T) {
 	}
 }
 
+// kubectl prints the warnings of the catalog, which runs in another process.
+func TestUnknownPropertiesWarn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.must("POST", "templates", template("operator", nil, obj{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": "things.example.com"},
+		"spec": obj{
+			"group": "example.com", "scope": "Namespaced", "names": obj{"plural": "things", "kind": "Thing"},
+			"versions": []any{obj{"name": "v1", "served": true, "storage": true, "schema": obj{"openAPIV3Schema": obj{
+				"type": "object", "properties": obj{"spec": obj{"type": "object", "properties": obj{"size": obj{"type": "integer"}}}},
+			}}}},
+		},
+	}))
+	text, err := json.Marshal(site("warned", nil, obj{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": obj{"name": "t"}, "spec": obj{"size": 1, "later": 1}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"sites?dryRun=All", "sites"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+group+path, strings.NewReader(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := w.client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if got := response.Header.Values("Warning"); response.StatusCode != http.StatusCreated || len(got) != 1 || !strings.Contains(got[0], "spec.later: unknown property") {
+			t.Errorf("%s: %s, the warnings are %q", path, response.Status, got)
+		}
+	}
+}
+
 // All APIs check IDs alike. A record with an invalid ID that is already stored
 // can be read and deleted.
 // Names are parts of paths, in which . and .. are folders: each object of such an ID is reached by

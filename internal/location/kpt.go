@@ -12,7 +12,7 @@ import (
 const kptfile = "Kptfile"
 
 // annotationLocal, if "true", marks a resource as only for tools.
-const annotationLocal = "config.kubernetes.io/local-config"
+const annotationLocal = krm.AnnotationLocal
 
 // annotationFolder holds the original folder of a renamed resource.
 const annotationFolder = "tko.nephio.org/folder"
@@ -24,6 +24,7 @@ const annotationFolder = "tko.nephio.org/folder"
 // in the uppermost folder keeps its name; the others get their folder's path as a
 // suffix.
 func separate(files []file, parts []krm.Package) {
+	nameConfigs(files, parts)
 	keeps := map[krm.Identity]int{} // the file whose resource keeps its name
 	for i, part := range parts {
 		for _, r := range part {
@@ -49,10 +50,34 @@ func separate(files []file, parts []krm.Package) {
 	}
 }
 
+// nameConfigs annotates the configs of the functions that TKO is to run with their files, which
+// the pipeline of the Kptfile in the root names.
+func nameConfigs(files []file, parts []krm.Package) {
+	configs := map[string]bool{}
+	for i, part := range parts {
+		for _, r := range part {
+			if path.Dir(files[i].name) != "." || !r.RunsPipeline() {
+				continue
+			}
+			functions, err := r.Pipeline()
+			if err != nil { // the validation reports the error
+				continue
+			}
+			for _, f := range functions {
+				configs[path.Clean(f.ConfigPath)] = true
+			}
+		}
+	}
+	for i, part := range parts {
+		if configs[files[i].name] && len(part) > 0 {
+			part[0].SetAnnotation(krm.AnnotationPath, files[i].name)
+		}
+	}
+}
+
 func isKptfile(r krm.Resource) bool {
-	gvk := r.GVK()
 	_, ok := r["metadata"].(map[string]any)
-	return ok && gvk.Group == "kpt.dev" && gvk.Kind == kptfile
+	return ok && r.IsKptfile()
 }
 
 func isLocal(r krm.Resource) bool { return r.Annotation(annotationLocal) == "true" }

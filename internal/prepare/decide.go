@@ -23,6 +23,7 @@ const (
 	ReasonPluginFailed      = "PluginFailed"      // a plugin failed, or returned what can't be stored
 	ReasonTooManyIterations = "TooManyIterations" // the preparation doesn't end
 	ReasonTOSCAFailed       = "TOSCAFailed"       // a service template can't be read or compiled
+	ReasonPipelineFailed    = "PipelineFailed"    // a function of a Kptfile's pipeline failed
 	ReasonApproved          = "Approved"          // automatically or before
 	ReasonHeld              = "Held"              // the owner of the deployment doesn't have the rights
 	ReasonNotApproved       = "WaitsForApproval"  // a user must approve it
@@ -44,7 +45,7 @@ func (t triggerMap) preparable(r krm.Resource) bool {
 		return false
 	}
 	gvk := r.GVK()
-	return topology.Prepares(gvk) || len(t[gvk]) > 0
+	return topology.Prepares(gvk) || len(t[gvk]) > 0 || r.RunsPipeline()
 }
 
 // tasks returns the preparable resources of a package, in its order.

@@ -210,6 +210,9 @@ func (rc *reconciliation) step(ctx context.Context, id krm.Identity) (outcome, e
 	if rc.plugins.builtIn(id.GVK) {
 		return rc.stepTopology(ctx, id)
 	}
+	if len(rc.plugins[id.GVK]) == 0 {
+		return rc.stepPipeline(ctx, id)
+	}
 	return rc.stepPlugins(ctx, id)
 }
 

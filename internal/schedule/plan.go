@@ -188,6 +188,9 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 		if own || !trouble || !settled || was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != d.Stamp.Revision {
 			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v, receiptsOf(results, d.ID)...)...)
 		}
+		if v.Status == tko.ConditionTrue && attested(tko.ConditionScheduled, d.Stamp.Revision, receiptsOf(results, d.ID)) {
+			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionDelivered, p.delivery(d))...)
+		}
 		h, receipts := healthOf(p, results, func(r report.Report) (report.State, report.Receipt) { return r.Deployments[d.ID], r.Receipts[d.ID] })
 		if h.Status == "" {
 			h = unobserved(seen.site.ID, d.Stamp, p, results)
@@ -404,6 +407,9 @@ func unscheduled(d tko.Deployment, message string) []conditionOf {
 	all := ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionScheduled, report.Outcome{Status: tko.ConditionFalse, Reason: ReasonUnscheduled, Message: message})
 	if tko.FindCondition(d.Stamp.Conditions, tko.ConditionHealthy) != nil {
 		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionHealthy, report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnscheduled, Message: message})...)
+	}
+	if tko.FindCondition(d.Stamp.Conditions, tko.ConditionDelivered) != nil {
+		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionDelivered, report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnscheduled, Message: message})...)
 	}
 	return all
 }

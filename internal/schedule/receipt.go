@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
@@ -18,15 +19,16 @@ func certified(condition string, v report.Outcome, revision int64, receipts []re
 	if condition == tko.ConditionScheduled && v.Reason == report.ReasonNothing {
 		return v // there is nothing that a target could have
 	}
-	for _, r := range receipts {
-		if !r.Of(condition, revision) {
-			return notAsked(revision)
-		}
-	}
-	if len(receipts) == 0 {
+	if !attested(condition, revision, receipts) {
 		return notAsked(revision)
 	}
 	return v
+}
+
+// attested reports whether receipts state a condition of a revision: there are some, and all of
+// them do.
+func attested(condition string, revision int64, receipts []report.Receipt) bool {
+	return len(receipts) > 0 && !slices.ContainsFunc(receipts, func(r report.Receipt) bool { return !r.Of(condition, revision) })
 }
 
 // notAsked returns the outcome of a revision about which a target has made no statement.

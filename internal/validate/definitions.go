@@ -110,7 +110,7 @@ func (v *Validator) checkOther(ctx context.Context, f *findings, resource krm.Re
 			return nil // checkDefinition refuses the CRDs
 		}
 		defined := v.byOwn(ctx, f, resource, id, known, r.Complete)
-		if !defined {
+		if len(known.packaged[groupKind{id.Group, id.Kind}]) == 0 { // CRDs of the package count alone, also for versions that they lack
 			defined, err = v.byRegistered(ctx, f, resource, id, known, r.Complete)
 		}
 		if defined || err != nil {
@@ -313,7 +313,7 @@ func (v *Validator) version(d *definition, name string, complete bool) (compiled
 // check returns the errors that the schema finds, and, if these are at most unknown properties,
 // those that the rules find.
 func (c compiledVersion) check(ctx context.Context, resource krm.Resource, id krm.Identity, budget *int64) []tko.Finding {
-	var f findings
+	f := findings{partial: c.partial}
 	f.next(id)
 	f.check(c.schema, resource)
 	// A property that the CRD doesn't know may be no error (see unknownToAll).

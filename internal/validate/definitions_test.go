@@ -267,6 +267,54 @@ func TestCRDOfAnotherVersionDoesNotApply(t *testing.T) {
 	}
 }
 
+// If the package defines the kind itself, in another version, CRDs of templates don't count.
+func TestOwnCRDOfAnotherVersionCountsAlone(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	own := strings.Replace(crdOf("{size: {type: integer}}"), "name: v1", "name: v2", 1) + "---\n"
+	others := registered(t, crdOf("{size: {type: integer}}"), "op")
+	for _, complete := range []bool{true, false} {
+		if err := v.Validate(t.Context(), tko.Validation{Package: decode(t, own+aThing("{size: five}")), CRDs: others, Complete: complete}); err != nil {
+			t.Errorf("complete %t: %v", complete, err)
+		}
+		if wrong := lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, aThing("{size: five}")), CRDs: others, Complete: complete})); len(wrong) != 1 {
+			t.Errorf("complete %t: %v: without the own CRD, that of the template counts", complete, wrong)
+		}
+	}
+}
+
+// Values that are filled when a deployment is prepared make a package a blueprint, not an
+// invalid one; whatever else is wrong stays an error, and so does a placeholder that is left.
+func TestPlaceholdersMakeABlueprint(t *testing.T) {
+	t.Parallel()
+	v := newValidator(t, validate.Options{})
+	crds := registered(t, crdOf("{size: {type: integer}, mode: {type: string, enum: [a, b]}}"), "op")
+	workload := func(spec string) string {
+		return "{apiVersion: apps/v1, kind: Deployment, metadata: {name: upf}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}, " + spec + "}}\n"
+	}
+	service := "{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {ports: [{port: PLACEHOLDER_PORT, targetPort: PLACEHOLDER_TARGET}]}}\n"
+	for name, test := range map[string]struct{ pkg, partial, complete string }{
+		"an integer":             {pkg: workload("replicas: PLACEHOLDER_REPLICAS"), complete: "spec.replicas: must be an integer or a string|is a placeholder that nothing has filled"},
+		"in a list":              {pkg: service, complete: "spec.ports[0].port"},
+		"of a custom resource":   {pkg: aThing("{size: PLACEHOLDER_SIZE}"), complete: "spec.size"},
+		"of an enumeration":      {pkg: aThing("{mode: PLACEHOLDER_MODE}"), complete: "spec.mode"},
+		"part of a text":         {pkg: aThing("{size: 1/PLACEHOLDER_SIZE}"), complete: "spec.size"},
+		"and another wrong type": {pkg: workload("replicas: PLACEHOLDER_REPLICAS, paused: 5"), partial: "spec.paused", complete: "spec.paused"},
+		"an unknown property":    {pkg: workload("relicas: PLACEHOLDER_REPLICAS"), partial: "spec.relicas: unknown property", complete: "spec.relicas"},
+		"no placeholder":         {pkg: workload("replicas: many"), partial: "spec.replicas", complete: "spec.replicas"},
+		"a program":              {pkg: aThing(`{size: "sed\ns/PLACEHOLDER_SIZE/1/"}`), partial: "spec.size", complete: "spec.size"},
+	} {
+		for complete, want := range map[bool]string{false: test.partial, true: test.complete} {
+			got := strings.Join(lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, test.pkg), CRDs: crds, Complete: complete})), "; ")
+			first, last, _ := strings.Cut(want, "|")
+			first, _, _ = strings.Cut(first, " or ")
+			if (got == "") != (want == "") || !strings.Contains(got, first) || !strings.Contains(got, last) {
+				t.Errorf("%s, complete %t: %q, want %q", name, complete, got, want)
+			}
+		}
+	}
+}
+
 // With CRDs of one kind in two templates, an error of the one that knows a field was ignored
 // because the other one had never known it: invalid resources were stored.
 func TestErrorIsNewIfACRDAcceptedTheEarlierResource(t *testing.T) {

@@ -31,6 +31,7 @@ type findings struct {
 	paths map[string]bool // of the current resource's findings
 	id    krm.Identity
 
+	partial     bool          // whether values may be placeholders
 	byTemplates bool          // whether CRDs of templates found an error
 	warnings    []tko.Finding // that don't make the package invalid
 }
@@ -111,16 +112,56 @@ func (f *findings) check(schema *jsonschema.Schema, r krm.Resource) {
 	err := schema.Validate(root)
 	var invalid *jsonschema.ValidationError
 	switch {
+	case errors.As(err, &invalid) && f.partial && unfilled(invalid, root):
 	case errors.As(err, &invalid):
-		explain(invalid, root, f.add)
+		explain(invalid, root, f.partial, f.add)
 	case err != nil:
 		f.add("", "%s", err)
 	}
 }
 
-// explain calls add for the leaves of a validation error.
-func explain(e *jsonschema.ValidationError, root any, add func(path, format string, args ...any)) {
+// unfilled reports whether a validation error is only about placeholders, which are filled
+// before the package is validated completely.
+func unfilled(e *jsonschema.ValidationError, root any) bool {
+	switch k := e.ErrorKind.(type) {
+	case *kind.Required, *kind.AdditionalProperties:
+		return false
+	case *kind.AnyOf:
+		return isUnfilled(root, e.InstanceLocation) || slices.ContainsFunc(e.Causes, func(c *jsonschema.ValidationError) bool { return unfilled(c, root) })
+	case *kind.OneOf:
+		return isUnfilled(root, e.InstanceLocation) || len(k.Subschemas) == 0 && slices.ContainsFunc(e.Causes, func(c *jsonschema.ValidationError) bool { return unfilled(c, root) })
+	case *kind.Schema, *kind.Reference, *kind.Group, *kind.AllOf:
+		return len(e.Causes) > 0 && !slices.ContainsFunc(e.Causes, func(c *jsonschema.ValidationError) bool { return !unfilled(c, root) })
+	}
+	return isUnfilled(root, e.InstanceLocation)
+}
+
+// isUnfilled reports whether the value at a place is a placeholder.
+func isUnfilled(root any, tokens []string) bool {
+	for _, t := range tokens {
+		switch at := root.(type) {
+		case map[string]any:
+			root = at[t]
+		case []any:
+			i, err := strconv.Atoi(t)
+			if err != nil || i < 0 || i >= len(at) {
+				return false
+			}
+			root = at[i]
+		default:
+			return false
+		}
+	}
+	return krm.IsPlaceholder(root)
+}
+
+// explain calls add for the leaves of a validation error. With partial, placeholders are no
+// errors.
+func explain(e *jsonschema.ValidationError, root any, partial bool, add func(path, format string, args ...any)) {
 	here := e.InstanceLocation
+	if partial && unfilled(e, root) {
+		return
+	}
 	switch k := e.ErrorKind.(type) {
 	case *kind.Required:
 		for _, name := range k.Missing {
@@ -140,10 +181,14 @@ func explain(e *jsonschema.ValidationError, root any, add func(path, format stri
 		add(pathOf(root, here), "%s", alternatives(e, root))
 	case *kind.Schema, *kind.Reference, *kind.Group, *kind.AllOf:
 		for _, cause := range e.Causes {
-			explain(cause, root, add)
+			explain(cause, root, partial, add)
 		}
 	default:
-		add(pathOf(root, here), "%s", reason(e.ErrorKind))
+		hint := ""
+		if isUnfilled(root, here) {
+			hint = ": it is a placeholder that nothing has filled"
+		}
+		add(pathOf(root, here), "%s%s", reason(e.ErrorKind), hint)
 	}
 }
 
@@ -153,7 +198,7 @@ func alternatives(e *jsonschema.ValidationError, root any) string {
 	var reasons []string
 	for _, cause := range e.Causes {
 		var all []string
-		explain(cause, root, func(path, format string, args ...any) {
+		explain(cause, root, false, func(path, format string, args ...any) {
 			text := fmt.Sprintf(format, args...)
 			if rest := strings.TrimPrefix(strings.TrimPrefix(path, here), "."); rest != "" {
 				text = rest + " " + text

@@ -443,6 +443,12 @@ func (l inspection) annotations() {
 			l.add(path, "must be one of %s, is %s", strings.Join(allowed, ", "), show(text))
 		}
 	}
+	if !l.resource.RunsPipeline() {
+		return
+	}
+	if _, err := l.resource.Pipeline(); err != nil {
+		l.add("pipeline", "%s", err)
+	}
 }
 
 var annotationValues = map[string][]string{
@@ -453,6 +459,7 @@ var annotationValues = map[string][]string{
 	krm.AnnotationMetadata: {krm.Here, krm.Postpone, krm.Never},
 	krm.AnnotationMerge:    {krm.Replace, krm.Override},
 	krm.AnnotationRename:   nil,
+	krm.AnnotationPipeline: {krm.PipelineRun, krm.PipelineSkip},
 
 	// Annotations that the meta-scheduler reads on resources that it applies. A
 	// mistyped value would be ignored, and a resource that must stay would be

@@ -206,7 +206,7 @@ func (v *Validator) programs(r tko.Validation) string {
 
 // inspect runs all checks except plugins.
 func (v *Validator) inspect(ctx context.Context, r tko.Validation) (result error, warnings []tko.Finding, err error) {
-	f := &findings{}
+	f := &findings{partial: !r.Complete}
 	f.next(krm.Identity{})
 	known := v.definitions(r)
 	names := make(map[krm.Identity]bool, len(r.Package))
@@ -285,8 +285,10 @@ type definedKey struct {
 type compiledVersion struct {
 	schema *jsonschema.Schema
 	rules  *rules // of complete validation; nil if there are none
-	issues []issue
-	err    error
+	// partial reports whether it is for partial validation.
+	partial bool
+	issues  []issue
+	err     error
 }
 
 func (v *Validator) compileVersion(d *definition, version definedVersion, complete bool) compiledVersion {
@@ -303,6 +305,7 @@ func (v *Validator) compileVersion(d *definition, version definedVersion, comple
 		return compiledVersion{err: err}
 	}
 	c := compileStructural(version.name, version.schema, version.path, complete, k)
+	c.partial = !complete
 	if c.schema != nil && complete {
 		var issues []issue
 		if c.rules, issues = compileRules(version.schema, version.path); len(issues) > 0 {

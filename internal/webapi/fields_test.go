@@ -2,10 +2,6 @@ package webapi
 
 import (
 	"encoding/json"
-	"os"
-	"reflect"
-	"regexp"
-	"slices"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -40,39 +36,4 @@ func TestRowsHaveEachFieldOfTheirEntity(t *testing.T) {
 	entitytest.Compare(f, func(e tko.Deployment) string { return text(deploymentRow(e)) })
 	entitytest.Compare(f, func(e tko.Plugin) string { return text(pluginRow(e)) })
 	entitytest.Compare(f, func(e tko.Rollout) string { return text(rolloutRow(e)) })
-}
-
-// The dashboard's type of rows has each field of the rows of the HTTP API.
-func TestTypeOfRowsInTheDashboardHasEachField(t *testing.T) {
-	t.Parallel()
-	source, err := os.ReadFile("../../web/src/api.ts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	declared := func(name string) []string {
-		body := regexp.MustCompile(`(?s)interface ` + name + ` \{(.*?)\n?\}\n`).FindSubmatch(source)
-		if body == nil {
-			t.Fatalf("web/src/api.ts has no interface %s", name)
-		}
-		var names []string
-		for _, found := range regexp.MustCompile(`(\w+)\??: `).FindAllSubmatch(body[1], -1) {
-			names = append(names, string(found[1]))
-		}
-		return names
-	}
-	for name, rows := range map[string][]reflect.Type{
-		"Row": {
-			reflect.TypeFor[templateBody](), reflect.TypeFor[siteBody](), reflect.TypeFor[deploymentBody](), reflect.TypeFor[pluginBody](), reflect.TypeFor[rolloutBody](),
-		},
-		"Condition": {reflect.TypeFor[conditionBody]()},
-	} {
-		has := declared(name)
-		for _, row := range rows {
-			for _, field := range entitytest.Names(row) {
-				if !slices.Contains(has, field) {
-					t.Errorf("the interface %s in web/src/api.ts lacks %s of %s", name, field, row)
-				}
-			}
-		}
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"reflect"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -77,8 +78,8 @@ func NewLive(catalog LiveCatalog, o LiveOptions) http.Handler {
 	}
 	l := &live{api: api{catalog: catalog.Catalog, reasons: catalog.Reasons, log: log}, catalog: catalog, options: o, streams: newStreams(), tallies: newTallies(o.Stopping)}
 	mux := http.NewServeMux()
-	for pattern, handler := range l.routes() {
-		mux.HandleFunc(pattern, handler)
+	for pattern, route := range l.routes() {
+		mux.HandleFunc(pattern, route.handle)
 	}
 	mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, r *http.Request) {
 		l.fail(w, r, tko.Errorf(tko.ErrNotFound, "there is no %s %.200q in this API", r.Method, r.URL.Path))
@@ -86,23 +87,42 @@ func NewLive(catalog LiveCatalog, o LiveOptions) http.Handler {
 	return mux
 }
 
-// routes returns the handlers of the API. Each is described in [description].
-func (l *live) routes() map[string]http.HandlerFunc {
-	routes := map[string]http.HandlerFunc{"GET /api/v1/stream": l.stream, "GET /api/v1/openapi.json": l.openapi}
-	for pattern, read := range map[string]func(*http.Request) (any, error){
-		"GET /api/v1/me": l.me, "POST /api/v1/actions": l.act,
-		"GET /api/v1/rollout/status": l.liveStatus, "GET /api/v1/rollout/plan": l.rolloutPlan, "GET /api/v1/rollout/rows": l.rolloutRows, "POST /api/v1/rollout/command": l.rolloutCommand,
-		"GET /api/v1/diff": l.diff, "GET /api/v1/retention": l.retention, "GET /api/v1/blame": l.liveBlame,
-		"GET /api/v1/history": l.history, "GET /api/v1/throughput": l.throughput, "GET /api/v1/runs": l.runs,
-	} {
-		routes[pattern] = l.respond(read)
+// A route is one request of the API: what handles it, and the type of its responses, which
+// the description shows.
+type route struct {
+	handle   http.HandlerFunc
+	response reflect.Type // nil if it isn't a type of JSON: see [description]
+}
+
+// routeOf returns the route of a handler whose responses are JSON.
+func routeOf[B any](l *live, read func(*http.Request) (*B, error)) route {
+	return route{respond(&l.api, read), reflect.TypeFor[B]()}
+}
+
+// routes returns the requests of the API.
+func (l *live) routes() map[string]route {
+	routes := map[string]route{
+		"GET /api/v1/stream": {handle: l.stream}, "GET /api/v1/openapi.json": {handle: l.openapi},
+		"GET /api/v1/me": routeOf(l, l.me), "POST /api/v1/actions": routeOf(l, l.act),
+		"GET /api/v1/rollout/status": routeOf(l, l.liveStatus), "GET /api/v1/rollout/plan": routeOf(l, l.rolloutPlan),
+		"GET /api/v1/rollout/rows": routeOf(l, l.rolloutRows), "POST /api/v1/rollout/command": routeOf(l, l.rolloutCommand),
+		"GET /api/v1/diff": routeOf(l, l.diff), "GET /api/v1/retention": routeOf(l, l.retention), "GET /api/v1/blame": routeOf(l, l.liveBlame),
+		"GET /api/v1/history": routeOf(l, l.history), "GET /api/v1/throughput": routeOf(l, l.throughput), "GET /api/v1/runs": routeOf(l, l.runs),
 	}
-	for _, kind := range kinds {
-		for path, read := range map[string]func(*http.Request, tko.Kind) (any, error){"": l.entity, "/list": l.list, "/count": l.count} {
-			routes["GET /api/v1/"+string(kind)+path] = l.respond(func(r *http.Request) (any, error) { return read(r, kind) })
-		}
-	}
+	addRows[deploymentRowBody](l, routes, tko.KindDeployment)
+	addRows[siteRowBody](l, routes, tko.KindSite)
+	addRows[templateRowBody](l, routes, tko.KindTemplate)
+	addRows[pluginRowBody](l, routes, tko.KindPlugin)
+	addRows[rolloutRowBody](l, routes, tko.KindRollout)
 	return routes
+}
+
+// addRows adds the requests of a kind of entities, whose rows are of a type.
+func addRows[R any](l *live, routes map[string]route, kind tko.Kind) {
+	path := "GET /api/v1/" + string(kind)
+	routes[path] = routeOf(l, func(r *http.Request) (*entityBody[R], error) { return entity[R](l, r, kind) })
+	routes[path+"/list"] = routeOf(l, func(r *http.Request) (*pageBody[R], error) { return list[R](l, r, kind) })
+	routes[path+"/count"] = routeOf(l, func(r *http.Request) (*countBody, error) { return l.count(r, kind) })
 }
 
 var kinds = []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindTemplate, tko.KindPlugin, tko.KindRollout}

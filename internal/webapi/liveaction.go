@@ -37,7 +37,7 @@ type resultBody struct {
 
 // act carries out an action, or counts what it would change. Without the count
 // of a dry run, and if the count has changed, it is refused.
-func (l *live) act(r *http.Request) (any, error) {
+func (l *live) act(r *http.Request) (*resultBody, error) {
 	result, err := l.action(r)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (l *live) act(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return resultBody{Count: result.Reach(), Descendants: result.Descendants, Position: about.Position}, nil
+	return &resultBody{Count: result.Reach(), Descendants: result.Descendants, Position: about.Position}, nil
 }
 
 func (l *live) action(r *http.Request) (tko.Deleted, error) {

@@ -26,16 +26,16 @@ const (
 	maxGroups   = 400
 )
 
-type pageBody struct {
+type pageBody[R any] struct {
 	Position int64  `json:"position"` // of the newest change before the page was read
-	Rows     []any  `json:"rows"`
+	Rows     []R    `json:"rows"`
 	Next     string `json:"next,omitempty"` // the next page begins after this ID
 }
 
 // list responds with a page of a list: ?after=ID&limit=N and filters. With
 // ?state= or &reason= a page may be short, or empty, and still have a next one: one
 // request reads at most 10,000 entities, and 1,000 if some of them match.
-func (l *live) list(r *http.Request, kind tko.Kind) (any, error) {
+func list[R any](l *live, r *http.Request, kind tko.Kind) (*pageBody[R], error) {
 	q := queryOf(r)
 	f, err := filter.Parse(kind, q.Values, "after", "limit", "state", "reason", "asOf")
 	q.check(err)
@@ -47,7 +47,7 @@ func (l *live) list(r *http.Request, kind tko.Kind) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := pageBody{Position: about.Position, Rows: make([]any, 0, limit)}
+	body := &pageBody[R]{Position: about.Position, Rows: make([]R, 0, limit)}
 	reason, most := q.Get("reason"), limit+1
 	if state != "" || reason != "" {
 		most = maxCounted + 1
@@ -64,7 +64,7 @@ func (l *live) list(r *http.Request, kind tko.Kind) (any, error) {
 		read++
 		last = row.id
 		if (state == "" || row.summary.State == state) && (reason == "" || row.summary.Reason == reason) {
-			body.Rows = append(body.Rows, row.body)
+			body.Rows = append(body.Rows, bodyOf[R](row))
 		}
 	}
 	return body, nil
@@ -101,7 +101,7 @@ type countBody struct {
 // template, site, metadata.KEY. One request counts at most 10,000, so that it
 // ends early whatever the size; next continues. With whole=true the server counts all
 // in the background, and responds with the newest numbers that it has.
-func (l *live) count(r *http.Request, kind tko.Kind) (any, error) {
+func (l *live) count(r *http.Request, kind tko.Kind) (*countBody, error) {
 	q := queryOf(r)
 	counted := q.count(kind)
 	ctx := q.past(r.Context())
@@ -248,8 +248,8 @@ func (c *counting) add(state tko.State, row liveRow) {
 	g.States[row.summary.State]++
 }
 
-type entityBody struct {
-	Row      any      `json:"row"`
+type entityBody[R any] struct {
+	Row      R        `json:"row"`
 	Who      string   `json:"who"`
 	Why      string   `json:"why"`
 	Package  string   `json:"package"` // YAML
@@ -259,7 +259,7 @@ type entityBody struct {
 
 // entity responds with an entity and its package: ?id=, and &revision= for an
 // earlier revision.
-func (l *live) entity(r *http.Request, kind tko.Kind) (any, error) {
+func entity[R any](l *live, r *http.Request, kind tko.Kind) (*entityBody[R], error) {
 	q := queryOf(r)
 	q.only("id", "revision", "asOf")
 	ctx, id, revision := q.past(r.Context()), q.id(), q.number("revision", 0, 64)
@@ -274,7 +274,7 @@ func (l *live) entity(r *http.Request, kind tko.Kind) (any, error) {
 		return nil, err
 	}
 	stamp, pkg := row.stamp, row.pkg
-	body := entityBody{Row: row.body, Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: stamp.Position}
+	body := &entityBody[R]{Row: bodyOf[R](row), Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: stamp.Position}
 	if len(pkg) > 0 {
 		text, err := krm.Encode(krm.YAML, pkg.ForDisplay())
 		if err != nil {
@@ -334,13 +334,13 @@ type meBody struct {
 }
 
 // me responds with the caller, and what they may do somewhere.
-func (l *live) me(r *http.Request) (any, error) {
+func (l *live) me(r *http.Request) (*meBody, error) {
 	i, _ := identity.From(r.Context())
 	about, err := l.catalog.About(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	body := meBody{
+	body := &meBody{
 		Subject: i.Subject, Display: i.Display, Authenticator: i.Authenticator, Expires: i.Expires, Can: map[tko.Kind][]string{}, Logins: orEmpty(l.options.Logins),
 		Instance: about.InstanceName, Version: about.Version, Position: about.Position, Now: time.Now().UnixMilli(),
 		Filters: map[tko.Kind][]string{}, Flags: filter.FlagWords(),

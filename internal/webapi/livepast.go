@@ -20,7 +20,7 @@ type diffBody struct {
 
 // diff responds with what differs between two moments, in groups of entities with equal
 // differences: ?kind=&from=, and &to=, &entity= for one ID, and filters.
-func (l *live) diff(r *http.Request) (any, error) {
+func (l *live) diff(r *http.Request) (*diffBody, error) {
 	request, err := diffRequest(r)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (l *live) diff(r *http.Request) (any, error) {
 		g.Examples, g.Changes = orEmpty(g.Examples), orEmpty(g.Changes)
 		body.Groups = append(body.Groups, g)
 	}
-	return body, nil
+	return &body, nil
 }
 
 func diffRequest(r *http.Request) (request tko.DiffRequest, err error) {
@@ -77,7 +77,7 @@ type retentionBody struct {
 }
 
 // retention responds with which part of the past can be read.
-func (l *live) retention(r *http.Request) (any, error) {
+func (l *live) retention(r *http.Request) (*retentionBody, error) {
 	q := queryOf(r)
 	if q.only(); q.err != nil {
 		return nil, q.err
@@ -86,13 +86,13 @@ func (l *live) retention(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return retentionBody{
+	return &retentionBody{
 		OldestPosition: kept.OldestPosition, NewestPosition: kept.NewestPosition, OldestTime: milliseconds(kept.OldestTime), NewestTime: milliseconds(kept.NewestTime),
 	}, nil
 }
 
 // liveBlame responds with where the values of a package come from.
-func (l *live) liveBlame(r *http.Request) (any, error) {
+func (l *live) liveBlame(r *http.Request) (*blameBody, error) {
 	q := queryOf(r)
 	if q.only("kind", "id", "revision", "field", "history"); q.err != nil {
 		return nil, q.err

@@ -13,23 +13,23 @@ import (
 // from two packages.
 const maxChangedPage = 20
 
-// A liveStatusBody is how far a rollout is, and what can be done with it.
-type liveStatusBody struct {
+// A rolloutStatusBody is how far a rollout is, and what can be done with it.
+type rolloutStatusBody struct {
 	statusBody
 
-	Position int64     `json:"position"`
-	Started  int64     `json:"started,omitempty"` // Unix milliseconds
-	Until    int64     `json:"until,omitempty"`   // Unix milliseconds: estimated end
-	Now      int64     `json:"now"`               // Unix milliseconds
-	Examples []planRow `json:"examples"`          // deployments that need attention
-	Commands []string  `json:"commands"`          // that the state allows
-	Can      []string  `json:"can"`               // rights of the caller
+	Position int64         `json:"position"`
+	Started  int64         `json:"started,omitempty"` // Unix milliseconds
+	Until    int64         `json:"until,omitempty"`   // Unix milliseconds: estimated end
+	Now      int64         `json:"now"`               // Unix milliseconds
+	Examples []planRowBody `json:"examples"`          // deployments that need attention
+	Commands []string      `json:"commands"`          // that the state allows
+	Can      []string      `json:"can"`               // rights of the caller
 }
 
-func (l *live) newLiveStatus(r *http.Request, s tko.RolloutStatus) (liveStatusBody, error) {
-	body := liveStatusBody{
+func (l *live) newLiveStatus(r *http.Request, s tko.RolloutStatus) (*rolloutStatusBody, error) {
+	body := &rolloutStatusBody{
 		statusBody: newStatusBody(s), Position: s.Position, Started: milliseconds(s.Started), Until: milliseconds(s.Until), Now: milliseconds(s.Now),
-		Examples: []planRow{}, Commands: orEmpty(s.Commands),
+		Examples: []planRowBody{}, Commands: orEmpty(s.Commands),
 	}
 	for _, row := range s.Examples {
 		body.Examples = append(body.Examples, newPlanRow(row))
@@ -48,7 +48,7 @@ func milliseconds(t time.Time) int64 {
 }
 
 // liveStatus responds with how far a rollout is: ?id=.
-func (l *live) liveStatus(r *http.Request) (any, error) {
+func (l *live) liveStatus(r *http.Request) (*rolloutStatusBody, error) {
 	q := queryOf(r)
 	id := q.rollout()
 	if q.err != nil {
@@ -59,7 +59,7 @@ func (l *live) liveStatus(r *http.Request) (any, error) {
 }
 
 // statusOf returns the body of a status, unless reading the status has failed.
-func (l *live) statusOf(r *http.Request, status tko.RolloutStatus, err error) (any, error) {
+func (l *live) statusOf(r *http.Request, status tko.RolloutStatus, err error) (*rolloutStatusBody, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (q *query) rollout(others ...string) tko.RolloutID {
 	return tko.RolloutID(q.id())
 }
 
-type planBody struct {
+type rolloutPlanBody struct {
 	ID     tko.RolloutID      `json:"id"`
 	Digest string             `json:"digest"`
 	State  string             `json:"state"`
@@ -85,7 +85,7 @@ type planBody struct {
 }
 
 // rolloutPlan responds with the current plan of a rollout, in groups of equal changes: ?id=.
-func (l *live) rolloutPlan(r *http.Request) (any, error) {
+func (l *live) rolloutPlan(r *http.Request) (*rolloutPlanBody, error) {
 	q := queryOf(r)
 	id := q.rollout()
 	if q.err != nil {
@@ -95,15 +95,15 @@ func (l *live) rolloutPlan(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := planBody{ID: plan.ID, Digest: plan.Digest, State: plan.State, Kinds: plan.Kinds, Waves: orEmpty(plan.Waves), Groups: orEmpty(plan.Groups), Warnings: orEmpty(plan.Warnings), Unreported: plan.Unreported}
+	body := rolloutPlanBody{ID: plan.ID, Digest: plan.Digest, State: plan.State, Kinds: orEmptyMap(plan.Kinds), Waves: orEmpty(plan.Waves), Groups: orEmpty(plan.Groups), Warnings: orEmpty(plan.Warnings), Unreported: plan.Unreported}
 	for i := range body.Groups {
 		g := &body.Groups[i]
 		g.Examples, g.Changes = orEmpty(g.Examples), orEmpty(g.Changes)
 	}
-	return body, nil
+	return &body, nil
 }
 
-type planRow struct {
+type planRowBody struct {
 	Deployment tko.DeploymentID    `json:"deployment"`
 	Site       tko.SiteID          `json:"site"`
 	Kind       string              `json:"kind"`
@@ -119,22 +119,22 @@ type planRow struct {
 	Changes    []tko.RolloutChange `json:"changes,omitempty"`
 }
 
-func newPlanRow(r tko.RolloutRow) planRow {
-	return planRow{
+func newPlanRow(r tko.RolloutRow) planRowBody {
+	return planRowBody{
 		Deployment: r.Deployment, Site: r.Site, Kind: r.Kind, Wave: r.Wave, Revision: r.Revision, Group: r.Group, Findings: orEmpty(r.Findings), Unknown: orEmpty(r.Unknown),
 		Progress: r.Progress, Reason: r.Reason, Since: milliseconds(r.Since), Applied: r.Applied, Changes: r.Changes,
 	}
 }
 
-type rowsBody struct {
-	Rows []planRow        `json:"rows"`
+type rolloutRowsBody struct {
+	Rows []planRowBody    `json:"rows"`
 	Next tko.DeploymentID `json:"next,omitempty"` // the next page begins after this ID
 }
 
 // rolloutRows responds with a page of the rows of a plan: ?id=, and &group=, &kind=,
 // &progress=, &site=, &deployment=, &after=, &limit=. With &changes=true rows have the
 // changes of their packages, and a page has at most 20.
-func (l *live) rolloutRows(r *http.Request) (any, error) {
+func (l *live) rolloutRows(r *http.Request) (*rolloutRowsBody, error) {
 	q := queryOf(r)
 	sel := tko.RolloutRows{
 		ID:         q.rollout("group", "kind", "progress", "site", "deployment", "after", "limit", "changes"),
@@ -153,7 +153,7 @@ func (l *live) rolloutRows(r *http.Request) (any, error) {
 		return nil, q.err
 	}
 	sel.Limit = limit + 1
-	body := rowsBody{Rows: []planRow{}}
+	body := rolloutRowsBody{Rows: []planRowBody{}}
 	for row, err := range l.catalog.RolloutRows(r.Context(), sel) {
 		if err != nil {
 			return nil, err
@@ -164,7 +164,7 @@ func (l *live) rolloutRows(r *http.Request) (any, error) {
 		}
 		body.Rows = append(body.Rows, newPlanRow(row))
 	}
-	return body, nil
+	return &body, nil
 }
 
 // A commandBody is a command of a rollout.
@@ -182,7 +182,7 @@ type commandBody struct {
 }
 
 // rolloutCommand does a command of a rollout, and responds with its status.
-func (l *live) rolloutCommand(r *http.Request) (any, error) {
+func (l *live) rolloutCommand(r *http.Request) (*rolloutStatusBody, error) {
 	var c commandBody
 	err := readJSON(r, &c)
 	var status tko.RolloutStatus

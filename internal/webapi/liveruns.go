@@ -98,7 +98,7 @@ type runsBody struct {
 // runs responds with the newest runs of a plugin, or for a deployment or site, of this
 // process: ?kind=&id=. Callers see runs for entities that they may read, and what plugins
 // log, which is up to their authors, only with the right to the server's log.
-func (l *live) runs(r *http.Request) (any, error) {
+func (l *live) runs(r *http.Request) (*runsBody, error) {
 	body := runsBody{Runs: []runBody{}}
 	q, ctx := queryOf(r), r.Context()
 	q.only("kind", "id")
@@ -142,5 +142,5 @@ func (l *live) runs(r *http.Request) (any, error) {
 		}
 		body.Runs = append(body.Runs, one)
 	}
-	return body, nil
+	return &body, nil
 }

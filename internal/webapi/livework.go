@@ -37,7 +37,7 @@ type minuteBody struct {
 // throughput responds with the numbers of changes of deployments that the caller sees, by
 // minute: of the last hour, or ?after= a position. It counts the newest 20,000 changes at
 // most, so that it ends early whatever the size.
-func (l *live) throughput(r *http.Request) (any, error) {
+func (l *live) throughput(r *http.Request) (*throughputBody, error) {
 	q := queryOf(r)
 	q.only("after")
 	after := q.number("after", 0, 64)
@@ -73,7 +73,7 @@ func (l *live) throughput(r *http.Request) (any, error) {
 		addChange(minutes, c)
 	}
 	body.Minutes = append(body.Minutes, slices.SortedFunc(maps.Values(minutes), func(a, b *minuteBody) int { return cmp.Compare(a.Start, b.Start) })...)
-	return body, nil
+	return &body, nil
 }
 
 func addChange(minutes map[int64]*minuteBody, c tko.Change) {
@@ -97,7 +97,7 @@ func addChange(minutes map[int64]*minuteBody, c tko.Change) {
 // maxHistory limits the changes of one entity in a response.
 const maxHistory = 200
 
-type eventBody struct {
+type entityEventBody struct {
 	Position int64  `json:"position"`
 	What     string `json:"what"` // created, changed or deleted
 	Summary  string `json:"summary,omitempty"`
@@ -107,9 +107,13 @@ type eventBody struct {
 	Why      string `json:"why,omitempty"`
 }
 
+type historyBody struct {
+	Events []entityEventBody `json:"events"` // the newest first
+}
+
 // history responds with the newest changes of an entity, newest first: ?kind=&id=, and
 // &limit=.
-func (l *live) history(r *http.Request) (any, error) {
+func (l *live) history(r *http.Request) (*historyBody, error) {
 	q := queryOf(r)
 	q.only("kind", "id", "limit")
 	limit := q.limit(defaultPage, maxHistory)
@@ -119,13 +123,13 @@ func (l *live) history(r *http.Request) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	events := []eventBody{}
+	body := &historyBody{Events: []entityEventBody{}}
 	request := tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.Kind(q.Get("kind")), ID: q.Get("id")}, Max: limit}
 	for e, err := range l.catalog.HistoryOf(r.Context(), request) {
 		if err != nil {
 			return nil, err
 		}
-		events = append(events, eventBody{Position: e.Position, What: e.What, Summary: e.Summary, Revision: e.Revision, Time: e.Time.UnixMilli(), Who: e.Author.Who, Why: e.Author.Why})
+		body.Events = append(body.Events, entityEventBody{Position: e.Position, What: e.What, Summary: e.Summary, Revision: e.Revision, Time: e.Time.UnixMilli(), Who: e.Author.Who, Why: e.Author.Why})
 	}
-	return map[string]any{"events": events}, nil
+	return body, nil
 }

@@ -2,6 +2,8 @@ package webapi
 
 import (
 	"net/http"
+	"reflect"
+	"strings"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
@@ -29,9 +31,9 @@ type parameter struct {
 // that the description can't differ from what is accepted.
 func description() object {
 	paths := object{
-		"/api/v1/openapi.json": object{"get": operation("This description", "application/json", nil)},
-		"/api/v1/me":           object{"get": operation("The caller, and what they may do somewhere", "application/json", nil)},
-		"/api/v1/stream": object{"get": operation("Changes as server-sent events: open, changes, stale, reset, beat, bye", "text/event-stream", []parameter{
+		"/api/v1/openapi.json": object{"get": operation("This description", nil)},
+		"/api/v1/me":           object{"get": operation("The caller, and what they may do somewhere", nil)},
+		"/api/v1/stream": object{"get": operation("Changes as server-sent events: open, changes, stale, reset, beat, bye", []parameter{
 			{"after", "integer", "position to begin after; -1: now", false}, {"kind", "string", "only this kind", true},
 		})},
 		"/api/v1/actions": object{"post": object{
@@ -44,11 +46,10 @@ func description() object {
 					"dryRun": object{"type": "boolean"}, "confirm": object{"type": "integer"},
 				},
 			}}}},
-			"responses": responses("application/json"),
 		}},
-		"/api/v1/rollout/status": object{"get": operation("How far a rollout is, what its deployments wait for, and the commands that its state allows", "application/json", []parameter{idOfRollout})},
-		"/api/v1/rollout/plan":   object{"get": operation("The plan of a rollout, in groups of equal changes", "application/json", []parameter{idOfRollout})},
-		"/api/v1/rollout/rows": object{"get": operation("A page of the deployments of a plan, in the order of their IDs", "application/json", []parameter{
+		"/api/v1/rollout/status": object{"get": operation("How far a rollout is, what its deployments wait for, and the commands that its state allows", []parameter{idOfRollout})},
+		"/api/v1/rollout/plan":   object{"get": operation("The plan of a rollout, in groups of equal changes", []parameter{idOfRollout})},
+		"/api/v1/rollout/rows": object{"get": operation("A page of the deployments of a plan, in the order of their IDs", []parameter{
 			idOfRollout,
 			{"group", "integer", "only those of a group of the plan, by its index", false},
 			{"kind", "string", "only this kind: Change, Create, Delete, Same, Conflict, Invalid", true},
@@ -70,25 +71,24 @@ func description() object {
 					"wave": object{"type": "string", "description": "of approve: name of the wave; without it, the next one, unless one that was approved is in progress"},
 				},
 			}}}},
-			"responses": responses("application/json"),
 		}},
-		"/api/v1/diff": object{"get": operation("What differs between two moments, in groups of equal differences", "application/json", append([]parameter{
+		"/api/v1/diff": object{"get": operation("What differs between two moments, in groups of equal differences", append([]parameter{
 			{"kind", "string", "deployment, site, template or plugin", false},
 			{"from", "string", "moment: position, time, or duration before now", false},
 			{"to", "string", "moment; none: now", false},
 			{"entity", "string", "only this ID", false},
 		}, filtersOf(tko.KindDeployment)...))},
-		"/api/v1/history": object{"get": operation("The newest changes of an entity, newest first", "application/json", []parameter{
+		"/api/v1/history": object{"get": operation("The newest changes of an entity, newest first", []parameter{
 			{"kind", "string", "deployment, site, template or plugin", false}, {"id", "string", "ID; TYPE|NAME for plugins", false}, {"limit", "integer", "changes, 200 at most", false},
 		})},
-		"/api/v1/throughput": object{"get": operation("Changes of deployments by minute: prepared, scheduled, and others", "application/json", []parameter{
+		"/api/v1/throughput": object{"get": operation("Changes of deployments by minute: prepared, scheduled, and others", []parameter{
 			{"after", "integer", "position after which to count; none: the last hour", false},
 		})},
-		"/api/v1/runs": object{"get": operation("The newest runs of plugins in this server's process, newest first", "application/json", []parameter{
+		"/api/v1/runs": object{"get": operation("The newest runs of plugins in this server's process, newest first", []parameter{
 			{"kind", "string", "deployment, site or plugin", false}, {"id", "string", "ID; TYPE|NAME for plugins", false},
 		})},
-		"/api/v1/retention": object{"get": operation("Which part of the past can be read", "application/json", nil)},
-		"/api/v1/blame": object{"get": operation("Where the values of a package come from", "application/json", []parameter{
+		"/api/v1/retention": object{"get": operation("Which part of the past can be read", nil)},
+		"/api/v1/blame": object{"get": operation("Where the values of a package come from", []parameter{
 			{"kind", "string", "deployment, site or template", false},
 			{"id", "string", "ID", false},
 			{"revision", "integer", "earlier revision", false},
@@ -102,18 +102,70 @@ func description() object {
 		after := parameter{"after", "string", "ID that the page begins after", false}
 		asOf := parameter{"asOf", "string", "moment of the past: position, time, or duration before now", false}
 		path := "/api/v1/" + string(kind)
-		paths[path] = object{"get": operation("One "+string(kind)+" with its package", "application/json", []parameter{{"id", "string", "ID; TYPE|NAME for plugins", false}, {"revision", "integer", "earlier revision", false}, asOf})}
-		paths[path+"/list"] = object{"get": operation("A page of "+string(kind)+"s in the order of their IDs", "application/json",
+		paths[path] = object{"get": operation("One "+string(kind)+" with its package", []parameter{{"id", "string", "ID; TYPE|NAME for plugins", false}, {"revision", "integer", "earlier revision", false}, asOf})}
+		paths[path+"/list"] = object{"get": operation("A page of "+string(kind)+"s in the order of their IDs",
 			append([]parameter{after, asOf, state, {"reason", "string", "only entities whose state has this reason", false}, {"limit", "integer", "rows, 500 at most", false}}, filters...))}
-		paths[path+"/count"] = object{"get": operation("Numbers of "+string(kind)+"s in groups", "application/json",
+		paths[path+"/count"] = object{"get": operation("Numbers of "+string(kind)+"s in groups",
 			append([]parameter{after, asOf, state, {"by", "string", "one or two of state, reason, template, site, metadata.KEY, separated by a comma", false}, {"whole", "boolean", "count all in the background", false}}, filters...))}
 	}
+	components := addResponses(paths)
 	return object{
 		"openapi": "3.1.0",
 		"info":    object{"title": "TKO", "version": "v1", "description": "Pages of lists, counts, single entities, changes and actions. Values of Secrets are never in responses."},
 		"paths":   paths, "security": []object{{"token": []string{}}, {}},
-		"components": object{"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer"}}},
+		"components": object{"schemas": components, "securitySchemes": object{"token": object{"type": "http", "scheme": "bearer"}}},
 	}
+}
+
+// addResponses adds the responses and the names of all operations to the paths, and returns
+// the schemas that they refer to.
+func addResponses(paths object) schemas {
+	all := schemas{}
+	failure := object{"description": "an error, with its reason and remedy", "content": content("application/json", all.of(reflect.TypeFor[errorBody]()))}
+	for pattern, route := range new(live).routes() {
+		method, path, _ := strings.Cut(pattern, " ")
+		success := content("application/json", object{"type": "object"})
+		switch {
+		case route.response != nil:
+			success = content("application/json", all.of(route.response))
+		case path == "/api/v1/stream":
+			success = content("text/event-stream", all.ofStream())
+		}
+		methods, _ := paths[path].(object)
+		operation, ok := methods[strings.ToLower(method)].(object)
+		if !ok {
+			continue // a test finds what isn't described
+		}
+		operation["operationId"] = operationID(path)
+		operation["responses"] = object{"200": object{"description": "success", "content": success}, "default": failure}
+	}
+	return all
+}
+
+func content(kind string, schema object) object { return object{kind: object{"schema": schema}} }
+
+// events are the types of the data of the events of a stream that have data, by their names.
+var events = map[string]reflect.Type{
+	"changes": reflect.TypeFor[changesBody](), "stale": reflect.TypeFor[staleBody](), "reset": reflect.TypeFor[errorBody](), "bye": reflect.TypeFor[byeBody](),
+}
+
+// ofStream returns the schema of a stream: a text. OpenAPI 3.1 can't describe events, so the
+// types of their data are in an extension.
+func (s schemas) ofStream() object {
+	data := object{}
+	for name, event := range events {
+		data[name] = s.of(event)
+	}
+	return object{"type": "string", "x-events": data}
+}
+
+// operationID returns the name of an operation for generated clients: siteList.
+func operationID(path string) string {
+	words := strings.Split(strings.TrimSuffix(strings.TrimPrefix(path, "/api/v1/"), ".json"), "/")
+	for i, word := range words[1:] {
+		words[i+1] = strings.ToUpper(word[:1]) + word[1:]
+	}
+	return strings.Join(words, "")
 }
 
 var idOfRollout = parameter{"id", "string", "ID of a rollout", false}
@@ -126,7 +178,7 @@ func filtersOf(kind tko.Kind) (filters []parameter) {
 	return filters
 }
 
-func operation(summary, contentType string, parameters []parameter) object {
+func operation(summary string, parameters []parameter) object {
 	list := []object{}
 	for _, p := range parameters {
 		schema := object{"type": p.kind}
@@ -135,12 +187,5 @@ func operation(summary, contentType string, parameters []parameter) object {
 		}
 		list = append(list, object{"name": p.name, "in": "query", "required": p.name == "id" && !p.many, "description": p.about, "schema": schema})
 	}
-	return object{"summary": summary, "parameters": list, "responses": responses(contentType)}
-}
-
-func responses(contentType string) object {
-	failure := object{"description": "an error, with its reason and remedy", "content": object{"application/json": object{"schema": object{
-		"type": "object", "properties": object{"error": object{"type": "string"}},
-	}}}}
-	return object{"200": object{"description": "success", "content": object{contentType: object{}}}, "default": failure}
+	return object{"summary": summary, "parameters": list}
 }

@@ -19,7 +19,7 @@ func TestEveryRouteIsDescribedAndNoOther(t *testing.T) {
 		}
 	}
 	for pattern := range described {
-		if routes[pattern] == nil {
+		if routes[pattern].handle == nil {
 			t.Errorf("%s is described, but there is no such request", pattern)
 		}
 	}

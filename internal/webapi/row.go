@@ -60,63 +60,42 @@ func stampOf(s tko.Stamp) stampBody {
 	return body
 }
 
+// The rows of templates, sites and deployments have their plain fields, which are generated.
+
 type templateBody struct {
-	ID          tko.TemplateID     `json:"id"`
-	Metadata    map[string]string  `json:"metadata"`
-	Deployments []tko.DeploymentID `json:"deployments"`
-	Count       int                `json:"deploymentCount"`
+	templateFields
+
+	Count int `json:"deploymentCount"`
 	stampBody
 }
 
 func templateRow(t tko.Template) templateBody {
-	return templateBody{
-		ID: t.ID, Metadata: orEmptyMap(t.Metadata), Deployments: orEmpty(t.Deployments),
-		Count: max(t.DeploymentCount, len(t.Deployments)), stampBody: stampOf(t.Stamp),
-	}
+	return templateBody{templateFields: templateFieldsOf(&t), Count: max(t.DeploymentCount, len(t.Deployments)), stampBody: stampOf(t.Stamp)}
 }
 
 type siteBody struct {
-	ID          tko.SiteID         `json:"id"`
-	Template    tko.TemplateID     `json:"template"`
-	Metadata    map[string]string  `json:"metadata"`
-	Deployments []tko.DeploymentID `json:"deployments"`
-	Count       int                `json:"deploymentCount"`
-	Suspended   bool               `json:"suspended,omitempty"`
+	siteFields
+
+	Count     int  `json:"deploymentCount"`
+	Suspended bool `json:"suspended,omitempty"`
 	stampBody
 }
 
 func siteRow(s tko.Site) siteBody {
 	return siteBody{
-		ID: s.ID, Template: s.Template, Metadata: orEmptyMap(s.Metadata), Deployments: orEmpty(s.Deployments),
-		Count: max(s.DeploymentCount, len(s.Deployments)), Suspended: tko.Suspended(s.Metadata), stampBody: stampOf(s.Stamp),
+		siteFields: siteFieldsOf(&s), Count: max(s.DeploymentCount, len(s.Deployments)), Suspended: tko.Suspended(s.Metadata), stampBody: stampOf(s.Stamp),
 	}
 }
 
 type deploymentBody struct {
-	ID       tko.DeploymentID  `json:"id"`
-	Parent   tko.DeploymentID  `json:"parent"`
-	Template tko.TemplateID    `json:"template"`
-	Site     tko.SiteID        `json:"site"`
-	Metadata map[string]string `json:"metadata"`
-	Prepared bool              `json:"prepared"`
-	Approved bool              `json:"approved"`
+	deploymentFields
 
-	TemplateRevision int64              `json:"templateRevision,omitempty"`
-	Replaces         []tko.DeploymentID `json:"replaces,omitempty"`
-	Origin           string             `json:"origin,omitempty"`
-	AwaitedTemplate  tko.TemplateID     `json:"awaitedTemplate,omitempty"`
-	AwaitedSite      tko.SiteID         `json:"awaitedSite,omitempty"`
-	Replaced         []tko.DeploymentID `json:"replaced,omitempty"`
-	Suspended        bool               `json:"suspended,omitempty"`
+	Suspended bool `json:"suspended,omitempty"`
 	stampBody
 }
 
 func deploymentRow(d tko.Deployment) deploymentBody {
-	return deploymentBody{
-		ID: d.ID, Parent: d.Parent, Template: d.Template, Site: d.Site, Metadata: orEmptyMap(d.Metadata),
-		Prepared: d.Prepared, Approved: d.Approved, TemplateRevision: d.TemplateRevision, Replaces: d.Replaces, Replaced: d.Replaced,
-		Origin: d.Origin, AwaitedTemplate: d.AwaitedTemplate, AwaitedSite: d.AwaitedSite, Suspended: tko.Suspended(d.Metadata), stampBody: stampOf(d.Stamp),
-	}
+	return deploymentBody{deploymentFields: deploymentFieldsOf(&d), Suspended: tko.Suspended(d.Metadata), stampBody: stampOf(d.Stamp)}
 }
 
 type gvkBody struct {
@@ -181,23 +160,21 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-func orEmptyMap(m map[string]string) map[string]string {
+// orEmptyMap returns a map that isn't null in JSON.
+func orEmptyMap[T any](m map[string]T) map[string]T {
 	if m == nil {
-		return map[string]string{}
+		return map[string]T{}
 	}
 	return m
 }
 
 type rolloutBody struct {
-	ID       string            `json:"id"`
-	Metadata map[string]string `json:"metadata"`
-	State    string            `json:"state"`
-	Reason   string            `json:"reason"`
+	rolloutFields
 	stampBody
 }
 
 func rolloutRow(r tko.Rollout) rolloutBody {
-	return rolloutBody{ID: string(r.ID), Metadata: orEmptyMap(r.Metadata), State: r.State, Reason: r.Reason, stampBody: stampOf(r.Stamp)}
+	return rolloutBody{rolloutFields: rolloutFieldsOf(&r), stampBody: stampOf(r.Stamp)}
 }
 
 type statusBody struct {
@@ -219,7 +196,7 @@ type statusBody struct {
 func newStatusBody(s tko.RolloutStatus) statusBody {
 	return statusBody{
 		ID: string(s.ID), State: s.State, Reason: s.Reason, Plan: s.Plan, Undoes: string(s.Undoes), UndoneBy: string(s.UndoneBy),
-		Kinds: s.Kinds, Failures: s.Failures, Failing: s.Failing, First: milliseconds(s.FirstFailure), Touched: s.Touched, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
+		Kinds: orEmptyMap(s.Kinds), Failures: s.Failures, Failing: s.Failing, First: milliseconds(s.FirstFailure), Touched: s.Touched, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
 	}
 }
 

@@ -64,6 +64,22 @@ type changeBody struct {
 	Why      string   `json:"why,omitempty"`
 }
 
+// The data of the events of a stream.
+type (
+	changesBody struct {
+		Changes  []changeBody `json:"changes"` // the newest of each entity
+		Position int64        `json:"position"`
+	}
+	staleBody struct {
+		Changed  int   `json:"changed"` // the number of changes, which are too many: read again what is shown
+		Position int64 `json:"position"`
+	}
+	byeBody struct {
+		RetryAfter float64 `json:"retryAfter"`      // seconds
+		Error      string  `json:"error,omitempty"` // why the stream has ended
+	}
+)
+
 // A pending buffer holds the changes between two frames: the newest of each entity,
 // or only their number if there are too many. Its size is bounded.
 type pending struct {
@@ -99,13 +115,13 @@ func (p *pending) take() (event string, position int64, data any, ended bool, er
 	switch {
 	case count == 0:
 	case len(p.newest) >= maxFrame:
-		event, data = "stale", map[string]any{"changed": count, "position": p.position}
+		event, data = "stale", staleBody{Changed: count, Position: p.position}
 	default:
 		changes := make([]changeBody, 0, len(p.newest))
 		for _, c := range p.newest {
 			changes = append(changes, c)
 		}
-		event, data = "changes", map[string]any{"changes": changes, "position": p.position}
+		event, data = "changes", changesBody{Changes: changes, Position: p.position}
 	}
 	p.count = 0
 	clear(p.newest)
@@ -177,8 +193,8 @@ func (l *live) send(ctx context.Context, w http.ResponseWriter, buffer *pending)
 		}
 		return err == nil && control.Flush() == nil
 	}
-	bye := func() { write("bye", 0, map[string]any{"retryAfter": 1 + rand.Float64()*2}) } //nolint:gosec // spreads reconnections
-	if !write("open", 0, map[string]any{}) {
+	bye := func() { write("bye", 0, byeBody{RetryAfter: 1 + rand.Float64()*2}) } //nolint:gosec // spreads reconnections
+	if !write("open", 0, struct{}{}) {
 		return
 	}
 	frames, beats := time.NewTicker(frameEvery), time.NewTicker(beatEvery)
@@ -195,7 +211,7 @@ func (l *live) send(ctx context.Context, w http.ResponseWriter, buffer *pending)
 			}
 			return
 		case <-beats.C:
-			if !write("beat", 0, map[string]any{}) {
+			if !write("beat", 0, struct{}{}) {
 				return
 			}
 		case <-frames.C:
@@ -208,9 +224,9 @@ func (l *live) send(ctx context.Context, w http.ResponseWriter, buffer *pending)
 			}
 			switch {
 			case errors.Is(err, tko.ErrGone):
-				write("reset", 0, map[string]any{"error": err.Error()})
+				write("reset", 0, errorBody{err.Error()})
 			case errors.Is(err, tko.ErrDenied): // or the rights have changed
-				write("bye", 0, map[string]any{"retryAfter": 30, "error": err.Error()})
+				write("bye", 0, byeBody{RetryAfter: 30, Error: err.Error()})
 			case !errors.Is(err, context.Canceled):
 				bye()
 			}

@@ -65,7 +65,7 @@ func New(catalog Catalog, addresses func() []string, log *slog.Logger) http.Hand
 	}
 	a := &api{catalog: catalog, addresses: addresses, log: log}
 	mux := &routed{ServeMux: http.NewServeMux()}
-	mux.HandleFunc("GET /api/about", a.respond(a.about))
+	mux.HandleFunc("GET /api/about", respond(a, a.about))
 	mux.HandleFunc("GET /api/template", pkg(a, catalog.Template, func(t tko.Template) krm.Package { return t.Package }))
 	mux.HandleFunc("GET /api/site", pkg(a, catalog.Site, func(s tko.Site) krm.Package { return s.Package }))
 	mux.HandleFunc("GET /api/deployment", pkg(a, catalog.Deployment, func(d tko.Deployment) krm.Package { return d.Package }))
@@ -77,7 +77,7 @@ func New(catalog Catalog, addresses func() []string, log *slog.Logger) http.Hand
 		a.rollouts = rollouts
 		mux.HandleFunc("GET /api/rollout", pkg(a, rollouts.Rollout, func(r tko.Rollout) krm.Package { return r.Package }))
 		mux.HandleFunc("GET /api/rollout/list", all(a, rollouts.Rollouts, rolloutRow))
-		mux.HandleFunc("GET /api/rollout/status", a.respond(a.rolloutStatus))
+		mux.HandleFunc("GET /api/rollout/status", respond(a, a.rolloutStatus))
 		mux.HandleFunc("GET /api/freeze/list", a.freezes)
 		mux.HandleFunc("GET /api/stop/list", a.stops)
 	}
@@ -91,10 +91,10 @@ func New(catalog Catalog, addresses func() []string, log *slog.Logger) http.Hand
 	}
 	if reasons, ok := catalog.(Reasons); ok {
 		a.reasons = reasons
-		mux.HandleFunc("GET /api/blame", a.respond(a.blame))
-		mux.HandleFunc("GET /api/site/explain", a.respond(a.siteExplain))
-		mux.HandleFunc("GET /api/site/diff", a.respond(a.siteDiff))
-		mux.HandleFunc("GET /api/template/impact", a.respond(a.templateImpact))
+		mux.HandleFunc("GET /api/blame", respond(a, a.blame))
+		mux.HandleFunc("GET /api/site/explain", respond(a, a.siteExplain))
+		mux.HandleFunc("GET /api/site/diff", respond(a, a.siteDiff))
+		mux.HandleFunc("GET /api/template/impact", respond(a, a.templateImpact))
 	}
 	mux.HandleFunc("/api/", a.unknown)
 	return mux
@@ -126,7 +126,7 @@ type api struct {
 
 // respond returns a handler that responds with a value as JSON, or with an error. The body of
 // a request is limited.
-func (a *api) respond(read func(r *http.Request) (any, error)) http.HandlerFunc {
+func respond[B any](a *api, read func(r *http.Request) (B, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxAction)
 		body, err := read(r)
@@ -147,12 +147,12 @@ func (a *api) unknown(w http.ResponseWriter, r *http.Request) {
 	a.fail(w, r, tko.Errorf(tko.ErrNotFound, "there is no %q in this API", r.URL.Path))
 }
 
-func (a *api) about(r *http.Request) (any, error) {
+func (a *api) about(r *http.Request) (*aboutBody, error) {
 	about, err := a.catalog.About(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	return aboutBody{
+	return &aboutBody{
 		InstanceName:        about.InstanceName,
 		InstanceDescription: about.InstanceDescription,
 		Version:             about.Version,
@@ -164,7 +164,7 @@ func (a *api) about(r *http.Request) (any, error) {
 }
 
 // rolloutStatus responds with how far a rollout is: ?id=.
-func (a *api) rolloutStatus(r *http.Request) (any, error) {
+func (a *api) rolloutStatus(r *http.Request) (*statusBody, error) {
 	q := queryOf(r)
 	id := q.id()
 	if q.err != nil {
@@ -174,7 +174,8 @@ func (a *api) rolloutStatus(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newStatusBody(status), nil
+	body := newStatusBody(status)
+	return &body, nil
 }
 
 // freezes responds with the freezes that aren't over, those that end first at the

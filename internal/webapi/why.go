@@ -18,7 +18,7 @@ type Reasons interface {
 
 // blame responds with the origins of fields: ?kind=&id=, and &field=, &history=true, and
 // &revision=.
-func (a *api) blame(r *http.Request) (any, error) {
+func (a *api) blame(r *http.Request) (*blameBody, error) {
 	q := queryOf(r)
 	request := tko.BlameRequest{Kind: tko.Kind(q.Get("kind")), ID: q.Get("id"), Revision: q.number("revision", 0, 64), Field: q.Get("field")}
 	switch text := q.Get("history"); text {
@@ -47,7 +47,7 @@ func (a *api) blame(r *http.Request) (any, error) {
 		}
 		body.Changes = append(body.Changes, one)
 	}
-	return body, nil
+	return &body, nil
 }
 
 type blameBody struct {
@@ -102,7 +102,7 @@ func originOf(o tko.Origin) originBody {
 
 // siteExplain responds with whether placements select a site: ?id=, and &deployment= or
 // &template=, now or ?asOf= a moment of the past.
-func (a *api) siteExplain(r *http.Request) (any, error) {
+func (a *api) siteExplain(r *http.Request) (*explanationBody, error) {
 	q := queryOf(r)
 	ctx := q.past(r.Context())
 	if q.err != nil {
@@ -126,18 +126,18 @@ func (a *api) siteExplain(r *http.Request) (any, error) {
 		}
 		body.Placements = append(body.Placements, one)
 	}
-	return body, nil
+	return &body, nil
 }
 
 // siteDiff responds with the differences between the desired state of a site and its
 // actual state: ?id=.
-func (a *api) siteDiff(r *http.Request) (any, error) {
+func (a *api) siteDiff(r *http.Request) (*tko.SiteComparison, error) {
 	c, err := a.reasons.CompareSite(r.Context(), tko.SiteID(r.URL.Query().Get("id")))
 	if err != nil {
 		return nil, err
 	}
 	c.Changes, c.Problems, c.Orphans, c.Unsearched = orEmpty(c.Changes), orEmpty(c.Problems), orEmpty(c.Orphans), orEmpty(c.Unsearched)
-	return c, nil
+	return &c, nil
 }
 
 type explanationBody struct {
@@ -162,7 +162,7 @@ type unmetBody struct {
 }
 
 // templateImpact responds with what depends on a template: ?id=.
-func (a *api) templateImpact(r *http.Request) (any, error) {
+func (a *api) templateImpact(r *http.Request) (*tko.TemplateImpact, error) {
 	i, err := a.reasons.TemplateImpact(r.Context(), tko.TemplateImpactRequest{Template: tko.TemplateID(r.URL.Query().Get("id"))})
 	if err != nil {
 		return nil, err
@@ -172,5 +172,5 @@ func (a *api) templateImpact(r *http.Request) (any, error) {
 		g := &i.Groups[n]
 		g.Examples, g.Changes, g.Conflicts = orEmpty(g.Examples), orEmpty(g.Changes), orEmpty(g.Conflicts)
 	}
-	return i, nil
+	return &i, nil
 }

@@ -117,7 +117,8 @@ func (m *Message) site(s *tko.Site) {
 	b = appendText(b, 2, string(s.Template))
 	b = appendMetadata(b, siteMetadata, s.Metadata)
 	b = appendTime(b, siteUpdated, s.Stamp.Updated)
-	m.data = appendStamp(b, &s.Stamp)
+	b = appendStamp(b, &s.Stamp)
+	m.data = appendText(b, siteAwaitedBase, string(s.AwaitedTemplate))
 }
 
 // Deployment writes a tko.Deployment.

@@ -89,6 +89,7 @@ const (
 	rowAwaitedBase   = 571
 	rowAwaitedSite   = 572
 	rowReplaced      = 620
+	siteAwaitedBase  = 625
 )
 
 const (

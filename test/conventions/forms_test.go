@@ -72,31 +72,6 @@ func between(t *testing.T, text, from, to string) string {
 	return part
 }
 
-func TestRowsOfTheWebDashboardHaveEachFieldOfTheHTTPAPI(t *testing.T) {
-	t.Parallel()
-	rows := jsonFields(t, filepath.Join("..", "..", "internal", "webapi", "row.go"))
-	api := text(t, "web/src/api.ts")
-	for of, structs := range map[string][]string{
-		"interface Row {":       {"templateBody", "siteBody", "deploymentBody", "pluginBody", "rolloutBody", "stampBody"},
-		"interface Condition {": {"conditionBody"},
-	} {
-		declared := between(t, api, of, "\n}")
-		if of != "interface Row {" {
-			declared = between(t, api, of, "}\n")
-		}
-		for _, name := range structs {
-			if len(rows[name]) == 0 {
-				t.Errorf("internal/webapi/row.go has no struct %s", name)
-			}
-			for _, field := range rows[name] {
-				if !regexp.MustCompile(`\b` + field + `\??:`).MatchString(declared) {
-					t.Errorf("%s of web/src/api.ts lacks %s of %s", of, field, name)
-				}
-			}
-		}
-	}
-}
-
 func TestKubernetesPageNamesEachFieldOfTheTypes(t *testing.T) {
 	t.Parallel()
 	types := jsonFields(t, filepath.Join("..", "..", "api", "v1alpha1", "types.go"))

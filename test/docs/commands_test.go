@@ -24,7 +24,7 @@ var runElsewhere = map[string]string{
 
 // Pages that are generated. The blocks of docs/commands.md are the examples of --help, which
 // TestExamplesOfCommandsWork runs.
-var generated = []string{"docs/commands.md", "docs/grpc.md", "docs/kinds.md", "docs/settings.md"}
+var generated = []string{"docs/commands.md", "docs/grpc.md", "docs/kinds.md", "docs/methods.md", "docs/settings.md"}
 
 // Each block of commands is run by a test, or states why none runs it; then its commands are
 // checked all the same, by this test and by those of the programs.

@@ -1,15 +1,16 @@
 package observer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -83,14 +84,12 @@ func (l *ledger) findings() []string {
 	return slices.Clone(l.found)
 }
 
-// check fails if the authors did too little for the run to prove anything.
-func (l *ledger) check(t *testing.T) {
-	t.Helper()
-	for _, verb := range []string{"create", "topology"} {
-		if l.counts[verb][0] == 0 {
-			t.Errorf("no request %q was done: %v", verb, l.counts)
-		}
-	}
+// verbs are those of which each run has requests that were done.
+var verbs = []string{
+	"create", "topology", "edit", "turn", "label", "apply", "delete", "purge", "template", "register", "approve", "again", "commit",
+	"rollout pair", "rollout moved", "rollout bad", "rollout piar", "start", "undo", "move", "stop", "resume", "freeze", "unfreeze",
+	"http delete", "restore", "import", "git add", "git edit", "git edit all", "git remove", "git steal", "git gone", "git back",
+	"kube create", "kube update", "kube patch", "kube apply", "kube delete", "kube deletecollection",
 }
 
 // errSkipped is of a request for which there is nothing to do it to.
@@ -101,6 +100,7 @@ type actor struct {
 	w      *world
 	l      *ledger
 	name   string
+	series string // of ops; "" for the name
 	client *client.Client
 	random *rand.Rand
 	n      int
@@ -109,7 +109,7 @@ type actor struct {
 // do makes a request and notes its outcome. The change gets the op as its reason.
 func (a *actor) do(ctx context.Context, r *request, call func(ctx context.Context) error) {
 	a.n++
-	r.op, r.author = fmt.Sprintf("op-%s-%d.", a.name, a.n), a.name // no op is the beginning of another one
+	r.op, r.author = fmt.Sprintf("op-%s-%d.", cmp.Or(a.series, a.name), a.n), a.name // no op is the beginning of another one
 	a.l.lock.Lock()
 	a.l.requests[r.op] = r
 	a.l.lock.Unlock()
@@ -140,6 +140,12 @@ func isRefusal(err error) bool {
 	if exit, ok := errors.AsType[*commandError](err); ok {
 		return strings.Contains(exit.stderr, "nothing was changed") || strings.Contains(exit.stderr, "not found") || strings.Contains(exit.stderr, " may not ")
 	}
+	if response, ok := errors.AsType[*httpError](err); ok {
+		return response.isRefusal()
+	}
+	if isKubeRefusal(err) {
+		return true
+	}
 	return errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrBusy)
 }
 
@@ -168,22 +174,24 @@ type author struct {
 	actor
 
 	tenant, other string
+	web           *http.Client
 }
 
 func newAuthor(w *world, l *ledger, tenant string, random *rand.Rand) *author {
-	return &author{actor{w: w, l: l, name: tenant, client: w.dial(tenant), random: random}, tenant, tenants[1-slices.Index(tenants, tenant)]}
+	return &author{actor{w: w, l: l, name: tenant, client: w.dial(tenant), random: random}, tenant, tenants[1-slices.Index(tenants, tenant)], w.web(tenant)}
 }
 
 func (a *author) run(ctx context.Context) {
-	verbs := map[string]struct {
+	roads := map[string]struct {
 		weight int
 		do     func(ctx context.Context)
 	}{
 		"create": {12, a.create}, "topology": {5, a.topology}, "edit": {8, a.edit}, "turn": {4, a.turn}, "label": {5, a.label}, "apply": {3, a.apply}, "delete": {5, a.remove},
 		"purge": {4, a.purge}, "template": {3, a.template}, "approve": {4, a.approve}, "again": {3, a.again}, "move": {2, a.move},
+		"act": {5, a.act}, "restore": {2, a.restore}, "imports": {2, a.imports},
 	}
 	var order []string
-	for name, v := range verbs {
+	for name, v := range roads {
 		order = append(order, slices.Repeat([]string{name}, v.weight)...)
 	}
 	slices.Sort(order)
@@ -192,7 +200,7 @@ func (a *author) run(ctx context.Context) {
 		if i < 6 { // something is there at first
 			verb = []string{"create", "topology"}[i%2]
 		}
-		verbs[verb].do(ctx)
+		roads[verb].do(ctx)
 	}
 }
 
@@ -304,13 +312,7 @@ func (a *author) change(ctx context.Context, verb string, match func(tko.Deploym
 
 func (a *author) edit(ctx context.Context) {
 	a.change(ctx, "edit", func(d tko.Deployment) bool { return d.Site != "" && !a.isTopology(d) }, func(op string, p krm.Package) krm.Package {
-		for i, r := range p {
-			if r.GVK().Kind == "ConfigMap" && strings.HasPrefix(r.Text("metadata", "name"), "mark") {
-				p[i] = a.mark(r.Text("metadata", "name"), op)
-				return p
-			}
-		}
-		return append(p, a.mark(markName(op), op))
+		return setMark(p, a.mark(markName(op), op))
 	})
 }
 
@@ -379,7 +381,7 @@ func (a *author) remove(ctx context.Context) {
 }
 
 func (a *author) purge(ctx context.Context) {
-	s := tko.DeploymentSelect{Templates: []string{one(a.random, a.tenant+"/**", "*/w:*", a.other+"/**", "**", a.tenant+"/secret:v1", "shared/*:*")}}
+	s := tko.DeploymentSelect{Templates: []string{one(a.random, a.tenant+"/w:*", a.tenant+"/**", "*/w:*", "*/w:v1", a.other+"/**", "**", a.tenant+"/secret:v1", "shared/*:*")}}
 	dry, cancel := context.WithTimeout(ctx, 20*time.Second)
 	found, err := a.client.PurgeDeployments(dry, s, true)
 	cancel()
@@ -443,98 +445,6 @@ func (a *author) again(ctx context.Context) {
 	for range 2 {
 		a.do(ctx, &request{verb: "again"}, func(ctx context.Context) error {
 			_, err := a.client.PurgeDeployments(ctx, s, false)
-			return err
-		})
-	}
-}
-
-// An operator makes rollouts, and starts those that placements made.
-type operator struct{ actor }
-
-func newOperator(w *world, l *ledger, random *rand.Rand) *operator {
-	return &operator{actor{w: w, l: l, name: "root", client: w.dial("root"), random: random}}
-}
-
-const upgrade = `
-apiVersion: tko.nephio.org/v1alpha1
-kind: Rollout
-metadata: {name: r}
-spec:
-  edits: [{upgrade: {to: "%[1]s/w:%[3]s"}, select: {templateIdPatterns: ["%[1]s/w:%[2]s"]}}]
-  waves: [{name: canary, count: 1}, {name: rest}]
-  limits: {concurrent: %[5]d, apart: [%[4]s]}
-  health: {within: 1h, none: Accept}
-`
-
-func (o *operator) run(ctx context.Context) {
-	defer o.releaseAll(context.WithoutCancel(ctx))
-	for i := 0; ctx.Err() == nil; i++ {
-		o.rollout(ctx)
-		switch i % 3 {
-		case 1:
-			o.stop(ctx)
-		case 2:
-			o.freeze(ctx)
-		}
-		for range 5 {
-			select {
-			case <-ctx.Done():
-			case <-time.After(300 * time.Millisecond):
-				o.start(ctx)
-			}
-		}
-	}
-}
-
-// rollout registers an upgrade; some name a key that no site has.
-func (o *operator) rollout(ctx context.Context) {
-	versions := one(o.random, []string{"v1", "v2"}, []string{"v2", "v1"})
-	apart := one(o.random, "pair", "pair", "piar")
-	id := tko.RolloutID(fmt.Sprintf("%s-%d", apart, o.n))
-	p := parse(o.w.t, fmt.Sprintf(upgrade, one(o.random, tenants...), versions[0], versions[1], apart, concurrent))
-	o.do(ctx, &request{verb: "rollout " + apart}, func(ctx context.Context) error {
-		_, err := o.client.RegisterRollout(ctx, tko.Rollout{ID: id, Package: p})
-		return err
-	})
-}
-
-// start starts what is planned, and undoes some of what is done.
-func (o *operator) start(ctx context.Context) {
-	listing, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	var ids []tko.RolloutID
-	for r, err := range o.client.Rollouts(listing, tko.RolloutSelect{}, tko.ListOptions{}) {
-		if err != nil {
-			return
-		}
-		ids = append(ids, r.ID)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		s, err := o.client.RolloutStatus(listing, id)
-		if err != nil {
-			return
-		}
-		command, rows := tko.RolloutCommand{ID: id, Plan: s.Plan}, 0
-		for _, n := range s.Kinds {
-			rows += n
-		}
-		switch {
-		case rows == 0: // it was planned before there was anything to change
-			continue
-		case s.State == "Planned" && o.random.IntN(2) == 0:
-			command.Verb, command.SkipBlocked = "start", true
-		case s.State == "Paused":
-			command.Verb = one(o.random, "undo", "cancel")
-		case s.State == "Running" && o.random.IntN(60) == 0:
-			command.Verb = one(o.random, "pause", "undo")
-		case s.State == "Done" && s.UndoneBy == "" && s.Undoes == "" && o.random.IntN(4) == 0:
-			command.Verb = "undo"
-		default:
-			continue
-		}
-		o.do(ctx, &request{verb: command.Verb}, func(ctx context.Context) error {
-			_, err := o.client.RolloutDo(ctx, command)
 			return err
 		})
 	}

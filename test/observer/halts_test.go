@@ -22,12 +22,15 @@ type halt struct {
 	pattern  func(site string) bool
 	from, to int64
 	rollouts bool // only rollouts may change nothing, as in a freeze
+	// removalsBy, if not "", may remove nothing; all else goes on.
+	removalsBy string
 }
 
 // haltedBy returns the halt in which a change at a site was made.
 func haltedBy(halts []halt, c change, sites ...string) (halt, bool) {
 	for _, h := range halts {
-		if c.Position > h.from && c.Position <= h.to && slices.ContainsFunc(sites, h.pattern) && (!h.rollouts || byRollout(c)) {
+		if c.Position > h.from && c.Position <= h.to && slices.ContainsFunc(sites, h.pattern) && (!h.rollouts || byRollout(c)) &&
+			(h.removalsBy == "" || c.Op == tko.OpDeleted && c.Author.Who == h.removalsBy) {
 			return h, true
 		}
 	}
@@ -76,7 +79,7 @@ func (o *operator) freeze(ctx context.Context) {
 	var id string
 	o.do(ctx, &request{verb: "freeze"}, func(ctx context.Context) error {
 		f, err := o.client.Access().Freeze(ctx, &tkopb.Freeze{
-			SiteMetadata: map[string]string{"pair": "p*" + digit}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "the observer watches",
+			SiteMetadata: map[string]string{"pair": "*" + digit}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "the observer watches",
 		})
 		id = f.GetId()
 		return err
@@ -85,7 +88,7 @@ func (o *operator) freeze(ctx context.Context) {
 		return
 	}
 	begin := time.Now()
-	o.watchHalt(ctx, halt{what: "freeze of pairs p*" + digit, pattern: at, rollouts: true}, func(context.Context) (bool, error) {
+	o.watchHalt(ctx, halt{what: "freeze of pairs *" + digit, pattern: at, rollouts: true}, func(context.Context) (bool, error) {
 		return time.Since(begin) > 3*time.Second, nil // servers read freezes each second
 	})
 	o.do(ctx, &request{verb: "unfreeze"}, func(ctx context.Context) error { return o.client.Access().Unfreeze(ctx, id) })
@@ -147,6 +150,9 @@ func treesOf(repository string, of func(site string) bool) string {
 
 // releaseAll ends all freezes and stops, at once: the fleet shall be still at the end.
 func (o *operator) releaseAll(ctx context.Context) {
+	if o.w.abandoned.Load() {
+		return
+	}
 	eventually.Within(o.w.t, settleLimit, "the end of all stops", func() error {
 		for f, err := range o.client.Access().Freezes(ctx) {
 			if err != nil {
@@ -160,15 +166,32 @@ func (o *operator) releaseAll(ctx context.Context) {
 		if err != nil || len(stops) == 0 {
 			return err
 		}
-		for _, s := range stops {
-			waits, err := o.client.Resume(ctx, tko.Release{ID: s.Stop.ID, DryRun: true})
-			if err != nil {
-				return err
-			}
-			if _, err := o.client.Resume(tko.WithConfirmation(ctx, max(1, waits.WaitingSites)), tko.Release{ID: s.Stop.ID}); err != nil {
-				return err
-			}
+		if err := o.resumeAll(ctx, stops); err != nil {
+			return err
 		}
 		return errors.New("there are stops")
 	})
+}
+
+// resumeAll ends stops and releases at once, with consent to the sites that wait.
+func (o *operator) resumeAll(ctx context.Context, stops []tko.StopStatus) error {
+	for _, s := range stops {
+		waits, err := o.client.Resume(ctx, tko.Release{ID: s.Stop.ID, DryRun: true})
+		if err != nil {
+			return err
+		}
+		if _, err := o.client.Resume(tko.WithConfirmation(ctx, max(1, waits.WaitingSites)), tko.Release{ID: s.Stop.ID}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// releaseWaves ends the releases whose waves wait for sites that can't get what they waited for.
+func (o *operator) releaseWaves(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if stops, err := o.client.Stops(ctx); err == nil {
+		_ = o.resumeAll(ctx, stops) // what fails is tried again later
+	}
 }

@@ -105,19 +105,22 @@ type judge struct {
 	ever    map[tko.DeploymentID]bool
 	revs    map[string]int64
 
-	created   map[tko.DeploymentID]map[string]bool // children that a root's derivations made
-	removed   map[string]map[tko.Kind]int          // without consent, by cause
-	orphans   map[string]int
-	used      map[string]int             // of consents, by op
-	reached   map[string]map[string]bool // sites with changed deployments, by cause
-	consented map[string]map[string]bool // sites, by author
-	agreed    map[tko.DeploymentID]int   // consents to what a root derives
-	largest   map[tko.Kind]int           // entities at once, removed ones included
+	created map[tko.DeploymentID]map[string]bool // children that a root's derivations made
+	removed map[string]map[tko.Kind]int          // without consent, by cause
+	orphans map[string]int
+	used    map[string]int             // of consents, by op
+	reached map[string]map[string]bool // sites with changed deployments, by cause
+	// reachedBefore is the largest number of such sites in an evaluation that has ended.
+	reachedBefore int
+	consented     map[string]map[string]bool // sites, by author
+	agreed        map[tko.DeploymentID]int   // consents to what a root derives
+	largest       map[tko.Kind]int           // entities at once, removed ones included
 
 	deletedByUsers map[string]bool // places of children, which may be created again later
 
-	rollouts *rolloutJudge
-	halts    []halt
+	rollouts  *rolloutJudge
+	halts     []halt
+	bySources int // changes of deployments that sources made, without those by rollouts
 }
 
 func newJudge(l limits, requests map[string]*request) *judge {
@@ -125,7 +128,7 @@ func newJudge(l limits, requests map[string]*request) *judge {
 		limits: l, requests: requests, records: map[tko.DeploymentID]*record{}, before: map[tko.DeploymentID]*record{}, alive: map[tko.Kind]map[string]bool{}, ever: map[tko.DeploymentID]bool{}, revs: map[string]int64{},
 		created: map[tko.DeploymentID]map[string]bool{}, removed: map[string]map[tko.Kind]int{}, orphans: map[string]int{}, used: map[string]int{},
 		reached: map[string]map[string]bool{}, agreed: map[tko.DeploymentID]int{}, consented: map[string]map[string]bool{}, largest: map[tko.Kind]int{}, deletedByUsers: map[string]bool{},
-		rollouts: &rolloutJudge{rows: map[string][]row{}, last: map[tko.DeploymentID]rolled{}, delivered: func(string, content, time.Time) bool { return false }},
+		rollouts: newRolloutJudge(),
 	}
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment} {
 		j.alive[kind] = map[string]bool{}
@@ -136,7 +139,7 @@ func newJudge(l limits, requests map[string]*request) *judge {
 // summary counts the causes, and returns the largest reach of one without consent.
 func (j *judge) summary() string {
 	causes := map[string]bool{}
-	created, removed, reached := 0, 0, 0
+	created, removed, reached := 0, 0, j.reachedBefore
 	for root, of := range j.created {
 		causes[derived+string(root)] = true
 		created = max(created, len(of)-j.agreed[root])
@@ -156,8 +159,8 @@ func (j *judge) summary() string {
 		causes[cause] = true
 		reached = max(reached, len(sites))
 	}
-	return fmt.Sprintf("%d causes; most without consent: %d created (limit %d), %d removed or orphaned (limit %d), %d sites changed (limit %d); rollouts: %d in flight at most (limit %d), %d deployments undone; %d stops and freezes",
-		len(causes), created, j.limits.created, removed, j.limits.removed, reached, j.limits.sites, j.rollouts.most, concurrent, j.rollouts.undone, len(j.halts))
+	return fmt.Sprintf("%d causes; most without consent: %d created (limit %d), %d removed or orphaned (limit %d), %d sites changed (limit %d); rollouts: %d in flight at most (limit %d), %d deployments undone; changed by kinds %v; after too many failures %d at most; %d stops and freezes",
+		len(causes), created, j.limits.created, removed, j.limits.removed, reached, j.limits.sites, j.rollouts.most, concurrent, j.rollouts.undone, j.rollouts.changed, j.rollouts.latest, len(j.halts))
 }
 
 func (j *judge) report(c change, format string, args ...any) {
@@ -166,10 +169,14 @@ func (j *judge) report(c change, format string, args ...any) {
 
 // requestOf returns the request that made a change; nil for what controllers derived.
 func (j *judge) requestOf(c change) *request {
-	if !strings.HasPrefix(c.Author.Why, "op-") {
+	why := strings.TrimPrefix(c.Author.Why, `field manager "`)
+	if !strings.HasPrefix(why, "op-") {
+		if strings.HasPrefix(c.Author.Who, "k8s:") { // a deletion by kubectl has no reason
+			return &request{author: c.Author.Who, done: true}
+		}
 		return nil
 	}
-	op, _, _ := strings.Cut(c.Author.Why, ".")
+	op, _, _ := strings.Cut(why, ".")
 	return j.requests[op+"."]
 }
 
@@ -196,16 +203,19 @@ func (j *judge) take(c change) {
 	if request != nil && request.refused {
 		j.report(c, "the request was refused (%v), and changed something", request.err)
 	}
-	if request != nil && request.author != "root" && "cert:"+request.author != c.Author.Who {
+	if request != nil && request.author != "root" && request.author != c.Author.Who && "cert:"+request.author != c.Author.Who {
 		j.report(c, "the request was of %s", request.author)
 	}
-	if tenant, ok := strings.CutPrefix(c.Author.Who, "cert:"); ok && tenant != "root" && c.Op != tko.OpStatus {
+	if tenant := tenantOf(c.Author.Who); tenant != "" && c.Op != tko.OpStatus {
 		j.checkRights(c, tenant)
 	}
 	if byRollout(c) && strings.Contains(c.Author.Why, "piar") {
 		j.report(c, "the rollout names a key that no site has")
 	}
 	if c.Kind == tko.KindDeployment && c.Op != tko.OpStatus {
+		if isSource(c) {
+			j.bySources++
+		}
 		j.halt(c)
 		before := j.records[tko.DeploymentID(c.ID)]
 		if !j.alive[tko.KindDeployment][c.ID] {
@@ -320,13 +330,17 @@ func (j *judge) written(c change, request *request) {
 	}
 	before := j.records[r.id]
 	if before == nil { // it is new
-		if request == nil && !byRollout(c) && r.parent != "" {
-			j.derivedCreation(c, r)
+		if request == nil && !byRollout(c) {
+			j.createdBy(c, r)
 		}
 		return
 	}
+	j.endEvaluation(c)
 	if request != nil && orphans(before, r) {
-		j.lost(c, request, request.author)
+		j.lost(c, request, causeOf(request))
+	}
+	if isSource(c) && before.running && before.content.String() != r.content.String() {
+		j.reach(c, c.Author.Who, before.site)
 	}
 	if request == nil || !before.running || before.content.String() == r.content.String() && before.site == r.site {
 		return
@@ -338,6 +352,45 @@ func (j *judge) written(c change, request *request) {
 		j.consented[request.author][before.site] = true
 	} else if !j.consented[request.author][before.site] {
 		j.reach(c, request.author, before.site)
+	}
+}
+
+// causeOf returns the cause of the changes of a request: its author. A restore counts by itself.
+func causeOf(request *request) string {
+	if request.verb == "restore" {
+		return request.op
+	}
+	return request.author
+}
+
+// isSource reports whether a source made a change itself, without a rollout.
+func isSource(c change) bool { return strings.HasPrefix(c.Author.Who, "gitops:") && !byRollout(c) }
+
+// endEvaluation begins the count of sites of a topology anew: a placement makes a rollout if one evaluation of it would
+// change more than it may.
+func (j *judge) endEvaluation(c change) {
+	if c.Author.Who == "preparer" && strings.HasPrefix(c.Author.Why, "Placement ") {
+		cause := derived + string(j.root(tko.DeploymentID(c.ID)))
+		j.reachedBefore = max(j.reachedBefore, len(j.reached[cause]))
+		delete(j.reached, cause)
+	}
+}
+
+// createdBy counts a deployment that a topology or a source created.
+func (j *judge) createdBy(c change, r *record) {
+	if !isSource(c) {
+		if r.parent != "" {
+			j.derivedCreation(c, r)
+		}
+		return
+	}
+	cause := tko.DeploymentID(c.Author.Who)
+	if j.created[cause] == nil {
+		j.created[cause] = map[string]bool{}
+	}
+	j.created[cause][c.ID] = true
+	if n := len(j.created[cause]); n > j.limits.created {
+		j.report(c, "the source created %d deployments, and may %d", n, j.limits.created)
 	}
 }
 
@@ -386,7 +439,7 @@ func orphans(before, r *record) bool {
 func (j *judge) deleted(c change, request *request) {
 	r := j.records[tko.DeploymentID(c.ID)]
 	switch {
-	case byRollout(c):
+	case byRollout(c), isSource(c): // a source's budget is the consent
 	case c.Kind == tko.KindDeployment && j.isReplaced(tko.DeploymentID(c.ID)):
 		if request == nil && r.running {
 			j.reach(c, derived+string(j.root(r.id)), r.site)
@@ -395,7 +448,7 @@ func (j *judge) deleted(c change, request *request) {
 		if r != nil {
 			j.deletedByUsers[placeOf(r)] = true
 		}
-		j.lost(c, request, request.author)
+		j.lost(c, request, causeOf(request))
 	case r != nil:
 		cause := derived + string(j.root(r.id))
 		if r.running {
@@ -568,4 +621,13 @@ func upToDate(d tko.Deployment) bool {
 		}
 	}
 	return false
+}
+
+// counts returns how much of each kind was judged. compared is the number of undos whose files were.
+func (j *judge) counts(compared int) map[string]int {
+	all := map[string]int{"changes of rollouts in flight at once": max(0, j.rollouts.most-1), "deployments undone": j.rollouts.undone, "undone files compared": compared, "stops and freezes": len(j.halts), "changes by sources": j.bySources, "changes of rollouts": 0}
+	for _, n := range j.rollouts.changed {
+		all["changes of rollouts"] += n
+	}
+	return all
 }

@@ -30,6 +30,7 @@ import (
 // A record is a deployment as of a change.
 type record struct {
 	id, parent     tko.DeploymentID
+	revision       int64
 	template, site string
 	origin         string
 	replaces       []tko.DeploymentID
@@ -63,8 +64,12 @@ type observer struct {
 	changes []change
 	found   []string
 	checked int                  // conditions that are True
+	counts  map[string]int       // of what was judged, by kinds; each must be there for the run to prove something
 	lag     time.Duration        // the longest time until a change was observed
 	asked   map[string]time.Time // when a deployment was read for its conditions
+	failing map[tko.DeploymentID][]failure
+
+	clusters *clusterObserver // nil without a cluster
 
 	git       sync.Mutex
 	head      string
@@ -73,12 +78,17 @@ type observer struct {
 	folders   map[string]map[string]bool   // of deployments, by site
 	blobs     map[string]content           // of files
 	delivered map[string][]delivery        // by site, in their order
+	versions  map[string][]version         // by the folder of a deployment, in their order
 }
 
 func newObserver(w *world, l *ledger) *observer {
-	return &observer{
-		w: w, l: l, client: w.dial("root"), asked: map[string]time.Time{}, files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]delivery{},
+	o := &observer{
+		w: w, l: l, client: w.dial("root"), asked: map[string]time.Time{}, files: map[string]map[string]string{}, folders: map[string]map[string]bool{}, blobs: map[string]content{}, delivered: map[string][]delivery{}, versions: map[string][]version{}, failing: map[tko.DeploymentID][]failure{},
 	}
+	if w.cluster != nil {
+		o.clusters = newClusterObserver(o)
+	}
+	return o
 }
 
 func (o *observer) report(format string, args ...any) {
@@ -158,7 +168,11 @@ func (o *observer) read(ctx context.Context, batch []tko.Change) ([]change, erro
 	var asked []tko.DeploymentID
 	for _, c := range batch {
 		id := tko.DeploymentID(c.ID)
-		if c.Kind != tko.KindDeployment || c.Op == tko.OpDeleted || slices.Contains(asked, id) || c.Op == tko.OpStatus && time.Since(o.asked[c.ID]) <= again {
+		if c.Kind != tko.KindDeployment || c.Op == tko.OpDeleted || slices.Contains(asked, id) {
+			continue
+		}
+		if c.Op == tko.OpStatus && time.Since(o.asked[c.ID]) <= again {
+			o.noteFailure(id, 0, false) // it isn't known
 			continue
 		}
 		asked = append(asked, id)
@@ -177,8 +191,49 @@ func (o *observer) read(ctx context.Context, batch []tko.Change) ([]change, erro
 	o.readGit() // after what it is compared with
 	for _, d := range now {
 		o.checkConditions(d)
+		o.noteFailure(d.ID, d.Stamp.Revision, isFailing(d))
 	}
 	return o.readThen(ctx, batch, now)
+}
+
+// A failure is that a deployment was seen to fail at a time, at a revision; 0 if it didn't or isn't known to.
+type failure struct {
+	at       time.Time
+	revision int64
+}
+
+// isFailing reports whether the newest revision of a deployment can't be applied to its site.
+func isFailing(d tko.Deployment) bool {
+	for _, c := range d.Stamp.Conditions {
+		if c.Type == tko.ConditionScheduled && c.ObservedRevision == d.Stamp.Revision {
+			return c.Status == tko.ConditionFalse && (c.Reason == "Conflict" || c.Reason == "Failed")
+		}
+	}
+	return false
+}
+
+func (o *observer) noteFailure(id tko.DeploymentID, revision int64, failing bool) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	if !failing {
+		revision = 0
+	}
+	if all := o.failing[id]; len(all) > 0 && all[len(all)-1].revision != revision || len(all) == 0 && failing {
+		o.failing[id] = append(all, failure{time.Now(), revision})
+	}
+}
+
+// failedBy returns the revision at which a deployment was seen to fail last before a time; 0 for none.
+func (o *observer) failedBy(id tko.DeploymentID, then time.Time) (revision int64) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	for _, f := range o.failing[id] {
+		if f.at.After(then) {
+			break
+		}
+		revision = f.revision
+	}
+	return revision
 }
 
 // readThen completes changes with what was there as of each: most are still as they are now.
@@ -226,7 +281,7 @@ func unlessGone(err error) error {
 
 func recordOf(d tko.Deployment) *record {
 	return &record{
-		id: d.ID, parent: d.Parent, template: string(d.Template), site: string(d.Site), origin: d.Origin, replaces: d.Replaces,
+		id: d.ID, parent: d.Parent, revision: d.Stamp.Revision, template: string(d.Template), site: string(d.Site), origin: d.Origin, replaces: d.Replaces,
 		running: d.Prepared && d.Approved && d.Site != "", content: contentOf(d.Package), digest: digestOf(d.Package), proposed: proposedBy(d.Package),
 	}
 }
@@ -264,7 +319,11 @@ func (o *observer) checkConditions(d tko.Deployment) {
 		if c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" {
 			continue
 		}
+		inCluster := o.clusters != nil && o.w.isClusterSite(d.Site)
 		switch {
+		case inCluster && (c.Type == tko.ConditionHealthy || c.Type == tko.ConditionScheduled) && c.Reason != tko.ReasonNothingToSchedule:
+			o.clusters.claim(claim{d.ID, string(d.Site), contentOf(d.Package), c.Type})
+		case inCluster:
 		case c.Type == tko.ConditionHealthy:
 			o.report("deployment %s says that it is healthy at %s, whose repository reports no health", d.ID, d.Site)
 		case c.Type == tko.ConditionScheduled && c.Reason != tko.ReasonNothingToSchedule:
@@ -285,11 +344,71 @@ func (o *observer) wasDelivered(site string, c content) bool {
 	return slices.ContainsFunc(o.delivered[site], func(had delivery) bool { return c.isIn(had.facts) })
 }
 
-// wasDeliveredBy reports whether a commit until a time had all facts at a site.
-func (o *observer) wasDeliveredBy(site string, c content, until time.Time) bool {
+// wasDeliveredIn reports whether a site had all facts between two times, also if it had them before.
+func (o *observer) wasDeliveredIn(site string, c content, from, until time.Time) bool {
 	o.git.Lock()
 	defer o.git.Unlock()
-	return slices.ContainsFunc(o.delivered[site], func(had delivery) bool { return !had.at.After(until) && c.isIn(had.facts) })
+	for _, had := range slices.Backward(o.delivered[site]) {
+		if !had.at.After(until) && c.isIn(had.facts) {
+			return true
+		}
+		if !had.at.After(from) { // the last one before
+			return false
+		}
+	}
+	return false
+}
+
+// A version is what the folder of a deployment had after a commit.
+type version struct {
+	at      time.Time // to the second
+	files   string    // the blobs by their paths
+	content string
+}
+
+// versionOf returns what the folder of a deployment has now.
+func (o *observer) versionOf(folder string, at time.Time) version {
+	v := version{at: at, files: fmt.Sprint(o.files[folder])} // maps are printed in the order of their keys
+	var all content
+	for _, blob := range o.files[folder] {
+		all = append(all, o.blobs[blob]...)
+	}
+	v.content = all.sorted().String()
+	return v
+}
+
+// An undo is what a rollout changed in a deployment, and another one restored.
+type undo struct {
+	id                tko.DeploymentID
+	site, content, by string
+	changed, undone   time.Time
+}
+
+// checkUndos compares the files that sites had before changes of rollouts with those after their undos, byte for byte. It
+// returns how many it compared: what was not delivered in between can't be.
+func (o *observer) checkUndos(undos []undo) (compared int, found []string) {
+	o.git.Lock()
+	defer o.git.Unlock()
+	for _, u := range undos {
+		var before *version
+		after := []version{}
+		for _, v := range o.versions[u.site+"/"+string(u.id)] {
+			switch {
+			case !v.at.After(u.changed) && v.content == u.content:
+				before = &v
+			case !v.at.Before(u.undone.Truncate(time.Second)) && v.content == u.content:
+				after = append(after, v)
+			}
+		}
+		if before == nil || len(after) == 0 {
+			continue
+		}
+		compared++
+		if after[0].files != before.files {
+			found = append(found, fmt.Sprintf("the undo of rollout %s left the files %s of deployment %s at %s, which were %s before", u.by, after[0].files, u.id, u.site, before.files))
+		}
+	}
+	return compared, found
 }
 
 // readGit reads the commits since the last ones.
@@ -311,13 +430,17 @@ func (o *observer) readGit() {
 		return
 	}
 	o.readBlobs(string(log))
-	changed := map[string]bool{}
+	changed, folders := map[string]bool{}, map[string]bool{}
 	var at time.Time
 	commit := func() {
 		for site := range changed {
 			o.delivered[site] = append(o.delivered[site], delivery{at, o.factsAt(site)})
 		}
+		for folder := range folders {
+			o.versions[folder] = append(o.versions[folder], o.versionOf(folder, at))
+		}
 		clear(changed)
+		clear(folders)
 	}
 	for line := range strings.Lines(string(log)) {
 		line = strings.TrimSpace(line)
@@ -336,7 +459,7 @@ func (o *observer) readGit() {
 			continue
 		}
 		folder := folderOf(path)
-		changed[siteOf(folder)] = true
+		changed[siteOf(folder)], folders[folder] = true, true
 		if o.files[folder] == nil {
 			o.files[folder] = map[string]string{}
 			if o.folders[siteOf(folder)] == nil {
@@ -409,6 +532,16 @@ func (o *observer) factsAt(site string) map[string]bool {
 		}
 	}
 	return all
+}
+
+// factsNow returns what a site has, in the repository or in the cluster.
+func (o *observer) factsNow(site string) map[string]bool {
+	if o.clusters == nil || !o.w.isClusterSite(tko.SiteID(site)) {
+		return o.factsAt(site)
+	}
+	o.clusters.lock.Lock()
+	defer o.clusters.lock.Unlock()
+	return o.clusters.facts(site)
 }
 
 func siteOf(folder string) string { return folder[:strings.LastIndex(folder, "/")] }
@@ -505,11 +638,26 @@ func (o *observer) settleLog(quiet time.Duration) {
 // newJudge returns a judge of the requests until now.
 func (o *observer) newJudge() *judge {
 	j := newJudge(o.w.limits, o.l.snapshot())
-	j.rollouts.delivered = o.wasDeliveredBy
+	j.rollouts.delivered, j.rollouts.failed = o.wasDeliveredIn, o.failedBy
 	o.l.lock.Lock()
 	defer o.l.lock.Unlock()
 	j.halts = slices.Clone(o.l.halts)
 	return j
+}
+
+// judgeSoFar returns what is wrong in what was observed until now, and how much of each kind was judged.
+func (o *observer) judgeSoFar() (found []string, counts map[string]int) {
+	j := o.newJudge()
+	o.lock.Lock()
+	changes, seen := slices.Clone(o.changes), slices.Clone(o.found)
+	o.lock.Unlock()
+	until := time.Time{}
+	for _, c := range changes {
+		j.take(c)
+		until = c.Time
+	}
+	compared, restored := o.checkUndos(j.rollouts.undos)
+	return slices.Concat(seen, restored, j.found, j.consents(until), o.l.findings()), j.counts(compared)
 }
 
 // judge returns all that is wrong.
@@ -547,7 +695,15 @@ func (o *observer) judge() []string {
 		templates[s.ID] = true
 	}
 	atSites := o.checkSites(alive)
-	return slices.Concat(o.found, j.found, o.l.findings(), j.end(alive), atSites, checkPlacements(alive, sites, templates, j.deletedByUsers))
+	if o.clusters != nil {
+		atSites = append(atSites, o.clusters.check(alive)...)
+	}
+	compared, restored := o.checkUndos(j.rollouts.undos)
+	o.counts = j.counts(compared)
+	if o.clusters != nil {
+		o.counts["conditions of sites in a cluster"] = len(o.clusters.claims)
+	}
+	return slices.Concat(o.found, restored, j.found, o.l.findings(), j.end(alive), atSites, checkPlacements(alive, sites, templates, j.deletedByUsers))
 }
 
 // rolloutsNow counts rollouts by their states and reasons, for the log of a run.
@@ -587,8 +743,8 @@ func (o *observer) checkSites(alive []tko.Deployment) (found []string) {
 			if c.Type != tko.ConditionScheduled || c.Status != tko.ConditionTrue || c.ObservedRevision != d.Stamp.Revision || d.Site == "" || c.Reason == tko.ReasonNothingToSchedule {
 				continue
 			}
-			if want := contentOf(d.Package); !want.isIn(o.factsAt(string(d.Site))) {
-				found = append(found, fmt.Sprintf("deployment %s is scheduled at %s at the end, with %s; the site has %v in %s", d.ID, d.Site, want, slices.Sorted(maps.Keys(o.factsAt(string(d.Site)))), folder))
+			if want := contentOf(d.Package); !want.isIn(o.factsNow(string(d.Site))) {
+				found = append(found, fmt.Sprintf("deployment %s is scheduled at %s at the end, with %s; the site has %v in %s", d.ID, d.Site, want, slices.Sorted(maps.Keys(o.factsNow(string(d.Site)))), folder))
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
 	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
+	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -49,10 +51,17 @@ type world struct {
 	repository string
 	url        string // of the repository, for servers
 	address    string
+	webAddress string
 	limits     limits
 	flags      []string
 	database   *pgtest.Cluster // nil with SQLite
 	authority  *certstest.Authority
+	// cluster has the namespaces of some sites, id begins their names, and kubeAddress is that of TKO's Kubernetes API; all
+	// zero without a cluster.
+	cluster         *kube.Cluster
+	id, kubeAddress string
+
+	abandoned atomic.Bool // nothing of it is judged any more
 
 	lock   sync.Mutex
 	server *process.Server
@@ -76,12 +85,13 @@ func freeAddress(t *testing.T) string {
 type installation struct {
 	postgres bool // otherwise SQLite
 	sites    int
+	clusters bool   // some sites are namespaces of a cluster
 	program  string // a server with a fault; "" for that of the repository
 }
 
 func newWorld(t *testing.T, in installation) *world {
 	t.Helper()
-	w := &world{t: t, folder: t.TempDir(), installation: in, limits: limitsFor(in.sites), address: freeAddress(t), killed: map[string]int{}}
+	w := &world{t: t, folder: t.TempDir(), installation: in, limits: limitsFor(in.sites), address: freeAddress(t), webAddress: freeAddress(t), killed: map[string]int{}}
 	w.repository = filepath.Join(w.folder, "git", "sites.git")
 	w.url = w.repository
 	store := "sqlite:" + filepath.Join(w.folder, "tko.db")
@@ -109,7 +119,15 @@ func newWorld(t *testing.T, in installation) *world {
 		"--target-git-local=" + filepath.Dir(w.repository), "--target-git-cache=" + w.file("cache"), "--remote-addresses=127.0.0.0/8", "--remote-schemes=http",
 		fmt.Sprintf("--confirm-above=%d", w.limits.removed), fmt.Sprintf("--confirm-above-percent=%d", w.limits.percent),
 		fmt.Sprintf("--reach-created=%d", w.limits.created), fmt.Sprintf("--reach-sites=%d", w.limits.sites), "--reach-window=24h",
+		"--listen-web=" + w.webAddress, "--git-path=" + sourceFolder, "--git-interval=1s",
 		"--work-lease=2s", "--retry=100ms", fmt.Sprintf("--retry-max=%ds", min(10, 1+in.sites/200)), "--modification-time=3s",
+	}
+	for _, tenant := range tenants {
+		w.createSource(tenant)
+		w.flags = append(w.flags, "--git="+sourceName(tenant)+"=file://"+w.sourceOf(tenant))
+	}
+	if in.clusters {
+		w.useCluster()
 	}
 	w.start()
 	w.prepareCatalog()
@@ -225,26 +243,35 @@ func (w *world) prepareCatalog() {
 			for _, scope := range []*tkopb.Scope{
 				{SiteId: tenant + "/**"}, {TemplateId: tenant + "/**", Kinds: []string{"template"}}, {TemplateId: tenant + "/top/**", Kinds: []string{"deployment"}},
 			} {
-				check(root.Access().Bind(ctx, &tkopb.Binding{Subject: "cert:" + tenant, Role: role, Scope: scope}))
+				for _, subject := range w.subjectsOf(tenant) {
+					check(root.Access().Bind(ctx, &tkopb.Binding{Subject: subject, Role: role, Scope: scope}))
+				}
 			}
 		}
-		check(root.Access().Bind(ctx, &tkopb.Binding{Subject: "cert:" + tenant, Role: "viewer", Scope: &tkopb.Scope{TemplateId: "shared/**", Kinds: []string{"template"}}}))
+		for _, subject := range w.subjectsOf(tenant) {
+			check(root.Access().Bind(ctx, &tkopb.Binding{Subject: subject, Role: "viewer", Scope: &tkopb.Scope{TemplateId: "shared/**", Kinds: []string{"template"}}}))
+		}
 	}
 	for id, text := range w.templates() {
 		check(root.RegisterTemplate(ctx, tko.Template{ID: id, Package: parse(w.t, text)}))
 	}
-	packages := map[bool]krm.Package{}
+	packages := map[bool]krm.Package{}                                                    // by whether the site is broken
 	for bad, path := range map[bool]string{false: w.url, true: w.file("elsewhere.git")} { // that folder isn't allowed
 		packages[bad] = parse(w.t, fmt.Sprintf("{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: repository}, spec: {url: %q}}", path))
 	}
 	for _, tenant := range tenants {
 		for i := range w.sitesOf() {
+			target := packages[w.isBroken(w.siteID(tenant, i))]
+			if w.isCluster(i) {
+				target = parse(w.t, clusterPackage(w.namespaceOf(tenant, i)))
+			}
 			check(root.RegisterSite(ctx, tko.Site{
-				ID: w.siteID(tenant, i), Package: packages[w.isBroken(w.siteID(tenant, i))],
-				Metadata: map[string]string{"group": fmt.Sprint("g", i%groups), "pair": fmt.Sprint("p", i/2), "timezone": "UTC"},
+				ID: w.siteID(tenant, i), Package: target,
+				Metadata: map[string]string{"group": fmt.Sprint("g", i%groups), "pair": fmt.Sprint(tenant, i/2), "timezone": "UTC"},
 			}))
 		}
 	}
+	w.createUnits(ctx, root)
 	eventually.NoError(w.t, "the rights of the authors", func() error {
 		for _, tenant := range tenants {
 			response, err := w.dial(tenant).Access().CanI(ctx, &tkopb.CanI{Verb: "update", Kind: "site", Id: tenant + "/0000"})
@@ -259,6 +286,21 @@ func (w *world) prepareCatalog() {
 	})
 }
 
+// subjectsOf returns the subjects that have the rights of a tenant.
+func (w *world) subjectsOf(tenant string) []string {
+	return []string{"cert:" + tenant, kubeSubject(tenant), "gitops:" + sourceName(tenant)}
+}
+
+// tenantOf returns the tenant whose rights a subject has; "" if it is none's.
+func tenantOf(subject string) string {
+	for _, tenant := range tenants {
+		if subject == "cert:"+tenant || subject == kubeSubject(tenant) || subject == "gitops:"+sourceName(tenant) {
+			return tenant
+		}
+	}
+	return ""
+}
+
 // templates are the templates at the start. A "loop" places itself, and a "thief" the other tenant's templates.
 func (w *world) templates() map[tko.TemplateID]string {
 	all := map[tko.TemplateID]string{"shared/s:v1": workload("s", "shared", "v1")}
@@ -266,7 +308,9 @@ func (w *world) templates() map[tko.TemplateID]string {
 		other := tenants[1-i]
 		for _, v := range []string{"v1", "v2"} {
 			all[tko.TemplateID(tenant+"/w:"+v)] = workload("w", tenant, v)
+			all[tko.TemplateID(tenant+"/du:"+v)] = workload("du", tenant, v)
 		}
+		all[tko.TemplateID(tenant+"/rival:v1")] = workload("rival", tenant, "v1")
 		all[tko.TemplateID(tenant+"/secret:v1")] = fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: secret}, stringData: {tenant: %s, key: secret-of-%[1]s}}\n", tenant)
 		all[tko.TemplateID(tenant+"/top/base:v1")] = "{apiVersion: v1, kind: ConfigMap, metadata: {name: top, annotations: {config.kubernetes.io/local-config: \"true\"}}, data: {tenant: " + tenant + "}}\n"
 		all[tko.TemplateID(tenant+"/top/loop:v1")] = place(tenant+"/top/loop:v1", "{metadata: {group: g0}}", "update: Apply", "") + "---\n" + workload("loop", tenant, "v1")

@@ -1,38 +1,20 @@
 // The HTTP API of the server, and its stream of changes.
 import { createContext, useCallback, useContext, useEffect, useRef, useState } from 'react'
 
-export type Kind = 'deployment' | 'site' | 'template' | 'plugin' | 'rollout'
-export type State = 'failing' | 'waiting' | 'working' | 'healthy' | 'unknown'
+import type { Change, Count, DeploymentEntity, DeploymentPage, DeploymentRow, Kind, PluginRow, Result, RolloutRow, RolloutStatus, SiteRow, State, TemplateRow, Throughput } from './schema'
+export type {
+  Condition, Change, Count, EntityEvent, Group, Kind, Me, Minute, PlanRow, Result, RolloutChange as FieldChange, RolloutPlan, RolloutStatus, RolloutWave as Wave, Run, State, Stop, Throughput,
+} from './schema'
+
 export const states: State[] = ['failing', 'waiting', 'working', 'unknown', 'healthy']
 
-export interface Condition { type: string, status: string, reason: string, message: string, lastTransitionTime: string, observedRevision: number, attempt?: number, nextTry?: string }
-export interface Row {
-  id: string, state?: State, reason?: string, message?: string, since?: number
-  metadata?: Record<string, string>, template?: string, site?: string, parent?: string
-  prepared?: boolean, approved?: boolean, suspended?: boolean, deployments?: string[], deploymentCount?: number, templateRevision?: number, replaces?: string[], replaced?: string[]
-  origin?: string, awaitedTemplate?: string, awaitedSite?: string
-  createdTimestamp: number, updatedTimestamp: number, revision: number, conditions?: Condition[]
-  type?: string, name?: string, executor?: string, arguments?: string[], properties?: Record<string, string>, triggers?: { group: string, version: string, kind: string }[]
-}
-export interface Page { position: number, rows: Row[], next?: string }
-export interface Group { keys: string[], count: number, states: Partial<Record<State, number>>, message?: string }
-export interface Count { position: number, counted: number, groups: Group[], other: Group, next?: string, time?: number, counting?: boolean, behind?: boolean }
-export interface Entity { row: Row, who: string, why: string, package: string, can: string[], position: number }
-export interface Me { subject: string, display?: string, authenticator: string, can: Record<Kind, string[]>, logins: string[], instance: string, version: string, position: number, now: number, filters: Record<Kind, string[]>, flags: string[] }
-export interface Change { kind: Kind, id: string, op: string, revision: number, time: number, who?: string, why?: string }
-export interface Minute { start: number, prepared: number, scheduled: number, others: number }
-export interface Throughput { position: number, complete: boolean, minutes: Minute[] }
-export interface Run { plugin: string, kind?: Kind, id?: string, began: number, took: number, result: string, error?: string, lines?: string[], more?: number }
-export interface EntityEvent { position: number, what: string, summary?: string, revision: number, time: number, who?: string, why?: string }
-export interface Result { count: number, descendants: number, position: number }
-
+// A Row is that of any kind: it has the fields of all of them that are set.
+type AnyRow = DeploymentRow & SiteRow & TemplateRow & PluginRow & RolloutRow
+type Always = 'id' | 'createdTimestamp' | 'updatedTimestamp' | 'revision'
+export type Row = Pick<AnyRow, Always> & Partial<Omit<AnyRow, Always>>
+export type Page = Omit<DeploymentPage, 'rows'> & { rows: Row[] }
+export type Entity = Omit<DeploymentEntity, 'row'> & { row: Row }
 export type Command = 'plan' | 'start' | 'approve' | 'pause' | 'resume' | 'cancel' | 'undo' | 'skip' | 'waive'
-export interface FieldChange { resource: string, path: string, before: string, after: string }
-export interface Wave { name: string, deployments: number, approval?: string, progress: Record<string, number> }
-export interface PlanRow { deployment: string, site: string, kind: string, wave: number, group: number, findings: string[], unknown: string[], progress: string, reason: string, since?: number, applied?: number, changes?: FieldChange[] }
-export interface RolloutStatus { id: string, state: string, reason: string, plan: string, undoes?: string, undoneBy?: string, kinds: Record<string, number>, failures: number, failing?: number, firstFailure?: number, touched?: number, blocks: string[], waves: Wave[], started?: number, until?: number, examples: PlanRow[], commands: string[], can: string[] }
-export interface RolloutPlan { digest: string, state: string, kinds: Record<string, number>, waves: Wave[], groups: { kind: string, count: number, examples: string[], changes: FieldChange[], more?: number, coarse?: boolean, distinct?: number, templates?: string[] }[], warnings: string[], unreported: number }
-export interface Stop { id: string, all: boolean, topologyId: string, siteIds: string[], siteMetadata: Record<string, string>, onlyUndo: boolean, reason: string, stoppedBy: string, createdTimestamp: number, siteCount: number, deploymentCount: number, inFlightCount: number, waitingSites: number, waitingDeployments: number }
 
 // Moment is the moment as of which the views read; '' is now.
 export const Moment = createContext('')

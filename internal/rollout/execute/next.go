@@ -120,6 +120,12 @@ func (b Block) String() string {
 	return text
 }
 
+// Moves reports whether the rows go on as others end, without a person, a window or
+// another rollout.
+func (b Block) Moves() bool {
+	return slices.Contains([]string{"Concurrent", "Per", "Page", "Parent", "Wave"}, b.Code)
+}
+
 // Next decides how a rollout goes on: the progress of rows in flight, the state of the
 // rollout, and the rows to admit. It changes only in.Flight. Calling it again with its
 // result and the same time gives the same state.

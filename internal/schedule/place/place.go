@@ -23,13 +23,28 @@ type Kind struct {
 	// Files reports whether objects are files that stay as they are until another deployment
 	// writes them.
 	Files bool
+	// Group is the only group whose resources the target takes; if it is empty, it takes all
+	// resources that are for sites.
+	Group string
+}
+
+// Takes reports whether the target delivers a resource of a deployment's package.
+func (k Kind) Takes(r krm.Resource) bool {
+	gvk := r.GVK()
+	switch {
+	case k.Group != "":
+		return gvk.Group == k.Group && r.Annotation(krm.AnnotationLocal) != "true"
+	case k.Charts && gvk.Group == "workload.nephio.org" && gvk.Kind == "HelmChart":
+		return r.Annotation(krm.AnnotationLocal) != "true"
+	}
+	return !r.IsLocal()
 }
 
 // The kinds of places.
 var (
 	Git        = Kind{GVK: krm.GVK{Group: "git.plugin.nephio.org", Version: "v1alpha1", Kind: "Repository"}, Name: "git", Shares: true, Files: true}
 	Kubernetes = Kind{GVK: krm.GVK{Group: "kubernetes.plugin.nephio.org", Version: "v1alpha1", Kind: "Cluster"}, Name: "kubernetes", ReportsHealth: true, Shares: true, Charts: true}
-	OSM        = Kind{GVK: krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}, Name: "osm", ReportsHealth: true}
+	OSM        = Kind{GVK: krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}, Name: "osm", ReportsHealth: true, Group: "osm.nephio.org"}
 )
 
 // All are all kinds of places.

@@ -343,13 +343,14 @@ func readRollout(ctx context.Context, tx Tx, id string, version *int64, now *tim
 // countRows counts the rows of the current plan.
 func countRows(state catalog.RolloutState, counts *[]catalog.RolloutCount) Statement {
 	return Statement{
-		SQL:  "SELECT wave, kind, progress, counted, count(*) FROM rollout_row WHERE rollout = $1 AND plan = $2 GROUP BY wave, kind, progress, counted",
+		SQL:  "SELECT wave, kind, progress, counted, count(*), min(since), max(since) FROM rollout_row WHERE rollout = $1 AND plan = $2 GROUP BY wave, kind, progress, counted",
 		Args: []any{state.ID, state.Plan},
 		Scan: func(from Row) error {
-			var wave, kind, rows int64
+			var wave, kind, rows, first, last int64
 			var progress string
 			var c catalog.RolloutCount
-			err := from.Scan(&wave, &kind, &progress, &c.Counted, &rows)
+			err := from.Scan(&wave, &kind, &progress, &c.Counted, &rows, &first, &last)
+			c.First, c.Last = moment(first), moment(last)
 			c.Wave, c.Kind, c.Progress, c.Rows = int(wave), fleetplan.Kind(kind), execute.Progress(progress), int(rows) //nolint:gosec // written as such
 			*counts = append(*counts, c)
 			return err

@@ -195,6 +195,8 @@ class Site(_Packaged, _OfTemplate, _OfSite, _WithDeployments):
     deployment_count: int = 0
     """The number of deployments at the site, in lists that count them."""
     created: Time | None = None
+    awaited_template_id: str = ""
+    """The template that the site names and that doesn't exist yet, or that its owner may not see."""
 
     def to_ard(self) -> dict[str, Any]:
         """The site as plain data."""
@@ -1070,6 +1072,7 @@ def _site(message: pb.Site | pb.ListedSite) -> Site:
         conditions=_conditions(message),
         deployment_count=_count(message),
         created=_time(message.stamp, "created"),
+        awaited_template_id=message.awaitedTemplateId,
     )
 
 
