@@ -80,3 +80,69 @@ func TestPlaceholderOfARedactedValueIsNeverStored(t *testing.T) {
 		t.Errorf("the value is %q", got)
 	}
 }
+
+// Each road by which a package is written refuses the placeholder.
+func TestPlaceholderIsRefusedOnEachRoad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	placeholder := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": map[string]any{"password": krm.Redacted}}}
+	plain := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}}}
+	_, err := w.RegisterTemplate(w.ctx, tko.Template{ID: "t", Package: plain})
+	w.is("register", err, nil)
+	id, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Template: "t"})
+	w.is("create", err, nil)
+	put := func(kind tko.Kind, id string, manager string) func() error {
+		return func() error {
+			_, err := w.PutEntity(w.ctx, tko.Put{Kind: kind, ID: id, Manager: manager, Package: placeholder})
+			return err
+		}
+	}
+	record := func(kind tko.Kind, id string) func() error {
+		return func() error {
+			_, _, err := w.PutRecord(w.ctx, catalog.Put{Key: catalog.Key{Kind: kind, ID: id}, Package: placeholder})
+			return err
+		}
+	}
+	rollout := krm.Package{{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": "r"}, "spec": map[string]any{
+		"edits": []any{map[string]any{"merge": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "c"}}, "select": map[string]any{"siteIdPatterns": []any{"b/**"}}}},
+	}}, placeholder[0]}
+	for road, write := range map[string]func() error{
+		"template": func() error {
+			_, err := w.RegisterTemplate(w.ctx, tko.Template{ID: "u", Package: placeholder})
+			return err
+		},
+		"site": func() error { _, err := w.RegisterSite(w.ctx, tko.Site{ID: "s", Package: placeholder}); return err },
+		"deployment": func() error {
+			_, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Template: "t", Merge: placeholder})
+			return err
+		},
+		"children": func() error {
+			_, _, err := w.CreateChildren(w.ctx, tko.NewChildren{Parent: id, Merge: placeholder, Children: []tko.NewChild{{Origin: "o", Template: "t"}}})
+			return err
+		},
+		"commit": func() error {
+			_, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: 1, Package: placeholder})
+			return err
+		},
+		"modification": func() error {
+			m, err := w.StartModification(w.ctx, id)
+			if err != nil {
+				return err
+			}
+			_, _, err = w.EndModification(w.ctx, m.Token, append(m.Package[:len(m.Package):len(m.Package)], krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "d"}, "data": map[string]any{"password": krm.Redacted}}))
+			return errors.Join(err, w.CancelModification(w.ctx, m.Token))
+		},
+		"put of a template": put(tko.KindTemplate, "v", ""), "put of a site": put(tko.KindSite, "v", ""), "put of a deployment": put(tko.KindDeployment, string(id), ""),
+		"overlay of a site": put(tko.KindSite, "v", "m"), "overlay of a template": put(tko.KindTemplate, "v", "m"),
+		"record of a template": record(tko.KindTemplate, "w"), "record of a site": record(tko.KindSite, "w"), "record of a deployment": record(tko.KindDeployment, string(id)),
+		"new record of a deployment": record(tko.KindDeployment, ""),
+		"rollout": func() error {
+			_, _, err := w.PutRecord(w.ctx, catalog.Put{Key: catalog.Key{Kind: tko.KindRollout, ID: "r"}, Package: rollout})
+			return err
+		},
+	} {
+		if err := write(); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "redacted") {
+			t.Errorf("%s: %v, want a refusal", road, err)
+		}
+	}
+}
