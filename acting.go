@@ -1,6 +1,10 @@
 package tko
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"strings"
+)
 
 // KindSource is the kind of GitOps sources where an entity is named that a controller
 // works for. Sources are no entities: see [SourceDefinition].
@@ -49,6 +53,25 @@ type Owned struct {
 	Deployments int // without their descendants
 	Rollouts    int
 	Sources     int
+}
+
+// Count returns the number of all entities.
+func (o Owned) Count() int { return o.Deployments + o.Rollouts + o.Sources }
+
+// String names the numbers that aren't 0, such as "2 deployments, 1 source".
+func (o Owned) String() string {
+	var parts []string
+	for _, of := range []struct {
+		n    int
+		kind Kind
+	}{{o.Deployments, KindDeployment}, {o.Rollouts, KindRollout}, {o.Sources, KindSource}} {
+		if of.n == 1 {
+			parts = append(parts, "1 "+string(of.kind))
+		} else if of.n > 1 {
+			parts = append(parts, fmt.Sprintf("%d %ss", of.n, of.kind))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // String returns the owner: the subject, or the group.

@@ -200,7 +200,7 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 	}
 	o.PackageFormat = format
 	_, codecs := conn.(*grpc.ClientConn)
-	conn = namer{conn}
+	conn = namer{warned{conn}}
 	return &Client{
 		data:     tkopb.NewDataClient(conn),
 		access:   tkopb.NewAccessClient(conn),

@@ -59,6 +59,6 @@ func (s *server) webHandler(log *slog.Logger, stopping <-chan struct{}) (http.Ha
 	mux.Handle("/auth/", codeLogin) // for browsers that have no identity yet
 	mux.Handle("/auth/session", identified)
 	mux.Handle("/", assets)
-	requests := webapi.WithRequests(webapi.WithHosts(mux, s.allowedHosts(s.config.ListenWeb)), s.tracer)
+	requests := webapi.WithRequests(webapi.WithWarnings(webapi.WithHosts(mux, s.allowedHosts(s.config.ListenWeb))), s.tracer)
 	return webapi.WithObserver(requests, s.metrics.API("http").Requested), nil
 }

@@ -21,8 +21,11 @@ const (
 // author only, it takes the place of the general one for what that author, or its topologies
 // and sources, change. With a scope, it holds in addition to it.
 type Limit struct {
-	Limit  string `json:"limit"`
-	Most   int    `json:"most"` // 0: none, with a reason
+	Limit string `json:"limit"`
+	Most  int    `json:"most"` // 0: none, with a reason, unless UpTo is set
+	// UpTo is the number up to which placements and sources of the author raise the limit of
+	// created deployments by limits of their own; 0: they don't.
+	UpTo   int    `json:"upTo,omitempty"`
 	Author string `json:"author,omitempty"`
 	Reason string `json:"reason,omitempty"`
 
@@ -47,7 +50,11 @@ func (l Limit) Check() error {
 		return tko.Errorf(tko.ErrInvalid, "the limit of %s is %d: use more than 0, or 0 with a reason for none", l.Limit, l.Most)
 	case l.Most == 0 && l.IsFurther():
 		return tko.Errorf(tko.ErrInvalid, "the limit of %s is 0 for %s: leave it out, because a limit with a scope holds in addition to others", l.Limit, l)
-	case l.Most == 0 && l.Reason == "":
+	case l.UpTo != 0 && (l.Limit != LimitCreated || l.IsFurther()):
+		return tko.Errorf(tko.ErrInvalid, "the limit of %s for %s has upTo: use it with created and an author only", l.Limit, l)
+	case l.UpTo < 0, l.UpTo > 0 && l.UpTo < l.Most:
+		return tko.Errorf(tko.ErrInvalid, "the limit of %s for %s has upTo: %d: use a number that isn't below most", l.Limit, l, l.UpTo)
+	case l.Most == 0 && l.UpTo == 0 && l.Reason == "":
 		return tko.Errorf(tko.ErrInvalid, "the limit of %s is switched off for %s: give the reason", l.Limit, l)
 	case l.Kind != "" && l.Limit != LimitRemoved, l.TemplateID != "" && l.Limit == LimitSites:
 		return tko.Errorf(tko.ErrInvalid, "the limit of %s has a kind or a template: use kind with removed only, and templateId not with sites", l.Limit)

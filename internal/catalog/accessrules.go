@@ -243,6 +243,9 @@ func (s *AccessControl) Unbind(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	if err := s.confirmUnbinding(ctx, id); err != nil {
+		return err
+	}
 	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		admins := 0
 		for _, b := range book.Bindings {

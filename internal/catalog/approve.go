@@ -177,14 +177,7 @@ func proposed(r Record) map[Count]int {
 	}
 	grant := map[Count]int{}
 	add := func(resource krm.Resource, count Count, change string) {
-		switch n, _ := resource.Get("status", "proposal", change, "count"); n := n.(type) {
-		case int64:
-			grant[count] += int(n)
-		case uint64:
-			grant[count] += int(min(n, unlimited))
-		case float64:
-			grant[count] += int(n)
-		}
+		grant[count] += numberAt(resource, "status", "proposal", change, "count")
 	}
 	for _, resource := range pkg {
 		if resource.GVK().Group == topologyGroup {

@@ -526,13 +526,18 @@ func checkOwner(o tko.Owner) error {
 
 const maxOwnerName = 512
 
-// CountOwned counts the entities whose owners a binding gives rights: what controllers derive
-// from them may stop without it. An unknown binding gives none.
+// CountOwned counts the entities whose owners a binding gives rights that they have from no
+// other one: what controllers derive from them may stop without it. An unknown binding gives none.
 func (s *Owners) CountOwned(ctx context.Context, binding string) (n tko.Owned, err error) {
 	ctx, _, err = s.enter(ctx, "", access.Bind)
 	if err != nil {
 		return n, err
 	}
+	return s.countOwned(ctx, binding)
+}
+
+// countOwned is CountOwned for a caller that may bind.
+func (s *core) countOwned(ctx context.Context, binding string) (n tko.Owned, err error) {
 	book, err := s.rulesOf(ctx, 0)
 	if err != nil {
 		return n, err
@@ -541,8 +546,16 @@ func (s *Owners) CountOwned(ctx context.Context, binding string) (n tko.Owned, e
 	if i < 0 {
 		return n, nil
 	}
-	now := time.Now()
-	gives := func(o owner) bool { return !o.isZero() && book.Bindings[i].For(o.Subject, o.Groups, now) }
+	now, others := time.Now(), slices.Delete(slices.Clone(book.Bindings), i, i+1)
+	gives := func(o owner) bool {
+		if o.isZero() || !book.Bindings[i].For(o.Subject, o.Groups, now) {
+			return false
+		}
+		rights := func(bindings []access.Binding) *access.Grant {
+			return access.Compile(book.Version, bindings, o.Subject, o.Groups, now)
+		}
+		return !rights(book.Bindings).Same(rights(others))
+	}
 	known := map[Digest]bool{} // few owners own many entities
 	for _, kind := range []tko.Kind{tko.KindDeployment, tko.KindRollout} {
 		for r, err := range s.store.List(ctx, Query{Kind: kind, Scope: access.ScopeAll, Limit: -1}) {
@@ -576,4 +589,26 @@ func (s *Owners) CountOwned(ctx context.Context, binding string) (n tko.Owned, e
 		}
 	}
 	return n, nil
+}
+
+// confirmUnbinding returns an error if controllers would no longer derive from entities, because
+// a binding gives their owners rights, and the caller didn't confirm their number.
+func (s *core) confirmUnbinding(ctx context.Context, binding string) error {
+	if s.options.Access != AccessEnforce {
+		return nil // derivation needs no rights
+	}
+	owned, err := s.countOwned(ctx, binding)
+	if err != nil || owned.Count() == 0 {
+		return err
+	}
+	confirmed, ok := tko.ConfirmationOf(ctx)
+	if ok && tko.Consents(confirmed, owned.Count()) {
+		return nil
+	}
+	but := ""
+	if ok {
+		but = fmt.Sprintf(", but %d were confirmed", confirmed)
+	}
+	return tko.Errorf(tko.ErrInvalid, "the owner of %s has rights by the binding %q%s: what is derived from them is held without it; nothing was changed; name another owner (tko access own), or confirm %d to proceed (--confirm=%[4]d)",
+		owned, binding, but, owned.Count())
 }

@@ -288,6 +288,37 @@ func TestBindingsThatOwnersNeedAreCounted(t *testing.T) {
 	w.is("by an editor", err, tko.ErrDenied)
 }
 
+// A leaver owned a thousand deployments: the one who unbinds the subject is told what would be
+// held, and confirms it, or names another owner before. Also a script does.
+func TestUnbindingOfAnOwnerNeedsConsent(t *testing.T) {
+	t.Parallel()
+	w := newTenants(t, catalog.Options{})
+	const n = 1000
+	for range n {
+		w.createAs(w.as("cert:ada"), tko.NewDeployment{Site: "emea/1"})
+	}
+	rules, err := w.Bindings(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(rules.Bindings, func(b access.Binding) bool { return b.Subject == "cert:ada" })
+	id := rules.Bindings[i].ID
+	wantError(t, w.Unbind(w.ctx, id), tko.ErrInvalid, "1000 deployments", "tko access own", "--confirm=1000")
+	wantError(t, w.Unbind(tko.WithConfirmation(w.ctx, n-1), id), tko.ErrInvalid, "999 were confirmed")
+	wantError(t, w.Unbind(tko.WithConfirmation(w.ctx, 2*n), id), tko.ErrInvalid, "2000 were confirmed")
+
+	// The same rights by another binding: nothing would be held.
+	again := rules.Bindings[i]
+	again.ID = ""
+	again, err = w.Bind(w.ctx, again)
+	w.is("bind again", err, nil)
+	w.is("one of two", w.Unbind(w.ctx, again.ID), nil)
+	w.is("with consent", w.Unbind(tko.WithConfirmation(w.ctx, n), id), nil)
+	if left := len(all(t, w.Deployments(w.ctx, tko.DeploymentSelect{}, tko.ListOptions{}))); left != n {
+		t.Errorf("%d deployments are left of %d: a lost right deletes nothing", left, n)
+	}
+}
+
 func TestPluginRunSeesWhatItsAuthorSees(t *testing.T) {
 	t.Parallel()
 	w := newTenants(t, catalog.Options{})
@@ -359,6 +390,26 @@ func TestReportModeDerivesAsBeforeAndSaysWhatWouldStop(t *testing.T) {
 	if !slices.ContainsFunc(details, func(d string) bool { return strings.Contains(d, string(of)) && strings.Contains(d, "held") }) {
 		t.Errorf("the reports are %q", details)
 	}
+}
+
+// The first day after an upgrade: what was written before owners were recorded, or without rights,
+// derives as before with rights, until it is assigned. Then its owner's rights hold.
+func TestDataWithoutOwnerDerivesAsBeforeUntilItIsAssigned(t *testing.T) {
+	t.Parallel()
+	w := newTenants(t, catalog.Options{})
+	before := catalog.New(w.store, w.validator, catalog.Options{}) // without rights
+	of, err := before.CreateDeployment(t.Context(), tko.NewDeployment{Site: "apac/1"})
+	if err != nil || w.ownerOf(of) != tko.OwnerUnowned {
+		t.Fatalf("%s, %v", w.ownerOf(of), err)
+	}
+	preparer := tko.WithActing(identity.With(t.Context(), identity.Controller(identity.RolePreparer)), tko.Acting{Kind: tko.KindDeployment, ID: string(of)})
+	child := func(origin string) error {
+		_, _, err := w.CreateChildren(preparer, tko.NewChildren{Parent: of, Children: []tko.NewChild{{Origin: origin, Site: "apac/1"}}})
+		return err
+	}
+	w.is("a child of what has no owner", child("1"), nil)
+	w.is("assign it", w.SetOwner(w.ctx, tko.KindDeployment, string(of), tko.Owner{Subject: "cert:ada"}), nil)
+	w.is("a child at a site that its owner doesn't see", child("2"), tko.ErrDenied)
 }
 
 func TestOwnersAreRecordedOfVerifiedCallersOnly(t *testing.T) {

@@ -386,6 +386,7 @@ func (s *core) settingsOf(ctx context.Context, of cause) (ReachLimits, int, erro
 	o, removed := s.options.Reach, s.options.ConfirmAbove
 	approved := o.Created
 	limits, err := s.limitsOf(ctx, of)
+	upTo := 0
 	for _, l := range slices.Backward(limits) { // the first one holds
 		most := l.Most
 		if most == 0 {
@@ -393,8 +394,12 @@ func (s *core) settingsOf(ctx context.Context, of cause) (ReachLimits, int, erro
 		}
 		switch {
 		case l.IsFurther():
+		case l.UpTo > 0:
+			if upTo = l.UpTo; l.Most > 0 {
+				o.Created = l.Most
+			}
 		case l.Limit == access.LimitCreated:
-			o.Created = most
+			o.Created, upTo = most, 0
 		case l.Limit == access.LimitApproved:
 			approved = most
 		case l.Limit == access.LimitSites:
@@ -404,7 +409,64 @@ func (s *core) settingsOf(ctx context.Context, of cause) (ReachLimits, int, erro
 		}
 	}
 	o.approved = approved
+	if err == nil && upTo > 0 && o.Created >= 0 {
+		var own int
+		own, err = s.ownLimit(ctx, of)
+		o.Created = max(o.Created, min(own, upTo))
+	}
 	return o, removed, err
+}
+
+// ownLimit returns the number of deployments that the placements of a topology, or a registered
+// source, want to create without consent; 0 if they don't say.
+func (s *core) ownLimit(ctx context.Context, of cause) (int, error) {
+	if name, ok := strings.CutPrefix(of.name, causeSource); ok {
+		book, err := s.rulesOf(ctx, rulesAge)
+		if err != nil {
+			return 0, err
+		}
+		d, _ := book.definition(name)
+		var spec struct {
+			Reach struct {
+				Created int `json:"created"`
+			} `json:"reach"`
+		}
+		_ = json.Unmarshal(d.Spec, &spec) // what isn't valid raises nothing
+		return spec.Reach.Created, nil
+	}
+	root, ok := strings.CutPrefix(of.name, causeDeployment)
+	if !ok {
+		return 0, nil
+	}
+	r, err := s.get(ctx, Fields{Package: true}, deploymentKey(tko.DeploymentID(root)))
+	if err != nil || r.Revision == 0 {
+		return 0, err
+	}
+	pkg, err := packageOf(r)
+	if err != nil {
+		return 0, err
+	}
+	own := 0
+	for _, resource := range pkg {
+		if gvk := resource.GVK(); gvk.Group == topologyGroup && gvk.Kind == "Placement" {
+			own += min(numberAt(resource, "spec", "budget", "create"), unlimited-own)
+		}
+	}
+	return own, nil
+}
+
+// numberAt returns the number of a field; 0 if there is none.
+func numberAt(resource krm.Resource, path ...string) int {
+	switch n, _ := resource.Get(path...); n := n.(type) {
+	case int64:
+		return int(max(0, min(n, unlimited)))
+	case uint64:
+		return int(min(n, unlimited))
+	case float64:
+		return int(max(0, min(n, unlimited)))
+	default:
+		return 0
+	}
 }
 
 // reachLimits returns the limits of a caller.
@@ -721,13 +783,41 @@ func (s *core) checkReach(ctx context.Context, parent string, create, remove int
 		return err
 	}
 	of := rootCause(root)
+	what := tko.Waiting{Create: create, Remove: remove}
+	all, err := s.removesAll(ctx, of, parent, remove)
+	if err != nil {
+		return err
+	}
+	if all {
+		return tko.Errorf(tko.ErrInvalid, "%s: it would remove all that the topology has, whatever its budget; nothing was changed; check the topology and its sites, then run tko deployment approve %s --confirm=%d",
+			what, parent, what.Count())
+	}
 	exceeded, err := s.judge(ctx, of, map[Count]int{CountCreated: create, CountDeployments: remove})
 	if err != nil || exceeded == nil {
 		return err
 	}
-	what := tko.Waiting{Create: create, Remove: remove}
 	return tko.Errorf(tko.ErrInvalid, "%s: more than %d %s need it; nothing was changed; check the topology, then run tko deployment approve %s --confirm=%d",
 		what, exceeded.Limit.Most, of, parent, what.Count())
+}
+
+// removesAll reports whether the removal of so many children of a deployment would leave none of
+// more than a few, without consent to it: a wrong selector must not take down a whole topology.
+func (s *core) removesAll(ctx context.Context, of cause, parent string, remove int) (bool, error) {
+	if remove <= tko.ReachFew || s.options.ConfirmAbove < 0 {
+		return false, nil
+	}
+	had, err := s.hadReached(ctx, of, of.window)
+	if err != nil || had[CountDeployments]+remove <= 0 { // users have consented to it
+		return false, err
+	}
+	children := 0
+	for _, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Parent: parent, Scope: access.ScopeAll, Limit: remove + 1}) {
+		if err != nil {
+			return false, err
+		}
+		children++
+	}
+	return children <= remove, nil
 }
 
 // A forebear is a deployment that another one descends from.

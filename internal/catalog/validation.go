@@ -94,7 +94,12 @@ func (s *validation) validate(ctx context.Context, reads *readSet, c content, co
 		Key:      key,
 	}
 	if c.warned != nil {
-		v.Warn = func(all []tko.Finding) { *c.warned = all }
+		v.Warn = func(all []tko.Finding) {
+			*c.warned = all
+			for _, one := range all {
+				tko.Warn(ctx, one.String())
+			}
+		}
 	}
 	err = s.validator.Validate(ctx, v)
 	if invalid, ok := errors.AsType[*tko.InvalidPackageError](err); !ok || !invalid.ByTemplates {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -153,57 +154,59 @@ covers sites and deployments, and no templates. Use --reason to record why.`,
 }
 
 func (a *app) accessUnbind() *cobra.Command {
-	return &cobra.Command{
+	var bulk bulkFlag
+	cmd := &cobra.Command{
 		Use: "unbind ID", Short: "Remove a binding or a policy",
 		Long: `Remove a binding or a policy. Writes of its subject that have not committed fail, and
 its streams end within a second. What controllers derive from the entities that the subject
-owns is held, if it has no other right to it: their number is shown, and a terminal asks
-before it goes on. Nothing is deleted.`,
-		Example: `  tko access unbind "$id"`, Args: arguments(1, 1),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := a.confirmUnbind(ctx, s, args[0]); err != nil {
-				return err
-			}
-			err := s.do(ctx, func(ctx context.Context) error { return s.Access().Unbind(ctx, args[0]) })
-			if err == nil {
-				a.notice("removed %q", args[0])
-			}
-			return err
-		}),
+owns is held, if it has no other right to it: with --access=enforce, the server then needs
+their number (--confirm), and a terminal shows it and asks. Nothing is deleted. To let it
+go on, name another owner before (tko access own).`,
+		Example: "  tko access unbind \"$id\"\n  tko access unbind \"$id\" --confirm 1000", Args: arguments(1, 1),
 	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		err := bulk.checkCount(cmd, "entities")
+		if err == nil {
+			ctx, err = a.confirmUnbind(ctx, s, args[0], bulk.confirm)
+		}
+		if err == nil {
+			err = s.do(ctx, func(ctx context.Context) error { return s.Access().Unbind(ctx, args[0]) })
+		}
+		if err == nil {
+			a.notice("removed %q", args[0])
+		}
+		return err
+	})
+	bulk.confirmFlag(cmd.Flags())
+	return cmd
 }
 
 // confirmUnbind shows how many entities the subject of a binding owns, and asks a user at a
 // terminal whether to go on.
-func (a *app) confirmUnbind(ctx context.Context, s *session, id string) error {
+func (a *app) confirmUnbind(ctx context.Context, s *session, id string, confirm int) (context.Context, error) {
+	if confirm > 0 {
+		return tko.WithConfirmation(ctx, confirm), nil
+	}
 	n, err := call(ctx, s, func(ctx context.Context) (*tkopb.Owned, error) { return s.Access().CountOwned(ctx, id) })
 	if errors.Is(err, errors.ErrUnsupported) { // a server of an earlier version
-		return nil
+		return ctx, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var owned []string
-	for _, of := range []struct {
-		n         uint64
-		one, many string
-	}{{n.GetDeployments(), "deployment", "deployments"}, {n.GetRollouts(), "rollout", "rollouts"}, {n.GetSources(), "source", "sources"}} {
-		if of.n > 0 {
-			owned = append(owned, count(int(of.n), of.one, of.many)) //nolint:gosec // a count
-		}
+	owned := tko.Owned{Deployments: int(n.GetDeployments()), Rollouts: int(n.GetRollouts()), Sources: int(n.GetSources())} //nolint:gosec // counts
+	if owned.Count() == 0 {
+		return ctx, nil
 	}
-	if len(owned) == 0 {
-		return nil
-	}
-	text := "the owner of " + strings.Join(owned, ", ") + " has rights by this binding: what is derived from them is held without it"
+	text := fmt.Sprintf("the owner of %s has rights by this binding: what is derived from them is held without it", owned)
 	if !a.interactive {
 		a.notice("%s", text)
-		return nil
+		return ctx, nil
 	}
 	if !a.ask("%s. Remove it?", text) {
-		return errNotConfirmed
+		return nil, errNotConfirmed
 	}
-	return nil
+	return tko.WithConfirmation(ctx, owned.Count()), nil
 }
 
 func (a *app) accessOwn() *cobra.Command {

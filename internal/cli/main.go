@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,7 +100,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root.SetOut(a.out)
 	root.SetErr(a.streams.Err)
 	root.SetArgs(joinStates(root, args))
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(a.withWarnings(ctx))
 	for _, c := range a.closers {
 		err = errors.Join(err, c.Close())
 	}
@@ -166,6 +167,20 @@ type hintedError struct {
 
 func (e *hintedError) Error() string { return e.err.Error() }
 func (e *hintedError) Unwrap() error { return e.err }
+
+// withWarnings returns a context whose calls print the server's warnings, each once.
+func (a *app) withWarnings(ctx context.Context) context.Context {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	return tko.WithWarnings(ctx, func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !seen[text] {
+			seen[text] = true
+			a.notice("warning: %s", text)
+		}
+	})
+}
 
 // notice prints a line for users, unless --quiet is set.
 func (a *app) notice(format string, args ...any) {

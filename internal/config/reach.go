@@ -101,7 +101,7 @@ func (r *Reach) Off() []string {
 	}
 	limits, _ := r.Limits() // checked by Validate
 	for _, l := range limits {
-		if l.Most == 0 {
+		if l.Most == 0 && l.UpTo == 0 {
 			off = append(off, fmt.Sprintf("no limit of %s for %s (--reach-limits): %s", l.Limit, l, l.Reason))
 		}
 	}

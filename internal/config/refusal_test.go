@@ -153,6 +153,8 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 		"policy of reach":        {"a wave of nothing", args{"--reach-policy={waves: 3}"}, args{"--reach-policy", "waves"}, args{"--reach-policy={}"}},
 		"limits of reach, off":   {"who reads the status asks why", args{"--reach-limits=[{limit: sites, most: 0, author: a}]"}, args{"--reach-limits", "give the reason"}, args{"--reach-limits=[{limit: sites, most: 0, author: a, reason: a lab}]"}},
 		"limits of reach, word":  {"a mistyped key would limit nothing", args{"--reach-limits=[{limit: sites, most: 1, sideId: a}]"}, args{"--reach-limits", "sideId"}, args{"--reach-limits=[{limit: sites, most: 1, siteId: a}]"}},
+		"limits of reach, own":   {"sites have no limit of their own", args{"--reach-limits=[{limit: sites, most: 1, upTo: 5, author: a}]"}, args{"--reach-limits", "upTo"}, args{"--reach-limits=[{limit: created, upTo: 5000, author: a}]"}},
+		"limits of reach, upTo":  {"it would lower the limit", args{"--reach-limits=[{limit: created, most: 10, upTo: 5, author: a}]"}, args{"--reach-limits", "below most"}, args{"--reach-limits=[{limit: created, most: 5, upTo: 10, author: a}]"}},
 		"limits of reach, all":   {"the general one has a flag", args{"--reach-limits=[{limit: sites, most: 1}]"}, args{"--reach-limits", "settings of their own"}, args{"--reach-limits=[]"}},
 		"depth of topologies":    {"no topology could have children", args{"--topology-depth=0"}, args{"--topology-depth", "more than 0"}, args{"--topology-depth=1"}},
 		"memory of plugins":      {"no program starts with less", args{"--plugin-memory=16777215"}, args{"--plugin-memory", "16 mebibytes", "or 0"}, args{"--plugin-memory=16777216"}},

@@ -71,6 +71,33 @@ func osmSpec(t testing.TB, r *repo) gitops.Spec {
 	return s
 }
 
+// The upgrade of one of ten network services listed all of them: only the one is read.
+func TestRevisionThatUpgradesOneServiceReadsNoOthers(t *testing.T) {
+	t.Parallel()
+	server := osmtest.Start(t, osmtest.Options{Delay: 10 * time.Millisecond, Padding: 11_000})
+	dir := connections(t, server)
+	r := newRepo(t)
+	files := osmFiles(filepath.Join(dir, "nbi.yaml"))
+	for i := range 10 {
+		files[fmt.Sprintf("deploy/s%d.osmops.yaml", i)] = instanceFile(fmt.Sprintf("s%d", i), "1")
+	}
+	first := r.push(files)
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}})
+	w.sync("osm", first)
+	server.Reset()
+	second := r.push(map[string]string{"deploy/s3.osmops.yaml": instanceFile("s3", "2")})
+	w.sync("osm", second)
+	if s3, _ := server.Instance("s3"); s3.Releases["upf/upf"].Values["replicaCount"] != "2" {
+		t.Errorf("s3 is %+v, want replicaCount 2", s3)
+	}
+	c := server.Counts()
+	reads := c.Requests["GET /nslcm/v1/ns_instances"]
+	t.Logf("%d requests, %d records of services, %d bytes", c.Total, c.Listed, c.BytesIn+c.BytesOut)
+	if c.Listed > reads || c.BytesIn+c.BytesOut > 273_000/4+int64(max(0, reads-4))*12_000 {
+		t.Errorf("%d records in %d reads, %d bytes: %v", c.Listed, reads, c.BytesIn+c.BytesOut, c.Requests)
+	}
+}
+
 // Instances are created, changed and removed as their files in a repository of OSM
 // Ops are; each operation and each failure is reported in the status.
 func TestNetworkServicesFollowTheRepository(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/work"
@@ -163,7 +164,7 @@ func (l *reconciliation) load(ctx context.Context) error {
 	now, err := l.controller.client.SourceUnless(ctx, l.spec.Name, s.record.Version)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
-		s.record, s.last = tko.Source{Name: l.spec.Name}, nil
+		s.record, s.last, s.listed = tko.Source{Name: l.spec.Name}, nil, osm.Report{}
 	case err != nil:
 		return err
 	}
@@ -173,7 +174,7 @@ func (l *reconciliation) load(ctx context.Context) error {
 	case s.record.Version != 0 && now.Version == s.record.Version:
 		s.record.Approved = now.Approved
 	default:
-		s.record, s.last = now, nil
+		s.record, s.last, s.listed = now, nil, osm.Report{}
 	}
 	l.before, l.status = s.record.Status, s.record.Status
 	l.status.Items = slices.Clone(l.status.Items)

@@ -15,7 +15,7 @@ import (
 
 // The fields of the settings that a kind of definitions has, by their names in JSON.
 var kindFields = map[string][]string{
-	tko.SourceKindGit:       {"git", "path", "interval", "resync", "suspend", "prune", "adopt", "budget", "dependsOn", "rollout", "report", "allowSources", "pruneSources"},
+	tko.SourceKindGit:       {"git", "path", "interval", "resync", "suspend", "prune", "adopt", "budget", "reach", "dependsOn", "rollout", "report", "allowSources", "pruneSources"},
 	tko.SourceKindInventory: {"inventory", "interval", "resync", "suspend", "prune", "adopt", "budget", "dependsOn"},
 	tko.SourceKindCatalog:   {"catalog", "git", "path", "interval", "resync", "suspend", "budget", "dependsOn"},
 }

@@ -22,6 +22,15 @@ func defined(kind, spec string) tko.SourceDefinition {
 	return tko.SourceDefinition{Kind: kind, Name: "x", Spec: []byte(spec)}
 }
 
+// The limits of sources in the server's settings are the operator's.
+func TestSourcesOfTheSettingsHaveNoLimitOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	settings := gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: "https://example.com/x.git"}, Reach: &gitops.ReachSettings{Created: 5}}
+	if _, err := settings.Spec(""); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), `author: "gitops:fleet"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A caller who registers a source must not read the server's files, use its credentials, or
 // run its programs.
 func TestRegisteredSourcesAreConfined(t *testing.T) {
@@ -43,6 +52,8 @@ func TestRegisteredSourcesAreConfined(t *testing.T) {
 		"a file in another case":         {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git", "TOKENFILE": "/etc/shadow"}}`, "without a leading / or .."},
 		"a CA file":                      {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git", "caFile": "ca.pem"}}`, "CA certificates of the system"},
 		"very large revisions":           {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git", "maxBytes": 99999999999}}`, "higher limits"},
+		"a limit of its own":             {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git"}, "reach": {"created": 5000}}`, ""},
+		"a limit that is none":           {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git"}, "reach": {"created": -1}}`, "above 0"},
 		"an OSM":                         {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git"}, "osm": {"broken": "Recreate"}}`, "no such field"},
 		"a field that there isn't":       {tko.SourceKindGit, `{"git": {"url": "https://example.com/x.git", "branch": "main"}}`, `unknown field "branch": tko explain GitOpsSource --recursive lists the fields`},
 		"no map":                         {tko.SourceKindGit, `[]`, "spec is not a map"},

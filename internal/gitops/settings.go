@@ -42,6 +42,7 @@ type Settings struct {
 	Adopt    bool              `json:"adopt,omitempty"`
 
 	Budget    *BudgetSettings `json:"budget,omitempty"` // 50 %, 20 entities
+	Reach     *ReachSettings  `json:"reach,omitempty"`
 	DependsOn []string        `json:"dependsOn,omitempty"`
 	// Rollout are the fields of the spec of rollouts that change deployments, other than
 	// edits; nil: deployments are changed at once.
@@ -64,6 +65,26 @@ type Settings struct {
 type BudgetSettings struct {
 	Percent  int `json:"percent"`
 	Entities int `json:"entities"`
+}
+
+// ReachSettings raise the limits of what a registered source changes without an approval, up
+// to what the operator allows its owner. The data controller reads them from the definition.
+type ReachSettings struct {
+	Created int `json:"created"` // deployments in a day
+}
+
+// check returns an ErrInvalid for settings that no definition in the store may have, or that
+// are in a file of an operator, whose limits are those of the server.
+func (r *ReachSettings) check(s *Settings) error {
+	switch {
+	case r == nil:
+		return nil
+	case !s.registered:
+		return tko.Errorf(tko.ErrInvalid, "reach is for sources in the store: for this one, the operator sets --reach-limits '[{limit: created, most: COUNT, author: \"gitops:%s\"}]'", s.Name)
+	case r.Created < 1:
+		return tko.Errorf(tko.ErrInvalid, "reach.created is %d: use a number of deployments above 0", r.Created)
+	}
+	return nil
 }
 
 // GitSettings are the location and credentials of a repository.
@@ -187,6 +208,9 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 		if *d.to, err = time.ParseDuration(d.text); err != nil || *d.to < d.least {
 			return fail("%s is %q: use a time of at least %s, such as 1m", name, d.text, d.least)
 		}
+	}
+	if err := s.Reach.check(&s); err != nil {
+		return fail("%w", err)
 	}
 	if s.Budget != nil {
 		spec.Budget = prune.Budget{Percent: s.Budget.Percent, Count: s.Budget.Entities}

@@ -62,7 +62,13 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 		return nil, err
 	}
 	defer taken.Done()
-	return handle(withConfirmation(authored, m), m)
+	authored, warnings := tko.CollectWarnings(authored)
+	if response, err = handle(withConfirmation(authored, m), m); err == nil {
+		if list := warnings(); len(list) > 0 {
+			_ = grpc.SetTrailer(ctx, metadata.MD{wire.WarningKey: list}) // fails only if the call has ended
+		}
+	}
+	return response, err
 }
 
 // withConfirmation adds to the context the count that a message confirms, and

@@ -2,8 +2,12 @@ package grpcapi_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"iter"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -83,5 +87,50 @@ func TestListsOfClientsTakeTurns(t *testing.T) {
 	lists.Wait()
 	if backend.of("token:greedy") != 60 || backend.of("token:modest") != 1 {
 		t.Errorf("served %v, want all", backend.begun)
+	}
+}
+
+// A client has at most 1000 reads waiting: further ones get an error that says what to do, while
+// other clients are served, and so is the client once some of its reads have ended.
+func TestReadsBeyondTheBoundOfWaitingOnesAreRefused(t *testing.T) {
+	backend := &gated{begun: map[string]int{}, end: make(chan struct{})}
+	limits := grpcapi.Limits{Connection: 2 * turn.MaxWaiting, Client: 2 * turn.MaxWaiting}
+	dial := overTCP(t, backend, grpcapi.Options{Callers: named{}, Turns: turn.NewLimited(turn.Heavy), Limits: limits})
+	data := tkopb.NewDataClient(dial())
+	list := func(subject string) error {
+		s, err := data.ListTemplates(calling(t, subject), &tkopb.ListTemplates{})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return err
+	}
+	var lists sync.WaitGroup
+	var refused atomic.Int64
+	const more = 20
+	for range turn.MaxWaiting + 1 + more {
+		lists.Go(func() {
+			err := list("token:greedy")
+			switch {
+			case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "1000 reads waiting"):
+				refused.Add(1)
+			case !errors.Is(err, io.EOF):
+				t.Error(err)
+			}
+		})
+	}
+	eventually.True(t, "the reads beyond the bound to be refused", func() bool { return refused.Load() == more })
+	lists.Go(func() {
+		if err := list("token:modest"); !errors.Is(err, io.EOF) {
+			t.Errorf("the other client: %v", err)
+		}
+	})
+	eventually.True(t, "the list of the other client has begun", func() bool { return backend.of("token:modest") == 1 })
+	close(backend.end)
+	lists.Wait()
+	if got := backend.of("token:greedy"); got != turn.MaxWaiting+1 || refused.Load() != more {
+		t.Errorf("%d reads were served, and %d refused, want %d and %d", got, refused.Load(), turn.MaxWaiting+1, more)
+	}
+	if err := list("token:greedy"); !errors.Is(err, io.EOF) {
+		t.Errorf("a read after the others: %v", err)
 	}
 }

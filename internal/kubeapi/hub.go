@@ -4,9 +4,11 @@ import (
 	"context"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/crowd"
 )
 
 // The limits of the cached events.
@@ -35,7 +37,13 @@ type event struct {
 type hub struct {
 	kind    *kind
 	catalog Catalog
-	lock    chan struct{} // holds one element if unlocked; guards the fields below
+	lock    chan struct{} // holds one element if unlocked; guards the fields below it
+
+	// watchers wait for changes. pending counts the signals that they have waited for: the
+	// crowd must not wait for an older one than the newest.
+	watchers crowd.Crowd
+	pending  atomic.Int64
+	signal   <-chan struct{} // the newest one
 
 	events []*event // all changes after start, up to head
 	bytes  int
@@ -49,20 +57,43 @@ func newHub(k *kind, c Catalog) *hub {
 	return h
 }
 
+// A signal tells watchers that there may be changes.
+type signal struct {
+	closed <-chan struct{} // once there may be some
+	number int64           // of the hub's signals
+}
+
 // after returns the events after a position, and the position up to which they
-// are complete. If there are none, wait is closed once there may be more.
-func (h *hub) after(ctx context.Context, position int64) (events []*event, upTo int64, wait <-chan struct{}, err error) {
+// are complete. If there are none, the caller may wait for more with join.
+func (h *hub) after(ctx context.Context, position int64) (events []*event, upTo int64, more signal, err error) {
 	select {
 	case <-h.lock:
 	case <-ctx.Done():
-		return nil, 0, nil, ctx.Err()
+		return nil, 0, more, ctx.Err()
 	}
 	events, upTo, wait, missed, err := h.cached(ctx, position)
+	if wait != h.signal && wait != closed && !missed && err == nil {
+		h.signal = wait
+		h.pending.Add(1)
+	}
+	more = signal{wait, h.pending.Load()}
 	h.lock <- struct{}{}
 	if !missed || err != nil {
-		return events, upTo, wait, err
+		return events, upTo, more, err
 	}
-	return h.read(ctx, position)
+	events, upTo, _, err = h.read(ctx, position)
+	return events, upTo, signal{closed: closed}, err // from upTo on, the cache has the changes
+}
+
+// join adds a watcher to those that wait for a signal. ok is false if there may be changes
+// already.
+func (h *hub) join(s signal) (w *crowd.Waiter, ok bool) {
+	w = h.watchers.Join(s.closed)
+	if s.number != h.pending.Load() {
+		w.Leave()
+		return nil, false
+	}
+	return w, true
 }
 
 // cached is after with the lock held. missed reports that the cache begins after

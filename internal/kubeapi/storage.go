@@ -512,7 +512,8 @@ func (s *storage) write(ctx context.Context, written object, put catalog.Put, be
 		return nil, s.failed(ctx, name, put.Package, err)
 	}
 	put.Permit = func(before, after catalog.Record) error { return s.permit(ctx, before, after) }
-	r, _, err := s.catalog.PutRecord(withAuthor(ctx), put)
+	warned := tko.WithWarnings(ctx, func(text string) { warning.AddWarning(ctx, "", text) }) // the request has each once
+	r, _, err := s.catalog.PutRecord(withAuthor(warned), put)
 	if err != nil {
 		pkg := put.Package
 		if pkg == nil {

@@ -332,8 +332,92 @@ func TestDiscardedNamesWarn(t *testing.T) {
 	}
 }
 
+// kubectl prints the warnings of the catalog, which runs in another process.
+func TestUnknownPropertiesWarn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.must("POST", "templates", template("operator", nil, obj{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": obj{"name": "things.example.com"},
+		"spec": obj{
+			"group": "example.com", "scope": "Namespaced", "names": obj{"plural": "things", "kind": "Thing"},
+			"versions": []any{obj{"name": "v1", "served": true, "storage": true, "schema": obj{"openAPIV3Schema": obj{
+				"type": "object", "properties": obj{"spec": obj{"type": "object", "properties": obj{"size": obj{"type": "integer"}}}},
+			}}}},
+		},
+	}))
+	text, err := json.Marshal(site("warned", nil, obj{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": obj{"name": "t"}, "spec": obj{"size": 1, "later": 1}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"sites?dryRun=All", "sites"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+group+path, strings.NewReader(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := w.client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if got := response.Header.Values("Warning"); response.StatusCode != http.StatusCreated || len(got) != 1 || !strings.Contains(got[0], "spec.later: unknown property") {
+			t.Errorf("%s: %s, the warnings are %q", path, response.Status, got)
+		}
+	}
+}
+
 // All APIs check IDs alike. A record with an invalid ID that is already stored
 // can be read and deleted.
+// Names are parts of paths, in which . and .. are folders: each object of such an ID is reached by
+// its own name only.
+func TestDotsInIDsAreNoFolders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := []string{".", "..", "...", "a/..", "../a", "./a", "a/./b", "a/../b", "/.", "../"}
+	kinds := map[string]func(id string) tko.Put{
+		"templates/": func(id string) tko.Put { return tko.Put{Kind: tko.KindTemplate, ID: id} },
+		"sites/":     func(id string) tko.Put { return tko.Put{Kind: tko.KindSite, ID: id} },
+		"rollouts/": func(id string) tko.Put {
+			return tko.Put{Kind: tko.KindRollout, ID: id, Package: krm.Package{{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": "r"}, "spec": map[string]any{
+				"edits": []any{map[string]any{"delete": map[string]any{}, "select": map[string]any{"siteIdPatterns": []any{"b/**"}}}},
+			}}}}
+		},
+	}
+	for resource, put := range kinds {
+		names := map[string]string{}
+		for _, id := range ids {
+			if _, err := w.PutEntity(t.Context(), put(id)); err != nil {
+				t.Fatalf("%s%s: %v", resource, id, err)
+			}
+		}
+		listed := w.must("GET", strings.TrimSuffix(resource, "/"), nil).items()
+		for _, o := range listed {
+			name := o.text("metadata.name")
+			if name == "." || name == ".." || strings.ContainsAny(name, "/%") || names[name] != "" {
+				t.Errorf("%s: name %q of %v", resource, name, o.at("spec"))
+			}
+			names[name] = "listed"
+			if got := w.must("GET", resource+name, nil); got.text("metadata.uid") != o.text("metadata.uid") {
+				t.Errorf("%s%s is %v, want %v", resource, name, got["metadata"], o["metadata"])
+			}
+		}
+		if len(listed) != len(ids) {
+			t.Errorf("%d %s are listed, want %d", len(listed), resource, len(ids))
+		}
+		for i, o := range listed {
+			w.must("DELETE", resource+o.text("metadata.name"), nil)
+			if rest := w.must("GET", strings.TrimSuffix(resource, "/"), nil).items(); len(rest) != len(ids)-i-1 {
+				t.Errorf("after the deletion of %s, %d are left", o.text("metadata.name"), len(rest))
+			}
+		}
+		for _, name := range []string{"%2e", "%2e%2e", "a%2f.."} {
+			if code, got := w.do("GET", resource+name, nil); code == http.StatusOK && got.text("kind") == "" {
+				t.Errorf("%s%s: %d %v", resource, name, code, got)
+			}
+		}
+	}
+}
+
 func TestIDsAreCheckedByAllAPIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -182,7 +182,7 @@ func (w *watcher) follow(ctx context.Context) error {
 			}
 		default:
 		}
-		events, upTo, wait, err := w.storage.hub.after(ctx, w.position)
+		events, upTo, more, err := w.storage.hub.after(ctx, w.position)
 		if err != nil {
 			return err
 		}
@@ -195,15 +195,36 @@ func (w *watcher) follow(ctx context.Context) error {
 		if len(events) > 0 {
 			continue
 		}
+		if err := w.await(ctx, more, ticker.C, check); err != nil {
+			return err
+		}
+	}
+}
+
+// await waits for a signal among all watchers of the kind. Meanwhile it checks the rights of the
+// watcher, and sends bookmarks.
+func (w *watcher) await(ctx context.Context, more signal, tick, check <-chan time.Time) error {
+	waiter, ok := w.storage.hub.join(more)
+	if !ok {
+		return nil
+	}
+	defer waiter.Leave()
+	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.storage.stopping:
 			w.cancel()
 			return errStopped
-		case <-wait:
+		case <-waiter.Signal:
+			return nil
+		case <-waiter.Woken:
+			return nil
 		case <-check:
-		case <-ticker.C:
+			if err := w.rights.Still(ctx); err != nil {
+				return err
+			}
+		case <-tick:
 			if err := w.mark(ctx); err != nil {
 				return err
 			}

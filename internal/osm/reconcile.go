@@ -61,6 +61,9 @@ type Policy struct {
 	Settle time.Duration
 	// InFlight is the limit of instances with an operation in flight; 64 if 0.
 	InFlight int
+	// List is the time for which a list of all instances counts for those that are as desired:
+	// see [Reconciler.Update]; none if 0.
+	List time.Duration
 	// Pace, if not nil, has instances upgraded in waves.
 	Pace *Pace
 }
@@ -152,6 +155,8 @@ type Report struct {
 	Ended     []Ended           // operations that ended, in order
 	Warnings  []Problem
 	Approval  *Approval // needed to continue; nil if none
+	// Listed is the time of the last list of all instances; zero if it isn't known.
+	Listed time.Time
 	// Again is the time until Apply must be called again if nothing changes, for
 	// operations in flight and failed steps; 0 if it need not be.
 	Again time.Duration
@@ -276,16 +281,85 @@ func (r *Reconciler) Apply(ctx context.Context, d Desired, s State, p Policy) (R
 	return w.report(), err
 }
 
+// Update is Apply after a report of the same OSM and source that isn't older than the policy
+// allows: it reads only the instances that the report doesn't have as desired, or that change,
+// and not a list of all. It is Apply if that isn't enough, such as for removals, packages and
+// waves, or if nothing is to be done.
+func (r *Reconciler) Update(ctx context.Context, d Desired, s State, p Policy, last Report) (Report, error) {
+	w := newRun(r, d, s, p)
+	only := w.changed(last)
+	if len(only) > 0 {
+		last.Warnings = slices.DeleteFunc(slices.Clone(last.Warnings), func(p Problem) bool { return p.What == WhatInstance && only[p.Name] })
+		w.continues(last)
+	} else {
+		only = nil
+	}
+	err := w.apply(ctx, only)
+	return w.report(), err
+}
+
+// continues takes over what the last report has.
+func (w *run) continues(last Report) {
+	maps.Copy(w.packages, last.Packages)
+	for name, s := range last.Instances {
+		if want, ok := w.wanted[name]; ok {
+			s.Source = want.instance.Source
+		}
+		w.statuses[name] = s
+	}
+	for _, p := range last.Warnings {
+		w.warn(p)
+	}
+	w.listed = last.Listed
+}
+
+// changed returns the desired instances that aren't known to be as desired; nil if only a list of
+// all instances shows what is to be done.
+func (w *run) changed(last Report) map[string]bool {
+	state := w.ledger.state()
+	if w.policy.Pace != nil || w.policy.RetryNow || last.Approval != nil || last.Listed.IsZero() || now().Sub(last.Listed) >= w.policy.List || state.Target != w.target || !w.samePackages(state, last) {
+		return nil
+	}
+	for name := range state.Instances {
+		if _, wanted := w.wanted[name]; !wanted {
+			return nil // it is removed, within a budget of all
+		}
+	}
+	only := map[string]bool{}
+	for name, want := range w.wanted {
+		st := state.Instances[name]
+		switch {
+		case w.refused[name] != nil:
+			only[name] = true
+		case st != nil && st.ID != "" && len(moves(want, st)) > 0:
+			return nil // it may be recreated, within a budget of all
+		case st == nil || st.ID == "" || st.Pending != nil || st.Creating != nil || st.Failed != nil || st.Removing || st.Digest != want.digest || last.Instances[name].Phase != PhaseReady:
+			only[name] = true
+		}
+	}
+	return only
+}
+
+// samePackages reports whether OSM has the desired packages, and no others of the source.
+func (w *run) samePackages(state State, last Report) bool {
+	if len(w.desired.Packages) != len(state.Packages) {
+		return false
+	}
+	for _, p := range w.desired.Packages {
+		key := p.Key()
+		if have := state.Packages[key]; have.Failed != nil || have.Digest == "" || have.Digest != w.local.contents[key].Digest || last.Packages[key].Phase != PhaseReady {
+			return false
+		}
+	}
+	return true
+}
+
 // Follow continues after Apply returned the report last for the same desired state,
 // if last.Following is true. It reads only the instances with operations in flight,
 // not a list of all.
 func (r *Reconciler) Follow(ctx context.Context, d Desired, s State, p Policy, last Report) (Report, error) {
 	w := newRun(r, d, s, p)
-	maps.Copy(w.packages, last.Packages)
-	maps.Copy(w.statuses, last.Instances)
-	for _, p := range last.Warnings {
-		w.warn(p)
-	}
+	w.continues(last)
 	err := w.apply(ctx, w.unsettled())
 	return w.report(), err
 }

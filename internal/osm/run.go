@@ -51,6 +51,7 @@ type run struct {
 	again    time.Duration
 	soaking  time.Duration // left of the soak of a wave; 0 if none soaks
 
+	listed        time.Time     // when all instances were listed; zero if it isn't known
 	packagesLater time.Duration // until refused packages are sent again; 0 if there are none
 }
 
@@ -271,7 +272,7 @@ func (w *run) report() Report {
 	slices.Sort(w.removed)
 	return Report{
 		State: w.ledger.state(), Changes: w.changes, Packages: w.packages, Instances: w.statuses,
-		Removed: w.removed, Ended: w.ended, Warnings: w.warnings, Approval: w.approval, Again: w.again,
+		Removed: w.removed, Ended: w.ended, Warnings: w.warnings, Approval: w.approval, Again: w.again, Listed: w.listed,
 	}
 }
 
@@ -333,6 +334,9 @@ func (w *run) observe(ctx context.Context, only map[string]bool) error {
 				w.seen.byName[r.Name] = append(w.seen.byName[r.Name], r)
 			}
 		}
+	}
+	if only == nil {
+		w.listed = now()
 	}
 	if state.Target != "" && state.Target != w.target {
 		w.seen.foreign = slices.ContainsFunc(known, func(name string) bool {

@@ -356,7 +356,7 @@ func TestDerivationIsHeldWithoutTheRightsOfItsOwnerAndGoesOnWithThem(t *testing.
 			}
 			for _, b := range rules.Bindings {
 				if b.Subject == "cert:ada" {
-					if err := w.Unbind(w.root, b.ID); err != nil {
+					if err := w.Unbind(tko.WithConfirmation(w.root, 50), b.ID); err != nil {
 						w.t.Fatal(err)
 					}
 				}
@@ -373,7 +373,7 @@ func TestDerivationIsHeldWithoutTheRightsOfItsOwnerAndGoesOnWithThem(t *testing.
 			}
 			for _, b := range rules.Bindings {
 				if b.Subject == "cert:ada" && b.Scope.SiteID != "" {
-					if err := w.Unbind(w.root, b.ID); err != nil {
+					if err := w.Unbind(tko.WithConfirmation(w.root, 50), b.ID); err != nil {
 						w.t.Fatal(err)
 					}
 				}

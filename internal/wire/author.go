@@ -19,6 +19,7 @@ const (
 	ConfirmKey = "tko-confirm"
 	ActingKey  = "tko-for"   // what a controller works for: KIND/ID of a deployment, rollout or source
 	ClaimKey   = "tko-claim" // claim of the work on that
+	WarningKey = "tko-warning-bin" // trailers of responses: what a call accepted and its caller should know
 	AsOfKey    = "tko-as-of" // header of responses: the moment as of which the server has read
 )
 

@@ -292,7 +292,7 @@ type kubectl struct {
 func newKubectl(w *world, l *ledger, tenant string, random *rand.Rand) *kubectl {
 	certificate, key := w.cluster.User(w.t, tenant)
 	api, err := dynamic.NewForConfig(&rest.Config{
-		Host: "https://" + w.kubeAddress, QPS: 100, Burst: 100, Timeout: 30 * time.Second,
+		Host: "https://" + w.kubeAddress, QPS: 100, Burst: 100, Timeout: 30 * time.Second, WarningHandler: rest.NoWarnings{},
 		TLSClientConfig: rest.TLSClientConfig{CertData: certificate, KeyData: key, CAData: w.authority.PEM(), ServerName: "localhost"},
 	})
 	if err != nil {

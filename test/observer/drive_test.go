@@ -381,7 +381,7 @@ func (a *author) remove(ctx context.Context) {
 }
 
 func (a *author) purge(ctx context.Context) {
-	s := tko.DeploymentSelect{Templates: []string{one(a.random, a.tenant+"/**", "*/w:*", a.other+"/**", "**", a.tenant+"/secret:v1", "shared/*:*")}}
+	s := tko.DeploymentSelect{Templates: []string{one(a.random, a.tenant+"/w:*", a.tenant+"/**", "*/w:*", "*/w:v1", a.other+"/**", "**", a.tenant+"/secret:v1", "shared/*:*")}}
 	dry, cancel := context.WithTimeout(ctx, 20*time.Second)
 	found, err := a.client.PurgeDeployments(dry, s, true)
 	cancel()

@@ -33,6 +33,7 @@ func TestTheObserverFindsFaultyServers(t *testing.T) {
 			found := make(chan []string, 1)
 			go func() {
 				defer stop()
+				defer r.w.abandoned.Store(true)
 				var last []string
 				for working.Err() == nil {
 					if last, _ = r.o.judgeSoFar(); slices.ContainsFunc(last, f.isFound) {

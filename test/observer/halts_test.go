@@ -150,6 +150,9 @@ func treesOf(repository string, of func(site string) bool) string {
 
 // releaseAll ends all freezes and stops, at once: the fleet shall be still at the end.
 func (o *operator) releaseAll(ctx context.Context) {
+	if o.w.abandoned.Load() {
+		return
+	}
 	eventually.Within(o.w.t, settleLimit, "the end of all stops", func() error {
 		for f, err := range o.client.Access().Freezes(ctx) {
 			if err != nil {
@@ -163,15 +166,32 @@ func (o *operator) releaseAll(ctx context.Context) {
 		if err != nil || len(stops) == 0 {
 			return err
 		}
-		for _, s := range stops {
-			waits, err := o.client.Resume(ctx, tko.Release{ID: s.Stop.ID, DryRun: true})
-			if err != nil {
-				return err
-			}
-			if _, err := o.client.Resume(tko.WithConfirmation(ctx, max(1, waits.WaitingSites)), tko.Release{ID: s.Stop.ID}); err != nil {
-				return err
-			}
+		if err := o.resumeAll(ctx, stops); err != nil {
+			return err
 		}
 		return errors.New("there are stops")
 	})
+}
+
+// resumeAll ends stops and releases at once, with consent to the sites that wait.
+func (o *operator) resumeAll(ctx context.Context, stops []tko.StopStatus) error {
+	for _, s := range stops {
+		waits, err := o.client.Resume(ctx, tko.Release{ID: s.Stop.ID, DryRun: true})
+		if err != nil {
+			return err
+		}
+		if _, err := o.client.Resume(tko.WithConfirmation(ctx, max(1, waits.WaitingSites)), tko.Release{ID: s.Stop.ID}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// releaseWaves ends the releases whose waves wait for sites that can't get what they waited for.
+func (o *operator) releaseWaves(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if stops, err := o.client.Stops(ctx); err == nil {
+		_ = o.resumeAll(ctx, stops) // what fails is tried again later
+	}
 }

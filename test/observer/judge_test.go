@@ -118,8 +118,9 @@ type judge struct {
 
 	deletedByUsers map[string]bool // places of children, which may be created again later
 
-	rollouts *rolloutJudge
-	halts    []halt
+	rollouts  *rolloutJudge
+	halts     []halt
+	bySources int // changes of deployments that sources made, without those by rollouts
 }
 
 func newJudge(l limits, requests map[string]*request) *judge {
@@ -158,8 +159,8 @@ func (j *judge) summary() string {
 		causes[cause] = true
 		reached = max(reached, len(sites))
 	}
-	return fmt.Sprintf("%d causes; most without consent: %d created (limit %d), %d removed or orphaned (limit %d), %d sites changed (limit %d); rollouts: %d in flight at most (limit %d), %d deployments undone; %d stops and freezes",
-		len(causes), created, j.limits.created, removed, j.limits.removed, reached, j.limits.sites, j.rollouts.most, concurrent, j.rollouts.undone, len(j.halts))
+	return fmt.Sprintf("%d causes; most without consent: %d created (limit %d), %d removed or orphaned (limit %d), %d sites changed (limit %d); rollouts: %d in flight at most (limit %d), %d deployments undone; changed by kinds %v; after too many failures %d at most; %d stops and freezes",
+		len(causes), created, j.limits.created, removed, j.limits.removed, reached, j.limits.sites, j.rollouts.most, concurrent, j.rollouts.undone, j.rollouts.changed, j.rollouts.latest, len(j.halts))
 }
 
 func (j *judge) report(c change, format string, args ...any) {
@@ -212,6 +213,9 @@ func (j *judge) take(c change) {
 		j.report(c, "the rollout names a key that no site has")
 	}
 	if c.Kind == tko.KindDeployment && c.Op != tko.OpStatus {
+		if isSource(c) {
+			j.bySources++
+		}
 		j.halt(c)
 		before := j.records[tko.DeploymentID(c.ID)]
 		if !j.alive[tko.KindDeployment][c.ID] {
@@ -621,11 +625,9 @@ func upToDate(d tko.Deployment) bool {
 
 // counts returns how much of each kind was judged. compared is the number of undos whose files were.
 func (j *judge) counts(compared int) map[string]int {
-	all := map[string]int{"changes of rollouts in flight at once": max(0, j.rollouts.most-1), "deployments undone": j.rollouts.undone, "undone files compared": compared, "stops and freezes": len(j.halts)}
-	for kind := range budgets {
-		if kind != "piar" { // it isn't planned
-			all["changes of rollouts of kind "+kind] = j.rollouts.changed[kind]
-		}
+	all := map[string]int{"changes of rollouts in flight at once": max(0, j.rollouts.most-1), "deployments undone": j.rollouts.undone, "undone files compared": compared, "stops and freezes": len(j.halts), "changes by sources": j.bySources, "changes of rollouts": 0}
+	for _, n := range j.rollouts.changed {
+		all["changes of rollouts"] += n
 	}
 	return all
 }

@@ -154,7 +154,7 @@ func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Du
 }
 
 // overtime is how much longer a run may last until it has something of everything.
-const overtime = 4 * time.Minute
+const overtime = 6 * time.Minute
 
 // await waits for a duration, and until something of each kind was observed.
 func (r *run) await(ctx context.Context, duration time.Duration) {

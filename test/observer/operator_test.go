@@ -24,6 +24,8 @@ func (o *operator) run(ctx context.Context) {
 			o.stop(ctx)
 		case 2:
 			o.freeze(ctx)
+		case 0:
+			o.releaseWaves(ctx)
 		}
 		for range 5 {
 			select {

@@ -1,9 +1,11 @@
 package observer
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -13,13 +15,19 @@ type log struct {
 	changes  []change
 	requests map[string]*request
 	revision map[string]int64
+	halts    []halt
+	// failed are the revisions at which deployments fail; if there are any, all other changes of rollouts are delivered at once.
+	failed map[tko.DeploymentID]int64
 }
 
 func (l *log) add(op tko.Op, kind tko.Kind, id, who, why string, r *record) *log {
 	l.revision[id]++
 	l.changes = append(l.changes, change{
-		Change: tko.Change{Position: int64(len(l.changes) + 1), Op: op, Kind: kind, ID: id, Revision: l.revision[id], Author: tko.Author{Who: who, Why: why}}, record: r,
+		Change: tko.Change{Position: int64(len(l.changes) + 1), Op: op, Kind: kind, ID: id, Revision: l.revision[id], Author: tko.Author{Who: who, Why: why}, Time: time.Unix(int64(len(l.changes)+1), 0)}, record: r,
 	})
+	if r != nil {
+		r.revision = l.revision[id]
+	}
 	return l
 }
 
@@ -42,7 +50,7 @@ func TestTheObserverFindsPlantedFaults(t *testing.T) {
 	t.Parallel()
 	at := func(id, parent, template, site, op string) *record {
 		tenant, _, _ := strings.Cut(template, "/")
-		return &record{id: tko.DeploymentID(id), parent: tko.DeploymentID(parent), template: template, site: site, running: site != "", content: content{{"ConfigMap/w", map[string]string{"tenant": tenant, "op": op}}}}
+		return &record{id: tko.DeploymentID(id), parent: tko.DeploymentID(parent), template: template, site: site, running: site != "", digest: sha256.Sum256([]byte(op)), content: content{{"ConfigMap/w", map[string]string{"tenant": tenant, "op": op}}}}
 	}
 	topology := func(l *log) *log { return l.write("cert:a", "op-1.", at("top", "", "a/top/base:v1", "", "")) }
 	many := func(n int, do func(i int)) {
@@ -55,6 +63,9 @@ func TestTheObserverFindsPlantedFaults(t *testing.T) {
 			l.write("cert:root", "set-up", at(fmt.Sprint("d", i), "", "a/w:v1", fmt.Sprint("a/", i), "old"))
 		})
 		return l
+	}
+	rolled := func(l *log, rollout string, i int, op string) {
+		l.write("cert:root", fmt.Sprintf("rollout %q", rollout), at(fmt.Sprint("d", i), "", "a/w:v1", fmt.Sprint("a/", i), op))
 	}
 	one, confirmed := request{author: "a", done: true}, request{author: "a", done: true, consent: 8}
 	for name, test := range map[string]struct {
@@ -128,7 +139,59 @@ func TestTheObserverFindsPlantedFaults(t *testing.T) {
 			l.add(tko.OpWritten, tko.KindSite, "a/1", "cert:a", "op-1.", nil)
 			l.changes[0].metadata = map[string]string{"color": "red"}
 		}, "lost labels"},
-		"a lost deployment": {func(l *log) { l.write("cert:a", "op-1.", at("lost", "", "a/w:v1", "a/1", "")) }, "is lost"},
+		"a rollout within its limits": {func(l *log) {
+			running(l, 20)
+			many(5, func(i int) { rolled(l, "pair-a-1", 2*i, "new") })
+		}, ""},
+		"more changes of a rollout in flight than it may have": {func(l *log) {
+			running(l, 20)
+			many(6, func(i int) { rolled(l, "pair-a-1", 2*i, "new") })
+		}, "has 6 changes in flight"},
+		"a rollout that changes a pair at once": {func(l *log) {
+			running(l, 20)
+			rolled(l, "pair-a-1", 4, "new")
+			rolled(l, "pair-a-1", 5, "new")
+		}, "rollouts keep pairs apart"},
+		"two rollouts that change a pair at once": {func(l *log) {
+			running(l, 20)
+			rolled(l, "pair-a-1", 4, "new")
+			rolled(l, "moved-a-2", 5, "new")
+		}, "rollouts keep pairs apart"},
+		"a rollout that goes on after a failure": {func(l *log) {
+			l.failed = map[tko.DeploymentID]int64{"d0": 2}
+			running(l, 20)
+			many(7, func(i int) {
+				rolled(l, "bad-a-1", 2*i, "new") // all but the first one are delivered at once
+			})
+		}, "is change 6 of the rollout after 1 failed"},
+		"an undo that restores another content": {func(l *log) {
+			running(l, 3)
+			rolled(l, "pair-a-1", 1, "new")
+			rolled(l, "pair-a-1-undo", 1, "newer")
+		}, "and not what it had been"},
+		"a source beyond its limit of creations": {func(l *log) {
+			many(7, func(i int) {
+				l.write("gitops:source-a", "main@sha1:1", at(fmt.Sprint("g", i), "", "a/w:v1", fmt.Sprint("a/", i), ""))
+			})
+		}, "the source created 7 deployments"},
+		"a source at a foreign site": {func(l *log) { l.write("gitops:source-a", "main@sha1:1", at("x", "", "a/w:v1", "b/1", "")) }, "isn't in the scope of a"},
+		"a source that changes many sites": {func(l *log) {
+			running(l, 9)
+			many(4, func(i int) {
+				l.write("gitops:source-a", "main@sha1:1", at(fmt.Sprint("d", i), "", "a/w:v1", fmt.Sprint("a/", i), "new"))
+			})
+		}, "changes running deployments at 4 sites"},
+		"a source that removes when its folder is gone": {func(l *log) {
+			running(l, 2)
+			l.halts = []halt{{what: "time without the folder", pattern: func(string) bool { return true }, from: 0, to: 9, removalsBy: "gitops:source-a"}}
+			l.remove("gitops:source-a", "main@sha1:1", "d1")
+		}, "during the time without the folder"},
+		"a user of kubectl that deletes too much": {func(l *log) {
+			running(l, 9)
+			many(6, func(i int) { l.remove("k8s:a", "", fmt.Sprint("d", i)) })
+		}, "removed or orphaned 6 entities"},
+		"a user of kubectl at a foreign site": {func(l *log) { l.write("k8s:a", `field manager "op-1."`, at("x", "", "a/w:v1", "b/1", "")) }, "isn't in the scope of a"},
+		"a lost deployment":                   {func(l *log) { l.write("cert:a", "op-1.", at("lost", "", "a/w:v1", "a/1", "")) }, "is lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,6 +199,16 @@ func TestTheObserverFindsPlantedFaults(t *testing.T) {
 			l.request("op-1.", one).request("op-2.", one).request("op-8.", confirmed).request("op-9.", request{author: "a", refused: true})
 			test.log(l)
 			j := newJudge(limits{removed: 5, percent: 100, created: 6, sites: 3}, l.requests)
+			j.halts = l.halts
+			if l.failed != nil {
+				j.rollouts.failed = func(id tko.DeploymentID, then time.Time) int64 {
+					if j.rollouts.last[id].at.Equal(then) { // it is changed now
+						return 0
+					}
+					return l.failed[id]
+				}
+				j.rollouts.delivered = func(site string, _ content, _, _ time.Time) bool { return site != "a/0" }
+			}
 			for _, c := range l.changes {
 				j.take(c)
 			}

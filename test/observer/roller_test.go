@@ -84,7 +84,7 @@ spec:
 func (r *roller) run(ctx context.Context) {
 	for n := 1; ctx.Err() == nil; n++ {
 		r.completeUnits(ctx)
-		kind := []string{"pair", "piar", "bad", "moved"}[(n-1)%4]
+		kind := []string{"pair", "piar", "bad", "moved"}[(n-1+2*slices.Index(tenants, r.tenant))%4]
 		id := tko.RolloutID(fmt.Sprintf("%s-%s-%d", kind, r.tenant, n))
 		if r.register(ctx, id, kind) {
 			r.follow(ctx, id, kind)
@@ -195,15 +195,15 @@ func (r *roller) next(s tko.RolloutStatus, kind string, late bool) (command tko.
 		}
 	case "Running":
 		switch {
-		case late || r.random.IntN(200) == 0:
+		case late || r.random.IntN(400) == 0:
 			command.Verb = "undo"
 		case slices.Contains(s.Commands, "approve"):
 			command.Verb = "approve"
-		case r.random.IntN(80) == 0:
+		case r.random.IntN(200) == 0:
 			command.Verb = "pause"
 		}
 	case "Paused":
-		command.Verb = one(r.random, "plan", "resume", "resume", "skip", "undo")
+		command.Verb = one(r.random, "plan", "plan", "resume", "resume", "resume", "skip", "undo")
 		if late || s.Failures+s.Failing > budgets[kind] {
 			command.Verb = "undo"
 		}
@@ -265,6 +265,9 @@ func setMark(p krm.Package, mark krm.Resource) krm.Package {
 
 // end undoes a rollout that hasn't ended: what has failed would keep its peers waiting.
 func (r *roller) end(ctx context.Context, id tko.RolloutID) {
+	if r.w.abandoned.Load() {
+		return
+	}
 	eventually.Within(r.w.t, settleLimit, "the end of rollout "+string(id), func() error {
 		s, err := r.client.RolloutStatus(ctx, id)
 		if err != nil {

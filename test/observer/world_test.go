@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,6 +60,8 @@ type world struct {
 	// zero without a cluster.
 	cluster         *kube.Cluster
 	id, kubeAddress string
+
+	abandoned atomic.Bool // nothing of it is judged any more
 
 	lock   sync.Mutex
 	server *process.Server

@@ -1092,8 +1092,12 @@ func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.Sou
 		a.put.Origin, a.put.ID, a.put.FromTemplate = "", there.id, true
 		a.put.Package = merged.WithDeployment(string(w.Put.Template), string(w.Put.Site), false, false)
 	}
-	// The template may not be applied yet, so the merged package is validated.
-	try := tko.Put{Kind: tko.KindDeployment, Origin: "try", Parent: w.Put.Parent, Metadata: w.Put.Metadata, Package: merged, DryRun: true}
+	// The template may not be applied yet, so the merged package is validated. The template and the site decide whether the
+	// source's owner may create the deployment.
+	try := tko.Put{
+		Kind: tko.KindDeployment, Origin: "try", Parent: w.Put.Parent, Template: w.Put.Template, Site: w.Put.Site, Metadata: w.Put.Metadata,
+		Package: merged.WithDeployment(string(w.Put.Template), string(w.Put.Site), false, false), Whole: true, Defer: true, DryRun: true,
+	}
 	_, err = m.client.PutEntity(ctx, try)
 	return a, err
 }

@@ -66,6 +66,7 @@ type (
 		Ask           bool
 		Before, After catalog.Record
 		Created       bool
+		Warnings      []string // with the result
 	}
 	permission   struct{ Refusal *refusal }
 	conditionsOf struct {
@@ -229,11 +230,12 @@ func servePut(ctx context.Context, service *catalog.Service, s *sibling.Stream) 
 			return nil
 		}
 	}
+	ctx, warnings := tko.CollectWarnings(ctx)
 	r, created, err := service.PutRecord(ctx, p)
 	if err != nil {
 		return err
 	}
-	return s.Send(step{After: r, Created: created})
+	return s.Send(step{After: r, Created: created, Warnings: warnings()})
 }
 
 // serveEvents sends the events after a position. If there are none, it sends a value
@@ -354,6 +356,9 @@ func (c *Catalog) PutRecord(ctx context.Context, p catalog.Put) (r catalog.Recor
 				err = refused
 			}
 			return r, false, err
+		}
+		for _, text := range next.Warnings {
+			tko.Warn(ctx, text)
 		}
 		if !next.Ask {
 			return next.After, next.Created, nil

@@ -175,7 +175,7 @@ func TestRowsNeedTheRightsOfOwnerAndStarterWhenTheyAreApplied(t *testing.T) {
 			}
 			for _, b := range rules.Bindings {
 				if b.Subject == "cert:ada" && b.Scope.SiteID == "b/**" {
-					if err := w.Unbind(w.ctx, b.ID); err != nil {
+					if err := w.Unbind(tko.WithConfirmation(w.ctx, 50), b.ID); err != nil {
 						t.Fatal(err)
 					}
 				}

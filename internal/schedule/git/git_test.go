@@ -635,7 +635,7 @@ func TestNamesOfAllIdentitiesAreDistinctFiles(t *testing.T) {
 		version, kind, _ := strings.Cut(kind, " ")
 		pkg = append(pkg, krm.Resource{"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": "x"}})
 	}
-	sites := []tko.SiteID{"a", "a/b", "a/b/c", "..", "../a", "a//b", "/a", "a/", ".git", ".tko", "a/.tko", "a:b", "a/2abc", tko.SiteID(strings.Repeat("s", 300)), "A"}
+	sites := []tko.SiteID{"a", "a/b", "a/b/c", "..", "../a", "a//b", "/a", "a/", ".", "./a", "a/..", "a/./b", "a/../b", ".git", ".tko", "a/.tko", "a:b", "a/2abc", tko.SiteID(strings.Repeat("s", 300)), "A"}
 	for range 2 { // no site undoes the files of another one
 		for _, site := range sites {
 			if _, err := g.Schedule(t.Context(), repo, tko.Site{ID: site}, []tko.Deployment{{ID: "2xyz", Package: pkg, Stamp: tko.Stamp{Revision: 1}}}); err != nil {
@@ -650,7 +650,7 @@ func TestNamesOfAllIdentitiesAreDistinctFiles(t *testing.T) {
 	}
 	for _, file := range all {
 		for segment := range strings.SplitSeq(file, "/") {
-			if len(segment) > 255 || segment == ".." || strings.EqualFold(segment, ".git") {
+			if len(segment) > 255 || segment == "." || segment == ".." || strings.EqualFold(segment, ".git") {
 				t.Errorf("bad name %q", file)
 			}
 		}

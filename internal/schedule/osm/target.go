@@ -63,6 +63,7 @@ type Options struct {
 type Target struct {
 	records Records
 	options Options
+	reports reports
 	secrets secret.Folder
 }
 
@@ -131,9 +132,14 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	r := &osm.Reconciler{Client: client, Log: t.options.Log, Keep: func(ctx context.Context, state osm.State, _ []string) error {
 		return l.save(ctx, state)
 	}}
-	got, err := r.Apply(ctx, l.desired, l.saved.State, policy)
+	policy.List = t.options.Interval / 2 // before the next reconciliation lists them
+	last := t.reports.take(l.record)
+	got, err := r.Update(ctx, l.desired, l.saved.State, policy, last)
 	if ctx.Err() != nil {
 		return report.Report{}, context.Cause(ctx)
+	}
+	if err == nil {
+		t.reports.put(l.record, got)
 	}
 	if fence.Is(err) {
 		return report.Report{}, err
