@@ -288,8 +288,8 @@ func TestBindingsThatOwnersNeedAreCounted(t *testing.T) {
 	w.is("by an editor", err, tko.ErrDenied)
 }
 
-// A leaver owned a thousand deployments: the one who unbinds the subject is told what would be
-// held, and confirms it, or names another owner before. Also a script does.
+// A leaver owned a thousand deployments: an error names what would be held to the one who unbinds the subject, who
+// confirms it, or names another owner before. Also a script does.
 func TestUnbindingOfAnOwnerNeedsConsent(t *testing.T) {
 	t.Parallel()
 	w := newTenants(t, catalog.Options{})
