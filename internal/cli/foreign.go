@@ -42,7 +42,7 @@ var foreignVerbs = map[string][2]string{
 	"get": {"list", "get"}, "describe": {"list -o wide", "explain"}, "list": {"list", "get"}, "show": {"list", "get"}, "delete": {"delete", "delete"}, "edit": {"edit", "edit"}, "create": {"register", "register"},
 }
 
-// foreignCommand returns the command that someone means who writes the verb before the kind,
+// foreignCommand returns the command for a line that has the verb before the kind,
 // such as tko deployment list for tko get deployments; "" if there is none.
 func foreignCommand(root *cobra.Command, args []string) string {
 	verbs, ok := foreignVerbs[args[0]]

@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// Who knows kubectl is told the command of here.
+// The command explains the words of kubectl.
 func TestWordsOfOtherToolsAreExplained(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{

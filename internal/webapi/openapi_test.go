@@ -1,6 +1,7 @@
 package webapi
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -21,6 +22,30 @@ func TestEveryRouteIsDescribedAndNoOther(t *testing.T) {
 	for pattern := range described {
 		if routes[pattern].handle == nil {
 			t.Errorf("%s is described, but there is no such request", pattern)
+		}
+	}
+}
+
+// The bodies of requests have the described fields and no others.
+func TestBodiesOfRequestsHaveTheDescribedFields(t *testing.T) {
+	t.Parallel()
+	paths, _ := description()["paths"].(object)
+	for path, body := range map[string]reflect.Type{"/api/v1/actions": reflect.TypeFor[actionBody](), "/api/v1/rollout/command": reflect.TypeFor[commandBody]()} {
+		methods, _ := paths[path].(object)
+		post, _ := methods["post"].(object)
+		request, _ := post["requestBody"].(object)
+		contents, _ := request["content"].(object)
+		media, _ := contents["application/json"].(object)
+		schema, _ := media["schema"].(object)
+		described, _ := schema["properties"].(object)
+		for _, f := range JSONFields(body) {
+			if described[f.Name] == nil {
+				t.Errorf("the body of POST %s lacks %s in its description", path, f.Name)
+			}
+			delete(described, f.Name)
+		}
+		for name := range described {
+			t.Errorf("the body of POST %s has no %s, which is described", path, name)
 		}
 	}
 }
