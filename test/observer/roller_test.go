@@ -84,7 +84,7 @@ spec:
 func (r *roller) run(ctx context.Context) {
 	for n := 1; ctx.Err() == nil; n++ {
 		r.completeUnits(ctx)
-		kind := []string{"pair", "piar", "bad", "moved"}[(n-1+2*slices.Index(tenants, r.tenant))%4]
+		kind := []string{"piar", "pair", "bad", "moved"}[(n-1+2*slices.Index(tenants, r.tenant))%4]
 		id := tko.RolloutID(fmt.Sprintf("%s-%s-%d", kind, r.tenant, n))
 		if r.register(ctx, id, kind) {
 			r.follow(ctx, id, kind)
