@@ -87,7 +87,6 @@ var comments = map[string]string{
 	"SitePage.position":              "of the newest change before the page was read",
 	"SitePage.next":                  "the next page begins after this ID",
 	"SiteRow.template":               "that the site is based on, or \"\"",
-	"SiteRow.awaitedTemplate":        "the one that the site names and that doesn't exist yet, or that its owner may not see: until then, the package isn't merged into that of the template, and is valid as far as it goes. Read only.",
 	"SiteRow.deployments":            "at it, sorted; read only",
 	"SiteRow.createdTimestamp":       "Unix milliseconds",
 	"SiteRow.updatedTimestamp":       "Unix milliseconds",

@@ -397,7 +397,6 @@ export interface SiteRow {
   suspended?: boolean
   id: string
   template: string // that the site is based on, or ""
-  awaitedTemplate?: string // the one that the site names and that doesn't exist yet, or that its owner may not see: until then, the package isn't merged into that of the template, and is valid as far as it goes. Read only.
   metadata: Record<string, string>
   deployments: string[] // at it, sorted; read only
   createdTimestamp: number // Unix milliseconds
