@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -17,7 +18,7 @@ type warned struct{ grpc.ClientConnInterface }
 // Invoke makes a call, and reports its warnings.
 func (w warned) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	var trailer metadata.MD
-	err := w.ClientConnInterface.Invoke(ctx, method, args, reply, append(opts[:len(opts):len(opts)], grpc.Trailer(&trailer))...)
+	err := w.ClientConnInterface.Invoke(ctx, method, args, reply, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
 	for _, text := range trailer.Get(wire.WarningKey) {
 		tko.Warn(ctx, text)
 	}

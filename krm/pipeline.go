@@ -1,6 +1,7 @@
 package krm
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -109,9 +110,9 @@ func pipelineFunction(item any) (f PipelineFunction, err error) {
 	image, program := of.Text("image"), of.Text("exec")
 	switch {
 	case (image == "") == (program == ""):
-		return f, fmt.Errorf("it needs either image or exec")
+		return f, errors.New("it needs either image or exec")
 	case strings.ContainsAny(program, " \t\n"):
-		return f, fmt.Errorf("exec has arguments, which TKO doesn't pass: give the function a program without arguments")
+		return f, errors.New("exec has arguments, which TKO doesn't pass: give the function a program without arguments")
 	case program != "":
 		f.Function = "exec:" + program
 	case strings.Contains(image, "/") || strings.HasPrefix(image, "builtin:"):
@@ -126,7 +127,7 @@ func pipelineFunction(item any) (f PipelineFunction, err error) {
 		}
 	}
 	if f.ConfigPath != "" && f.ConfigMap != nil {
-		return f, fmt.Errorf("it has both configPath and configMap: a function has one config")
+		return f, errors.New("it has both configPath and configMap: a function has one config")
 	}
 	if f.Selectors, err = selectors(of, "selectors"); err == nil {
 		f.Exclude, err = selectors(of, "exclude")

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,7 +130,7 @@ func TestPlaceholderIsRefusedOnEachRoad(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, _, err = w.EndModification(w.ctx, m.Token, append(m.Package[:len(m.Package):len(m.Package)], krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "d"}, "data": map[string]any{"password": krm.Redacted}}))
+			_, _, err = w.EndModification(w.ctx, m.Token, append(slices.Clip(m.Package), krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "d"}, "data": map[string]any{"password": krm.Redacted}}))
 			return errors.Join(err, w.CancelModification(w.ctx, m.Token))
 		},
 		"put of a template": put(tko.KindTemplate, "v", ""), "put of a site": put(tko.KindSite, "v", ""), "put of a deployment": put(tko.KindDeployment, string(id), ""),

@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -16,11 +17,11 @@ import (
 func TestOwnLimitsRaiseUpToThatOfTheOperator(t *testing.T) {
 	t.Parallel()
 	placements := func(create ...int) string {
-		text := ""
+		var text strings.Builder
 		for i, n := range create {
-			text += fmt.Sprintf("apiVersion: topology.nephio.org/v1alpha1\nkind: Placement\nmetadata: {name: p%d}\nspec: {update: Apply, budget: {create: %d}}\n---\n", i, n)
+			fmt.Fprintf(&text, "apiVersion: topology.nephio.org/v1alpha1\nkind: Placement\nmetadata: {name: p%d}\nspec: {update: Apply, budget: {create: %d}}\n---\n", i, n)
 		}
-		return text
+		return text.String()
 	}
 	upTo := []access.Limit{{Limit: access.LimitCreated, UpTo: 8, Author: "cert:ada"}}
 	for name, test := range map[string]struct {

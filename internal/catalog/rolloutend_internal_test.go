@@ -16,7 +16,7 @@ func TestEndOfRolloutIsExpectedFromRowsThatMoved(t *testing.T) {
 		return RolloutCount{Wave: wave, Kind: plan.Change, Progress: p, Rows: rows, First: now.Add(-first), Last: now.Add(-last)}
 	}
 	never := RolloutCount{Wave: 0, Kind: plan.Change, Progress: execute.Waiting, Rows: 100}
-	minutes := func(n time.Duration) time.Duration { return n * time.Minute }
+	minutes := func(n float64) time.Duration { return time.Duration(n * float64(time.Minute)) }
 	for name, c := range map[string]struct {
 		counts []RolloutCount
 		waves  []tko.RolloutWave

@@ -24,7 +24,7 @@ func foreignFlag(cmd *cobra.Command, err error) error {
 		return err
 	}
 	hint := foreignFlags[e.GetSpecifiedName()]
-	if name := strings.TrimPrefix(hint, "use --"); name != hint {
+	if name, ok := strings.CutPrefix(hint, "use --"); ok {
 		name, _, _ = strings.Cut(name, " ")
 		if name = strings.TrimSuffix(name, ","); cmd.Flags().Lookup(name) == nil { // the command can't do it
 			return err

@@ -58,7 +58,7 @@ func TestWarningsReachClients(t *testing.T) {
 		"nothing wrong": func() error { _, err := c.RegisterSite(ctx, tko.Site{ID: "good"}); return err },
 	} {
 		var got []string
-		ctx = tko.WithWarnings(t.Context(), func(text string) { got = append(got, text) })
+		ctx = tko.WithWarnings(t.Context(), func(text string) { got = append(got, text) }) //nolint:fatcontext // each write replaces it
 		if err := write(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

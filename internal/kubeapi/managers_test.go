@@ -162,11 +162,11 @@ func TestBookkeepingOfClientsMakesNoRevisions(t *testing.T) {
 	for path, o := range map[string]obj{
 		"templates/t": template("t", obj{"a": "b"}, configMap("m", nil)).set("metadata.name", "t"),
 		"sites/s":     site("s", obj{"a": "b"}, configMap("m", nil)),
-		"deployments/d": obj{
+		"deployments/d": {
 			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Deployment", "metadata": obj{"name": "d", "labels": obj{"a": "b"}, "annotations": obj{"tko.nephio.org/name": "Keep"}},
 			"spec": obj{"package": obj{"resources": []any{configMap("m", nil)}}},
 		},
-		"plugins/validate-007cp": obj{
+		"plugins/validate-007cp": {
 			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Plugin", "metadata": obj{"name": "validate-007cp", "labels": obj{"a": "b"}}, "spec": obj{"arguments": []any{"true"}},
 		},
 	} {
@@ -197,7 +197,7 @@ func TestBookkeepingOfClientsMakesNoRevisions(t *testing.T) {
 		for i, patch := range []string{
 			`{"metadata":{"annotations":{"team":"x"}}}`, `{"metadata":{"labels":{"a":"c"}}}`,
 		} {
-			before := created.at("metadata.generation").(float64) //nolint:forcetypeassert,errcheck // of this API
+			before := created.at("metadata.generation").(float64) //nolint:errcheck // of this API
 			if got := w.must("PATCH", path, patch, "Content-Type", merge); got.at("metadata.generation") != before+float64(i)+1 {
 				t.Errorf("%s of %s: revision %v, want one more than %v", patch, path, got.at("metadata.generation"), before+float64(i))
 			}

@@ -45,7 +45,9 @@ spec:
 {apiVersion: v1, kind: Namespace, metadata: {name: upf}}
 `
 
-func blueprintWith(annotation string) string { return strings.Replace(blueprint, "ANNOTATION", annotation, 1) }
+func blueprintWith(annotation string) string {
+	return strings.Replace(blueprint, "ANNOTATION", annotation, 1)
+}
 
 // functions runs functions of packages as servers do, without a container engine.
 func functions() *plugin.Runner {
@@ -111,10 +113,10 @@ func TestPipelineThatFailsIsReported(t *testing.T) {
 	for name, test := range map[string]struct{ from, to, want string }{
 		"an image without an engine":   {"set-labels:v0.2", "search-replace:v0.2", "search-replace"},
 		"a program that isn't allowed": {"image: set-labels:v0.2", "exec: /bin/true", `function "exec:/bin/true"`},
-		"a config that isn't there":   {"setters.yaml", "others.yaml", "Write it as configMap"},
-		"arguments of a program":      {"image: set-labels:v0.2", "exec: sh -c true", "exec has arguments"},
-		"a pipeline of a folder":      {"{name: upf, annotations: {", "{name: upf, annotations: {tko.nephio.org/folder: sub, ", `the folder "sub"`},
-		"neither an image nor a file": {"image: set-labels:v0.2", "name: x", "either image or exec"},
+		"a config that isn't there":    {"setters.yaml", "others.yaml", "Write it as configMap"},
+		"arguments of a program":       {"image: set-labels:v0.2", "exec: sh -c true", "exec has arguments"},
+		"a pipeline of a folder":       {"{name: upf, annotations: {", "{name: upf, annotations: {tko.nephio.org/folder: sub, ", `the folder "sub"`},
+		"neither an image nor a file":  {"image: set-labels:v0.2", "name: x", "either image or exec"},
 	} {
 		m := newMemory()
 		text := strings.Replace(whole, test.from, test.to, 1)

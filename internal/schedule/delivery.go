@@ -146,7 +146,7 @@ func (of *delivery) String() string {
 		parts = append(parts, fmt.Sprintf("%s for local tools (%s)", quantity(of.local, "resource"), krm.AnnotationLocal))
 	}
 	if of.intent > 0 {
-		parts = append(parts, fmt.Sprintf("%s for TKO and its plugins", quantity(of.intent, "resource")))
+		parts = append(parts, quantity(of.intent, "resource")+" for TKO and its plugins")
 	}
 	return strings.Join(parts, "; ")
 }

@@ -1,7 +1,9 @@
 package schedule
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,7 +70,7 @@ func TestBlueprintIsNotDeliveredSilently(t *testing.T) {
 	}
 
 	// A failure of the site says nothing of what was delivered.
-	if failed := conclude(seen, p, []result{{err: fmt.Errorf("down")}}); strings.Contains(fmt.Sprint(failed), tko.ConditionDelivered) {
+	if failed := conclude(seen, p, []result{{err: errors.New("down")}}); strings.Contains(fmt.Sprint(failed), tko.ConditionDelivered) {
 		t.Errorf("a site that failed reports %v", failed)
 	}
 }
@@ -77,7 +79,7 @@ func TestBlueprintIsNotDeliveredSilently(t *testing.T) {
 // use is no omission.
 func TestDeliveryNamesWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
-	git, clusters, osm := step{place: place.Git, target: fakeTarget{}}, step{place: place.Kubernetes, target: fakeTarget{}}, step{place: place.OSM, target: fakeTarget{}}
+	gits, clusters, osm := step{place: place.Git, target: fakeTarget{}}, step{place: place.Kubernetes, target: fakeTarget{}}, step{place: place.OSM, target: fakeTarget{}}
 	plugin := step{plugin: tko.Plugin{Name: "p"}}
 	prepared := homebody("workload.nephio.org/v1alpha1", "NFDeployment", "upf", krm.AnnotationPrepared)
 	chart := homebody("workload.nephio.org/v1alpha1", "HelmChart", "chart", "")
@@ -92,22 +94,22 @@ func TestDeliveryNamesWhatIsLeftOut(t *testing.T) {
 		pkg   krm.Package
 		want  string // "" if there is nothing to report
 	}{
-		"plain":                           {[]step{git}, krm.Package{namespace}, ""},
-		"for TKO and plugins":             {[]step{git}, krm.Package{namespace, homebody("infra.nephio.org/v1", "WorkloadCluster", "w", ""), homebody("x.plugin.nephio.org/v1", "X", "x", ""), homebody("metadata.nephio.org/v1", "M", "m", ""), homebody("topology.nephio.org/v1alpha1", "Site", "s", "")}, ""},
-		"used by a preparer":              {[]step{git}, krm.Package{namespace, prepared}, ""},
-		"deployed on request":             {[]step{git}, krm.Package{homebody("workload.nephio.org/v1alpha1", "NFDeployment", "upf", krm.AnnotationDeploy)}, ""},
-		"given to a plugin":               {[]step{git, plugin}, krm.Package{namespace, homebody("workload.nephio.org/v1alpha1", "NFDeployment", "upf", "")}, ""},
+		"plain":                           {[]step{gits}, krm.Package{namespace}, ""},
+		"for TKO and plugins":             {[]step{gits}, krm.Package{namespace, homebody("infra.nephio.org/v1", "WorkloadCluster", "w", ""), homebody("x.plugin.nephio.org/v1", "X", "x", ""), homebody("metadata.nephio.org/v1", "M", "m", ""), homebody("topology.nephio.org/v1alpha1", "Site", "s", "")}, ""},
+		"used by a preparer":              {[]step{gits}, krm.Package{namespace, prepared}, ""},
+		"deployed on request":             {[]step{gits}, krm.Package{homebody("workload.nephio.org/v1alpha1", "NFDeployment", "upf", krm.AnnotationDeploy)}, ""},
+		"given to a plugin":               {[]step{gits, plugin}, krm.Package{namespace, homebody("workload.nephio.org/v1alpha1", "NFDeployment", "upf", "")}, ""},
 		"a chart at a cluster":            {[]step{clusters}, krm.Package{chart}, ""},
-		"a chart in files":                {[]step{git}, krm.Package{namespace, chart}, "delivered 1 of 2 resources; not delivered: " + chart.Identity().String() + " (no target of the site installs charts)"},
+		"a chart in files":                {[]step{gits}, krm.Package{namespace, chart}, "delivered 1 of 2 resources; not delivered: " + chart.Identity().String() + " (no target of the site installs charts)"},
 		"an object at OSM":                {[]step{osm}, krm.Package{namespace}, `delivered 0 of 1 resource; not delivered: v1 Namespace "ns" (no target of the site takes resources of its kind)`},
 		"an object at OSM and a cluster":  {[]step{osm, clusters}, krm.Package{namespace}, ""},
-		"rendered by kpt":                 {[]step{git}, krm.Package{namespace, rendered}, ""},
-		"skipped":                         {[]step{git}, krm.Package{namespace, kptfile(2, krm.PipelineSkip)}, ""},
-		"to be run, and isn't":            {[]step{git}, krm.Package{namespace, kptfile(1, krm.PipelineRun)}, "delivered 1 of 2 resources; 1 pipeline function not run"},
-		"without functions":               {[]step{git}, krm.Package{namespace, kptfile(0, "")}, ""},
-		"a placeholder":                   {[]step{git}, krm.Package{filled}, `delivered 1 of 1 resource; placeholders that nothing has filled, such as v1 ConfigMap "c" data.a`},
-		"of a List":                       {[]step{git}, krm.Package{list}, `delivered 1 of 2 resources; not delivered: workload.nephio.org/v1alpha1 NFDeployment "inner"`},
-		"of a List for tools, and others": {[]step{git}, krm.Package{namespace, func() krm.Resource { l := list.Clone(); l.SetAnnotation(krm.AnnotationLocal, "true"); return l }()}, ""},
+		"rendered by kpt":                 {[]step{gits}, krm.Package{namespace, rendered}, ""},
+		"skipped":                         {[]step{gits}, krm.Package{namespace, kptfile(2, krm.PipelineSkip)}, ""},
+		"to be run, and isn't":            {[]step{gits}, krm.Package{namespace, kptfile(1, krm.PipelineRun)}, "delivered 1 of 2 resources; 1 pipeline function not run"},
+		"without functions":               {[]step{gits}, krm.Package{namespace, kptfile(0, "")}, ""},
+		"a placeholder":                   {[]step{gits}, krm.Package{filled}, `delivered 1 of 1 resource; placeholders that nothing has filled, such as v1 ConfigMap "c" data.a`},
+		"of a List":                       {[]step{gits}, krm.Package{list}, `delivered 1 of 2 resources; not delivered: workload.nephio.org/v1alpha1 NFDeployment "inner"`},
+		"of a List for tools, and others": {[]step{gits}, krm.Package{namespace, func() krm.Resource { l := list.Clone(); l.SetAnnotation(krm.AnnotationLocal, "true"); return l }()}, ""},
 	} {
 		d := tko.Deployment{ID: "d", Package: test.pkg}
 		got := (plan{steps: test.steps}).delivery(d)
@@ -116,14 +118,14 @@ func TestDeliveryNamesWhatIsLeftOut(t *testing.T) {
 		}
 	}
 	was := []tko.Condition{{Type: tko.ConditionDelivered, Status: tko.ConditionFalse, Reason: tko.ReasonDeliveredPartly}}
-	if got := (plan{steps: []step{git}}).delivery(tko.Deployment{Package: krm.Package{namespace}, Stamp: tko.Stamp{Conditions: was}}); got != (report.Outcome{Status: tko.ConditionTrue, Reason: tko.ReasonDelivered, Message: "delivered 1 of 1 resource"}) {
+	if got := (plan{steps: []step{gits}}).delivery(tko.Deployment{Package: krm.Package{namespace}, Stamp: tko.Stamp{Conditions: was}}); got != (report.Outcome{Status: tko.ConditionTrue, Reason: tko.ReasonDelivered, Message: "delivered 1 of 1 resource"}) {
 		t.Errorf("when all is delivered, the condition is %+v", got)
 	}
 	many := krm.Package{}
 	for i := range 100 {
-		many = append(many, homebody("workload.nephio.org/v1alpha1", "NFDeployment", strings.Repeat("x", 5000)+fmt.Sprint(i), ""))
+		many = append(many, homebody("workload.nephio.org/v1alpha1", "NFDeployment", strings.Repeat("x", 5000)+strconv.Itoa(i), ""))
 	}
-	if got := (plan{steps: []step{git}}).delivery(tko.Deployment{Package: many}); len(got.Message) > 3000 || !strings.Contains(got.Message, "and 95 more") {
+	if got := (plan{steps: []step{gits}}).delivery(tko.Deployment{Package: many}); len(got.Message) > 3000 || !strings.Contains(got.Message, "and 95 more") {
 		t.Errorf("the message has %d bytes: %.200s", len(got.Message), got.Message)
 	}
 }

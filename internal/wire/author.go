@@ -17,10 +17,10 @@ const (
 	// ConfirmKey is the number that a call confirms whose message has no field for it; 0 if
 	// it confirms none. Clients send it with each call, which shows that they can confirm.
 	ConfirmKey = "tko-confirm"
-	ActingKey  = "tko-for"   // what a controller works for: KIND/ID of a deployment, rollout or source
-	ClaimKey   = "tko-claim" // claim of the work on that
+	ActingKey  = "tko-for"         // what a controller works for: KIND/ID of a deployment, rollout or source
+	ClaimKey   = "tko-claim"       // claim of the work on that
 	WarningKey = "tko-warning-bin" // trailers of responses: what a call accepted and its caller should know
-	AsOfKey    = "tko-as-of" // header of responses: the moment as of which the server has read
+	AsOfKey    = "tko-as-of"       // header of responses: the moment as of which the server has read
 )
 
 // NewActing writes what a controller works for as gRPC metadata.
