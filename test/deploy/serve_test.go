@@ -61,6 +61,8 @@ func TestInstalledDataControllerServesKubectl(t *testing.T) {
 	c.Kubectl(t, "-n", namespace, "patch", "service", "tko-data", "--type=merge", "-p", `{"spec":{"type":"ExternalName","externalName":"localhost","clusterIP":"","clusterIPs":null,"ipFamilies":null,"ipFamilyPolicy":null,"selector":null}}`)
 	c.Kubectl(t, "patch", "apiservice", "v1alpha1.tko.nephio.org", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"service":{"port":%d}}}`, port))
 	c.Kubectl(t, "wait", "--for=condition=Available", "--timeout=4m", "apiservice/v1alpha1.tko.nephio.org")
+	// Available may become False once more on a slow machine, before clients find the kinds.
+	c.Eventually(t, "List", "get", "sites.tko.nephio.org", "-o", "jsonpath={.kind}")
 
 	// Garbage collection works for owner references in both directions; see below.
 	owned := func(object, owner string) {
