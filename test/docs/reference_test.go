@@ -167,9 +167,10 @@ var examples = map[string]example{
 		before:  "tko site register stopped/1; tko stop --site 'stopped/*' --reason x\n",
 		replace: []string{`"$id"`, "$(tko stop list -o bare | head -1)"},
 	},
+	"tko status": {replace: []string{"tko status --watch\n", "timeout 3 tko status --watch || [ $? = 124 ]\n"}},
 	"tko stop": {
 		before:  "tko site register north/1 -m tier=core\n",
-		replace: []string{"tko stop list\n", "tko stop list; for stop in $(tko stop list -o bare); do tko resume $stop; done\n"}, // the examples that follow change something
+		replace: []string{"tko stop list\n", "tko stop list; for stop in $(tko stop list -o bare); do tko resume $stop --confirm=100; done\n"}, // the examples that follow change something, and wait for no wave
 	},
 	"tko rollout approve": {before: "started\n", replace: smf},
 	"tko rollout cancel":  {before: "planned\n", replace: smf},
