@@ -22,15 +22,15 @@ type halt struct {
 	pattern  func(site string) bool
 	from, to int64
 	rollouts bool // only rollouts may change nothing, as in a freeze
-	// removalsBy, if not "", may remove nothing; all else goes on.
-	removalsBy string
+	// removalsBy, if not "", may remove nothing because of a revision that has because; all else goes on.
+	removalsBy, because string
 }
 
 // haltedBy returns the halt in which a change at a site was made.
 func haltedBy(halts []halt, c change, sites ...string) (halt, bool) {
 	for _, h := range halts {
 		if c.Position > h.from && c.Position <= h.to && slices.ContainsFunc(sites, h.pattern) && (!h.rollouts || byRollout(c)) &&
-			(h.removalsBy == "" || c.Op == tko.OpDeleted && c.Author.Who == h.removalsBy) {
+			(h.removalsBy == "" || c.Op == tko.OpDeleted && c.Author.Who == h.removalsBy && strings.Contains(c.Author.Why, h.because)) {
 			return h, true
 		}
 	}

@@ -118,7 +118,8 @@ func (r *run) work(ctx context.Context, killEvery time.Duration) {
 func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Duration) {
 	t.Helper()
 	t.Logf("repeat with TKO_OBSERVER_SEED=%d TKO_OBSERVER_SITES=%d TKO_OBSERVER_TIME=%s", seed, sites, duration)
-	r := newRun(t, installation{postgres: postgres, sites: sites, clusters: true}, seed)
+	whole := os.Getenv("TKO_OBSERVER_TIME") != "" // as in make soak: it takes minutes, until there was something of everything
+	r := newRun(t, installation{postgres: postgres, sites: sites, clusters: whole || !postgres}, seed)
 	defer r.stop()
 	o := r.o
 	if path := os.Getenv("TKO_OBSERVER_LOG"); path != "" {
@@ -128,7 +129,11 @@ func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Du
 	defer stopWorking()
 	var clock sync.WaitGroup
 	clock.Go(func() {
-		r.await(working, duration)
+		if whole {
+			r.await(working, duration)
+		} else {
+			r.await(working, duration, basics...)
+		}
 		stopWorking()
 	})
 	r.work(working, max(15*time.Second, min(20*time.Second, duration/5)))
@@ -149,15 +154,22 @@ func prove(t *testing.T, postgres bool, seed uint64, sites int, duration time.Du
 	}
 	t.Logf("judged: %v", o.counts)
 	for _, what := range r.lacking(o.counts) {
-		t.Errorf("the run proves nothing of %s", what)
+		if whole || slices.Contains(basics, what) {
+			t.Errorf("the run proves nothing of %s", what)
+		} else {
+			t.Logf("the run proves nothing of %s", what)
+		}
 	}
 }
 
 // overtime is how much longer a run may last until it has something of everything.
 const overtime = 6 * time.Minute
 
-// await waits for a duration, and until something of each kind was observed.
-func (r *run) await(ctx context.Context, duration time.Duration) {
+// basics are the kinds of which there is something also in a short run.
+var basics = []string{"requests to create", "requests to edit", "requests to delete"}
+
+// await waits for a duration, and until something of each kind was observed, or only of some.
+func (r *run) await(ctx context.Context, duration time.Duration, only ...string) {
 	begin, said := time.Now(), time.Now()
 	for ctx.Err() == nil {
 		select {
@@ -170,7 +182,7 @@ func (r *run) await(ctx context.Context, duration time.Duration) {
 			return
 		}
 		_, counts := r.o.judgeSoFar()
-		lacking := r.lacking(counts)
+		lacking := slices.DeleteFunc(r.lacking(counts), func(what string) bool { return len(only) > 0 && !slices.Contains(only, what) })
 		if len(lacking) == 0 {
 			return
 		}

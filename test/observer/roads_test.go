@@ -249,11 +249,11 @@ func (c *committer) change(ctx context.Context, verb string) {
 	c.push(ctx, verb, op)
 }
 
-// push commits the folder, and waits until the server has read the revision.
-func (c *committer) push(ctx context.Context, verb, op string) {
+// push commits the folder, waits until the server has read the revision, and returns it.
+func (c *committer) push(ctx context.Context, verb, op string) (revision string) {
 	dir := c.w.sourceOf(c.tenant)
-	commitAll(c.w.t, dir, op)                                //nolint:contextcheck // it is local and short, and a commit is complete
-	revision := gittest.Run(c.w.t, dir, "rev-parse", "HEAD") //nolint:contextcheck // it is local and short, and a commit is complete
+	commitAll(c.w.t, dir, op)                               //nolint:contextcheck // it is local and short, and a commit is complete
+	revision = gittest.Run(c.w.t, dir, "rev-parse", "HEAD") //nolint:contextcheck // it is local and short, and a commit is complete
 	r, read := &request{verb: verb, op: op, author: "gitops:" + c.tenant}, false
 	defer func() {
 		c.l.lock.Lock()
@@ -265,9 +265,10 @@ func (c *committer) push(ctx context.Context, verb, op string) {
 		s, err := c.client.Source(context.WithoutCancel(ctx), sourceName(c.tenant))
 		if err == nil && (strings.Contains(s.Status.Attempted, revision) || strings.Contains(s.Status.Applied, revision)) {
 			read = true
-			return
+			return revision
 		}
 	}
+	return revision
 }
 
 // sourceName is the name of a tenant's source.
@@ -281,7 +282,7 @@ func (c *committer) gone(ctx context.Context) {
 		return
 	}
 	gittest.Run(c.w.t, dir, "mv", sourceFolder, "elsewhere") //nolint:contextcheck // it is local and short, and a commit is complete
-	c.push(ctx, "git gone", op)
+	revision := c.push(ctx, "git gone", op)
 	time.Sleep(haltTime)
 	after, err := c.client.About(context.WithoutCancel(ctx))
 	gittest.Run(c.w.t, dir, "mv", "elsewhere", sourceFolder) //nolint:contextcheck // it is local and short, and a commit is complete
@@ -291,5 +292,5 @@ func (c *committer) gone(ctx context.Context) {
 	}
 	c.l.lock.Lock()
 	defer c.l.lock.Unlock()
-	c.l.halts = append(c.l.halts, halt{what: "time without the folder of source " + c.tenant, pattern: func(string) bool { return true }, from: before.Position, to: after.Position, removalsBy: "gitops:" + sourceName(c.tenant)})
+	c.l.halts = append(c.l.halts, halt{what: "time without the folder of source " + c.tenant, pattern: func(string) bool { return true }, from: before.Position, to: after.Position, removalsBy: "gitops:" + sourceName(c.tenant), because: revision}) // an earlier revision may still be applied
 }
