@@ -25,6 +25,7 @@ func TestEndOfRolloutIsExpectedFromRowsThatMoved(t *testing.T) {
 		"as fast as until now":         {counts: []RolloutCount{row(0, execute.Healthy, 51, minutes(10), 0), never}, want: now.Add(minutes(20))},
 		"waves that follow are left":   {counts: []RolloutCount{row(0, execute.Healthy, 51, minutes(10), 0), never, row(1, execute.Waiting, 50, 0, 0)}, want: now.Add(minutes(30))},
 		"earlier waves were slower":    {counts: []RolloutCount{row(0, execute.Healthy, 2, minutes(600), minutes(500)), row(1, execute.Healthy, 51, minutes(10), 0), row(1, execute.Waiting, 50, 0, 0)}, want: now.Add(minutes(10))},
+		"rows that ended unseen":       {counts: []RolloutCount{{Kind: plan.Change, Progress: execute.Skipped, Rows: 9}, row(0, execute.Healthy, 51, minutes(10), 0), never}, want: now.Add(minutes(20))},
 		"a person is waited for":       {counts: []RolloutCount{row(0, execute.Healthy, 51, minutes(10), 0), never}, waves: []tko.RolloutWave{{}, {Approval: approvalRequired}}},
 		"nothing ended yet":            {counts: []RolloutCount{never, row(0, execute.Applied, 10, minutes(1), 0)}},
 		"a wave begins":                {counts: []RolloutCount{row(0, execute.Healthy, 51, minutes(10), 0), row(1, execute.Applied, 10, 0, 0)}},

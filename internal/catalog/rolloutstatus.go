@@ -82,7 +82,7 @@ func expectedEnd(now time.Time, counts []RolloutCount, waves []tko.RolloutWave) 
 	}
 	done, first, last := 0, now, time.Time{}
 	for _, c := range counts {
-		if c.Kind.Applies() && c.Wave == wave && c.Progress.Ended() {
+		if c.Kind.Applies() && c.Wave == wave && c.Progress.Ended() && !c.First.IsZero() {
 			done += c.Rows
 			if c.First.Before(first) {
 				first = c.First

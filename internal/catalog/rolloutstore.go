@@ -187,7 +187,8 @@ type RolloutCount struct {
 	Progress execute.Progress
 	Counted  bool
 	Rows     int
-	// First and Last are when the first and the last of the rows came to its progress.
+	// First and Last are when the first and the last of the rows came to its progress; zero if
+	// that isn't known, of some rows or of all.
 	First, Last time.Time
 }
 

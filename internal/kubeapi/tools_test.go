@@ -303,33 +303,35 @@ func TestAppliedManifestsChangeOnlyTheirDifferences(t *testing.T) {
 func TestDiscardedNamesWarn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	warnings := func(o obj) []string {
-		t.Helper()
-		text, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+group+"deployments", strings.NewReader(string(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Content-Type", "application/json")
-		response, err := w.client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusCreated {
-			t.Errorf("status %s", response.Status)
-		}
-		return response.Header.Values("Warning")
-	}
-	if got := warnings(deployment(nil).set("metadata.name", "given")); len(got) != 1 || !strings.Contains(got[0], "given") || !strings.Contains(got[0], "tko.nephio.org/name: Keep") {
+	if got := w.warnings("deployments", deployment(nil).set("metadata.name", "given")); len(got) != 1 || !strings.Contains(got[0], "given") || !strings.Contains(got[0], "tko.nephio.org/name: Keep") {
 		t.Errorf("warnings: %q", got)
 	}
-	if got := warnings(deployment(nil).set("metadata", obj{"name": "kept", "annotations": obj{"tko.nephio.org/name": "Keep"}})); len(got) != 0 {
+	if got := w.warnings("deployments", deployment(nil).set("metadata", obj{"name": "kept", "annotations": obj{"tko.nephio.org/name": "Keep"}})); len(got) != 0 {
 		t.Errorf("warnings: %q", got)
 	}
+}
+
+// warnings creates an object, and returns the warnings of the response.
+func (w *world) warnings(path string, o obj) []string {
+	w.t.Helper()
+	text, err := json.Marshal(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.url+group+path, strings.NewReader(string(text)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := w.client.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer response.Body.Close() //nolint:errcheck // of a test
+	if response.StatusCode != http.StatusCreated {
+		w.t.Errorf("%s: status %s", path, response.Status)
+	}
+	return response.Header.Values("Warning")
 }
 
 // kubectl prints the warnings of the catalog, which runs in another process.
@@ -345,23 +347,10 @@ func TestUnknownPropertiesWarn(t *testing.T) {
 			}}}},
 		},
 	}))
-	text, err := json.Marshal(site("warned", nil, obj{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": obj{"name": "t"}, "spec": obj{"size": 1, "later": 1}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	warned := site("warned", nil, obj{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": obj{"name": "t"}, "spec": obj{"size": 1, "later": 1}})
 	for _, path := range []string{"sites?dryRun=All", "sites"} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+group+path, strings.NewReader(string(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Content-Type", "application/json")
-		response, err := w.client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
-		if got := response.Header.Values("Warning"); response.StatusCode != http.StatusCreated || len(got) != 1 || !strings.Contains(got[0], "spec.later: unknown property") {
-			t.Errorf("%s: %s, the warnings are %q", path, response.Status, got)
+		if got := w.warnings(path, warned); len(got) != 1 || !strings.Contains(got[0], "spec.later: unknown property") {
+			t.Errorf("%s: the warnings are %q", path, got)
 		}
 	}
 }

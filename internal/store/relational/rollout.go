@@ -350,7 +350,7 @@ func countRows(state catalog.RolloutState, counts *[]catalog.RolloutCount) State
 			var progress string
 			var c catalog.RolloutCount
 			err := from.Scan(&wave, &kind, &progress, &c.Counted, &rows, &first, &last)
-			c.First, c.Last = moment(first), moment(last)
+			c.First, c.Last = momentOrZero(first), momentOrZero(last)
 			c.Wave, c.Kind, c.Progress, c.Rows = int(wave), fleetplan.Kind(kind), execute.Progress(progress), int(rows) //nolint:gosec // written as such
 			*counts = append(*counts, c)
 			return err
