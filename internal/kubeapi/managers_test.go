@@ -197,7 +197,7 @@ func TestBookkeepingOfClientsMakesNoRevisions(t *testing.T) {
 		for i, patch := range []string{
 			`{"metadata":{"annotations":{"team":"x"}}}`, `{"metadata":{"labels":{"a":"c"}}}`,
 		} {
-			before := created.at("metadata.generation").(float64) //nolint:errcheck // of this API
+			before := created.at("metadata.generation").(float64)
 			if got := w.must("PATCH", path, patch, "Content-Type", merge); got.at("metadata.generation") != before+float64(i)+1 {
 				t.Errorf("%s of %s: revision %v, want one more than %v", patch, path, got.at("metadata.generation"), before+float64(i))
 			}

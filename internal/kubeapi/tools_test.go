@@ -327,7 +327,7 @@ func (w *world) warnings(path string, o obj) []string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	defer response.Body.Close() //nolint:errcheck // of a test
+	defer response.Body.Close()
 	if response.StatusCode != http.StatusCreated {
 		w.t.Errorf("%s: status %s", path, response.Status)
 	}

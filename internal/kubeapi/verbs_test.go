@@ -330,7 +330,7 @@ func TestConcurrentPatchesAllSucceed(t *testing.T) {
 func TestManyConcurrentAppliesHaveNoInternalErrors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.client.Transport.(*http.Transport).MaxConnsPerHost = 50 //nolint:errcheck // of the world
+	w.client.Transport.(*http.Transport).MaxConnsPerHost = 50
 	const writers = 100
 	for _, kind := range []string{"Template", "Site", "Deployment"} {
 		path := strings.ToLower(kind) + "s/all"
