@@ -336,6 +336,16 @@ const (
 	ReasonWaitsForSharers   = "WaitsForSharers"   // other deployments want the former content of an object that they share
 )
 
+// Reasons of the Healthy condition of deployments that Flux or Argo CD applies.
+const (
+	ReasonNotYetApplied    = "NotYetApplied"    // the tool has not applied the revision
+	ReasonSuperseded       = "Superseded"       // the tool applied content that another client committed
+	ReasonPullSuspended    = "PullSuspended"    // the tool is suspended
+	ReasonPullSilent       = "PullSilent"       // the tool has not reported for too long
+	ReasonPullMissing      = "PullMissing"      // the object of the tool doesn't exist
+	ReasonHealthNotChecked = "HealthNotChecked" // the tool reports only that it applied the objects
+)
+
 // Reasons of the ResolvedRefs condition; the first one also of Prepared.
 const (
 	ReasonWaitsForReferences = "WaitsForReferences" // the message names what doesn't exist yet

@@ -310,7 +310,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 				s.clusters.Enqueue(enqueue)
 				return s.clusters
 			},
-			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval},
+			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval}, Interval: c.ClusterInterval,
 			Log: log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler), Observer: counted, Applied: counted.Applied,
 		})
 		controllers.Go(func() error { return m.Run(working) })
