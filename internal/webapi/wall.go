@@ -334,11 +334,11 @@ func (f *seenFleet) picture(by string, places bool) *wallBody {
 }
 
 // usualKey returns the key that groups sites if the caller names none: one that half of the
-// sites have, with a few different values; "" if there is none.
+// sites have, with a few different values, at several sites each; "" if there is none.
 func (f *seenFleet) usualKey() string {
 	const few = 40
 	for _, k := range f.keys {
-		if k.Values >= 2 && k.Values <= few && 2*k.Sites >= len(f.sites) && k.Key != latitude && k.Key != longitude {
+		if k.Values >= 2 && k.Values <= few && 2*k.Values <= k.Sites && 2*k.Sites >= len(f.sites) && k.Key != latitude && k.Key != longitude {
 			return k.Key
 		}
 	}

@@ -114,7 +114,7 @@ func wallOf(t *testing.T, h http.Handler, query, tag string) (code int, newTag s
 	return w.Code, w.Header().Get("ETag"), p
 }
 
-func at(conditions ...tko.Condition) tko.Stamp { return tko.Stamp{Revision: 1, Conditions: conditions} }
+func stampOf(conditions ...tko.Condition) tko.Stamp { return tko.Stamp{Revision: 1, Conditions: conditions} }
 
 func is(typ, status, reason string, since time.Time) tko.Condition {
 	return tko.Condition{Type: typ, Status: status, Reason: reason, Message: "message of " + reason, LastTransition: since, ObservedRevision: 1}
@@ -124,7 +124,7 @@ func is(typ, status, reason string, since time.Time) tko.Condition {
 func wallSample(now time.Time) *wallFake {
 	up := []tko.Condition{is(tko.ConditionScheduled, tko.ConditionTrue, "Applied", now), is(tko.ConditionHealthy, tko.ConditionTrue, "Healthy", now)}
 	site := func(id, region string, more map[string]string, conditions ...tko.Condition) tko.Site {
-		s := tko.Site{ID: tko.SiteID(id), Metadata: map[string]string{"serial": id}, Stamp: at(conditions...)}
+		s := tko.Site{ID: tko.SiteID(id), Metadata: map[string]string{"serial": id}, Stamp: stampOf(conditions...)}
 		if region != "" {
 			s.Metadata["region"] = region
 		}
@@ -145,12 +145,12 @@ func wallSample(now time.Time) *wallFake {
 			site("f", "north", nil, is(tko.ConditionScheduled, tko.ConditionTrue, "Applied", now)),
 		},
 		deployments: []tko.Deployment{
-			{ID: "1", Site: "b", Prepared: true, Approved: true, Stamp: at(is(tko.ConditionHealthy, tko.ConditionFalse, "NotReady", now.Add(-10*time.Minute)))},
-			{ID: "2", Site: "b", Prepared: true, Approved: true, Stamp: at(is(tko.ConditionHealthy, tko.ConditionFalse, "NotReady", now.Add(-3*time.Hour)))},
-			{ID: "3", Site: "a", Prepared: true, Approved: true, Stamp: at(up...)},
+			{ID: "1", Site: "b", Prepared: true, Approved: true, Stamp: stampOf(is(tko.ConditionHealthy, tko.ConditionFalse, "NotReady", now.Add(-10*time.Minute)))},
+			{ID: "2", Site: "b", Prepared: true, Approved: true, Stamp: stampOf(is(tko.ConditionHealthy, tko.ConditionFalse, "NotReady", now.Add(-3*time.Hour)))},
+			{ID: "3", Site: "a", Prepared: true, Approved: true, Stamp: stampOf(up...)},
 			{ID: "4", Site: "e", Prepared: true},
-			{ID: "5", Stamp: at(is(tko.ConditionPrepared, tko.ConditionFalse, "PluginFailed", now.Add(-50*time.Hour)))},
-			{ID: "6", Site: "gone", Prepared: true, Approved: true, Stamp: at(up...)},
+			{ID: "5", Stamp: stampOf(is(tko.ConditionPrepared, tko.ConditionFalse, "PluginFailed", now.Add(-50*time.Hour)))},
+			{ID: "6", Site: "gone", Prepared: true, Approved: true, Stamp: stampOf(up...)},
 		},
 	}
 }

@@ -1,6 +1,6 @@
 // The picture of all sites, and the wall mode: one screen with what an operator looks at, which stays open.
 import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent, type ReactNode } from 'react'
-import { get, query, useGet, useMoment, useTurns, useWall, type ApiError, type Feed, type Me, type Page, type RolloutStatus, type State, type Wall, type WallGroup } from './api'
+import { get, query, useMoment, useTurns, useWall, type ApiError, type Feed, type Me, type Page, type RolloutStatus, type State, type Wall, type WallGroup } from './api'
 import { draw, map, tileAt, tiles, type Look, type Picture, type Tile } from './picture'
 import { Ago, entityPath, here, Link, navigate, number, Problem, StateMark, useTick } from './parts'
 import { Slider } from './past'
