@@ -181,19 +181,22 @@ func fileFlag(cmd *cobra.Command, files *[]string) {
 	complete(cmd, "filename", fileNames)
 }
 
-// showSteps prints the changes, and returns their number.
-func (a *app) showSteps(steps []step, details bool) (changes int) {
+// showSteps prints the changes, and returns their number. With --quiet it prints only those
+// that are the result of the command, and not merely begun.
+func (a *app) showSteps(steps []step, result bool) (changes int) {
 	colors := map[string]string{"create": "\x1b[32m", "update": "\x1b[33m"}
 	for _, step := range steps {
 		if step.verb == "" {
 			continue
 		}
-		changes++
+		if changes++; a.globals.quiet && !result {
+			continue
+		}
 		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[step.verb], fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))))
 		if step.unknown != "" {
 			fmt.Fprintln(a.out, "  ? not compared: "+printable.Text(step.unknown))
 		}
-		if !details {
+		if !result {
 			continue
 		}
 		for i, detail := range step.details {
