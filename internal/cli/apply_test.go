@@ -54,9 +54,10 @@ func TestPlansReportAllThatIsWrong(t *testing.T) {
 		{File: "a.yaml", Name: "edge:v1", Put: tko.Put{Kind: tko.KindTemplate, ID: "edge:v1"}},
 		{File: "b.yaml", Name: "lagos", Put: tko.Put{Kind: tko.KindSite, ID: "lagos"}},
 	}
-	steps, err := planAll(manifests, func(m Manifest, coming map[string]bool) (step, error) {
-		if !coming["template edge:v1"] || !coming["site lagos"] {
-			t.Errorf("%s: only %v come", m.Name, coming)
+	s := &session{app: newApp(Streams{}, nil)}
+	steps, err := planAll(s, manifests, func(m Manifest, coming *coming) (step, error) {
+		if !coming.has(tko.KindTemplate, "edge:v1") || !coming.has(tko.KindSite, "lagos") {
+			t.Errorf("%s: only %v come", m.Name, coming.keys)
 		}
 		return step{Manifest: m}, tko.Errorf(tko.ErrInvalid, "wrong")
 	})
