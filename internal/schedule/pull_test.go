@@ -104,7 +104,7 @@ func TestHealthOfGitSitesIsWhatTheirToolReports(t *testing.T) {
 	c.said.Unreachable, c.said.Problem = true, "time-out"
 	again("the cluster is away", 3*time.Second, map[string]string{"lagos": "Unknown Unreachable @1", "a": "Unknown Unreachable @2", "b": "Unknown Unreachable @1"})
 	c.said, c.err = puller.Report{}, errors.New("the program ended")
-	again("the program that reads clusters ended", 3*time.Second, map[string]string{"lagos": "Unknown NotObserved @1", "a": "Unknown NotObserved @2", "b": "Unknown NotObserved @1"})
+	again("the program that reads clusters ended", 11*time.Minute, map[string]string{"lagos": "Unknown NotObserved @1", "a": "Unknown NotObserved @2", "b": "Unknown NotObserved @1"})
 	second := tip()
 	c.said, c.err = puller.Report{Applied: []string{second}, Attempted: []string{second}, Health: puller.Healthy, Watched: true}, nil
 	again("it is applied, and watched", 23*time.Second, map[string]string{"lagos": "True Healthy @1", "a": "True Healthy @2", "b": "True Healthy @1"})

@@ -203,7 +203,7 @@ func TestRolloutsSeeWhatBecomesOfCommits(t *testing.T) {
 	eventually.True(t, "Flux has applied all deployments, and TKO sees it", func() bool { return healthy("nf/smf:v1") == sites })
 	before := gittest.Run(t, f.repo, "rev-list", "--count", "main")
 
-	rollout := func(id tko.RolloutID, template, want string) tko.RolloutStatus {
+	rollout := func(id tko.RolloutID, template, within, want string) {
 		t.Helper()
 		w.with(`apiVersion: tko.nephio.org/v1alpha1
 kind: Rollout
@@ -212,7 +212,7 @@ spec:
   edits: [{upgrade: {to: "`+template+`"}, select: {templateIdPatterns: ["nf/smf:v1"]}}]
   waves: [{name: canary, count: 1}, {name: rest}]
   limits: {concurrent: 2}
-  health: {within: 5m, soak: 1s}
+  health: {within: `+within+`, soak: 1s}
   onFailure: Undo
 `, "create", "-f", "-")
 		var s tko.RolloutStatus
@@ -229,10 +229,9 @@ spec:
 			t.Fatal(err)
 		}
 		reach(want)
-		return s
 	}
 
-	rollout("bad", "nf/smf:v2", "Undone")
+	rollout("bad", "nf/smf:v2", "45s", "Undone") // it stops at once, and is undone after within
 	log := gittest.Run(t, f.repo, "log", "--format=%B", "main", fmt.Sprintf("--max-count=%s", gittest.Run(t, f.repo, "rev-list", "--count", "main")))
 	if n := strings.Count(log, "of nf/smf:v2"); n != 1 {
 		t.Errorf("the bad image was committed to %d sites, want the canary only:\n%s", n, log)
@@ -249,7 +248,7 @@ spec:
 		t.Error("nothing was committed")
 	}
 
-	rollout("good", "nf/smf:v3", "Done")
+	rollout("good", "nf/smf:v3", "5m", "Done")
 	if n := healthy("nf/smf:v3"); n != sites {
 		t.Errorf("%d sites have the good image, and are healthy", n)
 	}

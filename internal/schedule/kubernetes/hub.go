@@ -75,7 +75,11 @@ func (h *hubs) read(ctx context.Context, conn *cluster, q puller.Question) (pull
 			return found.said, found.entries, nil
 		}
 	}
-	return readOne(ctx, conn, q.Spec)
+	said, entries, err := readOne(ctx, conn, q.Spec)
+	if one != nil && err == nil {
+		one.note(q.Spec.Name, pulled{said, entries})
+	}
+	return said, entries, err
 }
 
 // hub returns the hub for a question; nil if there are too many.
@@ -147,6 +151,16 @@ func (h *hub) find(name string, site tko.SiteID) (found pulled, open bool) {
 		found.said = missing()
 	}
 	return found, h.open
+}
+
+// note notes what was read of an object while the hub isn't open: what the next list has
+// of it is a change only if it differs.
+func (h *hub) note(name string, now pulled) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.open && !now.said.Missing {
+		h.objects[name] = now
+	}
 }
 
 // run lists and watches the objects until the context ends, or no site has asked for long.
