@@ -417,7 +417,7 @@ func TestRowsAreSortedOnlyIfAllAreThere(t *testing.T) {
 	u.sees("TEMPLATE^")
 	u.press("s", "s", "s", "s")
 	u.lacks("^")
-	if id := u.m.list().rows[0].id; id != name(0) {
+	if id := u.m.list().rows[0].id; id != name(1) {
 		t.Errorf("sorted by ID, the first row is %s", id)
 	}
 	u = newUser(t, newFake(5000), 80, 24)
