@@ -578,9 +578,9 @@ func TestShellsCompleteIDsOfTheServer(t *testing.T) {
 		"deployments": {[]string{"deployment", "get", "D"}, `deployments "" map[] [] map[] [] map[] ? ? [0:200 "D"]`, "D1\tnf/smf:v1 lagos/1\nD2\tnf/smf:v1\n:4\n"},
 		"plugin type": {[]string{"plugin", "get", "v"}, "", "validate\nprepare\nschedule\n:4\n"},
 		"plugins":     {[]string{"plugin", "get", "prepare", ""}, `plugins [**] type=prepare [0:200 ""]`, "ns\n:4\n"},
-		"keys":        {[]string{"site", "list", "-m", "r"}, `sites [] [] map[] [0:200 ""] counts`, "region=\n:6\n"},
-		"values":      {[]string{"deployment", "list", "--site-metadata", "region="}, `sites [] [] map[] [0:200 ""] counts`, "region=west\uFFFD[31m\n:4\n"},
-		"label":       {[]string{"label", "template", "nf/smf:v1", "ven"}, `templates [] map[] [0:200 ""] counts`, "vendor=\n:6\n"},
+		"keys":        {[]string{"site", "list", "-m", "r"}, `sites [] [] map[] [0:200 ""]`, "region=\n:6\n"},
+		"values":      {[]string{"deployment", "list", "--site-metadata", "region="}, `sites [] [] map[] [0:200 ""]`, "region=west\uFFFD[31m\n:4\n"},
+		"label":       {[]string{"label", "template", "nf/smf:v1", "ven"}, `templates [] map[] [0:200 ""]`, "vendor=\n:6\n"},
 		"formats":     {[]string{"about", "--grpc-format", ""}, "", "cbor\nyaml\n:4\n"},
 	}
 	for name, test := range tests {

@@ -88,6 +88,7 @@ func completeMetadata(kind tko.Kind) completer {
 				if isValue && name == key {
 					offer += value
 				}
+				offer = printable.Text(offer)
 				if strings.HasPrefix(offer, prefix) && len(found) < completionCount {
 					found[offer] = true
 				}

@@ -355,7 +355,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 func TestDetailsFollowLinksAndReturn(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, sample(), 100, 30)
-	u.press("j", "enter", "/")
+	u.press("enter", "/")
 	u.enter("Site:")
 	u.press("enter")
 	u.sees("site south/edge-1")
@@ -363,7 +363,7 @@ func TestDetailsFollowLinksAndReturn(t *testing.T) {
 	u.enter("deployments:")
 	u.press("enter")
 	u.sees("/ site-id=south/edge-1")
-	u.press("4", "1", "esc", "j", "j", "t")
+	u.press("4", "1", "esc", "j", "j", "j", "t")
 	u.sees("failing  workload/upf:v2 at south/edge-1 >", "  healthy  workload/smf:v1 at north/edge-4 >", "no children")
 }
 
@@ -417,7 +417,7 @@ func TestRowsAreSortedOnlyIfAllAreThere(t *testing.T) {
 	u.sees("TEMPLATE^")
 	u.press("s", "s", "s", "s")
 	u.lacks("^")
-	if id := u.m.list().rows[0].id; id != name(0) {
+	if id := u.m.list().rows[0].id; id != name(1) {
 		t.Errorf("sorted by ID, the first row is %s", id)
 	}
 	u = newUser(t, newFake(5000), 80, 24)

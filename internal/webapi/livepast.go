@@ -1,6 +1,8 @@
 package webapi
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -91,10 +93,27 @@ func (l *live) retention(r *http.Request) (*retentionBody, error) {
 	if err != nil {
 		return nil, err
 	}
+	if kept.OldestTime.IsZero() { // nothing was removed yet
+		if kept.OldestTime, err = l.firstTime(r.Context(), kept.OldestPosition); err != nil {
+			return nil, err
+		}
+	}
 	return &retentionBody{
 		OldestPosition: kept.OldestPosition, NewestPosition: kept.NewestPosition, OldestTime: milliseconds(kept.OldestTime), NewestTime: milliseconds(kept.NewestTime),
 		Now: time.Now().UnixMilli(), Moment: milliseconds(moment.Time),
 	}, nil
+}
+
+// firstTime returns the time of the first change from a position on; zero if there is none that
+// the caller may see.
+func (l *live) firstTime(ctx context.Context, position int64) (time.Time, error) {
+	for c, err := range l.catalog.Changes(ctx, max(0, position-1)) {
+		if errors.Is(err, tko.ErrGone) { // it was removed since
+			break
+		}
+		return c.Time, err
+	}
+	return time.Time{}, nil
 }
 
 // liveBlame responds with where the values of a package come from.

@@ -114,7 +114,9 @@ func wallOf(t *testing.T, h http.Handler, query, tag string) (code int, newTag s
 	return w.Code, w.Header().Get("ETag"), p
 }
 
-func stampOf(conditions ...tko.Condition) tko.Stamp { return tko.Stamp{Revision: 1, Conditions: conditions} }
+func stampOf(conditions ...tko.Condition) tko.Stamp {
+	return tko.Stamp{Revision: 1, Conditions: conditions}
+}
 
 func is(typ, status, reason string, since time.Time) tko.Condition {
 	return tko.Condition{Type: typ, Status: status, Reason: reason, Message: "message of " + reason, LastTransition: since, ObservedRevision: 1}

@@ -61,7 +61,12 @@ func fill(t *testing.T, s *process.Server) (known facts) {
 		}
 		group.Go(func() error {
 			_, err := c.RegisterSite(ctx, tko.Site{ID: tko.SiteID(id), Metadata: metadata, Package: config("site", id)})
-			return err
+			if err != nil || region != "north" || len(id)%3 == 0 && strings.HasSuffix(id, "7") { // some haven't reported yet
+				return err
+			}
+			return c.SetConditions(ctx, tko.KindSite, id, []tko.Condition{
+				{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: "Applied", ObservedRevision: 1}, {Type: tko.ConditionHealthy, Status: tko.ConditionTrue, Reason: "Healthy", ObservedRevision: 1},
+			})
 		})
 	}
 	const sites = 2500 // more pages than the dashboard holds

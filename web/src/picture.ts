@@ -44,7 +44,7 @@ function place(weights: number[], box: Box): Box[] {
 // tiles lays out all sites on an area: all tiles have the same size, the largest for which all fit.
 export function tiles(groups: WallGroup[], width: number, height: number): Picture {
   const all = groups.reduce((n, g) => n + g.ids.length, 0)
-  const weights = groups.map(g => Math.max(g.ids.length, all / 150)) // a small group has room for its name
+  const weights = groups.map(g => Math.max(g.ids.length, all / Math.max(50, 4 * groups.length))) // a small group has room for its name
   const blocks = place(weights, { x: 0, y: 0, width: width + gap, height: height + gap }).map((b, group): Block => ({ ...b, group, width: b.width - gap, height: b.height - gap, columns: 1, label: b.width - gap >= leastName }))
   const fits = (size: number) => blocks.every(b => Math.floor(b.width / size) * Math.floor((b.height - (b.label ? heading : 0)) / size) >= groups[b.group].ids.length)
   let size = 0.5

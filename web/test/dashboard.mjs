@@ -368,6 +368,7 @@ await test('the time slider is where a relative moment is, and its keys move by 
   })
   await page.goto(url + '/sites?id=time/**&asOf=1s')
   const slider = page.getByRole('slider')
+  await slider.waitFor()
   await page.waitForFunction(() => !document.querySelector('input[type=range]').disabled)
   check(Number(await slider.inputValue()) >= 990, `the handle of a second ago is at ${await slider.inputValue()} of 1000`)
   await slider.focus()
