@@ -87,6 +87,9 @@ type Creator interface {
 	CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.DeploymentID, error)
 	CreateChildren(ctx context.Context, c tko.NewChildren) (ids []tko.DeploymentID, created int, err error)
 	ProvisionSite(ctx context.Context, s tko.NewSite) (id tko.SiteID, created bool, err error)
+	// ResolveSite makes a site use the template that it waits for, if that exists, and
+	// reports whether it still waits.
+	ResolveSite(ctx context.Context, id tko.SiteID) (waits bool, err error)
 }
 
 // A Modifier replaces the packages of deployments.

@@ -5,7 +5,7 @@ import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useG
 import { Detail } from './detail'
 import { setWords } from './filter'
 import { List } from './list'
-import { Ago, CopyCommand, entityPath, here, Link, Loading, navigate, Problem, setServerTime, StateMark } from './parts'
+import { Ago, CopyCommand, entityPath, fromSegment, here, Link, Loading, navigate, Problem, setServerTime, StateMark } from './parts'
 import { ChangesView, Slider } from './past'
 import { Rollout } from './rollout'
 import { ThroughputView } from './throughput'
@@ -56,7 +56,7 @@ function App() {
   }, [])
   const [, first = '', ...rest] = at.path.split('/')
   const kind = kindOf[first]
-  const id = rest.map(decodeURIComponent).join('/')
+  const id = rest.map(fromSegment).join('/')
   const title = nav.find(([to]) => to === `/${first}`)?.[1] ?? 'Not found'
   useEffect(() => { document.title = `${id || title} – TKO` }, [id, title])
   if (asked || error?.status === 401 || first === 'login') return <Login done={() => { setAsked(false); if (first === 'login') navigate('/'); reload() }} />
