@@ -76,7 +76,8 @@ type Template struct {
 	Stamp           Stamp // read only
 }
 
-// A Site is a place where deployments run. Its package is completely valid.
+// A Site is a place where deployments run. Its package is completely valid, unless the site
+// waits for its first template.
 type Site struct {
 	ID          SiteID            `tko:"siteId,written,identity"`
 	Template    TemplateID        `tko:"templateId,written"` // that the site is based on, or ""
@@ -86,7 +87,10 @@ type Site struct {
 	// DeploymentCount is the number of deployments at it. Lists have it only on
 	// request. Read only.
 	DeploymentCount int
-	Stamp           Stamp // read only
+	// AwaitedTemplate is the template that the site names and that doesn't exist yet, or that
+	// its owner may not see. Read only.
+	AwaitedTemplate TemplateID `json:",omitempty" tko:"awaitedTemplateId,omitempty"`
+	Stamp           Stamp      // read only
 }
 
 // A Deployment is a package that should run at a site, or a topology whose
@@ -225,8 +229,8 @@ type Put struct {
 	// RemoveMetadata are keys of metadata from a template or a package that the
 	// entity shall not have.
 	RemoveMetadata []string
-	// Defer accepts a template and a site of a deployment that don't exist yet: the deployment
-	// waits for them, as its condition ResolvedRefs reports.
+	// Defer accepts a template and a site of a deployment, and a template of a site, that don't
+	// exist yet: the entity waits for them, as its condition ResolvedRefs reports.
 	Defer bool `json:",omitempty"`
 	// Whole states that the package of a site or a new deployment is the whole one, in
 	// place of one that is merged into the template's.

@@ -34,7 +34,7 @@ type Summary struct {
 
 // Reasons of conditions that aren't True, and still no failure.
 var (
-	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended, ReasonApart, ReasonWaitsForSharers, ReasonDeliveredPartly, ReasonPullSuspended}
+	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended, ReasonApart, ReasonWaitsForSharers, ReasonDeliveredPartly, ReasonPullSuspended, ReasonWaitsForReferences}
 	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New", ReasonNotYetApplied, ReasonSuperseded}
 )
 

@@ -2,12 +2,13 @@ package tko
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
 // The queues of work.
 const (
-	QueuePrepare  = "prepare"  // keys are deployment IDs
+	QueuePrepare  = "prepare"  // keys are deployment IDs, and those of SiteWork
 	QueueSchedule = "schedule" // keys are site IDs
 	QueueGitOps   = "gitops"   // keys are names of GitOps sources
 	// QueueEvents has one key: the holder of its claim posts Kubernetes Events.
@@ -17,6 +18,19 @@ const (
 // Queues returns the names of all queues.
 func Queues() []string {
 	return []string{QueuePrepare, QueueSchedule, QueueCompare, QueueGitOps, QueueRollout, QueueEvents}
+}
+
+// siteWork is the prefix of the keys of sites in [QueuePrepare].
+const siteWork = "site/"
+
+// SiteWork returns the key in [QueuePrepare] of a site that waits for its template. No
+// deployment has such an ID.
+func SiteWork(id SiteID) string { return siteWork + string(id) }
+
+// SiteOfWork is the inverse of [SiteWork]; ok is false for the key of a deployment.
+func SiteOfWork(key string) (id SiteID, ok bool) {
+	rest, ok := strings.CutPrefix(key, siteWork)
+	return SiteID(rest), ok
 }
 
 // ClaimWork is a request to claim work.

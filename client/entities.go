@@ -461,3 +461,10 @@ func (c *Client) ProvisionSite(ctx context.Context, s tko.NewSite) (id tko.SiteI
 	response, err := call(ctx, c, c.data.ProvisionSite, m)
 	return tko.SiteID(response.GetSiteId()), response.GetCreated(), err
 }
+
+// ResolveSite makes a site use the template that it waits for, if that exists, and reports
+// whether it still waits.
+func (c *Client) ResolveSite(ctx context.Context, id tko.SiteID) (waits bool, err error) {
+	response, err := call(ctx, c, c.data.ResolveSite, &tkopb.ResolveSite{SiteId: string(id)})
+	return response.GetWaits(), err
+}

@@ -44,6 +44,7 @@ var callableAgain = map[string]bool{
 	"/tko.Data/registerSite":           true,
 	"/tko.Data/registerTemplate":       true,
 	"/tko.Data/renewWork":              true,
+	"/tko.Data/resolveSite":            true,
 	"/tko.Data/saveSource":             true,
 	"/tko.Data/saveTargetState":        true,
 	"/tko.Data/setConditions":          true,

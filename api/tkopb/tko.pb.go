@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67, 0}
 }
 
 type AboutResponse struct {
@@ -1070,18 +1070,19 @@ func (x *SiteID) GetConfirm() uint64 {
 }
 
 type Site struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
-	TemplateId    string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
-	Metadata      map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Updated       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated,proto3" json:"updated,omitempty"`
-	PackageFormat string                 `protobuf:"bytes,5,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
-	Package       []byte                 `protobuf:"bytes,6,opt,name=package,proto3" json:"package,omitempty"`
-	DeploymentIds []string               `protobuf:"bytes,7,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
-	Stamp         *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"` // ignored on writes
-	KeepPackage   bool                   `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	SiteId            string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	TemplateId        string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	Metadata          map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Updated           *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated,proto3" json:"updated,omitempty"`
+	PackageFormat     string                 `protobuf:"bytes,5,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
+	Package           []byte                 `protobuf:"bytes,6,opt,name=package,proto3" json:"package,omitempty"`
+	DeploymentIds     []string               `protobuf:"bytes,7,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
+	Stamp             *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"` // ignored on writes
+	KeepPackage       bool                   `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
+	AwaitedTemplateId string                 `protobuf:"bytes,625,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // that it names, and that doesn't exist yet; read only
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Site) Reset() {
@@ -1177,19 +1178,27 @@ func (x *Site) GetKeepPackage() bool {
 	return false
 }
 
+func (x *Site) GetAwaitedTemplateId() string {
+	if x != nil {
+		return x.AwaitedTemplateId
+	}
+	return ""
+}
+
 type ListedSite struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	SiteId          string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
-	TemplateId      string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
-	Metadata        map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Updated         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated,proto3" json:"updated,omitempty"`
-	DeploymentIds   []string               `protobuf:"bytes,5,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
-	Stamp           *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
-	PackageFormat   string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
-	Package         []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
-	DeploymentCount uint64                 `protobuf:"varint,103,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"` // if counts were requested
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	SiteId            string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	TemplateId        string                 `protobuf:"bytes,2,opt,name=templateId,proto3" json:"templateId,omitempty"`
+	Metadata          map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Updated           *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated,proto3" json:"updated,omitempty"`
+	DeploymentIds     []string               `protobuf:"bytes,5,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
+	Stamp             *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	PackageFormat     string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
+	Package           []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
+	DeploymentCount   uint64                 `protobuf:"varint,103,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"`    // if counts were requested
+	AwaitedTemplateId string                 `protobuf:"bytes,625,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // as in Site
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ListedSite) Reset() {
@@ -1283,6 +1292,13 @@ func (x *ListedSite) GetDeploymentCount() uint64 {
 		return x.DeploymentCount
 	}
 	return 0
+}
+
+func (x *ListedSite) GetAwaitedTemplateId() string {
+	if x != nil {
+		return x.AwaitedTemplateId
+	}
+	return ""
 }
 
 type GetSite struct {
@@ -4460,6 +4476,94 @@ func (x *ProvisionSiteResponse) GetCreated() bool {
 	return false
 }
 
+type ResolveSite struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveSite) Reset() {
+	*x = ResolveSite{}
+	mi := &file_tko_tko_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveSite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveSite) ProtoMessage() {}
+
+func (x *ResolveSite) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveSite.ProtoReflect.Descriptor instead.
+func (*ResolveSite) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ResolveSite) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+type ResolveSiteResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Waits         bool                   `protobuf:"varint,1,opt,name=waits,proto3" json:"waits,omitempty"` // it still waits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveSiteResponse) Reset() {
+	*x = ResolveSiteResponse{}
+	mi := &file_tko_tko_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveSiteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveSiteResponse) ProtoMessage() {}
+
+func (x *ResolveSiteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveSiteResponse.ProtoReflect.Descriptor instead.
+func (*ResolveSiteResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *ResolveSiteResponse) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
+}
+
 type SetConditions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // site, deployment, plugin
@@ -4471,7 +4575,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4483,7 +4587,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4496,7 +4600,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -4533,7 +4637,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4545,7 +4649,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4558,7 +4662,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -4605,7 +4709,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4617,7 +4721,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4630,7 +4734,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -4655,7 +4759,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4667,7 +4771,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4680,7 +4784,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -4742,7 +4846,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4754,7 +4858,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4767,7 +4871,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -4793,7 +4897,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4805,7 +4909,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4818,7 +4922,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -4837,7 +4941,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4849,7 +4953,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4862,7 +4966,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -4884,7 +4988,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4896,7 +5000,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4909,7 +5013,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -4950,7 +5054,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4962,7 +5066,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4975,7 +5079,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -5008,7 +5112,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5020,7 +5124,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5033,7 +5137,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -5119,8 +5223,8 @@ type PutEntity struct {
 	// package and metadata, in hexadecimal digits. If no retained revision has it, the deployment's template revision is
 	// not recorded.
 	MadeFrom string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
-	// Of a deployment: its template and site may be ones that don't exist yet. It waits for them, as its condition
-	// ResolvedRefs reports.
+	// Of a deployment: its template and site may be ones that don't exist yet; of a site: its template. It waits for
+	// them, as its condition ResolvedRefs reports.
 	DeferReferences bool `protobuf:"varint,570,opt,name=deferReferences,proto3" json:"deferReferences,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -5128,7 +5232,7 @@ type PutEntity struct {
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5140,7 +5244,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5153,7 +5257,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -5311,7 +5415,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5323,7 +5427,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5336,7 +5440,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -5401,7 +5505,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5413,7 +5517,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5426,7 +5530,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -5473,7 +5577,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5485,7 +5589,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5498,7 +5602,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{69}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -5519,7 +5623,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5531,7 +5635,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5544,7 +5648,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -5578,7 +5682,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5590,7 +5694,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5603,7 +5707,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GetSource) GetName() string {
@@ -5639,7 +5743,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5651,7 +5755,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5664,7 +5768,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Source) GetName() string {
@@ -5744,7 +5848,7 @@ type SourceReach struct {
 
 func (x *SourceReach) Reset() {
 	*x = SourceReach{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5756,7 +5860,7 @@ func (x *SourceReach) String() string {
 func (*SourceReach) ProtoMessage() {}
 
 func (x *SourceReach) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5769,7 +5873,7 @@ func (x *SourceReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceReach.ProtoReflect.Descriptor instead.
 func (*SourceReach) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SourceReach) GetKnown() bool {
@@ -5822,7 +5926,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5834,7 +5938,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5847,7 +5951,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5958,7 +6062,7 @@ type SourceOrigins struct {
 
 func (x *SourceOrigins) Reset() {
 	*x = SourceOrigins{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5970,7 +6074,7 @@ func (x *SourceOrigins) String() string {
 func (*SourceOrigins) ProtoMessage() {}
 
 func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5983,7 +6087,7 @@ func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOrigins.ProtoReflect.Descriptor instead.
 func (*SourceOrigins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SourceOrigins) GetParts() map[string]string {
@@ -6010,7 +6114,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6022,7 +6126,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6035,7 +6139,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -6115,7 +6219,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6127,7 +6231,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6140,7 +6244,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -6195,7 +6299,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6207,7 +6311,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6220,7 +6324,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -6246,7 +6350,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6258,7 +6362,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6271,7 +6375,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -6291,7 +6395,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6303,7 +6407,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6316,7 +6420,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -6343,7 +6447,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6355,7 +6459,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6368,7 +6472,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{81}
+	return file_tko_tko_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -6400,7 +6504,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6412,7 +6516,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6425,7 +6529,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+	return file_tko_tko_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -6473,7 +6577,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6485,7 +6589,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6498,7 +6602,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{83}
+	return file_tko_tko_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -6524,7 +6628,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6536,7 +6640,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6549,7 +6653,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{84}
+	return file_tko_tko_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6573,7 +6677,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[85]
+	mi := &file_tko_tko_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6585,7 +6689,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[85]
+	mi := &file_tko_tko_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6598,7 +6702,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{85}
+	return file_tko_tko_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -6745,7 +6849,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\";\n" +
 	"\x06SiteID\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x91\x03\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\xc0\x03\n" +
 	"\x04Site\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x1e\n" +
 	"\n" +
@@ -6758,10 +6862,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rdeploymentIds\x18\a \x03(\tR\rdeploymentIds\x12 \n" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12!\n" +
-	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x1a;\n" +
+	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x12-\n" +
+	"\x11awaitedTemplateId\x18\xf1\x04 \x01(\tR\x11awaitedTemplateId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd3\x03\n" +
 	"\n" +
 	"ListedSite\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x1e\n" +
@@ -6775,7 +6880,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x12$\n" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
 	"\apackage\x18f \x01(\fR\apackage\x12(\n" +
-	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
+	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x12-\n" +
+	"\x11awaitedTemplateId\x18\xf1\x04 \x01(\tR\x11awaitedTemplateId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +
@@ -7088,7 +7194,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
 	"\x15ProvisionSiteResponse\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\"c\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"%\n" +
+	"\vResolveSite\x12\x16\n" +
+	"\x06siteId\x18\x01 \x01(\tR\x06siteId\"+\n" +
+	"\x13ResolveSiteResponse\x12\x14\n" +
+	"\x05waits\x18\x01 \x01(\bR\x05waits\"c\n" +
 	"\rSetConditions\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -7287,7 +7397,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rauthenticator\x18\x03 \x01(\tR\rauthenticator\x12 \n" +
 	"\vdisplayName\x18\x04 \x01(\tR\vdisplayName\x12\x18\n" +
 	"\aaddress\x18\x05 \x01(\tR\aaddress\x124\n" +
-	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xe1\x16\n" +
+	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\x9c\x17\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -7322,7 +7432,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x11listModifications\x12\x16.tko.ListModifications\x1a\x11.tko.Modification0\x01\x12>\n" +
 	"\x11breakModification\x12\x16.tko.BreakModification\x1a\x11.tko.Modification\x12B\n" +
 	"\x0ecreateChildren\x12\x13.tko.CreateChildren\x1a\x1b.tko.CreateChildrenResponse\x12?\n" +
-	"\rprovisionSite\x12\x12.tko.ProvisionSite\x1a\x1a.tko.ProvisionSiteResponse\x12;\n" +
+	"\rprovisionSite\x12\x12.tko.ProvisionSite\x1a\x1a.tko.ProvisionSiteResponse\x129\n" +
+	"\vresolveSite\x12\x10.tko.ResolveSite\x1a\x18.tko.ResolveSiteResponse\x12;\n" +
 	"\rsetConditions\x12\x12.tko.SetConditions\x1a\x16.google.protobuf.Empty\x123\n" +
 	"\tclaimWork\x12\x0e.tko.ClaimWork\x1a\x16.tko.ClaimWorkResponse\x123\n" +
 	"\trenewWork\x12\x0e.tko.RenewWork\x1a\x16.tko.RenewWorkResponse\x125\n" +
@@ -7355,7 +7466,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -7415,156 +7526,158 @@ var file_tko_tko_proto_goTypes = []any{
 	(*CreateChildrenResponse)(nil),               // 55: tko.CreateChildrenResponse
 	(*ProvisionSite)(nil),                        // 56: tko.ProvisionSite
 	(*ProvisionSiteResponse)(nil),                // 57: tko.ProvisionSiteResponse
-	(*SetConditions)(nil),                        // 58: tko.SetConditions
-	(*ClaimWork)(nil),                            // 59: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 60: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 61: tko.WorkItem
-	(*RenewWork)(nil),                            // 62: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 63: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 64: tko.FinishWork
-	(*FinishedWork)(nil),                         // 65: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 66: tko.WatchChanges
-	(*Change)(nil),                               // 67: tko.Change
-	(*PutEntity)(nil),                            // 68: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 69: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 70: tko.RemoveEntity
-	(*CallSites)(nil),                            // 71: tko.CallSites
-	(*CallSources)(nil),                          // 72: tko.CallSources
-	(*GetSource)(nil),                            // 73: tko.GetSource
-	(*Source)(nil),                               // 74: tko.Source
-	(*SourceReach)(nil),                          // 75: tko.SourceReach
-	(*SourceStatus)(nil),                         // 76: tko.SourceStatus
-	(*SourceOrigins)(nil),                        // 77: tko.SourceOrigins
-	(*SourceItem)(nil),                           // 78: tko.SourceItem
-	(*SourceOperation)(nil),                      // 79: tko.SourceOperation
-	(*SaveSource)(nil),                           // 80: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 81: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 82: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 83: tko.GetTargetState
-	(*TargetState)(nil),                          // 84: tko.TargetState
-	(*SaveTargetState)(nil),                      // 85: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 86: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 87: tko.WhoAmIResponse
-	nil,                                          // 88: tko.Template.MetadataEntry
-	nil,                                          // 89: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 90: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 91: tko.Site.MetadataEntry
-	nil,                                          // 92: tko.ListedSite.MetadataEntry
-	nil,                                          // 93: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 94: tko.Deployment.MetadataEntry
-	nil,                                          // 95: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 96: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 97: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 98: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 99: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 100: tko.Plugin.PropertiesEntry
-	nil,                                          // 101: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 102: tko.PutEntity.MetadataEntry
-	nil,                                          // 103: tko.SourceOrigins.PartsEntry
-	(*timestamppb.Timestamp)(nil),                // 104: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 105: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 106: google.protobuf.Empty
+	(*ResolveSite)(nil),                          // 58: tko.ResolveSite
+	(*ResolveSiteResponse)(nil),                  // 59: tko.ResolveSiteResponse
+	(*SetConditions)(nil),                        // 60: tko.SetConditions
+	(*ClaimWork)(nil),                            // 61: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 62: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 63: tko.WorkItem
+	(*RenewWork)(nil),                            // 64: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 65: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 66: tko.FinishWork
+	(*FinishedWork)(nil),                         // 67: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 68: tko.WatchChanges
+	(*Change)(nil),                               // 69: tko.Change
+	(*PutEntity)(nil),                            // 70: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 71: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 72: tko.RemoveEntity
+	(*CallSites)(nil),                            // 73: tko.CallSites
+	(*CallSources)(nil),                          // 74: tko.CallSources
+	(*GetSource)(nil),                            // 75: tko.GetSource
+	(*Source)(nil),                               // 76: tko.Source
+	(*SourceReach)(nil),                          // 77: tko.SourceReach
+	(*SourceStatus)(nil),                         // 78: tko.SourceStatus
+	(*SourceOrigins)(nil),                        // 79: tko.SourceOrigins
+	(*SourceItem)(nil),                           // 80: tko.SourceItem
+	(*SourceOperation)(nil),                      // 81: tko.SourceOperation
+	(*SaveSource)(nil),                           // 82: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 83: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 84: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 85: tko.GetTargetState
+	(*TargetState)(nil),                          // 86: tko.TargetState
+	(*SaveTargetState)(nil),                      // 87: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 88: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 89: tko.WhoAmIResponse
+	nil,                                          // 90: tko.Template.MetadataEntry
+	nil,                                          // 91: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 92: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 93: tko.Site.MetadataEntry
+	nil,                                          // 94: tko.ListedSite.MetadataEntry
+	nil,                                          // 95: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 96: tko.Deployment.MetadataEntry
+	nil,                                          // 97: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 98: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 99: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 100: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 101: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 102: tko.Plugin.PropertiesEntry
+	nil,                                          // 103: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 104: tko.PutEntity.MetadataEntry
+	nil,                                          // 105: tko.SourceOrigins.PartsEntry
+	(*timestamppb.Timestamp)(nil),                // 106: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 107: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 108: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
 	43,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	75,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
-	88,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	104, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	77,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
+	90,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	106, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	42,  // 5: tko.Template.stamp:type_name -> tko.Stamp
-	89,  // 6: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	104, // 7: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	91,  // 6: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	106, // 7: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	42,  // 8: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	90,  // 9: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	104, // 10: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
+	92,  // 9: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	106, // 10: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
 	6,   // 11: tko.ListTemplates.window:type_name -> tko.Window
 	11,  // 12: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	91,  // 13: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	104, // 14: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	93,  // 13: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	106, // 14: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	42,  // 15: tko.Site.stamp:type_name -> tko.Stamp
-	92,  // 16: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	104, // 17: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	94,  // 16: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	106, // 17: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	42,  // 18: tko.ListedSite.stamp:type_name -> tko.Stamp
-	93,  // 19: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	95,  // 19: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	18,  // 20: tko.SelectSites.conditions:type_name -> tko.SelectCondition
-	104, // 21: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
+	106, // 21: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
 	6,   // 22: tko.ListSites.window:type_name -> tko.Window
 	17,  // 23: tko.ListSites.select:type_name -> tko.SelectSites
-	94,  // 24: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	104, // 25: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	104, // 26: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	96,  // 24: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	106, // 25: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	106, // 26: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	42,  // 27: tko.Deployment.stamp:type_name -> tko.Stamp
-	95,  // 28: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	104, // 29: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	104, // 30: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	97,  // 28: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	106, // 29: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	106, // 30: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	42,  // 31: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	96,  // 32: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	97,  // 33: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	98,  // 34: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	99,  // 35: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	98,  // 32: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	99,  // 33: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	100, // 34: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	101, // 35: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	18,  // 36: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
-	104, // 37: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
+	106, // 37: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
 	6,   // 38: tko.ListDeployments.window:type_name -> tko.Window
 	26,  // 39: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	105, // 40: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
-	104, // 41: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	104, // 42: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	104, // 43: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	100, // 44: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	107, // 40: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	106, // 41: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	106, // 42: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	106, // 43: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	102, // 44: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	38,  // 45: tko.Plugin.triggers:type_name -> tko.GVK
 	42,  // 46: tko.Plugin.stamp:type_name -> tko.Stamp
 	38,  // 47: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	6,   // 48: tko.ListPlugins.window:type_name -> tko.Window
 	40,  // 49: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	104, // 50: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	104, // 51: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	106, // 50: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	106, // 51: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	43,  // 52: tko.Stamp.conditions:type_name -> tko.Condition
 	44,  // 53: tko.Stamp.steps:type_name -> tko.PreparationStep
-	104, // 54: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	104, // 55: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	105, // 56: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	106, // 54: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	106, // 55: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	107, // 56: tko.PreparationStep.took:type_name -> google.protobuf.Duration
 	26,  // 57: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	43,  // 58: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	44,  // 59: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
 	47,  // 60: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
 	21,  // 61: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
 	54,  // 62: tko.CreateChildren.children:type_name -> tko.Child
-	101, // 63: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	103, // 63: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
 	43,  // 64: tko.SetConditions.conditions:type_name -> tko.Condition
-	105, // 65: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	105, // 66: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	61,  // 67: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	61,  // 68: tko.RenewWork.items:type_name -> tko.WorkItem
-	105, // 69: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	61,  // 70: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	65,  // 71: tko.FinishWork.items:type_name -> tko.FinishedWork
-	61,  // 72: tko.FinishedWork.item:type_name -> tko.WorkItem
+	107, // 65: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	107, // 66: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	63,  // 67: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	63,  // 68: tko.RenewWork.items:type_name -> tko.WorkItem
+	107, // 69: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	63,  // 70: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	67,  // 71: tko.FinishWork.items:type_name -> tko.FinishedWork
+	63,  // 72: tko.FinishedWork.item:type_name -> tko.WorkItem
 	0,   // 73: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	105, // 74: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	107, // 74: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
 	1,   // 75: tko.Change.op:type_name -> tko.Change.Op
-	104, // 76: tko.Change.time:type_name -> google.protobuf.Timestamp
-	102, // 77: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	106, // 76: tko.Change.time:type_name -> google.protobuf.Timestamp
+	104, // 77: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
 	39,  // 78: tko.PutEntity.plugin:type_name -> tko.Plugin
-	61,  // 79: tko.PutEntity.claim:type_name -> tko.WorkItem
-	61,  // 80: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	104, // 81: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	76,  // 82: tko.Source.status:type_name -> tko.SourceStatus
-	104, // 83: tko.Source.due:type_name -> google.protobuf.Timestamp
-	75,  // 84: tko.Source.reach:type_name -> tko.SourceReach
-	78,  // 85: tko.SourceStatus.items:type_name -> tko.SourceItem
-	79,  // 86: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	63,  // 79: tko.PutEntity.claim:type_name -> tko.WorkItem
+	63,  // 80: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	106, // 81: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	78,  // 82: tko.Source.status:type_name -> tko.SourceStatus
+	106, // 83: tko.Source.due:type_name -> google.protobuf.Timestamp
+	77,  // 84: tko.Source.reach:type_name -> tko.SourceReach
+	80,  // 85: tko.SourceStatus.items:type_name -> tko.SourceItem
+	81,  // 86: tko.SourceStatus.operations:type_name -> tko.SourceOperation
 	43,  // 87: tko.SourceStatus.conditions:type_name -> tko.Condition
-	77,  // 88: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
-	103, // 89: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
-	104, // 90: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	74,  // 91: tko.SaveSource.source:type_name -> tko.Source
-	61,  // 92: tko.SaveSource.claim:type_name -> tko.WorkItem
-	61,  // 93: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	104, // 94: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	84,  // 95: tko.SaveTargetState.state:type_name -> tko.TargetState
-	61,  // 96: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	104, // 97: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	106, // 98: tko.Data.about:input_type -> google.protobuf.Empty
+	79,  // 88: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	105, // 89: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	106, // 90: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	76,  // 91: tko.SaveSource.source:type_name -> tko.Source
+	63,  // 92: tko.SaveSource.claim:type_name -> tko.WorkItem
+	63,  // 93: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	106, // 94: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	86,  // 95: tko.SaveTargetState.state:type_name -> tko.TargetState
+	63,  // 96: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	106, // 97: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	108, // 98: tko.Data.about:input_type -> google.protobuf.Empty
 	8,   // 99: tko.Data.registerTemplate:input_type -> tko.Template
 	7,   // 100: tko.Data.deleteTemplate:input_type -> tko.TemplateID
 	10,  // 101: tko.Data.getTemplate:input_type -> tko.GetTemplate
@@ -7596,72 +7709,74 @@ var file_tko_tko_proto_depIdxs = []int32{
 	36,  // 127: tko.Data.breakModification:input_type -> tko.BreakModification
 	53,  // 128: tko.Data.createChildren:input_type -> tko.CreateChildren
 	56,  // 129: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	58,  // 130: tko.Data.setConditions:input_type -> tko.SetConditions
-	59,  // 131: tko.Data.claimWork:input_type -> tko.ClaimWork
-	62,  // 132: tko.Data.renewWork:input_type -> tko.RenewWork
-	64,  // 133: tko.Data.finishWork:input_type -> tko.FinishWork
-	66,  // 134: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	68,  // 135: tko.Data.putEntity:input_type -> tko.PutEntity
-	70,  // 136: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	71,  // 137: tko.Data.callSites:input_type -> tko.CallSites
-	72,  // 138: tko.Data.callSources:input_type -> tko.CallSources
-	73,  // 139: tko.Data.getSource:input_type -> tko.GetSource
-	106, // 140: tko.Data.listSources:input_type -> google.protobuf.Empty
-	80,  // 141: tko.Data.saveSource:input_type -> tko.SaveSource
-	82,  // 142: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	83,  // 143: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	85,  // 144: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	106, // 145: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 146: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 147: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 148: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 149: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 150: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 151: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 152: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 153: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 154: tko.Data.getSite:output_type -> tko.Site
-	15,  // 155: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 156: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	24,  // 157: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 158: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	21,  // 159: tko.Data.getDeployment:output_type -> tko.Deployment
-	22,  // 160: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 161: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	29,  // 162: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	31,  // 163: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	33,  // 164: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 165: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 166: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	39,  // 167: tko.Data.getPlugin:output_type -> tko.Plugin
-	39,  // 168: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 169: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	46,  // 170: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	48,  // 171: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	50,  // 172: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	52,  // 173: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	35,  // 174: tko.Data.listModifications:output_type -> tko.Modification
-	35,  // 175: tko.Data.breakModification:output_type -> tko.Modification
-	55,  // 176: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	57,  // 177: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	106, // 178: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	60,  // 179: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	63,  // 180: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	106, // 181: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	67,  // 182: tko.Data.watchChanges:output_type -> tko.Change
-	69,  // 183: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 184: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	106, // 185: tko.Data.callSites:output_type -> google.protobuf.Empty
-	106, // 186: tko.Data.callSources:output_type -> google.protobuf.Empty
-	74,  // 187: tko.Data.getSource:output_type -> tko.Source
-	74,  // 188: tko.Data.listSources:output_type -> tko.Source
-	81,  // 189: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	106, // 190: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	84,  // 191: tko.Data.getTargetState:output_type -> tko.TargetState
-	86,  // 192: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	87,  // 193: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	146, // [146:194] is the sub-list for method output_type
-	98,  // [98:146] is the sub-list for method input_type
+	58,  // 130: tko.Data.resolveSite:input_type -> tko.ResolveSite
+	60,  // 131: tko.Data.setConditions:input_type -> tko.SetConditions
+	61,  // 132: tko.Data.claimWork:input_type -> tko.ClaimWork
+	64,  // 133: tko.Data.renewWork:input_type -> tko.RenewWork
+	66,  // 134: tko.Data.finishWork:input_type -> tko.FinishWork
+	68,  // 135: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	70,  // 136: tko.Data.putEntity:input_type -> tko.PutEntity
+	72,  // 137: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	73,  // 138: tko.Data.callSites:input_type -> tko.CallSites
+	74,  // 139: tko.Data.callSources:input_type -> tko.CallSources
+	75,  // 140: tko.Data.getSource:input_type -> tko.GetSource
+	108, // 141: tko.Data.listSources:input_type -> google.protobuf.Empty
+	82,  // 142: tko.Data.saveSource:input_type -> tko.SaveSource
+	84,  // 143: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	85,  // 144: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	87,  // 145: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	108, // 146: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 147: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 148: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 149: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 150: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 151: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 152: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 153: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 154: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 155: tko.Data.getSite:output_type -> tko.Site
+	15,  // 156: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 157: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	24,  // 158: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 159: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	21,  // 160: tko.Data.getDeployment:output_type -> tko.Deployment
+	22,  // 161: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 162: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	29,  // 163: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	31,  // 164: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	33,  // 165: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 166: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 167: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	39,  // 168: tko.Data.getPlugin:output_type -> tko.Plugin
+	39,  // 169: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 170: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	46,  // 171: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	48,  // 172: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	50,  // 173: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	52,  // 174: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	35,  // 175: tko.Data.listModifications:output_type -> tko.Modification
+	35,  // 176: tko.Data.breakModification:output_type -> tko.Modification
+	55,  // 177: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	57,  // 178: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	59,  // 179: tko.Data.resolveSite:output_type -> tko.ResolveSiteResponse
+	108, // 180: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	62,  // 181: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	65,  // 182: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	108, // 183: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	69,  // 184: tko.Data.watchChanges:output_type -> tko.Change
+	71,  // 185: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 186: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	108, // 187: tko.Data.callSites:output_type -> google.protobuf.Empty
+	108, // 188: tko.Data.callSources:output_type -> google.protobuf.Empty
+	76,  // 189: tko.Data.getSource:output_type -> tko.Source
+	76,  // 190: tko.Data.listSources:output_type -> tko.Source
+	83,  // 191: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	108, // 192: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	86,  // 193: tko.Data.getTargetState:output_type -> tko.TargetState
+	88,  // 194: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	89,  // 195: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	147, // [147:196] is the sub-list for method output_type
+	98,  // [98:147] is the sub-list for method input_type
 	98,  // [98:98] is the sub-list for extension type_name
 	98,  // [98:98] is the sub-list for extension extendee
 	0,   // [0:98] is the sub-list for field type_name
@@ -7680,7 +7795,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   102,
+			NumMessages:   104,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -59,6 +59,7 @@ const (
 	Data_BreakModification_FullMethodName            = "/tko.Data/breakModification"
 	Data_CreateChildren_FullMethodName               = "/tko.Data/createChildren"
 	Data_ProvisionSite_FullMethodName                = "/tko.Data/provisionSite"
+	Data_ResolveSite_FullMethodName                  = "/tko.Data/resolveSite"
 	Data_SetConditions_FullMethodName                = "/tko.Data/setConditions"
 	Data_ClaimWork_FullMethodName                    = "/tko.Data/claimWork"
 	Data_RenewWork_FullMethodName                    = "/tko.Data/renewWork"
@@ -158,6 +159,9 @@ type DataClient interface {
 	// Registers a site with a generated ID "provisioned/<KSUID>", exactly once for
 	// each origin.
 	ProvisionSite(ctx context.Context, in *ProvisionSite, opts ...grpc.CallOption) (*ProvisionSiteResponse, error)
+	// Makes a site use the template that it waits for, if that exists, as the owner of
+	// the site. If it can't use it, its condition ResolvedRefs reports why.
+	ResolveSite(ctx context.Context, in *ResolveSite, opts ...grpc.CallOption) (*ResolveSiteResponse, error)
 	// Replaces conditions of a site, deployment or plugin, by type. Its revision
 	// doesn't change. An unknown ID is NotFound.
 	SetConditions(ctx context.Context, in *SetConditions, opts ...grpc.CallOption) (*emptypb.Empty, error)
@@ -579,6 +583,16 @@ func (c *dataClient) ProvisionSite(ctx context.Context, in *ProvisionSite, opts 
 	return out, nil
 }
 
+func (c *dataClient) ResolveSite(ctx context.Context, in *ResolveSite, opts ...grpc.CallOption) (*ResolveSiteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResolveSiteResponse)
+	err := c.cc.Invoke(ctx, Data_ResolveSite_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *dataClient) SetConditions(ctx context.Context, in *SetConditions, opts ...grpc.CallOption) (*emptypb.Empty, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(emptypb.Empty)
@@ -838,6 +852,9 @@ type DataServer interface {
 	// Registers a site with a generated ID "provisioned/<KSUID>", exactly once for
 	// each origin.
 	ProvisionSite(context.Context, *ProvisionSite) (*ProvisionSiteResponse, error)
+	// Makes a site use the template that it waits for, if that exists, as the owner of
+	// the site. If it can't use it, its condition ResolvedRefs reports why.
+	ResolveSite(context.Context, *ResolveSite) (*ResolveSiteResponse, error)
 	// Replaces conditions of a site, deployment or plugin, by type. Its revision
 	// doesn't change. An unknown ID is NotFound.
 	SetConditions(context.Context, *SetConditions) (*emptypb.Empty, error)
@@ -989,6 +1006,9 @@ func (UnimplementedDataServer) CreateChildren(context.Context, *CreateChildren) 
 }
 func (UnimplementedDataServer) ProvisionSite(context.Context, *ProvisionSite) (*ProvisionSiteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ProvisionSite not implemented")
+}
+func (UnimplementedDataServer) ResolveSite(context.Context, *ResolveSite) (*ResolveSiteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResolveSite not implemented")
 }
 func (UnimplementedDataServer) SetConditions(context.Context, *SetConditions) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetConditions not implemented")
@@ -1600,6 +1620,24 @@ func _Data_ProvisionSite_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Data_ResolveSite_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResolveSite)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).ResolveSite(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_ResolveSite_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).ResolveSite(ctx, req.(*ResolveSite))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Data_SetConditions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetConditions)
 	if err := dec(in); err != nil {
@@ -1988,6 +2026,10 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "provisionSite",
 			Handler:    _Data_ProvisionSite_Handler,
+		},
+		{
+			MethodName: "resolveSite",
+			Handler:    _Data_ResolveSite_Handler,
 		},
 		{
 			MethodName: "setConditions",

@@ -12,14 +12,15 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Awaited are the template and the site that a deployment names and that don't exist yet, or
-// that its owner may not see. Until they are there, the deployment doesn't refer to them.
+// Awaited are the template and the site that a deployment names, or the template that a site
+// names, and that don't exist yet, or that its owner may not see. Until they are there, the
+// record doesn't refer to them.
 // Transports that write entities in any order accept such references: see [Put.Defer].
 type Awaited struct {
 	Template string `json:"t,omitempty"`
 	Site     string `json:"s,omitempty"`
-	// Merge reports that the package was never merged into that of a template: the template,
-	// once it exists, is the one that the deployment is made from.
+	// Merge reports that the package is to be merged into that of the template, once it
+	// exists: the deployment was never merged into one, or the site was given as a part.
 	Merge bool `json:"m,omitempty"`
 }
 
@@ -73,9 +74,9 @@ func (r *Record) await(a Awaited) {
 // sameAwaited reports whether two records wait for the same.
 func sameAwaited(a, b Record) bool { return a.Awaited() == b.Awaited() }
 
-// conditions returns the conditions that report what a deployment waits for. current are
-// those that it has.
-func (a Awaited) conditions(current []tko.Condition, prepared bool) []tko.Condition {
+// conditions returns the conditions that report what a record waits for. current are those that
+// it has. Those of a site, which isn't prepared, are those of a prepared deployment.
+func (a Awaited) conditions(kind tko.Kind, current []tko.Condition, prepared bool) []tko.Condition {
 	const resolved = tko.ConditionResolvedRefs
 	if a.isZero() {
 		if tko.ConditionIs(current, resolved) != tko.ConditionFalse {
@@ -87,10 +88,11 @@ func (a Awaited) conditions(current []tko.Condition, prepared bool) []tko.Condit
 		}
 		return now
 	}
-	message := a.String() + ": the deployment waits until it is registered"
+	what := "it is"
 	if a.Template != "" && a.Site != "" {
-		message = a.String() + ": the deployment waits until they are registered"
+		what = "they are"
 	}
+	message := fmt.Sprintf("%s: the %s waits until %s registered", a, kind, what)
 	now := []tko.Condition{{Type: resolved, Status: tko.ConditionFalse, Reason: tko.ReasonWaitsForReferences, Message: message}}
 	if !prepared {
 		now = append(now, tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: tko.ReasonWaitsForReferences, Message: message})
@@ -152,24 +154,29 @@ func (s *RecordWriter) deferNew(ctx context.Context, p *Put) (Awaited, error) {
 func (s *core) resolve(ctx context.Context, current Record, wanted attributes) (template, site string, a Awaited, err error) {
 	was := current.Awaited()
 	a.Merge = was.Merge
-	one := func(kind tko.Kind, is, waits, wants string) (now, awaited string, err error) {
-		if !wanted.deferred && wants == is && waits != "" { // a caller who doesn't know what is awaited
-			wants = waits
-		}
-		if wants == is || wants != waits && !wanted.deferred {
-			return wants, "", nil
-		}
-		isThere, err := s.isThere(ctx, kind, wants)
-		if err != nil || isThere {
-			return wants, "", err
-		}
-		return is, wants, nil
-	}
-	if template, a.Template, err = one(tko.KindTemplate, current.Template, was.Template, wanted.template); err != nil {
+	template, a.Template, err = s.resolveOne(ctx, tko.KindTemplate, current.Template, was.Template, wanted.template, wanted.deferred)
+	if err != nil {
 		return "", "", Awaited{}, err
 	}
-	site, a.Site, err = one(tko.KindSite, current.Site, was.Site, wanted.site)
+	site, a.Site, err = s.resolveOne(ctx, tko.KindSite, current.Site, was.Site, wanted.site, wanted.deferred)
 	return template, site, a, err
+}
+
+// resolveOne returns what a changed record refers to, and what it waits for. is and waits are
+// those that it had, wants is the one that the caller names, who may name one that doesn't
+// exist if deferred is true.
+func (s *core) resolveOne(ctx context.Context, kind tko.Kind, is, waits, wants string, deferred bool) (now, awaited string, err error) {
+	if !deferred && wants == is && waits != "" { // a caller who doesn't know what is awaited
+		wants = waits
+	}
+	if wants == is || wants != waits && !deferred {
+		return wants, "", nil
+	}
+	isThere, err := s.isThere(ctx, kind, wants)
+	if err != nil || isThere {
+		return wants, "", err
+	}
+	return is, wants, nil
 }
 
 // mergeInto merges the package of a draft that waited for its template into the template's,

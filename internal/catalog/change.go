@@ -396,7 +396,7 @@ func (s *DeploymentWriter) editedSince(ctx context.Context, r Record) (Record, e
 
 // flags returns the conditions that must change with the flags of a deployment.
 func (c change) flags(conditions []tko.Condition) []tko.Condition {
-	flags := append(c.record.Awaited().conditions(conditions, c.record.Prepared), flagConditions(conditions, c.record.Prepared, c.record.Approved)...)
+	flags := append(c.record.Awaited().conditions(tko.KindDeployment, conditions, c.record.Prepared), flagConditions(conditions, c.record.Prepared, c.record.Approved)...)
 	flags = append(flags, c.warned...)
 	if c.withdrawn == nil {
 		return flags

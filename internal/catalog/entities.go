@@ -97,7 +97,8 @@ func sharedSite(r Record) tko.Site {
 		Template:    tko.TemplateID(r.Template),
 		Metadata:    r.effective(),
 		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
-		Stamp: r.stamp(),
+		AwaitedTemplate: tko.TemplateID(r.Awaited().Template),
+		Stamp:           r.stamp(),
 	}
 }
 

@@ -242,7 +242,7 @@ var elsewhere = map[string]string{
 	"DeclareSources": "TestEveryMethodAsEveryRole", "SaveSource": "TestEveryMethodAsEveryRole", "ForgetSource": "TestEveryMethodAsEveryRole", "SaveTargetState": "TestEveryMethodAsEveryRole",
 	"EnqueueSources": "TestEveryMethodAsEveryRole", "EnqueueSites": "TestEveryMethodAsEveryRole", "ReleaseHolds": "TestEveryMethodAsEveryRole", "BreakModification": "TestEveryMethodAsEveryRole",
 	"StartModification": "TestEveryMethodAsEveryRole", "StartEncodedModification": "TestEveryMethodAsEveryRole", "CancelModification": "TestEveryMethodAsEveryRole", "ClaimWork": "TestEveryMethodAsEveryRole",
-	"RenewWork": "TestEveryMethodAsEveryRole", "FinishWork": "TestEveryMethodAsEveryRole", "SetLogLevels": "TestEveryMethodAsEveryRole", "CompareSite": "TestEveryMethodAsEveryRole",
+	"RenewWork": "TestEveryMethodAsEveryRole", "FinishWork": "TestEveryMethodAsEveryRole", "ResolveSite": "TestWaitingSiteActsAsItsOwner", "SetLogLevels": "TestEveryMethodAsEveryRole", "CompareSite": "TestEveryMethodAsEveryRole",
 }
 
 // reads are the methods that change no entity and no rule.

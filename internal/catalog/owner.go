@@ -389,7 +389,14 @@ func (s *rights) asAuthor(ctx context.Context, c *caller, rules *ruleBook) error
 // what it works for: children have the owner of their parent, which isn't stored again.
 func (c *caller) stampOwner(w *Write) {
 	r := &w.Record
-	if w.Op != tko.OpWritten || w.KeepsOwner || !hasOwner(r.Kind) {
+	if w.Op != tko.OpWritten || w.KeepsOwner {
+		return
+	}
+	if r.Kind == tko.KindSite {
+		r.own(c.ownerOfWaiting(*r))
+		return
+	}
+	if !hasOwner(r.Kind) {
 		return
 	}
 	created := w.Expect == Absent
@@ -409,16 +416,40 @@ func (c *caller) stampOwner(w *Write) {
 			r.own(c.author)
 		}
 	default:
-		if o := ownerOf(c.identity); !o.isZero() && (!o.Local || c.bound) { // without rights, it isn't known who an anonymous caller is
+		if o := c.owner(); !o.isZero() {
 			r.own(o)
 		}
 	}
 }
 
+// owner returns the owner of what the caller writes; zero if it isn't known who that is, as of
+// an anonymous caller without rights.
+func (c *caller) owner() owner {
+	o := ownerOf(c.identity)
+	if o.Local && !c.bound {
+		return owner{}
+	}
+	return o
+}
+
+// ownerOfWaiting returns the owner of a site: nothing is derived from one that doesn't wait for
+// its template, which has none.
+func (c *caller) ownerOfWaiting(site Record) owner {
+	switch {
+	case site.Awaited().isZero():
+		return owner{}
+	case c.acting != nil:
+		return c.acting.owner
+	case c.root != "":
+		return c.author
+	}
+	return c.owner()
+}
+
 // keepsOwner reports whether a change of a record leaves what controllers derive from as it
-// is: its package, template and site.
+// is: its package, template and site, and those that it waits for.
 func keepsOwner(before, after Record) bool {
-	return before.Revision != 0 && before.Digest == after.Digest && before.Template == after.Template && before.Site == after.Site && before.Parent == after.Parent
+	return before.Awaited() == after.Awaited() && before.Revision != 0 && before.Digest == after.Digest && before.Template == after.Template && before.Site == after.Site && before.Parent == after.Parent
 }
 
 // Owners says as whom controllers derive from entities.

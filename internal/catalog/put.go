@@ -44,8 +44,8 @@ type Put struct {
 	Origin string // of a new deployment: there is at most one with it
 	Name   string // of a new deployment: see [Record.KubernetesName]
 
-	// Defer accepts a template and a site of a deployment that don't exist yet: it waits for
-	// them. See [Awaited].
+	// Defer accepts a template and a site of a deployment, and a template of a site, that
+	// don't exist yet: it waits for them. See [Awaited].
 	Defer bool
 
 	FromTemplate bool   // the package of an existing deployment was made from the current revision of its template
@@ -209,7 +209,7 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 	}
 	n.record.remove(p.Remove)
 	n.record.await(awaited)
-	n.record.Conditions = mergeConditions(n.record.Conditions, awaited.conditions(nil, n.record.Prepared), 1, time.Now())
+	n.record.Conditions = mergeConditions(n.record.Conditions, awaited.conditions(tko.KindDeployment, nil, n.record.Prepared), 1, time.Now())
 	if p.Template != "" && (p.Whole || p.MadeFrom != "") {
 		n.record.Base = base.revision
 		n.record.deriveWhole()
@@ -307,9 +307,7 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (reco
 	case tko.KindTemplate:
 		record, err = s.registry.templateRecord(ctx, tko.Template{ID: tko.TemplateID(p.Key.ID), Metadata: passed, Package: p.Package})
 	case tko.KindSite:
-		record, requires, err = s.registry.siteRecord(ctx, nil, tko.Site{
-			ID: tko.SiteID(p.Key.ID), Template: tko.TemplateID(p.Template), Metadata: passed, Package: p.Package,
-		}, p.Whole)
+		record, requires, err = s.derivedSite(ctx, p, current, passed)
 	case tko.KindPlugin:
 		record, err = pluginRecord(p.Plugin)
 		if err == nil && record.Key != p.Key {
@@ -329,7 +327,9 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (reco
 		return Record{}, nil, err
 	}
 	record.setApplied(p.applied)
-	record.Conditions = warnedAfter(current, record)
+	if record.Conditions = warnedAfter(current, record); record.Kind == tko.KindSite {
+		record.Conditions = siteConditions(current, record)
+	}
 	s.registry.inspectPlugin(&record, current.Revision+1)
 	if p.DryRun {
 		err = s.requireAll(ctx, requires)

@@ -59,6 +59,9 @@ func (s *Registry) register(ctx context.Context, reads *readSet, record Record, 
 		if s.rewrites.Add(-1); current.Revision != 0 {
 			s.rewrites.Store(readFirst)
 			written.retainAttached(current)
+			if written.Template != current.Template { // the caller names another one than the awaited
+				written.await(Awaited{})
+			}
 			if sameContent(current, written) {
 				if reads != nil && !reads.fromStore && len(reads.versions) > 0 { // no commit would check that the cached template is the current one
 					return final(&StaleError{What: "the template"})
@@ -72,6 +75,9 @@ func (s *Registry) register(ctx context.Context, reads *readSet, record Record, 
 			}
 			written.Owner = current.Owner
 			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, warnedAfter(current, written)
+			if written.Kind == tko.KindSite {
+				written.Conditions = siteConditions(current, written)
+			}
 		}
 		s.inspectPlugin(&written, current.Revision+1)
 		outcomes, err := s.commit(ctx, reads.write(Write{
@@ -217,6 +223,16 @@ func (s *Registry) RegisterSite(ctx context.Context, site tko.Site) (int64, erro
 
 // siteRecord derives and validates a site. A whole package isn't merged into the template's.
 func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site, whole bool) (Record, []Key, error) {
+	return s.deriveSite(ctx, reads, site, whole, true)
+}
+
+// partialSite is siteRecord for a site that waits for its first template, which may have what
+// the site lacks.
+func (s *Registry) partialSite(ctx context.Context, reads *readSet, site tko.Site, whole bool) (Record, []Key, error) {
+	return s.deriveSite(ctx, reads, site, whole, false)
+}
+
+func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site, whole, complete bool) (Record, []Key, error) {
 	key := Key{Kind: tko.KindSite, ID: string(site.ID)}
 	if err := checkNewID(key); err != nil {
 		return Record{}, nil, err
@@ -237,7 +253,7 @@ func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site
 	if err != nil {
 		return Record{}, nil, err
 	}
-	r, err := s.withPackage(ctx, reads, Record{Key: key, Template: string(site.Template), Metadata: metadata}, pkg, true)
+	r, err := s.withPackage(ctx, reads, Record{Key: key, Template: string(site.Template), Metadata: metadata}, pkg, complete)
 	if err != nil {
 		return Record{}, nil, err
 	}

@@ -324,6 +324,14 @@ const stopAge = 250 * time.Millisecond
 // of the stop makes it due at once.
 const stoppedRetry = 5 * time.Minute
 
+// preparedKey returns the key of the record that work of preparation is on.
+func preparedKey(work string) Key {
+	if site, ok := tko.SiteOfWork(work); ok {
+		return Key{Kind: tko.KindSite, ID: string(site)}
+	}
+	return deploymentKey(tko.DeploymentID(work))
+}
+
 // withoutStopped returns those claimed items of preparation that no stop holds, and ends the
 // claims of the others. Their conditions report why they wait.
 func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tko.WorkItem) ([]tko.WorkItem, error) {
@@ -342,7 +350,7 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 	if err != nil {
 		return nil, err
 	}
-	records, err := s.store.Get(ctx, Fields{}, keysOf(items, func(i tko.WorkItem) Key { return deploymentKey(tko.DeploymentID(i.Key)) })...)
+	records, err := s.store.Get(ctx, Fields{}, keysOf(items, func(i tko.WorkItem) Key { return preparedKey(i.Key) })...)
 	if err != nil {
 		return nil, err
 	}
@@ -361,6 +369,10 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 	for i, item := range items {
 		r := records[i]
 		g.stops = slices.DeleteFunc(slices.Clone(stops), func(stop tko.Stop) bool { return stop.OnlyUndo && undone[r.ID] })
+		if r.Kind == tko.KindSite { // a stop refuses its commit, and its release makes the work due
+			free = append(free, item)
+			continue
+		}
 		stop, isHeld, err := g.holding(ctx, r)
 		if err != nil {
 			return nil, err

@@ -146,7 +146,7 @@ type Metadata struct {
 	Attached json.RawMessage `json:"a,omitempty"`
 	// Applied is what managers named the last time, by manager.
 	Applied map[string]AppliedSet `json:"m,omitempty"`
-	// Awaited are references to what doesn't exist yet, of deployments; nil if there are none.
+	// Awaited are references to what doesn't exist yet, of deployments and sites; nil if there are none.
 	Awaited *Awaited `json:"w,omitempty"`
 }
 
@@ -695,7 +695,11 @@ func WorkFor(before, after Record) []Work {
 	switch kind := max(before.Kind, after.Kind); kind {
 	case tko.KindSite:
 		if after.Revision != 0 {
-			return []Work{{Queue: tko.QueueSchedule, Key: after.ID, Again: !needsScheduling(before, after)}}
+			work := []Work{{Queue: tko.QueueSchedule, Key: after.ID, Again: !needsScheduling(before, after)}}
+			if !after.Awaited().isZero() { // it is resolved when its template arrives (see QueuesToWake)
+				work = append(work, Work{Queue: tko.QueuePrepare, Key: tko.SiteWork(tko.SiteID(after.ID))})
+			}
+			return work
 		}
 	case tko.KindDeployment:
 		return workForDeployment(before, after)

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // The limits of work.
@@ -224,7 +225,7 @@ func (s *WorkQueue) FinishWork(ctx context.Context, items []tko.FinishedWork) er
 		if f.Retry < 0 {
 			return tko.Errorf(tko.ErrInvalid, "work on %q has the retry delay %s: use 0 or more", f.Item.Key, f.Retry)
 		}
-		f.Error = plainText(f.Error, maxWorkError)
+		f.Error = plainText(printable.Once(f.Error), maxWorkError)
 		finished[i] = f
 	}
 	if len(finished) == 0 {

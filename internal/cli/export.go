@@ -302,6 +302,7 @@ func (x *exporter) site(ctx context.Context, one tko.Site) error {
 	if err := carry(&put, from); err != nil {
 		return err
 	}
+	put.Template = cmp.Or(one.Template, one.AwaitedTemplate)
 	return x.one("Site", string(one.ID), put, field.Spec(tko.KindSite, put))
 }
 

@@ -133,7 +133,7 @@ func (c *conditionFlags) flags(cmd *cobra.Command) {
 }
 
 // conditionTypes are TKO's own types of conditions.
-var conditionTypes = []string{tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionScheduled, tko.ConditionHealthy, tko.ConditionPlaced, tko.ConditionFrozen, tko.ConditionDelivered}
+var conditionTypes = []string{tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionScheduled, tko.ConditionHealthy, tko.ConditionPlaced, tko.ConditionFrozen, tko.ConditionDelivered, tko.ConditionResolvedRefs}
 
 // parseCondition reads the condition of a flag. A type that is a likely misspelling of one
 // of TKO's own is refused: no entity has it.

@@ -102,6 +102,7 @@ type failure struct {
 
 // A fleetWait is what a number of entities wait for.
 type fleetWait struct {
+	kind  tko.Kind
 	count int
 	text  string
 	how   string // the command that shows or ends it
@@ -196,14 +197,14 @@ func readFleet(ctx context.Context, s *session, sites tko.SiteSelect) (*fleet, e
 	if f.stops, err = call(ctx, s, s.Stops); err != nil {
 		return nil, err
 	}
+	var w fleetWaits
 	err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Site, error] { return s.Sites(ctx, sites, tko.ListOptions{}) }, func(site tko.Site) error {
-		f.addSite(site)
+		f.addSite(site, &w)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	var w fleetWaits
 	sel := tko.DeploymentSelect{Sites: sites.IDs, SiteMetadata: sites.Metadata}
 	err = s.eachDeployment(ctx, sel, tko.ListOptions{}, func(d tko.Deployment) { f.addDeployment(d, &w) })
 	if err != nil {
@@ -213,27 +214,36 @@ func readFleet(ctx context.Context, s *session, sites tko.SiteSelect) (*fleet, e
 	return f, nil
 }
 
-func (f *fleet) addSite(site tko.Site) {
+func (f *fleet) addSite(site tko.Site, w *fleetWaits) {
+	if tko.HasCondition(site.Stamp.Conditions, tko.ConditionResolvedRefs, tko.ReasonWaitsForReferences) {
+		w.sites++
+	}
 	f.sites["total"]++
 	f.sites.add(site.Stamp.Conditions, tko.ConditionScheduled, "scheduled", "notScheduled")
 	f.sites.addState(site.Summary().State, site.Stamp.Conditions)
 	f.addFailures(tko.KindSite, string(site.ID), site.Stamp.Conditions)
 }
 
-// fleetWaits count what deployments wait for.
-type fleetWaits struct{ preparer, approval, withdrawn, proposal, scheduler, suspended, frozen, stopped, apart int }
+// fleetWaits count what deployments, and sites, wait for.
+type fleetWaits struct {
+	preparer, approval, withdrawn, proposal, scheduler, suspended, frozen, stopped, apart, references, partly int
+	sites                                                                                                     int
+}
 
 func (w fleetWaits) list() []fleetWait {
 	all := []fleetWait{
-		{w.stopped, "stopped by a user, and waiting for the release", "tko stop list"},
-		{w.approval, "waiting for an approval", "tko deployment list --prepared --approved=false"},
-		{w.withdrawn, "changed since the last approval, waiting for another one", "tko deployment list --condition Approved:" + tko.ReasonApprovalWithdrawn},
-		{w.proposal, "with proposed changes of placements, waiting for an approval", "tko deployment list --condition Placed:" + tko.ReasonChangeProposed},
-		{w.preparer, "waiting for a preparer", "tko deployment list --prepared=false -o wide"},
-		{w.scheduler, "waiting for the meta-scheduler", "tko deployment list --prepared --approved --scheduled=false"},
-		{w.suspended, "suspended, or at suspended sites", "tko deployment list --condition Scheduled:" + tko.ReasonSuspended},
-		{w.frozen, "waiting for the end of a freeze", "tko freeze list"},
-		{w.apart, "waiting for a rollout that is changing a site from which theirs is kept apart", "tko deployment list --condition Scheduled:" + tko.ReasonApart},
+		{tko.KindDeployment, w.stopped, "stopped by a user, and waiting for the release", "tko stop list"},
+		{tko.KindDeployment, w.approval, "waiting for an approval", "tko deployment list --prepared --approved=false"},
+		{tko.KindDeployment, w.withdrawn, "changed since the last approval, waiting for another one", "tko deployment list --condition Approved:" + tko.ReasonApprovalWithdrawn},
+		{tko.KindDeployment, w.proposal, "with proposed changes of placements, waiting for an approval", "tko deployment list --condition Placed:" + tko.ReasonChangeProposed},
+		{tko.KindDeployment, w.preparer, "waiting for a preparer", "tko deployment list --prepared=false -o wide"},
+		{tko.KindDeployment, w.scheduler, "waiting for the meta-scheduler", "tko deployment list --prepared --approved --scheduled=false"},
+		{tko.KindDeployment, w.suspended, "suspended, or at suspended sites", "tko deployment list --condition Scheduled:" + tko.ReasonSuspended},
+		{tko.KindDeployment, w.frozen, "waiting for the end of a freeze", "tko freeze list"},
+		{tko.KindDeployment, w.references, "waiting for templates or sites that don't exist yet", "tko deployment list --condition ResolvedRefs=False"},
+		{tko.KindDeployment, w.partly, "delivered in part", "tko deployment list --condition Delivered=False -o wide"},
+		{tko.KindDeployment, w.apart, "waiting for a rollout that is changing a site from which theirs is kept apart", "tko deployment list --condition Scheduled:" + tko.ReasonApart},
+		{tko.KindSite, w.sites, "waiting for templates that don't exist yet", "tko site list --condition ResolvedRefs=False"},
 	}
 	return slices.DeleteFunc(all, func(w fleetWait) bool { return w.count == 0 })
 }
@@ -271,17 +281,29 @@ func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
 	if tko.HasCondition(conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
 		w.proposal++
 	}
+	if tko.HasCondition(conditions, tko.ConditionResolvedRefs, tko.ReasonWaitsForReferences) {
+		w.references++
+	}
+	if tko.HasCondition(conditions, tko.ConditionDelivered, tko.ReasonDeliveredPartly) {
+		w.partly++
+	}
 	f.addFailures(tko.KindDeployment, string(d.ID), conditions)
 }
 
+// notFailures are the reasons of conditions that are False while something waits, and of what
+// was delivered in part.
+var notFailures = []string{
+	tko.ReasonSuspended, tko.ReasonFrozen, tko.ReasonApart, tko.ReasonStopped, tko.ReasonWaitsForReferences, tko.ReasonDeliveredPartly,
+}
+
 // addFailures counts the conditions that are False, except for those that wait for
-// a user or for the end of a freeze or stop.
+// a user, for what doesn't exist yet, or for the end of a freeze or stop.
 func (f *fleet) addFailures(kind tko.Kind, id string, conditions []tko.Condition) {
 	for _, c := range conditions {
 		if c.Status != tko.ConditionFalse || c.Type == tko.ConditionApproved || c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
 			continue
 		}
-		if c.Type == tko.ConditionFrozen || c.Reason == tko.ReasonSuspended || c.Reason == tko.ReasonFrozen || c.Reason == tko.ReasonApart || c.Reason == tko.ReasonStopped {
+		if c.Type == tko.ConditionFrozen || slices.Contains(notFailures, c.Reason) {
 			continue
 		}
 		key := failureKey{kind: kind, typ: c.Type, reason: c.Reason}
@@ -365,7 +387,7 @@ func (f *fleet) print(a *app) error {
 		fmt.Fprintln(a.out, "\nWhat waits:")
 	}
 	for _, w := range f.waits {
-		fmt.Fprintf(a.out, "%s %s: see %s\n", count(w.count, "deployment", "deployments"), w.text, w.how)
+		fmt.Fprintf(a.out, "%s %s: see %s\n", count(w.count, string(w.kind), string(w.kind)+"s"), w.text, w.how)
 	}
 	return nil
 }
@@ -379,7 +401,7 @@ func (f *fleet) value() map[string]any {
 		}
 	})
 	waits := values(f.waits, func(w fleetWait) map[string]any {
-		return map[string]any{"count": int64(w.count), "text": w.text, "command": w.how}
+		return map[string]any{"kind": string(w.kind), "count": int64(w.count), "text": w.text, "command": w.how}
 	})
 	return map[string]any{
 		"sites":       f.sites.value(),

@@ -44,3 +44,42 @@ func TestDeploymentInGitNamesWhatComesLater(t *testing.T) {
 	w.sync("fleet", r.push(map[string]string{"other.txt": "y"}))
 	is(3, "t2", "")
 }
+
+// A site in git may name a template that comes later. It is applied, waits, and isn't written
+// again when it has the template.
+func TestSiteInGitNamesATemplateThatComesLater(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Git: gitops.GitSettings{URL: r.url}})}})
+	file := `
+apiVersion: tko.nephio.org/v1alpha1
+kind: Site
+metadata: {name: s, labels: {mine: "1"}}
+spec: {templateId: later, package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: own}}]}}
+`
+	w.sync("fleet", r.push(map[string]string{"s.yaml": file}))
+	is := func(revision int64, template, awaited tko.TemplateID, resources int) tko.Site {
+		t.Helper()
+		s, err := w.Site(t.Context(), "s", 0)
+		if err != nil || s.Stamp.Revision != revision || s.Template != template || s.AwaitedTemplate != awaited || len(s.Package) != resources {
+			t.Fatalf("it is %+v, %v", s, err)
+		}
+		return s
+	}
+	of := is(1, "", "later", 1)
+	w.sync("fleet", r.push(map[string]string{"other.txt": "x"}))
+	is(1, "", "later", 1)
+	base := of.Package.Clone()
+	base[0]["metadata"] = map[string]any{"name": "base"}
+	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "later", Metadata: map[string]string{"from": "template"}, Package: base}); err != nil {
+		t.Fatal(err)
+	}
+	if waits, err := w.ResolveSite(t.Context(), "s"); waits || err != nil { // as the preparer
+		t.Fatal(waits, err)
+	}
+	if s := is(2, "later", "", 2); s.Metadata["from"] != "template" || s.Metadata["mine"] != "1" {
+		t.Errorf("its metadata is %v", s.Metadata)
+	}
+	w.sync("fleet", r.push(map[string]string{"other.txt": "y"}))
+	is(2, "later", "", 2)
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/leash"
+	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/internal/work"
@@ -249,6 +250,7 @@ type source struct {
 	due      time.Time   // when the next reconciliation is due; zero if unknown
 	polled   time.Time   // when the pull requests were listed last
 	last     *inProgress // operations that are in progress in an OSM; nil if unknown
+	listed   osm.Report  // the last one of an OSM, after which only this controller has saved the record
 }
 
 // New returns a controller. Sources may be added while it runs.
@@ -616,7 +618,12 @@ func (s *source) release() {
 	s.running.Lock()
 	defer s.running.Unlock()
 	s.dropFiles()
+	s.forgetOSM()
 }
+
+// forgetOSM drops what is known of an OSM: another controller may have changed it, or something
+// failed there.
+func (s *source) forgetOSM() { s.last, s.listed = nil, osm.Report{} }
 
 // dropFiles drops the cached files.
 func (s *source) dropFiles() {

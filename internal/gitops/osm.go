@@ -233,9 +233,10 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 		began = last.since
 		report, err = l.reconciler(client).Follow(ctx, desired, k.State, policy, last.report)
 	} else {
-		report, err = l.reconciler(client).Apply(ctx, desired, k.State, policy)
+		policy.List = l.spec.Resync // as often as a complete comparison
+		report, err = l.reconciler(client).Update(ctx, desired, k.State, policy, l.source.listed)
 	}
-	l.source.last = nil
+	l.source.last, l.source.listed = nil, report.Summary()
 	if errors.Is(err, errClaim) {
 		return 0, "", err
 	}

@@ -154,6 +154,77 @@ func TestOperationsListEachChangeOnceWithRefusals(t *testing.T) {
 	}
 }
 
+// The upgrade of one of ten network services, whose records have 11 kB as those of a real OSM,
+// took two lists of all of them: 224 of 273 kB. It is to take a quarter at the most.
+func TestRevisionThatUpgradesOneServiceReadsNoOthers(t *testing.T) {
+	t.Parallel()
+	const services, limit, record = 10, 273_000 / 4, 12_000
+	var names []string
+	for i := range services {
+		names = append(names, fmt.Sprintf("i%02d", i))
+	}
+	w, r, server, _ := osmWorld(t, osmtest.Options{Delay: 20 * time.Millisecond, Padding: 11_000}, names...)
+	for _, replicas := range []string{"2", "3"} { // also after an upgrade that read one only
+		w.until("osm", "settled", func(s tko.Source) bool { return !s.Enqueued })
+		server.Reset()
+		w.sync("osm", r.push(map[string]string{"deploy/i07.osmops.yaml": instanceFile("i07", replicas)}))
+		if got, _ := server.Instance("i07"); got.Releases["upf/upf"].Values["replicaCount"] != replicas {
+			t.Errorf("instance i07 is %+v, want replicaCount %s", got, replicas)
+		}
+		c := server.Counts()
+		reads := c.Requests["GET /nslcm/v1/ns_instances"]
+		bytes := c.BytesIn + c.BytesOut
+		t.Logf("%d requests, %d records of services, %d bytes: %v", c.Total, c.Listed, bytes, c.Requests)
+		polls := int64(max(0, reads-4)) * record // as long as the upgrade lasts on a busy machine
+		if c.Listed > reads || bytes-polls > limit {
+			t.Errorf("%d records in %d reads, %d bytes, want a record in each, and %d bytes: %v", c.Listed, reads, bytes, limit, c.Requests)
+		}
+	}
+
+	// What another client breaks is found by a sync of a revision that changes nothing, and then
+	// with each change.
+	w.until("osm", "settled", func(s tko.Source) bool { return !s.Enqueued })
+	server.Vanish("i05")
+	if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
+		t.Fatal(err)
+	}
+	w.until("osm", "the service that vanished is there again", func(tko.Source) bool {
+		_, there := server.Instance("i05")
+		return there
+	})
+}
+
+// A source that begins anew, such as one whose GitRepository was deleted and created again, takes
+// over the packages that OSM has with the same content, and sends none.
+func TestNewSourceSendsNoPackagesThatOSMHas(t *testing.T) {
+	t.Parallel()
+	_, r, server, revision := osmWorld(t, osmtest.Options{}, "a")
+	sent := func() (n int) {
+		for request, count := range server.Counts().Requests {
+			if !strings.HasPrefix(request, "GET") && (strings.Contains(request, "vnfpkgm") || strings.Contains(request, "/nsd/")) {
+				n += count
+			}
+		}
+		return n
+	}
+	if sent() == 0 {
+		t.Fatal("the test doesn't see that packages are sent")
+	}
+	server.Reset()
+	dir := connections(t, server)
+	again := start(t, data(t), gitops.Options{Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}})
+	revision = r.push(map[string]string{"osm_ops_config.yaml": osmFiles(filepath.Join(dir, "nbi.yaml"))["osm_ops_config.yaml"]})
+	again.sync("osm", revision)
+	c := server.Counts()
+	t.Logf("%d requests, %d bytes: %v", c.Total, c.BytesIn+c.BytesOut, c.Requests)
+	if n := sent(); n > 0 {
+		t.Errorf("%d packages were sent again: %v", n, c.Requests)
+	}
+	if got, _ := server.Instance("a"); len(server.Instances()) != 1 || c.Requests["POST /nslcm/v1/ns_instances_content"] > 0 || got.Name != "a" {
+		t.Errorf("the instances are %+v", server.Instances())
+	}
+}
+
 // While a change is under way, only the instances under way are read again.
 func TestAllInstancesAreListedOncePerChange(t *testing.T) {
 	t.Parallel()

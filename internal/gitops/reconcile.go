@@ -163,7 +163,8 @@ func (l *reconciliation) load(ctx context.Context) error {
 	now, err := l.controller.client.SourceUnless(ctx, l.spec.Name, s.record.Version)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
-		s.record, s.last = tko.Source{Name: l.spec.Name}, nil
+		s.record = tko.Source{Name: l.spec.Name}
+		s.forgetOSM()
 	case err != nil:
 		return err
 	}
@@ -173,7 +174,8 @@ func (l *reconciliation) load(ctx context.Context) error {
 	case s.record.Version != 0 && now.Version == s.record.Version:
 		s.record.Approved = now.Approved
 	default:
-		s.record, s.last = now, nil
+		s.record = now
+		s.forgetOSM()
 	}
 	l.before, l.status = s.record.Status, s.record.Status
 	l.status.Items = slices.Clone(l.status.Items)
@@ -563,7 +565,7 @@ func (l *reconciliation) conclude(ctx context.Context, revision string, osm *osm
 	l.status.Messages, l.status.PendingRemoval = slices.Clone(messages), asks
 	again, pending, err := l.applyOSM(ctx, osm, revision)
 	if err != nil {
-		l.source.last = nil
+		l.source.forgetOSM()
 		return 0, err
 	}
 	if l.source.last != nil {

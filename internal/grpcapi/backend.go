@@ -57,6 +57,9 @@ type DataBackend interface { //nolint:interfacebloat // a method for each of the
 	CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.DeploymentID, error)
 	CreateChildren(ctx context.Context, c tko.NewChildren) (ids []tko.DeploymentID, created int, err error)
 	ProvisionSite(ctx context.Context, s tko.NewSite) (id tko.SiteID, created bool, err error)
+	// ResolveSite makes a site use the template that it waits for, if that exists, and
+	// reports whether it still waits.
+	ResolveSite(ctx context.Context, id tko.SiteID) (waits bool, err error)
 
 	StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error)
 	EndModification(ctx context.Context, token string, p krm.Package) (id tko.DeploymentID, revision int64, err error)

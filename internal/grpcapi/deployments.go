@@ -43,6 +43,14 @@ func (d *data) ProvisionSite(ctx context.Context, m *tkopb.ProvisionSite) (*tkop
 	return &tkopb.ProvisionSiteResponse{SiteId: string(id), Created: created}, nil
 }
 
+func (d *data) ResolveSite(ctx context.Context, m *tkopb.ResolveSite) (*tkopb.ResolveSiteResponse, error) {
+	waits, err := d.backend.ResolveSite(ctx, tko.SiteID(m.GetSiteId()))
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.ResolveSiteResponse{Waits: waits}, nil
+}
+
 func (d *data) StartDeploymentModification(ctx context.Context, m *tkopb.StartDeploymentModification) (*tkopb.StartDeploymentModificationResponse, error) {
 	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
 	if err != nil {

@@ -97,6 +97,7 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Data_BreakModification_FullMethodName:  right("", access.Inspect).noTurn("it changes something").plain("BreakModification"),
 		tkopb.Data_CreateChildren_FullMethodName:     right(d, access.Create).again().large(),
 		tkopb.Data_ProvisionSite_FullMethodName:      right(s, access.Provision, access.Create).again().large(),
+		tkopb.Data_ResolveSite_FullMethodName:        right("", access.Prepare).again(),
 		tkopb.Data_SetConditions_FullMethodName:      right("", access.Condition).again(),
 		tkopb.Data_ClaimWork_FullMethodName:          right("", access.Prepare, access.Schedule, access.Source, access.Events).again(),
 		tkopb.Data_RenewWork_FullMethodName:          right("", access.Prepare, access.Schedule, access.Source, access.Events).again().large(),

@@ -248,7 +248,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"commitDeployments": &tkopb.CommitDeployments{Commits: []*tkopb.CommitDeployment{{DeploymentId: deployment, Revision: revision + 100}}},
 		"getDeployments":    &tkopb.GetDeployments{DeploymentIds: []string{f.inside, f.outside}, PreferredPackageFormat: "yaml"},
 		"breakModification": &tkopb.BreakModification{DeploymentId: deployment}, "createChildren": &tkopb.CreateChildren{ParentDeploymentId: deployment, Children: []*tkopb.Child{{Origin: "x", SiteId: site}}},
-		"provisionSite": &tkopb.ProvisionSite{Origin: "x"}, "setConditions": &tkopb.SetConditions{Kind: "site", Id: site, Conditions: []*tkopb.Condition{{Type: "X", Status: "True"}}},
+		"provisionSite": &tkopb.ProvisionSite{Origin: "x"}, "resolveSite": &tkopb.ResolveSite{SiteId: site}, "setConditions": &tkopb.SetConditions{Kind: "site", Id: site, Conditions: []*tkopb.Condition{{Type: "X", Status: "True"}}},
 		"claimWork": &tkopb.ClaimWork{Queue: "schedule", MaxItems: 1, Lease: durationpb.New(time.Second)}, "renewWork": &tkopb.RenewWork{Items: []*tkopb.WorkItem{item("schedule", site)}, Lease: durationpb.New(time.Second)},
 		"finishWork": &tkopb.FinishWork{Items: []*tkopb.FinishedWork{{Item: item("schedule", site)}}},
 		"putEntity":  &tkopb.PutEntity{Kind: "site", Id: site, PackageFormat: "yaml", Package: []byte(secretPackage), DryRun: true}, "removeEntity": &tkopb.RemoveEntity{Kind: "site", Id: site, DryRun: true},
@@ -369,7 +369,7 @@ func exceptional(name, subject string) bool {
 		return strings.HasPrefix(subject, "token:in-") || role == "approver"
 	case "registerRollout": // all of a controller that creates nothing but deployments
 		return strings.HasPrefix(subject, "token:in-") || role == "prepare"
-	case "deleteRollout", "getRollout", "listRollouts", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "proposeRollout":
+	case "deleteRollout", "getRollout", "listRollouts", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "proposeRollout", "resolveSite":
 		return strings.HasPrefix(subject, "token:in-") // a scope of sites or templates covers no rollout
 	case "claimWork", "renewWork", "finishWork": // of the queue "schedule"
 		return subject != "token:all-controller-schedule"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -50,7 +51,7 @@ func (s *storage) failed(ctx context.Context, name string, pkg krm.Package, err 
 		if pkg == nil && name == "" {
 			return apierrors.NewBadRequest(err.Error())
 		}
-		return invalid(fmt.Sprintf("%s %q is invalid: %v", gk, name, err), name, s.kind, err)
+		return invalid(fmt.Sprintf("%s %q is invalid: %s", gk, name, printable.Once(err.Error())), name, s.kind, err)
 	case errors.Is(err, tko.ErrNotFound):
 		return apierrors.NewNotFound(gr, name)
 	case errors.Is(err, tko.ErrConflict):

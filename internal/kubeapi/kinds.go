@@ -124,13 +124,14 @@ func sites() *kind {
 		making: makingOf(func(l *v1alpha1.SiteList) *[]v1alpha1.Site { return &l.Items }),
 		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
 			s := as[*v1alpha1.Site](o)
-			s.Spec = v1alpha1.SiteSpec{SiteID: r.ID, TemplateID: r.Template, Package: v1alpha1.Package{Resources: resources}}
+			template, _ := r.Wanted()
+			s.Spec = v1alpha1.SiteSpec{SiteID: r.ID, TemplateID: template, Package: v1alpha1.Package{Resources: resources}}
 			s.Status = v1alpha1.SiteStatus{DeploymentIDs: r.Deployments, DeploymentCount: count(r), Suspended: suspended(r), Conditions: conditions(r)}
 			return nil
 		},
 		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {
 			s := as[*v1alpha1.Site](o)
-			return catalog.Put{Template: s.Spec.TemplateID}, s.Spec.Package.Resources, s.Spec.SiteID, nil
+			return catalog.Put{Template: s.Spec.TemplateID, Defer: true}, s.Spec.Package.Resources, s.Spec.SiteID, nil
 		},
 		columns: []metav1.TableColumnDefinition{
 			column("ID", "string", 0, "ID, from which the name is escaped"),

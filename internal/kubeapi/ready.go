@@ -99,6 +99,9 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 	if c, ok := byType[tko.ConditionDeleting]; ok && c.Status == tko.ConditionTrue {
 		return not(tko.ConditionFalse, c.Reason, c.Text(), c.LastTransition)
 	}
+	if c, ok := byType[tko.ConditionResolvedRefs]; ok && c.Status != tko.ConditionTrue {
+		return not(c.Status, c.Reason, c.Text(), c.LastTransition)
+	}
 	_, asked := byType[tko.ConditionScheduled]
 	switch r.Kind {
 	case tko.KindSite:
@@ -106,9 +109,6 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 			return ready, false
 		}
 	case tko.KindDeployment:
-		if c, ok := byType[tko.ConditionResolvedRefs]; ok && c.Status != tko.ConditionTrue {
-			return not(c.Status, c.Reason, c.Text(), c.LastTransition)
-		}
 		for _, flag := range []struct {
 			typ string
 			is  bool

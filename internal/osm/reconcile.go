@@ -172,6 +172,13 @@ type Ended struct {
 // done reports whether nothing is left to do.
 func (s Status) done() bool { return s.Phase == PhaseReady || s.Phase == PhaseKept }
 
+// Summary returns the report without the state and without what happened: what
+// [Reconciler.Update] needs.
+func (r Report) Summary() Report {
+	r.State, r.Changes, r.Removed, r.Ended = State{}, nil, nil, nil
+	return r
+}
+
 // Settled reports whether everything is as desired, and nothing is in flight.
 func (r Report) Settled() bool {
 	for _, all := range []map[string]Status{r.Packages, r.Instances} {

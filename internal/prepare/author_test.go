@@ -520,6 +520,10 @@ var unnamed = map[string]struct {
 		_, _, err := c.ProvisionSite(ctx, tko.NewSite{Origin: "o"})
 		return err
 	}},
+	"ResolveSite": {forEach: tko.ErrNotFound, call: func(ctx context.Context, _ *tenants, c *client.Client, _ tko.DeploymentID) error { // as its owner, whatever the call is for
+		_, err := c.ResolveSite(ctx, "b/1")
+		return err
+	}},
 	"CommitDeployment": {want: tko.ErrInvalid, forEach: tko.ErrInvalid, call: func(ctx context.Context, w *tenants, c *client.Client, id tko.DeploymentID) error { // names it
 		_, err := c.CommitDeployment(ctx, tko.DeploymentCommit{ID: id, Revision: 1, Package: w.read("").WithDeployment("a/empty", "b/1", false, false)})
 		return err

@@ -64,3 +64,34 @@ func TestPreparerUsesWhatArrives(t *testing.T) {
 	register(t, data, nil, map[string]string{"next": "south"})
 	is("it has moved", func(d tko.Deployment, c tko.Condition) bool { return d.Prepared && d.Site == "next" })
 }
+
+// The preparer gives a site the template that it names as soon as that is registered, also after
+// another preparer has begun to wait for it, and then a placement selects it by what it has from
+// the template.
+func TestPreparerResolvesSitesThatWait(t *testing.T) {
+	t.Parallel()
+	data := newSystem(t)
+	if _, err := data.PutEntity(t.Context(), tko.Put{Kind: tko.KindSite, ID: "early", Template: "late", Defer: true}); err != nil {
+		t.Fatal(err)
+	}
+	stop := run(t, data, nil, prepare.Options{})
+	eventually.True(t, "the work is claimed and waits", func() bool {
+		items, err := data.ClaimWork(t.Context(), tko.ClaimWork{Queue: tko.QueuePrepare, Worker: "other", Max: 1, Lease: time.Millisecond})
+		return err == nil && len(items) == 0
+	})
+	stop()
+	defer run(t, data, nil, prepare.Options{})()
+	if _, err := data.RegisterTemplate(t.Context(), tko.Template{ID: "late", Metadata: map[string]string{"tier": "edge"}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Within(t, time.Minute, "the site has its template", func() error {
+		s, err := data.Site(t.Context(), "early", 0)
+		if err != nil {
+			return err
+		}
+		if s.Template != "late" || s.Metadata["tier"] != "edge" || tko.ConditionIs(s.Stamp.Conditions, tko.ConditionResolvedRefs) != tko.ConditionTrue {
+			return fmt.Errorf("it is %+v", s)
+		}
+		return nil
+	})
+}

@@ -277,6 +277,8 @@ func (m *memory) DeleteDeployment(_ context.Context, id tko.DeploymentID) (tko.D
 	})
 }
 
+func (m *memory) ResolveSite(context.Context, tko.SiteID) (waits bool, err error) { return false, nil }
+
 func (m *memory) ProvisionSite(_ context.Context, s tko.NewSite) (id tko.SiteID, created bool, err error) {
 	err = m.write("site", func() error {
 		if known, ok := m.origins["site|"+s.Origin]; ok {

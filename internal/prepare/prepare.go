@@ -36,6 +36,9 @@ type Records interface {
 	CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (revision int64, err error)
 	// SetConditions sets conditions, each by its type.
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
+	// ResolveSite makes a site use the template that it waits for, if that exists, and
+	// reports whether it still waits.
+	ResolveSite(ctx context.Context, id tko.SiteID) (waits bool, err error)
 }
 
 // Rollouts plans the changes of placements whose spec has a rollout.
@@ -155,9 +158,12 @@ const (
 )
 
 // Prepare prepares the deployment that an item names as far as possible now. It is
-// idempotent.
+// idempotent. A site that an item names gets its template, if that exists.
 func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author})
+	if site, ok := tko.SiteOfWork(item.Key); ok {
+		return p.resolve(ctx, site)
+	}
 	ctx = tko.WithActing(ctx, tko.Acting{Kind: tko.KindDeployment, ID: item.Key, Claim: item.Claim})
 	id := tko.DeploymentID(item.Key)
 	result, err := p.prepare(ctx, id, item)
@@ -216,6 +222,19 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.Wo
 		return p.hold(ctx, rc.d, tko.ConditionPrepared, err)
 	}
 	return result, err
+}
+
+// resolve lets the data controller use the template that a site waits for, if it exists now.
+// Otherwise the work stays in the queue, and is due again when a template is registered.
+func (p *Preparer) resolve(ctx context.Context, id tko.SiteID) work.Result {
+	waits, err := p.client.ResolveSite(ctx, id)
+	switch {
+	case errors.Is(err, tko.ErrNotFound), err == nil && !waits:
+		return work.Result{Outcome: tko.WorkDone}
+	case err != nil:
+		return resultOf(err)
+	}
+	return work.Result{Outcome: tko.WorkLater, Retry: spread(maxRetryHeld)}
 }
 
 // await lets the data controller use the template and site that a deployment waits for, if

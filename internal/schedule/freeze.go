@@ -63,6 +63,17 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 	return wait, nil
 }
 
+// awaits returns how long the work of a site waits because its first template doesn't exist
+// yet, which may have its targets; 0 if it doesn't. The template changes the site, which makes
+// its work due.
+func (s *Scheduler) awaits(ctx context.Context, seen snapshot, p plan) (time.Duration, error) {
+	if seen.site.AwaitedTemplate == "" || seen.site.Template != "" {
+		return 0, nil
+	}
+	why := fmt.Sprintf("site %q waits for its template %q", seen.site.ID, seen.site.AwaitedTemplate)
+	return maxFrozen, s.write(ctx, waiting(p, tko.ReasonWaitsForReferences, why))
+}
+
 // isScheduled reports whether the site has the newest revision of a deployment.
 func isScheduled(d tko.Deployment) bool {
 	c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled)

@@ -375,3 +375,29 @@ func TestStopEndsAReconciliationBeforeTheNextObject(t *testing.T) {
 		}
 	})
 }
+
+// Nothing is scheduled at a site whose first template doesn't exist yet: it may have the targets,
+// or change them. A site that has a template, and waits for the next one, goes on.
+func TestSiteThatWaitsForItsFirstTemplateIsNotScheduled(t *testing.T) {
+	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+	site := tko.Site{ID: "a", AwaitedTemplate: "late", Package: krm.Package{trigger}, Stamp: tko.Stamp{Revision: 1}}
+	data := &frozenData{
+		sites:       map[tko.SiteID]tko.Site{"a": site},
+		deployments: map[tko.DeploymentID]tko.Deployment{"waits": {ID: "waits", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4}}},
+	}
+	one := &counted{}
+	s := New(data, nil, Options{})
+	s.targets = builtins(builtin{place.Kind{GVK: gvk, Name: "test", ReportsHealth: true}, one})
+	if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkLater || one.calls != 0 {
+		t.Fatalf("%+v, %d calls", r, one.calls)
+	}
+	if c := tko.FindCondition(data.deployments["waits"].Stamp.Conditions, tko.ConditionScheduled); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonWaitsForReferences || !strings.Contains(c.Message, `site "a" waits for its template "late"`) {
+		t.Errorf("the condition of the deployment is %+v", c)
+	}
+	site.Template = "now"
+	data.sites["a"] = site
+	if s.Reconcile(t.Context(), "a"); one.calls != 1 {
+		t.Errorf("a site that has a template was scheduled %d times", one.calls)
+	}
+}

@@ -220,11 +220,10 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	seen.stop = stop
 	p := decide(seen, s.targets)
 	frozen, err := s.freeze(ctx, seen, p)
-	if err != nil {
-		return work.Result{Outcome: tko.WorkFailed, Err: err}
-	}
-	if frozen == 0 {
-		frozen, err = s.apart(ctx, seen, p)
+	for _, holds := range []func(context.Context, snapshot, plan) (time.Duration, error){s.awaits, s.apart} {
+		if err == nil && frozen == 0 {
+			frozen, err = holds(ctx, seen, p)
+		}
 	}
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}

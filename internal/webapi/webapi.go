@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -318,7 +319,7 @@ var statuses = []struct {
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	for _, s := range statuses {
 		if errors.Is(err, s.kind) {
-			writeJSON(w, s.status, errorBody{err.Error()})
+			writeJSON(w, s.status, errorBody{printable.Once(err.Error())})
 			return
 		}
 	}

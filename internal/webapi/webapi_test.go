@@ -256,6 +256,10 @@ func TestErrorKindsHaveHTTPStatuses(t *testing.T) {
 			t.Errorf("%v: status %d, want %d", err, got, want)
 		}
 	}
+	doubled := tko.Errorf(tko.ErrInvalid, `site "a": site "a": it is wrong`)
+	if text := get(t, &fake{err: doubled}, io.Discard, http.MethodGet, "/api/about").Body.String(); !strings.Contains(text, `"site \"a\": it is wrong"`) {
+		t.Errorf("an error names its subject twice: %s", text)
+	}
 	response := get(t, &fake{}, io.Discard, http.MethodPost, "/api/site/list")
 	if text := response.Body.String(); response.Code != http.StatusMethodNotAllowed || !strings.Contains(text, "only reads") {
 		t.Errorf("status %d, %s: want an error that this API only reads", response.Code, text)

@@ -91,6 +91,7 @@ var comments = map[string]string{
 	"SitePage.next":                  "the next page begins after this ID",
 	"SiteRow.template":               "that the site is based on, or \"\"",
 	"SiteRow.deployments":            "at it, sorted; read only",
+	"SiteRow.awaitedTemplate":        "the template that the site names and that doesn't exist yet, or that its owner may not see. Read only.",
 	"SiteRow.createdTimestamp":       "Unix milliseconds",
 	"SiteRow.updatedTimestamp":       "Unix milliseconds",
 	"SiteRow.since":                  "Unix milliseconds",

@@ -21,18 +21,20 @@ func templateFieldsOf(e *tko.Template) templateFields {
 
 // A siteFields has the plain fields of a site.
 type siteFields struct {
-	ID          tko.SiteID         `json:"id"`
-	Template    tko.TemplateID     `json:"template"` // that the site is based on, or ""
-	Metadata    map[string]string  `json:"metadata"`
-	Deployments []tko.DeploymentID `json:"deployments"` // at it, sorted; read only
+	ID              tko.SiteID         `json:"id"`
+	Template        tko.TemplateID     `json:"template"` // that the site is based on, or ""
+	Metadata        map[string]string  `json:"metadata"`
+	Deployments     []tko.DeploymentID `json:"deployments"`               // at it, sorted; read only
+	AwaitedTemplate tko.TemplateID     `json:"awaitedTemplate,omitempty"` // the template that the site names and that doesn't exist yet, or that its owner may not see. Read only.
 }
 
 func siteFieldsOf(e *tko.Site) siteFields {
 	return siteFields{
-		ID:          e.ID,
-		Template:    e.Template,
-		Metadata:    orEmptyMap(e.Metadata),
-		Deployments: orEmpty(e.Deployments),
+		ID:              e.ID,
+		Template:        e.Template,
+		Metadata:        orEmptyMap(e.Metadata),
+		Deployments:     orEmpty(e.Deployments),
+		AwaitedTemplate: e.AwaitedTemplate,
 	}
 }
 

@@ -86,6 +86,8 @@ func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 		Package:       data,
 		DeploymentIds: Texts(s.Deployments),
 		Stamp:         newStamp(s.Stamp),
+
+		AwaitedTemplateId: string(s.AwaitedTemplate),
 	}, nil
 }
 
@@ -93,6 +95,7 @@ func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 type SiteMessage interface {
 	TemplateMessage
 	GetSiteId() string
+	GetAwaitedTemplateId() string
 }
 
 // Site reads a site.
@@ -104,6 +107,7 @@ func Site[M SiteMessage](m M) (tko.Site, error) {
 	return tko.Site{
 		ID:              tko.SiteID(m.GetSiteId()),
 		Template:        tko.TemplateID(m.GetTemplateId()),
+		AwaitedTemplate: tko.TemplateID(m.GetAwaitedTemplateId()),
 		Metadata:        m.GetMetadata(),
 		Package:         p,
 		DeploymentCount: deploymentCount(m),

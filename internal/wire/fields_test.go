@@ -26,6 +26,15 @@ func TestMessagesHaveEachFieldOfTheirEntity(t *testing.T) {
 	entitytest.Compare(messages, through(t, infallible(NewPlugin), infallible(Plugin)))
 	entitytest.Compare(messages, through(t, in(krm.CBOR, NewRollout), Rollout))
 
+	direct := entitytest.NewForm(t, "the message that is written without an intermediate one", entitytest.Exceptions{Reasons: map[string]string{
+		"Template.DeploymentCount":  "it has the IDs",
+		"Site.DeploymentCount":      "it has the IDs",
+		"Stamp.Conditions.Attached": "only the transport that wrote it reads it",
+	}, Most: 3})
+	entitytest.Compare(direct, row(t, (*Message).Template, new(tkopb.Template), func(e tko.Template) (tko.Encoded[tko.Template], error) { return encoded(e, e.Package) }, Template))
+	entitytest.Compare(direct, row(t, (*Message).Site, new(tkopb.Site), func(e tko.Site) (tko.Encoded[tko.Site], error) { return encoded(e, e.Package) }, Site))
+	entitytest.Compare(direct, row(t, (*Message).Deployment, new(tkopb.Deployment), func(e tko.Deployment) (tko.Encoded[tko.Deployment], error) { return encoded(e, e.Package) }, Deployment))
+
 	rows := entitytest.NewForm(t, "the row of a list", entitytest.Exceptions{Reasons: map[string]string{
 		"Stamp.Steps":               "only reads of one revision return them",
 		"Stamp.Conditions.Attached": "only the transport that wrote it reads it",

@@ -45,6 +45,8 @@ func NewListedSite(s tko.Site, format krm.Format) (*tkopb.ListedSite, error) {
 		Stamp:           newStamp(s.Stamp),
 		PackageFormat:   name,
 		Package:         data,
+
+		AwaitedTemplateId: string(s.AwaitedTemplate),
 	}, nil
 }
 

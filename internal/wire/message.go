@@ -117,6 +117,7 @@ func (m *Message) site(s *tko.Site) {
 	b = appendText(b, 2, string(s.Template))
 	b = appendMetadata(b, siteMetadata, s.Metadata)
 	b = appendTime(b, siteUpdated, s.Stamp.Updated)
+	b = appendText(b, siteAwaitedBase, string(s.AwaitedTemplate))
 	m.data = appendStamp(b, &s.Stamp)
 }
 

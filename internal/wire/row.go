@@ -87,6 +87,7 @@ const (
 	rowReplaces      = 200
 	rowBase          = 201
 	rowAwaitedBase   = 571
+	siteAwaitedBase  = 625 // of a site
 	rowAwaitedSite   = 572
 	rowReplaced      = 620
 )

@@ -11,8 +11,9 @@ import (
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// The parts of a bundle: a deployment with its template and its site, which a tool writes in
-// an order of its own. NAME stands for the name of the bundle.
+// The parts of a bundle: a deployment with its template, its site and the template of that,
+// which a tool writes in an order of its own. Only the site's template says who takes its
+// deployments. NAME stands for the name of the bundle.
 var bundle = map[string]string{
 	"deployment": `
 apiVersion: tko.nephio.org/v1alpha1
@@ -24,13 +25,18 @@ spec: {templateId: NAME/template, siteId: NAME/site, package: {resources: [{apiV
 apiVersion: tko.nephio.org/v1alpha1
 kind: Site
 metadata: {name: NAME-002fsite}
-spec: {package: {resources: [{apiVersion: taker.plugin.nephio.org/v1alpha1, kind: Taker, metadata: {name: t}}]}}
+spec: {templateId: NAME/cluster, package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: of-site}, data: {k: v}}]}}
 `,
 	"template": `
 apiVersion: tko.nephio.org/v1alpha1
 kind: Template
 metadata: {name: NAME-002ftemplate}
 spec: {package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: base}, data: {k: v}}]}}
+---
+apiVersion: tko.nephio.org/v1alpha1
+kind: Template
+metadata: {name: NAME-002fcluster}
+spec: {package: {resources: [{apiVersion: taker.plugin.nephio.org/v1alpha1, kind: Taker, metadata: {name: t}}]}}
 `,
 }
 
@@ -54,6 +60,8 @@ func TestDeploymentComesBeforeWhatItNames(t *testing.T) {
 			w.prints("base own", "get", "tkod", name+"-app", "-o", `jsonpath={.spec.package.resources[?(@.kind=="ConfigMap")].metadata.name}`)
 			w.prints(name+"/template "+name+"/site True", "get", "tkod", name+"-app", "-o",
 				`jsonpath={.spec.templateId} {.spec.siteId} {.status.conditions[?(@.type=="ResolvedRefs")].status}`)
+			w.prints(name+"/cluster t of-site True", "get", "tkos", name+"-002fsite", "-o",
+				`jsonpath={.spec.templateId} {.spec.package.resources[*].metadata.name} {.status.conditions[?(@.type=="ResolvedRefs")].status}`)
 		})
 	}
 }
@@ -128,6 +136,9 @@ func restartedBundle(t *testing.T, w *world) {
 		return nil
 	})
 	w.with(part("restart", "site"), "apply", "-f", "-")
+	w.prints(`restart/cluster template "restart/cluster" doesn't exist yet: the site waits until it is registered`, "get", "tkos", "restart-002fsite", "-o",
+		`jsonpath={.spec.templateId} {.status.conditions[?(@.type=="Ready")].message}`)
+	w.with(part("restart", "site"), "apply", "-f", "-") // as it is
 	w.with("", "wait", `--for=jsonpath={.status.conditions[?(@.type=="Ready")].message}=template "restart/template" doesn't exist yet: the deployment waits until it is registered`,
 		"tkod/restart-app", "--timeout=60s")
 	w.with(part("restart", "template"), "apply", "-f", "-")

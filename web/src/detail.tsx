@@ -74,6 +74,7 @@ function Why({ kind, entity }: { kind: Kind, entity: Entity }) {
       {row.site && <Fact name="Site"><Link to={entityPath('site', row.site)}>{row.site}</Link></Fact>}
       {row.parent && <Fact name="Parent"><Link to={entityPath('deployment', row.parent, 'tree')}>{row.parent}</Link></Fact>}
       {kind === 'deployment' && <Fact name="Flags">{row.prepared ? 'prepared' : 'not prepared'}, {row.approved ? 'approved' : 'not approved'}</Fact>}
+      {row.conditions?.filter(c => c.type === 'Delivered' && c.status === 'False').map(c => <Fact key={c.type} name="Delivered">in part: {c.message}</Fact>)}
       {row.deploymentCount !== undefined && <Fact name="Deployments"><Link to={entityPath(kind, row.id, 'deployments')}>{row.deploymentCount.toLocaleString('en')}</Link></Fact>}
       {kind === 'plugin' && <><Fact name="Executor">{row.executor}</Fact><Fact name="Arguments"><code>{row.arguments?.join(' ')}</code></Fact>
         <Fact name="Triggers">{row.triggers?.map(t => `${t.group}/${t.version} ${t.kind}`).join(', ')}</Fact></>}

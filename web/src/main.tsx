@@ -5,7 +5,7 @@ import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useG
 import { Detail } from './detail'
 import { setWords } from './filter'
 import { List, useNarrow } from './list'
-import { Ago, CopyCommand, here, Link, Loading, navigate, number, Problem, setServerTime, StateMark } from './parts'
+import { Ago, CopyCommand, entityPath, fromSegment, here, Link, Loading, navigate, number, Problem, setServerTime, StateMark } from './parts'
 import { Palette } from './palette'
 import { ChangesView, Slider } from './past'
 import { Rollout } from './rollout'
@@ -60,7 +60,7 @@ function App() {
   }, [])
   const [, first = '', ...rest] = at.path.split('/')
   const kind = kindOf[first]
-  const id = rest.map(decodeURIComponent).join('/')
+  const id = rest.map(fromSegment).join('/')
   const title = nav.find(([to]) => to === `/${first}`)?.[1] ?? 'Not found'
   useEffect(() => { document.title = `${id || title} – TKO` }, [id, title])
   if (asked || error?.status === 401 || first === 'login') return <Login done={() => { setAsked(false); if (first === 'login') navigate('/'); reload() }} />

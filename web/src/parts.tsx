@@ -60,7 +60,17 @@ export function Tabs({ all, open, select, children }: { all: [string, string][],
   </>
 }
 
-export const entityPath = (kind: Kind, id: string, tab?: string) => `/${kind}s/${id.split('/').map(encodeURIComponent).join('/')}${tab ? `?tab=${tab}` : ''}`
+export const entityPath = (kind: Kind, id: string, tab?: string) => `/${kind}s/${id.split('/').map(toSegment).join('/')}${tab ? `?tab=${tab}` : ''}`
+
+// toSegment returns a part of an ID as a part of a path. Browsers and servers remove empty parts, "." and "..", also if they are escaped
+// once: these begin with an escaped %, which no other part has that an ID can have.
+const toSegment = (part: string) => /^\.{0,2}$/.test(part) ? '%25' + part.replaceAll('.', '2e') : encodeURIComponent(part)
+
+// fromSegment is the inverse of toSegment.
+export const fromSegment = (segment: string) => {
+  const dots = /^%25((?:2e){0,2})$/.exec(segment)
+  return dots ? '.'.repeat(dots[1].length / 2) : decodeURIComponent(segment)
+}
 
 let skew = 0 // milliseconds that the server's clock is ahead
 export const setServerTime = (now: number) => { skew = now - Date.now() }

@@ -401,6 +401,7 @@ export interface SiteRow {
   template: string // that the site is based on, or ""
   metadata: Record<string, string>
   deployments: string[] // at it, sorted; read only
+  awaitedTemplate?: string // the template that the site names and that doesn't exist yet, or that its owner may not see. Read only.
   createdTimestamp: number // Unix milliseconds
   updatedTimestamp: number // Unix milliseconds
   revision: number

@@ -220,6 +220,18 @@ await test('text of a package is no HTML', {}, async page => {
   check(await page.evaluate(() => window.hacked === undefined && document.querySelectorAll('pre img').length === 0), 'markup of a package was rendered')
 })
 
+await test('a page of each ID can be linked, also if it has dots or empty parts', {}, async page => {
+  for (const id of ['zz/..', 'zz/.', 'zz/../x', 'zz//two', 'zz/end/']) {
+    await open(page, '/sites?id=zz/**')
+    await page.locator(`[data-id="${id}"] a`).click()
+    const title = page.locator('h1 code', { hasText: id })
+    await title.waitFor()
+    await page.reload()
+    await title.waitFor()
+    check(await title.innerText() === id, `after a reload of ${page.url()}, the page is of ${await title.innerText()}, not of ${id}`)
+  }
+})
+
 await test('a page that loses the server states it and recovers', {}, async (page, context) => {
   await open(page, '/sites')
   await context.setOffline(true)

@@ -773,7 +773,7 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 		return &entity{id: k.name, revision: t.Stamp.Revision, who: t.Stamp.Who, pkg: t.Package, whole: true}, err
 	case tko.KindSite:
 		s, err := m.client.Site(ctx, tko.SiteID(k.name), 0)
-		return &entity{id: k.name, revision: s.Stamp.Revision, who: s.Stamp.Who, template: s.Template, metadata: s.Metadata}, err
+		return &entity{id: k.name, revision: s.Stamp.Revision, who: s.Stamp.Who, template: cmp.Or(s.AwaitedTemplate, s.Template), metadata: s.Metadata}, err
 	case tko.KindRollout:
 		r, err := rollout(ctx, m.client, k.name)
 		return &entity{id: k.name, revision: r.Stamp.Revision, who: r.Stamp.Who}, err
@@ -808,6 +808,7 @@ func (m *maker) actionFor(ctx context.Context, w *manifest.Manifest) (*Action, e
 		return nil, err
 	}
 	a := &Action{Kind: k.kind, Name: k.name, File: w.File, manifest: w, put: w.Put}
+	a.put.Defer = m.mayComeLater(k.kind)
 	if m.policy.AddOnly && there != nil && (!item.Pending || there.who != AuthorOf(m.policy.Source)) {
 		if !owned || item.Digest != w.Digest || item.Revision != there.revision {
 			if same, err := m.same(ctx, a); err != nil || same {
@@ -936,8 +937,14 @@ func (m *maker) ownedByOthers(ctx context.Context) (map[key]string, error) {
 	return owners, nil
 }
 
+// mayComeLater reports whether entities of a kind may name what doesn't exist yet. A template
+// that all sites of an inventory name, and that doesn't exist, is an error of its mapping.
+func (m *maker) mayComeLater(kind tko.Kind) bool {
+	return kind == tko.KindDeployment || kind == tko.KindSite && !m.policy.Careful
+}
+
 // references returns an error if a manifest refers to an entity that is about to be deleted, or
-// a site to a template that doesn't exist. A deployment waits for what doesn't exist yet.
+// the site of an inventory to a template that doesn't exist. Others wait for what doesn't exist yet.
 func (m *maker) references(ctx context.Context, w *manifest.Manifest) error {
 	if w.Put.Parent != "" && m.leaving[key{tko.KindDeployment, string(w.Put.Parent)}] {
 		return tko.Errorf(tko.ErrInvalid, "parent deployment %q: this revision removes it: keep its manifest, or remove this one, too", w.Put.Parent)
@@ -950,7 +957,7 @@ func (m *maker) references(ctx context.Context, w *manifest.Manifest) error {
 		if err != nil {
 			return err
 		}
-		if there != nil && !m.leaving[ref] || there == nil && w.Put.Kind == tko.KindDeployment {
+		if there != nil && !m.leaving[ref] || there == nil && m.mayComeLater(w.Put.Kind) {
 			continue
 		}
 		if there == nil || m.leaving[ref] {

@@ -41,7 +41,8 @@ type entry struct {
 	Removing  bool // its removal was approved
 	New       bool // added while objects that it may replace still exist: removal budgets don't count it
 
-	Replaced int64 // when it was found that another object replaces it, in seconds since 1970; 0 if none does
+	Replaced int64  // when it was found that another object replaces it, in seconds since 1970; 0 if none does
+	Kept     string // what TKO applied of a replaced object that stays for now, as JSON; empty if it isn't kept
 
 	Chart   chart.State // of a HelmChart
 	Release key         // the HelmChart whose release it is in, if any
@@ -81,6 +82,8 @@ type entryJSON struct {
 	New       bool   `json:"new,omitempty"`
 	Replaced  int64  `json:"replaced,omitempty"`
 
+	Kept json.RawMessage `json:"kept,omitempty"`
+
 	Chart   chart.State `json:"chart,omitzero"`
 	Release string      `json:"release,omitempty"` // NAMESPACE/NAME
 }
@@ -97,7 +100,7 @@ func (i *inventory) encode() (string, error) {
 	var b strings.Builder
 	for _, k := range slices.SortedFunc(maps.Keys(i.entries), compareKeys) {
 		e := i.entries[k]
-		text, err := json.Marshal(entryJSON{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Completed, e.Found, e.Removing, e.New, e.Replaced, e.Chart, releaseName(e.Release)})
+		text, err := json.Marshal(entryJSON{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Completed, e.Found, e.Removing, e.New, e.Replaced, json.RawMessage(e.Kept), e.Chart, releaseName(e.Release)})
 		if err != nil {
 			return "", err
 		}
@@ -128,7 +131,7 @@ func decodeInventory(r *unstructured.Unstructured) (*inventory, error) {
 		if err := decoder.Decode(&l); err != nil || l.Kind == "" || l.Name == "" {
 			return nil, fmt.Errorf("ConfigMap %q, an inventory of TKO, is damaged: restore it, or delete it and what it names", r.GetNamespace()+"/"+r.GetName())
 		}
-		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Completed: l.Over, Found: l.Found, Removing: l.Removing, New: l.New, Replaced: l.Replaced, Chart: l.Chart, Release: releaseKey(l.Release)}
+		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Completed: l.Over, Found: l.Found, Removing: l.Removing, New: l.New, Replaced: l.Replaced, Kept: string(l.Kept), Chart: l.Chart, Release: releaseKey(l.Release)}
 	}
 	return i, nil
 }

@@ -282,6 +282,12 @@ func (rc *reconciliation) record(ctx context.Context) error {
 		maps.DeleteFunc(next, func(k key, _ entry) bool { return dropped[place{i.deployment, k}] })
 		// Removal budgets don't count new objects while the objects that they replace
 		// still exist.
+		for k, e := range next {
+			if e.Kept != "" && !rc.stays(i.deployment, e) { // it is being removed, and stays so
+				e.Kept = ""
+				next[k] = e
+			}
+		}
 		unsettled := rc.pruning.approval != "" || rc.frozen(i.deployment) || rc.isReplacing(i.deployment)
 		for _, k := range rc.wanted.of[i.deployment] {
 			was, there := i.entries[k]

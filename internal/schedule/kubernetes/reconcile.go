@@ -120,6 +120,9 @@ func (rc *reconciliation) run(ctx context.Context) error {
 	if err := rc.testReleases(ctx); err != nil {
 		return err
 	}
+	if err := rc.restoreReplaced(ctx); err != nil {
+		return err
+	}
 	if err := rc.prune(ctx, nil); err != nil {
 		return err
 	}
@@ -604,10 +607,15 @@ func (rc *reconciliation) isServed(ctx context.Context, definition *unstructured
 	})
 }
 
+// holds returns whether a deployment is held: nothing of it is changed.
+func (rc *reconciliation) holds(id tko.DeploymentID) bool {
+	return slices.Contains(rc.held, id) || slices.Contains(rc.held, tko.OtherDeployments) && !rc.isWanted(id)
+}
+
 // frozen returns whether the objects that a deployment has, but doesn't want, stay
 // for now: it is held, or some wanted objects don't exist yet.
 func (rc *reconciliation) frozen(id tko.DeploymentID) bool {
-	if slices.Contains(rc.held, id) || slices.Contains(rc.held, tko.OtherDeployments) && !rc.isWanted(id) || rc.blocked[id] != "" || len(rc.wanted.problems[id]) > 0 {
+	if rc.holds(id) || rc.blocked[id] != "" || len(rc.wanted.problems[id]) > 0 {
 		return true
 	}
 	return slices.ContainsFunc(rc.wanted.of[id], func(k key) bool { return rc.states[k].problem != nil || rc.states[k].pending() })

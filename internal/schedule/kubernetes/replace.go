@@ -33,6 +33,7 @@ type replaces struct {
 	since   map[tko.DeploymentID]map[key]time.Time // by deployment with an inventory: its replaced objects
 	changed map[tko.DeploymentID]bool              // deployments with new or changed objects
 
+	restored []string                    // replaced objects that were applied again, because another client had deleted them
 	begun    bool                        // whether deleteFirst was called
 	clearing map[tko.DeploymentID]string // deployments that wait for the removal of what they replace, with the reason
 }
@@ -80,6 +81,7 @@ func (rc *reconciliation) markReplaced(id tko.DeploymentID, entries map[key]entr
 			entries[k] = e
 		}
 	}
+	rc.keepContents(id, entries)
 }
 
 // replaceOrder returns the order of a deployment's replacements.
@@ -181,6 +183,9 @@ func (rc *reconciliation) replacing(id tko.DeploymentID) report.Outcome {
 	found, since := rc.replacedObjects(id)
 	names := firstFew(texts(found), fewObjects)
 	v.Message = fmt.Sprintf("%d objects that it replaces stay until all of its own are healthy: %s", len(found), names)
+	if again := rc.replaces.restored; len(again) > 0 {
+		v.Message += fmt.Sprintf("; another client had deleted %d of them, which were applied again: %s", len(again), firstFew(again, fewObjects))
+	}
 	if rc.overdue(since) > 0 {
 		return v
 	}

@@ -76,6 +76,53 @@ func TestReplacedObjectsStayUntilTheNewOnesAreHealthy(t *testing.T) {
 	}
 }
 
+// An old workload that stays until the new one is healthy, and that another client deletes
+// meanwhile, is there again, as TKO had applied it: also after the meta-scheduler was started
+// again. Once it isn't needed, it is not applied again.
+func TestReplacedObjectThatAnotherClientDeletesIsThereAgain(t *testing.T) {
+	t.Parallel()
+	for name, successor := range map[string]tko.Deployment{
+		"of the same deployment":        deployment("a", called("new")),
+		"of a deployment that replaces": replacing(deployment("b", called("new")), "a"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, kubernetes.Options{})
+			secret := krm.Resource{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "first"}, "stringData": map[string]any{"k": "canary"}}
+			w.reconcile(deployment("a", called("old"), configMap("first", "1"), secret))
+			w.ready("old")
+			w.reconcile(successor)
+			was := w.must("Deployment", "old")
+			if text := w.inventoryText(); !strings.Contains(text, "first") || strings.Contains(text, "canary") || strings.Contains(text, "Y2FuYXJ5") {
+				t.Errorf("an inventory has the value of a Secret: %s", text)
+			}
+			for range 2 {
+				w.delete("Deployment", "old")
+				w.delete("ConfigMap", "first")
+				w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir})
+				r := w.reconcile(successor)
+				same(t, "what is there", []string{"new", "old"}, w.there("Deployment"))
+				same(t, "and of the others", []string{"first"}, w.there("ConfigMap"))
+				if text := r.Deployments[successor.ID].Scheduled.Message; !strings.Contains(text, "another client had deleted 2 of them, which were applied again") {
+					t.Error(text)
+				}
+				is := w.must("Deployment", "old")
+				for _, path := range [][]string{{"spec"}, {"metadata", "labels"}} {
+					before, _ := was.Get(path...)
+					after, _ := is.Get(path...)
+					same(t, strings.Join(path, "."), before, after)
+				}
+			}
+			w.ready("new")
+			w.reconcile(successor)
+			same(t, "what is there", []string{"new"}, w.there("Deployment"))
+			w.patch("Deployment", "new", `{"status": {"availableReplicas": 0, "readyReplicas": 0}}`, "status")
+			w.reconcile(successor)
+			same(t, "what is there", []string{"new"}, w.there("Deployment"))
+		})
+	}
+}
+
 // What nothing replaces is removed at once, whatever the state of the rest.
 func TestObjectsThatNothingReplacesAreRemovedAtOnce(t *testing.T) {
 	t.Parallel()

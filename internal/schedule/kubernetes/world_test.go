@@ -252,6 +252,20 @@ func (w *world) inventory() []string {
 	return all
 }
 
+// inventoryText returns the stored text of all inventories in the world's namespace.
+func (w *world) inventoryText() (text string) {
+	w.t.Helper()
+	list, err := w.client.Resource(kinds["ConfigMap"]).Namespace(w.ns+"-tko").List(w.t.Context(), metav1.ListOptions{LabelSelector: "tko.nephio.org/inventory"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, i := range list.Items {
+		data, _, _ := unstructured.NestedStringMap(i.Object, "data")
+		text += data["objects"]
+	}
+	return text
+}
+
 // there returns the names of the objects of a kind with TKO's label.
 func (w *world) there(kind string) []string {
 	w.t.Helper()

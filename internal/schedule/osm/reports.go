@@ -39,7 +39,7 @@ func (r *reports) take(of tko.TargetState) osm.Report {
 
 // put remembers a report, without what happened, for the state as it was saved.
 func (r *reports) put(of tko.TargetState, report osm.Report) {
-	report.State, report.Changes, report.Removed, report.Ended = osm.State{}, nil, nil, nil
+	report = report.Summary()
 	if len(report.Instances) == 0 { // nothing to save requests for
 		return
 	}

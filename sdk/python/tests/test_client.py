@@ -15,7 +15,7 @@ import pytest
 
 import tko
 from tko import tko_pb2 as pb
-from tko.client import MAX_MAX_COUNT, TruncatedWarning
+from tko.client import MAX_MAX_COUNT, ServerWarning, TruncatedWarning
 
 HOST = os.environ.get("TKO_TEST_HOST", "")
 NRF = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nrf"}, "data": {"answer": "yes"}}
@@ -171,6 +171,48 @@ def test_lists_are_streamed(client: tko.Client) -> None:
         assert sum(1 for _ in client.list_sites(max_count=7)) == 7
     for pattern in ("s/00*", "s/01*", "s/02*"):
         client.purge_sites([pattern], confirm=100)
+
+
+def test_warnings_of_the_server_are_shown_at_the_line_that_caused_them(client: tko.Client) -> None:
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com",
+            "names": {"kind": "Thing", "plural": "things"},
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "properties": {"spec": {"type": "object", "properties": {"known": {"type": "string"}}}},
+                        }
+                    },
+                }
+            ],
+        },
+    }
+    thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"odd": "x"}}
+    client.register_template("definitions", package=[crd])
+    try:
+        with pytest.warns(ServerWarning, match="odd") as shown:
+            client.register_site("warned", package=[thing])
+        assert {w.filename for w in shown} == {__file__}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            thing["spec"] = {"known": "x"}
+            client.register_site("warned", package=[thing])
+            thing["spec"] = {"odd": "x"}
+            with pytest.raises(ServerWarning, match="odd"):
+                client.register_site("warned", package=[thing])
+    finally:
+        client.purge_sites(["warned"])
+        client.delete_template("definitions")
 
 
 def test_unreachable_server_is_unavailable() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +36,8 @@ DEFAULT_PACKAGE_FORMAT = "yaml"
 FORMAT = "cbor"
 DEFAULT_HOST = "localhost:50050"
 MAX_MESSAGE = 1 << 30
+_WARNING = "tko-warning-bin"
+_HERE = Path(__file__).parent
 _SERVICE = pb.DESCRIPTOR.services_by_name["Data"]
 
 M = TypeVar("M", bound=Message)
@@ -195,6 +198,8 @@ class Site(_Packaged, _OfTemplate, _OfSite, _WithDeployments):
     deployment_count: int = 0
     """The number of deployments at the site, in lists that count them."""
     created: Time | None = None
+    awaited_template_id: str = ""
+    """The template that the site names and that doesn't exist yet, or that its owner may not see."""
 
     def to_ard(self) -> dict[str, Any]:
         """The site as plain data."""
@@ -298,6 +303,10 @@ class RegisteredPlugin:
     """The author of the newest revision."""
     why: str = ""
     """The reason of the newest revision."""
+
+
+class ServerWarning(UserWarning):
+    """What the server accepted, and its client should know, such as a property that no schema has."""
 
 
 class TruncatedWarning(UserWarning):
@@ -805,9 +814,11 @@ class Client:
             response_deserializer=response.FromString,
         )
         try:
-            result = call(request, timeout=self.timeout, metadata=tuple(self._metadata))
+            result, ended = call.with_call(request, timeout=self.timeout, metadata=tuple(self._metadata))
         except grpc.RpcError as e:
+            _warn(e)
             raise self._error(e) from None
+        _warn(ended)
         assert isinstance(result, response)
         return result
 
@@ -869,6 +880,19 @@ class Client:
         if not response.deleted:
             raise RequestError(response.notDeletedReason or "not deleted")
         return Deleted(response.count, response.descendants)
+
+
+def _warn(call: Any) -> None:
+    """Shows the warnings that a response has in its trailer, at the line that called the client."""
+    texts = [value for key, value in call.trailing_metadata() or () if key == _WARNING]
+    if not texts:
+        return
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and _HERE in Path(frame.f_code.co_filename).parents:
+        level, frame = level + 1, frame.f_back
+    for text in texts:
+        message = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        warnings.warn(message, ServerWarning, stacklevel=level)
 
 
 def _environment() -> dict[str, str]:
@@ -1066,6 +1090,7 @@ def _site(message: pb.Site | pb.ListedSite) -> Site:
         **_packaged(message),
         site_id=message.siteId,
         template_id=message.templateId,
+        awaited_template_id=message.awaitedTemplateId,
         deployment_ids=tuple(message.deploymentIds),
         conditions=_conditions(message),
         deployment_count=_count(message),

@@ -202,7 +202,7 @@ class SiteID(_message.Message):
     def __init__(self, siteId: _Optional[str] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class Site(_message.Message):
-    __slots__ = ("siteId", "templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp", "keepPackage")
+    __slots__ = ("siteId", "templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp", "keepPackage", "awaitedTemplateId")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +219,7 @@ class Site(_message.Message):
     DEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     STAMP_FIELD_NUMBER: _ClassVar[int]
     KEEPPACKAGE_FIELD_NUMBER: _ClassVar[int]
+    AWAITEDTEMPLATEID_FIELD_NUMBER: _ClassVar[int]
     siteId: str
     templateId: str
     metadata: _containers.ScalarMap[str, str]
@@ -228,10 +229,11 @@ class Site(_message.Message):
     deploymentIds: _containers.RepeatedScalarFieldContainer[str]
     stamp: Stamp
     keepPackage: bool
-    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., keepPackage: _Optional[bool] = ...) -> None: ...
+    awaitedTemplateId: str
+    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., keepPackage: _Optional[bool] = ..., awaitedTemplateId: _Optional[str] = ...) -> None: ...
 
 class ListedSite(_message.Message):
-    __slots__ = ("siteId", "templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package", "deploymentCount")
+    __slots__ = ("siteId", "templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package", "deploymentCount", "awaitedTemplateId")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -248,6 +250,7 @@ class ListedSite(_message.Message):
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTCOUNT_FIELD_NUMBER: _ClassVar[int]
+    AWAITEDTEMPLATEID_FIELD_NUMBER: _ClassVar[int]
     siteId: str
     templateId: str
     metadata: _containers.ScalarMap[str, str]
@@ -257,7 +260,8 @@ class ListedSite(_message.Message):
     packageFormat: str
     package: bytes
     deploymentCount: int
-    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ...) -> None: ...
+    awaitedTemplateId: str
+    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ..., awaitedTemplateId: _Optional[str] = ...) -> None: ...
 
 class GetSite(_message.Message):
     __slots__ = ("siteId", "preferredPackageFormat", "revision", "asOf")
@@ -901,6 +905,18 @@ class ProvisionSiteResponse(_message.Message):
     siteId: str
     created: bool
     def __init__(self, siteId: _Optional[str] = ..., created: _Optional[bool] = ...) -> None: ...
+
+class ResolveSite(_message.Message):
+    __slots__ = ("siteId",)
+    SITEID_FIELD_NUMBER: _ClassVar[int]
+    siteId: str
+    def __init__(self, siteId: _Optional[str] = ...) -> None: ...
+
+class ResolveSiteResponse(_message.Message):
+    __slots__ = ("waits",)
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    waits: bool
+    def __init__(self, waits: _Optional[bool] = ...) -> None: ...
 
 class SetConditions(_message.Message):
     __slots__ = ("kind", "id", "conditions")

@@ -1,0 +1,136 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/identity"
+)
+
+// Reasons of the ResolvedRefs condition of sites, if their template exists.
+const (
+	reasonUnresolvable = "Invalid" // the site would not be valid with it
+	reasonSiteHeld     = "Held"    // the owner of the site lacks rights
+)
+
+// derivedSite derives and validates the site of a Put, which may name a template that doesn't
+// exist yet.
+func (s *RecordWriter) derivedSite(ctx context.Context, p Put, current Record, passed map[string]string) (Record, []Key, error) {
+	template, awaited, err := s.resolveOne(ctx, tko.KindTemplate, current.Template, current.Awaited().Template, p.Template, p.Defer)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	waits := Awaited{Template: awaited, Merge: awaited != "" && !p.Whole}
+	site := tko.Site{ID: tko.SiteID(p.Key.ID), Template: tko.TemplateID(template), Metadata: passed, Package: p.Package}
+	derive := s.registry.siteRecord
+	if awaited != "" && template == "" {
+		derive = s.registry.partialSite
+	}
+	record, requires, err := derive(ctx, nil, site, p.Whole)
+	if err == nil {
+		record.await(waits)
+	}
+	return record, requires, err
+}
+
+// siteConditions returns the conditions of a changed site.
+func siteConditions(current, record Record) []tko.Condition {
+	now := record.Awaited().conditions(tko.KindSite, current.Conditions, true)
+	return mergeConditions(warnedAfter(current, record), now, current.Revision+1, time.Now())
+}
+
+// ResolveSite makes a site use the template that it waits for, if that exists: as the owner of
+// the site, who wrote it, as if the owner registered it now. It reports whether the site still
+// waits. If it can't use the template, its condition ResolvedRefs reports why.
+func (s *RecordWriter) ResolveSite(ctx context.Context, id tko.SiteID) (waits bool, err error) {
+	ctx, c, err := s.enter(ctx, "", access.Prepare)
+	if err != nil {
+		return false, err
+	}
+	key := Key{Kind: tko.KindSite, ID: string(id)}
+	if CheckKey(key) != nil {
+		return false, missing(key)
+	}
+	current, err := s.getVisible(ctx, c, Fields{Package: true}, key)
+	if err != nil || current.Awaited().Template == "" {
+		return false, err
+	}
+	own, who, err := s.asSiteOwner(ctx, c, current)
+	if err == nil {
+		if waits, err = s.resolveSite(own, current); errors.Is(err, tko.ErrDenied) {
+			err = fmt.Errorf("with the rights of %s, who named the template: %w", who, err)
+		}
+	}
+	reason := reasonSiteHeld
+	switch {
+	case errors.Is(err, tko.ErrInvalid):
+		reason = reasonUnresolvable
+	case !errors.Is(err, tko.ErrDenied):
+		return waits, err
+	}
+	now := []tko.Condition{{
+		Type: tko.ConditionResolvedRefs, Status: tko.ConditionFalse, Reason: reason,
+		Message: fmt.Sprintf("it can't use the template %q: %s", current.Awaited().Template, err), ObservedRevision: current.Revision,
+	}}
+	if is := tko.FindCondition(current.Conditions, tko.ConditionResolvedRefs); is != nil && is.Reason == reason && is.Message == now[0].Message {
+		return true, nil
+	}
+	return true, s.statuses.setConditions(withAllRights(ctx, c), key, now, nil, Requirement{})
+}
+
+// resolveSite is ResolveSite in a context of the owner of the site.
+func (s *RecordWriter) resolveSite(ctx context.Context, current Record) (waits bool, err error) {
+	awaited := current.Awaited()
+	isThere, err := s.isThere(ctx, tko.KindTemplate, awaited.Template)
+	if err != nil || !isThere {
+		return true, err
+	}
+	pkg, err := packageOf(current)
+	if err != nil {
+		return true, err
+	}
+	_, _, err = s.PutRecord(ctx, Put{
+		Key: current.Key, Template: awaited.Template, Metadata: current.effective(), Labels: current.labels(), Attached: current.Attached(),
+		Package: pkg, Whole: !awaited.Merge, Defer: true, Require: Requirement{Revision: current.Revision},
+	})
+	return err != nil, err
+}
+
+// asSiteOwner returns a context in which the caller has the rights of the owner of a site that
+// waits, and says why it changes it, and the owner.
+func (s *RecordWriter) asSiteOwner(ctx context.Context, c *caller, site Record) (context.Context, owner, error) {
+	if by := tko.AuthorOf(ctx); by.Why == "" {
+		ctx = tko.WithAuthor(ctx, tko.Author{Who: by.Who, Why: "what it waited for exists now"})
+	}
+	o, err := s.ownerOfRecord(ctx, site)
+	if err != nil {
+		return ctx, o, err
+	}
+	own := *c
+	own.acting, own.unnamed, own.limit, own.claims = nil, nil, nil, false
+	if s.options.Access == AccessOff {
+		return context.WithValue(ctx, callerKey{}, &own), o, nil
+	}
+	if o.isZero() && !own.reporting {
+		return ctx, o, tko.Errorf(tko.ErrDenied, "who named the template isn't known: delete the site, and apply it as a client with rights of its own")
+	}
+	rules, err := s.rulesOf(ctx, rulesAge)
+	if err != nil {
+		return ctx, o, err
+	}
+	own.bound = s.options.Access == AccessEnforce
+	grant, unlimited, held := rules.ownerGrant(o, s.options)
+	switch {
+	case unlimited: // a source of the server's settings
+		own.grant = ownGrants[identity.RoleGitOps].At(rules.Version)
+	case held != "" && !own.reporting:
+		return ctx, o, tko.Errorf(tko.ErrDenied, "its owner %s, who named the template, lacks rights: bind it to a role, or delete the site, and apply it as another client", o)
+	default:
+		own.grant = grant
+	}
+	return context.WithValue(ctx, callerKey{}, &own), o, nil
+}
