@@ -5,7 +5,7 @@ import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useG
 import { Detail } from './detail'
 import { setWords } from './filter'
 import { List, useNarrow } from './list'
-import { Ago, CopyCommand, entityPath, fromSegment, here, Link, Loading, navigate, number, Problem, setServerTime, StateMark } from './parts'
+import { Ago, CopyCommand, fromSegment, here, Link, Loading, navigate, number, Problem, setServerTime, StateMark } from './parts'
 import { Palette } from './palette'
 import { ChangesView, Slider } from './past'
 import { Rollout } from './rollout'
