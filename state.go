@@ -34,8 +34,8 @@ type Summary struct {
 
 // Reasons of conditions that aren't True, and still no failure.
 var (
-	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended, ReasonApart, ReasonWaitsForSharers, ReasonDeliveredPartly}
-	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New"}
+	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended, ReasonApart, ReasonWaitsForSharers, ReasonDeliveredPartly, ReasonPullSuspended}
+	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New", ReasonNotYetApplied, ReasonSuperseded}
 )
 
 // Summary returns the state of a deployment: its most urgent condition decides.

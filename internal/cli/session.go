@@ -34,13 +34,9 @@ type (
 		reasons
 		logServer
 		clients
-		stopper
-		RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
-	}
-	stopper interface {
-		Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error)
-		Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
+		client.Calls
 		Stops(ctx context.Context) ([]tko.StopStatus, error)
+		RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
 	}
 	clients interface {
 		Access() *client.Access
@@ -66,8 +62,6 @@ type (
 		StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error)
 		EndModification(ctx context.Context, token string, pkg krm.Package) (tko.DeploymentID, int64, error)
 		CancelModification(ctx context.Context, token string) error
-		Modifications(ctx context.Context) ([]tko.OpenModification, error)
-		BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error)
 	}
 	sources interface {
 		Source(ctx context.Context, name string) (tko.Source, error)
