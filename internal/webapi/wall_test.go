@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -130,9 +132,7 @@ func wallSample(now time.Time) *wallFake {
 		if region != "" {
 			s.Metadata["region"] = region
 		}
-		for key, value := range more {
-			s.Metadata[key] = value
-		}
+		maps.Copy(s.Metadata, more)
 		return s
 	}
 	place := map[string]string{"latitude": "60.17", "longitude": "24.94"}
@@ -192,7 +192,7 @@ func TestWallIsGroupedByAnyMetadata(t *testing.T) {
 	t.Parallel()
 	f := &wallFake{position: 1}
 	for i := range 500 {
-		f.all = append(f.all, tko.Site{ID: tko.SiteID(fmt.Sprintf("s%03d", i)), Metadata: map[string]string{"serial": fmt.Sprintf("%03d", i), "tier": fmt.Sprint(i % 3), "tko.nephio.org/suspend": "true"}})
+		f.all = append(f.all, tko.Site{ID: tko.SiteID(fmt.Sprintf("s%03d", i)), Metadata: map[string]string{"serial": fmt.Sprintf("%03d", i), "tier": strconv.Itoa(i % 3), "tko.nephio.org/suspend": "true"}})
 	}
 	h := f.handler()
 	_, _, p := wallOf(t, h, "", "")
