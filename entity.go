@@ -140,6 +140,10 @@ type NewChildren struct {
 	// Of a request without children: the numbers of deployments that the parent is about
 	// to create and remove. Nothing is written; the request fails if they need consent.
 	Create, Remove int
+	// Sites is the number of sites at which the removals, and new children that replace others,
+	// change what runs. If a rollout must make these changes, the request fails with an error for
+	// which [NeedsRollout] is true.
+	Sites int
 }
 
 // A NewChild is one child of a [NewChildren] request.
