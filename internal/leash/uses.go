@@ -59,7 +59,7 @@ func texts(v any, path ...string) (all []string) {
 		return all
 	}
 	for _, value := range spellings(v, path[0]) {
-		all = append(all, texts(value, path[1:]...)...)
+		all = append(all, texts(value, path[1:]...)...) //nolint:gosec // it isn't empty
 	}
 	return all
 }

@@ -72,7 +72,7 @@ func (t *Target) Deliver(ctx context.Context, trigger krm.Resource, site tko.Sit
 		return Delivery{}, err
 	}
 	g := t.group(s)
-	done := r
+	var done *request
 	for {
 		done = r.again()
 		_, err = g.submit(ctx, done)

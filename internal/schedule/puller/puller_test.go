@@ -125,7 +125,8 @@ kind: Kustomization
 metadata: {name: lagos, generation: 4}
 spec: {suspend: true, kubeConfig: {secretRef: {name: lagos}}}
 status: {observedGeneration: 3, conditions: [{type: Ready, status: "False", reason: DependencyNotReady, message: m}]}`,
-			puller.Report{Suspended: true, Elsewhere: true, Unobserved: true, Health: puller.InProgress, Message: "m"}, nil,
+			puller.Report{Suspended: true, Elsewhere: true, Unobserved: true, Health: puller.InProgress, Message: "m"},
+			nil,
 		},
 		"an Application": {
 			puller.ArgoCD, `
@@ -163,11 +164,13 @@ status:
 		},
 		"one that is not synchronized automatically": {
 			puller.ArgoCD, "{apiVersion: argoproj.io/v1alpha1, kind: Application, metadata: {name: a}, status: {sync: {status: OutOfSync, revision: aaa}, health: {status: Healthy}}}",
-			puller.Report{Applied: []string{"aaa"}, Checks: true, Elsewhere: true, Health: puller.Healthy, Message: "it is out of sync, and is not synchronized automatically: synchronize it"}, nil,
+			puller.Report{Applied: []string{"aaa"}, Checks: true, Elsewhere: true, Health: puller.Healthy, Message: "it is out of sync, and is not synchronized automatically: synchronize it"},
+			nil,
 		},
 		"one that can't be compared": {
 			puller.ArgoCD, "{apiVersion: argoproj.io/v1alpha1, kind: Application, metadata: {name: a}, status: {sync: {status: Unknown}, health: {status: Unknown}, conditions: [{type: ComparisonError, message: no repository}]}}",
-			puller.Report{Checks: true, Elsewhere: true, Message: "no repository"}, nil,
+			puller.Report{Checks: true, Elsewhere: true, Message: "no repository"},
+			nil,
 		},
 	}
 	for name, test := range tests {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -108,7 +109,7 @@ func parse(text []byte, site tko.SiteID) (*Spec, error) {
 	case w.None != nil && w.Flux == nil && w.ArgoCD == nil:
 		return nil, nil
 	}
-	return nil, fmt.Errorf(": give exactly one of flux, argocd and none")
+	return nil, errors.New(": give exactly one of flux, argocd and none")
 }
 
 func (w *toolJSON) spec(tool Tool, site tko.SiteID) (*Spec, error) {
