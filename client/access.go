@@ -107,17 +107,6 @@ func (c *Client) Freezes(ctx context.Context) ([]tko.Freeze, error) {
 	return all, err
 }
 
-// Stop stops everything at sites, in a topology, or everywhere, and returns the stop with what
-// is in flight there.
-func (c *Client) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error) {
-	return wire.Then(wire.StopStatus.Read)(call(ctx, c, c.access.Stop, wire.Stop.Write(stop)))
-}
-
-// Resume ends a stop, or lets only undos go on, and returns what waited.
-func (c *Client) Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error) {
-	return wire.Then(wire.StopStatus.Read)(call(ctx, c, c.access.Resume, wire.Resume.Write(r)))
-}
-
 // Stops returns the stops with what they hold now, the oldest first. A data controller that is
 // too old to have any returns none.
 func (c *Client) Stops(ctx context.Context) ([]tko.StopStatus, error) {

@@ -32,8 +32,3 @@ func (c *Client) RestorePast(ctx context.Context, r tko.RestoreRequest) (tko.Res
 		Select: wire.PastSelect.Write(r.Select), AsOf: r.AsOf.String(), DryRun: r.DryRun, Confirm: wire.NewConfirm(ctx),
 	}))
 }
-
-// Retention returns which part of the past can be read.
-func (c *Client) Retention(ctx context.Context) (tko.Retention, error) {
-	return wire.Then(wire.Retention.Read)(call(ctx, c, c.past.GetRetention, &tkopb.GetRetention{}))
-}

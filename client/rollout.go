@@ -43,22 +43,6 @@ func (c *Client) Rollouts(ctx context.Context, s tko.RolloutSelect, o tko.ListOp
 	}, wire.Rollout)
 }
 
-// RolloutDo does what a user commands, and returns the state that follows. A command that
-// was done already has no effect.
-func (c *Client) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (tko.RolloutStatus, error) {
-	return wire.Then(wire.RolloutStatus.Read)(call(ctx, c, c.rollouts.CommandRollout, wire.RolloutCommand.Write(cmd)))
-}
-
-// RolloutStatus returns how far a rollout is.
-func (c *Client) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
-	return wire.Then(wire.RolloutStatus.Read)(call(ctx, c, c.rollouts.GetRolloutStatus, &tkopb.RolloutID{RolloutId: string(id)}))
-}
-
-// RolloutPlan returns a summary of the current plan.
-func (c *Client) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
-	return wire.Then(wire.RolloutPlan.Read)(call(ctx, c, c.rollouts.GetRolloutPlan, &tkopb.RolloutID{RolloutId: string(id)}))
-}
-
 // RolloutRows streams rows of the current plan, by the IDs of deployments.
 func (c *Client) RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error] {
 	return rows(ctx, c, c.rollouts.ListRolloutRows, wire.RolloutRows.Write(s), wire.RolloutRow.ReadRow)

@@ -25,8 +25,8 @@ type Comparer struct {
 
 // CompareSite returns the differences between the desired state of a site and its actual
 // state, without those of deployments that the caller may not read. A meta-scheduler
-// makes the comparison, after the call began. ErrUnavailable if none does within
-// Options.CompareWait. Concurrent calls share comparisons.
+// makes the comparison, after the call began. ErrUnavailable if none does within the
+// server's time limit. Concurrent calls share comparisons.
 func (s *Comparer) CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComparison, error) {
 	if _, err := s.entities.Site(ctx, id, 0); err != nil {
 		return tko.SiteComparison{}, err

@@ -91,7 +91,7 @@ func (f *auditFlags) message(now time.Time) *tkopb.ListAudit {
 	return &f.m
 }
 
-// records streams the selected records.
+// auditRows streams the selected records.
 func (s *session) auditRows(ctx context.Context, m *tkopb.ListAudit, take func(*auditRow) error) error {
 	for r, err := range s.Access().Audit(ctx, m) {
 		if err != nil {

@@ -34,13 +34,9 @@ type (
 		reasons
 		logServer
 		clients
-		stopper
-		RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
-	}
-	stopper interface {
-		Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error)
-		Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
+		client.Calls
 		Stops(ctx context.Context) ([]tko.StopStatus, error)
+		RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
 	}
 	clients interface {
 		Access() *client.Access
@@ -66,8 +62,6 @@ type (
 		StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error)
 		EndModification(ctx context.Context, token string, pkg krm.Package) (tko.DeploymentID, int64, error)
 		CancelModification(ctx context.Context, token string) error
-		Modifications(ctx context.Context) ([]tko.OpenModification, error)
-		BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error)
 	}
 	sources interface {
 		Source(ctx context.Context, name string) (tko.Source, error)
@@ -269,12 +263,23 @@ func each[T any](ctx context.Context, s *session, list func(ctx context.Context)
 
 // expiring returns a context that ends with a cause after a time; 0: never.
 func expiring(ctx context.Context, limit time.Duration, cause error) (_ context.Context, stop func()) {
+	ctx, _, stop = patient(ctx, limit, cause)
+	return ctx, stop
+}
+
+// patient is like expiring, and the time begins again when moved is called.
+func patient(ctx context.Context, limit time.Duration, cause error) (_ context.Context, moved, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if limit <= 0 {
-		return ctx, func() { cancel(nil) }
+		return ctx, func() {}, func() { cancel(nil) }
 	}
 	timer := time.AfterFunc(limit, func() { cancel(cause) })
-	return ctx, func() {
+	moved = func() {
+		if timer.Stop() {
+			timer.Reset(limit)
+		}
+	}
+	return ctx, moved, func() {
 		timer.Stop()
 		cancel(nil)
 	}

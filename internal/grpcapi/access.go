@@ -14,75 +14,43 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// A RightsBackend implements tko.Access: *catalog.Service in production. A backend
-// without it serves tko.Data only.
-type RightsBackend interface { //nolint:interfacebloat // of interfaces, one for each concern
-	Ruler
-	Owners
-	Freezer
-	Stopper
-	Definer
-	Auditor
-	CredentialLister
-	AccessMode() string // off, report or enforce
-	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
-}
-
-// A Ruler keeps the rules of access.
-type Ruler interface {
+// A RightsBackend implements tko.Access.
+type RightsBackend interface { //nolint:interfacebloat // a method for each of the service
 	Bindings(ctx context.Context) (access.Rules, error)
 	Bind(ctx context.Context, b access.Binding) (access.Binding, error)
 	Unbind(ctx context.Context, id string) error
 	AddPolicy(ctx context.Context, p access.Policy) (access.Policy, error)
 	BreakGlass(ctx context.Context, why string) (access.Binding, error)
-}
 
-// Owners says as whom controllers derive from entities.
-type Owners interface {
 	Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner, error)
 	SetOwner(ctx context.Context, kind tko.Kind, id string, to tko.Owner) error
 	CountOwned(ctx context.Context, binding string) (tko.Owned, error)
-}
 
-// A Freezer keeps the freezes of sites.
-type Freezer interface {
 	Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error)
 	Unfreeze(ctx context.Context, ids ...string) error
 	Freezes(ctx context.Context) ([]tko.Freeze, error)
-}
 
-// A Stopper keeps the stops of sites and topologies.
-type Stopper interface {
-	Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error)
-	Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
 	Stops(ctx context.Context) ([]tko.StopStatus, error)
 	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
-}
 
-// A Definer keeps the definitions of GitOps sources.
-type Definer interface {
 	RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error)
 	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
 	DeleteSource(ctx context.Context, name string, keep bool) error
 	DeclareSources(ctx context.Context, d tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error)
-}
 
-// A CredentialLister reports how credentials of the server are used.
-type CredentialLister interface {
-	CredentialUses(ctx context.Context, undeclared bool) (all []tko.CredentialUse, more bool, err error)
-}
-
-// An Auditor reads the audit log.
-type Auditor interface {
 	AuditRecords(ctx context.Context, sel audit.Select) iter.Seq2[audit.Stored, error]
 	VerifyAudit(ctx context.Context, checkpoints ...audit.Head) (base, head audit.Head, err error)
+
+	CredentialUses(ctx context.Context, undeclared bool) (all []tko.CredentialUse, more bool, err error)
+	AccessMode() string // off, report or enforce
+	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
 }
 
 // rights implements tko.Access on a backend.
 type rights struct {
 	tkopb.UnimplementedAccessServer
 
-	backend RightsBackend
+	backend Backend
 }
 
 func (r *rights) CanI(ctx context.Context, m *tkopb.CanI) (*tkopb.CanIResponse, error) {
@@ -168,14 +136,6 @@ func (r *rights) Unfreeze(ctx context.Context, m *tkopb.Unfreeze) (*emptypb.Empt
 
 func (r *rights) ListFreezes(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Freeze]) error {
 	return sendAll(s, wire.Freeze.Write)(r.backend.Freezes(s.Context()))
-}
-
-func (r *rights) Stop(ctx context.Context, m *tkopb.Stop) (*tkopb.StopStatus, error) {
-	return wire.Then(wire.StopStatus.Write)(r.backend.Stop(ctx, wire.Stop.Read(m)))
-}
-
-func (r *rights) Resume(ctx context.Context, m *tkopb.Resume) (*tkopb.StopStatus, error) {
-	return wire.Then(wire.StopStatus.Write)(r.backend.Resume(ctx, wire.Resume.Read(m)))
 }
 
 func (r *rights) ListStops(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.StopStatus]) error {

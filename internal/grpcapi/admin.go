@@ -12,16 +12,12 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
-	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// An AdminBackend implements tko.Admin: *catalog.Service in production. A backend
-// without it doesn't serve tko.Admin.
+// An AdminBackend implements tko.Admin.
 type AdminBackend interface {
 	// Backup writes an archive of everything in the store.
 	Backup(ctx context.Context, w io.Writer) error
-	// Holds returns the work that is held after a restore.
-	Holds(ctx context.Context) ([]tko.Hold, error)
 	// ReleaseHolds releases held work, and returns what it released.
 	ReleaseHolds(ctx context.Context, r tko.ReleaseHolds) ([]tko.Hold, error)
 }
@@ -30,7 +26,7 @@ type AdminBackend interface {
 type admin struct {
 	tkopb.UnimplementedAdminServer
 
-	backend AdminBackend
+	backend Backend
 }
 
 // chunkSize is the maximum size of a chunk of a backup.
@@ -74,10 +70,6 @@ func streamBackup(ctx context.Context, backup func(context.Context, io.Writer) e
 			return send(&tkopb.BackupChunk{End: true})
 		}
 	}
-}
-
-func (a *admin) ListHolds(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Hold]) error {
-	return sendAll(s, wire.Hold.Write)(a.backend.Holds(s.Context()))
 }
 
 func (a *admin) ReleaseHolds(ctx context.Context, m *tkopb.ReleaseHolds) (*tkopb.ReleaseHoldsResponse, error) {

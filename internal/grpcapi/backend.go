@@ -13,131 +13,77 @@ import (
 // production. Its methods may be called concurrently. They return errors of the
 // kinds of package tko; the text of any other error is logged and not sent to
 // the client.
-type Backend interface {
-	Entities
-	Deployments
-	Work
-	Putter
-	Sources
-	TargetStates
+type Backend interface { //nolint:interfacebloat // one for each service
+	PlainBackend
+	DataBackend
+	RightsBackend
+	RolloutBackend
+	WhyBackend
+	PastBackend
+	AdminBackend
+	LogBackend
 }
 
-// Entities are registered, read, listed and deleted.
-type Entities interface {
-	Registrar
-	Getter
-	Lister
-	Deleter
-	Purger
-}
-
-// A Registrar creates and replaces entities.
-type Registrar interface {
+// A DataBackend implements tko.Data. Clients have the same methods.
+type DataBackend interface { //nolint:interfacebloat // a method for each of the service
 	About(ctx context.Context) (tko.About, error)
 	RegisterTemplate(ctx context.Context, t tko.Template) (revision int64, err error)
 	RegisterSite(ctx context.Context, s tko.Site) (revision int64, err error)
 	RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error)
-}
 
-// A Getter returns one entity with its package; revision 0 is the current one.
-type Getter interface {
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
 	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
 	DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error)
-}
 
-// A Lister streams the entities that match, sorted by ID.
-type Lister interface {
 	Templates(ctx context.Context, s tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error]
 	Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error]
 	Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error]
 	Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error]
-}
 
-// A Deleter deletes one entity. An unknown entity is an ErrNotFound.
-type Deleter interface {
 	DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error)
 	DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error)
 	// DeleteDeploymentAt deletes a deployment and its descendants if it is at a
 	// revision; at any if that is 0. Otherwise it returns ErrConflict.
 	DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error)
 	DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error)
-}
 
-// A Purger deletes the entities that match, or only counts them.
-type Purger interface {
 	PurgeTemplates(ctx context.Context, s tko.TemplateSelect, dryRun bool) (tko.Deleted, error)
 	PurgeSites(ctx context.Context, s tko.SiteSelect, dryRun bool) (tko.Deleted, error)
 	PurgeDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (tko.Deleted, error)
 	PurgePlugins(ctx context.Context, s tko.PluginSelect, dryRun bool) (tko.Deleted, error)
-}
 
-// Deployments are created, modified and approved.
-type Deployments interface {
-	Creator
-	Modifier
-	Committer
-	Approver
-}
-
-// A Creator creates deployments, and sites with generated IDs.
-type Creator interface {
 	CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko.DeploymentID, error)
 	CreateChildren(ctx context.Context, c tko.NewChildren) (ids []tko.DeploymentID, created int, err error)
 	ProvisionSite(ctx context.Context, s tko.NewSite) (id tko.SiteID, created bool, err error)
-}
 
-// A Modifier replaces the packages of deployments.
-type Modifier interface {
 	StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error)
 	EndModification(ctx context.Context, token string, p krm.Package) (id tko.DeploymentID, revision int64, err error)
 	CancelModification(ctx context.Context, token string) error
-	Modifications(ctx context.Context) ([]tko.OpenModification, error)
-	BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error)
-}
 
-// A Committer commits the results of preparation.
-type Committer interface {
 	CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (revision int64, err error)
 	CommitDeployments(ctx context.Context, commits []tko.DeploymentCommit) (revisions []int64, err error)
-}
 
-// An Approver approves prepared deployments, and returns their number.
-type Approver interface {
 	ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
 	ApproveDeployments(ctx context.Context, s tko.DeploymentSelect, dryRun bool) (approved int, err error)
-}
 
-// Work serves controllers: claims of work, conditions, and the change log.
-type Work interface {
 	ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkItem, error)
 	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
 	FinishWork(ctx context.Context, items []tko.FinishedWork) error
 	EnqueueSites(ctx context.Context, ids []tko.SiteID) error
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
-}
 
-// A Putter writes and deletes whole entities. Its changes depend on the claim
-// in the context, if there is one.
-type Putter interface {
 	PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
 	RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
-}
 
-// Sources store GitOps sources.
-type Sources interface {
 	EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error
 	Source(ctx context.Context, name string) (tko.Source, error)
 	Sources(ctx context.Context) ([]tko.Source, error)
 	SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error)
 	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
-}
 
-// TargetStates hold the states that targets of the meta-scheduler save for sites.
-type TargetStates interface {
 	TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error)
 	SaveTargetState(ctx context.Context, s tko.TargetState, claim tko.WorkItem) (version int64, err error)
 }

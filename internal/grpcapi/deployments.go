@@ -3,7 +3,6 @@ package grpcapi
 import (
 	"context"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tko-orchestrator/tko"
@@ -77,14 +76,6 @@ func (d *data) EndDeploymentModification(ctx context.Context, m *tkopb.EndDeploy
 
 func (d *data) CancelDeploymentModification(ctx context.Context, m *tkopb.CancelDeploymentModification) (*tkopb.CancelDeploymentModificationResponse, error) {
 	return &tkopb.CancelDeploymentModificationResponse{Cancelled: true}, d.backend.CancelModification(ctx, m.GetModificationToken())
-}
-
-func (d *data) ListModifications(_ *tkopb.ListModifications, s grpc.ServerStreamingServer[tkopb.Modification]) error {
-	return sendAll(s, wire.OpenModification.Write)(d.backend.Modifications(s.Context()))
-}
-
-func (d *data) BreakModification(ctx context.Context, m *tkopb.BreakModification) (*tkopb.Modification, error) {
-	return wire.Then(wire.OpenModification.Write)(d.backend.BreakModification(ctx, tko.DeploymentID(m.GetDeploymentId())))
 }
 
 func (d *data) CommitDeployment(ctx context.Context, m *tkopb.CommitDeployment) (*tkopb.CommitDeploymentResponse, error) {

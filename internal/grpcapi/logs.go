@@ -21,7 +21,7 @@ type LogBackend interface {
 type logs struct {
 	tkopb.UnimplementedLogsServer
 
-	backend LogBackend
+	backend Backend
 }
 
 func (l *logs) GetLogLevels(ctx context.Context, _ *emptypb.Empty) (*tkopb.LogLevels, error) {

@@ -32,6 +32,9 @@ type Right struct {
 	Lasting bool
 	Light   bool   // of methods that read: one entity, or none
 	NoTurn  string // why a method that reads takes no turn; "" if it takes one
+	// Plain is the method of the catalog that a method calls and nothing else: its handler and
+	// its method of the Go client are generated. "" if they are written by hand.
+	Plain string
 }
 
 func (r Right) again() Right               { r.Again = true; return r }
@@ -40,6 +43,8 @@ func (r Right) parts(most int) Right       { r.Parts = most; return r }
 func (r Right) lasting() Right             { r.Lasting = true; return r }
 func (r Right) light() Right               { r.Light = true; return r }
 func (r Right) noTurn(reason string) Right { r.NoTurn = reason; return r }
+
+func (r Right) plain(method string) Right { r.Plain = method; return r }
 
 // Rights returns the table of all methods, by their full names.
 func Rights() map[string]Right { return maps.Clone(table()) }
@@ -88,8 +93,8 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Data_CommitDeployment_FullMethodName:   right(d, access.Commit, access.Update).large(),
 		tkopb.Data_CommitDeployments_FullMethodName:  right(d, access.Commit, access.Update).large(),
 		tkopb.Data_GetDeployments_FullMethodName:     right(d, access.Read).again(),
-		tkopb.Data_ListModifications_FullMethodName:  right(d, access.Read).again(),
-		tkopb.Data_BreakModification_FullMethodName:  right("", access.Inspect).noTurn("it changes something"),
+		tkopb.Data_ListModifications_FullMethodName:  right(d, access.Read).again().plain("Modifications"),
+		tkopb.Data_BreakModification_FullMethodName:  right("", access.Inspect).noTurn("it changes something").plain("BreakModification"),
 		tkopb.Data_CreateChildren_FullMethodName:     right(d, access.Create).again().large(),
 		tkopb.Data_ProvisionSite_FullMethodName:      right(s, access.Provision, access.Create).again().large(),
 		tkopb.Data_SetConditions_FullMethodName:      right("", access.Condition).again(),
@@ -112,9 +117,9 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Rollouts_DeleteRollout_FullMethodName:      right(r, access.Delete),
 		tkopb.Rollouts_GetRollout_FullMethodName:         right(r, access.Read).again().light(),
 		tkopb.Rollouts_ListRollouts_FullMethodName:       right(r, access.Read).again(),
-		tkopb.Rollouts_CommandRollout_FullMethodName:     right(r, access.Update, access.Approve).again(), // approve: Approve
-		tkopb.Rollouts_GetRolloutStatus_FullMethodName:   right(r, access.Read).again(),
-		tkopb.Rollouts_GetRolloutPlan_FullMethodName:     right(r, access.Read).again(),
+		tkopb.Rollouts_CommandRollout_FullMethodName:     right(r, access.Update, access.Approve).again().plain("RolloutDo"), // approve: Approve
+		tkopb.Rollouts_GetRolloutStatus_FullMethodName:   right(r, access.Read).again().plain("RolloutStatus"),
+		tkopb.Rollouts_GetRolloutPlan_FullMethodName:     right(r, access.Read).again().plain("RolloutPlan"),
 		tkopb.Rollouts_ListRolloutRows_FullMethodName:    right(r, access.Read).again(),
 		tkopb.Rollouts_AdvanceRollout_FullMethodName:     right("", access.Advance).again(),
 		tkopb.Rollouts_ProposeRollout_FullMethodName:     right("", access.Prepare).again(),
@@ -124,12 +129,12 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Why_Blame_FullMethodName:             right("", access.Read).again(), // of the entity
 		tkopb.Why_ExplainSite_FullMethodName:       right(s, access.Read).again(),
 		tkopb.Why_GetTemplateImpact_FullMethodName: right(t, access.Read).again().large(),
-		tkopb.Why_CompareSite_FullMethodName:       right(s, access.Read).again().noTurn("it waits for a meta-scheduler"),
+		tkopb.Why_CompareSite_FullMethodName:       right(s, access.Read).again().noTurn("it waits for a meta-scheduler").plain("CompareSite"),
 
 		tkopb.Past_ListHistory_FullMethodName:  right(s, access.Read).again(), // of the kind that is selected
 		tkopb.Past_DiffPast_FullMethodName:     right(s, access.Read).again(),
 		tkopb.Past_RestorePast_FullMethodName:  right(s, access.Update),
-		tkopb.Past_GetRetention_FullMethodName: right(d, access.Read).again(),
+		tkopb.Past_GetRetention_FullMethodName: right(d, access.Read).again().plain("Retention"),
 
 		tkopb.Access_CanI_FullMethodName:                 right("", access.Open).again().light(),
 		tkopb.Access_ListBindings_FullMethodName:         right("", access.Open).again(), // one's own
@@ -144,8 +149,8 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Access_Freeze_FullMethodName:               right(tko.KindSite, access.Call),
 		tkopb.Access_Unfreeze_FullMethodName:             right(tko.KindSite, access.Call),
 		tkopb.Access_ListFreezes_FullMethodName:          right(tko.KindSite, access.Read).again(),
-		tkopb.Access_Stop_FullMethodName:                 right(tko.KindSite, access.Call),
-		tkopb.Access_Resume_FullMethodName:               right(tko.KindSite, access.Call),
+		tkopb.Access_Stop_FullMethodName:                 right(tko.KindSite, access.Call).plain("Stop"),
+		tkopb.Access_Resume_FullMethodName:               right(tko.KindSite, access.Call).plain("Resume"),
 		tkopb.Access_ListStops_FullMethodName:            right(tko.KindSite, access.Read).again(),
 		tkopb.Access_GetSiteStop_FullMethodName:          right("", access.Schedule, access.Source).again(),
 		tkopb.Access_RegisterSources_FullMethodName:      right("", access.Define),
@@ -157,7 +162,7 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Access_VerifyAudit_FullMethodName:          right("", access.Audit).again(),
 
 		tkopb.Admin_Backup_FullMethodName:       right("", access.Backup),
-		tkopb.Admin_ListHolds_FullMethodName:    right("", access.Backup).again(),
+		tkopb.Admin_ListHolds_FullMethodName:    right("", access.Backup).again().plain("Holds"),
 		tkopb.Admin_ReleaseHolds_FullMethodName: right("", access.Backup),
 		tkopb.Logs_GetLogLevels_FullMethodName:  right("", access.Logs).again(),
 		tkopb.Logs_SetLogLevels_FullMethodName:  right("", access.Logs),

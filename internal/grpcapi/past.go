@@ -11,20 +11,18 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// A PastBackend implements tko.Past: *catalog.Service in production. A backend without
-// it doesn't serve it.
+// A PastBackend implements tko.Past.
 type PastBackend interface {
 	HistoryOf(ctx context.Context, request tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error]
 	DiffPast(ctx context.Context, request tko.DiffRequest) iter.Seq2[tko.PastGroup, error]
 	RestorePast(ctx context.Context, request tko.RestoreRequest) (tko.Restored, error)
-	Retention(ctx context.Context) (tko.Retention, error)
 }
 
 // pastService implements tko.Past on a backend.
 type pastService struct {
 	tkopb.UnimplementedPastServer
 
-	backend PastBackend
+	backend Backend
 }
 
 // moments reads two moments.
@@ -68,8 +66,4 @@ func (p *pastService) RestorePast(ctx context.Context, m *tkopb.RestorePast) (*t
 		return nil, err
 	}
 	return wire.Restored.Write(r), nil
-}
-
-func (p *pastService) GetRetention(ctx context.Context, _ *tkopb.GetRetention) (*tkopb.Retention, error) {
-	return wire.Then(wire.Retention.Write)(p.backend.Retention(ctx))
 }

@@ -20,30 +20,16 @@ import (
 
 // An Encoder is a backend that returns entities with encoded packages, which it
 // need not decode. If a backend isn't one, packages are encoded here.
-type Encoder interface {
-	EncodedGetter
-	EncodedLister
-	EncodedModifier
-}
-
-// An EncodedModifier is a [Modifier] that encodes packages. An empty format is none.
-type EncodedModifier interface {
-	StartEncodedModification(ctx context.Context, id tko.DeploymentID, format krm.Format) (tko.Encoded[tko.Modification], error)
-}
-
-// An EncodedGetter is a [Getter] that encodes packages.
-type EncodedGetter interface {
+type Encoder interface { //nolint:interfacebloat // a method for each of the service
 	EncodedTemplate(ctx context.Context, id tko.TemplateID, revision int64, format krm.Format) (tko.Encoded[tko.Template], error)
 	EncodedSite(ctx context.Context, id tko.SiteID, revision int64, format krm.Format) (tko.Encoded[tko.Site], error)
 	EncodedDeployment(ctx context.Context, id tko.DeploymentID, revision int64, format krm.Format) (tko.Encoded[tko.Deployment], error)
-}
 
-// An EncodedLister is a [Lister] that encodes packages, if the options request
-// them.
-type EncodedLister interface {
 	EncodedTemplates(ctx context.Context, s tko.TemplateSelect, o tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Template], error]
 	EncodedSites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Site], error]
 	EncodedDeployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Deployment], error]
+
+	StartEncodedModification(ctx context.Context, id tko.DeploymentID, format krm.Format) (tko.Encoded[tko.Modification], error)
 }
 
 // encoderOf returns the encoder of a backend.

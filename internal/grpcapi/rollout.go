@@ -14,38 +14,25 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A RolloutBackend implements tko.Rollouts: *catalog.Service in production. A backend
-// without it doesn't serve it.
-type RolloutBackend interface {
-	RolloutStore
-	RolloutReader
-	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
-	ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error)
-	AdvanceRollout(ctx context.Context, id tko.RolloutID) (again time.Duration, err error)
-}
-
-// A RolloutStore stores rollouts.
-type RolloutStore interface {
+// A RolloutBackend implements tko.Rollouts.
+type RolloutBackend interface { //nolint:interfacebloat // a method for each of the service
 	RegisterRollout(ctx context.Context, r tko.Rollout) (revision int64, err error)
 	DeleteRollout(ctx context.Context, id tko.RolloutID) error
 	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
 	Rollouts(ctx context.Context, s tko.RolloutSelect, o tko.ListOptions) iter.Seq2[tko.Rollout, error]
-}
 
-// A RolloutReader reads their plans and progress.
-type RolloutReader interface {
-	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
-	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
 	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
 	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
 	SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error)
+	ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error)
+	AdvanceRollout(ctx context.Context, id tko.RolloutID) (again time.Duration, err error)
 }
 
 // rollouts implements tko.Rollouts on a backend.
 type rollouts struct {
 	tkopb.UnimplementedRolloutsServer
 
-	backend RolloutBackend
+	backend Backend
 	format  krm.Format
 }
 
@@ -103,18 +90,6 @@ func (r *rollouts) ListRollouts(m *tkopb.ListRollouts, s grpc.ServerStreamingSer
 		}
 	}
 	return nil
-}
-
-func (r *rollouts) CommandRollout(ctx context.Context, m *tkopb.RolloutCommand) (*tkopb.RolloutStatus, error) {
-	return wire.Then(wire.RolloutStatus.Write)(r.backend.RolloutDo(ctx, wire.RolloutCommand.Read(m)))
-}
-
-func (r *rollouts) GetRolloutStatus(ctx context.Context, m *tkopb.RolloutID) (*tkopb.RolloutStatus, error) {
-	return wire.Then(wire.RolloutStatus.Write)(r.backend.RolloutStatus(ctx, tko.RolloutID(m.GetRolloutId())))
-}
-
-func (r *rollouts) GetRolloutPlan(ctx context.Context, m *tkopb.RolloutID) (*tkopb.RolloutPlan, error) {
-	return wire.Then(wire.RolloutPlan.Write)(r.backend.RolloutPlan(ctx, tko.RolloutID(m.GetRolloutId())))
 }
 
 func (r *rollouts) ListRolloutRows(m *tkopb.ListRolloutRows, s grpc.ServerStreamingServer[tkopb.RolloutRow]) error {

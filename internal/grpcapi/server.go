@@ -116,10 +116,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// NewServer makes a server of tko.Data on a backend, of tko.Access if the backend
-// is a [RightsBackend], of tko.Logs if it is a [LogBackend], of tko.Admin if it is an
-// [AdminBackend], and of gRPC's health and reflection services. The caller serves and
-// stops it: close Options.Stopping before GracefulStop.
+// NewServer makes a server of all services on a backend, and of gRPC's health and reflection
+// services. The caller serves and stops it: close Options.Stopping before GracefulStop.
 func NewServer(backend Backend, o Options) *grpc.Server {
 	o = o.withDefaults()
 	limiter := newLimiter(o.Limits, o.Turns)
@@ -142,25 +140,16 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}
 	s := grpc.NewServer(append(options, o.ServerOptions...)...)
-	if logging, ok := backend.(LogBackend); ok {
-		s.RegisterService(withBounds(withRights(tkopb.Logs_ServiceDesc), o.MaxMessage), &logs{backend: logging})
+	serve := func(service grpc.ServiceDesc, on any) {
+		s.RegisterService(withBounds(withRights(service), o.MaxMessage), on)
 	}
-	if ruled, ok := backend.(RightsBackend); ok {
-		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
-	}
-	if b, ok := backend.(RolloutBackend); ok {
-		s.RegisterService(withBounds(withRights(tkopb.Rollouts_ServiceDesc), o.MaxMessage), &rollouts{backend: b, format: o.DefaultFormat})
-	}
-	if b, ok := backend.(WhyBackend); ok {
-		s.RegisterService(withBounds(withRights(tkopb.Why_ServiceDesc), o.MaxMessage), &why{backend: b})
-	}
-	if b, ok := backend.(PastBackend); ok {
-		s.RegisterService(withBounds(withRights(tkopb.Past_ServiceDesc), o.MaxMessage), &pastService{backend: b})
-	}
-	if administered, ok := backend.(AdminBackend); ok {
-		s.RegisterService(withBounds(withRights(tkopb.Admin_ServiceDesc), o.MaxMessage), &admin{backend: administered})
-	}
-	s.RegisterService(withBounds(withRights(withReads(tkopb.Data_ServiceDesc)), o.MaxMessage), &data{
+	serve(tkopb.Logs_ServiceDesc, &logs{backend: backend})
+	serve(tkopb.Access_ServiceDesc, &rights{backend: backend})
+	serve(tkopb.Rollouts_ServiceDesc, &rollouts{backend: backend, format: o.DefaultFormat})
+	serve(tkopb.Why_ServiceDesc, &why{backend: backend})
+	serve(tkopb.Past_ServiceDesc, &pastService{backend: backend})
+	serve(tkopb.Admin_ServiceDesc, &admin{backend: backend})
+	serve(withReads(tkopb.Data_ServiceDesc), &data{
 		backend: backend, encoder: encoderOf(backend), format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch, observer: o.Observer,
 	})
 	healthpb.RegisterHealthServer(s, &health{stopping: o.Stopping})

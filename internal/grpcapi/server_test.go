@@ -34,8 +34,8 @@ import (
 
 // The catalog is the backend in production, and the client has the same methods.
 var (
-	_ grpcapi.Backend = (*catalog.Service)(nil)
-	_ grpcapi.Backend = (*client.Client)(nil)
+	_ grpcapi.Backend     = (*catalog.Service)(nil)
+	_ grpcapi.DataBackend = (*client.Client)(nil)
 )
 
 // fake is a backend with the few methods that a test needs.

@@ -8,20 +8,18 @@ import (
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
-// A WhyBackend implements tko.Why: *catalog.Service in production. A backend without it
-// doesn't serve it.
+// A WhyBackend implements tko.Why.
 type WhyBackend interface {
 	Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, error)
 	ExplainSite(ctx context.Context, r tko.SiteExplanationRequest) (tko.SiteExplanation, error)
 	TemplateImpact(ctx context.Context, r tko.TemplateImpactRequest) (tko.TemplateImpact, error)
-	CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComparison, error)
 }
 
 // why implements tko.Why on a backend.
 type why struct {
 	tkopb.UnimplementedWhyServer
 
-	backend WhyBackend
+	backend Backend
 }
 
 func (w *why) Blame(ctx context.Context, m *tkopb.GetBlame) (*tkopb.Blame, error) {
@@ -42,8 +40,4 @@ func (w *why) GetTemplateImpact(ctx context.Context, m *tkopb.GetTemplateImpact)
 		return nil, err
 	}
 	return wire.Then(wire.TemplateImpact.Write)(w.backend.TemplateImpact(ctx, r))
-}
-
-func (w *why) CompareSite(ctx context.Context, m *tkopb.CompareSite) (*tkopb.SiteComparison, error) {
-	return wire.Then(wire.SiteComparison.Write)(w.backend.CompareSite(ctx, tko.SiteID(m.GetSiteId())))
 }

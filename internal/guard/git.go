@@ -28,8 +28,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// go-git has one table of transports for the process, by scheme. So guarded
-// requests have schemes of their own, and their guard is in their context.
+// gitPrefix begins the schemes of guarded requests, whose guard is in their context: go-git has
+// one table of transports for the process, by scheme.
 const gitPrefix = "tko-guarded-"
 
 const gitTimeout = 10 * time.Minute

@@ -240,7 +240,7 @@ func (r *records) FinishWork(_ context.Context, work []tko.FinishedWork) error {
 	return nil
 }
 
-// scheduled returns the Scheduled conditions of the records: "True Scheduled @1".
+// said returns the Scheduled conditions of the records: "True Scheduled @1".
 func (r *records) said() map[string]string { return r.saidOf(tko.ConditionScheduled) }
 
 func (r *records) saidOf(typ string) map[string]string {

@@ -93,7 +93,7 @@ func isTestSupport(folder string) bool {
 	return strings.HasSuffix(path.Base(folder), "test") || folder == "test" || strings.HasPrefix(folder, "test/")
 }
 
-// imports returns, by folder, the folders of this module that the code there
+// importsOf returns, by folder, the folders of this module that the code there
 // imports, tests left out.
 func importsOf(t *testing.T) map[string][]string {
 	t.Helper()

@@ -223,7 +223,7 @@ type counter struct {
 	tags map[string]outcome
 }
 
-// checkCounter returns what is wrong with the tags that are in the value.
+// check returns what is wrong with the tags that are in the value.
 func (c counter) check(tags []string) []string {
 	var wrong []string
 	seen := map[string]int{}

@@ -158,8 +158,6 @@ func labelled(t *testing.T, w *world) {
 	w.with("", "delete", "tkos/labelled", "tkot/gives")
 }
 
-// helmed installs, upgrades and uninstalls a chart with Helm, which waits until its
-// objects are ready.
 // installChart installs a chart as helm install does, by Helm's own library.
 func installChart(ctx context.Context, t *testing.T, w *world, dir, release string) (*action.Configuration, *v2chart.Chart) {
 	t.Helper()

@@ -18,6 +18,9 @@ var templates embed.FS
 // forms are the generated files.
 var forms = []generate.Form{
 	{Path: "client/zz_generated_methods.go", Template: "client.go.tmpl", Data: againData},
+	{Path: "internal/grpcapi/zz_generated_handlers.go", Template: "handlers.go.tmpl", Data: plainData},
+	{Path: "client/zz_generated_calls.go", Template: "calls.go.tmpl", Data: plainData},
+	{Path: "internal/wire/zz_generated_pairs.go", Template: "pairs.go.tmpl", Data: madePairs},
 	{Path: "docs/methods.md", Template: "methods.md.tmpl", Data: referenceData},
 }
 

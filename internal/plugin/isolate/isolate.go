@@ -149,7 +149,7 @@ type Run struct {
 	Files   int64 // limit of a file's size in bytes; no limit if 0
 }
 
-// errStrict is the reason why a plugin with _isolation=strict isn't run.
+// errNoNamespaces is the reason why a plugin with _isolation=strict isn't run.
 var errNoNamespaces = errors.New("this server has no namespaces for plugins")
 
 // Strict returns an error if a program would not run in namespaces.

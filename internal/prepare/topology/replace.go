@@ -36,10 +36,10 @@ func (t *replacement) ids() []tko.DeploymentID {
 	return ids
 }
 
-// runs reports whether a child is to run at its site.
+// isRunning reports whether a child is to run at its site.
 func isRunning(child tko.Deployment) bool { return child.Prepared && child.Approved }
 
-// waits reports whether a child will replace others, and hasn't yet.
+// isWaiting reports whether a child will replace others, and hasn't yet.
 func isWaiting(child tko.Deployment) bool { return len(child.Replaces) > 0 && !isRunning(child) }
 
 const originStart = "Placement/"

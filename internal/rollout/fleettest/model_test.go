@@ -335,7 +335,7 @@ func (w *world) observed(x *rolled) func(tko.DeploymentID) execute.Observation {
 	}
 }
 
-// find returns the row of a deployment that isn't final in an active rollout that started
+// held returns a function that finds the row of a deployment that isn't final in an active rollout that started
 // before x.
 func (w *world) held(x *rolled) func(tko.DeploymentID) (string, bool) {
 	return func(id tko.DeploymentID) (string, bool) {

@@ -89,7 +89,7 @@ func (w *world) contents() string {
 // noRights are rules that are stored with rights, and are none.
 var noRights = []catalog.AccessRule{{Kind: "freeze", ID: "f", Doc: []byte(`{"id":"f"}`)}, {Kind: "source", ID: "s", Doc: []byte(`{"name":"s"}`)}}
 
-// fill writes some of everything.
+// fillAll writes some of everything.
 func (w *world) fillAll() {
 	w.Helper()
 	w.commit(template("cu", metadata("region", "north")), site("lagos", metadata("region", "north")), site("oslo"))
