@@ -98,12 +98,13 @@ lighthouse: ## measure the web dashboard with Lighthouse; accessibility and best
 	TKO_LIGHTHOUSE=yes $(GO) test -count=1 -timeout 60m -run DashboardInABrowser -v ./test/dashboard
 
 .PHONY: soak
-soak: ## break everything at random for FAULTS_TIME (1h), observe 2,000 sites under clumsy authors, kill -9 in 50 rounds, 100,000 simulated fleets, 100,000 deployments in a browser, the Kubernetes API under 100,000 objects, the image, and the long form of all searches (test/soak)
+soak: ## break everything at random for FAULTS_TIME (1h), observe 2,000 sites under clumsy authors, kill -9 in 50 rounds, 100,000 simulated fleets, 100,000 deployments in a browser, 200,000 in a new database without autovacuum, the Kubernetes API under 100,000 objects, the image, and the long form of all searches (test/soak)
 	@test/setup/setup.sh
 	TKO_FAULTS_SEED=$${TKO_FAULTS_SEED:-random} TKO_FAULTS_TIME=$(FAULTS_TIME) $(GO) test -count=1 -timeout 24h -run Faults -v $(ARGS) ./test/faults
 	TKO_OBSERVER_SEED=$${TKO_OBSERVER_SEED:-random} TKO_OBSERVER_SITES=$${TKO_OBSERVER_SITES:-2000} TKO_OBSERVER_TIME=$${TKO_OBSERVER_TIME:-20m} $(GO) test -count=1 -timeout 24h -run EveryRoad -v $(ARGS) ./test/observer
 	$(GO) test -count=1 -timeout 2h -tags planted -run FaultyServers -v $(ARGS) ./test/observer
 	TKO_DASHBOARD_DEPLOYMENTS=100000 $(GO) test -count=1 -timeout 60m -run LargeFleet -v $(ARGS) ./test/dashboard
+	TKO_LIFE_DEPLOYMENTS=200000 $(GO) test -count=1 -timeout 60m -run NewDatabaseGrows -v $(ARGS) ./internal/store/postgres
 	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
 	TKO_ROLLOUT_RUNS=2000 $(GO) test -count=1 -timeout 120m -run Random -v $(ARGS) ./internal/rollout/planner
 	TKO_PAST_OPERATIONS=200000 $(GO) test -count=1 -timeout 120m -run PastOfALongLog -v $(ARGS) ./internal/store/sqlite

@@ -44,7 +44,7 @@ func (r *run) applySites(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	var manifests strings.Builder
 	for i := range r.Applied {
-		fmt.Fprintf(&manifests, "---\napiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata:\n  name: site-%06d\nspec:\n  siteId: %q\n  templateId: %q\n", i, own.site(i), template)
+		fmt.Fprintf(&manifests, "---\napiVersion: tko.nephio.org/v1alpha1\nkind: Site\nspec:\n  siteId: %q\n  templateId: %q\n", own.site(i), template)
 	}
 	file := filepath.Join(folder, "sites.yaml")
 	if err := os.WriteFile(file, []byte(manifests.String()), 0o600); err != nil {

@@ -31,30 +31,33 @@ func TestStatisticsOfGrownTablesAreCollected(t *testing.T) {
 		return n
 	}
 	s := open(t, dsn)
-	sites := 0
-	register := func(n int) {
+	written := map[tko.Kind]int{}
+	write := func(kind tko.Kind, site string, n int) {
 		t.Helper()
-		for sites < n {
+		for written[kind] < n {
 			var writes []catalog.Write
 			for range 50 {
-				writes = append(writes, catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprint("s", sites)}, UID: "u", Metadata: &catalog.Metadata{}}})
-				sites++
+				r := catalog.Record{Key: catalog.Key{Kind: kind, ID: fmt.Sprint(kind, written[kind])}, UID: "u", Site: site, Metadata: &catalog.Metadata{}}
+				writes = append(writes, catalog.Write{Op: tko.OpWritten, Record: r})
+				written[kind]++
 			}
 			if _, err := s.Commit(t.Context(), catalog.Ungated(writes...)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	register(1_000)
+	write(tko.KindSite, "", 1_000)
 	eventually.True(t, "statistics of a thousand sites", func() bool { return rows("entity") >= 900 && rows("change") >= 900 })
-	register(2_000)
-	register(7_000)
-	eventually.True(t, "statistics of seven times as many", func() bool { return rows("entity") >= 5_000 })
+	// The table grows less than fivefold, and the index of what is at sites was empty.
+	write(tko.KindDeployment, "site1", 1_500)
+	eventually.True(t, "statistics of an index", func() bool { return rows("entity_by_site") >= 500 })
+	write(tko.KindSite, "", 12_000)
+	eventually.True(t, "statistics of many times as many", func() bool { return rows("entity") >= 8_000 })
 	var most int
 	if err := c.QueryRow(t.Context(), "SELECT max(analyze_count) FROM pg_stat_user_tables").Scan(&most); err != nil {
 		t.Fatal(err)
 	}
-	if most > 4 { // a table that has eight pages, forty and two hundred
+	if most > 6 { // of the table and its indexes, at eight pages, at forty and at two hundred
 		t.Errorf("the statistics of a table were collected %d times, want once for each fivefold growth", most)
 	}
 
