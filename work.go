@@ -19,6 +19,16 @@ func Queues() []string {
 	return []string{QueuePrepare, QueueSchedule, QueueCompare, QueueGitOps, QueueRollout, QueueEvents}
 }
 
+// QueueStatistics describe the items of a queue. Counts stop at 100,000.
+type QueueStatistics struct {
+	Queue    string
+	Ready    int           // due and not claimed
+	Running  int           // claimed
+	Retrying int           // failed, and due later
+	Waiting  int           // due later
+	Oldest   time.Duration // since the first of the ready items became due
+}
+
 // ClaimWork is a request to claim work.
 type ClaimWork struct {
 	Queue  string

@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66, 0}
 }
 
 type AboutResponse struct {
@@ -576,6 +576,44 @@ func (x *TemplateID) GetConfirm() uint64 {
 	return 0
 }
 
+// What users write about a template or a site for other readers: TKO doesn't act on it. Writes without details, of clients
+// that don't know them, leave them as they are.
+type Details struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Details) Reset() {
+	*x = Details{}
+	mi := &file_tko_tko_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Details) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Details) ProtoMessage() {}
+
+func (x *Details) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Details.ProtoReflect.Descriptor instead.
+func (*Details) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{6}
+}
+
 type Template struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TemplateId    string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
@@ -587,14 +625,15 @@ type Template struct {
 	Stamp         *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"` // ignored on writes
 	// Registrations only: refuse to replace a package that has resources by an empty
 	// one.
-	KeepPackage   bool `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
+	KeepPackage   bool     `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
+	Details       *Details `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_tko_tko_proto_msgTypes[6]
+	mi := &file_tko_tko_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -606,7 +645,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[6]
+	mi := &file_tko_tko_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -619,7 +658,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{6}
+	return file_tko_tko_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Template) GetTemplateId() string {
@@ -678,6 +717,13 @@ func (x *Template) GetKeepPackage() bool {
 	return false
 }
 
+func (x *Template) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type ListedTemplate struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	TemplateId      string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
@@ -688,13 +734,14 @@ type ListedTemplate struct {
 	PackageFormat   string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"` // if packages were requested
 	Package         []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
 	DeploymentCount uint64                 `protobuf:"varint,103,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"` // if counts were requested
+	Details         *Details               `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListedTemplate) Reset() {
 	*x = ListedTemplate{}
-	mi := &file_tko_tko_proto_msgTypes[7]
+	mi := &file_tko_tko_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -706,7 +753,7 @@ func (x *ListedTemplate) String() string {
 func (*ListedTemplate) ProtoMessage() {}
 
 func (x *ListedTemplate) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[7]
+	mi := &file_tko_tko_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -719,7 +766,7 @@ func (x *ListedTemplate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedTemplate.ProtoReflect.Descriptor instead.
 func (*ListedTemplate) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{7}
+	return file_tko_tko_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListedTemplate) GetTemplateId() string {
@@ -778,6 +825,13 @@ func (x *ListedTemplate) GetDeploymentCount() uint64 {
 	return 0
 }
 
+func (x *ListedTemplate) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type GetTemplate struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	TemplateId             string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
@@ -793,7 +847,7 @@ type GetTemplate struct {
 
 func (x *GetTemplate) Reset() {
 	*x = GetTemplate{}
-	mi := &file_tko_tko_proto_msgTypes[8]
+	mi := &file_tko_tko_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +859,7 @@ func (x *GetTemplate) String() string {
 func (*GetTemplate) ProtoMessage() {}
 
 func (x *GetTemplate) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[8]
+	mi := &file_tko_tko_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +872,7 @@ func (x *GetTemplate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplate.ProtoReflect.Descriptor instead.
 func (*GetTemplate) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{8}
+	return file_tko_tko_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetTemplate) GetTemplateId() string {
@@ -862,7 +916,7 @@ type SelectTemplates struct {
 
 func (x *SelectTemplates) Reset() {
 	*x = SelectTemplates{}
-	mi := &file_tko_tko_proto_msgTypes[9]
+	mi := &file_tko_tko_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +928,7 @@ func (x *SelectTemplates) String() string {
 func (*SelectTemplates) ProtoMessage() {}
 
 func (x *SelectTemplates) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[9]
+	mi := &file_tko_tko_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +941,7 @@ func (x *SelectTemplates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectTemplates.ProtoReflect.Descriptor instead.
 func (*SelectTemplates) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{9}
+	return file_tko_tko_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SelectTemplates) GetTemplateIdPatterns() []string {
@@ -940,7 +994,7 @@ type ListTemplates struct {
 
 func (x *ListTemplates) Reset() {
 	*x = ListTemplates{}
-	mi := &file_tko_tko_proto_msgTypes[10]
+	mi := &file_tko_tko_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1006,7 @@ func (x *ListTemplates) String() string {
 func (*ListTemplates) ProtoMessage() {}
 
 func (x *ListTemplates) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[10]
+	mi := &file_tko_tko_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1019,7 @@ func (x *ListTemplates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTemplates.ProtoReflect.Descriptor instead.
 func (*ListTemplates) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{10}
+	return file_tko_tko_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListTemplates) GetWindow() *Window {
@@ -1027,7 +1081,7 @@ type SiteID struct {
 
 func (x *SiteID) Reset() {
 	*x = SiteID{}
-	mi := &file_tko_tko_proto_msgTypes[11]
+	mi := &file_tko_tko_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1093,7 @@ func (x *SiteID) String() string {
 func (*SiteID) ProtoMessage() {}
 
 func (x *SiteID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[11]
+	mi := &file_tko_tko_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1106,7 @@ func (x *SiteID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteID.ProtoReflect.Descriptor instead.
 func (*SiteID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{11}
+	return file_tko_tko_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SiteID) GetSiteId() string {
@@ -1080,13 +1134,14 @@ type Site struct {
 	DeploymentIds []string               `protobuf:"bytes,7,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"`
 	Stamp         *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"` // ignored on writes
 	KeepPackage   bool                   `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
+	Details       *Details               `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Site) Reset() {
 	*x = Site{}
-	mi := &file_tko_tko_proto_msgTypes[12]
+	mi := &file_tko_tko_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1153,7 @@ func (x *Site) String() string {
 func (*Site) ProtoMessage() {}
 
 func (x *Site) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[12]
+	mi := &file_tko_tko_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1166,7 @@ func (x *Site) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Site.ProtoReflect.Descriptor instead.
 func (*Site) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{12}
+	return file_tko_tko_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Site) GetSiteId() string {
@@ -1177,6 +1232,13 @@ func (x *Site) GetKeepPackage() bool {
 	return false
 }
 
+func (x *Site) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type ListedSite struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	SiteId          string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
@@ -1188,13 +1250,14 @@ type ListedSite struct {
 	PackageFormat   string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
 	Package         []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
 	DeploymentCount uint64                 `protobuf:"varint,103,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"` // if counts were requested
+	Details         *Details               `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListedSite) Reset() {
 	*x = ListedSite{}
-	mi := &file_tko_tko_proto_msgTypes[13]
+	mi := &file_tko_tko_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1206,7 +1269,7 @@ func (x *ListedSite) String() string {
 func (*ListedSite) ProtoMessage() {}
 
 func (x *ListedSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[13]
+	mi := &file_tko_tko_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1219,7 +1282,7 @@ func (x *ListedSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedSite.ProtoReflect.Descriptor instead.
 func (*ListedSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{13}
+	return file_tko_tko_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListedSite) GetSiteId() string {
@@ -1285,6 +1348,13 @@ func (x *ListedSite) GetDeploymentCount() uint64 {
 	return 0
 }
 
+func (x *ListedSite) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type GetSite struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	SiteId                 string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
@@ -1297,7 +1367,7 @@ type GetSite struct {
 
 func (x *GetSite) Reset() {
 	*x = GetSite{}
-	mi := &file_tko_tko_proto_msgTypes[14]
+	mi := &file_tko_tko_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1379,7 @@ func (x *GetSite) String() string {
 func (*GetSite) ProtoMessage() {}
 
 func (x *GetSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[14]
+	mi := &file_tko_tko_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1392,7 @@ func (x *GetSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSite.ProtoReflect.Descriptor instead.
 func (*GetSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{14}
+	return file_tko_tko_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetSite) GetSiteId() string {
@@ -1368,7 +1438,7 @@ type SelectSites struct {
 
 func (x *SelectSites) Reset() {
 	*x = SelectSites{}
-	mi := &file_tko_tko_proto_msgTypes[15]
+	mi := &file_tko_tko_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1450,7 @@ func (x *SelectSites) String() string {
 func (*SelectSites) ProtoMessage() {}
 
 func (x *SelectSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[15]
+	mi := &file_tko_tko_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1463,7 @@ func (x *SelectSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectSites.ProtoReflect.Descriptor instead.
 func (*SelectSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{15}
+	return file_tko_tko_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SelectSites) GetSiteIdPatterns() []string {
@@ -1459,7 +1529,7 @@ type SelectCondition struct {
 
 func (x *SelectCondition) Reset() {
 	*x = SelectCondition{}
-	mi := &file_tko_tko_proto_msgTypes[16]
+	mi := &file_tko_tko_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1541,7 @@ func (x *SelectCondition) String() string {
 func (*SelectCondition) ProtoMessage() {}
 
 func (x *SelectCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[16]
+	mi := &file_tko_tko_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1554,7 @@ func (x *SelectCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectCondition.ProtoReflect.Descriptor instead.
 func (*SelectCondition) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{16}
+	return file_tko_tko_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SelectCondition) GetType() string {
@@ -1530,7 +1600,7 @@ type ListSites struct {
 
 func (x *ListSites) Reset() {
 	*x = ListSites{}
-	mi := &file_tko_tko_proto_msgTypes[17]
+	mi := &file_tko_tko_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1612,7 @@ func (x *ListSites) String() string {
 func (*ListSites) ProtoMessage() {}
 
 func (x *ListSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[17]
+	mi := &file_tko_tko_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1625,7 @@ func (x *ListSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSites.ProtoReflect.Descriptor instead.
 func (*ListSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{17}
+	return file_tko_tko_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListSites) GetWindow() *Window {
@@ -1618,7 +1688,7 @@ type DeploymentID struct {
 
 func (x *DeploymentID) Reset() {
 	*x = DeploymentID{}
-	mi := &file_tko_tko_proto_msgTypes[18]
+	mi := &file_tko_tko_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1700,7 @@ func (x *DeploymentID) String() string {
 func (*DeploymentID) ProtoMessage() {}
 
 func (x *DeploymentID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[18]
+	mi := &file_tko_tko_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1713,7 @@ func (x *DeploymentID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeploymentID.ProtoReflect.Descriptor instead.
 func (*DeploymentID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{18}
+	return file_tko_tko_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeploymentID) GetDeploymentId() string {
@@ -1694,7 +1764,7 @@ type Deployment struct {
 
 func (x *Deployment) Reset() {
 	*x = Deployment{}
-	mi := &file_tko_tko_proto_msgTypes[19]
+	mi := &file_tko_tko_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1776,7 @@ func (x *Deployment) String() string {
 func (*Deployment) ProtoMessage() {}
 
 func (x *Deployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[19]
+	mi := &file_tko_tko_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1789,7 @@ func (x *Deployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deployment.ProtoReflect.Descriptor instead.
 func (*Deployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{19}
+	return file_tko_tko_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Deployment) GetDeploymentId() string {
@@ -1874,7 +1944,7 @@ type ListedDeployment struct {
 
 func (x *ListedDeployment) Reset() {
 	*x = ListedDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[20]
+	mi := &file_tko_tko_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +1956,7 @@ func (x *ListedDeployment) String() string {
 func (*ListedDeployment) ProtoMessage() {}
 
 func (x *ListedDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[20]
+	mi := &file_tko_tko_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +1969,7 @@ func (x *ListedDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedDeployment.ProtoReflect.Descriptor instead.
 func (*ListedDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{20}
+	return file_tko_tko_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListedDeployment) GetDeploymentId() string {
@@ -2044,7 +2114,7 @@ type CreateDeployment struct {
 
 func (x *CreateDeployment) Reset() {
 	*x = CreateDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[21]
+	mi := &file_tko_tko_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2126,7 @@ func (x *CreateDeployment) String() string {
 func (*CreateDeployment) ProtoMessage() {}
 
 func (x *CreateDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[21]
+	mi := &file_tko_tko_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2139,7 @@ func (x *CreateDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeployment.ProtoReflect.Descriptor instead.
 func (*CreateDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{21}
+	return file_tko_tko_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateDeployment) GetParentDeploymentId() string {
@@ -2139,7 +2209,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[22]
+	mi := &file_tko_tko_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2151,7 +2221,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[22]
+	mi := &file_tko_tko_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2164,7 +2234,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{22}
+	return file_tko_tko_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateDeploymentResponse) GetCreated() bool {
@@ -2200,7 +2270,7 @@ type GetDeployment struct {
 
 func (x *GetDeployment) Reset() {
 	*x = GetDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[23]
+	mi := &file_tko_tko_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2282,7 @@ func (x *GetDeployment) String() string {
 func (*GetDeployment) ProtoMessage() {}
 
 func (x *GetDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[23]
+	mi := &file_tko_tko_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2295,7 @@ func (x *GetDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeployment.ProtoReflect.Descriptor instead.
 func (*GetDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{23}
+	return file_tko_tko_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetDeployment) GetDeploymentId() string {
@@ -2278,7 +2348,7 @@ type SelectDeployments struct {
 
 func (x *SelectDeployments) Reset() {
 	*x = SelectDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[24]
+	mi := &file_tko_tko_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2360,7 @@ func (x *SelectDeployments) String() string {
 func (*SelectDeployments) ProtoMessage() {}
 
 func (x *SelectDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[24]
+	mi := &file_tko_tko_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2373,7 @@ func (x *SelectDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeployments.ProtoReflect.Descriptor instead.
 func (*SelectDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{24}
+	return file_tko_tko_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SelectDeployments) GetParentDeploymentId() string {
@@ -2417,7 +2487,7 @@ type ListDeployments struct {
 
 func (x *ListDeployments) Reset() {
 	*x = ListDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[25]
+	mi := &file_tko_tko_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2499,7 @@ func (x *ListDeployments) String() string {
 func (*ListDeployments) ProtoMessage() {}
 
 func (x *ListDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[25]
+	mi := &file_tko_tko_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2512,7 @@ func (x *ListDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeployments.ProtoReflect.Descriptor instead.
 func (*ListDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{25}
+	return file_tko_tko_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListDeployments) GetWindow() *Window {
@@ -2491,7 +2561,7 @@ type StartDeploymentModification struct {
 
 func (x *StartDeploymentModification) Reset() {
 	*x = StartDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[26]
+	mi := &file_tko_tko_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2503,7 +2573,7 @@ func (x *StartDeploymentModification) String() string {
 func (*StartDeploymentModification) ProtoMessage() {}
 
 func (x *StartDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[26]
+	mi := &file_tko_tko_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2516,7 +2586,7 @@ func (x *StartDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDeploymentModification.ProtoReflect.Descriptor instead.
 func (*StartDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{26}
+	return file_tko_tko_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StartDeploymentModification) GetDeploymentId() string {
@@ -2554,7 +2624,7 @@ type StartDeploymentModificationResponse struct {
 
 func (x *StartDeploymentModificationResponse) Reset() {
 	*x = StartDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[27]
+	mi := &file_tko_tko_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2636,7 @@ func (x *StartDeploymentModificationResponse) String() string {
 func (*StartDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *StartDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[27]
+	mi := &file_tko_tko_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2649,7 @@ func (x *StartDeploymentModificationResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StartDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*StartDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{27}
+	return file_tko_tko_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StartDeploymentModificationResponse) GetStarted() bool {
@@ -2635,7 +2705,7 @@ type EndDeploymentModification struct {
 
 func (x *EndDeploymentModification) Reset() {
 	*x = EndDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[28]
+	mi := &file_tko_tko_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2717,7 @@ func (x *EndDeploymentModification) String() string {
 func (*EndDeploymentModification) ProtoMessage() {}
 
 func (x *EndDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[28]
+	mi := &file_tko_tko_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2730,7 @@ func (x *EndDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndDeploymentModification.ProtoReflect.Descriptor instead.
 func (*EndDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{28}
+	return file_tko_tko_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EndDeploymentModification) GetModificationToken() string {
@@ -2696,7 +2766,7 @@ type EndDeploymentModificationResponse struct {
 
 func (x *EndDeploymentModificationResponse) Reset() {
 	*x = EndDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[29]
+	mi := &file_tko_tko_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2708,7 +2778,7 @@ func (x *EndDeploymentModificationResponse) String() string {
 func (*EndDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *EndDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[29]
+	mi := &file_tko_tko_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2721,7 +2791,7 @@ func (x *EndDeploymentModificationResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use EndDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*EndDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{29}
+	return file_tko_tko_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EndDeploymentModificationResponse) GetModified() bool {
@@ -2761,7 +2831,7 @@ type CancelDeploymentModification struct {
 
 func (x *CancelDeploymentModification) Reset() {
 	*x = CancelDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2843,7 @@ func (x *CancelDeploymentModification) String() string {
 func (*CancelDeploymentModification) ProtoMessage() {}
 
 func (x *CancelDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +2856,7 @@ func (x *CancelDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelDeploymentModification.ProtoReflect.Descriptor instead.
 func (*CancelDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{30}
+	return file_tko_tko_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelDeploymentModification) GetModificationToken() string {
@@ -2806,7 +2876,7 @@ type CancelDeploymentModificationResponse struct {
 
 func (x *CancelDeploymentModificationResponse) Reset() {
 	*x = CancelDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2888,7 @@ func (x *CancelDeploymentModificationResponse) String() string {
 func (*CancelDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *CancelDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +2901,7 @@ func (x *CancelDeploymentModificationResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use CancelDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*CancelDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{31}
+	return file_tko_tko_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelDeploymentModificationResponse) GetCancelled() bool {
@@ -2856,7 +2926,7 @@ type ListModifications struct {
 
 func (x *ListModifications) Reset() {
 	*x = ListModifications{}
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +2938,7 @@ func (x *ListModifications) String() string {
 func (*ListModifications) ProtoMessage() {}
 
 func (x *ListModifications) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +2951,7 @@ func (x *ListModifications) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModifications.ProtoReflect.Descriptor instead.
 func (*ListModifications) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{32}
+	return file_tko_tko_proto_rawDescGZIP(), []int{33}
 }
 
 // A modification token, as clients other than its holder may see it.
@@ -2898,7 +2968,7 @@ type Modification struct {
 
 func (x *Modification) Reset() {
 	*x = Modification{}
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2910,7 +2980,7 @@ func (x *Modification) String() string {
 func (*Modification) ProtoMessage() {}
 
 func (x *Modification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2923,7 +2993,7 @@ func (x *Modification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Modification.ProtoReflect.Descriptor instead.
 func (*Modification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{33}
+	return file_tko_tko_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Modification) GetDeploymentId() string {
@@ -2970,7 +3040,7 @@ type BreakModification struct {
 
 func (x *BreakModification) Reset() {
 	*x = BreakModification{}
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2982,7 +3052,7 @@ func (x *BreakModification) String() string {
 func (*BreakModification) ProtoMessage() {}
 
 func (x *BreakModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2995,7 +3065,7 @@ func (x *BreakModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakModification.ProtoReflect.Descriptor instead.
 func (*BreakModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{34}
+	return file_tko_tko_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BreakModification) GetDeploymentId() string {
@@ -3017,7 +3087,7 @@ type PluginID struct {
 
 func (x *PluginID) Reset() {
 	*x = PluginID{}
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3099,7 @@ func (x *PluginID) String() string {
 func (*PluginID) ProtoMessage() {}
 
 func (x *PluginID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3112,7 @@ func (x *PluginID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginID.ProtoReflect.Descriptor instead.
 func (*PluginID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{35}
+	return file_tko_tko_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PluginID) GetType() string {
@@ -3084,7 +3154,7 @@ type GVK struct {
 
 func (x *GVK) Reset() {
 	*x = GVK{}
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3096,7 +3166,7 @@ func (x *GVK) String() string {
 func (*GVK) ProtoMessage() {}
 
 func (x *GVK) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3109,7 +3179,7 @@ func (x *GVK) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GVK.ProtoReflect.Descriptor instead.
 func (*GVK) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{36}
+	return file_tko_tko_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GVK) GetGroup() string {
@@ -3148,7 +3218,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +3230,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +3243,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{37}
+	return file_tko_tko_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Plugin) GetType() string {
@@ -3239,7 +3309,7 @@ type SelectPlugins struct {
 
 func (x *SelectPlugins) Reset() {
 	*x = SelectPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3321,7 @@ func (x *SelectPlugins) String() string {
 func (*SelectPlugins) ProtoMessage() {}
 
 func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3334,7 @@ func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectPlugins.ProtoReflect.Descriptor instead.
 func (*SelectPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{38}
+	return file_tko_tko_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SelectPlugins) GetType() string {
@@ -3320,7 +3390,7 @@ type ListPlugins struct {
 
 func (x *ListPlugins) Reset() {
 	*x = ListPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3332,7 +3402,7 @@ func (x *ListPlugins) String() string {
 func (*ListPlugins) ProtoMessage() {}
 
 func (x *ListPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3345,7 +3415,7 @@ func (x *ListPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlugins.ProtoReflect.Descriptor instead.
 func (*ListPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{39}
+	return file_tko_tko_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListPlugins) GetWindow() *Window {
@@ -3393,7 +3463,7 @@ type Stamp struct {
 
 func (x *Stamp) Reset() {
 	*x = Stamp{}
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3405,7 +3475,7 @@ func (x *Stamp) String() string {
 func (*Stamp) ProtoMessage() {}
 
 func (x *Stamp) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3418,7 +3488,7 @@ func (x *Stamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamp.ProtoReflect.Descriptor instead.
 func (*Stamp) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{40}
+	return file_tko_tko_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Stamp) GetUid() string {
@@ -3508,7 +3578,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3590,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3603,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{41}
+	return file_tko_tko_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Condition) GetType() string {
@@ -3607,7 +3677,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3619,7 +3689,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3632,7 +3702,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{42}
+	return file_tko_tko_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PreparationStep) GetResource() string {
@@ -3688,7 +3758,7 @@ type ApproveDeployments struct {
 
 func (x *ApproveDeployments) Reset() {
 	*x = ApproveDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3770,7 @@ func (x *ApproveDeployments) String() string {
 func (*ApproveDeployments) ProtoMessage() {}
 
 func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3783,7 @@ func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeployments.ProtoReflect.Descriptor instead.
 func (*ApproveDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{43}
+	return file_tko_tko_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ApproveDeployments) GetDeploymentId() string {
@@ -3746,7 +3816,7 @@ type ApproveDeploymentsResponse struct {
 
 func (x *ApproveDeploymentsResponse) Reset() {
 	*x = ApproveDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +3828,7 @@ func (x *ApproveDeploymentsResponse) String() string {
 func (*ApproveDeploymentsResponse) ProtoMessage() {}
 
 func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +3841,7 @@ func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ApproveDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{44}
+	return file_tko_tko_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ApproveDeploymentsResponse) GetApproved() uint64 {
@@ -3797,7 +3867,7 @@ type CommitDeployment struct {
 
 func (x *CommitDeployment) Reset() {
 	*x = CommitDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3809,7 +3879,7 @@ func (x *CommitDeployment) String() string {
 func (*CommitDeployment) ProtoMessage() {}
 
 func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3822,7 +3892,7 @@ func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployment.ProtoReflect.Descriptor instead.
 func (*CommitDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+	return file_tko_tko_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CommitDeployment) GetDeploymentId() string {
@@ -3890,7 +3960,7 @@ type CommitDeploymentResponse struct {
 
 func (x *CommitDeploymentResponse) Reset() {
 	*x = CommitDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3902,7 +3972,7 @@ func (x *CommitDeploymentResponse) String() string {
 func (*CommitDeploymentResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3915,7 +3985,7 @@ func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+	return file_tko_tko_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CommitDeploymentResponse) GetRevision() int64 {
@@ -3934,7 +4004,7 @@ type CommitDeployments struct {
 
 func (x *CommitDeployments) Reset() {
 	*x = CommitDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3946,7 +4016,7 @@ func (x *CommitDeployments) String() string {
 func (*CommitDeployments) ProtoMessage() {}
 
 func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3959,7 +4029,7 @@ func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployments.ProtoReflect.Descriptor instead.
 func (*CommitDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+	return file_tko_tko_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CommitDeployments) GetCommits() []*CommitDeployment {
@@ -3978,7 +4048,7 @@ type CommitDeploymentsResponse struct {
 
 func (x *CommitDeploymentsResponse) Reset() {
 	*x = CommitDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3990,7 +4060,7 @@ func (x *CommitDeploymentsResponse) String() string {
 func (*CommitDeploymentsResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4003,7 +4073,7 @@ func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+	return file_tko_tko_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CommitDeploymentsResponse) GetRevisions() []int64 {
@@ -4023,7 +4093,7 @@ type GetDeployments struct {
 
 func (x *GetDeployments) Reset() {
 	*x = GetDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4035,7 +4105,7 @@ func (x *GetDeployments) String() string {
 func (*GetDeployments) ProtoMessage() {}
 
 func (x *GetDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4048,7 +4118,7 @@ func (x *GetDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeployments.ProtoReflect.Descriptor instead.
 func (*GetDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+	return file_tko_tko_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetDeployments) GetDeploymentIds() []string {
@@ -4074,7 +4144,7 @@ type GetDeploymentsResponse struct {
 
 func (x *GetDeploymentsResponse) Reset() {
 	*x = GetDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4156,7 @@ func (x *GetDeploymentsResponse) String() string {
 func (*GetDeploymentsResponse) ProtoMessage() {}
 
 func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4169,7 @@ func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*GetDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{50}
+	return file_tko_tko_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetDeploymentsResponse) GetDeployments() []*Deployment {
@@ -4127,7 +4197,7 @@ type CreateChildren struct {
 
 func (x *CreateChildren) Reset() {
 	*x = CreateChildren{}
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4139,7 +4209,7 @@ func (x *CreateChildren) String() string {
 func (*CreateChildren) ProtoMessage() {}
 
 func (x *CreateChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4152,7 +4222,7 @@ func (x *CreateChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildren.ProtoReflect.Descriptor instead.
 func (*CreateChildren) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{51}
+	return file_tko_tko_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CreateChildren) GetParentDeploymentId() string {
@@ -4216,7 +4286,7 @@ type Child struct {
 
 func (x *Child) Reset() {
 	*x = Child{}
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4228,7 +4298,7 @@ func (x *Child) String() string {
 func (*Child) ProtoMessage() {}
 
 func (x *Child) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4241,7 +4311,7 @@ func (x *Child) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Child.ProtoReflect.Descriptor instead.
 func (*Child) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{52}
+	return file_tko_tko_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Child) GetOrigin() string {
@@ -4282,7 +4352,7 @@ type CreateChildrenResponse struct {
 
 func (x *CreateChildrenResponse) Reset() {
 	*x = CreateChildrenResponse{}
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4294,7 +4364,7 @@ func (x *CreateChildrenResponse) String() string {
 func (*CreateChildrenResponse) ProtoMessage() {}
 
 func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4307,7 +4377,7 @@ func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildrenResponse.ProtoReflect.Descriptor instead.
 func (*CreateChildrenResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53}
+	return file_tko_tko_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CreateChildrenResponse) GetDeploymentIds() []string {
@@ -4331,13 +4401,14 @@ type ProvisionSite struct {
 	Metadata      map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	PackageFormat string                 `protobuf:"bytes,4,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
 	Package       []byte                 `protobuf:"bytes,5,opt,name=package,proto3" json:"package,omitempty"`
+	Details       *Details               `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProvisionSite) Reset() {
 	*x = ProvisionSite{}
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4349,7 +4420,7 @@ func (x *ProvisionSite) String() string {
 func (*ProvisionSite) ProtoMessage() {}
 
 func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4362,7 +4433,7 @@ func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSite.ProtoReflect.Descriptor instead.
 func (*ProvisionSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{54}
+	return file_tko_tko_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ProvisionSite) GetOrigin() string {
@@ -4400,6 +4471,13 @@ func (x *ProvisionSite) GetPackage() []byte {
 	return nil
 }
 
+func (x *ProvisionSite) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type ProvisionSiteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
@@ -4410,7 +4488,7 @@ type ProvisionSiteResponse struct {
 
 func (x *ProvisionSiteResponse) Reset() {
 	*x = ProvisionSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4422,7 +4500,7 @@ func (x *ProvisionSiteResponse) String() string {
 func (*ProvisionSiteResponse) ProtoMessage() {}
 
 func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4435,7 +4513,7 @@ func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSiteResponse.ProtoReflect.Descriptor instead.
 func (*ProvisionSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ProvisionSiteResponse) GetSiteId() string {
@@ -4463,7 +4541,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4475,7 +4553,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4488,7 +4566,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -4525,7 +4603,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +4615,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +4628,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -4597,7 +4675,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4609,7 +4687,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4622,7 +4700,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -4647,7 +4725,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4659,7 +4737,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4672,7 +4750,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -4734,7 +4812,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +4824,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4759,7 +4837,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -4785,7 +4863,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4797,7 +4875,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4810,7 +4888,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -4829,7 +4907,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4841,7 +4919,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4854,7 +4932,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -4876,7 +4954,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4888,7 +4966,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4901,7 +4979,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -4942,7 +5020,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4954,7 +5032,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4967,7 +5045,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -5000,7 +5078,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5012,7 +5090,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5025,7 +5103,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -5113,14 +5191,15 @@ type PutEntity struct {
 	MadeFrom string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
 	// Of a deployment: its template and site may be ones that don't exist yet. It waits for them, as its condition
 	// ResolvedRefs reports.
-	DeferReferences bool `protobuf:"varint,570,opt,name=deferReferences,proto3" json:"deferReferences,omitempty"`
+	DeferReferences bool     `protobuf:"varint,570,opt,name=deferReferences,proto3" json:"deferReferences,omitempty"`
+	Details         *Details `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"` // of a template or site
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5132,7 +5211,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5145,7 +5224,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -5288,6 +5367,13 @@ func (x *PutEntity) GetDeferReferences() bool {
 	return false
 }
 
+func (x *PutEntity) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type PutEntityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -5303,7 +5389,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5315,7 +5401,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5328,7 +5414,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -5393,7 +5479,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5405,7 +5491,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5418,7 +5504,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -5465,7 +5551,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5477,7 +5563,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5490,7 +5576,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{69}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -5511,7 +5597,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5523,7 +5609,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5536,7 +5622,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -5570,7 +5656,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5582,7 +5668,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5595,7 +5681,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *GetSource) GetName() string {
@@ -5631,7 +5717,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5643,7 +5729,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5656,7 +5742,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Source) GetName() string {
@@ -5736,7 +5822,7 @@ type SourceReach struct {
 
 func (x *SourceReach) Reset() {
 	*x = SourceReach{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5748,7 +5834,7 @@ func (x *SourceReach) String() string {
 func (*SourceReach) ProtoMessage() {}
 
 func (x *SourceReach) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5761,7 +5847,7 @@ func (x *SourceReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceReach.ProtoReflect.Descriptor instead.
 func (*SourceReach) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SourceReach) GetKnown() bool {
@@ -5814,7 +5900,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5826,7 +5912,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5839,7 +5925,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5950,7 +6036,7 @@ type SourceOrigins struct {
 
 func (x *SourceOrigins) Reset() {
 	*x = SourceOrigins{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5962,7 +6048,7 @@ func (x *SourceOrigins) String() string {
 func (*SourceOrigins) ProtoMessage() {}
 
 func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5975,7 +6061,7 @@ func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOrigins.ProtoReflect.Descriptor instead.
 func (*SourceOrigins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SourceOrigins) GetParts() map[string]string {
@@ -6002,7 +6088,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6014,7 +6100,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6027,7 +6113,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -6107,7 +6193,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6119,7 +6205,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6132,7 +6218,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -6187,7 +6273,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6199,7 +6285,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6212,7 +6298,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -6238,7 +6324,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6250,7 +6336,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6263,7 +6349,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -6283,7 +6369,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6295,7 +6381,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6308,7 +6394,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -6335,7 +6421,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6347,7 +6433,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6360,7 +6446,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{81}
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -6392,7 +6478,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6404,7 +6490,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6417,7 +6503,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+	return file_tko_tko_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -6465,7 +6551,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6477,7 +6563,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6490,7 +6576,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{83}
+	return file_tko_tko_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -6516,7 +6602,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6528,7 +6614,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6541,7 +6627,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{84}
+	return file_tko_tko_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6565,7 +6651,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[85]
+	mi := &file_tko_tko_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6577,7 +6663,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[85]
+	mi := &file_tko_tko_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6590,7 +6676,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{85}
+	return file_tko_tko_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -6680,7 +6766,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
 	"templateId\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x81\x03\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\t\n" +
+	"\aDetails\"\xaa\x03\n" +
 	"\bTemplate\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
@@ -6692,10 +6779,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rdeploymentIds\x18\x06 \x03(\tR\rdeploymentIds\x12 \n" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12!\n" +
-	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x1a;\n" +
+	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbd\x03\n" +
 	"\x0eListedTemplate\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
@@ -6707,7 +6795,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x12$\n" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
 	"\apackage\x18f \x01(\fR\apackage\x12(\n" +
-	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
+	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x96\x01\n" +
@@ -6737,7 +6826,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\";\n" +
 	"\x06SiteID\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x91\x03\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\xba\x03\n" +
 	"\x04Site\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x1e\n" +
 	"\n" +
@@ -6750,10 +6839,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rdeploymentIds\x18\a \x03(\tR\rdeploymentIds\x12 \n" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12!\n" +
-	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x1a;\n" +
+	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcd\x03\n" +
 	"\n" +
 	"ListedSite\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x1e\n" +
@@ -6767,7 +6857,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x12$\n" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
 	"\apackage\x18f \x01(\fR\apackage\x12(\n" +
-	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
+	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +
@@ -7065,7 +7156,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\"X\n" +
 	"\x16CreateChildrenResponse\x12$\n" +
 	"\rdeploymentIds\x18\x01 \x03(\tR\rdeploymentIds\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\x04R\acreated\"\x82\x02\n" +
+	"\acreated\x18\x02 \x01(\x04R\acreated\"\xab\x02\n" +
 	"\rProvisionSite\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x1e\n" +
 	"\n" +
@@ -7073,7 +7164,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"templateId\x12<\n" +
 	"\bmetadata\x18\x03 \x03(\v2 .tko.ProvisionSite.MetadataEntryR\bmetadata\x12$\n" +
 	"\rpackageFormat\x18\x04 \x01(\tR\rpackageFormat\x12\x18\n" +
-	"\apackage\x18\x05 \x01(\fR\apackage\x1a;\n" +
+	"\apackage\x18\x05 \x01(\fR\apackage\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
@@ -7137,7 +7229,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xce\x05\n" +
+	"\x06STATUS\x10\x02\"\xf7\x05\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -7161,7 +7253,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x12\x15\n" +
 	"\x05whole\x18\xe4\x05 \x01(\bR\x05whole\x12\x1b\n" +
 	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x12)\n" +
-	"\x0fdeferReferences\x18\xba\x04 \x01(\bR\x0fdeferReferences\x1a;\n" +
+	"\x0fdeferReferences\x18\xba\x04 \x01(\bR\x0fdeferReferences\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd0\x01\n" +
@@ -7346,7 +7439,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -7356,306 +7449,313 @@ var file_tko_tko_proto_goTypes = []any{
 	(*DeleteResponse)(nil),                       // 5: tko.DeleteResponse
 	(*Window)(nil),                               // 6: tko.Window
 	(*TemplateID)(nil),                           // 7: tko.TemplateID
-	(*Template)(nil),                             // 8: tko.Template
-	(*ListedTemplate)(nil),                       // 9: tko.ListedTemplate
-	(*GetTemplate)(nil),                          // 10: tko.GetTemplate
-	(*SelectTemplates)(nil),                      // 11: tko.SelectTemplates
-	(*ListTemplates)(nil),                        // 12: tko.ListTemplates
-	(*SiteID)(nil),                               // 13: tko.SiteID
-	(*Site)(nil),                                 // 14: tko.Site
-	(*ListedSite)(nil),                           // 15: tko.ListedSite
-	(*GetSite)(nil),                              // 16: tko.GetSite
-	(*SelectSites)(nil),                          // 17: tko.SelectSites
-	(*SelectCondition)(nil),                      // 18: tko.SelectCondition
-	(*ListSites)(nil),                            // 19: tko.ListSites
-	(*DeploymentID)(nil),                         // 20: tko.DeploymentID
-	(*Deployment)(nil),                           // 21: tko.Deployment
-	(*ListedDeployment)(nil),                     // 22: tko.ListedDeployment
-	(*CreateDeployment)(nil),                     // 23: tko.CreateDeployment
-	(*CreateDeploymentResponse)(nil),             // 24: tko.CreateDeploymentResponse
-	(*GetDeployment)(nil),                        // 25: tko.GetDeployment
-	(*SelectDeployments)(nil),                    // 26: tko.SelectDeployments
-	(*ListDeployments)(nil),                      // 27: tko.ListDeployments
-	(*StartDeploymentModification)(nil),          // 28: tko.StartDeploymentModification
-	(*StartDeploymentModificationResponse)(nil),  // 29: tko.StartDeploymentModificationResponse
-	(*EndDeploymentModification)(nil),            // 30: tko.EndDeploymentModification
-	(*EndDeploymentModificationResponse)(nil),    // 31: tko.EndDeploymentModificationResponse
-	(*CancelDeploymentModification)(nil),         // 32: tko.CancelDeploymentModification
-	(*CancelDeploymentModificationResponse)(nil), // 33: tko.CancelDeploymentModificationResponse
-	(*ListModifications)(nil),                    // 34: tko.ListModifications
-	(*Modification)(nil),                         // 35: tko.Modification
-	(*BreakModification)(nil),                    // 36: tko.BreakModification
-	(*PluginID)(nil),                             // 37: tko.PluginID
-	(*GVK)(nil),                                  // 38: tko.GVK
-	(*Plugin)(nil),                               // 39: tko.Plugin
-	(*SelectPlugins)(nil),                        // 40: tko.SelectPlugins
-	(*ListPlugins)(nil),                          // 41: tko.ListPlugins
-	(*Stamp)(nil),                                // 42: tko.Stamp
-	(*Condition)(nil),                            // 43: tko.Condition
-	(*PreparationStep)(nil),                      // 44: tko.PreparationStep
-	(*ApproveDeployments)(nil),                   // 45: tko.ApproveDeployments
-	(*ApproveDeploymentsResponse)(nil),           // 46: tko.ApproveDeploymentsResponse
-	(*CommitDeployment)(nil),                     // 47: tko.CommitDeployment
-	(*CommitDeploymentResponse)(nil),             // 48: tko.CommitDeploymentResponse
-	(*CommitDeployments)(nil),                    // 49: tko.CommitDeployments
-	(*CommitDeploymentsResponse)(nil),            // 50: tko.CommitDeploymentsResponse
-	(*GetDeployments)(nil),                       // 51: tko.GetDeployments
-	(*GetDeploymentsResponse)(nil),               // 52: tko.GetDeploymentsResponse
-	(*CreateChildren)(nil),                       // 53: tko.CreateChildren
-	(*Child)(nil),                                // 54: tko.Child
-	(*CreateChildrenResponse)(nil),               // 55: tko.CreateChildrenResponse
-	(*ProvisionSite)(nil),                        // 56: tko.ProvisionSite
-	(*ProvisionSiteResponse)(nil),                // 57: tko.ProvisionSiteResponse
-	(*SetConditions)(nil),                        // 58: tko.SetConditions
-	(*ClaimWork)(nil),                            // 59: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 60: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 61: tko.WorkItem
-	(*RenewWork)(nil),                            // 62: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 63: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 64: tko.FinishWork
-	(*FinishedWork)(nil),                         // 65: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 66: tko.WatchChanges
-	(*Change)(nil),                               // 67: tko.Change
-	(*PutEntity)(nil),                            // 68: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 69: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 70: tko.RemoveEntity
-	(*CallSites)(nil),                            // 71: tko.CallSites
-	(*CallSources)(nil),                          // 72: tko.CallSources
-	(*GetSource)(nil),                            // 73: tko.GetSource
-	(*Source)(nil),                               // 74: tko.Source
-	(*SourceReach)(nil),                          // 75: tko.SourceReach
-	(*SourceStatus)(nil),                         // 76: tko.SourceStatus
-	(*SourceOrigins)(nil),                        // 77: tko.SourceOrigins
-	(*SourceItem)(nil),                           // 78: tko.SourceItem
-	(*SourceOperation)(nil),                      // 79: tko.SourceOperation
-	(*SaveSource)(nil),                           // 80: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 81: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 82: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 83: tko.GetTargetState
-	(*TargetState)(nil),                          // 84: tko.TargetState
-	(*SaveTargetState)(nil),                      // 85: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 86: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 87: tko.WhoAmIResponse
-	nil,                                          // 88: tko.Template.MetadataEntry
-	nil,                                          // 89: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 90: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 91: tko.Site.MetadataEntry
-	nil,                                          // 92: tko.ListedSite.MetadataEntry
-	nil,                                          // 93: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 94: tko.Deployment.MetadataEntry
-	nil,                                          // 95: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 96: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 97: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 98: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 99: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 100: tko.Plugin.PropertiesEntry
-	nil,                                          // 101: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 102: tko.PutEntity.MetadataEntry
-	nil,                                          // 103: tko.SourceOrigins.PartsEntry
-	(*timestamppb.Timestamp)(nil),                // 104: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 105: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 106: google.protobuf.Empty
+	(*Details)(nil),                              // 8: tko.Details
+	(*Template)(nil),                             // 9: tko.Template
+	(*ListedTemplate)(nil),                       // 10: tko.ListedTemplate
+	(*GetTemplate)(nil),                          // 11: tko.GetTemplate
+	(*SelectTemplates)(nil),                      // 12: tko.SelectTemplates
+	(*ListTemplates)(nil),                        // 13: tko.ListTemplates
+	(*SiteID)(nil),                               // 14: tko.SiteID
+	(*Site)(nil),                                 // 15: tko.Site
+	(*ListedSite)(nil),                           // 16: tko.ListedSite
+	(*GetSite)(nil),                              // 17: tko.GetSite
+	(*SelectSites)(nil),                          // 18: tko.SelectSites
+	(*SelectCondition)(nil),                      // 19: tko.SelectCondition
+	(*ListSites)(nil),                            // 20: tko.ListSites
+	(*DeploymentID)(nil),                         // 21: tko.DeploymentID
+	(*Deployment)(nil),                           // 22: tko.Deployment
+	(*ListedDeployment)(nil),                     // 23: tko.ListedDeployment
+	(*CreateDeployment)(nil),                     // 24: tko.CreateDeployment
+	(*CreateDeploymentResponse)(nil),             // 25: tko.CreateDeploymentResponse
+	(*GetDeployment)(nil),                        // 26: tko.GetDeployment
+	(*SelectDeployments)(nil),                    // 27: tko.SelectDeployments
+	(*ListDeployments)(nil),                      // 28: tko.ListDeployments
+	(*StartDeploymentModification)(nil),          // 29: tko.StartDeploymentModification
+	(*StartDeploymentModificationResponse)(nil),  // 30: tko.StartDeploymentModificationResponse
+	(*EndDeploymentModification)(nil),            // 31: tko.EndDeploymentModification
+	(*EndDeploymentModificationResponse)(nil),    // 32: tko.EndDeploymentModificationResponse
+	(*CancelDeploymentModification)(nil),         // 33: tko.CancelDeploymentModification
+	(*CancelDeploymentModificationResponse)(nil), // 34: tko.CancelDeploymentModificationResponse
+	(*ListModifications)(nil),                    // 35: tko.ListModifications
+	(*Modification)(nil),                         // 36: tko.Modification
+	(*BreakModification)(nil),                    // 37: tko.BreakModification
+	(*PluginID)(nil),                             // 38: tko.PluginID
+	(*GVK)(nil),                                  // 39: tko.GVK
+	(*Plugin)(nil),                               // 40: tko.Plugin
+	(*SelectPlugins)(nil),                        // 41: tko.SelectPlugins
+	(*ListPlugins)(nil),                          // 42: tko.ListPlugins
+	(*Stamp)(nil),                                // 43: tko.Stamp
+	(*Condition)(nil),                            // 44: tko.Condition
+	(*PreparationStep)(nil),                      // 45: tko.PreparationStep
+	(*ApproveDeployments)(nil),                   // 46: tko.ApproveDeployments
+	(*ApproveDeploymentsResponse)(nil),           // 47: tko.ApproveDeploymentsResponse
+	(*CommitDeployment)(nil),                     // 48: tko.CommitDeployment
+	(*CommitDeploymentResponse)(nil),             // 49: tko.CommitDeploymentResponse
+	(*CommitDeployments)(nil),                    // 50: tko.CommitDeployments
+	(*CommitDeploymentsResponse)(nil),            // 51: tko.CommitDeploymentsResponse
+	(*GetDeployments)(nil),                       // 52: tko.GetDeployments
+	(*GetDeploymentsResponse)(nil),               // 53: tko.GetDeploymentsResponse
+	(*CreateChildren)(nil),                       // 54: tko.CreateChildren
+	(*Child)(nil),                                // 55: tko.Child
+	(*CreateChildrenResponse)(nil),               // 56: tko.CreateChildrenResponse
+	(*ProvisionSite)(nil),                        // 57: tko.ProvisionSite
+	(*ProvisionSiteResponse)(nil),                // 58: tko.ProvisionSiteResponse
+	(*SetConditions)(nil),                        // 59: tko.SetConditions
+	(*ClaimWork)(nil),                            // 60: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 61: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 62: tko.WorkItem
+	(*RenewWork)(nil),                            // 63: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 64: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 65: tko.FinishWork
+	(*FinishedWork)(nil),                         // 66: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 67: tko.WatchChanges
+	(*Change)(nil),                               // 68: tko.Change
+	(*PutEntity)(nil),                            // 69: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 70: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 71: tko.RemoveEntity
+	(*CallSites)(nil),                            // 72: tko.CallSites
+	(*CallSources)(nil),                          // 73: tko.CallSources
+	(*GetSource)(nil),                            // 74: tko.GetSource
+	(*Source)(nil),                               // 75: tko.Source
+	(*SourceReach)(nil),                          // 76: tko.SourceReach
+	(*SourceStatus)(nil),                         // 77: tko.SourceStatus
+	(*SourceOrigins)(nil),                        // 78: tko.SourceOrigins
+	(*SourceItem)(nil),                           // 79: tko.SourceItem
+	(*SourceOperation)(nil),                      // 80: tko.SourceOperation
+	(*SaveSource)(nil),                           // 81: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 82: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 83: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 84: tko.GetTargetState
+	(*TargetState)(nil),                          // 85: tko.TargetState
+	(*SaveTargetState)(nil),                      // 86: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 87: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 88: tko.WhoAmIResponse
+	nil,                                          // 89: tko.Template.MetadataEntry
+	nil,                                          // 90: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 91: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 92: tko.Site.MetadataEntry
+	nil,                                          // 93: tko.ListedSite.MetadataEntry
+	nil,                                          // 94: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 95: tko.Deployment.MetadataEntry
+	nil,                                          // 96: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 97: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 98: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 99: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 100: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 101: tko.Plugin.PropertiesEntry
+	nil,                                          // 102: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 103: tko.PutEntity.MetadataEntry
+	nil,                                          // 104: tko.SourceOrigins.PartsEntry
+	(*timestamppb.Timestamp)(nil),                // 105: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 106: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 107: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	43,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
+	44,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	75,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
-	88,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	104, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	42,  // 5: tko.Template.stamp:type_name -> tko.Stamp
-	89,  // 6: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	104, // 7: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	42,  // 8: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	90,  // 9: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	104, // 10: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
-	6,   // 11: tko.ListTemplates.window:type_name -> tko.Window
-	11,  // 12: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	91,  // 13: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	104, // 14: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	42,  // 15: tko.Site.stamp:type_name -> tko.Stamp
-	92,  // 16: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	104, // 17: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	42,  // 18: tko.ListedSite.stamp:type_name -> tko.Stamp
-	93,  // 19: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	18,  // 20: tko.SelectSites.conditions:type_name -> tko.SelectCondition
-	104, // 21: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
-	6,   // 22: tko.ListSites.window:type_name -> tko.Window
-	17,  // 23: tko.ListSites.select:type_name -> tko.SelectSites
-	94,  // 24: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	104, // 25: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	104, // 26: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 27: tko.Deployment.stamp:type_name -> tko.Stamp
-	95,  // 28: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	104, // 29: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	104, // 30: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 31: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	96,  // 32: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	97,  // 33: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	98,  // 34: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	99,  // 35: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	18,  // 36: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
-	104, // 37: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
-	6,   // 38: tko.ListDeployments.window:type_name -> tko.Window
-	26,  // 39: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	105, // 40: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
-	104, // 41: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	104, // 42: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	104, // 43: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	100, // 44: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	38,  // 45: tko.Plugin.triggers:type_name -> tko.GVK
-	42,  // 46: tko.Plugin.stamp:type_name -> tko.Stamp
-	38,  // 47: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	6,   // 48: tko.ListPlugins.window:type_name -> tko.Window
-	40,  // 49: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	104, // 50: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	104, // 51: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	43,  // 52: tko.Stamp.conditions:type_name -> tko.Condition
-	44,  // 53: tko.Stamp.steps:type_name -> tko.PreparationStep
-	104, // 54: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	104, // 55: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	105, // 56: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	26,  // 57: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	43,  // 58: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	44,  // 59: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	47,  // 60: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	21,  // 61: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	54,  // 62: tko.CreateChildren.children:type_name -> tko.Child
-	101, // 63: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	43,  // 64: tko.SetConditions.conditions:type_name -> tko.Condition
-	105, // 65: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	105, // 66: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	61,  // 67: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	61,  // 68: tko.RenewWork.items:type_name -> tko.WorkItem
-	105, // 69: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	61,  // 70: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	65,  // 71: tko.FinishWork.items:type_name -> tko.FinishedWork
-	61,  // 72: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 73: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	105, // 74: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 75: tko.Change.op:type_name -> tko.Change.Op
-	104, // 76: tko.Change.time:type_name -> google.protobuf.Timestamp
-	102, // 77: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	39,  // 78: tko.PutEntity.plugin:type_name -> tko.Plugin
-	61,  // 79: tko.PutEntity.claim:type_name -> tko.WorkItem
-	61,  // 80: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	104, // 81: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	76,  // 82: tko.Source.status:type_name -> tko.SourceStatus
-	104, // 83: tko.Source.due:type_name -> google.protobuf.Timestamp
-	75,  // 84: tko.Source.reach:type_name -> tko.SourceReach
-	78,  // 85: tko.SourceStatus.items:type_name -> tko.SourceItem
-	79,  // 86: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	43,  // 87: tko.SourceStatus.conditions:type_name -> tko.Condition
-	77,  // 88: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
-	103, // 89: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
-	104, // 90: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	74,  // 91: tko.SaveSource.source:type_name -> tko.Source
-	61,  // 92: tko.SaveSource.claim:type_name -> tko.WorkItem
-	61,  // 93: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	104, // 94: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	84,  // 95: tko.SaveTargetState.state:type_name -> tko.TargetState
-	61,  // 96: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	104, // 97: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	106, // 98: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 99: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 100: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 101: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 102: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 103: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 104: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 105: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 106: tko.Data.getSite:input_type -> tko.GetSite
-	19,  // 107: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 108: tko.Data.purgeSites:input_type -> tko.SelectSites
-	23,  // 109: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	20,  // 110: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	25,  // 111: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	27,  // 112: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	26,  // 113: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	28,  // 114: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	30,  // 115: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	32,  // 116: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	39,  // 117: tko.Data.registerPlugin:input_type -> tko.Plugin
-	37,  // 118: tko.Data.deletePlugin:input_type -> tko.PluginID
-	37,  // 119: tko.Data.getPlugin:input_type -> tko.PluginID
-	41,  // 120: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	40,  // 121: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	45,  // 122: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	47,  // 123: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	49,  // 124: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	51,  // 125: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	34,  // 126: tko.Data.listModifications:input_type -> tko.ListModifications
-	36,  // 127: tko.Data.breakModification:input_type -> tko.BreakModification
-	53,  // 128: tko.Data.createChildren:input_type -> tko.CreateChildren
-	56,  // 129: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	58,  // 130: tko.Data.setConditions:input_type -> tko.SetConditions
-	59,  // 131: tko.Data.claimWork:input_type -> tko.ClaimWork
-	62,  // 132: tko.Data.renewWork:input_type -> tko.RenewWork
-	64,  // 133: tko.Data.finishWork:input_type -> tko.FinishWork
-	66,  // 134: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	68,  // 135: tko.Data.putEntity:input_type -> tko.PutEntity
-	70,  // 136: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	71,  // 137: tko.Data.callSites:input_type -> tko.CallSites
-	72,  // 138: tko.Data.callSources:input_type -> tko.CallSources
-	73,  // 139: tko.Data.getSource:input_type -> tko.GetSource
-	106, // 140: tko.Data.listSources:input_type -> google.protobuf.Empty
-	80,  // 141: tko.Data.saveSource:input_type -> tko.SaveSource
-	82,  // 142: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	83,  // 143: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	85,  // 144: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	106, // 145: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 146: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 147: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 148: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 149: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 150: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 151: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 152: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 153: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 154: tko.Data.getSite:output_type -> tko.Site
-	15,  // 155: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 156: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	24,  // 157: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 158: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	21,  // 159: tko.Data.getDeployment:output_type -> tko.Deployment
-	22,  // 160: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 161: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	29,  // 162: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	31,  // 163: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	33,  // 164: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 165: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 166: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	39,  // 167: tko.Data.getPlugin:output_type -> tko.Plugin
-	39,  // 168: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 169: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	46,  // 170: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	48,  // 171: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	50,  // 172: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	52,  // 173: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	35,  // 174: tko.Data.listModifications:output_type -> tko.Modification
-	35,  // 175: tko.Data.breakModification:output_type -> tko.Modification
-	55,  // 176: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	57,  // 177: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	106, // 178: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	60,  // 179: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	63,  // 180: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	106, // 181: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	67,  // 182: tko.Data.watchChanges:output_type -> tko.Change
-	69,  // 183: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 184: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	106, // 185: tko.Data.callSites:output_type -> google.protobuf.Empty
-	106, // 186: tko.Data.callSources:output_type -> google.protobuf.Empty
-	74,  // 187: tko.Data.getSource:output_type -> tko.Source
-	74,  // 188: tko.Data.listSources:output_type -> tko.Source
-	81,  // 189: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	106, // 190: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	84,  // 191: tko.Data.getTargetState:output_type -> tko.TargetState
-	86,  // 192: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	87,  // 193: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	146, // [146:194] is the sub-list for method output_type
-	98,  // [98:146] is the sub-list for method input_type
-	98,  // [98:98] is the sub-list for extension type_name
-	98,  // [98:98] is the sub-list for extension extendee
-	0,   // [0:98] is the sub-list for field type_name
+	76,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
+	89,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	105, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	43,  // 5: tko.Template.stamp:type_name -> tko.Stamp
+	8,   // 6: tko.Template.details:type_name -> tko.Details
+	90,  // 7: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	105, // 8: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	43,  // 9: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	8,   // 10: tko.ListedTemplate.details:type_name -> tko.Details
+	91,  // 11: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	105, // 12: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 13: tko.ListTemplates.window:type_name -> tko.Window
+	12,  // 14: tko.ListTemplates.select:type_name -> tko.SelectTemplates
+	92,  // 15: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	105, // 16: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	43,  // 17: tko.Site.stamp:type_name -> tko.Stamp
+	8,   // 18: tko.Site.details:type_name -> tko.Details
+	93,  // 19: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	105, // 20: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	43,  // 21: tko.ListedSite.stamp:type_name -> tko.Stamp
+	8,   // 22: tko.ListedSite.details:type_name -> tko.Details
+	94,  // 23: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	19,  // 24: tko.SelectSites.conditions:type_name -> tko.SelectCondition
+	105, // 25: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 26: tko.ListSites.window:type_name -> tko.Window
+	18,  // 27: tko.ListSites.select:type_name -> tko.SelectSites
+	95,  // 28: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	105, // 29: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	105, // 30: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	43,  // 31: tko.Deployment.stamp:type_name -> tko.Stamp
+	96,  // 32: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	105, // 33: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	105, // 34: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	43,  // 35: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	97,  // 36: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	98,  // 37: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	99,  // 38: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	100, // 39: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	19,  // 40: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
+	105, // 41: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 42: tko.ListDeployments.window:type_name -> tko.Window
+	27,  // 43: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	106, // 44: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	105, // 45: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	105, // 46: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	105, // 47: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	101, // 48: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	39,  // 49: tko.Plugin.triggers:type_name -> tko.GVK
+	43,  // 50: tko.Plugin.stamp:type_name -> tko.Stamp
+	39,  // 51: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 52: tko.ListPlugins.window:type_name -> tko.Window
+	41,  // 53: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	105, // 54: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	105, // 55: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	44,  // 56: tko.Stamp.conditions:type_name -> tko.Condition
+	45,  // 57: tko.Stamp.steps:type_name -> tko.PreparationStep
+	105, // 58: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	105, // 59: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	106, // 60: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	27,  // 61: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	44,  // 62: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	45,  // 63: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	48,  // 64: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	22,  // 65: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	55,  // 66: tko.CreateChildren.children:type_name -> tko.Child
+	102, // 67: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	8,   // 68: tko.ProvisionSite.details:type_name -> tko.Details
+	44,  // 69: tko.SetConditions.conditions:type_name -> tko.Condition
+	106, // 70: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	106, // 71: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	62,  // 72: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	62,  // 73: tko.RenewWork.items:type_name -> tko.WorkItem
+	106, // 74: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	62,  // 75: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	66,  // 76: tko.FinishWork.items:type_name -> tko.FinishedWork
+	62,  // 77: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 78: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	106, // 79: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 80: tko.Change.op:type_name -> tko.Change.Op
+	105, // 81: tko.Change.time:type_name -> google.protobuf.Timestamp
+	103, // 82: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	40,  // 83: tko.PutEntity.plugin:type_name -> tko.Plugin
+	62,  // 84: tko.PutEntity.claim:type_name -> tko.WorkItem
+	8,   // 85: tko.PutEntity.details:type_name -> tko.Details
+	62,  // 86: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	105, // 87: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	77,  // 88: tko.Source.status:type_name -> tko.SourceStatus
+	105, // 89: tko.Source.due:type_name -> google.protobuf.Timestamp
+	76,  // 90: tko.Source.reach:type_name -> tko.SourceReach
+	79,  // 91: tko.SourceStatus.items:type_name -> tko.SourceItem
+	80,  // 92: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	44,  // 93: tko.SourceStatus.conditions:type_name -> tko.Condition
+	78,  // 94: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	104, // 95: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	105, // 96: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	75,  // 97: tko.SaveSource.source:type_name -> tko.Source
+	62,  // 98: tko.SaveSource.claim:type_name -> tko.WorkItem
+	62,  // 99: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	105, // 100: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	85,  // 101: tko.SaveTargetState.state:type_name -> tko.TargetState
+	62,  // 102: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	105, // 103: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	107, // 104: tko.Data.about:input_type -> google.protobuf.Empty
+	9,   // 105: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 106: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	11,  // 107: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	13,  // 108: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	12,  // 109: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	15,  // 110: tko.Data.registerSite:input_type -> tko.Site
+	14,  // 111: tko.Data.deleteSite:input_type -> tko.SiteID
+	17,  // 112: tko.Data.getSite:input_type -> tko.GetSite
+	20,  // 113: tko.Data.listSites:input_type -> tko.ListSites
+	18,  // 114: tko.Data.purgeSites:input_type -> tko.SelectSites
+	24,  // 115: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	21,  // 116: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	26,  // 117: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	28,  // 118: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	27,  // 119: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	29,  // 120: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	31,  // 121: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	33,  // 122: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	40,  // 123: tko.Data.registerPlugin:input_type -> tko.Plugin
+	38,  // 124: tko.Data.deletePlugin:input_type -> tko.PluginID
+	38,  // 125: tko.Data.getPlugin:input_type -> tko.PluginID
+	42,  // 126: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	41,  // 127: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	46,  // 128: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	48,  // 129: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	50,  // 130: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	52,  // 131: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	35,  // 132: tko.Data.listModifications:input_type -> tko.ListModifications
+	37,  // 133: tko.Data.breakModification:input_type -> tko.BreakModification
+	54,  // 134: tko.Data.createChildren:input_type -> tko.CreateChildren
+	57,  // 135: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	59,  // 136: tko.Data.setConditions:input_type -> tko.SetConditions
+	60,  // 137: tko.Data.claimWork:input_type -> tko.ClaimWork
+	63,  // 138: tko.Data.renewWork:input_type -> tko.RenewWork
+	65,  // 139: tko.Data.finishWork:input_type -> tko.FinishWork
+	67,  // 140: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	69,  // 141: tko.Data.putEntity:input_type -> tko.PutEntity
+	71,  // 142: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	72,  // 143: tko.Data.callSites:input_type -> tko.CallSites
+	73,  // 144: tko.Data.callSources:input_type -> tko.CallSources
+	74,  // 145: tko.Data.getSource:input_type -> tko.GetSource
+	107, // 146: tko.Data.listSources:input_type -> google.protobuf.Empty
+	81,  // 147: tko.Data.saveSource:input_type -> tko.SaveSource
+	83,  // 148: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	84,  // 149: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	86,  // 150: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	107, // 151: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 152: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 153: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 154: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	9,   // 155: tko.Data.getTemplate:output_type -> tko.Template
+	10,  // 156: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 157: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 158: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 159: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	15,  // 160: tko.Data.getSite:output_type -> tko.Site
+	16,  // 161: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 162: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	25,  // 163: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 164: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	22,  // 165: tko.Data.getDeployment:output_type -> tko.Deployment
+	23,  // 166: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 167: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	30,  // 168: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	32,  // 169: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	34,  // 170: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 171: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 172: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	40,  // 173: tko.Data.getPlugin:output_type -> tko.Plugin
+	40,  // 174: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 175: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	47,  // 176: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	49,  // 177: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	51,  // 178: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	53,  // 179: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	36,  // 180: tko.Data.listModifications:output_type -> tko.Modification
+	36,  // 181: tko.Data.breakModification:output_type -> tko.Modification
+	56,  // 182: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	58,  // 183: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	107, // 184: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	61,  // 185: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	64,  // 186: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	107, // 187: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	68,  // 188: tko.Data.watchChanges:output_type -> tko.Change
+	70,  // 189: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 190: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	107, // 191: tko.Data.callSites:output_type -> google.protobuf.Empty
+	107, // 192: tko.Data.callSources:output_type -> google.protobuf.Empty
+	75,  // 193: tko.Data.getSource:output_type -> tko.Source
+	75,  // 194: tko.Data.listSources:output_type -> tko.Source
+	82,  // 195: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	107, // 196: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	85,  // 197: tko.Data.getTargetState:output_type -> tko.TargetState
+	87,  // 198: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	88,  // 199: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	152, // [152:200] is the sub-list for method output_type
+	104, // [104:152] is the sub-list for method input_type
+	104, // [104:104] is the sub-list for extension type_name
+	104, // [104:104] is the sub-list for extension extendee
+	0,   // [0:104] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -7663,15 +7763,15 @@ func file_tko_tko_proto_init() {
 	if File_tko_tko_proto != nil {
 		return
 	}
-	file_tko_tko_proto_msgTypes[24].OneofWrappers = []any{}
-	file_tko_tko_proto_msgTypes[38].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[25].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[39].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   102,
+			NumMessages:   103,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

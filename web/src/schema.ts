@@ -5,6 +5,9 @@
 export type Kind = | 'deployment' | 'site' | 'template' | 'plugin' | 'rollout'
 export type State = | 'failing' | 'waiting' | 'working' | 'unknown' | 'healthy'
 
+/** details are the names of the fields that users write for other readers. */
+export const details = [] as const
+
 export interface Blame {
   kind: Kind
   id: string
