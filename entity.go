@@ -67,6 +67,7 @@ type Author struct {
 // them. Each is a text. A field that is added here is in all forms of templates and sites, from
 // the store to manifests, all APIs and both dashboards.
 type Details struct {
+	Description string `json:",omitempty" tko:"description,written,omitempty" help:"what it is for, in plain text of at most 1 KiB"` // what it is for, in plain text of at most 1 KiB
 }
 
 // A Template is the package that deployments are made from. The package may

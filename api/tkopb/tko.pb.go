@@ -580,6 +580,7 @@ func (x *TemplateID) GetConfirm() uint64 {
 // that don't know them, leave them as they are.
 type Details struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Description   string                 `protobuf:"bytes,1,opt,name=description,proto3" json:"description,omitempty"` // what it is for, in plain text of at most 1 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -612,6 +613,13 @@ func (x *Details) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Details.ProtoReflect.Descriptor instead.
 func (*Details) Descriptor() ([]byte, []int) {
 	return file_tko_tko_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Details) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
 }
 
 type Template struct {
@@ -6766,8 +6774,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
 	"templateId\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\t\n" +
-	"\aDetails\"\xaa\x03\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"+\n" +
+	"\aDetails\x12 \n" +
+	"\vdescription\x18\x01 \x01(\tR\vdescription\"\xaa\x03\n" +
 	"\bTemplate\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +

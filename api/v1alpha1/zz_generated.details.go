@@ -4,4 +4,7 @@ package v1alpha1
 
 // Details are what users write about a template or a site for other readers.
 type Details struct {
+	// What it is for, in plain text of at most 1 KiB.
+	// +optional
+	Description string `json:"description,omitempty"`
 }

@@ -377,7 +377,15 @@ func schema_tko_orchestrator_tko_api_v1alpha1_Details(ref common.ReferenceCallba
 			SchemaProps: spec.SchemaProps{
 				Description: "Details are what users write about a template or a site for other readers.",
 				Type:        []string{"object"},
-				Properties:  map[string]spec.Schema{},
+				Properties: map[string]spec.Schema{
+					"description": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What it is for, in plain text of at most 1 KiB.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
 			},
 		},
 	}
@@ -1171,6 +1179,13 @@ func schema_tko_orchestrator_tko_api_v1alpha1_SiteSpec(ref common.ReferenceCallb
 							Format:      "",
 						},
 					},
+					"description": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What it is for, in plain text of at most 1 KiB.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"package": {
 						SchemaProps: spec.SchemaProps{
 							Description: "The package, which is complete and valid.",
@@ -1362,6 +1377,13 @@ func schema_tko_orchestrator_tko_api_v1alpha1_TemplateSpec(ref common.ReferenceC
 					"templateId": {
 						SchemaProps: spec.SchemaProps{
 							Description: "The ID, which can't be changed. metadata.name is the escaped ID: one of the two is enough.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"description": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What it is for, in plain text of at most 1 KiB.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

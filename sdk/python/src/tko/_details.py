@@ -11,8 +11,12 @@ from typing import TypedDict
 class Details:
     """What users write about a template or a site for other readers: TKO doesn't act on it."""
 
+    description: str = ""
+    """What it is for, in plain text of at most 1 KiB."""
 
 
 class WrittenDetails(TypedDict, total=False):
     """Details that a call writes. If it gives none, those of an existing object stay."""
 
+    description: str
+    """What it is for, in plain text of at most 1 KiB."""

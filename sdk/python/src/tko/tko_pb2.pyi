@@ -89,8 +89,10 @@ class TemplateID(_message.Message):
     def __init__(self, templateId: _Optional[str] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class Details(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("description",)
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    description: str
+    def __init__(self, description: _Optional[str] = ...) -> None: ...
 
 class Template(_message.Message):
     __slots__ = ("templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp", "keepPackage", "details")
