@@ -31,6 +31,7 @@ type Options struct {
 	Prepared    int    // deployments that a plugin prepares
 	Backlog     int    // deployments that preparers prepare without plugins
 	Inventory   int    // sites of an inventory
+	Applied     int    // sites whose manifests are applied
 	Catalog     int    // packages of a catalog
 	Planned     int    // deployments of a rollout that is planned
 	StreamSites int    // sites of a list
@@ -48,10 +49,12 @@ type Options struct {
 type Target struct {
 	Address string // of its gRPC API
 
-	Web  func() string // returns the address of its HTTP API, which a restart may change
-	PID  int           // of the data controller's process on this machine, or 0
-	DSN  string        // of its PostgreSQL database, or ""
-	File string        // its SQLite database, or ""
+	Web func() string // returns the address of its HTTP API, which a restart may change
+	PID int           // of the data controller's process on this machine, or 0
+	// Command is the path of the command tko, or "".
+	Command string
+	DSN     string // of its PostgreSQL database, or ""
+	File    string // its SQLite database, or ""
 
 	// Preparers starts n preparers, and returns their processes and a function that
 	// stops them. If nil, the running preparers are measured.
@@ -161,6 +164,7 @@ func (r *run) steps() []step {
 	steps = append(steps, []step{
 		{slices.Concat(rowsGet(r.Clients), rowsGet(manyClients)), r.get},
 		{[]string{rowRegister, rowRegisterAll}, r.register},
+		{[]string{rowApplySites(r.Applied), rowApplyAgain(r.Applied)}, r.applySites},
 		{[]string{rowCreate(1), rowCreate(manyTemplates)}, r.create},
 		{[]string{rowModification(r.Clients)}, r.modify},
 		{[]string{rowBlame, rowBlameCost}, r.blame},

@@ -48,9 +48,14 @@ func (s scope) purge(ctx context.Context) error {
 	all := []string{s.name + "/**"}
 	return errors.Join(
 		purge(ctx, s.client.PurgeDeployments, tko.DeploymentSelect{Templates: all}),
-		purge(ctx, s.client.PurgeSites, tko.SiteSelect{IDs: all}),
+		s.purgeSites(ctx),
 		purge(ctx, s.client.PurgeTemplates, tko.TemplateSelect{IDs: all}),
 	)
+}
+
+// purgeSites deletes the sites of the scope.
+func (s scope) purgeSites(ctx context.Context) error {
+	return purge(ctx, s.client.PurgeSites, tko.SiteSelect{IDs: []string{s.name + "/**"}})
 }
 
 // purge deletes a row's own entities. It confirms their number, because they may be the

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -91,7 +92,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.dsn, "dsn", "", "with -address: DSN of the server's PostgreSQL, for raw numbers, transactions and disk")
 	flags.IntVar(&o.pid, "pid", 0, "with -address: ID of the server's process on this machine, for memory and processor time")
 	flags.StringVar(&o.stores, "stores", "postgresql,sqlite", "without -address: the stores to measure")
-	flags.StringVar(&o.bin, "bin", "bin", "without -address: folder with tko-server")
+	flags.StringVar(&o.bin, "bin", "bin", "folder with tko-server, which is used without -address, and with tko")
 	flags.IntVar(&o.Deployments, "deployments", 100_000, "number of deployments of the fleet")
 	flags.IntVar(&o.Sites, "sites", 0, "number of sites of the fleet (default: one for 50 deployments)")
 	flags.Uint64Var(&o.Seed, "seed", 1, "random seed of the fleet")
@@ -107,6 +108,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.Planned, "planned", 20_000, "number of deployments of a rollout that is planned")
 	flags.IntVar(&o.Backlog, "backlog", 6000, "number of deployments that preparers prepare without plugins")
 	flags.IntVar(&o.Inventory, "inventory", 20_000, "number of sites of the inventory")
+	flags.IntVar(&o.Applied, "applied", 20_000, "number of sites whose manifests tko apply applies")
 	flags.IntVar(&o.Catalog, "catalog", 1000, "number of packages of the catalog, which has 50 versions of each")
 	flags.IntVar(&o.StreamSites, "stream-sites", 90_000, "number of sites of a list")
 	flags.IntVar(&o.StreamDeployments, "stream-deployments", 20_000, "number of deployments of a list; those of the fleet if there are fewer")
@@ -216,7 +218,7 @@ func (o *options) measure(ctx context.Context) (rates bench.RawRates, tables []b
 		defer func() { failed = errors.Join(failed, raw.Close(context.WithoutCancel(ctx))) }()
 	}
 	if o.address != "" {
-		target := bench.Target{Address: o.address, PID: o.pid, DSN: o.dsn}
+		target := bench.Target{Address: o.address, PID: o.pid, DSN: o.dsn, Command: filepath.Join(o.bin, "tko")}
 		if o.web != "" {
 			target.Web = func() string { return o.web }
 		}

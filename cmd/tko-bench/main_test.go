@@ -25,7 +25,7 @@ func TestMeasuresBothStores(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), []string{
 		"-bin", process.Folder(t, "tko", "tko-server"), "-json", "-deployments", "1000", "-register", "40", "-create", "40", "-placements", "20",
-		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "1200", "-planned", "300", "-missed", "2000", "-stream-sites", "60", "-stream-deployments", "1200", "-inventory", "700", "-catalog", "3", "-python", process.Python(t),
+		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "1200", "-planned", "300", "-missed", "2000", "-stream-sites", "60", "-stream-deployments", "1200", "-inventory", "700", "-applied", "60", "-catalog", "3", "-python", process.Python(t),
 	}, &stdout, &stderr)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
@@ -59,6 +59,7 @@ func checkRows(t *testing.T, table bench.Table) {
 		"get a deployment (1.9 kB package), 16 clients: server processor time", "get a deployment (1.9 kB package), 256 clients",
 		"get a deployment (1.9 kB package), 256 clients: p99", "get a deployment (1.9 kB package), 256 clients: server processor time",
 		"register sites from a template with 5 metadata, role data alone", "the same, all roles in one process",
+		"tko apply of 60 new sites", "tko apply of 60 sites, unchanged",
 		"create deployments of one template", "create deployments of 100 templates", "modification, start and end, 16 clients",
 		"blame of a deployment (1.9 kB package, 30 revisions)", "blame of a deployment (1.9 kB package, 30 revisions): server processor time",
 		"stream 60 sites", "stream 60 sites: memory growth of the server", "stream 1,000 deployments", "stream 1,000 deployments: memory growth of the server",

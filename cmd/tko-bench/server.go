@@ -27,7 +27,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 		return bench.Table{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	target, where := bench.Target{DSN: dsn}, dsn
+	target, where := bench.Target{DSN: dsn, Command: filepath.Join(o.bin, "tko")}, dsn
 	if store == storeSQLite {
 		target.DSN, target.File = "", filepath.Join(folder, "tko.db")
 		where = "sqlite:" + target.File

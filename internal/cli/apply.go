@@ -53,11 +53,11 @@ func unknownIn(steps []step) (n int) {
 // errIncomplete reports that not everything could be compared.
 var errIncomplete = errors.New("not everything could be compared")
 
-// confirmChanges returns an error unless changes are confirmed: by their number, by a user
+// confirmChanges returns an error unless changes are confirmed: by their number, as in [tko.Consents], by a user
 // at the terminal, or because there are at most as many as need no confirmation.
 func (a *app) confirmChanges(changes, confirm, unasked int) error {
 	switch {
-	case confirm > 0 && confirm != changes:
+	case confirm > 0 && !tko.Consents(confirm, changes):
 		return tko.Errorf(errUsage, "--confirm %d, and there are %d changes: look at them (--dry-run), and confirm their number", confirm, changes)
 	case confirm > 0 || changes <= unasked:
 	case !a.interactive && unasked > 0:
@@ -132,7 +132,7 @@ compared: such as a site whose template comes with the same apply.`,
 			if confirm > 0 || changes > applyUnasked {
 				ctx = tko.WithConfirmation(ctx, changes)
 			}
-			done, err := applyAll(steps, importer(ctx, s, steps))
+			done, err := applyAll(s, steps, importer(ctx, s, steps))
 			if err == nil {
 				a.notice("made %s, %d unchanged", count(done, "change", "changes"), len(steps)-done)
 			}
@@ -143,7 +143,7 @@ compared: such as a site whose template comes with the same apply.`,
 	dryRunFlag(cmd.Flags(), &dryRun)
 	managerFlag(cmd.Flags(), &manager)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "with --dry-run: exit code 7 if something would change, 9 if not everything could be compared")
-	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
+	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of changes to make, an upper bound: a lower one is refused, and one that is higher by more than a tenth and 100")
 	return cmd
 }
 
@@ -181,19 +181,22 @@ func fileFlag(cmd *cobra.Command, files *[]string) {
 	complete(cmd, "filename", fileNames)
 }
 
-// showSteps prints the changes, and returns their number.
-func (a *app) showSteps(steps []step, details bool) (changes int) {
+// showSteps prints the changes, and returns their number. With --quiet it prints only those
+// that are the result of the command, and not merely begun.
+func (a *app) showSteps(steps []step, result bool) (changes int) {
 	colors := map[string]string{"create": "\x1b[32m", "update": "\x1b[33m"}
 	for _, step := range steps {
 		if step.verb == "" {
 			continue
 		}
-		changes++
+		if changes++; a.globals.quiet && !result {
+			continue
+		}
 		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[step.verb], fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))))
 		if step.unknown != "" {
 			fmt.Fprintln(a.out, "  ? not compared: "+printable.Text(step.unknown))
 		}
-		if !details {
+		if !result {
 			continue
 		}
 		for i, detail := range step.details {
@@ -312,7 +315,7 @@ func (a *app) planApply(ctx context.Context, s *session, files []string, manager
 			p.Manager = manager
 		}
 	}
-	steps, wrong := planAll(entities, func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
+	steps, wrong := planAll(s, entities, func(m Manifest, coming *coming) (step, error) { return planManifest(ctx, s, m, coming) })
 	if wrong != nil && steps == nil {
 		return nil, wrong
 	}
@@ -369,45 +372,18 @@ func sourcesIn(steps []step) (definitions []tko.SourceDefinition) {
 	return definitions
 }
 
-// planAll plans manifests. coming has the entities of all of them, by kind and ID. The error
-// has all that is wrong.
-func planAll(manifests []Manifest, plan func(m Manifest, coming map[string]bool) (step, error)) (steps []step, err error) {
-	coming := map[string]bool{}
-	for _, m := range manifests {
-		coming[string(m.Put.Kind)+" "+m.Put.ID] = true
-		if m.Put.Kind == tko.KindDeployment {
-			coming["deployment "+string(nameID(m.Name))] = true
-		}
-	}
-	var wrong []error
-	for _, m := range manifests {
-		one, err := plan(m, coming)
-		if err != nil {
-			if !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) {
-				return nil, err
-			}
-			wrong = append(wrong, fmt.Errorf("%s: %s %q: %w", m.File, m.Put.Kind, m.Name, err))
-		}
-		if err == nil && one.verb == "" && m.Put.Kind != tko.KindDeployment {
-			delete(coming, string(m.Put.Kind)+" "+m.Put.ID) // it is there, as it will be
-		}
-		steps = append(steps, one)
-	}
-	return steps, errors.Join(wrong...)
-}
-
 // tryPut checks an entity on the server, without writing it. Entities that are coming may be
 // referred to: unchecked reports that it leaves such a template out.
-func tryPut(ctx context.Context, s *session, p tko.Put, coming map[string]bool) (r tko.PutResult, unchecked bool, err error) {
+func tryPut(ctx context.Context, s *session, p tko.Put, coming *coming) (r tko.PutResult, unchecked bool, err error) {
 	p.DryRun = true
-	if coming["template "+string(p.Template)] {
+	if coming.has(tko.KindTemplate, string(p.Template)) {
 		p.Template, unchecked = "", true
 		p.MadeFrom = ""
 	}
-	if coming["site "+string(p.Site)] {
+	if coming.has(tko.KindSite, string(p.Site)) {
 		p.Site = ""
 	}
-	if p.Kind == tko.KindDeployment && coming["deployment "+string(p.Parent)] {
+	if p.Kind == tko.KindDeployment && coming.has(tko.KindDeployment, string(p.Parent)) {
 		p.Parent = ""
 	}
 	r, err = s.put(ctx, p)
@@ -421,7 +397,7 @@ func (s *session) put(ctx context.Context, p tko.Put) (tko.PutResult, error) {
 
 // planManifest checks one manifest on the server. References to entities of the
 // same apply need not exist yet.
-func planManifest(ctx context.Context, s *session, m Manifest, coming map[string]bool) (step, error) {
+func planManifest(ctx context.Context, s *session, m Manifest, coming *coming) (step, error) {
 	step := step{Manifest: m}
 	if m.Put.Kind == tko.KindDeployment {
 		step.Put.Name = m.Name
@@ -589,20 +565,6 @@ func (step *step) describe(ctx context.Context, s *session) error {
 		step.details = slices.AppendSeq(step.details, e.Package.Changes(step.Put.Package))
 	}
 	return nil
-}
-
-// applyAll makes the changes, in their order, and returns their number.
-func applyAll(steps []step, apply func(step) error) (done int, err error) {
-	for _, step := range steps {
-		if step.verb == "" {
-			continue
-		}
-		if err := apply(step); err != nil {
-			return done, fmt.Errorf("%s: %s %q: %w (%s made before it: the same command continues)", step.File, step.Put.Kind, step.Name, err, count(done, "change was", "changes were"))
-		}
-		done++
-	}
-	return done, nil
 }
 
 func applyOne(ctx context.Context, s *session, step step) error {

@@ -18,7 +18,9 @@ func TestChangesAreMadeOnlyIfTheirNumberIsConfirmed(t *testing.T) {
 		"few need none":            {changes: 50, unasked: 50},
 		"many need the number":     {changes: 51, unasked: 50, err: errUsage},
 		"the number":               {changes: 51, confirm: 51, unasked: 50},
-		"another number":           {changes: 51, confirm: 50, unasked: 50, err: errUsage},
+		"a lower number":           {changes: 51, confirm: 50, unasked: 50, err: errUsage},
+		"an upper bound":           {changes: 51, confirm: 60, unasked: 50},
+		"a much higher number":     {changes: 51, confirm: 152, unasked: 50, err: errUsage},
 		"another number of few":    {changes: 3, confirm: 2, unasked: 50, err: errUsage},
 		"an import needs it":       {changes: 1, err: errUsage},
 		"an import, with a number": {changes: 1, confirm: 1},
@@ -52,9 +54,10 @@ func TestPlansReportAllThatIsWrong(t *testing.T) {
 		{File: "a.yaml", Name: "edge:v1", Put: tko.Put{Kind: tko.KindTemplate, ID: "edge:v1"}},
 		{File: "b.yaml", Name: "lagos", Put: tko.Put{Kind: tko.KindSite, ID: "lagos"}},
 	}
-	steps, err := planAll(manifests, func(m Manifest, coming map[string]bool) (step, error) {
-		if !coming["template edge:v1"] || !coming["site lagos"] {
-			t.Errorf("%s: only %v come", m.Name, coming)
+	s := &session{app: newApp(Streams{}, nil)}
+	steps, err := planAll(s, manifests, func(m Manifest, coming *coming) (step, error) {
+		if !coming.has(tko.KindTemplate, "edge:v1") || !coming.has(tko.KindSite, "lagos") {
+			t.Errorf("%s: only %v come", m.Name, coming.keys)
 		}
 		return step{Manifest: m}, tko.Errorf(tko.ErrInvalid, "wrong")
 	})

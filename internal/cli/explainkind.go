@@ -107,6 +107,11 @@ func ownKinds() ([]kindSchema, error) {
 	return all, nil
 }
 
+// isDefinition reports whether a resource defines custom resources.
+func isDefinition(r krm.Resource) bool {
+	return r.GVK().Group == "apiextensions.k8s.io" && r.GVK().Kind == "CustomResourceDefinition"
+}
+
 // definedKinds returns the kinds that the custom resource definitions in the package of a
 // template define.
 func definedKinds(ctx context.Context, s *session, id tko.TemplateID) ([]kindSchema, error) {
@@ -116,7 +121,7 @@ func definedKinds(ctx context.Context, s *session, id tko.TemplateID) ([]kindSch
 	}
 	var all []kindSchema
 	for _, r := range t.Package {
-		if r.GVK().Group != "apiextensions.k8s.io" || r.GVK().Kind != "CustomResourceDefinition" {
+		if !isDefinition(r) {
 			continue
 		}
 		kind, _ := text(r, "spec", "names", "kind")

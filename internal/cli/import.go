@@ -89,7 +89,7 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 				if connectErr != nil {
 					return connectErr
 				}
-				c := &copier{from: other, to: s, suspend: from.suspend, ids: map[tko.DeploymentID]tko.DeploymentID{}, inherit: map[tko.TemplateID]map[string]string{}, coming: map[tko.TemplateID]bool{}}
+				c := &copier{from: other, to: s, suspend: from.suspend, ids: newIDs(), inherit: map[tko.TemplateID]map[string]string{}}
 				steps, err = c.plan(ctx)
 				apply = func(one step) error { return c.apply(ctx, one) }
 			default:
@@ -115,7 +115,7 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 			if err := a.confirmChanges(changes, confirm, 0); err != nil {
 				return err
 			}
-			done, err := applyAll(steps, apply)
+			done, err := applyAll(s, steps, apply)
 			if err != nil {
 				return err
 			}
@@ -127,7 +127,7 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 	from.flags(f)
 	tool.flags(f)
 	dryRunFlag(f, &dryRun)
-	f.IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
+	f.IntVar(&confirm, "confirm", 0, "`number` of changes to make, an upper bound: a lower one is refused, and one that is higher by more than a tenth and 100")
 	return cmd
 }
 
@@ -147,17 +147,17 @@ func importer(ctx context.Context, s *session, steps []step) func(step) error {
 		_, err := s.registerSources(ctx, sourcesIn(steps), false)
 		return err
 	})
-	ids := map[tko.DeploymentID]tko.DeploymentID{} // of parents, by those in the manifests
+	ids := newIDs() // of parents, by those in the manifests
 	for _, one := range steps {
 		if one.there != "" {
-			ids[nameID(one.Name)] = one.there
+			ids.set(nameID(one.Name), one.there)
 		}
 	}
 	return func(one step) error {
 		if one.Source != nil {
 			return register()
 		}
-		if id, ok := ids[one.Put.Parent]; ok {
+		if id, ok := ids.of(one.Put.Parent); ok {
 			one.Put.Parent = id
 		}
 		if one.id != "" {
@@ -165,7 +165,7 @@ func importer(ctx context.Context, s *session, steps []step) func(step) error {
 		}
 		r, err := s.put(ctx, one.Put)
 		if err == nil && one.Put.Kind == tko.KindDeployment {
-			ids[nameID(one.Name)] = tko.DeploymentID(r.ID)
+			ids.set(nameID(one.Name), tko.DeploymentID(r.ID))
 		}
 		return err
 	}
@@ -197,7 +197,7 @@ func (a *app) planImport(ctx context.Context, s *session, from string, left *lef
 	if err != nil {
 		return nil, err
 	}
-	steps, wrong := planAll(entities, func(m Manifest, coming map[string]bool) (step, error) { return planOne(ctx, s, m, coming) })
+	steps, wrong := planAll(s, entities, func(m Manifest, coming *coming) (step, error) { return planOne(ctx, s, m, coming) })
 	if wrong != nil && steps == nil {
 		return nil, wrong
 	}
@@ -228,7 +228,7 @@ func (a *app) planImport(ctx context.Context, s *session, from string, left *lef
 
 // planOne checks a manifest on the server. References to entities of the same import
 // need not exist yet.
-func planOne(ctx context.Context, s *session, m Manifest, coming map[string]bool) (step, error) {
+func planOne(ctx context.Context, s *session, m Manifest, coming *coming) (step, error) {
 	step := step{Manifest: m}
 	if m.Put.Kind == tko.KindDeployment {
 		id := nameID(m.Name)

@@ -3,12 +3,12 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/pflag"
 
@@ -76,40 +76,39 @@ func (f *fromFlag) connect(to *session) (*session, error) {
 type copier struct {
 	from, to *session
 	suspend  bool
-	ids      map[tko.DeploymentID]tko.DeploymentID // deployments that both servers have, by their ID at from
-	inherit  map[tko.TemplateID]map[string]string  // metadata of templates
-	coming   map[tko.TemplateID]bool               // templates that will be created
+	ids      *knownIDs                            // deployments that both servers have, by their ID at from
+	inherit  map[tko.TemplateID]map[string]string // metadata of templates
+}
+
+// knownIDs are IDs of deployments by other ones. They are safe for concurrent use.
+type knownIDs struct {
+	mutex sync.Mutex
+	byID  map[tko.DeploymentID]tko.DeploymentID
+}
+
+func newIDs() *knownIDs { return &knownIDs{byID: map[tko.DeploymentID]tko.DeploymentID{}} }
+
+func (k *knownIDs) of(id tko.DeploymentID) (known tko.DeploymentID, ok bool) {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	known, ok = k.byID[id]
+	return known, ok
+}
+
+func (k *knownIDs) set(id, known tko.DeploymentID) {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	k.byID[id] = known
 }
 
 // plan finds what to copy, in the order in which it can be written, without packages, which
 // may be large. It changes nothing.
 func (c *copier) plan(ctx context.Context) (steps []step, err error) {
-	var wrong []error
-	add := func(kind tko.Kind, id string) error {
-		one := step{Manifest: Manifest{File: c.from.target.address, Name: id, Put: tko.Put{Kind: kind, ID: id}}}
-		p, known, err := c.read(ctx, kind, id, true)
-		if err == nil && !known {
-			one.verb, one.Put.Revision, err = c.check(ctx, p)
-		}
-		if kind == tko.KindTemplate && one.verb == "create" {
-			c.coming[tko.TemplateID(id)] = true
-		}
-		if err != nil && !errors.Is(err, tko.ErrInvalid) {
-			return err
-		}
-		if err != nil {
-			wrong = append(wrong, fmt.Errorf("%s %q: %w", kind, id, err))
-		}
-		steps = append(steps, one)
-		return nil
-	}
-	addAll := func(kind tko.Kind, ids []string, err error) error {
+	var manifests []Manifest
+	addAll := func(kind tko.Kind, ids []string) {
 		for _, id := range ids {
-			if err == nil {
-				err = add(kind, id)
-			}
+			manifests = append(manifests, Manifest{File: c.from.target.address, Name: id, Put: tko.Put{Kind: kind, ID: id}})
 		}
-		return err
 	}
 	named := map[string]bool{} // deployments that rows of templates and sites name, if the server sends them
 	templates, err := collect(ctx, c.from, func(ctx context.Context) iter.Seq2[tko.Template, error] {
@@ -121,15 +120,17 @@ func (c *copier) plan(ctx context.Context) (steps []step, err error) {
 		}
 		return string(t.ID)
 	})
-	if err = addAll(tko.KindTemplate, templates, err); err != nil {
+	if err != nil {
 		return nil, err
 	}
+	addAll(tko.KindTemplate, templates)
 	plugins, err := collect(ctx, c.from, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
 		return c.from.Plugins(ctx, tko.PluginSelect{}, tko.ListOptions{})
 	}, tko.Plugin.ID)
-	if err = addAll(tko.KindPlugin, plugins, err); err != nil {
+	if err != nil {
 		return nil, err
 	}
+	addAll(tko.KindPlugin, plugins)
 	sites, err := collect(ctx, c.from, func(ctx context.Context) iter.Seq2[tko.Site, error] {
 		return c.from.Sites(ctx, tko.SiteSelect{}, tko.ListOptions{})
 	}, func(s tko.Site) string {
@@ -138,9 +139,10 @@ func (c *copier) plan(ctx context.Context) (steps []step, err error) {
 		}
 		return string(s.ID)
 	})
-	if err = addAll(tko.KindSite, sites, err); err != nil {
+	if err != nil {
 		return nil, err
 	}
+	addAll(tko.KindSite, sites)
 	parents := map[string]string{}
 	deployments, err := collect(ctx, c.from, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
 		return c.from.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{})
@@ -151,13 +153,26 @@ func (c *copier) plan(ctx context.Context) (steps []step, err error) {
 	if err = c.complete(named, deployments, err); err != nil {
 		return nil, err
 	}
-	if err = addAll(tko.KindDeployment, parentsFirst(deployments, parents), err); err != nil {
-		return nil, err
+	addAll(tko.KindDeployment, parentsFirst(deployments, parents))
+	for i := range manifests {
+		if p := &manifests[i].Put; p.Kind == tko.KindDeployment {
+			p.Parent = tko.DeploymentID(parents[p.ID])
+		}
 	}
-	if len(steps) == 0 {
+	if len(manifests) == 0 {
 		return nil, tko.Errorf(tko.ErrInvalid, "the server at %s lists no templates, plugins, sites or deployments: nothing is imported; compare with its own lists, or check the address", c.from.target.address)
 	}
-	return steps, errors.Join(wrong...)
+	return planAll(c.to, manifests, func(m Manifest, coming *coming) (step, error) {
+		one := step{Manifest: m}
+		p, known, err := c.read(ctx, m.Put.Kind, m.Put.ID, true)
+		if err == nil && !known {
+			one.verb, one.Put.Revision, err = c.check(ctx, p, coming)
+		}
+		if one.verb != "create" {
+			coming.isThere(m) // what will be updated can be referred to
+		}
+		return one, err
+	})
 }
 
 // complete returns an error if the list of deployments, which was read without err, lacks
@@ -234,7 +249,7 @@ func (c *copier) read(ctx context.Context, kind tko.Kind, id string, planning bo
 			return c.to.Deployment(ctx, tko.DeploymentID(id), 0)
 		})
 		if err == nil { // both are one server, or have one origin
-			c.ids[tko.DeploymentID(id)] = tko.DeploymentID(id)
+			c.ids.set(tko.DeploymentID(id), tko.DeploymentID(id))
 			return p, true, nil
 		}
 		if !errors.Is(err, tko.ErrNotFound) {
@@ -244,7 +259,7 @@ func (c *copier) read(ctx context.Context, kind tko.Kind, id string, planning bo
 		inherited := c.inherit[p.Template]
 		maps.DeleteFunc(p.Metadata, func(key, value string) bool { return inherited[key] == value })
 		if p.Parent != "" {
-			parent, ok := c.ids[p.Parent]
+			parent, ok := c.ids.of(p.Parent)
 			if !ok && !planning {
 				return p, false, tko.Errorf(tko.ErrInvalid, "deployment %q: its parent %q was not copied: it may have been deleted meanwhile, start again", id, p.Parent)
 			}
@@ -257,7 +272,7 @@ func (c *copier) read(ctx context.Context, kind tko.Kind, id string, planning bo
 		if err != nil || r.Created {
 			return p, false, err
 		}
-		c.ids[tko.DeploymentID(id)] = tko.DeploymentID(r.ID)
+		c.ids.set(tko.DeploymentID(id), tko.DeploymentID(r.ID))
 		return p, true, nil
 	}
 	return p, false, nil
@@ -265,12 +280,12 @@ func (c *copier) read(ctx context.Context, kind tko.Kind, id string, planning bo
 
 // check returns what the write of an entity would do, and the revision that an update
 // replaces. What the entity refers to may be copied before it.
-func (c *copier) check(ctx context.Context, p tko.Put) (verb string, replaces int64, err error) {
+func (c *copier) check(ctx context.Context, p tko.Put, coming *coming) (verb string, replaces int64, err error) {
 	if p.Kind == tko.KindDeployment {
 		return "create", 0, nil // it was validated by the other server; its template is not there yet
 	}
 	p.DryRun = true
-	if c.coming[p.Template] {
+	if coming.has(tko.KindTemplate, string(p.Template)) {
 		p.Template = ""
 	}
 	r, err := c.to.put(ctx, p)
@@ -294,7 +309,7 @@ func (c *copier) apply(ctx context.Context, one step) error {
 	p.Revision = one.Put.Revision
 	r, err := c.to.put(ctx, p)
 	if err == nil && one.Put.Kind == tko.KindDeployment {
-		c.ids[tko.DeploymentID(one.Name)] = tko.DeploymentID(r.ID)
+		c.ids.set(tko.DeploymentID(one.Name), tko.DeploymentID(r.ID))
 	}
 	return err
 }

@@ -111,10 +111,10 @@ func commandRows() map[string]commandRow {
 		"rollout.approve": row(4, "rollout approve of-b"), "rollout.cancel": row(0, "rollout cancel of-b"), "rollout.delete": row(0, "rollout delete of-b"), "rollout.pause": row(4, "rollout pause of-b"),
 		"rollout.resume": row(4, "rollout resume of-b"), "rollout.skip": row(0, "rollout skip of-b"), "rollout.undo": row(4, "rollout undo of-b"), "rollout.waive": row(0, "rollout waive of-b"),
 		"site.delete": row(0, "site delete b/1 --confirm 9"), "site.diff": row(waits, "site diff b/1"), "site.explain": row(0, "site explain b/1", "site explain b/1 --topology b/t"), "site.get": row(0, "site get b/1 -o json"),
-		"site.list": row(0, "site list -o json", "site list --id b/** -o yaml"), "site.purge": row(0, "site purge --id b/1* --confirm 9"), "site.register": row(0, "site register b/new", "site register b/1 -m new=x"),
+		"site.edit": row(waits, "site edit b/1"), "site.list": row(0, "site list -o json", "site list --id b/** -o yaml"), "site.purge": row(0, "site purge --id b/1* --confirm 9"), "site.register": row(0, "site register b/new", "site register b/1 -m new=x"),
 		"site.suspend": row(0, "site suspend b/1 --reason x"), "site.resume": row(0, "site resume b/1"),
 		"template.delete": row(0, "template delete b/t --confirm 9"), "template.get": row(0, "template get b/t -o yaml"), "template.impact": row(0, "template impact b/t"), "template.list": row(0, "template list -o json", "template list --id b/** -o yaml"),
-		"template.purge": row(0, "template purge --id b/** --confirm 9"), "template.register": row(0, "template register b/new --url DIR/work", "template register b/t --url DIR/work"),
+		"template.edit": row(waits, "template edit b/t"), "template.purge": row(0, "template purge --id b/** --confirm 9"), "template.register": row(0, "template register b/new --url DIR/work", "template register b/t --url DIR/work"),
 		"wait": row(0, "wait deployment ID --for condition=Prepared --wait-timeout 1s"),
 	}
 }

@@ -65,7 +65,7 @@ func TestFramesOfAllViews(t *testing.T) {
 		keys []string
 		line string // that is entered after the keys
 	}{
-		{"deployments", []string{"j"}, ""},
+		{"deployments", []string{"j", "k"}, ""},
 		{"sites", []string{"2"}, ""},
 		{"templates", []string{"3"}, ""},
 		{"plugins", []string{"4"}, ""},
@@ -207,6 +207,20 @@ func TestAWrongFilterKeepsTheList(t *testing.T) {
 	u.lacks("north/edge-3 ")
 }
 
+func TestAFilterIsAddedToTheOneThatIsThere(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, newFake(30), 100, 24)
+	u.press("p", "/")
+	u.enter("site-id=north/edge-2**")
+	if line := u.m.list().query.line; line != "site-id=north/edge-2** state=failing" {
+		t.Errorf("the filter is %q", line)
+	}
+	u.press("/", "enter")
+	if line := u.m.list().query.line; line != "site-id=north/edge-2** state=failing" {
+		t.Errorf("without a change, the filter is %q", line)
+	}
+}
+
 func TestFilterWordsAreCompleted(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, newFake(3), 100, 24)
@@ -341,7 +355,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 func TestDetailsFollowLinksAndReturn(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, sample(), 100, 30)
-	u.press("j", "enter", "/")
+	u.press("enter", "/")
 	u.enter("Site:")
 	u.press("enter")
 	u.sees("site south/edge-1")
@@ -349,7 +363,7 @@ func TestDetailsFollowLinksAndReturn(t *testing.T) {
 	u.enter("deployments:")
 	u.press("enter")
 	u.sees("/ site-id=south/edge-1")
-	u.press("4", "1", "esc", "j", "j", "t")
+	u.press("4", "1", "esc", "j", "j", "j", "t")
 	u.sees("failing  workload/upf:v2 at south/edge-1 >", "  healthy  workload/smf:v1 at north/edge-4 >", "no children")
 }
 
@@ -395,12 +409,19 @@ func TestTheMouseSelectsRowsAndTabs(t *testing.T) {
 func TestRowsAreSortedOnlyIfAllAreThere(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, sample(), 80, 24)
-	u.press("s")
 	u.sees("STATE^")
 	if id := u.m.list().rows[0].id; id != name(2) {
-		t.Errorf("sorted by state, the first row is %s", id)
+		t.Errorf("the first row is %s, want the one that fails", id)
+	}
+	u.press("s")
+	u.sees("TEMPLATE^")
+	u.press("s", "s", "s", "s")
+	u.lacks("^")
+	if id := u.m.list().rows[0].id; id != name(1) {
+		t.Errorf("sorted by ID, the first row is %s", id)
 	}
 	u = newUser(t, newFake(5000), 80, 24)
+	u.lacks("^")
 	u.press("s")
 	u.sees("not all rows were read (G reads on), or there are over 1000")
 }

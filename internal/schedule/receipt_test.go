@@ -23,10 +23,10 @@ func TestConditionsAreMadeInOnePlaceAndReceiptsByTargets(t *testing.T) {
 		"certified":        {"plan.go ifNew"},
 		"report.Receipt{}": {"report/report.go attest"},
 		"Attest": {
-			"kubernetes/report.go report", "osm/target.go report", "schedule.go Schedule", "schedule.go runPlugin",
+			"kubernetes/report.go report", "osm/target.go report", "pull.go Schedule", "schedule.go runPlugin",
 		},
 		"AttestSite": {
-			"kubernetes/report.go report", "osm/target.go report", "schedule.go Schedule", "schedule.go runPlugin",
+			"kubernetes/report.go report", "osm/target.go report", "pull.go Schedule", "schedule.go runPlugin",
 		},
 	}
 	got := map[string][]string{}

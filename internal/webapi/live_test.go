@@ -90,7 +90,7 @@ func (f *liveFake) Watch(ctx context.Context, _ int64, _ ...tko.Kind) iter.Seq2[
 }
 
 func (f *liveFake) Changes(context.Context, int64, ...tko.Kind) iter.Seq2[tko.Change, error] {
-	panic("not expected")
+	return func(func(tko.Change, error) bool) {}
 }
 
 func (f *liveFake) HistoryOf(context.Context, tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error] {

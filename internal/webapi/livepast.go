@@ -1,6 +1,8 @@
 package webapi
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -74,21 +76,44 @@ type retentionBody struct {
 	NewestPosition int64 `json:"newestPosition"`
 	OldestTime     int64 `json:"oldestTimestamp,omitempty"` // Unix milliseconds
 	NewestTime     int64 `json:"newestTimestamp,omitempty"` // Unix milliseconds
+	Now            int64 `json:"now"`                       // Unix milliseconds
+	Moment         int64 `json:"asOfTimestamp,omitempty"`   // Unix milliseconds: the time of ?asOf=; none if that is a position
 }
 
-// retention responds with which part of the past can be read.
+// retention responds with which part of the past can be read, and with the time that ?asOf=
+// means now.
 func (l *live) retention(r *http.Request) (*retentionBody, error) {
 	q := queryOf(r)
-	if q.only(); q.err != nil {
+	q.only("asOf")
+	moment := tko.AsOfOf(q.past(r.Context()))
+	if q.err != nil {
 		return nil, q.err
 	}
 	kept, err := l.catalog.Retention(r.Context())
 	if err != nil {
 		return nil, err
 	}
+	if kept.OldestTime.IsZero() { // nothing was removed yet
+		if kept.OldestTime, err = l.firstTime(r.Context(), kept.OldestPosition); err != nil {
+			return nil, err
+		}
+	}
 	return &retentionBody{
 		OldestPosition: kept.OldestPosition, NewestPosition: kept.NewestPosition, OldestTime: milliseconds(kept.OldestTime), NewestTime: milliseconds(kept.NewestTime),
+		Now: time.Now().UnixMilli(), Moment: milliseconds(moment.Time),
 	}, nil
+}
+
+// firstTime returns the time of the first change from a position on; zero if there is none that
+// the caller may see.
+func (l *live) firstTime(ctx context.Context, position int64) (time.Time, error) {
+	for c, err := range l.catalog.Changes(ctx, max(0, position-1)) {
+		if errors.Is(err, tko.ErrGone) { // it was removed since
+			break
+		}
+		return c.Time, err
+	}
+	return time.Time{}, nil
 }
 
 // liveBlame responds with where the values of a package come from.

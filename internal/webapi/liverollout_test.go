@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 	"strconv"
 	"testing"
 	"time"
@@ -168,6 +169,19 @@ func TestDifferencesOfMomentsAreBoundedAndAddUp(t *testing.T) {
 	var kept struct{ OldestPosition, NewestPosition, NewestTimestamp int64 }
 	if call(t, liveHandler(f), "GET", "/api/v1/retention", "", &kept); kept.OldestPosition != 3 || kept.NewestTimestamp != 5000 {
 		t.Errorf("retention: %+v", kept)
+	}
+	w := &workFake{head: 60, oldest: 1}
+	w.changes = []tko.Change{{Position: 1, Time: time.UnixMilli(7000)}, {Position: 2, Time: time.UnixMilli(8000)}}
+	var begun struct{ OldestTimestamp int64 }
+	if call(t, workHandler(w, nil), "GET", "/api/v1/retention", "", &begun); begun.OldestTimestamp != 7000 {
+		t.Errorf("a server that has removed nothing: %+v, want the time of its first change", begun)
+	}
+	for asOf, ago := range map[string]time.Duration{"10m": 10 * time.Minute, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339Nano): time.Hour} {
+		var moment struct{ Now, AsOfTimestamp int64 }
+		call(t, liveHandler(f), "GET", "/api/v1/retention?asOf="+url.QueryEscape(asOf), "", &moment)
+		if got := moment.Now - moment.AsOfTimestamp - ago.Milliseconds(); got < -1000 || got > 10_000 {
+			t.Errorf("asOf=%s: %+v, want %s before now", asOf, moment, ago)
+		}
 	}
 }
 

@@ -36,6 +36,7 @@ type database struct {
 	stop    func()
 	wait    sync.WaitGroup
 	closing chan struct{}
+	grown   chan struct{} // capacity 1: tables may have grown
 }
 
 // channel is the NOTIFY channel for commits.
@@ -242,6 +243,9 @@ func (t *transaction) Commit(ctx context.Context, statements ...sqldb.Statement)
 	err := t.db.send(ctx, t.conn.Conn(), begin, "COMMIT", statements...)
 	if err == nil {
 		t.ended = true
+		if t.mode == sqldb.Write {
+			t.db.wrote()
+		}
 		t.conn.Release()
 		t.release()
 		return nil

@@ -29,6 +29,7 @@ const (
 func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake func(relational.News), log *slog.Logger) {
 	ctx, db.stop = context.WithCancel(ctx)
 	db.watchStandbys(ctx)
+	db.watchGrowth(ctx, config, log)
 	db.wait.Go(func() {
 		wait := minPause
 		away := false

@@ -136,7 +136,7 @@ func open(ctx context.Context, config *pgxpool.Config, options Options) (*relati
 		return nil, err
 	}
 	lists := max(config.MaxConns-reserved, config.MaxConns/2)
-	db := &database{pool: pool, closing: make(chan struct{}), readers: make(chan struct{}, lists)}
+	db := &database{pool: pool, closing: make(chan struct{}), grown: make(chan struct{}, 1), readers: make(chan struct{}, lists)}
 	var version string
 	err = pool.QueryRow(ctx, "SELECT version()").Scan(&version)
 	if err == nil {

@@ -46,6 +46,7 @@ func TestTwoStoresOnOneDatabaseKeepAllPromises(t *testing.T) {
 		})
 	})
 	t.Run("grammar", r.checkGrammar)
+	t.Run("plans", r.checkPlans)
 }
 
 // Transactions that lock several rows in different orders deadlock, which PostgreSQL

@@ -239,8 +239,9 @@ const deletedChildren = "r.kind = 3 AND r.parent <> ''"
 func (g *group) releaseOrigins(rollout string) Statement {
 	g.news.addSoon(tko.QueuePrepare)
 	return Statement{
+		// The index of deleted children has those of all rollouts: it is hidden from the planner.
 		SQL: enqueueSQL("'"+tko.QueuePrepare+"', f.parent", "''", "(SELECT DISTINCT r.parent FROM rollout_row r JOIN entity e ON e.kind = 'deployment' AND e.id = r.parent "+
-			"WHERE r.rollout = $2 AND "+deletedChildren+") f"),
+			"WHERE r.rollout = $2 AND r.kind = 3 AND (r.parent || '') <> '') f"),
 		Args: []any{int64(0), rollout},
 	}
 }
@@ -402,14 +403,16 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 			activeRollouts(&v),
 			Statement{SQL: "SELECT doc FROM flight ORDER BY deployment", Scan: scanDocs(&v.Flight)},
 			Statement{ // an item that is due later, without a failure, only repeats the work
-				SQL: "SELECT DISTINCT r.site FROM flight f CROSS JOIN rollout_row r CROSS JOIN work w " + // in this order: few are in flight
-					"WHERE r.deployment = f.deployment AND w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site AND r.rollout = $1 AND r.plan = $2 AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
-					"AND (w.attempt > 0 OR w.due <= {now} OR w.lease_until > {now})",
+				// Few are in flight. A subquery looks each of them up; a join may read all rows of the plan.
+				SQL: "SELECT (SELECT r.site FROM rollout_row r WHERE r.rollout = $1 AND r.plan = $2 AND r.deployment = f.deployment AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
+					"AND EXISTS (SELECT 1 FROM work w WHERE w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site AND (w.attempt > 0 OR w.due <= {now} OR w.lease_until > {now}) LIMIT 1 OFFSET 0)) FROM flight f",
 				Args: []any{id, v.State.Plan},
 				Scan: func(from Row) error {
-					var site string
+					var site *string
 					err := from.Scan(&site)
-					v.Unscheduled[site] = true
+					if site != nil {
+						v.Unscheduled[*site] = true
+					}
 					return err
 				},
 			},
@@ -471,7 +474,7 @@ func (s *Store) heldRows(state catalog.RolloutState, found func(deployment, roll
 	return Statement{
 		SQL: "SELECT o.deployment, o.rollout, h.doc FROM rollout h CROSS JOIN rollout_row o CROSS JOIN rollout_row m " + // in this order: mostly there is no h
 			"WHERE o.rollout = h.id AND m.deployment = o.deployment AND m.rollout = $1 AND m.plan = $2 AND m.kind IN (1, 2, 3) AND h.active AND h.id <> $1 AND h.started > 0 AND (h.started < $3 OR $3 = 0) AND o.kind IN (1, 2, 3) " +
-			"AND o.progress IN ('Waiting', 'Applied', 'Soaking', 'Failed', 'Stale') ORDER BY o.deployment, h.started",
+			"AND o.progress IN ('Waiting', 'Applied', 'Soaking', 'Failed', 'Stale') ORDER BY o.deployment || '', h.started", // no index has the order: it would be read to its end
 		Args: []any{state.ID, state.Plan, state.Started},
 		Scan: func(from Row) error {
 			var deployment, rollout, doc string

@@ -187,7 +187,7 @@ func (c *collection) tokens(ctx context.Context) (more bool, err error) {
 	err = c.commit(ctx, func(sqldb.Tx) ([]sqldb.Statement, error) {
 		removed = 0
 		return []sqldb.Statement{{
-			SQL:  "DELETE FROM modification WHERE token IN (SELECT m.token FROM modification m WHERE m.expires < {now} - $1 LIMIT $2) RETURNING token",
+			SQL:  "DELETE FROM modification WHERE token IN (SELECT m.token FROM modification m WHERE m.expires < (SELECT {now} - $1) LIMIT $2) RETURNING token",
 			Args: []any{expiredTokenRetention.Microseconds(), int64(collectBatch)},
 			Scan: sqldb.Count(&removed),
 		}}, nil
@@ -206,15 +206,15 @@ func (c *collection) reach(ctx context.Context) (more bool, err error) {
 		args := []any{catalog.ReachRetention.Microseconds(), int64(collectBatch)}
 		return []sqldb.Statement{
 			{
-				SQL:  "DELETE FROM reach WHERE (cause, what) IN (SELECT x.cause, x.what FROM reach x WHERE x.updated < {now} - $1 LIMIT $2) RETURNING what",
+				SQL:  "DELETE FROM reach WHERE (cause, what) IN (SELECT x.cause, x.what FROM reach x WHERE x.updated < (SELECT {now} - $1) LIMIT $2) RETURNING what",
 				Args: args, Scan: sqldb.Count(&counts),
 			},
 			{
-				SQL:  "DELETE FROM reach_part WHERE (cause, what, part) IN (SELECT x.cause, x.what, x.part FROM reach_part x WHERE x.updated < {now} - $1 LIMIT $2) RETURNING what",
+				SQL:  "DELETE FROM reach_part WHERE (cause, what, part) IN (SELECT x.cause, x.what, x.part FROM reach_part x WHERE x.updated < (SELECT {now} - $1) LIMIT $2) RETURNING what",
 				Args: args, Scan: sqldb.Count(&parts),
 			},
 			{
-				SQL:  "DELETE FROM reach_site WHERE (cause, site) IN (SELECT x.cause, x.site FROM reach_site x WHERE x.updated < {now} - $1 LIMIT $2) RETURNING site",
+				SQL:  "DELETE FROM reach_site WHERE (cause, site) IN (SELECT x.cause, x.site FROM reach_site x WHERE x.updated < (SELECT {now} - $1) LIMIT $2) RETURNING site",
 				Args: args, Scan: sqldb.Count(&sites),
 			},
 		}, nil
@@ -510,8 +510,9 @@ func (c *collection) dropUnused(ctx context.Context, v *survey, packages [][]byt
 	return pause.For(ctx, collectPause*time.Since(began))
 }
 
-// pairInUse is the condition that a record has an entry of the metadata index.
-const pairInUse = "(EXISTS (SELECT 1 FROM entity_pair e WHERE e.pair = pair.id) OR EXISTS (SELECT 1 FROM metaset_pair m WHERE m.pair = pair.id))"
+// pairInUse is the condition that a record has an entry of the metadata index. With OFFSET, the
+// planner probes for each entry; without it, it reads all records of all entries, and hashes them.
+const pairInUse = "(EXISTS (SELECT 1 FROM entity_pair e WHERE e.pair = pair.id LIMIT 1 OFFSET 0) OR EXISTS (SELECT 1 FROM metaset_pair m WHERE m.pair = pair.id LIMIT 1 OFFSET 0))"
 
 // dropUnusedPairs removes the entries of the metadata index that no record has.
 func (c *collection) dropUnusedPairs(ctx context.Context) error {

@@ -270,3 +270,24 @@ func TestFlightsThatLackTheMarkKeepSitesApartAfterUpgrade(t *testing.T) {
 	t.Parallel()
 	storetest.UpgradeOldFlights(t, older(filepath.Join(t.TempDir(), "store.db")))
 }
+
+// Statistics that were collected once say nothing about the tables as they are later: plans would
+// depend on when that was.
+func TestStatisticsOfOtherProgramsAreForgotten(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	closed(t, file(t, path))
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(t.Context(), "ANALYZE"); err != nil {
+		t.Fatal(err)
+	}
+	file(t, path)
+	var tables int
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'sqlite_stat%'").Scan(&tables); err != nil || tables != 0 {
+		t.Errorf("%d tables of statistics: %v", tables, err)
+	}
+}

@@ -203,6 +203,9 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 	if err := migrate(ctx, db.sql, path); err != nil {
 		return nil, err
 	}
+	if err := forgetStatistics(ctx, db.sql); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
 	if db.log != nil {
 		var err error
 		if db.file, err = statFile(path); err != nil {
@@ -306,6 +309,22 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 		}
 		_ = pause.For(ctx, 50*time.Millisecond) // another process may be migrating
 	}
+}
+
+// forgetStatistics removes the statistics that another program has collected with ANALYZE. Without
+// any, plans depend on the schema alone; with them, on the sizes that the tables had at that time.
+func forgetStatistics(ctx context.Context, db *sql.DB) error {
+	for _, table := range []string{"sqlite_stat1", "sqlite_stat4"} {
+		var there int
+		err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema WHERE name = $1", table).Scan(&there)
+		if err == nil && there > 0 {
+			_, err = db.ExecContext(ctx, "DROP TABLE "+table)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inOneCall makes a migration one call of SQLite: each call parses the schema again that the

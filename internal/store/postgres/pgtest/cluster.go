@@ -32,6 +32,22 @@ func NewCluster(t testing.TB) *Cluster {
 	return NewClusterIn(t, "")
 }
 
+// NewFastCluster starts a server that is fast rather than durable, with further settings
+// (NAME=VALUE). It is removed when the test ends.
+func NewFastCluster(t testing.TB, settings ...string) *Cluster {
+	t.Helper()
+	c, err := newCluster(memory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.remove)
+	c.settings = slices.Concat(fast, settings)
+	if err := c.start(); err != nil {
+		t.Fatal(err)
+	}
+	return &Cluster{t, c}
+}
+
 // NewClusterIn is NewCluster with its data in a new folder below the given one, such as a
 // disk of its own, which other users must be able to enter.
 func NewClusterIn(t testing.TB, folder string) *Cluster {

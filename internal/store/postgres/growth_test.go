@@ -1,0 +1,71 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
+	"github.com/tko-orchestrator/tko/test/eventually"
+)
+
+// A store collects the statistics of tables that have grown, of those only, and of all that
+// have none when it begins. Autovacuum is off in the server of these tests.
+func TestStatisticsOfGrownTablesAreCollected(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	c, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it is no longer used
+	rows := func(table string) (n int) {
+		t.Helper()
+		if err := c.QueryRow(t.Context(), "SELECT reltuples::bigint FROM pg_class WHERE oid = $1::regclass", table).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	s := open(t, dsn)
+	sites := 0
+	register := func(n int) {
+		t.Helper()
+		for sites < n {
+			var writes []catalog.Write
+			for range 50 {
+				writes = append(writes, catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprint("s", sites)}, UID: "u", Metadata: &catalog.Metadata{}}})
+				sites++
+			}
+			if _, err := s.Commit(t.Context(), catalog.Ungated(writes...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	register(1_000)
+	eventually.True(t, "statistics of a thousand sites", func() bool { return rows("entity") >= 900 && rows("change") >= 900 })
+	register(2_000)
+	register(7_000)
+	eventually.True(t, "statistics of seven times as many", func() bool { return rows("entity") >= 5_000 })
+	var most int
+	if err := c.QueryRow(t.Context(), "SELECT max(analyze_count) FROM pg_stat_user_tables").Scan(&most); err != nil {
+		t.Fatal(err)
+	}
+	if most > 4 { // a table that has eight pages, forty and two hundred
+		t.Errorf("the statistics of a table were collected %d times, want once for each fivefold growth", most)
+	}
+
+	// An upgrade of the server loses the statistics of columns.
+	if _, err := c.Exec(t.Context(), "DELETE FROM pg_statistic WHERE starelid = 'entity'::regclass"); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dsn)
+	eventually.True(t, "the statistics that were lost", func() bool {
+		var n int
+		err := c.QueryRow(t.Context(), "SELECT count(*) FROM pg_stats WHERE tablename = 'entity'").Scan(&n)
+		return err == nil && n > 0
+	})
+}
