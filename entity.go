@@ -63,10 +63,18 @@ type Author struct {
 // is the "identity", of which the name of a manifest is made. Rows lack fields with "omitempty"
 // that aren't set.
 
+// Details are what users write about a template or a site for other readers: TKO doesn't act on
+// them. Each is a text. A field that is added here is in all forms of templates and sites, from
+// the store to manifests, all APIs and both dashboards.
+type Details struct {
+	Description string `json:",omitempty" tko:"description,written,omitempty" help:"what it is for, in plain text of at most 1 KiB"` // what it is for, in plain text of at most 1 KiB
+}
+
 // A Template is the package that deployments are made from. The package may
 // lack required fields, but the fields that it has are valid.
 type Template struct {
-	ID          TemplateID        `tko:"templateId,written,identity"`
+	ID TemplateID `tko:"templateId,written,identity"`
+	Details
 	Metadata    map[string]string `tko:"metadata,written"`
 	Package     krm.Package       `tko:"package,written"`
 	Deployments []DeploymentID    `tko:"deploymentIds"` // that were made from it, sorted; read only
@@ -79,7 +87,8 @@ type Template struct {
 // A Site is a place where deployments run. Its package is completely valid, unless the site
 // waits for its first template.
 type Site struct {
-	ID          SiteID            `tko:"siteId,written,identity"`
+	ID SiteID `tko:"siteId,written,identity"`
+	Details
 	Template    TemplateID        `tko:"templateId,written"` // that the site is based on, or ""
 	Metadata    map[string]string `tko:"metadata,written"`
 	Package     krm.Package       `tko:"package,written"`
@@ -165,6 +174,7 @@ type NewChild struct {
 type NewSite struct {
 	Origin   string // identifies the site permanently: a second request with it returns the same site; at most 200 bytes
 	Template TemplateID
+	Details
 	Metadata map[string]string
 	Package  krm.Package
 }
@@ -206,6 +216,7 @@ type Put struct {
 	Parent   DeploymentID
 	Template TemplateID
 	Site     SiteID
+	Details  // templates, sites
 	Metadata map[string]string
 	Package  krm.Package // of a new deployment: merged into the template's package
 	Plugin   Plugin

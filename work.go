@@ -33,6 +33,16 @@ func SiteOfWork(key string) (id SiteID, ok bool) {
 	return SiteID(rest), ok
 }
 
+// QueueStatistics describe the items of a queue. Counts stop at 100,000.
+type QueueStatistics struct {
+	Queue    string
+	Ready    int           // due and not claimed
+	Running  int           // claimed
+	Retrying int           // failed, and due later
+	Waiting  int           // due later
+	Oldest   time.Duration // since the first of the ready items became due
+}
+
 // ClaimWork is a request to claim work.
 type ClaimWork struct {
 	Queue  string

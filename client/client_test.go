@@ -213,6 +213,25 @@ func TestConfirmationsAndRequiredPackagesReachTheCatalog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, d := range []tko.Details{{Description: "roof"}, {}} {
+		if _, err := c.RegisterSite(ctx, tko.Site{ID: "noted", Details: d}); err != nil {
+			t.Fatal(err)
+		}
+		for _, write := range []func() error{ // of a client that doesn't know details
+			func() error { _, err := c.RegisterSite(tko.WithDetailsKept(ctx), tko.Site{ID: "noted"}); return err },
+			func() error {
+				_, err := c.PutEntity(tko.WithDetailsKept(ctx), tko.Put{Kind: tko.KindSite, ID: "noted"})
+				return err
+			},
+		} {
+			if err := write(); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := c.Site(ctx, "noted", 0); err != nil || got.Details != d {
+				t.Errorf("got %+v, %v, want %+v", got.Details, err, d)
+			}
+		}
+	}
 	keep := tko.WithPackageRequired(ctx)
 	if _, err := c.RegisterTemplate(keep, tko.Template{ID: "t"}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("register a template: %v", err)

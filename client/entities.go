@@ -36,6 +36,7 @@ func (c *Client) RegisterTemplate(ctx context.Context, t tko.Template) (revision
 	if err != nil {
 		return 0, err
 	}
+	m.Details = wire.NewDetails(ctx, t.Details)
 	if m.KeepPackage, err = c.keepPackage(ctx, t.Package, func() (krm.Package, error) {
 		old, err := c.Template(ctx, t.ID, 0)
 		return old.Package, err
@@ -94,6 +95,7 @@ func (c *Client) RegisterSite(ctx context.Context, s tko.Site) (revision int64, 
 	if err != nil {
 		return 0, err
 	}
+	m.Details = wire.NewDetails(ctx, s.Details)
 	if m.KeepPackage, err = c.keepPackage(ctx, s.Package, func() (krm.Package, error) {
 		old, err := c.Site(ctx, s.ID, 0)
 		return old.Package, err

@@ -18,6 +18,7 @@ func (c *Client) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error
 	if err != nil {
 		return tko.PutResult{}, err
 	}
+	m.Details = wire.NewDetails(ctx, p.Details)
 	m.Claim = wire.NewClaim(tko.ClaimOf(ctx))
 	response, err := call(ctx, c, c.data.PutEntity, m)
 	if err != nil {

@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68, 0}
 }
 
 type AboutResponse struct {
@@ -576,6 +576,52 @@ func (x *TemplateID) GetConfirm() uint64 {
 	return 0
 }
 
+// What users write about a template or a site for other readers: TKO doesn't act on it. Writes without details, of clients
+// that don't know them, leave them as they are.
+type Details struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Description   string                 `protobuf:"bytes,1,opt,name=description,proto3" json:"description,omitempty"` // what it is for, in plain text of at most 1 KiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Details) Reset() {
+	*x = Details{}
+	mi := &file_tko_tko_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Details) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Details) ProtoMessage() {}
+
+func (x *Details) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Details.ProtoReflect.Descriptor instead.
+func (*Details) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Details) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
 type Template struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TemplateId    string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
@@ -587,14 +633,15 @@ type Template struct {
 	Stamp         *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"` // ignored on writes
 	// Registrations only: refuse to replace a package that has resources by an empty
 	// one.
-	KeepPackage   bool `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
+	KeepPackage   bool     `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
+	Details       *Details `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_tko_tko_proto_msgTypes[6]
+	mi := &file_tko_tko_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -606,7 +653,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[6]
+	mi := &file_tko_tko_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -619,7 +666,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{6}
+	return file_tko_tko_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Template) GetTemplateId() string {
@@ -678,6 +725,13 @@ func (x *Template) GetKeepPackage() bool {
 	return false
 }
 
+func (x *Template) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type ListedTemplate struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	TemplateId      string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
@@ -688,13 +742,14 @@ type ListedTemplate struct {
 	PackageFormat   string                 `protobuf:"bytes,101,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"` // if packages were requested
 	Package         []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
 	DeploymentCount uint64                 `protobuf:"varint,103,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"` // if counts were requested
+	Details         *Details               `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListedTemplate) Reset() {
 	*x = ListedTemplate{}
-	mi := &file_tko_tko_proto_msgTypes[7]
+	mi := &file_tko_tko_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -706,7 +761,7 @@ func (x *ListedTemplate) String() string {
 func (*ListedTemplate) ProtoMessage() {}
 
 func (x *ListedTemplate) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[7]
+	mi := &file_tko_tko_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -719,7 +774,7 @@ func (x *ListedTemplate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedTemplate.ProtoReflect.Descriptor instead.
 func (*ListedTemplate) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{7}
+	return file_tko_tko_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListedTemplate) GetTemplateId() string {
@@ -778,6 +833,13 @@ func (x *ListedTemplate) GetDeploymentCount() uint64 {
 	return 0
 }
 
+func (x *ListedTemplate) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type GetTemplate struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	TemplateId             string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
@@ -793,7 +855,7 @@ type GetTemplate struct {
 
 func (x *GetTemplate) Reset() {
 	*x = GetTemplate{}
-	mi := &file_tko_tko_proto_msgTypes[8]
+	mi := &file_tko_tko_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +867,7 @@ func (x *GetTemplate) String() string {
 func (*GetTemplate) ProtoMessage() {}
 
 func (x *GetTemplate) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[8]
+	mi := &file_tko_tko_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +880,7 @@ func (x *GetTemplate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplate.ProtoReflect.Descriptor instead.
 func (*GetTemplate) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{8}
+	return file_tko_tko_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetTemplate) GetTemplateId() string {
@@ -862,7 +924,7 @@ type SelectTemplates struct {
 
 func (x *SelectTemplates) Reset() {
 	*x = SelectTemplates{}
-	mi := &file_tko_tko_proto_msgTypes[9]
+	mi := &file_tko_tko_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +936,7 @@ func (x *SelectTemplates) String() string {
 func (*SelectTemplates) ProtoMessage() {}
 
 func (x *SelectTemplates) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[9]
+	mi := &file_tko_tko_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +949,7 @@ func (x *SelectTemplates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectTemplates.ProtoReflect.Descriptor instead.
 func (*SelectTemplates) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{9}
+	return file_tko_tko_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SelectTemplates) GetTemplateIdPatterns() []string {
@@ -940,7 +1002,7 @@ type ListTemplates struct {
 
 func (x *ListTemplates) Reset() {
 	*x = ListTemplates{}
-	mi := &file_tko_tko_proto_msgTypes[10]
+	mi := &file_tko_tko_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1014,7 @@ func (x *ListTemplates) String() string {
 func (*ListTemplates) ProtoMessage() {}
 
 func (x *ListTemplates) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[10]
+	mi := &file_tko_tko_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1027,7 @@ func (x *ListTemplates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTemplates.ProtoReflect.Descriptor instead.
 func (*ListTemplates) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{10}
+	return file_tko_tko_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListTemplates) GetWindow() *Window {
@@ -1027,7 +1089,7 @@ type SiteID struct {
 
 func (x *SiteID) Reset() {
 	*x = SiteID{}
-	mi := &file_tko_tko_proto_msgTypes[11]
+	mi := &file_tko_tko_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1101,7 @@ func (x *SiteID) String() string {
 func (*SiteID) ProtoMessage() {}
 
 func (x *SiteID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[11]
+	mi := &file_tko_tko_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1114,7 @@ func (x *SiteID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteID.ProtoReflect.Descriptor instead.
 func (*SiteID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{11}
+	return file_tko_tko_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SiteID) GetSiteId() string {
@@ -1081,13 +1143,14 @@ type Site struct {
 	Stamp             *Stamp                 `protobuf:"bytes,100,opt,name=stamp,proto3" json:"stamp,omitempty"` // ignored on writes
 	KeepPackage       bool                   `protobuf:"varint,220,opt,name=keepPackage,proto3" json:"keepPackage,omitempty"`
 	AwaitedTemplateId string                 `protobuf:"bytes,625,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // that it names, and that doesn't exist yet; read only
+	Details           *Details               `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Site) Reset() {
 	*x = Site{}
-	mi := &file_tko_tko_proto_msgTypes[12]
+	mi := &file_tko_tko_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1162,7 @@ func (x *Site) String() string {
 func (*Site) ProtoMessage() {}
 
 func (x *Site) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[12]
+	mi := &file_tko_tko_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1175,7 @@ func (x *Site) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Site.ProtoReflect.Descriptor instead.
 func (*Site) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{12}
+	return file_tko_tko_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Site) GetSiteId() string {
@@ -1185,6 +1248,13 @@ func (x *Site) GetAwaitedTemplateId() string {
 	return ""
 }
 
+func (x *Site) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type ListedSite struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	SiteId            string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
@@ -1197,13 +1267,14 @@ type ListedSite struct {
 	Package           []byte                 `protobuf:"bytes,102,opt,name=package,proto3" json:"package,omitempty"`
 	DeploymentCount   uint64                 `protobuf:"varint,103,opt,name=deploymentCount,proto3" json:"deploymentCount,omitempty"`    // if counts were requested
 	AwaitedTemplateId string                 `protobuf:"bytes,625,opt,name=awaitedTemplateId,proto3" json:"awaitedTemplateId,omitempty"` // as in Site
+	Details           *Details               `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ListedSite) Reset() {
 	*x = ListedSite{}
-	mi := &file_tko_tko_proto_msgTypes[13]
+	mi := &file_tko_tko_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1286,7 @@ func (x *ListedSite) String() string {
 func (*ListedSite) ProtoMessage() {}
 
 func (x *ListedSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[13]
+	mi := &file_tko_tko_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1299,7 @@ func (x *ListedSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedSite.ProtoReflect.Descriptor instead.
 func (*ListedSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{13}
+	return file_tko_tko_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListedSite) GetSiteId() string {
@@ -1301,6 +1372,13 @@ func (x *ListedSite) GetAwaitedTemplateId() string {
 	return ""
 }
 
+func (x *ListedSite) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type GetSite struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	SiteId                 string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
@@ -1313,7 +1391,7 @@ type GetSite struct {
 
 func (x *GetSite) Reset() {
 	*x = GetSite{}
-	mi := &file_tko_tko_proto_msgTypes[14]
+	mi := &file_tko_tko_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1403,7 @@ func (x *GetSite) String() string {
 func (*GetSite) ProtoMessage() {}
 
 func (x *GetSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[14]
+	mi := &file_tko_tko_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1416,7 @@ func (x *GetSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSite.ProtoReflect.Descriptor instead.
 func (*GetSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{14}
+	return file_tko_tko_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetSite) GetSiteId() string {
@@ -1384,7 +1462,7 @@ type SelectSites struct {
 
 func (x *SelectSites) Reset() {
 	*x = SelectSites{}
-	mi := &file_tko_tko_proto_msgTypes[15]
+	mi := &file_tko_tko_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1474,7 @@ func (x *SelectSites) String() string {
 func (*SelectSites) ProtoMessage() {}
 
 func (x *SelectSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[15]
+	mi := &file_tko_tko_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1487,7 @@ func (x *SelectSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectSites.ProtoReflect.Descriptor instead.
 func (*SelectSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{15}
+	return file_tko_tko_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SelectSites) GetSiteIdPatterns() []string {
@@ -1475,7 +1553,7 @@ type SelectCondition struct {
 
 func (x *SelectCondition) Reset() {
 	*x = SelectCondition{}
-	mi := &file_tko_tko_proto_msgTypes[16]
+	mi := &file_tko_tko_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1565,7 @@ func (x *SelectCondition) String() string {
 func (*SelectCondition) ProtoMessage() {}
 
 func (x *SelectCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[16]
+	mi := &file_tko_tko_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1578,7 @@ func (x *SelectCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectCondition.ProtoReflect.Descriptor instead.
 func (*SelectCondition) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{16}
+	return file_tko_tko_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SelectCondition) GetType() string {
@@ -1546,7 +1624,7 @@ type ListSites struct {
 
 func (x *ListSites) Reset() {
 	*x = ListSites{}
-	mi := &file_tko_tko_proto_msgTypes[17]
+	mi := &file_tko_tko_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1636,7 @@ func (x *ListSites) String() string {
 func (*ListSites) ProtoMessage() {}
 
 func (x *ListSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[17]
+	mi := &file_tko_tko_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1649,7 @@ func (x *ListSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSites.ProtoReflect.Descriptor instead.
 func (*ListSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{17}
+	return file_tko_tko_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListSites) GetWindow() *Window {
@@ -1634,7 +1712,7 @@ type DeploymentID struct {
 
 func (x *DeploymentID) Reset() {
 	*x = DeploymentID{}
-	mi := &file_tko_tko_proto_msgTypes[18]
+	mi := &file_tko_tko_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1724,7 @@ func (x *DeploymentID) String() string {
 func (*DeploymentID) ProtoMessage() {}
 
 func (x *DeploymentID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[18]
+	mi := &file_tko_tko_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1737,7 @@ func (x *DeploymentID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeploymentID.ProtoReflect.Descriptor instead.
 func (*DeploymentID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{18}
+	return file_tko_tko_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeploymentID) GetDeploymentId() string {
@@ -1710,7 +1788,7 @@ type Deployment struct {
 
 func (x *Deployment) Reset() {
 	*x = Deployment{}
-	mi := &file_tko_tko_proto_msgTypes[19]
+	mi := &file_tko_tko_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1800,7 @@ func (x *Deployment) String() string {
 func (*Deployment) ProtoMessage() {}
 
 func (x *Deployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[19]
+	mi := &file_tko_tko_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +1813,7 @@ func (x *Deployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deployment.ProtoReflect.Descriptor instead.
 func (*Deployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{19}
+	return file_tko_tko_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Deployment) GetDeploymentId() string {
@@ -1890,7 +1968,7 @@ type ListedDeployment struct {
 
 func (x *ListedDeployment) Reset() {
 	*x = ListedDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[20]
+	mi := &file_tko_tko_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +1980,7 @@ func (x *ListedDeployment) String() string {
 func (*ListedDeployment) ProtoMessage() {}
 
 func (x *ListedDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[20]
+	mi := &file_tko_tko_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +1993,7 @@ func (x *ListedDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedDeployment.ProtoReflect.Descriptor instead.
 func (*ListedDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{20}
+	return file_tko_tko_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListedDeployment) GetDeploymentId() string {
@@ -2060,7 +2138,7 @@ type CreateDeployment struct {
 
 func (x *CreateDeployment) Reset() {
 	*x = CreateDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[21]
+	mi := &file_tko_tko_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2150,7 @@ func (x *CreateDeployment) String() string {
 func (*CreateDeployment) ProtoMessage() {}
 
 func (x *CreateDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[21]
+	mi := &file_tko_tko_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2163,7 @@ func (x *CreateDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeployment.ProtoReflect.Descriptor instead.
 func (*CreateDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{21}
+	return file_tko_tko_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateDeployment) GetParentDeploymentId() string {
@@ -2155,7 +2233,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[22]
+	mi := &file_tko_tko_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2245,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[22]
+	mi := &file_tko_tko_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2258,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{22}
+	return file_tko_tko_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateDeploymentResponse) GetCreated() bool {
@@ -2216,7 +2294,7 @@ type GetDeployment struct {
 
 func (x *GetDeployment) Reset() {
 	*x = GetDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[23]
+	mi := &file_tko_tko_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2306,7 @@ func (x *GetDeployment) String() string {
 func (*GetDeployment) ProtoMessage() {}
 
 func (x *GetDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[23]
+	mi := &file_tko_tko_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2319,7 @@ func (x *GetDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeployment.ProtoReflect.Descriptor instead.
 func (*GetDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{23}
+	return file_tko_tko_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetDeployment) GetDeploymentId() string {
@@ -2294,7 +2372,7 @@ type SelectDeployments struct {
 
 func (x *SelectDeployments) Reset() {
 	*x = SelectDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[24]
+	mi := &file_tko_tko_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2384,7 @@ func (x *SelectDeployments) String() string {
 func (*SelectDeployments) ProtoMessage() {}
 
 func (x *SelectDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[24]
+	mi := &file_tko_tko_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2397,7 @@ func (x *SelectDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeployments.ProtoReflect.Descriptor instead.
 func (*SelectDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{24}
+	return file_tko_tko_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SelectDeployments) GetParentDeploymentId() string {
@@ -2433,7 +2511,7 @@ type ListDeployments struct {
 
 func (x *ListDeployments) Reset() {
 	*x = ListDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[25]
+	mi := &file_tko_tko_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2523,7 @@ func (x *ListDeployments) String() string {
 func (*ListDeployments) ProtoMessage() {}
 
 func (x *ListDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[25]
+	mi := &file_tko_tko_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2536,7 @@ func (x *ListDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeployments.ProtoReflect.Descriptor instead.
 func (*ListDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{25}
+	return file_tko_tko_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListDeployments) GetWindow() *Window {
@@ -2507,7 +2585,7 @@ type StartDeploymentModification struct {
 
 func (x *StartDeploymentModification) Reset() {
 	*x = StartDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[26]
+	mi := &file_tko_tko_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2519,7 +2597,7 @@ func (x *StartDeploymentModification) String() string {
 func (*StartDeploymentModification) ProtoMessage() {}
 
 func (x *StartDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[26]
+	mi := &file_tko_tko_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2532,7 +2610,7 @@ func (x *StartDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDeploymentModification.ProtoReflect.Descriptor instead.
 func (*StartDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{26}
+	return file_tko_tko_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StartDeploymentModification) GetDeploymentId() string {
@@ -2570,7 +2648,7 @@ type StartDeploymentModificationResponse struct {
 
 func (x *StartDeploymentModificationResponse) Reset() {
 	*x = StartDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[27]
+	mi := &file_tko_tko_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2660,7 @@ func (x *StartDeploymentModificationResponse) String() string {
 func (*StartDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *StartDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[27]
+	mi := &file_tko_tko_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2673,7 @@ func (x *StartDeploymentModificationResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StartDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*StartDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{27}
+	return file_tko_tko_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StartDeploymentModificationResponse) GetStarted() bool {
@@ -2651,7 +2729,7 @@ type EndDeploymentModification struct {
 
 func (x *EndDeploymentModification) Reset() {
 	*x = EndDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[28]
+	mi := &file_tko_tko_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2741,7 @@ func (x *EndDeploymentModification) String() string {
 func (*EndDeploymentModification) ProtoMessage() {}
 
 func (x *EndDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[28]
+	mi := &file_tko_tko_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2754,7 @@ func (x *EndDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndDeploymentModification.ProtoReflect.Descriptor instead.
 func (*EndDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{28}
+	return file_tko_tko_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EndDeploymentModification) GetModificationToken() string {
@@ -2712,7 +2790,7 @@ type EndDeploymentModificationResponse struct {
 
 func (x *EndDeploymentModificationResponse) Reset() {
 	*x = EndDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[29]
+	mi := &file_tko_tko_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2802,7 @@ func (x *EndDeploymentModificationResponse) String() string {
 func (*EndDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *EndDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[29]
+	mi := &file_tko_tko_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2815,7 @@ func (x *EndDeploymentModificationResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use EndDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*EndDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{29}
+	return file_tko_tko_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EndDeploymentModificationResponse) GetModified() bool {
@@ -2777,7 +2855,7 @@ type CancelDeploymentModification struct {
 
 func (x *CancelDeploymentModification) Reset() {
 	*x = CancelDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +2867,7 @@ func (x *CancelDeploymentModification) String() string {
 func (*CancelDeploymentModification) ProtoMessage() {}
 
 func (x *CancelDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +2880,7 @@ func (x *CancelDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelDeploymentModification.ProtoReflect.Descriptor instead.
 func (*CancelDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{30}
+	return file_tko_tko_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelDeploymentModification) GetModificationToken() string {
@@ -2822,7 +2900,7 @@ type CancelDeploymentModificationResponse struct {
 
 func (x *CancelDeploymentModificationResponse) Reset() {
 	*x = CancelDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +2912,7 @@ func (x *CancelDeploymentModificationResponse) String() string {
 func (*CancelDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *CancelDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +2925,7 @@ func (x *CancelDeploymentModificationResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use CancelDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*CancelDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{31}
+	return file_tko_tko_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelDeploymentModificationResponse) GetCancelled() bool {
@@ -2872,7 +2950,7 @@ type ListModifications struct {
 
 func (x *ListModifications) Reset() {
 	*x = ListModifications{}
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +2962,7 @@ func (x *ListModifications) String() string {
 func (*ListModifications) ProtoMessage() {}
 
 func (x *ListModifications) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +2975,7 @@ func (x *ListModifications) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModifications.ProtoReflect.Descriptor instead.
 func (*ListModifications) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{32}
+	return file_tko_tko_proto_rawDescGZIP(), []int{33}
 }
 
 // A modification token, as clients other than its holder may see it.
@@ -2914,7 +2992,7 @@ type Modification struct {
 
 func (x *Modification) Reset() {
 	*x = Modification{}
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3004,7 @@ func (x *Modification) String() string {
 func (*Modification) ProtoMessage() {}
 
 func (x *Modification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3017,7 @@ func (x *Modification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Modification.ProtoReflect.Descriptor instead.
 func (*Modification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{33}
+	return file_tko_tko_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Modification) GetDeploymentId() string {
@@ -2986,7 +3064,7 @@ type BreakModification struct {
 
 func (x *BreakModification) Reset() {
 	*x = BreakModification{}
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3076,7 @@ func (x *BreakModification) String() string {
 func (*BreakModification) ProtoMessage() {}
 
 func (x *BreakModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3089,7 @@ func (x *BreakModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakModification.ProtoReflect.Descriptor instead.
 func (*BreakModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{34}
+	return file_tko_tko_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BreakModification) GetDeploymentId() string {
@@ -3033,7 +3111,7 @@ type PluginID struct {
 
 func (x *PluginID) Reset() {
 	*x = PluginID{}
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3045,7 +3123,7 @@ func (x *PluginID) String() string {
 func (*PluginID) ProtoMessage() {}
 
 func (x *PluginID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3058,7 +3136,7 @@ func (x *PluginID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginID.ProtoReflect.Descriptor instead.
 func (*PluginID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{35}
+	return file_tko_tko_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PluginID) GetType() string {
@@ -3100,7 +3178,7 @@ type GVK struct {
 
 func (x *GVK) Reset() {
 	*x = GVK{}
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3112,7 +3190,7 @@ func (x *GVK) String() string {
 func (*GVK) ProtoMessage() {}
 
 func (x *GVK) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3125,7 +3203,7 @@ func (x *GVK) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GVK.ProtoReflect.Descriptor instead.
 func (*GVK) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{36}
+	return file_tko_tko_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GVK) GetGroup() string {
@@ -3164,7 +3242,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3254,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3267,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{37}
+	return file_tko_tko_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Plugin) GetType() string {
@@ -3255,7 +3333,7 @@ type SelectPlugins struct {
 
 func (x *SelectPlugins) Reset() {
 	*x = SelectPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3345,7 @@ func (x *SelectPlugins) String() string {
 func (*SelectPlugins) ProtoMessage() {}
 
 func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3358,7 @@ func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectPlugins.ProtoReflect.Descriptor instead.
 func (*SelectPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{38}
+	return file_tko_tko_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SelectPlugins) GetType() string {
@@ -3336,7 +3414,7 @@ type ListPlugins struct {
 
 func (x *ListPlugins) Reset() {
 	*x = ListPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3426,7 @@ func (x *ListPlugins) String() string {
 func (*ListPlugins) ProtoMessage() {}
 
 func (x *ListPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3439,7 @@ func (x *ListPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlugins.ProtoReflect.Descriptor instead.
 func (*ListPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{39}
+	return file_tko_tko_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListPlugins) GetWindow() *Window {
@@ -3409,7 +3487,7 @@ type Stamp struct {
 
 func (x *Stamp) Reset() {
 	*x = Stamp{}
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3421,7 +3499,7 @@ func (x *Stamp) String() string {
 func (*Stamp) ProtoMessage() {}
 
 func (x *Stamp) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +3512,7 @@ func (x *Stamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamp.ProtoReflect.Descriptor instead.
 func (*Stamp) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{40}
+	return file_tko_tko_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Stamp) GetUid() string {
@@ -3524,7 +3602,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3536,7 +3614,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3549,7 +3627,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{41}
+	return file_tko_tko_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Condition) GetType() string {
@@ -3623,7 +3701,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +3713,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3726,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{42}
+	return file_tko_tko_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PreparationStep) GetResource() string {
@@ -3704,7 +3782,7 @@ type ApproveDeployments struct {
 
 func (x *ApproveDeployments) Reset() {
 	*x = ApproveDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3794,7 @@ func (x *ApproveDeployments) String() string {
 func (*ApproveDeployments) ProtoMessage() {}
 
 func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3807,7 @@ func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeployments.ProtoReflect.Descriptor instead.
 func (*ApproveDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{43}
+	return file_tko_tko_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ApproveDeployments) GetDeploymentId() string {
@@ -3762,7 +3840,7 @@ type ApproveDeploymentsResponse struct {
 
 func (x *ApproveDeploymentsResponse) Reset() {
 	*x = ApproveDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +3852,7 @@ func (x *ApproveDeploymentsResponse) String() string {
 func (*ApproveDeploymentsResponse) ProtoMessage() {}
 
 func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +3865,7 @@ func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ApproveDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{44}
+	return file_tko_tko_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ApproveDeploymentsResponse) GetApproved() uint64 {
@@ -3813,7 +3891,7 @@ type CommitDeployment struct {
 
 func (x *CommitDeployment) Reset() {
 	*x = CommitDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3825,7 +3903,7 @@ func (x *CommitDeployment) String() string {
 func (*CommitDeployment) ProtoMessage() {}
 
 func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +3916,7 @@ func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployment.ProtoReflect.Descriptor instead.
 func (*CommitDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+	return file_tko_tko_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CommitDeployment) GetDeploymentId() string {
@@ -3906,7 +3984,7 @@ type CommitDeploymentResponse struct {
 
 func (x *CommitDeploymentResponse) Reset() {
 	*x = CommitDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3918,7 +3996,7 @@ func (x *CommitDeploymentResponse) String() string {
 func (*CommitDeploymentResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3931,7 +4009,7 @@ func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+	return file_tko_tko_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CommitDeploymentResponse) GetRevision() int64 {
@@ -3950,7 +4028,7 @@ type CommitDeployments struct {
 
 func (x *CommitDeployments) Reset() {
 	*x = CommitDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3962,7 +4040,7 @@ func (x *CommitDeployments) String() string {
 func (*CommitDeployments) ProtoMessage() {}
 
 func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3975,7 +4053,7 @@ func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployments.ProtoReflect.Descriptor instead.
 func (*CommitDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+	return file_tko_tko_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CommitDeployments) GetCommits() []*CommitDeployment {
@@ -3994,7 +4072,7 @@ type CommitDeploymentsResponse struct {
 
 func (x *CommitDeploymentsResponse) Reset() {
 	*x = CommitDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4006,7 +4084,7 @@ func (x *CommitDeploymentsResponse) String() string {
 func (*CommitDeploymentsResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4019,7 +4097,7 @@ func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+	return file_tko_tko_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CommitDeploymentsResponse) GetRevisions() []int64 {
@@ -4039,7 +4117,7 @@ type GetDeployments struct {
 
 func (x *GetDeployments) Reset() {
 	*x = GetDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4051,7 +4129,7 @@ func (x *GetDeployments) String() string {
 func (*GetDeployments) ProtoMessage() {}
 
 func (x *GetDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4064,7 +4142,7 @@ func (x *GetDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeployments.ProtoReflect.Descriptor instead.
 func (*GetDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+	return file_tko_tko_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetDeployments) GetDeploymentIds() []string {
@@ -4090,7 +4168,7 @@ type GetDeploymentsResponse struct {
 
 func (x *GetDeploymentsResponse) Reset() {
 	*x = GetDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4102,7 +4180,7 @@ func (x *GetDeploymentsResponse) String() string {
 func (*GetDeploymentsResponse) ProtoMessage() {}
 
 func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4115,7 +4193,7 @@ func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*GetDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{50}
+	return file_tko_tko_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetDeploymentsResponse) GetDeployments() []*Deployment {
@@ -4144,7 +4222,7 @@ type CreateChildren struct {
 
 func (x *CreateChildren) Reset() {
 	*x = CreateChildren{}
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +4234,7 @@ func (x *CreateChildren) String() string {
 func (*CreateChildren) ProtoMessage() {}
 
 func (x *CreateChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +4247,7 @@ func (x *CreateChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildren.ProtoReflect.Descriptor instead.
 func (*CreateChildren) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{51}
+	return file_tko_tko_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CreateChildren) GetParentDeploymentId() string {
@@ -4240,7 +4318,7 @@ type Child struct {
 
 func (x *Child) Reset() {
 	*x = Child{}
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4252,7 +4330,7 @@ func (x *Child) String() string {
 func (*Child) ProtoMessage() {}
 
 func (x *Child) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4265,7 +4343,7 @@ func (x *Child) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Child.ProtoReflect.Descriptor instead.
 func (*Child) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{52}
+	return file_tko_tko_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Child) GetOrigin() string {
@@ -4306,7 +4384,7 @@ type CreateChildrenResponse struct {
 
 func (x *CreateChildrenResponse) Reset() {
 	*x = CreateChildrenResponse{}
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4318,7 +4396,7 @@ func (x *CreateChildrenResponse) String() string {
 func (*CreateChildrenResponse) ProtoMessage() {}
 
 func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4331,7 +4409,7 @@ func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildrenResponse.ProtoReflect.Descriptor instead.
 func (*CreateChildrenResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53}
+	return file_tko_tko_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CreateChildrenResponse) GetDeploymentIds() []string {
@@ -4355,13 +4433,14 @@ type ProvisionSite struct {
 	Metadata      map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	PackageFormat string                 `protobuf:"bytes,4,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
 	Package       []byte                 `protobuf:"bytes,5,opt,name=package,proto3" json:"package,omitempty"`
+	Details       *Details               `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProvisionSite) Reset() {
 	*x = ProvisionSite{}
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4373,7 +4452,7 @@ func (x *ProvisionSite) String() string {
 func (*ProvisionSite) ProtoMessage() {}
 
 func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4465,7 @@ func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSite.ProtoReflect.Descriptor instead.
 func (*ProvisionSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{54}
+	return file_tko_tko_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ProvisionSite) GetOrigin() string {
@@ -4424,6 +4503,13 @@ func (x *ProvisionSite) GetPackage() []byte {
 	return nil
 }
 
+func (x *ProvisionSite) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type ProvisionSiteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
@@ -4434,7 +4520,7 @@ type ProvisionSiteResponse struct {
 
 func (x *ProvisionSiteResponse) Reset() {
 	*x = ProvisionSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4446,7 +4532,7 @@ func (x *ProvisionSiteResponse) String() string {
 func (*ProvisionSiteResponse) ProtoMessage() {}
 
 func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4459,7 +4545,7 @@ func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSiteResponse.ProtoReflect.Descriptor instead.
 func (*ProvisionSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ProvisionSiteResponse) GetSiteId() string {
@@ -4485,7 +4571,7 @@ type ResolveSite struct {
 
 func (x *ResolveSite) Reset() {
 	*x = ResolveSite{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4497,7 +4583,7 @@ func (x *ResolveSite) String() string {
 func (*ResolveSite) ProtoMessage() {}
 
 func (x *ResolveSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4510,7 +4596,7 @@ func (x *ResolveSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveSite.ProtoReflect.Descriptor instead.
 func (*ResolveSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ResolveSite) GetSiteId() string {
@@ -4529,7 +4615,7 @@ type ResolveSiteResponse struct {
 
 func (x *ResolveSiteResponse) Reset() {
 	*x = ResolveSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4541,7 +4627,7 @@ func (x *ResolveSiteResponse) String() string {
 func (*ResolveSiteResponse) ProtoMessage() {}
 
 func (x *ResolveSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4554,7 +4640,7 @@ func (x *ResolveSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveSiteResponse.ProtoReflect.Descriptor instead.
 func (*ResolveSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ResolveSiteResponse) GetWaits() bool {
@@ -4575,7 +4661,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4673,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4686,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -4637,7 +4723,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4649,7 +4735,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4662,7 +4748,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -4709,7 +4795,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4721,7 +4807,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4734,7 +4820,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -4759,7 +4845,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4771,7 +4857,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4784,7 +4870,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -4846,7 +4932,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4858,7 +4944,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4871,7 +4957,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -4897,7 +4983,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4909,7 +4995,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4922,7 +5008,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -4941,7 +5027,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4953,7 +5039,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4966,7 +5052,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -4988,7 +5074,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5000,7 +5086,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5013,7 +5099,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -5054,7 +5140,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5066,7 +5152,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5079,7 +5165,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -5112,7 +5198,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5124,7 +5210,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5137,7 +5223,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -5225,14 +5311,15 @@ type PutEntity struct {
 	MadeFrom string `protobuf:"bytes,741,opt,name=madeFrom,proto3" json:"madeFrom,omitempty"`
 	// Of a deployment: its template and site may be ones that don't exist yet; of a site: its template. It waits for
 	// them, as its condition ResolvedRefs reports.
-	DeferReferences bool `protobuf:"varint,570,opt,name=deferReferences,proto3" json:"deferReferences,omitempty"`
+	DeferReferences bool     `protobuf:"varint,570,opt,name=deferReferences,proto3" json:"deferReferences,omitempty"`
+	Details         *Details `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"` // of a template or site
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5244,7 +5331,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5257,7 +5344,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -5400,6 +5487,13 @@ func (x *PutEntity) GetDeferReferences() bool {
 	return false
 }
 
+func (x *PutEntity) GetDetails() *Details {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
 type PutEntityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -5415,7 +5509,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5427,7 +5521,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5440,7 +5534,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{69}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -5505,7 +5599,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5517,7 +5611,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5530,7 +5624,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -5577,7 +5671,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5589,7 +5683,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5602,7 +5696,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -5623,7 +5717,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5635,7 +5729,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5648,7 +5742,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -5682,7 +5776,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5694,7 +5788,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5707,7 +5801,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GetSource) GetName() string {
@@ -5743,7 +5837,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5755,7 +5849,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5768,7 +5862,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Source) GetName() string {
@@ -5848,7 +5942,7 @@ type SourceReach struct {
 
 func (x *SourceReach) Reset() {
 	*x = SourceReach{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5860,7 +5954,7 @@ func (x *SourceReach) String() string {
 func (*SourceReach) ProtoMessage() {}
 
 func (x *SourceReach) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5873,7 +5967,7 @@ func (x *SourceReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceReach.ProtoReflect.Descriptor instead.
 func (*SourceReach) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SourceReach) GetKnown() bool {
@@ -5926,7 +6020,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5938,7 +6032,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5951,7 +6045,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -6062,7 +6156,7 @@ type SourceOrigins struct {
 
 func (x *SourceOrigins) Reset() {
 	*x = SourceOrigins{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6074,7 +6168,7 @@ func (x *SourceOrigins) String() string {
 func (*SourceOrigins) ProtoMessage() {}
 
 func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6087,7 +6181,7 @@ func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOrigins.ProtoReflect.Descriptor instead.
 func (*SourceOrigins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SourceOrigins) GetParts() map[string]string {
@@ -6114,7 +6208,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6126,7 +6220,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6139,7 +6233,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -6219,7 +6313,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6231,7 +6325,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6244,7 +6338,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -6299,7 +6393,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6311,7 +6405,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6324,7 +6418,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -6350,7 +6444,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6362,7 +6456,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6375,7 +6469,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{81}
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -6395,7 +6489,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6407,7 +6501,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6420,7 +6514,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+	return file_tko_tko_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -6447,7 +6541,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6459,7 +6553,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6472,7 +6566,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{83}
+	return file_tko_tko_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -6504,7 +6598,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6516,7 +6610,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6529,7 +6623,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{84}
+	return file_tko_tko_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -6577,7 +6671,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[85]
+	mi := &file_tko_tko_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6589,7 +6683,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[85]
+	mi := &file_tko_tko_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6602,7 +6696,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{85}
+	return file_tko_tko_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -6628,7 +6722,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[86]
+	mi := &file_tko_tko_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6640,7 +6734,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[86]
+	mi := &file_tko_tko_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6653,7 +6747,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{86}
+	return file_tko_tko_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6677,7 +6771,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[87]
+	mi := &file_tko_tko_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6689,7 +6783,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[87]
+	mi := &file_tko_tko_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6702,7 +6796,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{87}
+	return file_tko_tko_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -6792,7 +6886,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
 	"templateId\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x81\x03\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"+\n" +
+	"\aDetails\x12 \n" +
+	"\vdescription\x18\x01 \x01(\tR\vdescription\"\xaa\x03\n" +
 	"\bTemplate\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
@@ -6804,10 +6900,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rdeploymentIds\x18\x06 \x03(\tR\rdeploymentIds\x12 \n" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12!\n" +
-	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x1a;\n" +
+	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbd\x03\n" +
 	"\x0eListedTemplate\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
@@ -6819,7 +6916,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	".tko.StampR\x05stamp\x12$\n" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
 	"\apackage\x18f \x01(\fR\apackage\x12(\n" +
-	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
+	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x96\x01\n" +
@@ -6849,7 +6947,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\";\n" +
 	"\x06SiteID\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\xc0\x03\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\xe9\x03\n" +
 	"\x04Site\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x1e\n" +
 	"\n" +
@@ -6863,10 +6961,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05stamp\x18d \x01(\v2\n" +
 	".tko.StampR\x05stamp\x12!\n" +
 	"\vkeepPackage\x18\xdc\x01 \x01(\bR\vkeepPackage\x12-\n" +
-	"\x11awaitedTemplateId\x18\xf1\x04 \x01(\tR\x11awaitedTemplateId\x1a;\n" +
+	"\x11awaitedTemplateId\x18\xf1\x04 \x01(\tR\x11awaitedTemplateId\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd3\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x03\n" +
 	"\n" +
 	"ListedSite\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x1e\n" +
@@ -6881,7 +6980,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rpackageFormat\x18e \x01(\tR\rpackageFormat\x12\x18\n" +
 	"\apackage\x18f \x01(\fR\apackage\x12(\n" +
 	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x12-\n" +
-	"\x11awaitedTemplateId\x18\xf1\x04 \x01(\tR\x11awaitedTemplateId\x1a;\n" +
+	"\x11awaitedTemplateId\x18\xf1\x04 \x01(\tR\x11awaitedTemplateId\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +
@@ -7180,7 +7280,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x15replacesDeploymentIds\x18\xc8\x01 \x03(\tR\x15replacesDeploymentIds\"X\n" +
 	"\x16CreateChildrenResponse\x12$\n" +
 	"\rdeploymentIds\x18\x01 \x03(\tR\rdeploymentIds\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\x04R\acreated\"\x82\x02\n" +
+	"\acreated\x18\x02 \x01(\x04R\acreated\"\xab\x02\n" +
 	"\rProvisionSite\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x1e\n" +
 	"\n" +
@@ -7188,7 +7288,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"templateId\x12<\n" +
 	"\bmetadata\x18\x03 \x03(\v2 .tko.ProvisionSite.MetadataEntryR\bmetadata\x12$\n" +
 	"\rpackageFormat\x18\x04 \x01(\tR\rpackageFormat\x12\x18\n" +
-	"\apackage\x18\x05 \x01(\fR\apackage\x1a;\n" +
+	"\apackage\x18\x05 \x01(\fR\apackage\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
@@ -7256,7 +7357,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xce\x05\n" +
+	"\x06STATUS\x10\x02\"\xf7\x05\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -7280,7 +7381,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x12\x15\n" +
 	"\x05whole\x18\xe4\x05 \x01(\bR\x05whole\x12\x1b\n" +
 	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x12)\n" +
-	"\x0fdeferReferences\x18\xba\x04 \x01(\bR\x0fdeferReferences\x1a;\n" +
+	"\x0fdeferReferences\x18\xba\x04 \x01(\bR\x0fdeferReferences\x12'\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd0\x01\n" +
@@ -7466,7 +7568,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 105)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -7476,310 +7578,317 @@ var file_tko_tko_proto_goTypes = []any{
 	(*DeleteResponse)(nil),                       // 5: tko.DeleteResponse
 	(*Window)(nil),                               // 6: tko.Window
 	(*TemplateID)(nil),                           // 7: tko.TemplateID
-	(*Template)(nil),                             // 8: tko.Template
-	(*ListedTemplate)(nil),                       // 9: tko.ListedTemplate
-	(*GetTemplate)(nil),                          // 10: tko.GetTemplate
-	(*SelectTemplates)(nil),                      // 11: tko.SelectTemplates
-	(*ListTemplates)(nil),                        // 12: tko.ListTemplates
-	(*SiteID)(nil),                               // 13: tko.SiteID
-	(*Site)(nil),                                 // 14: tko.Site
-	(*ListedSite)(nil),                           // 15: tko.ListedSite
-	(*GetSite)(nil),                              // 16: tko.GetSite
-	(*SelectSites)(nil),                          // 17: tko.SelectSites
-	(*SelectCondition)(nil),                      // 18: tko.SelectCondition
-	(*ListSites)(nil),                            // 19: tko.ListSites
-	(*DeploymentID)(nil),                         // 20: tko.DeploymentID
-	(*Deployment)(nil),                           // 21: tko.Deployment
-	(*ListedDeployment)(nil),                     // 22: tko.ListedDeployment
-	(*CreateDeployment)(nil),                     // 23: tko.CreateDeployment
-	(*CreateDeploymentResponse)(nil),             // 24: tko.CreateDeploymentResponse
-	(*GetDeployment)(nil),                        // 25: tko.GetDeployment
-	(*SelectDeployments)(nil),                    // 26: tko.SelectDeployments
-	(*ListDeployments)(nil),                      // 27: tko.ListDeployments
-	(*StartDeploymentModification)(nil),          // 28: tko.StartDeploymentModification
-	(*StartDeploymentModificationResponse)(nil),  // 29: tko.StartDeploymentModificationResponse
-	(*EndDeploymentModification)(nil),            // 30: tko.EndDeploymentModification
-	(*EndDeploymentModificationResponse)(nil),    // 31: tko.EndDeploymentModificationResponse
-	(*CancelDeploymentModification)(nil),         // 32: tko.CancelDeploymentModification
-	(*CancelDeploymentModificationResponse)(nil), // 33: tko.CancelDeploymentModificationResponse
-	(*ListModifications)(nil),                    // 34: tko.ListModifications
-	(*Modification)(nil),                         // 35: tko.Modification
-	(*BreakModification)(nil),                    // 36: tko.BreakModification
-	(*PluginID)(nil),                             // 37: tko.PluginID
-	(*GVK)(nil),                                  // 38: tko.GVK
-	(*Plugin)(nil),                               // 39: tko.Plugin
-	(*SelectPlugins)(nil),                        // 40: tko.SelectPlugins
-	(*ListPlugins)(nil),                          // 41: tko.ListPlugins
-	(*Stamp)(nil),                                // 42: tko.Stamp
-	(*Condition)(nil),                            // 43: tko.Condition
-	(*PreparationStep)(nil),                      // 44: tko.PreparationStep
-	(*ApproveDeployments)(nil),                   // 45: tko.ApproveDeployments
-	(*ApproveDeploymentsResponse)(nil),           // 46: tko.ApproveDeploymentsResponse
-	(*CommitDeployment)(nil),                     // 47: tko.CommitDeployment
-	(*CommitDeploymentResponse)(nil),             // 48: tko.CommitDeploymentResponse
-	(*CommitDeployments)(nil),                    // 49: tko.CommitDeployments
-	(*CommitDeploymentsResponse)(nil),            // 50: tko.CommitDeploymentsResponse
-	(*GetDeployments)(nil),                       // 51: tko.GetDeployments
-	(*GetDeploymentsResponse)(nil),               // 52: tko.GetDeploymentsResponse
-	(*CreateChildren)(nil),                       // 53: tko.CreateChildren
-	(*Child)(nil),                                // 54: tko.Child
-	(*CreateChildrenResponse)(nil),               // 55: tko.CreateChildrenResponse
-	(*ProvisionSite)(nil),                        // 56: tko.ProvisionSite
-	(*ProvisionSiteResponse)(nil),                // 57: tko.ProvisionSiteResponse
-	(*ResolveSite)(nil),                          // 58: tko.ResolveSite
-	(*ResolveSiteResponse)(nil),                  // 59: tko.ResolveSiteResponse
-	(*SetConditions)(nil),                        // 60: tko.SetConditions
-	(*ClaimWork)(nil),                            // 61: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 62: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 63: tko.WorkItem
-	(*RenewWork)(nil),                            // 64: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 65: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 66: tko.FinishWork
-	(*FinishedWork)(nil),                         // 67: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 68: tko.WatchChanges
-	(*Change)(nil),                               // 69: tko.Change
-	(*PutEntity)(nil),                            // 70: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 71: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 72: tko.RemoveEntity
-	(*CallSites)(nil),                            // 73: tko.CallSites
-	(*CallSources)(nil),                          // 74: tko.CallSources
-	(*GetSource)(nil),                            // 75: tko.GetSource
-	(*Source)(nil),                               // 76: tko.Source
-	(*SourceReach)(nil),                          // 77: tko.SourceReach
-	(*SourceStatus)(nil),                         // 78: tko.SourceStatus
-	(*SourceOrigins)(nil),                        // 79: tko.SourceOrigins
-	(*SourceItem)(nil),                           // 80: tko.SourceItem
-	(*SourceOperation)(nil),                      // 81: tko.SourceOperation
-	(*SaveSource)(nil),                           // 82: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 83: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 84: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 85: tko.GetTargetState
-	(*TargetState)(nil),                          // 86: tko.TargetState
-	(*SaveTargetState)(nil),                      // 87: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 88: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 89: tko.WhoAmIResponse
-	nil,                                          // 90: tko.Template.MetadataEntry
-	nil,                                          // 91: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 92: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 93: tko.Site.MetadataEntry
-	nil,                                          // 94: tko.ListedSite.MetadataEntry
-	nil,                                          // 95: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 96: tko.Deployment.MetadataEntry
-	nil,                                          // 97: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 98: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 99: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 100: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 101: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 102: tko.Plugin.PropertiesEntry
-	nil,                                          // 103: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 104: tko.PutEntity.MetadataEntry
-	nil,                                          // 105: tko.SourceOrigins.PartsEntry
-	(*timestamppb.Timestamp)(nil),                // 106: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 107: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 108: google.protobuf.Empty
+	(*Details)(nil),                              // 8: tko.Details
+	(*Template)(nil),                             // 9: tko.Template
+	(*ListedTemplate)(nil),                       // 10: tko.ListedTemplate
+	(*GetTemplate)(nil),                          // 11: tko.GetTemplate
+	(*SelectTemplates)(nil),                      // 12: tko.SelectTemplates
+	(*ListTemplates)(nil),                        // 13: tko.ListTemplates
+	(*SiteID)(nil),                               // 14: tko.SiteID
+	(*Site)(nil),                                 // 15: tko.Site
+	(*ListedSite)(nil),                           // 16: tko.ListedSite
+	(*GetSite)(nil),                              // 17: tko.GetSite
+	(*SelectSites)(nil),                          // 18: tko.SelectSites
+	(*SelectCondition)(nil),                      // 19: tko.SelectCondition
+	(*ListSites)(nil),                            // 20: tko.ListSites
+	(*DeploymentID)(nil),                         // 21: tko.DeploymentID
+	(*Deployment)(nil),                           // 22: tko.Deployment
+	(*ListedDeployment)(nil),                     // 23: tko.ListedDeployment
+	(*CreateDeployment)(nil),                     // 24: tko.CreateDeployment
+	(*CreateDeploymentResponse)(nil),             // 25: tko.CreateDeploymentResponse
+	(*GetDeployment)(nil),                        // 26: tko.GetDeployment
+	(*SelectDeployments)(nil),                    // 27: tko.SelectDeployments
+	(*ListDeployments)(nil),                      // 28: tko.ListDeployments
+	(*StartDeploymentModification)(nil),          // 29: tko.StartDeploymentModification
+	(*StartDeploymentModificationResponse)(nil),  // 30: tko.StartDeploymentModificationResponse
+	(*EndDeploymentModification)(nil),            // 31: tko.EndDeploymentModification
+	(*EndDeploymentModificationResponse)(nil),    // 32: tko.EndDeploymentModificationResponse
+	(*CancelDeploymentModification)(nil),         // 33: tko.CancelDeploymentModification
+	(*CancelDeploymentModificationResponse)(nil), // 34: tko.CancelDeploymentModificationResponse
+	(*ListModifications)(nil),                    // 35: tko.ListModifications
+	(*Modification)(nil),                         // 36: tko.Modification
+	(*BreakModification)(nil),                    // 37: tko.BreakModification
+	(*PluginID)(nil),                             // 38: tko.PluginID
+	(*GVK)(nil),                                  // 39: tko.GVK
+	(*Plugin)(nil),                               // 40: tko.Plugin
+	(*SelectPlugins)(nil),                        // 41: tko.SelectPlugins
+	(*ListPlugins)(nil),                          // 42: tko.ListPlugins
+	(*Stamp)(nil),                                // 43: tko.Stamp
+	(*Condition)(nil),                            // 44: tko.Condition
+	(*PreparationStep)(nil),                      // 45: tko.PreparationStep
+	(*ApproveDeployments)(nil),                   // 46: tko.ApproveDeployments
+	(*ApproveDeploymentsResponse)(nil),           // 47: tko.ApproveDeploymentsResponse
+	(*CommitDeployment)(nil),                     // 48: tko.CommitDeployment
+	(*CommitDeploymentResponse)(nil),             // 49: tko.CommitDeploymentResponse
+	(*CommitDeployments)(nil),                    // 50: tko.CommitDeployments
+	(*CommitDeploymentsResponse)(nil),            // 51: tko.CommitDeploymentsResponse
+	(*GetDeployments)(nil),                       // 52: tko.GetDeployments
+	(*GetDeploymentsResponse)(nil),               // 53: tko.GetDeploymentsResponse
+	(*CreateChildren)(nil),                       // 54: tko.CreateChildren
+	(*Child)(nil),                                // 55: tko.Child
+	(*CreateChildrenResponse)(nil),               // 56: tko.CreateChildrenResponse
+	(*ProvisionSite)(nil),                        // 57: tko.ProvisionSite
+	(*ProvisionSiteResponse)(nil),                // 58: tko.ProvisionSiteResponse
+	(*ResolveSite)(nil),                          // 59: tko.ResolveSite
+	(*ResolveSiteResponse)(nil),                  // 60: tko.ResolveSiteResponse
+	(*SetConditions)(nil),                        // 61: tko.SetConditions
+	(*ClaimWork)(nil),                            // 62: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 63: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 64: tko.WorkItem
+	(*RenewWork)(nil),                            // 65: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 66: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 67: tko.FinishWork
+	(*FinishedWork)(nil),                         // 68: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 69: tko.WatchChanges
+	(*Change)(nil),                               // 70: tko.Change
+	(*PutEntity)(nil),                            // 71: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 72: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 73: tko.RemoveEntity
+	(*CallSites)(nil),                            // 74: tko.CallSites
+	(*CallSources)(nil),                          // 75: tko.CallSources
+	(*GetSource)(nil),                            // 76: tko.GetSource
+	(*Source)(nil),                               // 77: tko.Source
+	(*SourceReach)(nil),                          // 78: tko.SourceReach
+	(*SourceStatus)(nil),                         // 79: tko.SourceStatus
+	(*SourceOrigins)(nil),                        // 80: tko.SourceOrigins
+	(*SourceItem)(nil),                           // 81: tko.SourceItem
+	(*SourceOperation)(nil),                      // 82: tko.SourceOperation
+	(*SaveSource)(nil),                           // 83: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 84: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 85: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 86: tko.GetTargetState
+	(*TargetState)(nil),                          // 87: tko.TargetState
+	(*SaveTargetState)(nil),                      // 88: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 89: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 90: tko.WhoAmIResponse
+	nil,                                          // 91: tko.Template.MetadataEntry
+	nil,                                          // 92: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 93: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 94: tko.Site.MetadataEntry
+	nil,                                          // 95: tko.ListedSite.MetadataEntry
+	nil,                                          // 96: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 97: tko.Deployment.MetadataEntry
+	nil,                                          // 98: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 99: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 100: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 101: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 102: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 103: tko.Plugin.PropertiesEntry
+	nil,                                          // 104: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 105: tko.PutEntity.MetadataEntry
+	nil,                                          // 106: tko.SourceOrigins.PartsEntry
+	(*timestamppb.Timestamp)(nil),                // 107: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 108: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 109: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	43,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
+	44,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	77,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
-	90,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	106, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	42,  // 5: tko.Template.stamp:type_name -> tko.Stamp
-	91,  // 6: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	106, // 7: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	42,  // 8: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	92,  // 9: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	106, // 10: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
-	6,   // 11: tko.ListTemplates.window:type_name -> tko.Window
-	11,  // 12: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	93,  // 13: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	106, // 14: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	42,  // 15: tko.Site.stamp:type_name -> tko.Stamp
-	94,  // 16: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	106, // 17: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	42,  // 18: tko.ListedSite.stamp:type_name -> tko.Stamp
-	95,  // 19: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	18,  // 20: tko.SelectSites.conditions:type_name -> tko.SelectCondition
-	106, // 21: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
-	6,   // 22: tko.ListSites.window:type_name -> tko.Window
-	17,  // 23: tko.ListSites.select:type_name -> tko.SelectSites
-	96,  // 24: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	106, // 25: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	106, // 26: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 27: tko.Deployment.stamp:type_name -> tko.Stamp
-	97,  // 28: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	106, // 29: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	106, // 30: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	42,  // 31: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	98,  // 32: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	99,  // 33: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	100, // 34: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	101, // 35: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	18,  // 36: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
-	106, // 37: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
-	6,   // 38: tko.ListDeployments.window:type_name -> tko.Window
-	26,  // 39: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	107, // 40: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
-	106, // 41: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	106, // 42: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	106, // 43: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	102, // 44: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	38,  // 45: tko.Plugin.triggers:type_name -> tko.GVK
-	42,  // 46: tko.Plugin.stamp:type_name -> tko.Stamp
-	38,  // 47: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	6,   // 48: tko.ListPlugins.window:type_name -> tko.Window
-	40,  // 49: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	106, // 50: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	106, // 51: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	43,  // 52: tko.Stamp.conditions:type_name -> tko.Condition
-	44,  // 53: tko.Stamp.steps:type_name -> tko.PreparationStep
-	106, // 54: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	106, // 55: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	107, // 56: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	26,  // 57: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	43,  // 58: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	44,  // 59: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	47,  // 60: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	21,  // 61: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	54,  // 62: tko.CreateChildren.children:type_name -> tko.Child
-	103, // 63: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	43,  // 64: tko.SetConditions.conditions:type_name -> tko.Condition
-	107, // 65: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	107, // 66: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	63,  // 67: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	63,  // 68: tko.RenewWork.items:type_name -> tko.WorkItem
-	107, // 69: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	63,  // 70: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	67,  // 71: tko.FinishWork.items:type_name -> tko.FinishedWork
-	63,  // 72: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 73: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	107, // 74: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 75: tko.Change.op:type_name -> tko.Change.Op
-	106, // 76: tko.Change.time:type_name -> google.protobuf.Timestamp
-	104, // 77: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	39,  // 78: tko.PutEntity.plugin:type_name -> tko.Plugin
-	63,  // 79: tko.PutEntity.claim:type_name -> tko.WorkItem
-	63,  // 80: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	106, // 81: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	78,  // 82: tko.Source.status:type_name -> tko.SourceStatus
-	106, // 83: tko.Source.due:type_name -> google.protobuf.Timestamp
-	77,  // 84: tko.Source.reach:type_name -> tko.SourceReach
-	80,  // 85: tko.SourceStatus.items:type_name -> tko.SourceItem
-	81,  // 86: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	43,  // 87: tko.SourceStatus.conditions:type_name -> tko.Condition
-	79,  // 88: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
-	105, // 89: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
-	106, // 90: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	76,  // 91: tko.SaveSource.source:type_name -> tko.Source
-	63,  // 92: tko.SaveSource.claim:type_name -> tko.WorkItem
-	63,  // 93: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	106, // 94: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	86,  // 95: tko.SaveTargetState.state:type_name -> tko.TargetState
-	63,  // 96: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	106, // 97: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	108, // 98: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 99: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 100: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 101: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 102: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 103: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 104: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 105: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 106: tko.Data.getSite:input_type -> tko.GetSite
-	19,  // 107: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 108: tko.Data.purgeSites:input_type -> tko.SelectSites
-	23,  // 109: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	20,  // 110: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	25,  // 111: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	27,  // 112: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	26,  // 113: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	28,  // 114: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	30,  // 115: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	32,  // 116: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	39,  // 117: tko.Data.registerPlugin:input_type -> tko.Plugin
-	37,  // 118: tko.Data.deletePlugin:input_type -> tko.PluginID
-	37,  // 119: tko.Data.getPlugin:input_type -> tko.PluginID
-	41,  // 120: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	40,  // 121: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	45,  // 122: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	47,  // 123: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	49,  // 124: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	51,  // 125: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	34,  // 126: tko.Data.listModifications:input_type -> tko.ListModifications
-	36,  // 127: tko.Data.breakModification:input_type -> tko.BreakModification
-	53,  // 128: tko.Data.createChildren:input_type -> tko.CreateChildren
-	56,  // 129: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	58,  // 130: tko.Data.resolveSite:input_type -> tko.ResolveSite
-	60,  // 131: tko.Data.setConditions:input_type -> tko.SetConditions
-	61,  // 132: tko.Data.claimWork:input_type -> tko.ClaimWork
-	64,  // 133: tko.Data.renewWork:input_type -> tko.RenewWork
-	66,  // 134: tko.Data.finishWork:input_type -> tko.FinishWork
-	68,  // 135: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	70,  // 136: tko.Data.putEntity:input_type -> tko.PutEntity
-	72,  // 137: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	73,  // 138: tko.Data.callSites:input_type -> tko.CallSites
-	74,  // 139: tko.Data.callSources:input_type -> tko.CallSources
-	75,  // 140: tko.Data.getSource:input_type -> tko.GetSource
-	108, // 141: tko.Data.listSources:input_type -> google.protobuf.Empty
-	82,  // 142: tko.Data.saveSource:input_type -> tko.SaveSource
-	84,  // 143: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	85,  // 144: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	87,  // 145: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	108, // 146: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 147: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 148: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 149: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 150: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 151: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 152: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 153: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 154: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 155: tko.Data.getSite:output_type -> tko.Site
-	15,  // 156: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 157: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	24,  // 158: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 159: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	21,  // 160: tko.Data.getDeployment:output_type -> tko.Deployment
-	22,  // 161: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 162: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	29,  // 163: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	31,  // 164: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	33,  // 165: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 166: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 167: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	39,  // 168: tko.Data.getPlugin:output_type -> tko.Plugin
-	39,  // 169: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 170: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	46,  // 171: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	48,  // 172: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	50,  // 173: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	52,  // 174: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	35,  // 175: tko.Data.listModifications:output_type -> tko.Modification
-	35,  // 176: tko.Data.breakModification:output_type -> tko.Modification
-	55,  // 177: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	57,  // 178: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	59,  // 179: tko.Data.resolveSite:output_type -> tko.ResolveSiteResponse
-	108, // 180: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	62,  // 181: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	65,  // 182: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	108, // 183: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	69,  // 184: tko.Data.watchChanges:output_type -> tko.Change
-	71,  // 185: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 186: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	108, // 187: tko.Data.callSites:output_type -> google.protobuf.Empty
-	108, // 188: tko.Data.callSources:output_type -> google.protobuf.Empty
-	76,  // 189: tko.Data.getSource:output_type -> tko.Source
-	76,  // 190: tko.Data.listSources:output_type -> tko.Source
-	83,  // 191: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	108, // 192: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	86,  // 193: tko.Data.getTargetState:output_type -> tko.TargetState
-	88,  // 194: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	89,  // 195: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	147, // [147:196] is the sub-list for method output_type
-	98,  // [98:147] is the sub-list for method input_type
-	98,  // [98:98] is the sub-list for extension type_name
-	98,  // [98:98] is the sub-list for extension extendee
-	0,   // [0:98] is the sub-list for field type_name
+	78,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
+	91,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	107, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	43,  // 5: tko.Template.stamp:type_name -> tko.Stamp
+	8,   // 6: tko.Template.details:type_name -> tko.Details
+	92,  // 7: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	107, // 8: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	43,  // 9: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	8,   // 10: tko.ListedTemplate.details:type_name -> tko.Details
+	93,  // 11: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	107, // 12: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 13: tko.ListTemplates.window:type_name -> tko.Window
+	12,  // 14: tko.ListTemplates.select:type_name -> tko.SelectTemplates
+	94,  // 15: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	107, // 16: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	43,  // 17: tko.Site.stamp:type_name -> tko.Stamp
+	8,   // 18: tko.Site.details:type_name -> tko.Details
+	95,  // 19: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	107, // 20: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	43,  // 21: tko.ListedSite.stamp:type_name -> tko.Stamp
+	8,   // 22: tko.ListedSite.details:type_name -> tko.Details
+	96,  // 23: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	19,  // 24: tko.SelectSites.conditions:type_name -> tko.SelectCondition
+	107, // 25: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 26: tko.ListSites.window:type_name -> tko.Window
+	18,  // 27: tko.ListSites.select:type_name -> tko.SelectSites
+	97,  // 28: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	107, // 29: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	107, // 30: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	43,  // 31: tko.Deployment.stamp:type_name -> tko.Stamp
+	98,  // 32: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	107, // 33: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	107, // 34: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	43,  // 35: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	99,  // 36: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	100, // 37: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	101, // 38: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	102, // 39: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	19,  // 40: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
+	107, // 41: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
+	6,   // 42: tko.ListDeployments.window:type_name -> tko.Window
+	27,  // 43: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	108, // 44: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	107, // 45: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	107, // 46: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	107, // 47: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	103, // 48: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	39,  // 49: tko.Plugin.triggers:type_name -> tko.GVK
+	43,  // 50: tko.Plugin.stamp:type_name -> tko.Stamp
+	39,  // 51: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 52: tko.ListPlugins.window:type_name -> tko.Window
+	41,  // 53: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	107, // 54: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	107, // 55: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	44,  // 56: tko.Stamp.conditions:type_name -> tko.Condition
+	45,  // 57: tko.Stamp.steps:type_name -> tko.PreparationStep
+	107, // 58: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	107, // 59: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	108, // 60: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	27,  // 61: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	44,  // 62: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	45,  // 63: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	48,  // 64: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	22,  // 65: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	55,  // 66: tko.CreateChildren.children:type_name -> tko.Child
+	104, // 67: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	8,   // 68: tko.ProvisionSite.details:type_name -> tko.Details
+	44,  // 69: tko.SetConditions.conditions:type_name -> tko.Condition
+	108, // 70: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	108, // 71: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	64,  // 72: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	64,  // 73: tko.RenewWork.items:type_name -> tko.WorkItem
+	108, // 74: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	64,  // 75: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	68,  // 76: tko.FinishWork.items:type_name -> tko.FinishedWork
+	64,  // 77: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 78: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	108, // 79: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 80: tko.Change.op:type_name -> tko.Change.Op
+	107, // 81: tko.Change.time:type_name -> google.protobuf.Timestamp
+	105, // 82: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	40,  // 83: tko.PutEntity.plugin:type_name -> tko.Plugin
+	64,  // 84: tko.PutEntity.claim:type_name -> tko.WorkItem
+	8,   // 85: tko.PutEntity.details:type_name -> tko.Details
+	64,  // 86: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	107, // 87: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	79,  // 88: tko.Source.status:type_name -> tko.SourceStatus
+	107, // 89: tko.Source.due:type_name -> google.protobuf.Timestamp
+	78,  // 90: tko.Source.reach:type_name -> tko.SourceReach
+	81,  // 91: tko.SourceStatus.items:type_name -> tko.SourceItem
+	82,  // 92: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	44,  // 93: tko.SourceStatus.conditions:type_name -> tko.Condition
+	80,  // 94: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	106, // 95: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	107, // 96: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	77,  // 97: tko.SaveSource.source:type_name -> tko.Source
+	64,  // 98: tko.SaveSource.claim:type_name -> tko.WorkItem
+	64,  // 99: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	107, // 100: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	87,  // 101: tko.SaveTargetState.state:type_name -> tko.TargetState
+	64,  // 102: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	107, // 103: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	109, // 104: tko.Data.about:input_type -> google.protobuf.Empty
+	9,   // 105: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 106: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	11,  // 107: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	13,  // 108: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	12,  // 109: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	15,  // 110: tko.Data.registerSite:input_type -> tko.Site
+	14,  // 111: tko.Data.deleteSite:input_type -> tko.SiteID
+	17,  // 112: tko.Data.getSite:input_type -> tko.GetSite
+	20,  // 113: tko.Data.listSites:input_type -> tko.ListSites
+	18,  // 114: tko.Data.purgeSites:input_type -> tko.SelectSites
+	24,  // 115: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	21,  // 116: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	26,  // 117: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	28,  // 118: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	27,  // 119: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	29,  // 120: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	31,  // 121: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	33,  // 122: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	40,  // 123: tko.Data.registerPlugin:input_type -> tko.Plugin
+	38,  // 124: tko.Data.deletePlugin:input_type -> tko.PluginID
+	38,  // 125: tko.Data.getPlugin:input_type -> tko.PluginID
+	42,  // 126: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	41,  // 127: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	46,  // 128: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	48,  // 129: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	50,  // 130: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	52,  // 131: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	35,  // 132: tko.Data.listModifications:input_type -> tko.ListModifications
+	37,  // 133: tko.Data.breakModification:input_type -> tko.BreakModification
+	54,  // 134: tko.Data.createChildren:input_type -> tko.CreateChildren
+	57,  // 135: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	59,  // 136: tko.Data.resolveSite:input_type -> tko.ResolveSite
+	61,  // 137: tko.Data.setConditions:input_type -> tko.SetConditions
+	62,  // 138: tko.Data.claimWork:input_type -> tko.ClaimWork
+	65,  // 139: tko.Data.renewWork:input_type -> tko.RenewWork
+	67,  // 140: tko.Data.finishWork:input_type -> tko.FinishWork
+	69,  // 141: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	71,  // 142: tko.Data.putEntity:input_type -> tko.PutEntity
+	73,  // 143: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	74,  // 144: tko.Data.callSites:input_type -> tko.CallSites
+	75,  // 145: tko.Data.callSources:input_type -> tko.CallSources
+	76,  // 146: tko.Data.getSource:input_type -> tko.GetSource
+	109, // 147: tko.Data.listSources:input_type -> google.protobuf.Empty
+	83,  // 148: tko.Data.saveSource:input_type -> tko.SaveSource
+	85,  // 149: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	86,  // 150: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	88,  // 151: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	109, // 152: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 153: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 154: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 155: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	9,   // 156: tko.Data.getTemplate:output_type -> tko.Template
+	10,  // 157: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 158: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 159: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 160: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	15,  // 161: tko.Data.getSite:output_type -> tko.Site
+	16,  // 162: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 163: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	25,  // 164: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 165: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	22,  // 166: tko.Data.getDeployment:output_type -> tko.Deployment
+	23,  // 167: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 168: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	30,  // 169: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	32,  // 170: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	34,  // 171: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 172: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 173: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	40,  // 174: tko.Data.getPlugin:output_type -> tko.Plugin
+	40,  // 175: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 176: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	47,  // 177: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	49,  // 178: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	51,  // 179: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	53,  // 180: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	36,  // 181: tko.Data.listModifications:output_type -> tko.Modification
+	36,  // 182: tko.Data.breakModification:output_type -> tko.Modification
+	56,  // 183: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	58,  // 184: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	60,  // 185: tko.Data.resolveSite:output_type -> tko.ResolveSiteResponse
+	109, // 186: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	63,  // 187: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	66,  // 188: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	109, // 189: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	70,  // 190: tko.Data.watchChanges:output_type -> tko.Change
+	72,  // 191: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 192: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	109, // 193: tko.Data.callSites:output_type -> google.protobuf.Empty
+	109, // 194: tko.Data.callSources:output_type -> google.protobuf.Empty
+	77,  // 195: tko.Data.getSource:output_type -> tko.Source
+	77,  // 196: tko.Data.listSources:output_type -> tko.Source
+	84,  // 197: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	109, // 198: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	87,  // 199: tko.Data.getTargetState:output_type -> tko.TargetState
+	89,  // 200: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	90,  // 201: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	153, // [153:202] is the sub-list for method output_type
+	104, // [104:153] is the sub-list for method input_type
+	104, // [104:104] is the sub-list for extension type_name
+	104, // [104:104] is the sub-list for extension extendee
+	0,   // [0:104] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -7787,15 +7896,15 @@ func file_tko_tko_proto_init() {
 	if File_tko_tko_proto != nil {
 		return
 	}
-	file_tko_tko_proto_msgTypes[24].OneofWrappers = []any{}
-	file_tko_tko_proto_msgTypes[38].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[25].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[39].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   104,
+			NumMessages:   105,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

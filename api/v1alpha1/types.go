@@ -31,6 +31,7 @@ type TemplateSpec struct {
 	// The ID, which can't be changed. metadata.name is the escaped ID: one of the two is enough.
 	// +optional
 	TemplateID string `json:"templateId,omitempty"`
+	Details    `json:",inline"`
 	// The package. Required fields may be missing; the fields that it has are valid.
 	// +optional
 	Package Package `json:"package,omitempty"`
@@ -77,6 +78,7 @@ type SiteSpec struct {
 	// into those of the template.
 	// +optional
 	TemplateID string `json:"templateId,omitempty"`
+	Details    `json:",inline"`
 	// The package, which is complete and valid.
 	// +optional
 	Package Package `json:"package,omitempty"`

@@ -28,6 +28,11 @@ func (in DeploymentStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Details) OpenAPIModelName() string {
+	return "io.nephio.tko.v1alpha1.Details"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in KustomizeMetadata) OpenAPIModelName() string {
 	return "io.nephio.tko.v1alpha1.KustomizeMetadata"
 }

@@ -25,7 +25,7 @@ func (s *RecordWriter) derivedSite(ctx context.Context, p Put, current Record, p
 		return Record{}, nil, err
 	}
 	waits := Awaited{Template: awaited, Merge: awaited != "" && !p.Whole}
-	site := tko.Site{ID: tko.SiteID(p.Key.ID), Template: tko.TemplateID(template), Metadata: passed, Package: p.Package}
+	site := tko.Site{ID: tko.SiteID(p.Key.ID), Template: tko.TemplateID(template), Details: p.Details, Metadata: passed, Package: p.Package}
 	derive := s.registry.siteRecord
 	if awaited != "" && template == "" {
 		derive = s.registry.partialSite
@@ -95,7 +95,7 @@ func (s *RecordWriter) resolveSite(ctx context.Context, current Record) (waits b
 	}
 	_, _, err = s.PutRecord(ctx, Put{
 		Key: current.Key, Template: awaited.Template, Metadata: current.effective(), Labels: current.labels(), Attached: current.Attached(),
-		Package: pkg, Whole: !awaited.Merge, Defer: true, Require: Requirement{Revision: current.Revision},
+		Details: current.Details, Package: pkg, Whole: !awaited.Merge, Defer: true, Require: Requirement{Revision: current.Revision},
 	})
 	return err != nil, err
 }

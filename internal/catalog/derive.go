@@ -22,6 +22,7 @@ const (
 	maxMetadataValue = 64 << 10
 	maxMetadataBytes = 1 << 20 // of all keys and values of one entity: rows of lists must fit into gRPC's usual 4 MiB
 	maxAttached      = 2 << 20
+	maxDetailBytes   = 1 << 10 // of each text of an entity's details
 )
 
 // A content is a package and its stored encoding.
@@ -155,6 +156,19 @@ func metadataBytes(metadata map[string]string) int {
 		n += len(key) + len(value)
 	}
 	return n
+}
+
+// checkDetails checks the details of a template or a site.
+func checkDetails(key Key, d tko.Details) error {
+	for _, f := range tko.DetailFields() {
+		switch text := *f.In(&d); {
+		case len(text) > maxDetailBytes:
+			return tko.Errorf(tko.ErrInvalid, "the %s of %s %q has %d bytes: use at most %d, and put what is longer into the package", f.Name, key.Kind, key.ID, len(text), maxDetailBytes)
+		case !storable(text):
+			return tko.Errorf(tko.ErrInvalid, "the %s of %s %q is not plain text: use UTF-8 without NUL", f.Name, key.Kind, key.ID)
+		}
+	}
+	return nil
 }
 
 func checkMetadata(key, value string) error {
@@ -372,7 +386,7 @@ func isTrue(flag *bool) bool { return flag != nil && *flag }
 func sameContent(a, b Record) bool {
 	return a.Template == b.Template && a.Site == b.Site && a.Parent == b.Parent &&
 		a.Prepared == b.Prepared && a.Approved == b.Approved && a.Digest == b.Digest &&
-		a.CRDs == b.CRDs && bytes.Equal(a.Plugin, b.Plugin) && sameMetadata(a, b)
+		a.CRDs == b.CRDs && a.Details == b.Details && bytes.Equal(a.Plugin, b.Plugin) && sameMetadata(a, b)
 }
 
 func sameMetadata(a, b Record) bool {

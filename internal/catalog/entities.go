@@ -35,6 +35,7 @@ func (s *Entities) templateOf(c *caller, r Record) (tko.Template, error) {
 func sharedTemplate(r Record) tko.Template {
 	return tko.Template{
 		ID:          tko.TemplateID(r.ID),
+		Details:     r.Details,
 		Metadata:    r.effective(),
 		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
 		Stamp: r.stamp(),
@@ -94,6 +95,7 @@ func (s *Entities) siteOf(c *caller, r Record) (tko.Site, error) {
 func sharedSite(r Record) tko.Site {
 	return tko.Site{
 		ID:          tko.SiteID(r.ID),
+		Details:     r.Details,
 		Template:    tko.TemplateID(r.Template),
 		Metadata:    r.effective(),
 		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,

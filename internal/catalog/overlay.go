@@ -27,10 +27,11 @@ type AppliedSet struct {
 	Template  bool     `json:"t,omitempty"`
 	Metadata  []string `json:"k,omitempty"` // keys, sorted
 	Resources []string `json:"r,omitempty"` // identities, sorted
+	Details   []string `json:"d,omitempty"` // names, in the order of their fields
 }
 
 func (s AppliedSet) equal(o AppliedSet) bool {
-	return s.Template == o.Template && slices.Equal(s.Metadata, o.Metadata) && slices.Equal(s.Resources, o.Resources)
+	return s.Template == o.Template && slices.Equal(s.Metadata, o.Metadata) && slices.Equal(s.Resources, o.Resources) && slices.Equal(s.Details, o.Details)
 }
 
 // applied is what managers named the last time.
@@ -75,6 +76,11 @@ func (s *RecordWriter) overlaid(ctx context.Context, p Put, current Record) (Put
 		next.Resources = append(next.Resources, id)
 	}
 	slices.Sort(next.Resources)
+	for _, f := range tko.DetailFields() {
+		if *f.In(&p.Details) != "" {
+			next.Details = append(next.Details, f.Name)
+		}
+	}
 	p.applied = maps.Clone(current.applied())
 	if p.applied == nil {
 		p.applied = map[string]AppliedSet{}
@@ -101,6 +107,11 @@ func (s *RecordWriter) overlaid(ctx context.Context, p Put, current Record) (Put
 	}
 	if p.Template == "" && !last.Template {
 		p.Template = current.Template
+	}
+	for _, f := range tko.DetailFields() {
+		if text := f.In(&p.Details); *text == "" && !slices.Contains(last.Details, f.Name) {
+			*text = *f.In(&current.Details)
+		}
 	}
 	given, err := s.givenBy(ctx, current)
 	if err != nil {
@@ -174,6 +185,11 @@ func (s *RecordWriter) changesOf(c *caller, before, after Record) (changes []str
 	}
 	if before.Template != after.Template {
 		changes = append(changes, fmt.Sprintf("spec.templateId: %q → %q", before.Template, after.Template))
+	}
+	for _, f := range tko.DetailFields() {
+		if was, will := *f.In(&before.Details), *f.In(&after.Details); was != will {
+			changes = append(changes, fmt.Sprintf("spec.%s: %q → %q", f.Name, was, will))
+		}
 	}
 	is, will := before.effective(), after.effective()
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(is)), slices.Collect(maps.Keys(will)))))) {

@@ -253,6 +253,11 @@ func comparablePackage(r Record) (krm.Package, error) {
 			properties[name] = value
 		}
 	}
+	for _, f := range tko.DetailFields() {
+		if text := *f.In(&r.Details); text != "" {
+			properties[f.Name] = text
+		}
+	}
 	if r.Kind == tko.KindPlugin {
 		if err := json.Unmarshal(r.Plugin, &properties); err != nil {
 			return nil, fmt.Errorf("plugin %q: %w", r.ID, err)

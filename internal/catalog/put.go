@@ -15,10 +15,11 @@ import (
 
 // A Put is the desired state of a whole record.
 type Put struct {
-	Key      Key    // a new deployment has no ID
-	Parent   string // deployments; can't be changed
-	Template string // sites, deployments
-	Site     string // deployments
+	Key         Key    // a new deployment has no ID
+	Parent      string // deployments; can't be changed
+	Template    string // sites, deployments
+	Site        string // deployments
+	tko.Details        // templates, sites
 	// Metadata is the complete metadata. Passed metadata that it doesn't have
 	// is removed; inherited and gathered metadata stays; new or changed
 	// metadata is passed.
@@ -88,6 +89,9 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 			if p.Package, err = s.restore(ctx, current, p.Package); err != nil {
 				return err
 			}
+		}
+		if tko.DetailsKept(ctx) {
+			p.Details = current.Details
 		}
 		if err := p.Require.check(p.Key, current); err != nil {
 			return final(err)
@@ -305,7 +309,7 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (reco
 	passed, removed := passedOf(current, p.Metadata), removedOf(current, p)
 	switch p.Key.Kind {
 	case tko.KindTemplate:
-		record, err = s.registry.templateRecord(ctx, tko.Template{ID: tko.TemplateID(p.Key.ID), Metadata: passed, Package: p.Package})
+		record, err = s.registry.templateRecord(ctx, tko.Template{ID: tko.TemplateID(p.Key.ID), Details: p.Details, Metadata: passed, Package: p.Package})
 	case tko.KindSite:
 		record, requires, err = s.derivedSite(ctx, p, current, passed)
 	case tko.KindPlugin:
@@ -399,7 +403,7 @@ func removedOf(current Record, p Put) []string {
 func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
 	put := Put{
 		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
-		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate, Whole: p.Whole, MadeFrom: p.MadeFrom, Defer: p.Defer,
+		Details: p.Details, Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate, Whole: p.Whole, MadeFrom: p.MadeFrom, Defer: p.Defer,
 		Require: Requirement{Revision: p.Revision}, Manager: p.Manager,
 	}
 	if err := checkManager(p.Manager, p.Kind); err != nil {

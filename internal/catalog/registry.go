@@ -62,6 +62,9 @@ func (s *Registry) register(ctx context.Context, reads *readSet, record Record, 
 			if written.Template != current.Template { // the caller names another one than the awaited
 				written.await(Awaited{})
 			}
+			if tko.DetailsKept(ctx) {
+				written.Details = current.Details
+			}
 			if sameContent(current, written) {
 				if reads != nil && !reads.fromStore && len(reads.versions) > 0 { // no commit would check that the cached template is the current one
 					return final(&StaleError{What: "the template"})
@@ -183,11 +186,14 @@ func (s *Registry) templateRecord(ctx context.Context, t tko.Template) (Record, 
 	if _, _, err := deploymentState(t.Package); err != nil {
 		return Record{}, err
 	}
+	if err := checkDetails(key, t.Details); err != nil {
+		return Record{}, err
+	}
 	metadata, err := metadataOf(t.Package, nil, t.Metadata)
 	if err != nil {
 		return Record{}, err
 	}
-	r, err := s.withPackage(ctx, nil, Record{Key: key, Metadata: metadata, CRDs: len(crdsOf(t.Package)) > 0}, t.Package, false)
+	r, err := s.withPackage(ctx, nil, Record{Key: key, Details: t.Details, Metadata: metadata, CRDs: len(crdsOf(t.Package)) > 0}, t.Package, false)
 	if err != nil {
 		return Record{}, err
 	}
@@ -237,6 +243,9 @@ func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site
 	if err := checkNewID(key); err != nil {
 		return Record{}, nil, err
 	}
+	if err := checkDetails(key, site.Details); err != nil {
+		return Record{}, nil, err
+	}
 	base, err := s.base(ctx, reads, string(site.Template))
 	if err != nil {
 		return Record{}, nil, err
@@ -253,7 +262,7 @@ func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site
 	if err != nil {
 		return Record{}, nil, err
 	}
-	r, err := s.withPackage(ctx, reads, Record{Key: key, Template: string(site.Template), Metadata: metadata}, pkg, complete)
+	r, err := s.withPackage(ctx, reads, Record{Key: key, Template: string(site.Template), Details: site.Details, Metadata: metadata}, pkg, complete)
 	if err != nil {
 		return Record{}, nil, err
 	}
@@ -285,7 +294,7 @@ func (s *Registry) ProvisionSite(ctx context.Context, request tko.NewSite) (id t
 	}
 	metadata := map[string]string{"type": "provisioned"}
 	maps.Copy(metadata, request.Metadata)
-	site := tko.Site{ID: tko.SiteID(provisionedPrefix + ids[0]), Template: request.Template, Metadata: metadata, Package: pkg}
+	site := tko.Site{ID: tko.SiteID(provisionedPrefix + ids[0]), Template: request.Template, Details: request.Details, Metadata: metadata, Package: pkg}
 	var outcomes []Outcome
 	err = tryChecked(ctx, func(reads *readSet) error {
 		record, requires, err := s.siteRecord(ctx, reads, site, false)

@@ -309,7 +309,9 @@ func (s *Snapshot) Deployment(r Record) tko.Deployment { return sharedDeployment
 
 // Template returns the template of a record, without its package.
 func (s *Snapshot) Template(r Record) tko.Template {
-	return tko.Template{ID: tko.TemplateID(r.ID), Metadata: r.effective(), Stamp: r.stamp()}
+	t := sharedTemplate(r)
+	t.Deployments = nil
+	return t
 }
 
 // Definitions returns the custom resource definitions of the templates.

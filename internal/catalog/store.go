@@ -77,12 +77,13 @@ type Record struct {
 	Updated  time.Time
 	Author   tko.Author
 
-	Parent   string // deployments: ID of the parent, or ""
-	Template string // sites, deployments
-	Site     string // deployments
-	Prepared bool
-	Approved bool
-	Origin   string // unique within its kind, if not ""; never changes
+	Parent      string // deployments: ID of the parent, or ""
+	Template    string // sites, deployments
+	Site        string // deployments
+	Prepared    bool
+	Approved    bool
+	Origin      string // unique within its kind, if not ""; never changes
+	tko.Details        // templates, sites
 	// Replaces are the deployments that this one replaces when it is both
 	// prepared and approved. Revisions don't record them.
 	Replaces []string
@@ -498,6 +499,8 @@ type Queue interface { //nolint:interfacebloat // its methods depend on each oth
 	// due at once, or within [WakeDelay] if it failed. backoff returns the
 	// delay of failed items that were not enqueued again.
 	FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error
+	// QueueStatistics returns statistics of a queue.
+	QueueStatistics(ctx context.Context, queue string) (tko.QueueStatistics, error)
 	// EnqueueWork enqueues an item for each key of a queue, due at once; if
 	// missing is set, only for keys that have no item.
 	EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error

@@ -551,6 +551,11 @@ func (step *step) describe(ctx context.Context, s *session) error {
 	if e.Template != step.Put.Template {
 		step.details = append(step.details, fmt.Sprintf("spec.templateId: %q → %q", e.Template, step.Put.Template))
 	}
+	for _, f := range tko.DetailFields() {
+		if is, will := *f.In(&e.Details), *f.In(&step.Put.Details); is != will {
+			step.details = append(step.details, fmt.Sprintf("spec.%s: %q → %q", f.Name, is, will))
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(step.Put.Metadata)) {
 		if is, ok := e.Metadata[key]; !ok || is != step.Put.Metadata[key] {
 			step.details = append(step.details, fmt.Sprintf("metadata.labels.%s: %q → %q", key, is, step.Put.Metadata[key]))

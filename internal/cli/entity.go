@@ -20,10 +20,10 @@ type entity struct {
 
 var entities = filter.View[entity]{
 	Template: func(t tko.Template) entity {
-		return entity{tko.Put{Metadata: t.Metadata, Package: t.Package}, t.Stamp}
+		return entity{tko.Put{Details: t.Details, Metadata: t.Metadata, Package: t.Package}, t.Stamp}
 	},
 	Site: func(s tko.Site) entity {
-		return entity{tko.Put{Template: s.Template, Metadata: s.Metadata, Package: s.Package}, s.Stamp}
+		return entity{tko.Put{Template: s.Template, Details: s.Details, Metadata: s.Metadata, Package: s.Package}, s.Stamp}
 	},
 	Deployment: func(d tko.Deployment) entity {
 		return entity{tko.Put{Parent: d.Parent, Template: d.Template, Site: d.Site, Metadata: d.Metadata, Package: d.Package}, d.Stamp}

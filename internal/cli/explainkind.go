@@ -13,7 +13,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/kinds"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/spelling"
-	"github.com/tko-orchestrator/tko/internal/yaml12"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -90,18 +89,10 @@ func completeKinds(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 
 // ownKinds returns TKO's kinds, sorted.
 func ownKinds() ([]kindSchema, error) {
-	var specs, entities, sources map[string]map[string]any
-	var descriptions map[string]map[string]string
-	for _, file := range []struct {
-		data []byte
-		to   any
-	}{{kinds.Schemas, &specs}, {kinds.Entities, &entities}, {kinds.Sources, &sources}, {kinds.Descriptions, &descriptions}} {
-		if err := yaml12.Unmarshal(file.data, file.to); err != nil {
-			return nil, fmt.Errorf("read the kinds: %w", err)
-		}
+	specs, descriptions, err := kinds.Read()
+	if err != nil {
+		return nil, err
 	}
-	maps.Copy(specs, entities)
-	maps.Copy(specs, sources)
 	var all []kindSchema
 	for _, name := range slices.Sorted(maps.Keys(specs)) {
 		version, kind, _ := strings.Cut(name, " ")

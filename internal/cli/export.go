@@ -275,7 +275,7 @@ func (x *exporter) all(ctx context.Context) (err error) {
 }
 
 func (x *exporter) template(folder string, t tko.Template) error {
-	put := tko.Put{Metadata: t.Metadata, Package: t.Package}
+	put := entities.Template(t).Put
 	if err := carry(&put, nil); err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (x *exporter) template(folder string, t tko.Template) error {
 }
 
 func (x *exporter) site(ctx context.Context, one tko.Site) error {
-	put := tko.Put{Template: one.Template, Metadata: one.Metadata, Package: one.Package}
+	put := entities.Site(one).Put
 	from := &basis{}
 	if one.Template != "" {
 		var err error

@@ -82,7 +82,7 @@ func (f *toolFlag) plan(ctx context.Context, s *session) ([]step, error) {
 	}
 	put := tko.Put{Kind: tko.KindTemplate, ID: f.template}
 	if was, err := s.whole(ctx, tko.KindTemplate, f.template); err == nil {
-		put.Metadata, put.Revision = was.Metadata, was.Revision
+		put.Details, put.Metadata, put.Revision = was.Details, was.Metadata, was.Revision
 	} else if !errors.Is(err, tko.ErrNotFound) {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func parseLabels(args []string) (labels, error) {
 		if !isSet {
 			var isRemove bool
 			if key, isRemove = strings.CutSuffix(arg, "-"); !isRemove {
-				return l, tko.Errorf(errUsage, "%q is no change of metadata: use KEY=VALUE to set, and KEY- to remove", arg)
+				return l, tko.Errorf(errUsage, "%q is no change: use KEY=VALUE to set, and KEY- to remove", arg)
 			}
 		}
 		_, twice := l.set[key]

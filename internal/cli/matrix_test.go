@@ -98,6 +98,7 @@ func commandRows() map[string]commandRow {
 		"import":       row(0, "import DIR/sites --confirm 1"),
 		"label":        row(0, "label site b/1 new=x", "label deployment ID new=x"),
 		"log.level":    row(2, "log level store=debug", "log level"),
+		"set":          row(0, "set site b/1 description=x"),
 		"patch":        row(0, "patch site b/1 --patch-file DIR/patch", "patch deployment ID --patch-file DIR/patch"),
 		"plugin.get":   row(0, "plugin get validate of-b -o json"),
 		"plugin.list":  row(0, "plugin list -o json"),

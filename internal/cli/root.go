@@ -38,7 +38,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetHelpCommand(helpCommand(root))
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", "Flags of all commands: see {{.Root.CommandPath}} help flags", 1))
 	root.AddCommand(
-		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffCommand(), a.patchCommand(), a.labelCommand(), a.explainCommand(),
+		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffCommand(), a.patchCommand(), a.labelCommand(), a.setCommand(), a.explainCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(), a.dashboardCommand(),
 		a.historyCommand(), a.blameCommand(), a.restoreCommand(), a.retentionCommand(),
 		a.accessCommand(), a.credentialCommand(), a.auditCommand(), a.freezeCommand(), a.unfreezeCommand(), a.stopCommand(), a.resumeCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.inventoryCommand(), a.catalogCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),

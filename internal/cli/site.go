@@ -87,6 +87,7 @@ func (f *siteFilter) selection() (sel tko.SiteSelect, err error) {
 func (a *app) siteRegister() *cobra.Command {
 	var pkg packageFlag
 	var site tko.Site
+	var details detailFlags
 	cmd := &cobra.Command{
 		Use:   "register ID [TEMPLATE]",
 		Short: "Create or replace a site",
@@ -104,6 +105,7 @@ package and metadata; the given ones are merged into them. Without --url and
 				return err
 			}
 			site.ID, site.Package = tko.SiteID(args[0]), content
+			ctx, site.Details = details.given(ctx)
 			if len(args) > 1 {
 				site.Template = tko.TemplateID(args[1])
 			}
@@ -116,6 +118,7 @@ package and metadata; the given ones are merged into them. Without --url and
 		}),
 	}
 	metadataFlag(cmd.Flags(), &site.Metadata)
+	details.flags(cmd)
 	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
 	return cmd

@@ -45,6 +45,11 @@ func partsOf(s tko.Site) map[string]string {
 	if s.Template != "" {
 		parts["template"] = string(s.Template)
 	}
+	for _, f := range tko.DetailFields() {
+		if text := *f.In(&s.Details); text != "" {
+			parts[f.Name] = text
+		}
+	}
 	for key, value := range s.Metadata {
 		parts["metadata."+key] = value
 	}

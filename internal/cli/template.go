@@ -67,6 +67,7 @@ func (t *templateFilter) selection() (tko.TemplateSelect, error) { return t.sel,
 func (a *app) templateRegister() *cobra.Command {
 	var pkg packageFlag
 	var metadata map[string]string
+	var details detailFlags
 	cmd := &cobra.Command{
 		Use:   "register ID",
 		Short: "Create or replace a template",
@@ -83,6 +84,7 @@ remove the package of an existing template, unless --empty is given.`,
 				return err
 			}
 			t := tko.Template{ID: tko.TemplateID(args[0]), Metadata: metadata, Package: content}
+			ctx, t.Details = details.given(ctx)
 			revision, err := call(ctx, s, func(ctx context.Context) (int64, error) { return s.RegisterTemplate(ctx, t) })
 			if err != nil {
 				return err
@@ -104,6 +106,7 @@ remove the package of an existing template, unless --empty is given.`,
 		}),
 	}
 	metadataFlag(cmd.Flags(), &metadata)
+	details.flags(cmd)
 	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
 	return cmd

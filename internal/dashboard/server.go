@@ -142,6 +142,16 @@ func metadataText(metadata map[string]string) string {
 
 func fact(name, value string) string { return name + ": " + cmp.Or(value, "-") }
 
+// detailFacts returns the details that are set.
+func detailFacts(d tko.Details) (facts []string) {
+	for _, f := range tko.DetailFields() {
+		if text := *f.In(&d); text != "" {
+			facts = append(facts, fact(strings.ToUpper(f.Name[:1])+f.Name[1:], text))
+		}
+	}
+	return facts
+}
+
 func deploymentRow(d tko.Deployment) row {
 	s := d.Summary()
 	return row{
@@ -157,7 +167,7 @@ func siteRow(x tko.Site) row {
 	s := x.Summary()
 	return row{
 		id: string(x.ID), summary: s, cells: []string{string(x.ID), string(x.Template), strconv.Itoa(x.DeploymentCount), why(s)}, changed: x.Stamp.Updated, conditions: x.Stamp.Conditions,
-		facts: []string{fact("Template", string(x.Template)), fact("Deployments", strconv.Itoa(x.DeploymentCount)), fact("Metadata", metadataText(x.Metadata))},
+		facts: append(detailFacts(x.Details), fact("Template", string(x.Template)), fact("Deployments", strconv.Itoa(x.DeploymentCount)), fact("Metadata", metadataText(x.Metadata))),
 	}
 }
 
@@ -165,7 +175,7 @@ func templateRow(x tko.Template) row {
 	metadata := metadataText(x.Metadata)
 	return row{
 		id: string(x.ID), cells: []string{string(x.ID), strconv.Itoa(x.DeploymentCount), metadata}, changed: x.Stamp.Updated, conditions: x.Stamp.Conditions,
-		facts: []string{fact("Deployments", strconv.Itoa(x.DeploymentCount)), fact("Metadata", metadata)},
+		facts: append(detailFacts(x.Details), fact("Deployments", strconv.Itoa(x.DeploymentCount)), fact("Metadata", metadata)),
 	}
 }
 

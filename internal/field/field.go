@@ -19,7 +19,7 @@ type Field struct {
 	Identity bool   // the name of a manifest is made of it, in place of its spec
 	Optional bool   // rows lack it if it isn't set
 
-	index int
+	index []int
 	typ   reflect.Type
 }
 
@@ -33,8 +33,7 @@ var types = map[tko.Kind]reflect.Type{
 var of = sync.OnceValue(func() map[reflect.Type][]Field {
 	all := map[reflect.Type][]Field{}
 	for _, typ := range types {
-		for i := range typ.NumField() {
-			f := typ.Field(i)
+		for _, f := range reflect.VisibleFields(typ) {
 			tag, ok := f.Tag.Lookup("tko")
 			if !ok {
 				continue
@@ -46,7 +45,7 @@ var of = sync.OnceValue(func() map[reflect.Type][]Field {
 				spec = name
 			}
 			all[typ] = append(all[typ], Field{
-				f.Name, name, spec, slices.Contains(has, "written"), slices.Contains(has, "identity"), slices.Contains(has, "omitempty"), i, f.Type,
+				f.Name, name, spec, slices.Contains(has, "written"), slices.Contains(has, "identity"), slices.Contains(has, "omitempty"), f.Index, f.Type,
 			})
 		}
 	}
@@ -64,7 +63,7 @@ func Row(entity any) map[string]any {
 	v := reflect.ValueOf(entity)
 	row := map[string]any{}
 	for _, f := range of()[v.Type()] {
-		field := v.Field(f.index)
+		field := v.FieldByIndex(f.index)
 		if f.typ == reflect.TypeFor[krm.Package]() || f.Optional && isEmpty(field) {
 			continue
 		}

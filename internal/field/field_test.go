@@ -41,8 +41,8 @@ func TestSpecsHaveEachFieldThatUsersWrite(t *testing.T) {
 		"Rollout.Reason":              "TKO decides it",
 		"Stamp":                       "TKO writes it",
 	}, Most: 23})
-	entitytest.Compare(f, specOf(t, tko.KindTemplate, func(e tko.Template) tko.Put { return tko.Put{Package: e.Package} }))
-	entitytest.Compare(f, specOf(t, tko.KindSite, func(e tko.Site) tko.Put { return tko.Put{Template: e.Template, Package: e.Package} }))
+	entitytest.Compare(f, specOf(t, tko.KindTemplate, func(e tko.Template) tko.Put { return tko.Put{Details: e.Details, Package: e.Package} }))
+	entitytest.Compare(f, specOf(t, tko.KindSite, func(e tko.Site) tko.Put { return tko.Put{Template: e.Template, Details: e.Details, Package: e.Package} }))
 	entitytest.Compare(f, specOf(t, tko.KindDeployment, func(e tko.Deployment) tko.Put {
 		return tko.Put{Parent: e.Parent, Template: e.Template, Site: e.Site, Package: e.Package}
 	}))

@@ -90,6 +90,9 @@ func withConfirmation(ctx context.Context, m any) context.Context {
 	if k, ok := m.(interface{ GetKeepPackage() bool }); ok && k.GetKeepPackage() {
 		ctx = tko.WithPackageRequired(ctx)
 	}
+	if d, ok := m.(interface{ GetDetails() *tkopb.Details }); ok && d.GetDetails() == nil { // of a client that doesn't know them
+		ctx = tko.WithDetailsKept(ctx)
+	}
 	return ctx
 }
 

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/tko-orchestrator/tko/internal/kinds"
 )
 
@@ -74,17 +72,10 @@ func reversed(name string) []string {
 // read returns the schemas of the specs of all kinds, and the descriptions of their fields.
 func read(t *testing.T) (specs map[string]map[string]any, descriptions map[string]map[string]string) {
 	t.Helper()
-	var entities, sources map[string]map[string]any
-	for _, file := range []struct {
-		data []byte
-		to   any
-	}{{kinds.Schemas, &specs}, {kinds.Entities, &entities}, {kinds.Sources, &sources}, {kinds.Descriptions, &descriptions}} {
-		if err := yaml.UnmarshalStrict(file.data, file.to); err != nil {
-			t.Fatal(err)
-		}
+	specs, descriptions, err := kinds.Read()
+	if err != nil {
+		t.Fatal(err)
 	}
-	maps.Copy(specs, entities)
-	maps.Copy(specs, sources)
 	return specs, descriptions
 }
 

@@ -98,13 +98,13 @@ func templates() *kind {
 		making: makingOf(func(l *v1alpha1.TemplateList) *[]v1alpha1.Template { return &l.Items }),
 		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
 			t := as[*v1alpha1.Template](o)
-			t.Spec = v1alpha1.TemplateSpec{TemplateID: r.ID, Package: v1alpha1.Package{Resources: resources}}
+			t.Spec = v1alpha1.TemplateSpec{TemplateID: r.ID, Details: v1alpha1.Details(r.Details), Package: v1alpha1.Package{Resources: resources}}
 			t.Status = v1alpha1.TemplateStatus{DeploymentIDs: r.Deployments, DeploymentCount: count(r)}
 			return nil
 		},
 		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {
 			t := as[*v1alpha1.Template](o)
-			return catalog.Put{}, t.Spec.Package.Resources, t.Spec.TemplateID, nil
+			return catalog.Put{Details: tko.Details(t.Spec.Details)}, t.Spec.Package.Resources, t.Spec.TemplateID, nil
 		},
 		columns: []metav1.TableColumnDefinition{
 			column("ID", "string", 0, "ID, from which the name is escaped"),
@@ -125,13 +125,13 @@ func sites() *kind {
 		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
 			s := as[*v1alpha1.Site](o)
 			template, _ := r.Wanted()
-			s.Spec = v1alpha1.SiteSpec{SiteID: r.ID, TemplateID: template, Package: v1alpha1.Package{Resources: resources}}
+			s.Spec = v1alpha1.SiteSpec{SiteID: r.ID, TemplateID: template, Details: v1alpha1.Details(r.Details), Package: v1alpha1.Package{Resources: resources}}
 			s.Status = v1alpha1.SiteStatus{DeploymentIDs: r.Deployments, DeploymentCount: count(r), Suspended: suspended(r), Conditions: conditions(r)}
 			return nil
 		},
 		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {
 			s := as[*v1alpha1.Site](o)
-			return catalog.Put{Template: s.Spec.TemplateID, Defer: true}, s.Spec.Package.Resources, s.Spec.SiteID, nil
+			return catalog.Put{Template: s.Spec.TemplateID, Details: tko.Details(s.Spec.Details), Defer: true}, s.Spec.Package.Resources, s.Spec.SiteID, nil
 		},
 		columns: []metav1.TableColumnDefinition{
 			column("ID", "string", 0, "ID, from which the name is escaped"),

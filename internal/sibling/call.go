@@ -32,6 +32,7 @@ type values struct {
 	Acting          tko.Acting
 	Confirmation    int
 	PackageRequired bool
+	DetailsKept     bool
 	CannotConsent   bool
 	Caller          identity.Identity
 	Request         string // ID
@@ -39,7 +40,7 @@ type values struct {
 }
 
 func withValues(ctx context.Context) (context.Context, error) {
-	v := values{Author: tko.AuthorOf(ctx), PackageRequired: tko.PackageRequired(ctx), Request: trail.Request(ctx), Traceparent: trail.Traceparent(ctx)}
+	v := values{Author: tko.AuthorOf(ctx), PackageRequired: tko.PackageRequired(ctx), DetailsKept: tko.DetailsKept(ctx), Request: trail.Request(ctx), Traceparent: trail.Traceparent(ctx)}
 	v.Confirmation, _ = tko.ConfirmationOf(ctx)
 	v.Caller, _ = identity.From(ctx)
 	v.CannotConsent = !tko.CanConsent(ctx)
@@ -73,6 +74,9 @@ func fromValues(ctx context.Context) (context.Context, error) {
 	}
 	if v.PackageRequired {
 		ctx = tko.WithPackageRequired(ctx)
+	}
+	if v.DetailsKept {
+		ctx = tko.WithDetailsKept(ctx)
 	}
 	if v.Request != "" {
 		ctx = trail.WithTraceparent(trail.WithRequest(ctx, v.Request), v.Traceparent)

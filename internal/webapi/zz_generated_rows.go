@@ -7,6 +7,7 @@ import "github.com/tko-orchestrator/tko"
 // A templateFields has the plain fields of a template.
 type templateFields struct {
 	ID          tko.TemplateID     `json:"id"`
+	Description string             `json:"description,omitempty"` // what it is for, in plain text of at most 1 KiB
 	Metadata    map[string]string  `json:"metadata"`
 	Deployments []tko.DeploymentID `json:"deployments"` // that were made from it, sorted; read only
 }
@@ -14,6 +15,7 @@ type templateFields struct {
 func templateFieldsOf(e *tko.Template) templateFields {
 	return templateFields{
 		ID:          e.ID,
+		Description: e.Description,
 		Metadata:    orEmptyMap(e.Metadata),
 		Deployments: orEmpty(e.Deployments),
 	}
@@ -22,7 +24,8 @@ func templateFieldsOf(e *tko.Template) templateFields {
 // A siteFields has the plain fields of a site.
 type siteFields struct {
 	ID              tko.SiteID         `json:"id"`
-	Template        tko.TemplateID     `json:"template"` // that the site is based on, or ""
+	Description     string             `json:"description,omitempty"` // what it is for, in plain text of at most 1 KiB
+	Template        tko.TemplateID     `json:"template"`              // that the site is based on, or ""
 	Metadata        map[string]string  `json:"metadata"`
 	Deployments     []tko.DeploymentID `json:"deployments"`               // at it, sorted; read only
 	AwaitedTemplate tko.TemplateID     `json:"awaitedTemplate,omitempty"` // the template that the site names and that doesn't exist yet, or that its owner may not see. Read only.
@@ -31,6 +34,7 @@ type siteFields struct {
 func siteFieldsOf(e *tko.Site) siteFields {
 	return siteFields{
 		ID:              e.ID,
+		Description:     e.Description,
 		Template:        e.Template,
 		Metadata:        orEmptyMap(e.Metadata),
 		Deployments:     orEmpty(e.Deployments),

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -19,6 +20,7 @@ func NewTemplate(t tko.Template, format krm.Format) (*tkopb.Template, error) {
 	}
 	return &tkopb.Template{
 		TemplateId:    string(t.ID),
+		Details:       newDetails(t.Details),
 		Metadata:      t.Metadata,
 		Updated:       NewTime(t.Stamp.Updated),
 		PackageFormat: name,
@@ -26,6 +28,25 @@ func NewTemplate(t tko.Template, format krm.Format) (*tkopb.Template, error) {
 		DeploymentIds: Texts(t.Deployments),
 		Stamp:         newStamp(t.Stamp),
 	}, nil
+}
+
+// entityDetails converts details of templates and sites.
+var entityDetails = NewPair[tko.Details, tkopb.Details](nil)
+
+// NewDetails writes the details of a request, even if they are empty: requests of clients that
+// don't know details lack them. It returns nil if the context keeps those that there are.
+func NewDetails(ctx context.Context, d tko.Details) *tkopb.Details {
+	if tko.DetailsKept(ctx) {
+		return nil
+	}
+	return entityDetails.Write(d)
+}
+
+func newDetails(d tko.Details) *tkopb.Details {
+	if d == (tko.Details{}) {
+		return nil
+	}
+	return entityDetails.Write(d)
 }
 
 // A packed message is an entity with a package: by itself, or as a row of a
@@ -52,6 +73,7 @@ func deploymentCount(m any) int {
 type TemplateMessage interface {
 	packed
 	GetTemplateId() string
+	GetDetails() *tkopb.Details
 	GetDeploymentIds() []string
 }
 
@@ -63,6 +85,7 @@ func Template[M TemplateMessage](m M) (tko.Template, error) {
 	}
 	return tko.Template{
 		ID:              tko.TemplateID(m.GetTemplateId()),
+		Details:         entityDetails.Read(m.GetDetails()),
 		Metadata:        m.GetMetadata(),
 		Package:         p,
 		DeploymentCount: deploymentCount(m),
@@ -80,6 +103,7 @@ func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 	return &tkopb.Site{
 		SiteId:        string(s.ID),
 		TemplateId:    string(s.Template),
+		Details:       newDetails(s.Details),
 		Metadata:      s.Metadata,
 		Updated:       NewTime(s.Stamp.Updated),
 		PackageFormat: name,
@@ -108,6 +132,7 @@ func Site[M SiteMessage](m M) (tko.Site, error) {
 		ID:              tko.SiteID(m.GetSiteId()),
 		Template:        tko.TemplateID(m.GetTemplateId()),
 		AwaitedTemplate: tko.TemplateID(m.GetAwaitedTemplateId()),
+		Details:         entityDetails.Read(m.GetDetails()),
 		Metadata:        m.GetMetadata(),
 		Package:         p,
 		DeploymentCount: deploymentCount(m),

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -71,6 +72,8 @@ const (
 	deploymentOrigin  = 101
 
 	rowCount = 103 // of deployments, of templates and sites
+
+	rowDetails = 640 // of templates and sites
 )
 
 // Template writes a tko.Template.
@@ -93,6 +96,7 @@ func (m *Message) template(t *tko.Template) {
 	b := appendText(m.data[:0], 1, string(t.ID))
 	b = appendMetadata(b, 2, t.Metadata)
 	b = appendTime(b, templateUpdated, t.Stamp.Updated)
+	b = appendDetails(b, &t.Details)
 	m.data = appendStamp(b, &t.Stamp)
 }
 
@@ -118,6 +122,7 @@ func (m *Message) site(s *tko.Site) {
 	b = appendMetadata(b, siteMetadata, s.Metadata)
 	b = appendTime(b, siteUpdated, s.Stamp.Updated)
 	b = appendText(b, siteAwaitedBase, string(s.AwaitedTemplate))
+	b = appendDetails(b, &s.Details)
 	m.data = appendStamp(b, &s.Stamp)
 }
 
@@ -173,6 +178,16 @@ func appendMetadata(b []byte, field protowire.Number, metadata map[string]string
 		b = end(b, at)
 	}
 	return b
+}
+
+// appendDetails writes details, if there are any: most entities have none, and need no message.
+func appendDetails(b []byte, d *tko.Details) []byte {
+	if *d == (tko.Details{}) {
+		return b
+	}
+	b, at := begin(b, rowDetails)
+	b, _ = proto.MarshalOptions{}.MarshalAppend(b, entityDetails.Write(*d)) // texts that the catalog has checked
+	return end(b, at)
 }
 
 // appendEach writes an item of a repeated field, which may be empty.

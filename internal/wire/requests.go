@@ -141,6 +141,7 @@ func NewProvisionSite(s tko.NewSite, format krm.Format) (*tkopb.ProvisionSite, e
 	return &tkopb.ProvisionSite{
 		Origin:        s.Origin,
 		TemplateId:    string(s.Template),
+		Details:       newDetails(s.Details),
 		Metadata:      s.Metadata,
 		PackageFormat: name,
 		Package:       data,
@@ -156,6 +157,7 @@ func ProvisionSite(m *tkopb.ProvisionSite) (tko.NewSite, error) {
 	return tko.NewSite{
 		Origin:   m.GetOrigin(),
 		Template: tko.TemplateID(m.GetTemplateId()),
+		Details:  entityDetails.Read(m.GetDetails()),
 		Metadata: m.GetMetadata(),
 		Package:  p,
 	}, nil

@@ -14,7 +14,7 @@ func NewPutEntity(p tko.Put, format krm.Format) (*tkopb.PutEntity, error) {
 	}
 	m := &tkopb.PutEntity{
 		Kind: string(p.Kind), Id: p.ID, ParentDeploymentId: string(p.Parent), TemplateId: string(p.Template), SiteId: string(p.Site),
-		Metadata: p.Metadata, PackageFormat: name, Package: data, Origin: p.Origin, Name: p.Name, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
+		Details: newDetails(p.Details), Metadata: p.Metadata, PackageFormat: name, Package: data, Origin: p.Origin, Name: p.Name, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
 		ExpectRevision: p.Revision, RemoveMetadata: p.RemoveMetadata, Whole: p.Whole, MadeFrom: p.MadeFrom, DeferReferences: p.Defer, Manager: p.Manager,
 	}
 	if p.Kind == tko.KindPlugin {
@@ -32,7 +32,7 @@ func PutEntity(m *tkopb.PutEntity) (tko.Put, error) {
 	put := tko.Put{
 		Kind: tko.Kind(m.GetKind()), ID: m.GetId(), Parent: tko.DeploymentID(m.GetParentDeploymentId()),
 		Template: tko.TemplateID(m.GetTemplateId()), Site: tko.SiteID(m.GetSiteId()),
-		Metadata: m.GetMetadata(), Package: p, Origin: m.GetOrigin(), Name: m.GetName(), DryRun: m.GetDryRun(), FromTemplate: m.GetFromTemplate(),
+		Details: entityDetails.Read(m.GetDetails()), Metadata: m.GetMetadata(), Package: p, Origin: m.GetOrigin(), Name: m.GetName(), DryRun: m.GetDryRun(), FromTemplate: m.GetFromTemplate(),
 		Revision: m.GetExpectRevision(), RemoveMetadata: m.GetRemoveMetadata(), Whole: m.GetWhole(), MadeFrom: m.GetMadeFrom(), Defer: m.GetDeferReferences(), Manager: m.GetManager(),
 	}
 	if m.GetPlugin() != nil {

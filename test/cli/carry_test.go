@@ -87,9 +87,9 @@ func fill(t *testing.T, of any) map[string]any {
 	t.Helper()
 	typ := reflect.TypeOf(of)
 	fields := map[string]any{}
-	for f := range typ.Fields() {
+	for _, f := range reflect.VisibleFields(typ) {
 		name := typ.Name() + "." + f.Name
-		if notWritten[name] != "" {
+		if notWritten[name] != "" || f.Anonymous {
 			continue
 		}
 		if v, ok := values[name]; ok {
@@ -152,16 +152,16 @@ type fleetOf struct {
 func (f *fleetOf) add(kind, name string, of any) {
 	f.Helper()
 	v := reflect.ValueOf(of)
-	for i := range v.NumField() {
-		field := v.Type().Name() + "." + v.Type().Field(i).Name
-		if notWritten[field] != "" || compared[field] != "" {
+	for _, part := range reflect.VisibleFields(v.Type()) {
+		field := v.Type().Name() + "." + part.Name
+		if notWritten[field] != "" || compared[field] != "" || part.Anonymous {
 			continue
 		}
-		value := v.Field(i).Interface()
+		value := v.FieldByIndex(part.Index).Interface()
 		if p, ok := value.(krm.Package); ok {
 			value = packageText(f.T, p)
 		}
-		f.lines = append(f.lines, fmt.Sprintf("%s %s %s: %v", kind, name, v.Type().Field(i).Name, value))
+		f.lines = append(f.lines, fmt.Sprintf("%s %s %s: %v", kind, name, part.Name, value))
 	}
 }
 
@@ -642,15 +642,19 @@ func withoutDeployment(of any) any {
 // copyByPython reads all that the client of the Python SDK can read and write, and writes it to
 // another server.
 const copyByPython = `
+import dataclasses
 import sys
 import tko
+from tko._details import Details
+def details(of):
+    return {f.name: getattr(of, f.name) for f in dataclasses.fields(Details)}
 with tko.Client(sys.argv[1]) as here, tko.Client(sys.argv[2]) as there:
     for p in here.list_plugins():
         there.register_plugin(p.type, p.name, p.executor, p.arguments, p.properties, p.triggers)
     for t in here.list_templates(with_packages=True):
-        there.register_template(t.template_id, t.metadata, t.package_format, t.package)
+        there.register_template(t.template_id, t.metadata, t.package_format, t.package, **details(t))
     for s in here.list_sites(with_packages=True):
-        there.register_site(s.site_id, s.template_id, s.metadata, s.package_format, s.package)
+        there.register_site(s.site_id, s.template_id, s.metadata, s.package_format, s.package, **details(s))
     ids = {"": ""}
     for d in here.list_deployments(with_packages=True):
         ids[d.deployment_id] = there.create_deployment(

@@ -117,6 +117,10 @@ var notInPython = map[string]string{
 	"Template.stamp":         "as above",
 	"ListedTemplate.stamp":   "as above",
 	"Template.keepPackage":   "only of requests",
+	"Site.details":           "its parts are fields of the result",
+	"ListedSite.details":     "as above",
+	"Template.details":       "as above",
+	"ListedTemplate.details": "as above",
 	"Plugin.stamp":           "plugins have no conditions that clients of the SDK use",
 }
 

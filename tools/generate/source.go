@@ -86,6 +86,9 @@ var links = regexp.MustCompile(`\[([A-Za-z.]+)\]`)
 // Field returns the comment of a field of a type for readers who don't know its name in Go; ""
 // if it has none.
 func (s *Source) Field(of reflect.Type, name string) string {
+	if f, ok := of.FieldByName(name); ok && len(f.Index) > 1 { // of an embedded type
+		return s.Field(of.FieldByIndex(f.Index[:len(f.Index)-1]).Type, name)
+	}
 	typ, _, _ := strings.Cut(of.Name(), "[")
 	comment := links.ReplaceAllString(s.comments[of.PkgPath()+"."+typ+"."+name], "$1")
 	for _, verb := range []string{" is ", " are "} {

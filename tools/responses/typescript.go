@@ -39,7 +39,7 @@ func typescriptData(s *generate.Source) (any, error) {
 		}
 		all = append(all, d)
 	}
-	return map[string]any{"Interfaces": all, "Kinds": webapi.Kinds(), "States": tko.States()}, nil
+	return map[string]any{"Interfaces": all, "Kinds": webapi.Kinds(), "States": tko.States(), "Details": tko.DetailFields()}, nil
 }
 
 // inTypeScript returns the type of a field.

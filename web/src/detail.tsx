@@ -1,6 +1,7 @@
 // One entity: why it is in its state, its package, conditions, history and relations.
 import { useEffect, useState } from 'react'
-import { get, query, useGet, useMoment, type Entity, type EntityEvent, type Feed, type Kind, type Me, type Run } from './api'
+import { get, query, useGet, useMoment, type Entity, type EntityEvent, type Feed, type Kind, type Me, type Row, type Run } from './api'
+import { details } from './schema'
 import { List } from './list'
 import type { Blame } from './blame'
 import { Ago, Confirm, CopyCommand, Diff, entityPath, Fact, Link, Loading, navigate, number, Problem, seconds, StateMark, Tabs, Yaml, type Plan } from './parts'
@@ -70,6 +71,7 @@ function Why({ kind, entity }: { kind: Kind, entity: Entity }) {
     {row.state && row.state !== 'healthy' && <p className={`why ${row.state}`}><StateMark state={row.state} /> <strong>{row.reason}</strong> {row.message} {row.since && <span className="muted">since <Ago at={row.since} /></span>}</p>}
     {row.state === 'healthy' && <p className="why healthy"><StateMark state="healthy" /> Everything that is known about it is as wanted.</p>}
     <dl>
+      {(details as readonly (keyof Row & string)[]).map(name => row[name] && <Fact key={name} name={name[0].toUpperCase() + name.slice(1)}>{String(row[name])}</Fact>)}
       {row.template && <Fact name="Template"><Link to={entityPath('template', row.template)}>{row.template}</Link>{row.templateRevision ? <span className="muted"> revision {row.templateRevision}</span> : null}</Fact>}
       {row.site && <Fact name="Site"><Link to={entityPath('site', row.site)}>{row.site}</Link></Fact>}
       {row.parent && <Fact name="Parent"><Link to={entityPath('deployment', row.parent, 'tree')}>{row.parent}</Link></Fact>}

@@ -5,6 +5,9 @@
 export type Kind = | 'deployment' | 'site' | 'template' | 'plugin' | 'rollout'
 export type State = | 'failing' | 'waiting' | 'working' | 'unknown' | 'healthy'
 
+/** details are the names of the fields that users write for other readers. */
+export const details = ['description'] as const
+
 export interface Blame {
   kind: Kind
   id: string
@@ -398,6 +401,7 @@ export interface SiteRow {
   deploymentCount: number
   suspended?: boolean
   id: string
+  description?: string // what it is for, in plain text of at most 1 KiB
   template: string // that the site is based on, or ""
   metadata: Record<string, string>
   deployments: string[] // at it, sorted; read only
@@ -453,6 +457,7 @@ export interface TemplatePage {
 export interface TemplateRow {
   deploymentCount: number
   id: string
+  description?: string // what it is for, in plain text of at most 1 KiB
   metadata: Record<string, string>
   deployments: string[] // that were made from it, sorted; read only
   createdTimestamp: number // Unix milliseconds

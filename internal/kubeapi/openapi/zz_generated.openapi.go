@@ -22,6 +22,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.DeploymentList{}.OpenAPIModelName():      schema_tko_orchestrator_tko_api_v1alpha1_DeploymentList(ref),
 		v1alpha1.DeploymentSpec{}.OpenAPIModelName():      schema_tko_orchestrator_tko_api_v1alpha1_DeploymentSpec(ref),
 		v1alpha1.DeploymentStatus{}.OpenAPIModelName():    schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref),
+		v1alpha1.Details{}.OpenAPIModelName():             schema_tko_orchestrator_tko_api_v1alpha1_Details(ref),
 		v1alpha1.KustomizeMetadata{}.OpenAPIModelName():   schema_tko_orchestrator_tko_api_v1alpha1_KustomizeMetadata(ref),
 		v1alpha1.KustomizeSelector{}.OpenAPIModelName():   schema_tko_orchestrator_tko_api_v1alpha1_KustomizeSelector(ref),
 		v1alpha1.KustomizeTemplate{}.OpenAPIModelName():   schema_tko_orchestrator_tko_api_v1alpha1_KustomizeTemplate(ref),
@@ -367,6 +368,26 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 		},
 		Dependencies: []string{
 			v1.Condition{}.OpenAPIModelName()},
+	}
+}
+
+func schema_tko_orchestrator_tko_api_v1alpha1_Details(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Details are what users write about a template or a site for other readers.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"description": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What it is for, in plain text of at most 1 KiB.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
 	}
 }
 
@@ -1158,6 +1179,13 @@ func schema_tko_orchestrator_tko_api_v1alpha1_SiteSpec(ref common.ReferenceCallb
 							Format:      "",
 						},
 					},
+					"description": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What it is for, in plain text of at most 1 KiB.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"package": {
 						SchemaProps: spec.SchemaProps{
 							Description: "The package, which is complete and valid.",
@@ -1349,6 +1377,13 @@ func schema_tko_orchestrator_tko_api_v1alpha1_TemplateSpec(ref common.ReferenceC
 					"templateId": {
 						SchemaProps: spec.SchemaProps{
 							Description: "The ID, which can't be changed. metadata.name is the escaped ID: one of the two is enough.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"description": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What it is for, in plain text of at most 1 KiB.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

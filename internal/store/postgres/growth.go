@@ -47,7 +47,7 @@ WHERE s.pages >= $1 AND (s.pages > s.relpages * $2 OR s.relkind = 'r' AND NOT EX
 func (db *database) wrote() {
 	select {
 	case db.grown <- struct{}{}:
-	default: // it is told already
+	default: // it knows already
 	}
 }
 

@@ -30,8 +30,9 @@ type stored struct {
 	into  func(s *scanner) any // where it is read to
 }
 
-// stateOfRecords are the columns that the tables entity and change share.
-var stateOfRecords = []stored{
+// stateOfRecords are the columns that the tables entity and change share: those of details are the
+// last ones.
+var stateOfRecords = append([]stored{
 	{Text.As("kind"), false, func(r *row) any { return string(r.Kind) }, func(s *scanner) any { return &s.kind }},
 	{Text.As("id"), false, func(r *row) any { return r.ID }, func(s *scanner) any { return &s.id }},
 	{Text.As("uid"), false, func(r *row) any { return r.UID }, func(s *scanner) any { return &s.uid }},
@@ -53,6 +54,17 @@ var stateOfRecords = []stored{
 	{Text.As("why"), false, func(r *row) any { return r.Author.Why }, func(s *scanner) any { return &s.why }},
 	{Bytes.As("derivation"), true, func(r *row) any { return derivationValue(r.Derivation, r.Revision) }, func(s *scanner) any { return &s.derivation }},
 	{Bytes.As("owner"), true, func(r *row) any { return digestValue(r.Owner) }, func(s *scanner) any { return &s.owner }},
+}, detailColumns()...)
+
+// detailColumns returns a column for each field of [tko.Details].
+func detailColumns() (columns []stored) {
+	for _, f := range tko.DetailFields() {
+		columns = append(columns, stored{
+			Text.As(f.Name), true,
+			func(r *row) any { return orNull(*f.In(&r.Details)) }, func(s *scanner) any { return (*text)(f.In(&s.row.Details)) },
+		})
+	}
+	return columns
 }
 
 // entityOnly are the columns of the table entity after those of the state.

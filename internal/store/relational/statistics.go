@@ -11,19 +11,9 @@ import (
 // cheap: of more, they count this number.
 const maxStatistics = 100_000
 
-// QueueStatistics describe the items of a queue.
-type QueueStatistics struct {
-	Queue    string
-	Ready    int           // due and not claimed
-	Running  int           // claimed
-	Retrying int           // failed, and due later
-	Waiting  int           // due later
-	Oldest   time.Duration // since the first of the ready items became due
-}
-
 // Statistics describe the database.
 type Statistics struct {
-	Queues  []QueueStatistics
+	Queues  []tko.QueueStatistics
 	Head    int64            // position of the newest change
 	Audited int64            // number of the newest audit record
 	Behind  map[string]int64 // by the name of a sink of the audit log: records that it has not received
@@ -52,16 +42,17 @@ func (s *Store) Statistics(ctx context.Context, queues ...string) (Statistics, e
 		if err != nil {
 			break
 		}
-		var q QueueStatistics
-		q, err = s.queueStatistics(ctx, queue)
+		var q tko.QueueStatistics
+		q, err = s.QueueStatistics(ctx, queue)
 		st.Queues = append(st.Queues, q)
 	}
 	return st, fault("read statistics", err)
 }
 
-// queueStatistics reads ranges of the index of due times.
-func (s *Store) queueStatistics(ctx context.Context, queue string) (QueueStatistics, error) {
-	q := QueueStatistics{Queue: queue}
+// QueueStatistics returns statistics of a queue, by ranges of the index of due times. Counts stop
+// at 100,000.
+func (s *Store) QueueStatistics(ctx context.Context, queue string) (tko.QueueStatistics, error) {
+	q := tko.QueueStatistics{Queue: queue}
 	var now int64
 	var first *int64
 	later := 0
@@ -79,7 +70,7 @@ func (s *Store) queueStatistics(ctx context.Context, queue string) (QueueStatist
 	if first != nil && *first < now {
 		q.Oldest = time.Duration(now-*first) * time.Microsecond
 	}
-	return q, err
+	return q, fault("read statistics of a queue", err)
 }
 
 // Size returns the size of the database in bytes; 0 if it can't tell.

@@ -94,7 +94,7 @@ func Statistics(t *testing.T, s *relational.Store) {
 		t.Fatalf("queues %+v: want two, and an age", st.Queues)
 	}
 	st.Queues[0].Oldest = 0
-	want := []relational.QueueStatistics{{Queue: queue, Ready: 5, Running: 3, Retrying: 1, Waiting: 1}, {Queue: tko.QueueEvents}}
+	want := []tko.QueueStatistics{{Queue: queue, Ready: 5, Running: 3, Retrying: 1, Waiting: 1}, {Queue: tko.QueueEvents}}
 	if diff := cmp.Diff(want, st.Queues); diff != "" {
 		t.Error(diff)
 	}

@@ -81,6 +81,8 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 		"ALTER TABLE head DROP COLUMN chain",
 		"ALTER TABLE entity DROP COLUMN replaces",
 		"ALTER TABLE entity DROP COLUMN replaced",
+		"ALTER TABLE entity DROP COLUMN description",
+		"ALTER TABLE change DROP COLUMN description",
 		"ALTER TABLE entity DROP COLUMN base",
 		"ALTER TABLE work DROP COLUMN since",
 		"ALTER TABLE modification DROP COLUMN since",
@@ -159,6 +161,8 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		"DROP TABLE reach_part",
 		"DROP TABLE reach_site",
 		"ALTER TABLE entity DROP COLUMN replaced",
+		"ALTER TABLE entity DROP COLUMN description",
+		"ALTER TABLE change DROP COLUMN description",
 		"ALTER TABLE entity DROP COLUMN derivation",
 		"ALTER TABLE change DROP COLUMN derivation",
 		"ALTER TABLE entity DROP COLUMN owner",
@@ -221,6 +225,8 @@ func UpgradeOldFlights(t *testing.T, older OldDatabase) {
 	older.Run(t, "UPDATE flight SET apart = (1 = 0)")
 	older.Run(t, "DROP TABLE reach_part")
 	older.Run(t, "ALTER TABLE entity DROP COLUMN replaced")
+	older.Run(t, "ALTER TABLE entity DROP COLUMN description")
+	older.Run(t, "ALTER TABLE change DROP COLUMN description")
 	older.Run(t, "DELETE FROM goose_db_version WHERE version_id >= 90") // later migrations must be undone before
 	s = older.Open(t)
 	w = &world{T: t, store: s}

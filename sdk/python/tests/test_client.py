@@ -55,8 +55,13 @@ def test_templates_are_written_read_listed_and_deleted(client: tko.Client) -> No
 
 def test_sites_are_written_read_listed_and_deleted(client: tko.Client) -> None:
     client.register_template("zone", package=tko.Package([NRF]))
+    client.register_site("lagos/1", "zone", metadata={"region": "lagos"}, description="Roof of the post office")
+    assert client.get_site("lagos/1").to_ard()["description"] == "Roof of the post office"
     client.register_site("lagos/1", "zone", metadata={"region": "lagos"})
+    assert next(client.list_sites(["lagos/1"])).description == "Roof of the post office"  # it stays if none is given
+    client.register_site("lagos/1", "zone", metadata={"region": "lagos"}, description="")
     site = client.get_site("lagos/1")
+    assert site.description == "" and "description" not in site.to_ard()
     assert (site.template_id, site.metadata) == ("zone", {"region": "lagos"})
     assert site.to_ard()["site_id"] == "lagos/1" and site.to_ard()["package"] == [NRF]
     assert [s.site_id for s in client.list_sites(["lagos/*"], ["z*"], {"region": "l*"})] == ["lagos/1"]

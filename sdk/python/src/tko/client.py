@@ -10,10 +10,10 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import grpc
@@ -21,10 +21,14 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
 from . import tko_pb2 as pb
+from ._details import Details, WrittenDetails
 from ._encoding import decode_package, encode_package, yaml
 from ._error import Error
 from ._package import GVK, Package, PackageList, Resource
 from ._plugin import _current
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 DEFAULT_MAX_COUNT = 100
 """The default maximum number of results of a list. A list warns if there are more."""
@@ -144,6 +148,11 @@ def _text(time: Time | None) -> str | None:
     return time.ToJsonString() if time else None
 
 
+def _given(details: Details) -> dict[str, str]:
+    texts = {field.name: getattr(details, field.name) for field in fields(Details)}
+    return {name: text for name, text in texts.items() if text}
+
+
 class _OfTemplate:
     template_id: str
 
@@ -172,7 +181,7 @@ class _WithDeployments:
 
 
 @dataclass(frozen=True)
-class Template(_Packaged, _OfTemplate, _WithDeployments):
+class Template(_Packaged, Details, _OfTemplate, _WithDeployments):
     """A template: a package from which deployments are created."""
 
     template_id: str
@@ -184,11 +193,11 @@ class Template(_Packaged, _OfTemplate, _WithDeployments):
 
     def to_ard(self) -> dict[str, Any]:
         """The template as plain data."""
-        return {"template_id": self.template_id, "deployment_ids": self.deploymentIds, **self._ard()}
+        return {"template_id": self.template_id, "deployment_ids": self.deploymentIds, **_given(self), **self._ard()}
 
 
 @dataclass(frozen=True)
-class Site(_Packaged, _OfTemplate, _OfSite, _WithDeployments):
+class Site(_Packaged, Details, _OfTemplate, _OfSite, _WithDeployments):
     """A site, at which deployments run."""
 
     site_id: str
@@ -207,6 +216,7 @@ class Site(_Packaged, _OfTemplate, _OfSite, _WithDeployments):
             "site_id": self.site_id,
             "template_id": self.template_id,
             "deployment_ids": self.deploymentIds,
+            **_given(self),
             **self._ard(),
         }
 
@@ -435,10 +445,12 @@ class Client:
         metadata: Mapping[str, str] | None = None,
         package_format: str = DEFAULT_PACKAGE_FORMAT,
         package: Iterable[Resource] | bytes | str | None = None,
+        **details: Unpack[WrittenDetails],
     ) -> int:
         """Creates or replaces a template. Returns its revision."""
         template = pb.Template(
             templateId=template_id,
+            details=pb.Details(**details) if details else None,
             metadata=metadata,
             packageFormat=package_format,
             package=_encode(package, package_format),
@@ -499,10 +511,12 @@ class Client:
         metadata: Mapping[str, str] | None = None,
         package_format: str = DEFAULT_PACKAGE_FORMAT,
         package: Iterable[Resource] | bytes | str | None = None,
+        **details: Unpack[WrittenDetails],
     ) -> int:
         """Creates or replaces a site. Returns its revision."""
         site = pb.Site(
             siteId=site_id,
+            details=pb.Details(**details) if details else None,
             templateId=template_id,
             metadata=metadata,
             packageFormat=package_format,
@@ -1057,12 +1071,17 @@ def _packaged(message: Any) -> dict[str, Any]:
 def _template(message: pb.Template | pb.ListedTemplate) -> Template:
     return Template(
         **_packaged(message),
+        **_details(message),
         template_id=message.templateId,
         deployment_ids=tuple(message.deploymentIds),
         deployment_count=_count(message),
         created=_time(message.stamp, "created"),
         conditions=_conditions(message),
     )
+
+
+def _details(message: Any) -> dict[str, str]:
+    return {field.name: getattr(message.details, field.name) for field in pb.Details.DESCRIPTOR.fields}
 
 
 def _count(message: Any) -> int:
@@ -1088,6 +1107,7 @@ def _conditions(message: Any) -> tuple[Condition, ...]:
 def _site(message: pb.Site | pb.ListedSite) -> Site:
     return Site(
         **_packaged(message),
+        **_details(message),
         site_id=message.siteId,
         template_id=message.templateId,
         awaited_template_id=message.awaitedTemplateId,

@@ -88,8 +88,14 @@ class TemplateID(_message.Message):
     confirm: int
     def __init__(self, templateId: _Optional[str] = ..., confirm: _Optional[int] = ...) -> None: ...
 
+class Details(_message.Message):
+    __slots__ = ("description",)
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    description: str
+    def __init__(self, description: _Optional[str] = ...) -> None: ...
+
 class Template(_message.Message):
-    __slots__ = ("templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp", "keepPackage")
+    __slots__ = ("templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp", "keepPackage", "details")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +111,7 @@ class Template(_message.Message):
     DEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     STAMP_FIELD_NUMBER: _ClassVar[int]
     KEEPPACKAGE_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     templateId: str
     metadata: _containers.ScalarMap[str, str]
     updated: _timestamp_pb2.Timestamp
@@ -113,10 +120,11 @@ class Template(_message.Message):
     deploymentIds: _containers.RepeatedScalarFieldContainer[str]
     stamp: Stamp
     keepPackage: bool
-    def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., keepPackage: _Optional[bool] = ...) -> None: ...
+    details: Details
+    def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., keepPackage: _Optional[bool] = ..., details: _Optional[_Union[Details, _Mapping]] = ...) -> None: ...
 
 class ListedTemplate(_message.Message):
-    __slots__ = ("templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package", "deploymentCount")
+    __slots__ = ("templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package", "deploymentCount", "details")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +140,7 @@ class ListedTemplate(_message.Message):
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTCOUNT_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     templateId: str
     metadata: _containers.ScalarMap[str, str]
     updated: _timestamp_pb2.Timestamp
@@ -140,7 +149,8 @@ class ListedTemplate(_message.Message):
     packageFormat: str
     package: bytes
     deploymentCount: int
-    def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ...) -> None: ...
+    details: Details
+    def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ..., details: _Optional[_Union[Details, _Mapping]] = ...) -> None: ...
 
 class GetTemplate(_message.Message):
     __slots__ = ("templateId", "preferredPackageFormat", "revision", "asOf")
@@ -202,7 +212,7 @@ class SiteID(_message.Message):
     def __init__(self, siteId: _Optional[str] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class Site(_message.Message):
-    __slots__ = ("siteId", "templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp", "keepPackage", "awaitedTemplateId")
+    __slots__ = ("siteId", "templateId", "metadata", "updated", "packageFormat", "package", "deploymentIds", "stamp", "keepPackage", "awaitedTemplateId", "details")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -220,6 +230,7 @@ class Site(_message.Message):
     STAMP_FIELD_NUMBER: _ClassVar[int]
     KEEPPACKAGE_FIELD_NUMBER: _ClassVar[int]
     AWAITEDTEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     siteId: str
     templateId: str
     metadata: _containers.ScalarMap[str, str]
@@ -230,10 +241,11 @@ class Site(_message.Message):
     stamp: Stamp
     keepPackage: bool
     awaitedTemplateId: str
-    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., keepPackage: _Optional[bool] = ..., awaitedTemplateId: _Optional[str] = ...) -> None: ...
+    details: Details
+    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., keepPackage: _Optional[bool] = ..., awaitedTemplateId: _Optional[str] = ..., details: _Optional[_Union[Details, _Mapping]] = ...) -> None: ...
 
 class ListedSite(_message.Message):
-    __slots__ = ("siteId", "templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package", "deploymentCount", "awaitedTemplateId")
+    __slots__ = ("siteId", "templateId", "metadata", "updated", "deploymentIds", "stamp", "packageFormat", "package", "deploymentCount", "awaitedTemplateId", "details")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +263,7 @@ class ListedSite(_message.Message):
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTCOUNT_FIELD_NUMBER: _ClassVar[int]
     AWAITEDTEMPLATEID_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     siteId: str
     templateId: str
     metadata: _containers.ScalarMap[str, str]
@@ -261,7 +274,8 @@ class ListedSite(_message.Message):
     package: bytes
     deploymentCount: int
     awaitedTemplateId: str
-    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ..., awaitedTemplateId: _Optional[str] = ...) -> None: ...
+    details: Details
+    def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ..., awaitedTemplateId: _Optional[str] = ..., details: _Optional[_Union[Details, _Mapping]] = ...) -> None: ...
 
 class GetSite(_message.Message):
     __slots__ = ("siteId", "preferredPackageFormat", "revision", "asOf")
@@ -878,7 +892,7 @@ class CreateChildrenResponse(_message.Message):
     def __init__(self, deploymentIds: _Optional[_Iterable[str]] = ..., created: _Optional[int] = ...) -> None: ...
 
 class ProvisionSite(_message.Message):
-    __slots__ = ("origin", "templateId", "metadata", "packageFormat", "package")
+    __slots__ = ("origin", "templateId", "metadata", "packageFormat", "package", "details")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -891,12 +905,14 @@ class ProvisionSite(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     origin: str
     templateId: str
     metadata: _containers.ScalarMap[str, str]
     packageFormat: str
     package: bytes
-    def __init__(self, origin: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ...) -> None: ...
+    details: Details
+    def __init__(self, origin: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., details: _Optional[_Union[Details, _Mapping]] = ...) -> None: ...
 
 class ProvisionSiteResponse(_message.Message):
     __slots__ = ("siteId", "created")
@@ -1045,7 +1061,7 @@ class Change(_message.Message):
     def __init__(self, position: _Optional[int] = ..., kind: _Optional[str] = ..., id: _Optional[str] = ..., op: _Optional[_Union[Change.Op, str]] = ..., revision: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class PutEntity(_message.Message):
-    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate", "name", "expectRevision", "manager", "removeMetadata", "whole", "madeFrom", "deferReferences")
+    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate", "name", "expectRevision", "manager", "removeMetadata", "whole", "madeFrom", "deferReferences", "details")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1073,6 +1089,7 @@ class PutEntity(_message.Message):
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     MADEFROM_FIELD_NUMBER: _ClassVar[int]
     DEFERREFERENCES_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     id: str
     parentDeploymentId: str
@@ -1093,7 +1110,8 @@ class PutEntity(_message.Message):
     whole: bool
     madeFrom: str
     deferReferences: bool
-    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., manager: _Optional[str] = ..., removeMetadata: _Optional[_Iterable[str]] = ..., whole: _Optional[bool] = ..., madeFrom: _Optional[str] = ..., deferReferences: _Optional[bool] = ...) -> None: ...
+    details: Details
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., manager: _Optional[str] = ..., removeMetadata: _Optional[_Iterable[str]] = ..., whole: _Optional[bool] = ..., madeFrom: _Optional[str] = ..., deferReferences: _Optional[bool] = ..., details: _Optional[_Union[Details, _Mapping]] = ...) -> None: ...
 
 class PutEntityResponse(_message.Message):
     __slots__ = ("id", "revision", "created", "changed", "managed", "changes", "changesTarget")
