@@ -20,6 +20,7 @@ var startsPrograms = map[string]string{
 	"internal/version":               "git, and make without running anything",
 	"internal/plugin/pod":            "commands of the test",
 	"internal/prepare/tosca/compile": "git of temporary folders",
+	"test/kubernetes":                "git of temporary folders",
 	"internal/schedule/git":          "git of temporary folders, and this test",
 	"internal/store/sqlite":          "this test",
 	"cmd/tko-demo":                   "this test, as all programs",
