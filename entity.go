@@ -144,6 +144,10 @@ type NewChildren struct {
 	// Of a request without children: the numbers of deployments that the parent is about
 	// to create and remove. Nothing is written; the request fails if they need consent.
 	Create, Remove int
+	// Sites is the number of sites at which the removals, and new children that replace others,
+	// change what runs. If a rollout must make these changes, the request fails with an error for
+	// which [NeedsRollout] is true.
+	Sites int
 }
 
 // A NewChild is one child of a [NewChildren] request.
@@ -334,6 +338,16 @@ const (
 	ReasonUnreachable       = "Unreachable"       // the site can't be reached
 	ReasonDrifted           = "Drifted"           // another client changed an object, and TKO doesn't correct it
 	ReasonWaitsForSharers   = "WaitsForSharers"   // other deployments want the former content of an object that they share
+)
+
+// Reasons of the Healthy condition of deployments that Flux or Argo CD applies.
+const (
+	ReasonNotYetApplied    = "NotYetApplied"    // the tool has not applied the revision
+	ReasonSuperseded       = "Superseded"       // the tool applied content that another client committed
+	ReasonPullSuspended    = "PullSuspended"    // the tool is suspended
+	ReasonPullSilent       = "PullSilent"       // the tool has not reported for too long
+	ReasonPullMissing      = "PullMissing"      // the object of the tool doesn't exist
+	ReasonHealthNotChecked = "HealthNotChecked" // the tool reports only that it applied the objects
 )
 
 // Reasons of the ResolvedRefs condition; the first one also of Prepared.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -64,6 +65,14 @@ func WaitingOf(conditions []Condition) (w Waiting, ok bool) {
 	}
 	return w, ok
 }
+
+// RolloutText is in the error for changes of a placement that a rollout must make: see
+// [NeedsRollout].
+const RolloutText = "the placement changes them by a rollout"
+
+// NeedsRollout reports whether err refuses changes of a placement because a rollout must make
+// them: they change running deployments at too many sites.
+func NeedsRollout(err error) bool { return err != nil && strings.Contains(err.Error(), RolloutText) }
 
 // Consents reports whether a confirmed number is consent to count changes: it is an
 // upper bound, and not above the count by more than a tenth and by more than 100.

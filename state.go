@@ -34,8 +34,8 @@ type Summary struct {
 
 // Reasons of conditions that aren't True, and still no failure.
 var (
-	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended, ReasonApart, ReasonWaitsForSharers, ReasonDeliveredPartly, ReasonWaitsForReferences}
-	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New"}
+	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended, ReasonApart, ReasonWaitsForSharers, ReasonDeliveredPartly, ReasonPullSuspended, ReasonWaitsForReferences}
+	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New", ReasonNotYetApplied, ReasonSuperseded}
 )
 
 // Summary returns the state of a deployment: its most urgent condition decides.
@@ -56,13 +56,13 @@ func (d Deployment) Summary() Summary {
 	case !HasCondition(conditions, ConditionScheduled):
 		return Summary{State: StateWorking, Reason: "NotScheduled", Message: "it is not yet scheduled to its site"}
 	}
-	return outdated(Summary{State: StateHealthy}, d.Stamp)
+	return outdated(unreported(Summary{State: StateHealthy}, conditions), d.Stamp)
 }
 
 // Summary returns the state of a site: unknown until it has conditions.
 func (s Site) Summary() Summary {
 	if worst := summarize(s.Stamp.Conditions); worst.State != "" {
-		return worst
+		return unreported(worst, s.Stamp.Conditions)
 	}
 	return Summary{State: StateUnknown, Reason: "NotScheduled", Message: "nothing was scheduled to it yet"}
 }
@@ -93,6 +93,23 @@ func (r Rollout) Summary() Summary {
 		}
 	}
 	return s
+}
+
+// unreported returns the summary, or that the health is unknown if the site reports none.
+func unreported(s Summary, conditions []Condition) Summary {
+	if s.State == StateHealthy && ReportsNoHealth(conditions) {
+		return Summary{State: StateUnknown, Condition: ConditionHealthy, Reason: ReasonHealthNotReported, Message: "no target of its site has reported its health"}
+	}
+	return s
+}
+
+// ReportsNoHealth reports whether conditions of a deployment or site say that its targets
+// report no health. One that was scheduled by an older version of TKO and has no condition
+// of health is one of these.
+func ReportsNoHealth(conditions []Condition) bool {
+	scheduled := FindCondition(conditions, ConditionScheduled)
+	return HasCondition(conditions, ConditionHealthy, ReasonHealthNotReported) ||
+		scheduled != nil && scheduled.Status == ConditionTrue && scheduled.Reason != ReasonNothingToSchedule && !HasCondition(conditions, ConditionHealthy)
 }
 
 // outdated returns the summary, or that the site reported on an earlier revision only.

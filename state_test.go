@@ -11,7 +11,7 @@ func TestStateOfADeploymentIsItsMostUrgentCondition(t *testing.T) {
 	condition := func(typ, status, reason string) tko.Condition {
 		return tko.Condition{Type: typ, Status: status, Reason: reason, ObservedRevision: 1}
 	}
-	scheduled := condition("Scheduled", "True", "Applied")
+	scheduled, up := condition("Scheduled", "True", "Applied"), condition("Healthy", "True", "Healthy")
 	for name, test := range map[string]struct {
 		why        string
 		d          tko.Deployment
@@ -27,10 +27,13 @@ func TestStateOfADeploymentIsItsMostUrgentCondition(t *testing.T) {
 		"unreachable":        {"its site does not respond", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{condition("Scheduled", "False", "Unreachable")}, tko.StateFailing},
 		"in progress":        {"its objects come up", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "False", "InProgress")}, tko.StateWorking},
 		"not observed":       {"no report is no failure", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "Unknown", "NotObserved")}, tko.StateUnknown},
-		"healthy":            {"everything is as wanted", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "True", "Healthy")}, tko.StateHealthy},
+		"healthy":            {"everything is as wanted", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, up}, tko.StateHealthy},
+		"without a report":   {"what a git repository has is not known to be healthy", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "Unknown", tko.ReasonHealthNotReported)}, tko.StateUnknown},
+		"no health":          {"without a condition, nothing was reported either", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled}, tko.StateUnknown},
+		"nothing scheduled":  {"there is nothing whose health could be reported", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{condition("Scheduled", "True", tko.ReasonNothingToSchedule)}, tko.StateHealthy},
 		"suspended":          {"a user stopped it on purpose", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{condition("Frozen", "True", "Suspended"), condition("Scheduled", "False", "Suspended")}, tko.StateWaiting},
 		"kept apart":         {"a rollout is changing a peer of its site", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{condition("Scheduled", "False", "Apart")}, tko.StateWaiting},
-		"resumed":            {"the end of a suspension is no failure", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Frozen", "False", "Thawed")}, tko.StateHealthy},
+		"resumed":            {"the end of a suspension is no failure", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, up, condition("Frozen", "False", "Thawed")}, tko.StateHealthy},
 		"topology":           {"it needs no site", tko.Deployment{Prepared: true, Approved: true}, []tko.Condition{condition("Placed", "True", "UpToDate")}, tko.StateHealthy},
 		"failing and working": {
 			"the most urgent one decides, in any order",
@@ -68,6 +71,26 @@ func TestUnhealthyIsWhatFailsOrIsNotHealthy(t *testing.T) {
 	} {
 		if got := tko.Unhealthy([]tko.Condition{test.condition}); got != test.want {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// A site's state follows the same rule as that of its deployments.
+func TestStateOfASiteIsUnknownWithoutAReportOfItsHealth(t *testing.T) {
+	t.Parallel()
+	scheduled := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: "Applied"}
+	up := tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionTrue, Reason: "Healthy"}
+	for name, test := range map[string]struct {
+		conditions []tko.Condition
+		want       tko.State
+	}{
+		"new":          {nil, tko.StateUnknown},
+		"no health":    {[]tko.Condition{scheduled}, tko.StateUnknown},
+		"not reported": {[]tko.Condition{scheduled, {Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: tko.ReasonHealthNotReported}}, tko.StateUnknown},
+		"healthy":      {[]tko.Condition{scheduled, up}, tko.StateHealthy},
+	} {
+		if got := (tko.Site{Stamp: tko.Stamp{Conditions: test.conditions}}).Summary(); got.State != test.want {
+			t.Errorf("%s: %+v, want %s", name, got, test.want)
 		}
 	}
 }

@@ -4137,6 +4137,7 @@ type CreateChildren struct {
 	// to remove. Nothing is written; the call fails if they need consent.
 	Create        uint64 `protobuf:"varint,600,opt,name=create,proto3" json:"create,omitempty"`
 	Remove        uint64 `protobuf:"varint,601,opt,name=remove,proto3" json:"remove,omitempty"`
+	Sites         uint64 `protobuf:"varint,602,opt,name=sites,proto3" json:"sites,omitempty"` // at which these change running deployments: fails if a rollout must make the changes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4216,6 +4217,13 @@ func (x *CreateChildren) GetCreate() uint64 {
 func (x *CreateChildren) GetRemove() uint64 {
 	if x != nil {
 		return x.Remove
+	}
+	return 0
+}
+
+func (x *CreateChildren) GetSites() uint64 {
+	if x != nil {
+		return x.Sites
 	}
 	return 0
 }
@@ -7152,7 +7160,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rdeploymentIds\x18\x01 \x03(\tR\rdeploymentIds\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\"K\n" +
 	"\x16GetDeploymentsResponse\x121\n" +
-	"\vdeployments\x18\x01 \x03(\v2\x0f.tko.DeploymentR\vdeployments\"\x96\x02\n" +
+	"\vdeployments\x18\x01 \x03(\v2\x0f.tko.DeploymentR\vdeployments\"\xad\x02\n" +
 	"\x0eCreateChildren\x12.\n" +
 	"\x12parentDeploymentId\x18\x01 \x01(\tR\x12parentDeploymentId\x12&\n" +
 	"\x0eparentRevision\x18\x02 \x01(\x03R\x0eparentRevision\x12.\n" +
@@ -7161,7 +7169,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\bchildren\x18\x05 \x03(\v2\n" +
 	".tko.ChildR\bchildren\x12\x17\n" +
 	"\x06create\x18\xd8\x04 \x01(\x04R\x06create\x12\x17\n" +
-	"\x06remove\x18\xd9\x04 \x01(\x04R\x06remove\"\x8e\x01\n" +
+	"\x06remove\x18\xd9\x04 \x01(\x04R\x06remove\x12\x15\n" +
+	"\x05sites\x18\xda\x04 \x01(\x04R\x05sites\"\x8e\x01\n" +
 	"\x05Child\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x1e\n" +
 	"\n" +

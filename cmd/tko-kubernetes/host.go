@@ -26,6 +26,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 	kubetarget "github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/puller"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
@@ -206,6 +207,9 @@ func (h *host) methods() sibling.Endpoint {
 			out.Outcome, out.Again, err = h.clusters().Leave(wiring.Fence(ctx, h.server, in.Fence), in.Former, in.Now, in.Site)
 			out.Error = sibling.NewFailure(err)
 			return out, nil
+		}),
+		wiring.ClustersObserve: sibling.Unary(func(ctx context.Context, in puller.Question) (puller.Report, error) {
+			return h.clusters().Observe(ctx, in)
 		}),
 		wiring.ClustersClose: sibling.Unary(func(context.Context, wiring.None) (wiring.None, error) {
 			h.mu.Lock()

@@ -70,6 +70,7 @@ func folders(c *config.Config) map[string]string {
 func (s *server) observe(store *relational.Store) {
 	store.Observe(s.metrics)
 	s.metrics.Add(storeSampler(store, &s.config.Access))
+	s.metrics.Add(rolloutSampler(store))
 	s.metrics.Add(databaseSampler(store))
 	s.metrics.Add(connectionSampler(store))
 	s.metrics.Add(metrics.NewSampler(time.Second, []metrics.Gauge{

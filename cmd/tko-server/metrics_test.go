@@ -226,6 +226,7 @@ func busyServer(t *testing.T) string {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
+	startRollout(t, c)
 	eventually.NoError(t, "a run of the plugin", func() error {
 		families, err := scrape(t, served.Metrics[0])
 		if err == nil && (families["tko_plugin_runs_total"] == nil || families["tko_target_apply_duration_seconds"] == nil || families["tko_work_duration_seconds"] == nil) {
@@ -234,6 +235,33 @@ func busyServer(t *testing.T) string {
 		return err
 	})
 	return served.Metrics[0]
+}
+
+// startRollout starts a rollout, which waits for an approval.
+func startRollout(t *testing.T, c *client.Client) {
+	t.Helper()
+	if _, err := c.RegisterTemplate(t.Context(), tko.Template{ID: "smf", Package: krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "smf"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CreateDeployment(t.Context(), tko.NewDeployment{Template: "smf"}); err != nil {
+		t.Fatal(err)
+	}
+	merged := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "smf"}, "data": map[string]any{"a": "b"}}
+	if _, err := c.RegisterRollout(t.Context(), tko.Rollout{ID: "waits", Package: krm.Package{
+		{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": "waits"}, "spec": map[string]any{
+			"edits": []any{map[string]any{"merge": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "smf"}}, "select": map[string]any{"templateIdPatterns": []any{"smf"}}}},
+			"waves": []any{map[string]any{"name": "all", "approval": "Required"}},
+		}}, merged,
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually.NoError(t, "the rollout is started", func() error {
+		s, err := c.RolloutStatus(t.Context(), "waits")
+		if err == nil && s.State != "Running" {
+			_, err = c.RolloutDo(t.Context(), tko.RolloutCommand{ID: "waits", Verb: "start", Plan: s.Plan})
+		}
+		return err
+	})
 }
 
 // Metrics are served with the TLS and the identities of the other ports.

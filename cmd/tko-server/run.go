@@ -298,7 +298,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 		p := prepare.New(clients.of(identity.RolePreparer), runner, prepare.Options{
 			Worker: s.worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
 			TOSCA:      tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.TOSCA}),
-			ReachSites: wiring.LimitOr(c.Reach.Sites), ReachPolicy: policy,
+			ReachPolicy: policy,
 			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Observer: counted, Log: log.With("role", config.RolePreparer, "component", logging.Preparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
@@ -310,7 +310,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 				s.clusters.Enqueue(enqueue)
 				return s.clusters
 			},
-			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval},
+			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval}, Interval: c.ClusterInterval,
 			Log: log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler), Observer: counted, Applied: counted.Applied,
 		})
 		controllers.Go(func() error { return m.Run(working) })

@@ -166,7 +166,8 @@ func confirmsProposal(ctx context.Context, r Record) error {
 }
 
 // proposed returns the numbers of deployments that the placements of a deployment propose
-// to create and to remove: an approval of the proposal is consent to them.
+// to create and to remove, and of the sites that these change: an approval of the proposal is
+// consent to them.
 func proposed(r Record) map[Count]int {
 	if !tko.HasCondition(r.Conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
 		return nil
@@ -184,6 +185,8 @@ func proposed(r Record) map[Count]int {
 			add(resource, CountCreated, "create")
 			add(resource, CountCreated, "replace")
 			add(resource, CountDeployments, "delete")
+			add(resource, CountSites, "replace")
+			add(resource, CountSites, "delete")
 		}
 	}
 	maps.DeleteFunc(grant, func(_ Count, n int) bool { return n <= 0 })

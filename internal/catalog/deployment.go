@@ -174,10 +174,10 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 		return nil, 0, err
 	}
 	if len(request.Children) == 0 {
-		if request.Create == 0 && request.Remove == 0 {
+		if request.Create == 0 && request.Remove == 0 && request.Sites == 0 {
 			return nil, 0, nil
 		}
-		return nil, 0, s.checkReach(ctx, string(request.Parent), request.Create, request.Remove)
+		return nil, 0, s.checkReach(ctx, request)
 	}
 	above, err := s.lineageOf(ctx, string(request.Parent))
 	if err != nil {
@@ -276,8 +276,8 @@ func checkChildren(request tko.NewChildren) error {
 	switch {
 	case !isDeploymentID(parent):
 		return explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: parent}})
-	case request.Create < 0 || request.Remove < 0:
-		return tko.Errorf(tko.ErrInvalid, "the numbers of children to create and to remove, %d and %d, are negative", request.Create, request.Remove)
+	case request.Create < 0 || request.Remove < 0 || request.Sites < 0:
+		return tko.Errorf(tko.ErrInvalid, "the numbers of children to create and to remove, and of sites, %d, %d and %d, are negative", request.Create, request.Remove, request.Sites)
 	case request.Revision < 0:
 		return tko.Errorf(tko.ErrInvalid, "the revision %d of the parent %q is negative: use 0 for any", request.Revision, parent)
 	case len(request.Children) > MaxChildren:

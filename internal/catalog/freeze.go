@@ -132,14 +132,32 @@ func (s *SiteFreezes) Unfreeze(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// Freezes returns the freezes that aren't over, those that end first at the beginning.
+// Freezes returns the freezes that aren't over, those that end first at the beginning: of sites
+// that the caller sees.
 func (s *SiteFreezes) Freezes(ctx context.Context) ([]tko.Freeze, error) {
-	ctx, _, err := s.enter(ctx, tko.KindSite, access.Read)
+	ctx, c, err := s.enter(ctx, tko.KindSite, access.Read)
 	if err != nil {
 		return nil, err
 	}
 	freezes, _, err := s.activeFreezes(ctx)
-	return freezes, err
+	if err != nil || c.view().IsAll() {
+		return freezes, err
+	}
+	var seen []tko.Freeze
+	for _, f := range freezes {
+		query, err := siteQuery(tko.SiteSelect{Metadata: f.SiteMetadata}, tko.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		query.Scope, query.Limit = c.view(), 1
+		for _, err := range s.store.List(ctx, query) {
+			if err != nil {
+				return nil, err
+			}
+			seen = append(seen, f)
+		}
+	}
+	return seen, nil
 }
 
 // activeFreezes returns the freezes that aren't over, and the version of the rules that

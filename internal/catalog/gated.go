@@ -109,6 +109,9 @@ type Reach struct {
 	// SitesWindow, if not 0, counts the sites of changed deployments of a derived cause,
 	// too, within a window of their own.
 	SitesWindow time.Duration
+	// RemovedSites also counts the sites at which running deployments are removed, or will be
+	// replaced by ones that are created.
+	RemovedSites bool
 	// Limits are checked after the changes of the commit are counted, if they changed
 	// one of the counts.
 	Limits []ReachLimit

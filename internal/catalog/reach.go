@@ -207,10 +207,14 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if of.sites != 0 && s.isPreparer(ctx) && areTopologies(writes) {
 		of.sites = 0
 	}
+	removals := strings.HasPrefix(of.name, causeDeployment) && !granted && removesOrReplaces(writes)
+	if removals {
+		of.sites = s.options.Reach.Window
+	}
 	if of.derived && of.sites == 0 && !granted && reruns == 0 && !slices.ContainsFunc(writes, func(w Write) bool { return w.Op == tko.OpDeleted || w.Expect == Absent }) {
 		return Reach{}, of, nil // a preparer's changes of existing deployments are not counted
 	}
-	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, SitesWindow: of.sites, Grant: grant, Sites: retargeted}
+	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, SitesWindow: of.sites, RemovedSites: removals, Grant: grant, Sites: retargeted}
 	if reruns > 0 {
 		reach.Adds = map[Count]int{CountSites: reruns}
 	}
@@ -299,6 +303,14 @@ func (s *core) rerunsOf(ctx context.Context, writes []Write) (int, error) {
 func isProvenPreparer(ctx context.Context) bool {
 	c, ok := callerOf(ctx)
 	return ok && (c.identity.Role() == identity.RolePreparer || c.limit != nil && c.acting != nil && c.acting.Kind == tko.KindDeployment)
+}
+
+// removesOrReplaces reports whether writes remove deployments, or create ones that replace others.
+func removesOrReplaces(writes []Write) bool {
+	return slices.ContainsFunc(writes, func(w Write) bool {
+		return w.Record.Kind == tko.KindDeployment &&
+			(w.Op == tko.OpDeleted && !w.SingleStep || w.Op == tko.OpWritten && w.Expect == Absent && len(w.Record.Replaces) > 0)
+	})
 }
 
 // areTopologies reports whether writes change topologies only: preparers state in them, as they
@@ -619,6 +631,9 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 	case CountSites:
 		what, limit = orElse(what, "change running deployments at "+entities(n, tko.KindSite)), limit+" sites"
 		remedy = "use a rollout (tko rollout create), or " + consent
+		if strings.HasPrefix(of.name, causeDeployment) {
+			remedy = tko.RolloutText
+		}
 		if isSource {
 			remedy = "with its next reconciliation, the source makes a rollout of what is left, or asks for an approval: tko gitops status " + source
 		}
@@ -781,12 +796,16 @@ func reachText(kind tko.Kind, adds map[Count]int) string {
 
 // checkReach returns an error if the deployments that a parent is about to create and
 // remove need consent.
-func (s *core) checkReach(ctx context.Context, parent string, create, remove int) error {
+func (s *core) checkReach(ctx context.Context, request tko.NewChildren) error {
+	parent, create, remove := string(request.Parent), request.Create, request.Remove
 	root, err := s.rootOf(ctx, parent)
 	if err != nil {
 		return err
 	}
 	of := rootCause(root)
+	if err := s.checkSites(ctx, of, request.Sites); err != nil {
+		return err
+	}
 	what := tko.Waiting{Create: create, Remove: remove}
 	all, err := s.removesAll(ctx, of, parent, remove)
 	if err != nil {
@@ -802,6 +821,17 @@ func (s *core) checkReach(ctx context.Context, parent string, create, remove int
 	}
 	return tko.Errorf(tko.ErrInvalid, "%s: more than %d %s need it; nothing was changed; check the topology, then run tko deployment approve %s --confirm=%d",
 		what, exceeded.Limit.Most, of, parent, what.Count())
+}
+
+// checkSites returns an error if changes of running deployments at so many sites need a rollout,
+// even if the cause has changed nothing yet: what it has changed counts in each commit.
+func (s *core) checkSites(ctx context.Context, of cause, sites int) error {
+	limits, _, err := s.settingsOf(ctx, of)
+	if err != nil || sites <= limit(limits.Sites) {
+		return err
+	}
+	of.sites = s.options.Reach.Window
+	return s.explainReach(ctx, of, &ReachError{Cause: of.name, Limit: ReachLimit{Of: []Count{CountSites}, Most: limit(limits.Sites)}, Adds: sites}, "", sites)
 }
 
 // removesAll reports whether the removal of so many children of a deployment would leave none of

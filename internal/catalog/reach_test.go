@@ -562,6 +562,66 @@ func TestClaimedPreparersAreCounted(t *testing.T) {
 	}
 }
 
+// The sites at which a topology removes or replaces what runs add up over its evaluations: beyond
+// the limit a rollout makes the changes, unless a user has approved them.
+func TestRemovalsAndReplacementsOfATopologyAddUp(t *testing.T) {
+	t.Parallel()
+	w := newGuarded(t, catalog.Options{Reach: catalog.ReachLimits{Sites: 3, Rules: []access.Limit{{Limit: access.LimitSites, Most: 5, Author: "cert:ada"}}}})
+	w.template("leaf", "")
+	w.bind("cert:ada", access.Admin, access.Scope{})
+	var placement krm.Resource = map[string]any{
+		"apiVersion": "topology.nephio.org/v1alpha1", "kind": "Placement", "metadata": map[string]any{"name": "p"},
+		"status": map[string]any{"proposal": map[string]any{"delete": map[string]any{"count": int64(2)}}},
+	}
+	top := w.createAs(w.as("cert:root"), tko.NewDeployment{Prepared: true, Merge: krm.Package{placement}})
+	preparer := tko.WithActing(tko.WithAuthor(identity.With(w.ctx, identity.Controller(identity.RolePreparer)), tko.Author{Who: identity.RolePreparer}), tko.Acting{Kind: tko.KindDeployment, ID: string(top)})
+	root := w.as("cert:root")
+	var children []tko.DeploymentID
+	for i := range 9 {
+		site := tko.SiteID(fmt.Sprintf("edge/%02d", i))
+		w.site(string(site), "")
+		children = append(children, w.createAs(root, tko.NewDeployment{Parent: top, Site: site, Prepared: i != 8, Approved: i != 8}))
+	}
+	twin := w.createAs(root, tko.NewDeployment{Parent: top, Site: "edge/00", Prepared: true, Approved: true})
+	remove := func(id tko.DeploymentID) error {
+		_, err := w.DeleteDeployment(preparer, id)
+		return err
+	}
+	replace := func(origin string, old ...tko.DeploymentID) error {
+		site := w.deployment(children[3]).Site
+		_, _, err := w.CreateChildren(preparer, tko.NewChildren{Parent: top, Children: []tko.NewChild{{Origin: origin, Template: "leaf", Site: site, Replaces: old}}})
+		return err
+	}
+	for _, id := range append(slices.Clone(children[:3]), twin, children[8]) {
+		w.is("one of three sites, the same one again, and what doesn't run", remove(id), nil)
+	}
+	refused := remove(children[3])
+	wantError(t, refused, tko.ErrInvalid, "running deployments at 1 site", "after 3 without consent", tko.RolloutText)
+	if !tko.NeedsRollout(refused) {
+		t.Error("a preparer doesn't know that it needs a rollout")
+	}
+	wantError(t, replace("new", children[3]), tko.ErrInvalid, tko.RolloutText)
+	w.is("a new child", replace("free"), nil)
+	check := func(parent tko.DeploymentID, sites int) error {
+		_, _, err := w.CreateChildren(preparer, tko.NewChildren{Parent: parent, Sites: sites})
+		return err
+	}
+	w.is("as many as are free in all", check(top, 3), nil)
+	wantError(t, check(top, 4), tko.ErrInvalid, tko.RolloutText)
+	ada := w.createAs(w.as("cert:ada"), tko.NewDeployment{})
+	w.is("as many as the owner may", check(ada, 5), nil)
+	wantError(t, check(ada, 6), tko.ErrInvalid, tko.RolloutText)
+
+	proposal := tko.Condition{Type: tko.ConditionPlaced, Status: tko.ConditionFalse, Reason: tko.ReasonChangeProposed, Message: "would delete 2"}
+	w.is("propose", w.SetConditions(preparer, tko.KindDeployment, string(top), []tko.Condition{proposal}), nil)
+	if _, err := w.ApproveDeployment(root, top); err != nil {
+		t.Fatal(err)
+	}
+	w.is("approved", remove(children[3]), nil)
+	w.is("approved, too", remove(children[4]), nil)
+	wantError(t, remove(children[5]), tko.ErrInvalid, tko.RolloutText)
+}
+
 // Data of earlier versions has no counts: everything is as free as for a new author.
 func TestLimitsThatAreOffLimitNothing(t *testing.T) {
 	t.Parallel()

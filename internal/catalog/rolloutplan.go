@@ -372,20 +372,11 @@ func (c *siteCheck) read(ctx context.Context) error {
 		if records[i].Revision == 0 {
 			continue // it was deleted
 		}
-		if finding := c.checker.Site(tko.SiteID(id), plan.Site{Metadata: records[i].effective(), Unreported: reportsNoHealth(records[i].Conditions)}); finding != "" {
+		if finding := c.checker.Site(tko.SiteID(id), plan.Site{Metadata: records[i].effective(), Unreported: tko.ReportsNoHealth(records[i].Conditions)}); finding != "" {
 			c.findings[tko.SiteID(id)] = finding
 		}
 	}
 	return nil
-}
-
-// reportsNoHealth reports whether conditions of a site say that its targets report no health.
-// A site that was scheduled by an older version of TKO and has no condition of health is one
-// of these.
-func reportsNoHealth(conditions []tko.Condition) bool {
-	scheduled := tko.FindCondition(conditions, tko.ConditionScheduled)
-	return tko.HasCondition(conditions, tko.ConditionHealthy, tko.ReasonHealthNotReported) ||
-		scheduled != nil && scheduled.Status == tko.ConditionTrue && scheduled.Reason != tko.ReasonNothingToSchedule && !tko.HasCondition(conditions, tko.ConditionHealthy)
 }
 
 // vanished returns the deployments that the former plan changes, and that rows, which are

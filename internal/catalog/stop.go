@@ -124,7 +124,7 @@ func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopSt
 
 // Stops returns the stops, the oldest first, each with what it holds now.
 func (s *SiteStops) Stops(ctx context.Context) ([]tko.StopStatus, error) {
-	ctx, _, err := s.enter(ctx, tko.KindSite, access.Read)
+	ctx, c, err := s.enter(ctx, tko.KindSite, access.Read)
 	if err != nil {
 		return nil, err
 	}
@@ -139,13 +139,17 @@ func (s *SiteStops) Stops(ctx context.Context) ([]tko.StopStatus, error) {
 		}
 		return strings.Compare(a.ID, b.ID)
 	})
-	all := make([]tko.StopStatus, len(stops))
-	for i, stop := range stops {
-		if all[i], err = s.status(ctx, stop); err != nil {
+	var seen []tko.StopStatus
+	for _, stop := range stops {
+		status, err := s.status(ctx, stop)
+		if err != nil {
 			return nil, err
 		}
+		if stop.All || c.view().IsAll() || status.SiteCount+status.DeploymentCount > 0 {
+			seen = append(seen, status)
+		}
 	}
-	return all, nil
+	return seen, nil
 }
 
 // SiteStop returns what of a site stops hold now, for controllers. For no site, it returns
@@ -543,6 +547,7 @@ func (s *SiteStops) status(ctx context.Context, stop tko.Stop) (tko.StopStatus, 
 	status.InFlightCount = len(status.InFlight)
 	status.InFlight = status.InFlight[:min(len(status.InFlight), tko.MaxInFlight)]
 	if !view.IsAll() {
+		status.Stop.Sites = slices.DeleteFunc(slices.Clone(stop.Sites), func(text string) bool { return !selectsAny(text, h.sites) })
 		return status, nil
 	}
 	active, err := s.activeRollouts(ctx)
@@ -555,6 +560,20 @@ func (s *SiteStops) status(ctx context.Context, stop tko.Stop) (tko.StopStatus, 
 		}
 	}
 	return status, nil
+}
+
+// selectsAny reports whether a pattern selects one of the sites.
+func selectsAny(text string, sites map[string]bool) bool {
+	pattern, err := tko.ParsePattern(text)
+	if err != nil {
+		return false
+	}
+	for site := range sites {
+		if pattern.Match(site) {
+			return true
+		}
+	}
+	return false
 }
 
 // statusAfter returns the status of a stop that was just written, and lets controllers look at

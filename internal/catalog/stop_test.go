@@ -579,6 +579,44 @@ func TestStopNeedsTheRightOnEachSite(t *testing.T) {
 	}
 }
 
+// Stops and freezes of sites that a caller may not see don't exist for it.
+func TestForeignStopsAndFreezesAreNotListed(t *testing.T) {
+	t.Parallel()
+	w := newGuarded(t, catalog.Options{})
+	w.site("emea/1", "", "region", "north")
+	w.site("apac/secret", "", "region", "south", "customer", "acme")
+	w.bind("cert:see", access.Viewer, emea)
+	stop := func(stop tko.Stop) {
+		t.Helper()
+		stop.Reason = "storm"
+		_, err := w.Stop(w.as("cert:root"), stop)
+		w.is("stop", err, nil)
+	}
+	top := w.createAs(w.as("cert:root"), tko.NewDeployment{Site: "apac/secret"})
+	stop(tko.Stop{Sites: []string{"apac/secret"}})
+	stop(tko.Stop{SiteMetadata: map[string]string{"customer": "acme"}})
+	stop(tko.Stop{Topology: top})
+	stop(tko.Stop{Sites: []string{"apac/secret", "emea/1"}})
+	for _, metadata := range []map[string]string{{"customer": "acme"}, {"region": "north"}} {
+		_, err := w.Freeze(w.as("cert:root"), tko.Freeze{SiteMetadata: metadata, Until: time.Now().Add(time.Hour), Reason: "peak"})
+		w.is("freeze", err, nil)
+	}
+	see := w.as("cert:see")
+	stops, err := w.Stops(see)
+	if err != nil || len(stops) != 1 || !slices.Equal(stops[0].Stop.Sites, []string{"emea/1"}) {
+		t.Errorf("a viewer of emea sees the stops %+v, %v", stops, err)
+	}
+	freezes, err := w.Freezes(see)
+	if err != nil || len(freezes) != 1 || freezes[0].SiteMetadata["region"] != "north" {
+		t.Errorf("a viewer of emea sees the freezes %+v, %v", freezes, err)
+	}
+	all, err := w.Stops(w.as("cert:root"))
+	frozen, other := w.Freezes(w.as("cert:root"))
+	if err != nil || other != nil || len(all) != 4 || len(frozen) != 2 {
+		t.Errorf("an administrator sees %d stops, %v, and %d freezes, %v", len(all), err, len(frozen), other)
+	}
+}
+
 // What would be deleted or orphaned with something elsewhere is held, too.
 func TestDeletionsDontReachWhatIsStopped(t *testing.T) {
 	t.Parallel()

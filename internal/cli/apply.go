@@ -53,11 +53,11 @@ func unknownIn(steps []step) (n int) {
 // errIncomplete reports that not everything could be compared.
 var errIncomplete = errors.New("not everything could be compared")
 
-// confirmChanges returns an error unless changes are confirmed: by their number, by a user
+// confirmChanges returns an error unless changes are confirmed: by their number, as in [tko.Consents], by a user
 // at the terminal, or because there are at most as many as need no confirmation.
 func (a *app) confirmChanges(changes, confirm, unasked int) error {
 	switch {
-	case confirm > 0 && confirm != changes:
+	case confirm > 0 && !tko.Consents(confirm, changes):
 		return tko.Errorf(errUsage, "--confirm %d, and there are %d changes: look at them (--dry-run), and confirm their number", confirm, changes)
 	case confirm > 0 || changes <= unasked:
 	case !a.interactive && unasked > 0:
@@ -143,7 +143,7 @@ compared: such as a site whose template comes with the same apply.`,
 	dryRunFlag(cmd.Flags(), &dryRun)
 	managerFlag(cmd.Flags(), &manager)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "with --dry-run: exit code 7 if something would change, 9 if not everything could be compared")
-	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
+	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of changes to make, an upper bound: a lower one is refused, and one that is higher by more than a tenth and 100")
 	return cmd
 }
 
@@ -181,19 +181,22 @@ func fileFlag(cmd *cobra.Command, files *[]string) {
 	complete(cmd, "filename", fileNames)
 }
 
-// showSteps prints the changes, and returns their number.
-func (a *app) showSteps(steps []step, details bool) (changes int) {
+// showSteps prints the changes, and returns their number. With --quiet it prints only those
+// that are the result of the command, and not merely begun.
+func (a *app) showSteps(steps []step, result bool) (changes int) {
 	colors := map[string]string{"create": "\x1b[32m", "update": "\x1b[33m"}
 	for _, step := range steps {
 		if step.verb == "" {
 			continue
 		}
-		changes++
+		if changes++; a.globals.quiet && !result {
+			continue
+		}
 		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[step.verb], fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))))
 		if step.unknown != "" {
 			fmt.Fprintln(a.out, "  ? not compared: "+printable.Text(step.unknown))
 		}
-		if !details {
+		if !result {
 			continue
 		}
 		for i, detail := range step.details {

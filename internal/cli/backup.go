@@ -104,7 +104,7 @@ func (a *app) holdList() *cobra.Command {
 func (a *app) confirmRemoval(sites, confirmed int) error {
 	text := count(sites, "site", "sites")
 	switch {
-	case sites == confirmed || sites == 0:
+	case sites == 0 || tko.Consents(confirmed, sites):
 	case confirmed != 0:
 		return tko.Errorf(errUsage, "--confirm %d, and this is for %s: look at them (--dry-run), and confirm their number", confirmed, text)
 	case !a.interactive:
@@ -153,7 +153,7 @@ func (a *app) holdRelease() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&m.Queues, "queues", false, "preparing and GitOps sources, as a whole")
 	cmd.Flags().BoolVar(&m.Remove, "remove", false, "also remove from sites what the store doesn't have")
-	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of sites that --remove is for: another one is refused; needed without a terminal")
+	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of sites that --remove is for, an upper bound: a lower one is refused, and one that is higher by more than a tenth and 100; needed without a terminal")
 	dryRunFlag(cmd.Flags(), &m.DryRun)
 	return cmd
 }

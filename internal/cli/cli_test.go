@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -550,7 +551,7 @@ func TestWaitReportsWhyDeploymentsAreNotPrepared(t *testing.T) {
 		got := run(t, f, "", "deployment", "create", "t", "--wait", "--wait-timeout", "30s")
 		want := `prepared 1 of 2 deployments
 deployment "D2" is not prepared: PluginFailed: boom
-tko: deployment "D1" was created, but is not completely prepared after 30s: deployment "D2" is not prepared: PluginFailed: boom
+tko: deployment "D1" was created, but is not completely prepared after 30s without progress: deployment "D2" is not prepared: PluginFailed: boom
 hint: preparation continues once the reason is resolved: see tko deployment list --prepared=false -o wide
 `
 		if got.code != exitOther || got.out != "D1\n" || got.err != want {
@@ -577,6 +578,9 @@ func TestShellsCompleteIDsOfTheServer(t *testing.T) {
 		"deployments": {[]string{"deployment", "get", "D"}, `deployments "" map[] [] map[] [] map[] ? ? [0:200 "D"]`, "D1\tnf/smf:v1 lagos/1\nD2\tnf/smf:v1\n:4\n"},
 		"plugin type": {[]string{"plugin", "get", "v"}, "", "validate\nprepare\nschedule\n:4\n"},
 		"plugins":     {[]string{"plugin", "get", "prepare", ""}, `plugins [**] type=prepare [0:200 ""]`, "ns\n:4\n"},
+		"keys":        {[]string{"site", "list", "-m", "r"}, `sites [] [] map[] [0:200 ""] counts`, "region=\n:6\n"},
+		"values":      {[]string{"deployment", "list", "--site-metadata", "region="}, `sites [] [] map[] [0:200 ""] counts`, "region=west\uFFFD[31m\n:4\n"},
+		"label":       {[]string{"label", "template", "nf/smf:v1", "ven"}, `templates [] map[] [0:200 ""] counts`, "vendor=\n:6\n"},
 		"formats":     {[]string{"about", "--grpc-format", ""}, "", "cbor\nyaml\n:4\n"},
 	}
 	for name, test := range tests {
@@ -594,6 +598,24 @@ func TestShellsCompleteIDsOfTheServer(t *testing.T) {
 	if got := run(t, f, "", "__complete", "template", "get", ""); got.out != ":4\n" || got.code != 0 {
 		t.Errorf("without a server, the completions are %q, exit code %d; want none, 0", got.out, got.code)
 	}
+}
+
+// Each flag that names metadata completes its keys.
+func TestEveryFlagOfMetadataIsCompleted(t *testing.T) {
+	t.Parallel()
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for _, name := range []string{"metadata", "site-metadata", "template-metadata"} {
+			f := cmd.Flags().Lookup(name)
+			if _, ok := cmd.GetFlagCompletionFunc(name); f != nil && !ok {
+				t.Errorf("%s --%s is not completed", cmd.CommandPath(), name)
+			}
+		}
+		for _, below := range cmd.Commands() {
+			check(below)
+		}
+	}
+	check(newApp(Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}, nil).rootCommand())
 }
 
 // Every command has a summary, and each one without subcommands an example.

@@ -3,12 +3,15 @@ package cli
 import (
 	"context"
 	"iter"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
@@ -70,6 +73,75 @@ func completePlugins(typ string) completer {
 	return func(ctx context.Context, s *session, prefix string) ([]string, error) {
 		sel := tko.PluginSelect{Type: &typ, Names: []string{prefixPattern(prefix)}}
 		return offers(s.Plugins(ctx, sel, firstFew("")), func(p tko.Plugin) string { return p.Name })
+	}
+}
+
+// completeMetadata completes KEY=VALUE, a key or a value of it, from the metadata of some
+// entities of a kind.
+func completeMetadata(kind tko.Kind) completer {
+	return func(ctx context.Context, s *session, prefix string) ([]string, error) {
+		found := map[string]bool{}
+		key, _, isValue := strings.Cut(prefix, "=")
+		err := s.eachMetadata(ctx, kind, func(metadata map[string]string) {
+			for name, value := range metadata {
+				offer := name + "="
+				if isValue && name == key {
+					offer += value
+				}
+				if strings.HasPrefix(offer, prefix) && len(found) < completionCount {
+					found[offer] = true
+				}
+			}
+		})
+		return slices.Sorted(maps.Keys(found)), err
+	}
+}
+
+// eachMetadata calls do with the metadata of the first entities of a kind.
+func (s *session) eachMetadata(ctx context.Context, kind tko.Kind, do func(map[string]string)) error {
+	views := filter.View[map[string]string]{
+		Deployment: func(d tko.Deployment) map[string]string { return d.Metadata },
+		Site:       func(x tko.Site) map[string]string { return x.Metadata },
+		Template:   func(t tko.Template) map[string]string { return t.Metadata },
+		Rollout:    func(r tko.Rollout) map[string]string { return r.Metadata },
+	}
+	all, err := filter.Parse(kind, nil)
+	if err != nil {
+		return err
+	}
+	for metadata, err := range views.List(ctx, s, all, firstFew("")) {
+		if err != nil {
+			return err
+		}
+		do(metadata)
+	}
+	return nil
+}
+
+// completeMetadataFlags completes the flags of a command, and of those below it, that select or
+// set metadata. kind is that of the command's entities, or else one whose metadata is typical.
+func (a *app) completeMetadataFlags(cmd *cobra.Command, kind tko.Kind) {
+	if of := tko.Kind(cmd.Name()); completers[of] != nil {
+		kind = of
+	}
+	for name, of := range map[string]tko.Kind{"metadata": kind, "site-metadata": tko.KindSite, "template-metadata": tko.KindTemplate} {
+		if _, done := cmd.GetFlagCompletionFunc(name); !done && cmd.Flags().Lookup(name) != nil {
+			complete(cmd, name, a.keyValueCompletion(of))
+		}
+	}
+	for _, below := range cmd.Commands() {
+		a.completeMetadataFlags(below, kind)
+	}
+}
+
+// keyValueCompletion completes KEY=VALUE: after a key, no space follows.
+func (a *app) keyValueCompletion(kind tko.Kind) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		found, directive := a.completion(completeMetadata(kind))(cmd, args, prefix)
+		if !strings.Contains(prefix, "=") {
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		return found, directive
 	}
 }
 

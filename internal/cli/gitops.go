@@ -248,21 +248,22 @@ func suspended(s tko.Source) bool {
 }
 
 // settled waits until sources have been reconciled since they were enqueued, and no
-// operation is in progress in them. The error names those that aren't ready, and
-// why.
+// operation is in progress in them; it gives up after the timeout without progress. The error
+// names those that aren't ready, and why.
 func settled(ctx context.Context, s *session, names []string, timeout time.Duration) (all []tko.Source, err error) {
-	ctx, cancel := expiring(ctx, timeout, errWaitTimeout)
+	ctx, moved, cancel := patient(ctx, timeout, errWaitTimeout)
 	defer cancel()
 	var trouble []string
 	for _, name := range names {
-		source, err := settledSource(ctx, s, name)
+		moved()
+		source, err := settledSource(ctx, s, name, moved)
 		if all = append(all, source); source.Name == "" {
 			all = all[:len(all)-1] // it was never read
 		}
 		switch {
 		case errors.Is(context.Cause(ctx), errWaitTimeout):
 			return all, &hintedError{
-				err:  fmt.Errorf("source %q is not settled after %v: %s", name, timeout, underWay(source)),
+				err:  fmt.Errorf("source %q is not settled after %v without progress: %s", name, timeout, underWay(source)),
 				hint: "reconciliation continues: see tko gitops status " + name,
 			}
 		case err != nil:
@@ -287,13 +288,16 @@ func (s *session) source(ctx context.Context, name string) (tko.Source, error) {
 }
 
 // settledSource returns a source once it is settled. With an error, it returns the
-// source as it was read last.
-func settledSource(ctx context.Context, s *session, name string) (tko.Source, error) {
+// source as it was read last. It calls moved when what is under way changes.
+func settledSource(ctx context.Context, s *session, name string, moved func()) (tko.Source, error) {
 	var source tko.Source
 	for {
 		now, err := s.source(ctx, name)
 		if err != nil {
 			return source, err
+		}
+		if underWay(now) != underWay(source) {
+			moved()
 		}
 		if source = now; !source.Enqueued && !progressing(source) {
 			return source, nil

@@ -127,7 +127,7 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 	from.flags(f)
 	tool.flags(f)
 	dryRunFlag(f, &dryRun)
-	f.IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
+	f.IntVar(&confirm, "confirm", 0, "`number` of changes to make, an upper bound: a lower one is refused, and one that is higher by more than a tenth and 100")
 	return cmd
 }
 

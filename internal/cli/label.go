@@ -122,7 +122,12 @@ replaced and removed, too; a key that is removed stays removed when the template
 Changes that other clients make at the same time are kept.`,
 		Example: `  tko label site lagos/1 region=west tier-
   tko label deployment "$id" stage=canary --overwrite`,
-		Args: arguments(3, -1), ValidArgsFunction: a.completeKindAndID,
+		Args: arguments(3, -1), ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			if len(args) >= 2 {
+				return a.keyValueCompletion(tko.Kind(args[0]))(cmd, args, prefix)
+			}
+			return a.completeKindAndID(cmd, args, prefix)
+		},
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			changes, err := parseLabels(args[2:])
 			if err != nil {

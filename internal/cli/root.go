@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/manual"
 	"github.com/tko-orchestrator/tko/internal/version"
 )
@@ -45,6 +46,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),
 	)
 	completeArguments(root)
+	a.completeMetadataFlags(root, tko.KindSite)
 	complete(root, "format", fixed(formats...))
 	complete(root, "colorize", fixed("true", "false", "force"))
 	complete(root, "grpc-ip-stack", fixed("dual", "ipv6", "ipv4"))

@@ -269,12 +269,23 @@ func each[T any](ctx context.Context, s *session, list func(ctx context.Context)
 
 // expiring returns a context that ends with a cause after a time; 0: never.
 func expiring(ctx context.Context, limit time.Duration, cause error) (_ context.Context, stop func()) {
+	ctx, _, stop = patient(ctx, limit, cause)
+	return ctx, stop
+}
+
+// patient is like expiring, and the time begins again when moved is called.
+func patient(ctx context.Context, limit time.Duration, cause error) (_ context.Context, moved, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if limit <= 0 {
-		return ctx, func() { cancel(nil) }
+		return ctx, func() {}, func() { cancel(nil) }
 	}
 	timer := time.AfterFunc(limit, func() { cancel(cause) })
-	return ctx, func() {
+	moved = func() {
+		if timer.Stop() {
+			timer.Reset(limit)
+		}
+	}
+	return ctx, moved, func() {
 		timer.Stop()
 		cancel(nil)
 	}

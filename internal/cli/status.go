@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,11 +50,38 @@ func (c fleetCounts) add(conditions []tko.Condition, typ, yes, no string) {
 	}
 }
 
-// value returns some of the numbers for programs.
+// unhealthy is the name of the number of entities whose condition Healthy is False. It is no
+// state: those that come up are working.
+const unhealthy = "unhealthy"
+
+// addState counts an entity by its state, as dashboards do, and whether it reports that it is
+// unhealthy.
+func (c fleetCounts) addState(state tko.State, conditions []tko.Condition) {
+	c[string(state)]++
+	if tko.ConditionIs(conditions, tko.ConditionHealthy) == tko.ConditionFalse {
+		c[unhealthy]++
+	}
+}
+
+// states returns the numbers of entities in each state that some have, and of the healthy ones.
+func (c fleetCounts) states() string {
+	var all []string
+	for _, state := range tko.States() {
+		if n := c[string(state)]; n > 0 || state == tko.StateHealthy {
+			all = append(all, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// value returns some of the numbers for programs, with those of all states.
 func (c fleetCounts) value(names ...string) map[string]any {
 	value := map[string]any{}
-	for _, name := range names {
+	for _, name := range append(names, "total", "scheduled", "notScheduled", unhealthy) {
 		value[name] = int64(c[name])
+	}
+	for _, state := range tko.States() {
+		value[string(state)] = int64(c[string(state)])
 	}
 	return value
 }
@@ -86,8 +114,8 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the fleet in a few lines: what fails, why and since when, and what waits",
-		Long: `Show the fleet in a few lines: counts of sites and deployments, what fails, grouped by
-the reason, with the oldest example of each, and what waits for an approval or a
+		Long: `Show the fleet in a few lines: counts of sites and deployments, with the states that
+dashboards show, what fails, grouped by the reason, with the oldest example of each, and what waits for an approval or a
 controller. What a user has stopped comes first. Filters limit it to sites, and to the deployments at them. With --exit-code,
 the exit code is 1 if something fails. With --watch, the status is shown again each time that it
 has changed, at most once a second, until the command is interrupted.`,
@@ -192,7 +220,7 @@ func (f *fleet) addSite(site tko.Site, w *fleetWaits) {
 	}
 	f.sites["total"]++
 	f.sites.add(site.Stamp.Conditions, tko.ConditionScheduled, "scheduled", "notScheduled")
-	f.sites.add(site.Stamp.Conditions, tko.ConditionHealthy, "healthy", "unhealthy")
+	f.sites.addState(site.Summary().State, site.Stamp.Conditions)
 	f.addFailures(tko.KindSite, string(site.ID), site.Stamp.Conditions)
 }
 
@@ -231,7 +259,7 @@ func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
 		f.deployments["approved"]++
 	}
 	f.deployments.add(conditions, tko.ConditionScheduled, "scheduled", "notScheduled")
-	f.deployments.add(conditions, tko.ConditionHealthy, "healthy", "unhealthy")
+	f.deployments.addState(d.Summary().State, conditions)
 	switch {
 	case tko.HasCondition(conditions, tko.ConditionScheduled, tko.ReasonStopped), !d.Prepared && tko.HasCondition(conditions, tko.ConditionPrepared, tko.ReasonStopped):
 		w.stopped++
@@ -326,8 +354,8 @@ func (f *fleet) print(a *app) error {
 		fmt.Fprintln(a.out, a.paint(a.streams.Out, "\x1b[31m", cut(printable.Text(text), a.width())))
 	}
 	s, d := f.sites, f.deployments
-	err := a.printLines(fmt.Sprintf("Sites:        %d: %d scheduled, %d not; %d healthy, %d not\nDeployments:  %d: %d prepared, %d approved, %d scheduled; %d healthy, %d not\n",
-		s["total"], s["scheduled"], s["notScheduled"], s["healthy"], s["unhealthy"], d["total"], d["prepared"], d["approved"], d["scheduled"], d["healthy"], d["unhealthy"]))
+	err := a.printLines(fmt.Sprintf("Sites:        %d: %d scheduled, %d not; %s\nDeployments:  %d: %d prepared, %d approved, %d scheduled; %s\n",
+		s["total"], s["scheduled"], s["notScheduled"], s.states(), d["total"], d["prepared"], d["approved"], d["scheduled"], d.states()))
 	if err != nil {
 		return err
 	}
@@ -376,8 +404,8 @@ func (f *fleet) value() map[string]any {
 		return map[string]any{"kind": string(w.kind), "count": int64(w.count), "text": w.text, "command": w.how}
 	})
 	return map[string]any{
-		"sites":       f.sites.value("total", "scheduled", "notScheduled", "healthy", "unhealthy"),
-		"deployments": f.deployments.value("total", "prepared", "approved", "scheduled", "healthy", "unhealthy"),
+		"sites":       f.sites.value(),
+		"deployments": f.deployments.value("prepared", "approved"),
 		"failures":    failures, "failuresLeftOut": int64(f.overflow), "waits": waits, "stops": values(f.stops, stopValue), "serverProblems": listValue(f.problems),
 	}
 }

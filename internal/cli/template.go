@@ -49,7 +49,7 @@ func (a *app) templateCommand() *cobra.Command {
 		asOfFlag(templateKind.listCommand(a, &cobra.Command{
 			Short: "List templates", Example: "  tko template list --id 'nf/**' -m type='up*'\n  tko template list -o bare",
 		}, &templateFilter{})),
-		a.templateImpact(),
+		a.templateEdit(), a.templateImpact(),
 		templateKind.purgeCommand(a, &cobra.Command{
 			Short: "Delete all matching templates, or --all", Example: "  tko template purge --id 'test/**' --dry-run\n  tko template purge --id 'test/**'",
 		}, &templateFilter{}))

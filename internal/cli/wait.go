@@ -24,7 +24,7 @@ type waitFlag struct {
 
 func (w *waitFlag) flags(f *pflag.FlagSet, usage string) {
 	f.BoolVar(&w.wait, "wait", false, usage)
-	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "`time` to wait at most (0: no limit)")
+	f.DurationVar(&w.timeout, "wait-timeout", 5*time.Minute, "`time` to wait at most without progress (0: no limit)")
 }
 
 const (
@@ -37,9 +37,9 @@ const (
 var errWaitTimeout = errors.New("timed out waiting")
 
 // waitPrepared waits until a deployment and all its descendants are prepared, and
-// shows the progress. After the timeout, the error reports why some are not.
+// shows the progress. After the timeout without progress, the error reports why some are not.
 func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout time.Duration) error {
-	ctx, cancel := expiring(ctx, timeout, errWaitTimeout)
+	ctx, moved, cancel := patient(ctx, timeout, errWaitTimeout)
 	defer cancel()
 	changed, stopWatching := s.changesOf(ctx, tko.KindDeployment, "")
 	defer stopWatching()
@@ -59,7 +59,9 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 		case err != nil:
 			return err
 		}
-		w.show(seen)
+		if w.show(seen) {
+			moved()
+		}
 		w.pending = seen.pending
 		if err := untilChanged(ctx, changed, max(waitPause, waitCost*took)); err != nil && !errors.Is(err, errWaitTimeout) {
 			return err
@@ -159,12 +161,16 @@ type waiter struct {
 	progressLine
 	done    map[tko.DeploymentID]int // sizes of subtrees that are all prepared, by their root
 	pending []tko.Deployment         // at the last poll
+	before  preparedCount            // at the last poll
 }
 
-// progress counts the deployments of a tree.
+// A preparedCount counts the deployments of a tree.
+type preparedCount struct{ total, prepared int }
+
+// progress is how far the deployments of a tree are.
 type progress struct {
-	total, prepared int
-	pending         []tko.Deployment
+	preparedCount
+	pending []tko.Deployment
 }
 
 // poll reads the tree of a deployment.
@@ -208,8 +214,9 @@ func (w *waiter) visit(ctx context.Context, d tko.Deployment, seen *progress) er
 	return nil
 }
 
-// show prints the problems of deployments, each once, and the progress.
-func (w *waiter) show(seen progress) {
+// show prints the problems of deployments, each once, and the progress. It reports whether
+// there was some.
+func (w *waiter) show(seen progress) (moved bool) {
 	line := fmt.Sprintf("prepared %d of %s", seen.prepared, count(seen.total, "deployment", "deployments"))
 	if line != w.last && !w.app.progress {
 		w.app.notice("%s", line)
@@ -220,7 +227,9 @@ func (w *waiter) show(seen progress) {
 	if line != w.last && w.isBar() {
 		w.draw(tko.RolloutWave{Rows: seen.total, Progress: map[string]int{"Healthy": seen.prepared}}, line)
 	}
-	w.last = line
+	moved = w.before != seen.preparedCount
+	w.last, w.before = line, seen.preparedCount
+	return moved
 }
 
 // trouble returns the message of a deployment's Prepared condition that isn't true; "" if
@@ -243,7 +252,7 @@ func (w *waiter) late(id tko.DeploymentID, timeout time.Duration) error {
 		reasons = []string{"the server has not reported a reason yet"}
 	}
 	return &hintedError{
-		err:  fmt.Errorf("deployment %q was created, but is not completely prepared after %v: %s", id, timeout, reasonsText(reasons)),
+		err:  fmt.Errorf("deployment %q was created, but is not completely prepared after %v without progress: %s", id, timeout, reasonsText(reasons)),
 		hint: "preparation continues once the reason is resolved: see tko deployment list --prepared=false -o wide",
 	}
 }

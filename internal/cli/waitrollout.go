@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,9 +21,9 @@ const (
 )
 
 // waitRollout waits until a rollout is done, and shows the progress. A rollout that stops
-// before, or that isn't done in time, is an error, which says what it waits for.
+// before, or that makes no progress for the timeout, is an error, which says what it waits for.
 func waitRollout(ctx context.Context, s *session, id tko.RolloutID, timeout time.Duration) error {
-	within, cancel := expiring(ctx, timeout, errWaitTimeout)
+	within, moved, cancel := patient(ctx, timeout, errWaitTimeout)
 	defer cancel()
 	w := rolloutWaiter{progressLine: newProgressLine(s), moved: time.Now()}
 	defer w.clear()
@@ -37,6 +39,9 @@ func waitRollout(ctx context.Context, s *session, id tko.RolloutID, timeout time
 				return nil
 			case "Paused", "Undone", "Undoing", "Cancelled":
 				return fmt.Errorf("rollout %q is %s: %s", id, status.State, status.Reason)
+			}
+			if w.hasMoved() {
+				moved()
 			}
 			err = w.show(within)
 		}
@@ -58,6 +63,16 @@ type rolloutWaiter struct {
 	progressLine
 	status tko.RolloutStatus
 	moved  time.Time // when the progress changed, or what holds it up was shown
+	before []tko.RolloutWave
+}
+
+// hasMoved reports whether the rollout has made progress since the last call.
+func (w *rolloutWaiter) hasMoved() bool {
+	same := slices.EqualFunc(w.before, w.status.Waves, func(a, b tko.RolloutWave) bool {
+		return a.Approval == b.Approval && maps.Equal(a.Progress, b.Progress)
+	})
+	w.before = w.status.Waves
+	return !same
 }
 
 // show shows the progress: on a terminal as a bar that is drawn in place. If there was none
@@ -163,7 +178,7 @@ func (w *rolloutWaiter) late(ctx context.Context, id tko.RolloutID, timeout time
 		reasons = append(reasons, "the server has not reported a reason")
 	}
 	return &hintedError{
-		err:  fmt.Errorf("rollout %q is %s, and not done after %v: %s", id, w.status.State, timeout, reasonsText(reasons)),
+		err:  fmt.Errorf("rollout %q is %s, and not done after %v without progress: %s", id, w.status.State, timeout, reasonsText(reasons)),
 		hint: "it continues: see tko rollout status " + string(id),
 	}
 }

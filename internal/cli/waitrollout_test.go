@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -34,6 +38,42 @@ func TestWaitForARolloutSaysWhatADeploymentLacks(t *testing.T) {
 		d := tko.Deployment{ID: "d", Prepared: test.prepared, Approved: test.approved, Site: test.site, Stamp: tko.Stamp{Revision: 2, Conditions: test.conditions}}
 		if got := heldUp(d); !strings.Contains(got, test.want) || test.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// Time begins again with each progress: of a tree that grows, of one that is prepared, and of
+// the waves of a rollout.
+func TestAWaitEndsAfterATimeWithoutProgress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("late")
+		ctx, moved, stop := patient(t.Context(), time.Minute, cause)
+		defer stop()
+		for range 5 {
+			time.Sleep(50 * time.Second)
+			moved()
+		}
+		if ctx.Err() != nil {
+			t.Error("a wait with progress has ended")
+		}
+		time.Sleep(61 * time.Second)
+		if !errors.Is(context.Cause(ctx), cause) {
+			t.Errorf("a wait without progress goes on: %v", context.Cause(ctx))
+		}
+		moved()
+		if ctx.Err() == nil {
+			t.Error("it began again")
+		}
+	})
+	w := rolloutWaiter{}
+	for _, step := range []struct {
+		progress map[string]int
+		moved    bool
+	}{{map[string]int{"Waiting": 3}, true}, {map[string]int{"Waiting": 3}, false}, {map[string]int{"Waiting": 2, "Applied": 1}, true}} {
+		w.status.Waves = []tko.RolloutWave{{Name: "all", Progress: step.progress}}
+		if got := w.hasMoved(); got != step.moved {
+			t.Errorf("%v: moved %t", step.progress, got)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestFramesOfAllViews(t *testing.T) {
 		keys []string
 		line string // that is entered after the keys
 	}{
-		{"deployments", []string{"j"}, ""},
+		{"deployments", []string{"j", "k"}, ""},
 		{"sites", []string{"2"}, ""},
 		{"templates", []string{"3"}, ""},
 		{"plugins", []string{"4"}, ""},
@@ -205,6 +205,20 @@ func TestAWrongFilterKeepsTheList(t *testing.T) {
 	u.enter("site-id=north/edge-2**")
 	u.sees("north/edge-2 ", "north/edge-29", "$ tko deployment list --site-id 'north/edge-2**'")
 	u.lacks("north/edge-3 ")
+}
+
+func TestAFilterIsAddedToTheOneThatIsThere(t *testing.T) {
+	t.Parallel()
+	u := newUser(t, newFake(30), 100, 24)
+	u.press("p", "/")
+	u.enter("site-id=north/edge-2**")
+	if line := u.m.list().query.line; line != "site-id=north/edge-2** state=failing" {
+		t.Errorf("the filter is %q", line)
+	}
+	u.press("/", "enter")
+	if line := u.m.list().query.line; line != "site-id=north/edge-2** state=failing" {
+		t.Errorf("without a change, the filter is %q", line)
+	}
 }
 
 func TestFilterWordsAreCompleted(t *testing.T) {
@@ -395,12 +409,19 @@ func TestTheMouseSelectsRowsAndTabs(t *testing.T) {
 func TestRowsAreSortedOnlyIfAllAreThere(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, sample(), 80, 24)
-	u.press("s")
 	u.sees("STATE^")
 	if id := u.m.list().rows[0].id; id != name(2) {
-		t.Errorf("sorted by state, the first row is %s", id)
+		t.Errorf("the first row is %s, want the one that fails", id)
+	}
+	u.press("s")
+	u.sees("TEMPLATE^")
+	u.press("s", "s", "s", "s")
+	u.lacks("^")
+	if id := u.m.list().rows[0].id; id != name(0) {
+		t.Errorf("sorted by ID, the first row is %s", id)
 	}
 	u = newUser(t, newFake(5000), 80, 24)
+	u.lacks("^")
 	u.press("s")
 	u.sees("not all rows were read (G reads on), or there are over 1000")
 }

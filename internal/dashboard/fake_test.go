@@ -53,7 +53,9 @@ func (f *fake) deployment(i int) tko.Deployment {
 	}
 	return tko.Deployment{
 		ID: tko.DeploymentID(name(i)), Template: "workload/smf:v1", Site: tko.SiteID(fmt.Sprintf("north/edge-%d", i)), Prepared: true, Approved: true,
-		Stamp: tko.Stamp{Revision: 1, Created: start, Updated: start, Conditions: []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, ObservedRevision: 1}}},
+		Stamp: tko.Stamp{Revision: 1, Created: start, Updated: start, Conditions: []tko.Condition{
+			{Type: tko.ConditionHealthy, Status: tko.ConditionTrue, Reason: "Healthy", ObservedRevision: 1}, {Type: tko.ConditionScheduled, Status: tko.ConditionTrue, ObservedRevision: 1},
+		}},
 	}
 }
 

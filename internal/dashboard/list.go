@@ -24,7 +24,8 @@ type list struct {
 	rows   []row    // of all pages
 
 	cursor, top int
-	sort        int // the column that orders the rows; 0: their IDs
+	sort        int  // the column that orders the rows; 0: their IDs
+	sorted      bool // the user has chosen it
 	marks       map[string]bool
 	all         bool // all that match are selected
 
@@ -169,12 +170,21 @@ func (l *list) arrange() {
 	for _, p := range l.pages {
 		l.rows = append(l.rows, p.rows...)
 	}
-	if l.sort > 0 && !l.complete() {
-		l.sort = 0
+	if l.sorted && !l.complete() {
+		l.sort, l.sorted = 0, false
 	}
-	if column := l.sort - 1; column >= 0 {
+	if column := l.order() - 1; column >= 0 {
 		slices.SortStableFunc(l.rows, func(a, b row) int { return compareCells(a, b, column) })
 	}
+}
+
+// order returns the column that orders the rows: without a choice of the user the state, so
+// that failing rows come first, if all rows are there.
+func (l *list) order() int {
+	if !l.sorted && l.kind != tko.KindTemplate && l.complete() {
+		return 1
+	}
+	return l.sort
 }
 
 // compareCells compares by a column: the state, a cell, or the time of the change.

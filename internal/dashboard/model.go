@@ -365,7 +365,11 @@ func (m *model) listKey(name string) tea.Cmd {
 	id := l.selected()
 	switch name {
 	case "/":
-		m.line = newInput("/", l.query.line)
+		line := l.query.line
+		if line != "" {
+			line += " " // for the next filter
+		}
+		m.line = newInput("/", line)
 	case "esc":
 		switch {
 		case l.all || len(l.marks) > 0:
@@ -388,7 +392,7 @@ func (m *model) listKey(name string) tea.Cmd {
 			m.notice = fmt.Sprintf("not sorted: not all rows were read (G reads on), or there are over %d", windowRows)
 			return nil
 		}
-		l.sort = (l.sort + 1) % (len(columns[l.kind]) + 1)
+		l.sort, l.sorted = (l.order()+1)%(len(columns[l.kind])+1), true
 		l.arrange()
 	case "space", "x":
 		if id != "" && (l.marks[id] || len(l.marks) < maxMarks) {

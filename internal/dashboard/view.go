@@ -205,7 +205,7 @@ func (m *model) listLines() []string {
 			continue
 		}
 		name := c.name
-		if l.sort == i+1 {
+		if l.order() == i+1 {
 			name += "^"
 		}
 		names.WriteString(fit(name, shown[i]) + " ")

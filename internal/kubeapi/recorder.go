@@ -152,7 +152,7 @@ type eventDraft struct {
 // attention.
 var quietReasons = []string{
 	"Waiting", "InProgress", "Running", "Removing", "NotPrepared", "NotApproved", "Postponed", tko.ReasonChangeProposed, tko.ReasonUnscheduled, "Left",
-	tko.ReasonHealthNotReported,
+	tko.ReasonHealthNotReported, tko.ReasonNotYetApplied,
 }
 
 // draftEvents returns the Events of a change. before holds the previous hashes

@@ -58,10 +58,18 @@ func texts(v any, path ...string) (all []string) {
 		}
 		return all
 	}
-	fields, _ := v.(map[string]any)
-	for name, value := range fields {
-		if strings.EqualFold(name, path[0]) { //nolint:gosec // it isn't empty
-			all = append(all, texts(value, path[1:]...)...) //nolint:gosec // it isn't empty
+	for _, value := range spellings(v, path[0]) {
+		all = append(all, texts(value, path[1:]...)...)
+	}
+	return all
+}
+
+// spellings returns the values of a field of a map: of each spelling of its name.
+func spellings(v any, field string) (all []any) {
+	there, _ := v.(map[string]any)
+	for name, value := range there {
+		if strings.EqualFold(name, field) {
+			all = append(all, value)
 		}
 	}
 	return all
@@ -83,16 +91,30 @@ func of(kind string, r krm.Resource, fields []string) (all []Use) {
 	return all
 }
 
-// OfRepository returns the uses of credentials of a repository.
-func OfRepository(r krm.Resource) []Use { return of(KindGit, r, repositoryFields) }
+// OfRepository returns the uses of credentials of a repository, and of the kubeconfigs with
+// which the tools are read that pull its commits.
+func OfRepository(r krm.Resource) []Use {
+	all := of(KindGit, r, repositoryFields)
+	for _, status := range spellings(r["spec"], "status") {
+		for _, tool := range []string{"flux", "argocd"} {
+			for _, spec := range spellings(status, tool) {
+				all = append(all, ofKubeconfig(spec)...)
+			}
+		}
+	}
+	return all
+}
 
 // OfOSM returns the uses of credentials of an Open Source MANO.
 func OfOSM(r krm.Resource) []Use { return of(KindOSM, r, osmFields) }
 
 // OfCluster returns the uses of kubeconfigs of a cluster.
-func OfCluster(r krm.Resource) (all []Use) {
+func OfCluster(r krm.Resource) []Use { return ofKubeconfig(r["spec"]) }
+
+// ofKubeconfig returns the uses of kubeconfigs in the fields kubeconfig and inCluster of a map.
+func ofKubeconfig(of any) (all []Use) {
 	add := func(name string) { all = append(all, Use{Credential: name}) }
-	at := func(path ...string) []string { return texts(r["spec"], path...) }
+	at := func(path ...string) []string { return texts(of, path...) }
 	for _, name := range at("kubeconfig", "file") {
 		add(Name(KindKubeconfig, name))
 	}
@@ -107,9 +129,8 @@ func OfCluster(r krm.Resource) (all []Use) {
 			}
 		}
 	}
-	spec, _ := r["spec"].(map[string]any)
-	for name, value := range spec {
-		if strings.EqualFold(name, "inCluster") && value == true {
+	for _, value := range spellings(of, "inCluster") {
+		if value == true {
 			add(Name(KindServer, InCluster))
 		}
 	}

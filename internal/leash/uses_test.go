@@ -16,19 +16,27 @@ import (
 
 // public are the fields that name no credential, although they look so, with the reason.
 var public = map[string]string{
-	"credentials.username":                 "it is no secret",
-	"credentials.knownHostsFile":           "public keys, which are sent nowhere",
-	"caFile":                               "certificates, which are sent nowhere",
-	"kubeconfig.context":                   "a part of the kubeconfig",
-	"kubeconfig.secret.namespace":          "with the name",
-	"kubeconfig.secret.key":                "with the name",
-	"kubeconfig.clusterAPI.namespace":      "with the name",
-	"prune.approve":                        "a digest",
-	"ignore.name":                          "an object of the cluster",
-	"impersonate.serviceAccount.name":      "a user of the kubeconfig",
-	"impersonate.user":                     "a user of the kubeconfig",
-	"impersonate.groups":                   "users of the kubeconfig",
-	"impersonate.serviceAccount.namespace": "with the name",
+	"credentials.username":                          "it is no secret",
+	"credentials.knownHostsFile":                    "public keys, which are sent nowhere",
+	"caFile":                                        "certificates, which are sent nowhere",
+	"kubeconfig.context":                            "a part of the kubeconfig",
+	"kubeconfig.secret.namespace":                   "with the name",
+	"kubeconfig.secret.key":                         "with the name",
+	"kubeconfig.clusterAPI.namespace":               "with the name",
+	"prune.approve":                                 "a digest",
+	"status.flux.kubeconfig.context":                "a part of the kubeconfig",
+	"status.flux.kubeconfig.secret.namespace":       "with the name",
+	"status.flux.kubeconfig.secret.key":             "with the name",
+	"status.flux.kubeconfig.clusterAPI.namespace":   "with the name",
+	"status.argocd.kubeconfig.context":              "a part of the kubeconfig",
+	"status.argocd.kubeconfig.secret.namespace":     "with the name",
+	"status.argocd.kubeconfig.secret.key":           "with the name",
+	"status.argocd.kubeconfig.clusterAPI.namespace": "with the name",
+	"ignore.name":                                   "an object of the cluster",
+	"impersonate.serviceAccount.name":               "a user of the kubeconfig",
+	"impersonate.user":                              "a user of the kubeconfig",
+	"impersonate.groups":                            "users of the kubeconfig",
+	"impersonate.serviceAccount.namespace":          "with the name",
 }
 
 // Each field of a target's resource by which a user can name a credential gives a use: also
@@ -58,7 +66,7 @@ func TestAllFieldsThatNameCredentialsAreUses(t *testing.T) {
 			at := strings.Join(path, ".")
 			lower := strings.ToLower(at)
 			names := strings.Contains(lower, "file") || strings.Contains(lower, "secret") || strings.Contains(lower, "token") || strings.Contains(lower, "password") ||
-				strings.Contains(lower, "credential") || strings.Contains(lower, "kubeconfig") || strings.Contains(lower, "key") || lower == "incluster"
+				strings.Contains(lower, "credential") || strings.Contains(lower, "kubeconfig") || strings.Contains(lower, "key") || strings.HasSuffix(lower, "incluster")
 			if len(properties) > 0 || !names || public[at] != "" {
 				return
 			}

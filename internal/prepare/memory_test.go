@@ -30,6 +30,7 @@ type memory struct {
 	plugins     []tko.Plugin
 
 	rollouts []krm.Package // that were proposed
+	sitesMax int           // of what placements change at once without a rollout; no limit if 0
 
 	made       int
 	siteFails  int // lists of sites fail after this number of sites, if not 0
@@ -158,6 +159,12 @@ func (m *memory) setConditions(d *tko.Deployment, conditions []tko.Condition) {
 
 func (m *memory) CreateChildren(_ context.Context, c tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
 	err = m.write("children", func() error {
+		if m.sitesMax > 0 && c.Sites > m.sitesMax {
+			return tko.Errorf(tko.ErrInvalid, "%d sites: %s", c.Sites, tko.RolloutText)
+		}
+		if len(c.Children) == 0 {
+			return nil
+		}
 		m.batches = append(m.batches, len(c.Children))
 		parent, ok := m.deployments[c.Parent]
 		if !ok {

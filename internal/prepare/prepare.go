@@ -84,8 +84,7 @@ type Options struct {
 	Backoff       time.Duration  // after the first failure; 1 s if 0
 	MaxBackoff    time.Duration  // maximum; 60 s if 0
 	TOSCA         TOSCA          // prepares TOSCA resources; if nil, they are refused
-	ReachSites    int            // placements that change running deployments at more sites do so by rollouts; tko.DefaultReachSites if 0, no limit if negative
-	ReachPolicy   map[string]any // the spec of these rollouts, without edits; if nil, there are none
+	ReachPolicy   map[string]any // the spec of the rollouts of placements that change more than they may at once, without edits; if nil, there are none
 	ManualApprove bool           // a deployment whose approval policy is Default needs an approval
 	Log           *slog.Logger   // discarded if nil
 	Observer      work.Observer  // of the work; none if nil
@@ -114,9 +113,6 @@ func New(data Client, runner Runner, options Options) *Preparer {
 	}
 	if options.ReviewPause <= 0 {
 		options.ReviewPause = 5 * time.Second
-	}
-	if options.ReachSites == 0 {
-		options.ReachSites = tko.DefaultReachSites
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)

@@ -100,6 +100,37 @@ func TestSystemWaitsForConsentToTopology(t *testing.T) {
 	}
 }
 
+// A placement whose changes exceed what it may within the window makes the rest by a rollout:
+// the data controller counts what earlier evaluations changed.
+func TestPlacementWhoseChangesAddUpBecomesARollout(t *testing.T) {
+	t.Parallel()
+	all := []string{"north-1", "north-2", "north-3", "north-4"}
+	m, _, id := placedAt(t, "update: Apply, budget: {delete: 100}", all...)
+	p := prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Nanosecond, ReachPolicy: map[string]any{"waves": []any{}}})
+	m.rollouts = nil
+	deleted := 0
+	m.beforeEach = func(call string) error {
+		if call != "delete" {
+			return nil
+		}
+		if deleted++; deleted > 1 {
+			return tko.Errorf(tko.ErrInvalid, "too many: %s", tko.RolloutText)
+		}
+		return nil
+	}
+	delete(m.sites, "north-1")
+	reconcile(t, p, id)
+	if len(m.rollouts) != 0 || len(m.children(id)) != 3 {
+		t.Fatalf("%d rollouts, %d children: want that the first one is deleted", len(m.rollouts), len(m.children(id)))
+	}
+	delete(m.sites, "north-2")
+	p = prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Nanosecond, ReachPolicy: map[string]any{"waves": []any{}}})
+	reconcile(t, p, id)
+	if len(m.rollouts) != 1 || len(m.children(id)) != 3 {
+		t.Errorf("%d rollouts, %d children: want a rollout for the second one", len(m.rollouts), len(m.children(id)))
+	}
+}
+
 // A placement that would change what runs at many sites does so by a rollout, which a user
 // starts: also what is left of it.
 func TestPlacementAtManySitesBecomesARollout(t *testing.T) {
@@ -118,7 +149,7 @@ func TestPlacementAtManySitesBecomesARollout(t *testing.T) {
 	}{
 		"few":        {"ten are free", 10, policy, "update: Apply, budget: {delete: 100}", 0},
 		"many":       {"eleven are not", 11, policy, "update: Apply, budget: {delete: 100}", 1},
-		"no policy":  {"an operator wants none", 11, nil, "update: Apply, budget: {delete: 100}", 0},
+		"no policy":  {"it waits for one", 11, nil, "update: Apply, budget: {delete: 100}", 0},
 		"a proposal": {"it waits anyway", 11, policy, "update: Apply", 0},
 	}
 	for name, test := range tests {
@@ -126,7 +157,7 @@ func TestPlacementAtManySitesBecomesARollout(t *testing.T) {
 			t.Parallel()
 			m, _, id := placedAt(t, test.update, all...)
 			p := prepare.New(m, runner{}, prepare.Options{ReviewPause: time.Nanosecond, ReachPolicy: test.policy})
-			m.rollouts = nil
+			m.rollouts, m.sitesMax = nil, 10
 			lose := func(sites ...string) {
 				for _, site := range sites {
 					delete(m.sites, tko.SiteID(site))
@@ -138,11 +169,14 @@ func TestPlacementAtManySitesBecomesARollout(t *testing.T) {
 				t.Fatalf("%d rollouts, want %d: %s", len(m.rollouts), test.want, test.why)
 			}
 			left := len(all)
-			if test.want == 0 && name != "a proposal" {
+			if name == "few" {
 				left -= test.lost
 			}
 			if got := len(m.children(id)); got != left {
 				t.Errorf("%d children are left, want %d", got, left)
+			}
+			if c := m.condition(id, tko.ConditionPlaced); name == "no policy" && !strings.Contains(c, tko.RolloutText) {
+				t.Errorf("condition %q", c)
 			}
 			if name != "many" {
 				return

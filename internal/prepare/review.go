@@ -202,26 +202,20 @@ func (r *review) placements(ctx context.Context, ids []krm.Identity) error {
 func (r *review) placement(ctx context.Context, preparer topology.Preparer, found topology.Review) error {
 	id := found.Placement
 	decision := found.Decide(isApproved(r.d.Stamp.Conditions))
-	policy := topology.Policy{Sites: r.p.options.ReachSites, Settings: r.p.options.ReachPolicy}
-	if isApproved(r.d.Stamp.Conditions) {
-		policy.Sites = -1 // an approved proposal is consent
+	policy := topology.Policy{Settings: r.p.options.ReachPolicy}
+	decision, done, err := r.decide(ctx, found, policy, decision)
+	if err != nil || done {
+		return err
 	}
-	if base, pkg, byPolicy := found.Rollout(r.d.ID, r.pkg.Find(id), policy, decision); pkg != nil {
-		wait, err := r.propose(ctx, base, pkg)
-		if errors.Is(err, tko.ErrInvalid) {
-			r.problems = append(r.problems, problem{reason: topology.ReasonInvalid, message: fmt.Sprintf("%s: spec.rollout: %v", id, err)})
-			return nil
-		}
-		if err != nil {
+	err = preparer.CarryOut(ctx, r.d.ID, id, decision)
+	if tko.NeedsRollout(err) && policy.Settings != nil {
+		policy.Needed = true
+		if decision, done, err = r.decide(ctx, found, policy, decision); err != nil || done {
 			return err
 		}
-		ofPolicy := tko.RolloutID("")
-		if byPolicy {
-			ofPolicy = base
-		}
-		decision = found.Planned(wait, ofPolicy)
+		err = preparer.CarryOut(ctx, r.d.ID, id, decision)
 	}
-	if err := preparer.CarryOut(ctx, r.d.ID, id, decision); err != nil {
+	if err != nil {
 		return r.problem(err)
 	}
 	name := fmt.Sprintf("%s %q", id.Kind, id.Name)
@@ -240,6 +234,29 @@ func (r *review) placement(ctx context.Context, preparer topology.Preparer, foun
 	}
 	r.pkg = replace(r.pkg, found.Status(r.pkg.Find(id), decision))
 	return nil
+}
+
+// decide returns what a review does if a rollout makes the changes of the placement; the decision
+// as it is if none does. invalid reports that the rollout can't be made.
+func (r *review) decide(ctx context.Context, found topology.Review, policy topology.Policy, decision topology.Decision) (decided topology.Decision, invalid bool, err error) {
+	id := found.Placement
+	base, pkg, byPolicy := found.Rollout(r.d.ID, r.pkg.Find(id), policy, decision)
+	if pkg == nil {
+		return decision, false, nil
+	}
+	wait, err := r.propose(ctx, base, pkg)
+	if errors.Is(err, tko.ErrInvalid) {
+		r.problems = append(r.problems, problem{reason: topology.ReasonInvalid, message: fmt.Sprintf("%s: spec.rollout: %v", id, err)})
+		return decision, true, nil
+	}
+	if err != nil {
+		return decision, false, err
+	}
+	ofPolicy := tko.RolloutID("")
+	if byPolicy {
+		ofPolicy = base
+	}
+	return found.Planned(wait, ofPolicy), false, nil
 }
 
 // propose has a rollout make the changes of a placement, and returns what it waits for.
@@ -271,6 +288,10 @@ func (r *review) propose(ctx context.Context, base tko.RolloutID, pkg krm.Packag
 func (r *review) problem(err error) error {
 	if wait, ok := errors.AsType[*topology.WaitError](err); ok {
 		r.problems = append(r.problems, problem{reason: ReasonNotPlaced, message: wait.Error()})
+		return nil
+	}
+	if tko.NeedsRollout(err) { // and no policy says how
+		r.problems = append(r.problems, problem{reason: topology.ReasonNotConfirmed, message: err.Error()})
 		return nil
 	}
 	if refusal, ok := errors.AsType[*topology.Error](err); ok {

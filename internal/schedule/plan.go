@@ -86,7 +86,7 @@ func (s step) kind() string {
 // reportsHealth reports whether the reports of the step's target have outcomes for
 // the condition Healthy.
 func (s step) reportsHealth() bool {
-	return s.target != nil && s.place.ReportsHealth
+	return s.target != nil && s.place.Reports(s.trigger)
 }
 
 // A result is the result of a step.

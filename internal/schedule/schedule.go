@@ -95,32 +95,11 @@ func builtins(all ...builtin) map[krm.GVK]builtin {
 type Clusters interface {
 	target
 	cleaner
+	observer
 	// Namespace returns the default namespace of a trigger's resources.
 	Namespace(of krm.Resource) string
 	// Close ends all watches and closes the connections to clusters.
 	Close()
-}
-
-// gitTarget makes reports of the results of the git target.
-type gitTarget struct{ *git.Target }
-
-func (t gitTarget) Schedule(ctx context.Context, of krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
-	removed, err := t.Target.Schedule(ctx, of, site, deployments, held...)
-	r := report.Report{Removed: removed, Kept: held}
-	if err != nil {
-		return r, err
-	}
-	r.Deployments = map[tko.DeploymentID]report.State{}
-	for _, d := range deployments {
-		v := report.Outcome{Status: tko.ConditionTrue, Reason: ReasonScheduled, Message: "by " + of.Identity().String()}
-		if !slices.ContainsFunc(d.Package, func(r krm.Resource) bool { return !r.IsLocal() }) {
-			v = report.Nothing()
-		}
-		r.Deployments[d.ID] = report.State{Scheduled: v}
-		r.Attest(d.ID, d.Stamp.Revision)
-	}
-	r.AttestSite(site.Stamp.Revision)
-	return r, nil
 }
 
 // Options are the settings of a Scheduler. The zero value works.
@@ -137,8 +116,11 @@ type Options struct {
 	// Kubernetes returns the target for clusters, which calls enqueue for a site
 	// whose objects may have changed. If it is nil, there is none.
 	Kubernetes func(enqueue func(...tko.SiteID)) Clusters
-	OSM        osm.Options  // of OSMs; its Log is replaced by Log
-	Log        *slog.Logger // discarded if nil
+	OSM        osm.Options // of OSMs; its Log is replaced by Log
+	// Interval is the time between two readings of what Flux or Argo CD reports on a site at
+	// which nothing changes; 10 min if 0. After a change, the readings are closer.
+	Interval time.Duration
+	Log      *slog.Logger // discarded if nil
 
 	Observer work.Observer // of the work; none if nil
 	// Applied is called after each attempt to apply a site to a target, with the kind
@@ -160,17 +142,18 @@ type Scheduler struct {
 // New makes a Scheduler.
 func New(client Client, runner Runner, o Options) *Scheduler {
 	o.Concurrency = cmp.Or(o.Concurrency, 64)
+	o.Interval = cmp.Or(o.Interval, 10*time.Minute)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.OSM.Log, o.OSM.References, o.OSM.Leash = o.Log, o.References, o.Leash
 	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
-	s.close, s.targets = func() {}, builtins(
-		builtin{place.Git, gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Leash: o.Leash, Log: o.Log})}},
-		builtin{place.OSM, osm.New(client, o.OSM)},
-	)
+	commits := gitTarget{Target: git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Leash: o.Leash, Log: o.Log}), interval: o.Interval}
+	s.close, s.targets = func() {}, builtins(builtin{place.OSM, osm.New(client, o.OSM)})
 	if o.Kubernetes != nil {
 		clusters := o.Kubernetes(s.queue.add)
+		commits.observer = clusters
 		s.close, s.targets[place.Kubernetes.GVK] = clusters.Close, builtin{place.Kubernetes, clusters}
 	}
+	s.targets[place.Git.GVK] = builtin{place.Git, commits}
 	return s
 }
 

@@ -350,6 +350,18 @@ func checkRepository(l inspection) {
 			}
 		}
 	}
+	tools := 0
+	for _, tool := range []string{"flux", "argocd", "none"} {
+		if !l.has("spec", "status", tool) {
+			continue
+		}
+		if tools++; tool != "none" {
+			l.kubeconfig("spec", "status", tool)
+		}
+	}
+	if tools > 1 || l.complete && tools == 0 && l.has("spec", "status") {
+		l.add("spec.status", "must have exactly one of flux, argocd and none")
+	}
 }
 
 // inlined are property names that users choose for the content of a kubeconfig.
@@ -358,34 +370,39 @@ var inlined = []string{
 	"server", "token", "username", "password", "certificate-authority-data", "client-certificate-data", "client-key-data",
 }
 
-func checkCluster(l inspection) {
-	const inline = "must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.kubeconfig by file, secret or clusterAPI"
-	if _, isText := dig(map[string]any(l.resource), "spec", "kubeconfig").(string); isText {
-		l.add("spec.kubeconfig", "%s", inline)
+func checkCluster(l inspection) { l.kubeconfig("spec") }
+
+// kubeconfig checks the fields of a map that name a cluster, kubeconfig and inCluster.
+func (l inspection) kubeconfig(at ...string) {
+	in := func(fields ...string) []string { return slices.Concat(at, fields) }
+	name := func(fields ...string) string { return strings.Join(in(fields...), ".") }
+	inline := "must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in " + name("kubeconfig") + " by file, secret or clusterAPI"
+	if _, isText := dig(map[string]any(l.resource), in("kubeconfig")...).(string); isText {
+		l.add(name("kubeconfig"), "%s", inline)
 		return
 	}
-	for _, at := range [][]string{{"spec"}, {"spec", "kubeconfig"}} {
-		for _, name := range inlined {
-			if path := append(slices.Clone(at), name); l.has(path...) {
+	for _, base := range [][]string{at, in("kubeconfig")} {
+		for _, field := range inlined {
+			if path := append(slices.Clone(base), field); l.has(path...) {
 				l.add(strings.Join(path, "."), "%s", inline)
 			}
 		}
 	}
-	if file := l.text("spec", "kubeconfig", "file"); file != "" && (strings.Contains(file, "\n") || !filepath.IsLocal(file)) {
-		l.add("spec.kubeconfig.file", "must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it")
+	if file := l.text(in("kubeconfig", "file")...); file != "" && (strings.Contains(file, "\n") || !filepath.IsLocal(file)) {
+		l.add(name("kubeconfig", "file"), "must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it")
 	}
 	given := 0
-	for _, name := range []string{"file", "secret", "clusterAPI"} {
-		if l.has("spec", "kubeconfig", name) {
+	for _, field := range []string{"file", "secret", "clusterAPI"} {
+		if l.has(in("kubeconfig", field)...) {
 			given++
 		}
 	}
-	inside := dig(map[string]any(l.resource), "spec", "inCluster") == true
+	inside := dig(map[string]any(l.resource), in("inCluster")...) == true
 	switch {
-	case given > 1 || inside && l.has("spec", "kubeconfig"):
-		l.add("spec.kubeconfig", "names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone")
+	case given > 1 || inside && l.has(in("kubeconfig")...):
+		l.add(name("kubeconfig"), "names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone")
 	case l.complete && given == 0 && !inside:
-		l.add("spec", "names no cluster: set file, secret or clusterAPI in spec.kubeconfig, or inCluster")
+		l.add(name(), "names no cluster: set file, secret or clusterAPI in %s, or inCluster", name("kubeconfig"))
 	}
 }
 

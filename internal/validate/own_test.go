@@ -13,10 +13,14 @@ import (
 
 // Prefixes of findings, to keep the tables readable.
 const (
-	topo    = "topology.nephio.org/v1alpha1 "
-	inline  = `must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.kubeconfig by file, secret or clusterAPI`
+	topo   = "topology.nephio.org/v1alpha1 "
+	inline = `must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.kubeconfig by file, secret or clusterAPI`
+
+	inlineFlux = `must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.status.flux.kubeconfig by file, secret or clusterAPI`
+
 	cluster = `kubernetes.plugin.nephio.org/v1alpha1 Cluster `
 	osmSite = `osm.plugin.nephio.org/v1alpha1 OSM "a": `
+	anyRepo = `git.plugin.nephio.org/v1alpha1 Repository `
 	repo    = `git.plugin.nephio.org/v1alpha1 Repository "r": `
 )
 
@@ -51,7 +55,11 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 ---
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {url: "ssh://git@example.com/x.git", branch: main, path: a/b, credentials: {username: u, passwordFile: f, tokenFile: f, sshKeyFile: f, knownHostsFile: f}, author: {name: A, email: a@b.c}}}
 ---
-{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r2}, spec: {url: "git@example.com:x.git"}}
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r2}, spec: {url: "git@example.com:x.git", status: {none: {}}}}
+---
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r3}, spec: {url: a, status: {flux: {kustomization: {name: a, namespace: b}, kubeconfig: {clusterAPI: {name: edge}}, silence: 1h30m}}}}
+---
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r4}, spec: {url: a, status: {argocd: {application: {name: a}, inCluster: true}}}}
 ---
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {kubeconfig: {file: edge/a.yaml, context: edge}, namespace: ran, inventoryNamespace: tko, drift: Report, cleanup: Remove, ignore: [{group: apps, kind: Deployment, namespace: ran, name: cu, pointers: [/spec/replicas]}], prune: {percent: 20, objects: 5, approve: 0123456789ab}}}
 ---
@@ -275,6 +283,38 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 				cluster + `"c": spec.kubeconfig: names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone`,
 				cluster + `"d": spec.drift: must be one of "Correct", "Report", "Ignore", is "Fix"`,
 				cluster + `"d": spec.kubeconfig.file: must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it`,
+			},
+		},
+		"statuses of repositories": {
+			why: "a kubeconfig there is one of a cluster, and exactly one tool reports",
+			pkg: `
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: a}, spec: {url: a, status: {flux: {kubeconfig: {file: a, token: hunter2}}}}}
+---
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: b}, spec: {url: a, status: {flux: {inCluster: true}, none: {}}}}
+---
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: c}, spec: {url: a, status: {argocd: {inCluster: true, kubeconfig: {file: a}, silence: long}}}}
+---
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: d}, spec: {url: a, status: {flux: {kubeconfig: {file: /etc/kubernetes/admin.conf}}}}}
+---
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: e}, spec: {url: a, status: {flux: {}}}}
+---
+{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: f}, spec: {url: a, status: {}}}
+`,
+			complete: []string{
+				anyRepo + `"a": spec.status.flux.kubeconfig.token: ` + inlineFlux,
+				anyRepo + `"b": spec.status: must have exactly one of flux, argocd and none`,
+				anyRepo + `"c": spec.status.argocd.kubeconfig: names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone`,
+				anyRepo + `"c": spec.status.argocd.silence: does not match the pattern ^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`,
+				anyRepo + `"d": spec.status.flux.kubeconfig.file: must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it`,
+				anyRepo + `"e": spec.status.flux: names no cluster: set file, secret or clusterAPI in spec.status.flux.kubeconfig, or inCluster`,
+				anyRepo + `"f": spec.status: must have exactly one of flux, argocd and none`,
+			},
+			partial: []string{
+				anyRepo + `"a": spec.status.flux.kubeconfig.token: ` + inlineFlux,
+				anyRepo + `"b": spec.status: must have exactly one of flux, argocd and none`,
+				anyRepo + `"c": spec.status.argocd.kubeconfig: names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone`,
+				anyRepo + `"c": spec.status.argocd.silence: does not match the pattern ^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`,
+				anyRepo + `"d": spec.status.flux.kubeconfig.file: must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it`,
 			},
 		},
 		"annotations of the meta-scheduler": {

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // policy is the Content-Security-Policy of the dashboard: only its own scripts and
@@ -19,9 +20,19 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 var views = []string{"", "deployments", "sites", "templates", "plugins", "rollouts", "matrix", "changes", "login"}
 
 type asset struct {
-	body, compressed []byte
-	contentType      string
-	cache            string
+	body        []byte
+	compressed  func() []byte // by the first request that wants it: most servers never have one
+	contentType string
+	cache       string
+}
+
+// compress returns bytes as gzip has them.
+func compress(body []byte) []byte {
+	var buffer bytes.Buffer
+	zip := gzip.NewWriter(&buffer)
+	_, _ = zip.Write(body) // a buffer takes everything
+	_ = zip.Close()
+	return buffer.Bytes()
 }
 
 // NewAssets makes the handler of the dashboard's files: index.html for all views, and
@@ -40,15 +51,9 @@ func NewAssets(files fs.FS) (http.Handler, error) {
 		if strings.HasPrefix(name, "assets/") { // names contain a hash of the contents
 			a.cache = "public, max-age=31536000, immutable"
 		}
-		var buffer bytes.Buffer
-		zip := gzip.NewWriter(&buffer)
-		_, err = zip.Write(body)
-		if err == nil {
-			err = zip.Close()
-		}
-		a.compressed = buffer.Bytes()
+		a.compressed = sync.OnceValue(func() []byte { return compress(body) })
 		all[name] = a
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -78,7 +83,7 @@ func NewAssets(files fs.FS) (http.Handler, error) {
 		h.Set("Vary", "Accept-Encoding")
 		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 			h.Set("Content-Encoding", "gzip")
-			_, _ = w.Write(a.compressed)
+			_, _ = w.Write(a.compressed())
 			return
 		}
 		_, _ = w.Write(a.body) // an error means that the client has disconnected

@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"sync/atomic"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/lru"
 )
 
 // A LiveCatalog is the source of the data of dashboards. Every method enforces
@@ -76,7 +78,9 @@ func NewLive(catalog LiveCatalog, o LiveOptions) http.Handler {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	l := &live{api: api{catalog: catalog.Catalog, reasons: catalog.Reasons, log: log}, catalog: catalog, options: o, streams: newStreams(), tallies: newTallies(o.Stopping)}
+	l := &live{api: api{catalog: catalog.Catalog, reasons: catalog.Reasons, log: log}, catalog: catalog, options: o, streams: newStreams(), pictures: lru.New[pictureKey, picture](maxPictures)}
+	slots := newSlots()
+	l.counts, l.walls = newTallies[countBody](slots, o.Stopping), newTallies[seenFleet](slots, o.Stopping)
 	mux := http.NewServeMux()
 	for pattern, route := range l.routes() {
 		mux.HandleFunc(pattern, route.handle)
@@ -108,6 +112,7 @@ func (l *live) routes() map[string]route {
 		"GET /api/v1/rollout/rows": routeOf(l, l.rolloutRows), "POST /api/v1/rollout/command": routeOf(l, l.rolloutCommand),
 		"GET /api/v1/diff": routeOf(l, l.diff), "GET /api/v1/retention": routeOf(l, l.retention), "GET /api/v1/blame": routeOf(l, l.liveBlame),
 		"GET /api/v1/history": routeOf(l, l.history), "GET /api/v1/throughput": routeOf(l, l.throughput), "GET /api/v1/runs": routeOf(l, l.runs),
+		"GET /api/v1/wall": {l.wall, reflect.TypeFor[wallBody]()},
 	}
 	addRows[deploymentRowBody](l, routes, tko.KindDeployment)
 	addRows[siteRowBody](l, routes, tko.KindSite)
@@ -133,5 +138,9 @@ type live struct {
 	catalog LiveCatalog
 	options LiveOptions
 	streams *streams
-	tallies *tallies
+	counts  *tallies[countBody, *countBody]
+	walls   *tallies[seenFleet, *seenFleet]
+
+	pictures *lru.Cache[pictureKey, picture]
+	pictured atomic.Int64 // counts for pictures
 }

@@ -87,14 +87,12 @@ type groupBody struct {
 }
 
 type countBody struct {
-	Position int64        `json:"position"`
-	Counted  int          `json:"counted"`
-	Groups   []*groupBody `json:"groups"`             // the largest first
-	Other    *groupBody   `json:"other"`              // the sum of all smaller groups
-	Next     string       `json:"next,omitempty"`     // not all were counted: go on after this ID
-	Time     int64        `json:"time,omitempty"`     // of a count of the whole: when it ended, in Unix milliseconds
-	Counting bool         `json:"counting,omitempty"` // the count of the whole has not ended: these are the numbers so far
-	Behind   bool         `json:"behind,omitempty"`   // something may have changed since: ask again
+	progressBody
+
+	Counted int          `json:"counted"`
+	Groups  []*groupBody `json:"groups"`         // the largest first
+	Other   *groupBody   `json:"other"`          // the sum of all smaller groups
+	Next    string       `json:"next,omitempty"` // not all were counted: go on after this ID
 }
 
 // count responds with the numbers of entities by up to two keys: state, reason,
@@ -165,8 +163,8 @@ func (l *live) countPage(ctx context.Context, q countQuery, position int64, afte
 		last = row.id
 		sum.add(q.state, row)
 	}
-	body := sum.body(position)
-	body.Next = next
+	body := sum.body()
+	body.Position, body.Next = position, next
 	return &body, nil
 }
 
@@ -188,12 +186,12 @@ func newGroup(keys []string, sample string) *groupBody {
 }
 
 // body returns what was counted so far. It shares nothing with the counting.
-func (c *counting) body(position int64) countBody {
+func (c *counting) body() countBody {
 	all := slices.SortedFunc(maps.Values(c.groups), func(a, b *groupBody) int {
 		return cmp.Or(b.Count-a.Count, slices.Compare(a.Keys, b.Keys))
 	})
 	shown := min(len(all), maxGroups)
-	body := countBody{Position: position, Counted: c.counted, Groups: make([]*groupBody, 0, shown), Other: c.other.clone()}
+	body := countBody{Counted: c.counted, Groups: make([]*groupBody, 0, shown), Other: c.other.clone()}
 	for _, g := range all[:shown] {
 		body.Groups = append(body.Groups, g.clone())
 	}

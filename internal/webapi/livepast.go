@@ -74,12 +74,17 @@ type retentionBody struct {
 	NewestPosition int64 `json:"newestPosition"`
 	OldestTime     int64 `json:"oldestTimestamp,omitempty"` // Unix milliseconds
 	NewestTime     int64 `json:"newestTimestamp,omitempty"` // Unix milliseconds
+	Now            int64 `json:"now"`                       // Unix milliseconds
+	Moment         int64 `json:"asOfTimestamp,omitempty"`   // Unix milliseconds: the time of ?asOf=; none if that is a position
 }
 
-// retention responds with which part of the past can be read.
+// retention responds with which part of the past can be read, and with the time that ?asOf=
+// means now.
 func (l *live) retention(r *http.Request) (*retentionBody, error) {
 	q := queryOf(r)
-	if q.only(); q.err != nil {
+	q.only("asOf")
+	moment := tko.AsOfOf(q.past(r.Context()))
+	if q.err != nil {
 		return nil, q.err
 	}
 	kept, err := l.catalog.Retention(r.Context())
@@ -88,6 +93,7 @@ func (l *live) retention(r *http.Request) (*retentionBody, error) {
 	}
 	return &retentionBody{
 		OldestPosition: kept.OldestPosition, NewestPosition: kept.NewestPosition, OldestTime: milliseconds(kept.OldestTime), NewestTime: milliseconds(kept.NewestTime),
+		Now: time.Now().UnixMilli(), Moment: milliseconds(moment.Time),
 	}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 	"strconv"
 	"testing"
 	"time"
@@ -168,6 +169,13 @@ func TestDifferencesOfMomentsAreBoundedAndAddUp(t *testing.T) {
 	var kept struct{ OldestPosition, NewestPosition, NewestTimestamp int64 }
 	if call(t, liveHandler(f), "GET", "/api/v1/retention", "", &kept); kept.OldestPosition != 3 || kept.NewestTimestamp != 5000 {
 		t.Errorf("retention: %+v", kept)
+	}
+	for asOf, ago := range map[string]time.Duration{"10m": 10 * time.Minute, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339Nano): time.Hour} {
+		var moment struct{ Now, AsOfTimestamp int64 }
+		call(t, liveHandler(f), "GET", "/api/v1/retention?asOf="+url.QueryEscape(asOf), "", &moment)
+		if got := moment.Now - moment.AsOfTimestamp - ago.Milliseconds(); got < -1000 || got > 10_000 {
+			t.Errorf("asOf=%s: %+v, want %s before now", asOf, moment, ago)
+		}
 	}
 }
 

@@ -84,10 +84,17 @@ func description() object {
 		"/api/v1/throughput": object{"get": operation("Changes of deployments by minute: prepared, scheduled, and others", []parameter{
 			{"after", "integer", "position after which to count; none: the last hour", false},
 		})},
+		"/api/v1/wall": object{"get": operation("A picture of all sites: a tile for each in its worst state, in groups; with If-None-Match, 304 if it is the same", []parameter{
+			{"by", "string", "key of metadata that groups the sites; none: one that most sites have", false},
+			{"places", "boolean", "with the places of sites, from their metadata latitude and longitude", false},
+			{"asOf", "string", "moment of the past: position, time, or duration before now", false},
+		})},
 		"/api/v1/runs": object{"get": operation("The newest runs of plugins in this server's process, newest first", []parameter{
 			{"kind", "string", "deployment, site or plugin", false}, {"id", "string", "ID; TYPE|NAME for plugins", false},
 		})},
-		"/api/v1/retention": object{"get": operation("Which part of the past can be read", nil)},
+		"/api/v1/retention": object{"get": operation("Which part of the past can be read, and the time that asOf means", []parameter{
+			{"asOf", "string", "moment of the past: position, time, or duration before now", false},
+		})},
 		"/api/v1/blame": object{"get": operation("Where the values of a package come from", []parameter{
 			{"kind", "string", "deployment, site or template", false},
 			{"id", "string", "ID", false},

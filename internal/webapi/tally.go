@@ -25,26 +25,48 @@ const (
 	progressOfTally = 10_000 // entities between two looks at what was counted so far
 )
 
-// tallies count all entities of a selection in the background, however many there are,
-// for all callers who see the same.
-type tallies struct {
-	clock    func() time.Time
-	stopping <-chan struct{}
-	slots    chan struct{} // of the present
-	past     chan struct{}
+// slots limit how many counts run at the same time.
+type slots struct{ present, past chan struct{} }
 
-	mu   sync.Mutex
-	kept map[string]*tally
+func newSlots() slots {
+	return slots{make(chan struct{}, maxTallying), make(chan struct{}, maxPastTallying)}
 }
 
-func newTallies(stopping <-chan struct{}) *tallies {
-	return &tallies{clock: time.Now, stopping: stopping, slots: make(chan struct{}, maxTallying), past: make(chan struct{}, maxPastTallying), kept: map[string]*tally{}}
+// A progressBody tells how complete and how old a count of the whole fleet is.
+type progressBody struct {
+	Position int64 `json:"position"`           // of the newest change when the count began
+	Time     int64 `json:"time,omitempty"`     // of a count of the whole: when it ended, in Unix milliseconds
+	Counting bool  `json:"counting,omitempty"` // the count of the whole has not ended: these are the numbers so far
+	Behind   bool  `json:"behind,omitempty"`   // something may have changed since: ask again
+}
+
+func (p *progressBody) progress() *progressBody { return p }
+
+// A progressing is a pointer to what is counted, which has a [progressBody].
+type progressing[B any] interface {
+	*B
+	progress() *progressBody
+}
+
+// tallies count all entities of a selection in the background, however many there are,
+// for all callers who see the same.
+type tallies[B any, P progressing[B]] struct {
+	clock    func() time.Time
+	stopping <-chan struct{}
+	slots    slots
+
+	mu   sync.Mutex
+	kept map[string]*tally[B]
+}
+
+func newTallies[B any, P progressing[B]](slots slots, stopping <-chan struct{}) *tallies[B, P] {
+	return &tallies[B, P]{clock: time.Now, stopping: stopping, slots: slots, kept: map[string]*tally[B]{}}
 }
 
 // A tally is the newest count of a selection. The mutex of tallies protects it.
-type tally struct {
-	body    *countBody // nil before something was counted
-	err     error      // of the newest count
+type tally[B any] struct {
+	body    *B    // nil before something was counted
+	err     error // of the newest count
 	begun   time.Time
 	took    time.Duration
 	used    time.Time
@@ -52,18 +74,19 @@ type tally struct {
 }
 
 // A tallied is what a tally counts.
-type tallied struct {
+type tallied[B any] struct {
 	key      string
 	position int64 // of the newest change; 0 in the past, which doesn't change
 	past     bool
 	moving   bool // the moment is relative: what was counted is of an earlier one
-	// count must call progress now and then.
-	count func(ctx context.Context, progress func(*counting)) (*counting, error)
+	empty    B    // before something was counted
+	// count must call progress now and then, with what makes the numbers so far.
+	count func(ctx context.Context, progress func(soFar func() B)) (B, error)
 }
 
 // read returns the newest count of a selection, begins another one if the fleet has
 // changed since, and waits for a moment until it has ended.
-func (t *tallies) read(ctx context.Context, what tallied) (*countBody, error) {
+func (t *tallies[B, P]) read(ctx context.Context, what tallied[B]) (*B, error) {
 	c, running := t.begin(ctx, what)
 	position := what.position
 	if running != nil {
@@ -82,25 +105,28 @@ func (t *tallies) read(ctx context.Context, what tallied) (*countBody, error) {
 		return nil, c.err
 	}
 	if c.body == nil {
-		return &countBody{Position: position, Groups: []*groupBody{}, Other: newGroup([]string{}, ""), Counting: true, Behind: true}, nil
+		body := what.empty
+		*P(&body).progress() = progressBody{Position: position, Counting: true, Behind: true}
+		return &body, nil
 	}
 	body := *c.body
-	body.Behind = body.Counting || body.Position < position
+	p := P(&body).progress()
+	p.Behind = p.Counting || p.Position < position
 	return &body, nil
 }
 
-func (t *tallies) begin(ctx context.Context, what tallied) (c *tally, running chan struct{}) {
+func (t *tallies[B, P]) begin(ctx context.Context, what tallied[B]) (c *tally[B], running chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.clock()
 	c = t.kept[what.key]
 	if c == nil {
 		t.makeRoom()
-		c = &tally{}
+		c = &tally[B]{}
 		t.kept[what.key] = c
 	}
 	c.used = now
-	fresh := c.err == nil && c.body != nil && c.body.Position >= what.position && (!what.moving || now.Sub(c.begun) < tallyMoment)
+	fresh := c.err == nil && c.body != nil && P(c.body).progress().Position >= what.position && (!what.moving || now.Sub(c.begun) < tallyMoment)
 	if c.running != nil || fresh || c.err == nil && now.Sub(c.begun) < c.took*(tallyRest+1) {
 		return c, c.running
 	}
@@ -110,7 +136,7 @@ func (t *tallies) begin(ctx context.Context, what tallied) (c *tally, running ch
 }
 
 // makeRoom forgets the tally that was used longest ago, of those that don't run.
-func (t *tallies) makeRoom() {
+func (t *tallies[B, P]) makeRoom() {
 	if len(t.kept) < maxTallies {
 		return
 	}
@@ -123,27 +149,25 @@ func (t *tallies) makeRoom() {
 	delete(t.kept, oldest)
 }
 
-func (t *tallies) run(ctx context.Context, c *tally, what tallied) {
+func (t *tallies[B, P]) run(ctx context.Context, c *tally[B], what tallied[B]) {
 	ctx, cancel := context.WithTimeout(ctx, tallyTimeout)
 	defer cancel()
 	go t.watch(ctx, c, cancel)
-	slots := t.slots
+	slot := t.slots.present
 	if what.past {
-		slots = t.past
+		slot = t.slots.past
 	}
-	var sum *counting
-	var err error
 	select {
-	case slots <- struct{}{}:
+	case slot <- struct{}{}:
 		began := t.clock()
-		sum, err = what.count(ctx, func(sum *counting) {
+		body, err := what.count(ctx, func(soFar func() B) {
 			if t.isFirst(c) { // only then is what was counted so far worth showing
-				t.keep(c, sum.body(what.position), true)
+				t.keep(c, soFar(), what.position, true)
 			}
 		})
-		<-slots
+		<-slot
 		if err == nil {
-			t.keep(c, sum.body(what.position), false)
+			t.keep(c, body, what.position, false)
 		}
 		t.end(c, t.clock().Sub(began), err)
 	case <-ctx.Done():
@@ -152,7 +176,7 @@ func (t *tallies) run(ctx context.Context, c *tally, what tallied) {
 }
 
 // watch cancels a count when the server stops, or when no client has asked for it for a while.
-func (t *tallies) watch(ctx context.Context, c *tally, cancel func()) {
+func (t *tallies[B, P]) watch(ctx context.Context, c *tally[B], cancel func()) {
 	ticker := time.NewTicker(tallyIdle / 10)
 	defer ticker.Stop()
 	for {
@@ -175,21 +199,20 @@ func (t *tallies) watch(ctx context.Context, c *tally, cancel func()) {
 }
 
 // isFirst reports whether nothing was counted completely yet.
-func (t *tallies) isFirst(c *tally) bool {
+func (t *tallies[B, P]) isFirst(c *tally[B]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return c.body == nil || c.body.Counting
+	return c.body == nil || P(c.body).progress().Counting
 }
 
-func (t *tallies) keep(c *tally, body countBody, partial bool) {
-	body.Counting = partial
-	body.Time = t.clock().UnixMilli()
+func (t *tallies[B, P]) keep(c *tally[B], body B, position int64, partial bool) {
+	*P(&body).progress() = progressBody{Position: position, Time: t.clock().UnixMilli(), Counting: partial}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.body = &body
 }
 
-func (t *tallies) end(c *tally, took time.Duration, err error) {
+func (t *tallies[B, P]) end(c *tally[B], took time.Duration, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.took, c.err = took, err
@@ -197,35 +220,46 @@ func (t *tallies) end(c *tally, took time.Duration, err error) {
 	c.running = nil
 }
 
+// selectionOf returns what a count of the whole fleet is of, without how it is counted: what
+// names the selection. Callers who see the same share a count.
+func selectionOf[B any](ctx context.Context, catalog LiveCatalog, what, asOf string, position int64) (tallied[B], error) {
+	view, err := catalog.ViewKey(ctx)
+	if err != nil {
+		return tallied[B]{}, err
+	}
+	moment := tko.AsOfOf(ctx).String()
+	of := tallied[B]{position: position, past: moment != ""}
+	if of.past {
+		of.position = 0 // the past doesn't change
+		if of.moving = isRelative(asOf); of.moving {
+			moment = asOf // each request resolves it anew, and all share one count
+		}
+	}
+	of.key = fmt.Sprintf("%s\n%s\n%s", what, moment, view)
+	return of, nil
+}
+
 // whole responds with the numbers of all entities of a selection.
 func (l *live) whole(ctx context.Context, q countQuery, position int64) (*countBody, error) {
-	view, err := l.catalog.ViewKey(ctx)
+	what, err := selectionOf[countBody](ctx, l.catalog, fmt.Sprintf("%s\n%s", q.filter.Kind(), q.values.Encode()), q.asOf, position)
 	if err != nil {
 		return nil, err
 	}
-	moment := tko.AsOfOf(ctx).String()
-	what := tallied{position: position, past: moment != ""}
-	if what.past {
-		what.position = 0 // the past doesn't change
-		if what.moving = isRelative(q.asOf); what.moving {
-			moment = q.asOf // each request resolves it anew, and all share one count
-		}
-	}
-	what.key = fmt.Sprintf("%s\n%s\n%s\n%s", q.filter.Kind(), q.values.Encode(), moment, view)
-	what.count = func(ctx context.Context, progress func(*counting)) (*counting, error) {
+	what.empty = newCounting(nil, 0).body()
+	what.count = func(ctx context.Context, progress func(func() countBody)) (countBody, error) {
 		sum := newCounting(q.by, maxTallyGroups)
 		for row, err := range liveRows.List(ctx, l.catalog, q.filter, tko.ListOptions{}) {
 			if err != nil {
-				return nil, err
+				return countBody{}, err
 			}
 			sum.add(q.state, row)
 			if sum.read%progressOfTally == 0 {
-				progress(sum)
+				progress(sum.body)
 			}
 		}
-		return sum, nil
+		return sum.body(), nil
 	}
-	return l.tallies.read(ctx, what)
+	return l.counts.read(ctx, what)
 }
 
 // isRelative reports whether a moment depends on when it is read: 10m is another one a second

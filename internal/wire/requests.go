@@ -87,6 +87,7 @@ func NewCreateChildren(c tko.NewChildren, format krm.Format) (*tkopb.CreateChild
 		Children:           make([]*tkopb.Child, len(c.Children)),
 		Create:             uint64(max(c.Create, 0)),
 		Remove:             uint64(max(c.Remove, 0)),
+		Sites:              uint64(max(c.Sites, 0)),
 	}
 	for i, child := range c.Children {
 		m.Children[i] = &tkopb.Child{Origin: child.Origin, TemplateId: string(child.Template), SiteId: string(child.Site), ReplacesDeploymentIds: Texts(child.Replaces)}
@@ -107,6 +108,7 @@ func CreateChildren(m *tkopb.CreateChildren) (tko.NewChildren, error) {
 		Children: make([]tko.NewChild, len(m.GetChildren())),
 		Create:   Count(m.GetCreate()),
 		Remove:   Count(m.GetRemove()),
+		Sites:    Count(m.GetSites()),
 	}
 	for i, child := range m.GetChildren() {
 		c.Children[i] = tko.NewChild{

@@ -54,15 +54,23 @@ func fill(t *testing.T, s *process.Server) (known facts) {
 	ctx := t.Context()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
-	site := func(id, region, tier string) {
+	site := func(id, region, tier string, more ...string) {
+		metadata := map[string]string{"region": region, "tier": tier}
+		for i := 1; i < len(more); i += 2 {
+			metadata[more[i-1]] = more[i]
+		}
 		group.Go(func() error {
-			_, err := c.RegisterSite(ctx, tko.Site{ID: tko.SiteID(id), Metadata: map[string]string{"region": region, "tier": tier}, Package: config("site", id)})
+			_, err := c.RegisterSite(ctx, tko.Site{ID: tko.SiteID(id), Metadata: metadata, Package: config("site", id)})
 			return err
 		})
 	}
 	const sites = 2500 // more pages than the dashboard holds
 	for i := range sites {
-		site(fmt.Sprintf("north/edge-%d", i+1), "north", fmt.Sprintf("tier-%d", i%3))
+		var place []string
+		if i%50 == 0 { // along a line from south to north-east
+			place = []string{"latitude", fmt.Sprintf("%.2f", 55+float64(i)/250), "longitude", fmt.Sprintf("%.2f", 10+float64(i)/200)}
+		}
+		site(fmt.Sprintf("north/edge-%d", i+1), "north", fmt.Sprintf("tier-%d", i%3), place...)
 	}
 	for i := range 120 {
 		site(fmt.Sprintf("many/%d", i+1), "many", "tier-0")
@@ -310,7 +318,7 @@ func TestDashboardInABrowser(t *testing.T) {
 	if err != nil || os.Getenv("TKO_IMAGES") == "" {
 		return
 	}
-	for shot, name := range map[string]string{"overview": "overview", "rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix"} {
+	for shot, name := range map[string]string{"overview": "overview", "wall": "wall", "rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix"} {
 		data, err := os.ReadFile(filepath.Join(shots, shot+"-light-1440.png"))
 		if err == nil {
 			err = os.WriteFile(filepath.Join("..", "..", "docs", "images", "dashboard-"+name+".png"), data, 0o644)
@@ -322,8 +330,9 @@ func TestDashboardInABrowser(t *testing.T) {
 }
 
 // TestALargeFleetInABrowser runs web/test/scale.mjs, which counts what is read and drawn.
-// With TKO_DASHBOARD_DEPLOYMENTS=N it fills so many, and limits of time hold: the first
-// page within 300 ms, and a change within a second.
+// With TKO_DASHBOARD_DEPLOYMENTS=N it fills so many, at a site for each 50 of them or at
+// TKO_DASHBOARD_SITES=N, and limits of time hold: the first page within 300 ms, a change and
+// the picture of all sites within a second.
 func TestALargeFleetInABrowser(t *testing.T) {
 	fleet, measure := bench.Fleet{Seed: 1, Sites: 100, Deployments: 4000}, ""
 	if text := os.Getenv("TKO_DASHBOARD_DEPLOYMENTS"); text != "" {
@@ -332,6 +341,11 @@ func TestALargeFleetInABrowser(t *testing.T) {
 			t.Fatalf("TKO_DASHBOARD_DEPLOYMENTS=%q is not a number", text)
 		}
 		fleet.Deployments, fleet.Sites, measure = n, max(1, n/50), "yes"
+		if text := os.Getenv("TKO_DASHBOARD_SITES"); text != "" {
+			if fleet.Sites, err = strconv.Atoi(text); err != nil {
+				t.Fatalf("TKO_DASHBOARD_SITES=%q is not a number", text)
+			}
+		}
 	}
 	s := process.StartServer(t, "--roles=data", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"))
 	c, err := client.Dial(client.Options{Address: s.GRPC})
@@ -342,7 +356,7 @@ func TestALargeFleetInABrowser(t *testing.T) {
 	if _, err := bench.Fill(t.Context(), c, fleet, bench.FillOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	_ = browse(t, s, filepath.Join("test", "scale.mjs"), "DEPLOYMENTS="+strconv.Itoa(fleet.Deployments), "MEASURE="+measure)
+	_ = browse(t, s, filepath.Join("test", "scale.mjs"), "DEPLOYMENTS="+strconv.Itoa(fleet.Deployments), "SITES="+strconv.Itoa(fleet.Sites), "MEASURE="+measure)
 }
 
 // files returns the contents of the files below a folder by their paths.

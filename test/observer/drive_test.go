@@ -137,6 +137,9 @@ func (a *actor) once(ctx context.Context, r *request, call func(ctx context.Cont
 }
 
 func isRefusal(err error) bool {
+	if strings.Contains(err.Error(), "before this error") { // a part was done: a stop came in between, for example
+		return false
+	}
 	if exit, ok := errors.AsType[*commandError](err); ok {
 		return strings.Contains(exit.stderr, "nothing was changed") || strings.Contains(exit.stderr, "not found") || strings.Contains(exit.stderr, " may not ")
 	}

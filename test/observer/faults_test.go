@@ -55,8 +55,8 @@ var faults = map[string]fault{
 		{"internal/catalog/owner.go", "\tif unlimited {\n\t\tc.grant = c.grant.At", "\tif unlimited || true {\n\t\tc.grant = c.grant.At"},
 	}},
 	"a refused delivery counts as delivered": {"no commit has its content", []edit{
-		{"internal/schedule/schedule.go", "if err != nil {\n\t\treturn r, err\n\t}\n\tr.Deployments =", "r.Deployments ="},
-		{"internal/schedule/schedule.go", "r.AttestSite(site.Stamp.Revision)\n\treturn r, nil", "r.AttestSite(site.Stamp.Revision)\n\t_ = err\n\treturn r, nil"},
+		{"internal/schedule/pull.go", "if err != nil {\n\t\treturn r, err\n\t}\n\tr.Deployments =", "r.Deployments ="},
+		{"internal/schedule/pull.go", "r.AttestSite(site.Stamp.Revision)\n\treturn r, nil", "r.AttestSite(site.Stamp.Revision)\n\t_ = err\n\treturn r, nil"},
 	}},
 	"health is claimed without a receipt": {"says that it is healthy", []edit{
 		{fileReceipts, "Status: tko.ConditionUnknown, Reason: tko.ReasonHealthNotReported", "Status: tko.ConditionTrue, Reason: \"Healthy\""},

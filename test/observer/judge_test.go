@@ -105,16 +105,14 @@ type judge struct {
 	ever    map[tko.DeploymentID]bool
 	revs    map[string]int64
 
-	created map[tko.DeploymentID]map[string]bool // children that a root's derivations made
-	removed map[string]map[tko.Kind]int          // without consent, by cause
-	orphans map[string]int
-	used    map[string]int             // of consents, by op
-	reached map[string]map[string]bool // sites with changed deployments, by cause
-	// reachedBefore is the largest number of such sites in an evaluation that has ended.
-	reachedBefore int
-	consented     map[string]map[string]bool // sites, by author
-	agreed        map[tko.DeploymentID]int   // consents to what a root derives
-	largest       map[tko.Kind]int           // entities at once, removed ones included
+	created   map[tko.DeploymentID]map[string]bool // children that a root's derivations made
+	removed   map[string]map[tko.Kind]int          // without consent, by cause
+	orphans   map[string]int
+	used      map[string]int             // of consents, by op
+	reached   map[string]map[string]bool // sites with changed deployments, by cause
+	consented map[string]map[string]bool // sites, by author
+	agreed    map[tko.DeploymentID]int   // consents to what a root derives
+	largest   map[tko.Kind]int           // entities at once, removed ones included
 
 	deletedByUsers map[string]bool // places of children, which may be created again later
 
@@ -139,7 +137,7 @@ func newJudge(l limits, requests map[string]*request) *judge {
 // summary counts the causes, and returns the largest reach of one without consent.
 func (j *judge) summary() string {
 	causes := map[string]bool{}
-	created, removed, reached := 0, 0, j.reachedBefore
+	created, removed, reached := 0, 0, 0
 	for root, of := range j.created {
 		causes[derived+string(root)] = true
 		created = max(created, len(of)-j.agreed[root])
@@ -335,7 +333,6 @@ func (j *judge) written(c change, request *request) {
 		}
 		return
 	}
-	j.endEvaluation(c)
 	if request != nil && orphans(before, r) {
 		j.lost(c, request, causeOf(request))
 	}
@@ -365,16 +362,6 @@ func causeOf(request *request) string {
 
 // isSource reports whether a source made a change itself, without a rollout.
 func isSource(c change) bool { return strings.HasPrefix(c.Author.Who, "gitops:") && !byRollout(c) }
-
-// endEvaluation begins the count of sites of a topology anew: a placement makes a rollout if one evaluation of it would
-// change more than it may.
-func (j *judge) endEvaluation(c change) {
-	if c.Author.Who == "preparer" && strings.HasPrefix(c.Author.Why, "Placement ") {
-		cause := derived + string(j.root(tko.DeploymentID(c.ID)))
-		j.reachedBefore = max(j.reachedBefore, len(j.reached[cause]))
-		delete(j.reached, cause)
-	}
-}
 
 // createdBy counts a deployment that a topology or a source created.
 func (j *judge) createdBy(c change, r *record) {

@@ -255,8 +255,8 @@ func (w *world) prepareCatalog() {
 	for id, text := range w.templates() {
 		check(root.RegisterTemplate(ctx, tko.Template{ID: id, Package: parse(w.t, text)}))
 	}
-	packages := map[bool]krm.Package{}                                                    // by whether the site is broken
-	for bad, path := range map[bool]string{false: w.url, true: w.file("elsewhere.git")} { // that folder isn't allowed
+	packages := map[bool]krm.Package{} // by whether the site is broken
+	for bad, path := range map[bool]string{false: w.url, true: strings.TrimSuffix(w.url, ".git") + "-missing.git"} {
 		packages[bad] = parse(w.t, fmt.Sprintf("{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: repository}, spec: {url: %q}}", path))
 	}
 	for _, tenant := range tenants {

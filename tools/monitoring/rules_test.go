@@ -213,6 +213,8 @@ func TestAlertsFire(t *testing.T) {
 		"TKORefusals":              {`tko_access_refusals_total{verb="read"} 0x1440 0+600x60`, `tko_access_refusals_total{verb="read"} 0+600x1500`},
 		"TKOSitesUnreachable":      {`tko_sites{state="unreachable"} 5x60` + "\n" + `tko_sites{state="ok"} 95x60`, `tko_sites{state="unreachable"} 1x60` + "\n" + `tko_sites{state="ok"} 99x60`},
 		"TKOSitesFail":             {`tko_sites{state="failed"} 5x60` + "\n" + `tko_sites{state="ok"} 95x60`, `tko_sites{state="failed"} 1x60` + "\n" + `tko_sites{state="ok"} 99x60`},
+		"TKORolloutFails":          {`tko_rollout_failures{rollout="a"} 0x60` + "\n" + `tko_rollout_failing{rollout="a"} 1x60`, `tko_rollout_failures{rollout="a"} 0x60` + "\n" + `tko_rollout_failing{rollout="a"} 0x60`},
+		"TKORolloutBlocked":        {`tko_rollout_blocked_seconds{rollout="a"} 25000+60x60`, `tko_rollout_blocked_seconds{rollout="a"} 0+60x60`},
 		"TKOTargetDown":            {`tko_target_apply_duration_seconds_count{target="git",result="failed"} 0+60x60` + "\n" + `tko_target_apply_duration_seconds_count{target="git",result="ok"} 7x60`, `tko_target_apply_duration_seconds_count{target="git",result="failed"} 0+60x60` + "\n" + `tko_target_apply_duration_seconds_count{target="git",result="ok"} 0+1x60`},
 		"TKOPluginFails":           {`tko_plugin_runs_total{type="prepare",plugin="x",result="killed"} 0+60x60`, `tko_plugin_runs_total{type="prepare",plugin="x",result="ok"} 0+60x60`},
 		"TKOCertificateExpires":    {`tko_tls_certificate_expiry_timestamp_seconds{use="server"} 864000x120`, `tko_tls_certificate_expiry_timestamp_seconds{use="server"} 8640000x120`},

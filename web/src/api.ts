@@ -1,9 +1,9 @@
 // The HTTP API of the server, and its stream of changes.
 import { createContext, useCallback, useContext, useEffect, useRef, useState } from 'react'
 
-import type { Change, Count, DeploymentEntity, DeploymentPage, DeploymentRow, Kind, PluginRow, Result, RolloutRow, RolloutStatus, SiteRow, State, TemplateRow, Throughput } from './schema'
+import type { Change, Count, DeploymentEntity, DeploymentPage, DeploymentRow, Kind, PluginRow, Result, RolloutRow, RolloutStatus, SiteRow, State, TemplateRow, Throughput, Wall } from './schema'
 export type {
-  Condition, Change, Count, EntityEvent, Group, Kind, Me, Minute, PlanRow, Result, RolloutChange as FieldChange, RolloutPlan, RolloutStatus, RolloutWave as Wave, Run, State, Stop, Throughput,
+  Condition, Change, Count, EntityEvent, Group, Kind, Me, Minute, PlanRow, Result, Retention, RolloutChange as FieldChange, RolloutPlan, RolloutStatus, RolloutWave as Wave, Run, State, Stop, Throughput, Wall, WallGroup,
 } from './schema'
 
 export const states: State[] = ['failing', 'waiting', 'working', 'unknown', 'healthy']
@@ -24,7 +24,7 @@ export class ApiError extends Error {
   constructor(readonly status: number, message: string, readonly requestId: string) { super(message) }
 }
 
-async function request<T>(method: string, path: string, options: RequestInit = {}): Promise<T> {
+async function request<T>(method: string, path: string, options: RequestInit = {}, seen?: (r: Response) => void): Promise<T> {
   let response: Response
   try {
     response = await fetch(path, { method, credentials: 'same-origin', ...options })
@@ -32,11 +32,22 @@ async function request<T>(method: string, path: string, options: RequestInit = {
     if ((cause as Error).name === 'AbortError') throw cause
     throw new ApiError(0, 'the server does not respond: check the connection', '')
   }
+  seen?.(response)
+  if (response.status === 304) return undefined as T
   const body = await response.json().catch(() => ({}))
   if (response.ok) return body as T
   const error = new ApiError(response.status, body.error ?? response.statusText, response.headers.get('Tko-Request-Id') ?? '')
   if (response.status === 401) window.dispatchEvent(new Event('tko-login'))
   throw error
+}
+
+// A Tagged is what was read, with its tag: a request that has it is responded to without what is already known.
+interface Tagged<T> { tag: string, data: T }
+
+async function getTagged<T>(path: string, signal: AbortSignal, known?: Tagged<T>): Promise<Tagged<T>> {
+  let tag = ''
+  const data = await request<T | undefined>('GET', path, { signal, headers: known ? { 'If-None-Match': known.tag } : {} }, response => { tag = response.headers.get('ETag') ?? '' })
+  return data === undefined ? known! : { tag, data }
 }
 
 export const get = <T>(path: string, signal?: AbortSignal) => request<T>('GET', path, { signal })
@@ -207,21 +218,33 @@ function addMinutes(old: Throughput, next: Throughput): Throughput {
 
 // useCount has the numbers of all entities that the server has counted, and asks again while something may have changed since.
 export function useCount(kind: Kind, parts: Record<string, string>, refresh: number): { count?: Count, error?: ApiError } {
-  const [state, setState] = useState<{ count?: Count, error?: ApiError }>({})
-  const address = query({ ...parts, whole: 'true', asOf: useMoment() })
+  const { data: count, error } = usePolled<Count>(`/api/v1/${kind}/count?${query({ ...parts, whole: 'true', asOf: useMoment() })}`, refresh)
+  return { count, error }
+}
+
+// useWall has the newest picture of all sites that the server has made.
+export function useWall(parts: Record<string, string>, refresh: number): { wall?: Wall, error?: ApiError } {
+  const { data: wall, error } = usePolled<Wall>(`/api/v1/wall?${query({ ...parts, asOf: useMoment() })}`, refresh)
+  return { wall, error }
+}
+
+// usePolled reads what the server makes in the background, and again while something may have changed since.
+function usePolled<T extends { behind?: boolean, counting?: boolean }>(address: string, refresh: number): { data?: T, error?: ApiError } {
+  const [state, setState] = useState<{ data?: T, error?: ApiError }>({})
   const again = useRef(() => {})
   useEffect(() => {
     const abort = new AbortController()
-    let running = false, stale = false, tries = 0, timer: ReturnType<typeof setTimeout> | undefined
+    let running = false, stale = false, tries = 0, timer: ReturnType<typeof setTimeout> | undefined, known: Tagged<T> | undefined
     const start = () => {
       if (running) { stale = true; return }
       running = true
       clearTimeout(timer)
-      get<Count>(`/api/v1/${kind}/count?${address}`, abort.signal).then(count => {
+      getTagged<T>(address, abort.signal, known?.tag ? known : undefined).then(read => {
         if (abort.signal.aborted) return
         tries = 0
-        setState({ count })
-        if (count.behind) timer = setTimeout(start, count.counting ? 500 : 2000)
+        if (read !== known) setState({ data: read.data })
+        known = read
+        if (read.data.behind) timer = setTimeout(start, read.data.counting ? 500 : 2000)
       }, error => {
         if (abort.signal.aborted) return
         setState(old => ({ ...old, error }))
@@ -234,8 +257,7 @@ export function useCount(kind: Kind, parts: Record<string, string>, refresh: num
     again.current = start
     start()
     return () => { abort.abort(); clearTimeout(timer) }
-  }, [kind, address])
+  }, [address])
   useEffect(() => { if (refresh > 0) again.current() }, [refresh])
   return state
 }
-

@@ -3,7 +3,7 @@ import { useEffect, useState } from 'react'
 import { get, query, useGet, useMoment, type Entity, type EntityEvent, type Feed, type Kind, type Me, type Run } from './api'
 import { List } from './list'
 import type { Blame } from './blame'
-import { Ago, Confirm, CopyCommand, Diff, entityPath, Fact, Link, Loading, navigate, number, Problem, StateMark, Tabs, Yaml, type Plan } from './parts'
+import { Ago, Confirm, CopyCommand, Diff, entityPath, Fact, Link, Loading, navigate, number, Problem, seconds, StateMark, Tabs, Yaml, type Plan } from './parts'
 import { Tree } from './tree'
 
 const tabs: Record<Exclude<Kind, 'rollout'>, [string, string][]> = {
@@ -79,7 +79,7 @@ function Why({ kind, entity }: { kind: Kind, entity: Entity }) {
       {kind === 'plugin' && <><Fact name="Executor">{row.executor}</Fact><Fact name="Arguments"><code>{row.arguments?.join(' ')}</code></Fact>
         <Fact name="Triggers">{row.triggers?.map(t => `${t.group}/${t.version} ${t.kind}`).join(', ')}</Fact></>}
       <Fact name="Changed"><Ago at={row.updatedTimestamp} /> {entity.who && <>by {entity.who}</>} {entity.why && <span className="muted">({entity.why})</span>}</Fact>
-      <Fact name="Created"><time>{new Date(row.createdTimestamp).toISOString()}</time></Fact>
+      <Fact name="Created"><time>{seconds(row.createdTimestamp)}</time></Fact>
       {Object.entries(row.metadata ?? {}).map(([k, v]) => <Fact key={k} name={k}>{v}</Fact>)}
     </dl>
     <CopyCommand text={kind === 'plugin' ? `tko plugin get ${row.type} ${row.name}` : `tko ${kind} get ${row.id}`} />
@@ -164,7 +164,7 @@ export function History({ kind, id, newest }: { kind: Kind, id: string, newest: 
   return <>
     <div className="scroll" tabIndex={0} role="region" aria-label="Revisions"><table><thead><tr><th>Revision</th><th>Changed</th><th>Who</th><th>Why</th><th>Old</th><th>New</th></tr></thead><tbody>
       {list.map(r => <tr key={r.revision}><th scope="row">{r.revision}</th>{r.entity
-        ? <><td><time>{new Date(r.entity.row.updatedTimestamp).toISOString()}</time></td><td>{r.entity.who}</td><td>{r.entity.why}</td>
+        ? <><td><time>{seconds(r.entity.row.updatedTimestamp)}</time></td><td>{r.entity.who}</td><td>{r.entity.why}</td>
           <td><input type="radio" name="from" aria-label={`Compare from revision ${r.revision}`} checked={from === r.revision} onChange={() => setFrom(r.revision)} /></td><td><input type="radio" name="to" aria-label={`Compare to revision ${r.revision}`} checked={to === r.revision} onChange={() => setTo(r.revision)} /></td></>
         : <td colSpan={5} className="muted">{r.gone}</td>}</tr>)}
     </tbody></table></div>

@@ -11,8 +11,8 @@ const rowHeight = 32
 const cardHeight = 84 // of a row on a phone
 const narrow = matchMedia('(max-width: 700px)')
 
-// useNarrow reports whether rows are drawn as cards.
-const useNarrow = () => useSyncExternalStore(changed => { narrow.addEventListener('change', changed); return () => narrow.removeEventListener('change', changed) }, () => narrow.matches)
+// useNarrow reports whether the page is as narrow as a phone: rows are drawn as cards.
+export const useNarrow = () => useSyncExternalStore(changed => { narrow.addEventListener('change', changed); return () => narrow.removeEventListener('change', changed) }, () => narrow.matches)
 
 interface Loaded { after: string, rows: Row[], next?: string }
 

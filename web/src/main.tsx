@@ -4,12 +4,13 @@ import { createRoot } from 'react-dom/client'
 import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useMoment, useTurns, type Count, type Feed, type Kind, type Me, type Stop } from './api'
 import { Detail } from './detail'
 import { setWords } from './filter'
-import { List } from './list'
-import { Ago, CopyCommand, entityPath, fromSegment, here, Link, Loading, navigate, Problem, setServerTime, StateMark } from './parts'
+import { List, useNarrow } from './list'
+import { Ago, CopyCommand, fromSegment, here, Link, Loading, navigate, number, Problem, setServerTime, StateMark } from './parts'
+import { Palette } from './palette'
 import { ChangesView, Slider } from './past'
 import { Rollout } from './rollout'
 import { ThroughputView } from './throughput'
-import { worst } from './tree'
+import { Failing, isWall, Numbers, openWall, PictureView, Recent, Running, useSeen, WallMode, Waits } from './wall'
 import './style.css'
 
 const kindOf: Record<string, Kind> = { deployments: 'deployment', sites: 'site', templates: 'template', plugins: 'plugin', rollouts: 'rollout' }
@@ -34,6 +35,8 @@ function App() {
   const [past, setPast] = useState(false)
   const [asked, setAsked] = useState(false)
   const [help, setHelp] = useState(false)
+  const [palette, setPalette] = useState(false)
+  const narrow = useNarrow()
   const feed = useFeed(asked || moment || !caller ? undefined : caller.position)
   useEffect(() => { if (caller) { setServerTime(caller.now); setAsked(false) } }, [caller])
   useEffect(() => { const f = () => setAsked(true); window.addEventListener('tko-login', f); return () => window.removeEventListener('tko-login', f) }, [])
@@ -41,6 +44,7 @@ function App() {
   useEffect(() => {
     const f = (e: KeyboardEvent) => {
       const target = e.target as HTMLElement
+      if ((e.ctrlKey || e.metaKey) && e.key === 'k') { e.preventDefault(); setPalette(true); return }
       if (e.ctrlKey || e.metaKey || e.altKey || target.closest('input, textarea, select, dialog') || localStorage.getItem('tko-keys') === 'off') return
       if (e.key === '/') { const filter = document.getElementById('filter'); if (filter) { e.preventDefault(); filter.focus() } return }
       if (e.key === '?') { setHelp(true); return }
@@ -64,18 +68,22 @@ function App() {
   if (!me) return <Loading />
   setWords(me.filters, me.flags)
   for (const name of ['asOf', 'cols', 'tab']) search.delete(name)
+  if (isWall()) return <Moment.Provider value={moment}><WallMode feed={feed} me={me}>{!moment && <Stops />}</WallMode></Moment.Provider>
+  const tools = <>
+    <button aria-expanded={past || !!moment} onClick={() => setPast(!past)}>{moment ? `As of ${moment}` : 'As of now'}</button>
+    <span className="muted wide" title={me.subject}>{me.display || me.subject}</span>
+    <button onClick={() => setHelp(true)} aria-label="Help: keys">?</button>
+    <Theme />
+    {me.authenticator !== 'none' ? <button onClick={() => logout().then(() => { setAsked(true) }, () => setAsked(true))}>Log out</button> : <button onClick={() => setAsked(true)}>Log in</button>}
+  </>
   const lostFor = feed.live ? 0 : Date.now() - feed.since
   return <Moment.Provider value={moment}>
     <a className="skip" href="#main" onClick={e => { e.preventDefault(); document.getElementById('main')?.focus() }}>Skip to the contents</a>
     <header className={moment ? 'top past-now' : 'top'} data-live={feed.live && !moment} data-position={feed.position} data-moment={moment}>
       <strong>TKO</strong> <span className="muted wide">{me.instance}</span>
       <nav aria-label="Views">{nav.map(([to, name]) => <Link key={to} to={to} className={(to === '/' ? at.path === '/' : `/${first}` === to) ? 'current' : undefined}>{name}</Link>)}</nav>
-      <button aria-expanded={past || !!moment} onClick={() => setPast(!past)}>{moment ? `As of ${moment}` : 'As of now'}</button>
       <span className={feed.live && !moment ? 'live' : 'live off'} role="status">{moment ? '‖ the past is not live' : feed.live ? '● live' : lostFor > 5000 ? `○ not live since ${new Date(feed.since).toLocaleTimeString()}` : '○ connecting'}</span>
-      <span className="muted wide" title={me.subject}>{me.display || me.subject}</span>
-      <button onClick={() => setHelp(true)} aria-label="Help: keys">?</button>
-      <Theme />
-      {me.authenticator !== 'none' ? <button onClick={() => logout().then(() => { setAsked(true) }, () => setAsked(true))}>Log out</button> : <button onClick={() => setAsked(true)}>Log in</button>}
+      {narrow ? <details className="more"><summary aria-label="More">☰</summary><div>{tools}</div></details> : tools}
     </header>
     {!moment && <Stops />}
     {(past || moment) && at.path !== '/changes' && <Slider close={() => setPast(false)} />}
@@ -89,6 +97,7 @@ function App() {
       {!kind && at.path !== '/' && first !== 'matrix' && first !== 'changes' && <><h1>Not found</h1><p className="empty">There is no such page. <Link to="/">Overview</Link></p></>}
     </main>
     {help && <Help close={() => setHelp(false)} />}
+    {palette && <Palette views={nav.map(([to, name]) => [to, name])} close={() => setPalette(false)} />}
   </Moment.Provider>
 }
 
@@ -117,7 +126,7 @@ function Help({ close }: { close: () => void }) {
   const [keys, setKeys] = useState(localStorage.getItem('tko-keys') !== 'off')
   useEffect(() => { dialog.current?.showModal() }, [])
   return <dialog ref={dialog} onCancel={e => { e.preventDefault(); close() }} aria-labelledby="help-title"><h2 id="help-title">Keys</h2>
-    <dl>{[['g o, g d, g s, g t, g p, g r, g m, g c', 'overview, deployments, sites, templates, plugins, rollouts, matrix, changes'], ['/', 'filter'], ['j k, arrows', 'move'], ['Page up, Page down, Home, End', 'move further'], ['Enter', 'open'], ['Space, x', 'mark'], ['y, d', 'package, history'], ['A, D', 'approve, delete: both ask'], ['Esc', 'clear marks, close'], ['?', 'this help']].map(([k, text]) => <div key={k}><dt><kbd>{k}</kbd></dt><dd>{text}</dd></div>)}</dl>
+    <dl>{[['g o, g d, g s, g t, g p, g r, g m, g c', 'overview, deployments, sites, templates, plugins, rollouts, matrix, changes'], ['Ctrl-K', 'go to a view, or to a site, template, rollout or deployment by its ID'], ['/', 'filter'], ['n', 'next site that fails, in the picture of the overview'], ['j k, arrows', 'move'], ['Page up, Page down, Home, End', 'move further'], ['Enter', 'open'], ['Space, x', 'mark'], ['y, d', 'package, history'], ['A, D', 'approve, delete: both ask'], ['Esc', 'clear marks, close'], ['?', 'this help']].map(([k, text]) => <div key={k}><dt><kbd>{k}</kbd></dt><dd>{text}</dd></div>)}</dl>
     <p><label><input type="checkbox" checked={keys} onChange={e => { setKeys(e.target.checked); localStorage.setItem('tko-keys', e.target.checked ? 'on' : 'off') }} /> Keys of a single letter outside of lists</label></p>
     <p className="actions"><button autoFocus onClick={close}>Close</button></p></dialog>
 }
@@ -151,35 +160,21 @@ function Login({ done }: { done: () => void }) {
 
 function Overview({ feed, me }: { feed: Feed, me: Me }) {
   const moment = useMoment()
-  const turn = useTurns(feed, ['deployment'], 1000)
-  const siteTurn = useTurns(feed, ['site'], 1000)
-  const { count, error } = useCount('deployment', { by: 'state,reason' }, turn)
-  const sites = useCount('site', { by: 'state' }, siteTurn)
-  const sum = (state: string) => count?.groups.reduce((n, g) => n + (g.keys[0] === state ? g.count : 0), 0) ?? 0
-  const failing = count?.groups.filter(g => g.keys[0] === 'failing') ?? []
-  const so = count?.counting ? 'so far' : ''
-  const counted = !!(count || error), all = counted && !!(sites.count || sites.error) // each part waits for those above it, so that nothing moves down
+  const seen = useSeen(feed), { wall, error } = seen
+  const d = wall?.deployments ?? {}
+  const all = !!(wall || error) // each part waits for those above it, so that nothing moves down
   return <>
-    <h1>Overview</h1>
-    {error && <Problem error={error} />}
-    {!count && !error && <Loading />}
-    {count && <>
-      <section aria-labelledby="now"><h2 id="now">{count.counting && count.counted === 0 ? <>Failing {moment ? 'then' : 'now'}: counting…</> : <>Failing {moment ? 'then' : 'now'}: {sum('failing').toLocaleString('en')} of {count.counted.toLocaleString('en')} deployments{so && ', counting…'}</>}</h2>
-        {failing.length === 0 ? <p className="empty">{count.counting ? 'Whether a deployment fails is known when all are counted.' : 'No deployment fails.'}</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Failures by reason"><table><thead><tr><th className="number">Deployments</th><th>Reason</th><th>For example</th></tr></thead><tbody>
-          {failing.slice(0, 20).map(g => <tr key={g.keys[1]}><td className="number">{g.count.toLocaleString('en')}</td><th scope="row"><Link to={`/deployments?${query({ state: 'failing', reason: g.keys[1] })}`}>{g.keys[1] || 'no reason'}</Link></th><td className="clip">{g.message}</td></tr>)}</tbody></table></div>}
-      </section>
-      <section aria-labelledby="waits"><h2 id="waits">Waits for you</h2><p><Link to="/deployments?prepared=true&approved=false">Prepared and not approved deployments</Link></p></section>
-      <section aria-labelledby="states"><h2 id="states">Deployments</h2><ul className="tiles">{states.map(s => <li key={s}><Link to={`/deployments?state=${s}`} className="tile"><StateMark state={s} /><b>{so ? <>{sum(s) > 0 && `${sum(s).toLocaleString('en')} `}counting…</> : sum(s).toLocaleString('en')}</b></Link></li>)}</ul>
-        <Counted count={count} /></section>
-    </>}
-    {counted && sites.error && <Problem error={sites.error} />}
-    {counted && sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counting ? <>Sites: {sites.count.counted > 0 && `${sites.count.counted.toLocaleString('en')} `}counting…</> : <>{sites.count.counted.toLocaleString('en')} sites</>}</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
-    {all && !moment && <ThroughputView feed={feed} />}
-    {all && !moment && <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
-      {feed.recent.length === 0 ? <p className="empty">Nothing yet.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Changes"><table><thead><tr><th>When</th><th>What</th><th>Change</th><th>Who</th><th>Why</th></tr></thead><tbody>
-        {feed.recent.slice(0, 15).map(c => <tr key={`${c.kind} ${c.id} ${c.time} ${c.op}`}><td><Ago at={c.time} /></td><td>{c.kind} {c.op === 'deleted' ? c.id : <Link to={entityPath(c.kind, c.id)}>{c.id}</Link>}</td><td>{c.op === 'status' ? 'conditions' : c.op === 'written' ? `revision ${c.revision}` : 'deleted'}</td><td>{c.who}</td><td>{c.why}</td></tr>)}</tbody></table></div>}
-    </section>}
-    {all && <><CopyCommand text="tko deployment list" />
+    <div className="title"><h1>Overview</h1><span className="actions"><button onClick={openWall}>Wall</button></span></div>
+    <Numbers wall={wall} me={me} />
+    <PictureView seen={seen} />
+    {all && <>
+      <Failing wall={wall} />
+      <Waits wall={wall} me={me} />
+      {!moment && <Running feed={feed} />}
+      <section aria-labelledby="states"><h2 id="states">Deployments</h2><ul className="tiles">{states.map(s => <li key={s}><Link to={`/deployments?state=${s}`} className="tile"><StateMark state={s} /><b>{wall && !wall.counting ? number(d[s] ?? 0) : <>{d[s] ? `${number(d[s])} ` : ''}counting…</>}</b></Link></li>)}</ul></section>
+      {!moment && <ThroughputView feed={feed} />}
+      <Recent feed={feed} most={15} />
+      <CopyCommand text="tko status" />
       <p className="muted">{me.version}</p></>}
   </>
 }
@@ -189,6 +184,8 @@ function Counted({ count }: { count: Count }) {
   if (count.counting) return <p role="status">{count.counted > 0 ? `${count.counted.toLocaleString('en')} were counted so far.` : 'Counting…'}</p>
   return count.behind && count.time && Date.now() - count.time > 5000 ? <p className="muted">Counted <Ago at={count.time} />.</p> : null
 }
+
+const steps = [1, 2, 5, 10, 20, 35, 60] // percent that fail, from which a cell is warmer
 
 function Matrix({ search, feed }: { search: string, feed: Feed }) {
   const q = new URLSearchParams(search)
@@ -213,10 +210,11 @@ function Matrix({ search, feed }: { search: string, feed: Feed }) {
         const g = count.groups.find(g => g.keys[0] === r && g.keys[1] === c)
         if (!g) return <td key={c} className="none"><span className="hidden">no site</span></td>
         const bad = g.states.failing ?? 0
-        const share = Math.ceil(4 * bad / g.count)
+        const share = 100 * bad / g.count, heat = bad ? 1 + steps.filter(s => share >= s).length : 0
         const to = r && c ? `/sites?${new URLSearchParams([['metadata', `${rows}=${r}`], ['metadata', `${cols}=${c}`]])}` : undefined
-        const text = <><b>{bad}</b> of {g.count} failing</>
-        return <td key={c} className={`heat${share}`}>{to ? <Link to={to}>{text}</Link> : text} <StateMark state={worst(g)} /></td>
+        const text = <><b>{number(bad)}</b> of {number(g.count)} failing</>
+        const rest = states.filter(s => s !== 'failing' && s !== 'healthy' && g.states[s]).map(s => `${number(g.states[s]!)} ${s}`).join(', ')
+        return <td key={c} className={`heat${heat}`}>{to ? <Link to={to}>{text}</Link> : text}{bad > 0 && <>, {share < 0.1 ? 'under 0.1' : share < 10 ? share.toFixed(1) : Math.round(share)} %</>}{rest && <div>{rest}</div>}</td>
       })}</tr>)}
     </tbody></table></div>}
     {count && <Counted count={count} />}

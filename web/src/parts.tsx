@@ -76,6 +76,18 @@ let skew = 0 // milliseconds that the server's clock is ahead
 export const setServerTime = (now: number) => { skew = now - Date.now() }
 export const serverTime = () => Date.now() + skew
 
+// seconds writes a time in UTC without its milliseconds.
+export const seconds = (at: number) => new Date(at).toISOString().replace(/\.\d+Z$/, 'Z')
+
+// useTick draws again after an interval, again and again.
+export function useTick(milliseconds: number) {
+  const [, tick] = useState(0)
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden) tick(n => n + 1) }, milliseconds)
+    return () => clearInterval(timer)
+  }, [milliseconds])
+}
+
 export function Ago({ at }: { at?: number }) {
   const [, tick] = useState(0)
   useEffect(() => {
@@ -86,7 +98,7 @@ export function Ago({ at }: { at?: number }) {
   if (!at) return null
   const s = Math.max(0, Math.round((Date.now() + skew - at) / 1000))
   const text = s < 10 ? 'now' : s < 60 ? `${s} s ago` : s < 3600 ? `${Math.floor(s / 60)} min ago` : s < 172_800 ? `${Math.floor(s / 3600)} h ago` : `${Math.floor(s / 86_400)} d ago`
-  const exact = new Date(at).toISOString()
+  const exact = seconds(at)
   return <time dateTime={exact} title={exact}>{text}</time>
 }
 setInterval(() => { if (!document.hidden) window.dispatchEvent(new Event('tko-tick')) }, 10_000)

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState, type ReactNode } from 'react'
 import { ApiError, command as send, get, query, useGet, useTurns, type Command, type Entity, type Feed, type FieldChange, type Me, type PlanRow, type RolloutPlan, type RolloutStatus, type Wave } from './api'
 import { History } from './detail'
-import { Ago, Confirm, CopyCommand, entityPath, Fact, Link, Loading, navigate, number, Problem, Tabs, Yaml, type Plan } from './parts'
+import { Ago, Confirm, CopyCommand, entityPath, Fact, Link, Loading, navigate, number, Problem, seconds, Tabs, Yaml, type Plan } from './parts'
 
 const tabs: [string, string][] = [['waves', 'Waves'], ['plan', 'Plan'], ['rows', 'Deployments'], ['package', 'Package'], ['history', 'History']]
 
@@ -19,7 +19,7 @@ export function Rollout({ id, tab, feed, me }: { id: string, tab: string, feed: 
   return <article>
     <header className="title">
       <h1>Rollout <code>{id}</code></h1> <strong data-state={status.state}>{status.state}</strong>
-      {status.until ? <span className="muted">ends about <time>{new Date(status.until).toISOString()}</time></span> : null}
+      {status.until ? <span className="muted">ends about <time>{seconds(status.until)}</time></span> : null}
       <span className="actions">{commands.map(c => c === 'delete'
         ? <button key={c} className="danger" onClick={() => setRemoval({ verb: 'delete', kind: 'rollout', ids: [id], title: `Delete rollout ${id}` })}>Delete…</button>
         : <button key={c} className={c === 'undo' || c === 'cancel' ? 'danger' : c === 'start' || c === 'approve' || c === 'resume' ? 'primary' : undefined} onClick={() => setAsked(c as Command)}>{words[c as Command].button}…</button>)}</span>
@@ -51,7 +51,7 @@ function Package({ id, turn, history }: { id: string, turn: number, history?: bo
 const progress: [string, string][] = [['Healthy', 'healthy'], ['Soaking', 'working'], ['Applied', 'working'], ['AsBefore', 'unknown'], ['Waived', 'unknown'], ['Superseded', 'unknown'], ['Skipped', 'unknown'], ['Stale', 'waiting'], ['Failed', 'failing'], ['Waiting', 'rest']]
 const progressWords: Record<string, string> = { Applied: 'changed, not yet healthy', Soaking: 'soaking', Healthy: 'healthy', Failed: 'failed', Waived: 'waived', AsBefore: 'unhealthy as before', Stale: 'not as planned', Skipped: 'skipped', Superseded: 'changed by others since', Waiting: 'waiting' }
 
-function Bar({ wave }: { wave: Wave }) {
+export function Bar({ wave }: { wave: Wave }) {
   const parts = progress.filter(([p]) => wave.progress[p]).map(([p, color]) => ({ p, color, n: wave.progress[p] }))
   const text = parts.map(({ p, n }) => `${number(n)} ${progressWords[p]}`).join(', ') || 'nothing planned'
   let x = 0
@@ -70,7 +70,7 @@ function Waves({ status }: { status: RolloutStatus }) {
       {status.waves.map(w => <tr key={w.name}><th scope="row">{w.name}</th><td className="number">{number(w.deployments)}</td><td className="wave"><Bar wave={w} /></td><td>{w.approval === 'Required' ? 'waits for an approver' : w.approval ? `approved ${w.approval}` : 'not needed'}</td></tr>)}
     </tbody></table></div>}
     {status.examples.length > 0 && <section aria-labelledby="attention"><h2 id="attention">Need attention</h2><RowTable id={status.id} rows={status.examples} waves={status.waves} /></section>}
-    <dl>{status.started ? <Fact name="Started"><time>{new Date(status.started).toISOString()}</time></Fact> : null}</dl>
+    <dl>{status.started ? <Fact name="Started"><time>{seconds(status.started)}</time></Fact> : null}</dl>
   </>
 }
 

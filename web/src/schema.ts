@@ -45,11 +45,11 @@ export interface Condition {
 }
 
 export interface Count {
-  position: number
   counted: number
   groups: Group[] // the largest first
   other: Group // the sum of all smaller groups
   next?: string // not all were counted: go on after this ID
+  position: number // of the newest change when the count began
   time?: number // of a count of the whole: when it ended, in Unix milliseconds
   counting?: boolean // the count of the whole has not ended: these are the numbers so far
   behind?: boolean // something may have changed since: ask again
@@ -266,6 +266,8 @@ export interface Retention {
   newestPosition: number
   oldestTimestamp?: number // Unix milliseconds
   newestTimestamp?: number // Unix milliseconds
+  now: number // Unix milliseconds
+  asOfTimestamp?: number // Unix milliseconds: the time of ?asOf=; none if that is a position
 }
 
 export interface RolloutChange {
@@ -467,4 +469,46 @@ export interface Throughput {
   position: number // up to which changes were counted
   complete: boolean // false: earlier changes of the time were not counted
   minutes: Minute[] // those with changes, in their order
+}
+
+export interface Wall {
+  by: string // key of metadata that groups the sites; "": they are one group
+  keys: WallKey[] // of metadata, by which sites can be grouped
+  states: State[] // the most urgent first; tiles are positions in this list
+  groups: WallGroup[] // the largest first
+  without: number // sites beyond the first 100,000, which have no tile
+  sites: Partial<Record<State, number>> // numbers of tiles
+  deployments: Partial<Record<State, number>> // numbers of all deployments
+  failures: WallFailure[] // why deployments fail, the most frequent reasons first, 8 at most
+  began: number[] // deployments that fail, by the half hour of the last day in which that began, the earliest first
+  earlier: number // deployments that have failed for longer than a day, or since an unknown time
+  unapproved: number // prepared deployments that wait for an approval
+  position: number // of the newest change when the count began
+  time?: number // of a count of the whole: when it ended, in Unix milliseconds
+  counting?: boolean // the count of the whole has not ended: these are the numbers so far
+  behind?: boolean // something may have changed since: ask again
+}
+
+export interface WallFailure {
+  reason: string
+  message: string // of the one that has failed for longest
+  deployment: string // that has failed for longest
+  site?: string // of that deployment
+  since?: number // Unix milliseconds: when the first began to fail
+  count: number
+}
+
+export interface WallGroup {
+  value: string // of the metadata; "": sites without it
+  rest?: boolean // the sites of all smaller groups, beyond the first 200
+  states: Partial<Record<State, number>> // numbers of tiles
+  ids: string[] // of the sites, sorted
+  tiles: string // a digit for each site: the position of its state in states
+  places?: number[][] // latitude and longitude of each site, in degrees; empty for those without; only with places=true
+}
+
+export interface WallKey {
+  key: string
+  values: number // that sites have; 200 stands for 200 or more
+  sites: number // that have the key
 }

@@ -14,7 +14,7 @@ export const worst = (g: Group): State => states.find(s => g.states[s]) ?? 'unkn
 interface Node { key: string, parent?: string, depth: number, row?: Row, of?: string, template?: string, group?: Group }
 
 // A branch is what is known of the children of a deployment.
-interface Branch { groups: Group[], counted: number, partial: boolean, rows: Record<string, { rows: Row[], next?: string }> }
+interface Branch { groups: Group[], other: number, counted: number, partial: boolean, rows: Record<string, { rows: Row[], next?: string }> }
 
 const groupKey = (parent: string, template: string) => `${parent} ${template}`
 
@@ -41,7 +41,7 @@ export function Tree({ entity: { row }, feed, me }: { entity: Entity, feed: Feed
       const page = await get<Page>(`/api/v1/deployment/list?${query({ parent: id, 'template-id': g.keys[0], limit: Math.min(limit, maxNodes), asOf })}`, signal)
       rows[g.keys[0]] = { rows: page.rows, next: page.next }
     }
-    return { groups: count.groups, counted: count.counted, partial: !!count.counting, rows }
+    return { groups: count.groups, other: count.other.count, counted: count.counted, partial: !!count.counting, rows }
   }, [asOf])
 
   // What is open is read, and again when a deployment has changed.
@@ -121,7 +121,7 @@ export function Tree({ entity: { row }, feed, me }: { entity: Entity, feed: Feed
     {error && <Problem error={error} retry={() => setOpen({ ...open })} />}
     {!total && !error && <Loading />}
     {total && <>
-      <p>{number(total.counted)}{total.partial ? ' (counting…)' : ''} children in {number(total.groups.length)} groups by template. {number(drawn.length)} nodes are drawn{nodes.length > drawn.length && `; ${number(nodes.length - drawn.length)} are left out: close a group`}.</p>
+      <p>{number(total.counted)}{total.partial ? ' (counting…)' : ''} children in {number(total.groups.length)} groups by template{total.other > 0 && `; ${number(total.other)} of them in smaller groups, which are not drawn: the list below has all`}. {number(drawn.length)} nodes are drawn{nodes.length > drawn.length && `; ${number(nodes.length - drawn.length)} are left out: close a group`}.</p>
       <form className="bar" onSubmit={e => { e.preventDefault(); search(String(new FormData(e.currentTarget).get('search')).trim()) }}>
         <label>Search the tree <input name="search" type="search" placeholder="ID, site or template" spellCheck={false} /></label> <button>Search</button>
         <button type="button" onClick={() => setZoom(z => Math.max(0.4, z / 1.25))} aria-label="Zoom out">−</button><button type="button" onClick={() => setZoom(1)}>{Math.round(zoom * 100)} %</button><button type="button" onClick={() => setZoom(z => Math.min(2, z * 1.25))} aria-label="Zoom in">+</button>

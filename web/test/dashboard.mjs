@@ -36,7 +36,7 @@ async function test(name, options, run) {
   } finally { await context.close() }
 }
 
-const open = async (page, path, base = url) => { await page.goto(base + path); await page.locator('header.top[data-live=true]').waitFor() }
+const open = async (page, path, base = url) => { await page.goto(base + path); await page.locator('[data-live=true]').waitFor() }
 
 // shot takes a screenshot, which docs/images may have.
 const shot = (page, name) => page.screenshot({ path: `${shots}/${name}-light-1440.png` })
@@ -50,7 +50,7 @@ async function accessible(page, where) {
   check(serious.length === 0, `${where}: ${serious.map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => `${n.target} ${n.failureSummary?.replaceAll('\n', ' ')}`).join(' | ')}`).join('; ')}`)
 }
 
-const views = [['/', 'overview', 'h2#states'], ['/deployments', 'deployments', '[role=grid] .row'], ['/sites', 'sites', '[role=grid] .row'], ['/templates', 'templates', '[role=grid] .row'],
+const views = [['/', 'overview', 'h2#states'], ['/?wall=1', 'wall', '[data-drawn]'], ['/?by=map', 'map', '[data-drawn]'], ['/deployments', 'deployments', '[role=grid] .row'], ['/sites', 'sites', '[role=grid] .row'], ['/templates', 'templates', '[role=grid] .row'],
   ['/plugins', 'plugins', '[role=grid] .row, .empty'], ['/rollouts', 'rollouts', '[role=grid] .row'], ['/rollouts/text-v2?tab=plan', 'rollout-plan', '.group'], ['/changes?kind=site&from=1', 'changes', '.group'], ['/matrix?rows=region&cols=tier', 'matrix', 'table.matrix'], ['/sites/north/edge-1', 'site', 'dl'], ['/sites/north/edge-1?tab=package', 'site-package', 'pre'],
   ['/sites/north/edge-1?tab=events', 'site-events', 'tbody tr'], [`/deployments/${facts.root}?tab=runs`, 'runs', '.empty'], [`/deployments/${facts.root}?tab=why`, 'deployment', 'dl']]
 // Each view is loaded once, and looked at in all colors and widths.
@@ -81,7 +81,7 @@ await test('nothing moves while views load on a phone', { viewport: { width: 390
     }).observe({ type: 'layout-shift', buffered: true })
   })
   // Responses come as late as from a slow network, those of lists and counts last.
-  await page.route('**/api/v1/**', async route => { await new Promise(resolve => setTimeout(resolve, /list|count/.test(route.request().url()) ? 900 : 400)); await route.continue().catch(() => {}) })
+  await page.route('**/api/v1/**', async route => { await new Promise(resolve => setTimeout(resolve, /list|count|wall/.test(route.request().url()) ? 900 : 400)); await route.continue().catch(() => {}) })
   for (const [path, ready] of [['/', 'section[aria-labelledby=changed]'], ['/deployments', '[role=grid] .row'], ['/sites', '[role=grid] .row'], ['/sites?id=none/**', '.empty'], ['/matrix?rows=region&cols=tier', 'table.matrix']]) {
     await open(page, path)
     await page.locator(ready).first().waitFor()
@@ -373,6 +373,24 @@ await test('the time slider moves the view to a time', {}, async page => {
   await page.locator('header.top[data-live=true]').waitFor()
 })
 
+await test('the time slider is where a relative moment is, and its keys move by little', {}, async page => {
+  await page.route('**/api/v1/retention*', async route => {
+    const response = await route.fetch(), kept = await response.json()
+    await route.fulfill({ response, json: { ...kept, oldestTimestamp: kept.now - 30 * 86_400_000 } })
+  })
+  await page.goto(url + '/sites?id=time/**&asOf=1s')
+  const slider = page.getByRole('slider')
+  await page.waitForFunction(() => !document.querySelector('input[type=range]').disabled)
+  check(Number(await slider.inputValue()) >= 990, `the handle of a second ago is at ${await slider.inputValue()} of 1000`)
+  await slider.focus()
+  await page.keyboard.press('ArrowLeft')
+  await page.keyboard.press('ArrowLeft')
+  await page.waitForURL(/asOf=\d{4}-\d\d-\d\dT/)
+  const ago = Date.now() - Date.parse(new URL(page.url()).searchParams.get('asOf'))
+  check(ago < 120_000, `two keys from a second ago are ${Math.round(ago / 1000)} s ago`)
+  check(!/\.\d+Z/.test(page.url()), 'the moment has milliseconds')
+})
+
 await test('each line of a package has who set it', {}, async page => {
   await open(page, '/sites/blamed/one?tab=package')
   await page.getByLabel('Who has set each line').check()
@@ -381,6 +399,54 @@ await test('each line of a package has who set it', {}, async page => {
   check(/^r1 /.test(await page.locator('pre div').first().locator('.blame').innerText()), 'the first line is not of revision 1')
   await accessible(page, 'blame')
   await shot(page, 'blame')
+})
+
+await test('the header of a phone is one line, with the rest behind a button', { viewport: { width: 390, height: 800 } }, async page => {
+  await open(page, '/sites')
+  check((await page.locator('header.top').boundingBox()).height < 60, 'the header has more than one line')
+  await page.locator('summary', { hasText: '☰' }).click()
+  await accessible(page, 'the menu of a phone')
+  await page.getByRole('button', { name: 'As of now' }).click()
+  await page.getByRole('slider').waitFor()
+})
+
+await test('Ctrl-K goes to a view, or to an entity by the beginning of its ID', {}, async page => {
+  await open(page, '/templates')
+  await page.locator('.row').first().waitFor()
+  await page.keyboard.press('Control+k')
+  const box = page.getByRole('combobox', { name: 'View, or the beginning of an ID' })
+  await box.fill('south/edge-2')
+  await page.getByRole('option', { name: 'site south/edge-2' }).waitFor()
+  await accessible(page, 'the palette')
+  await page.keyboard.press('Enter')
+  await page.waitForURL('**/sites/south/edge-2')
+  await page.keyboard.press('Control+k')
+  await box.fill('matr')
+  await page.keyboard.press('Enter')
+  await page.waitForURL('**/matrix')
+  await page.keyboard.press('Control+k')
+  await page.keyboard.press('Escape')
+  await box.waitFor({ state: 'detached' })
+})
+
+await test('cells of the matrix are as warm as the share that fails', {}, async page => {
+  const group = (tier, count, failing) => ({ keys: ['north', tier], count, states: { failing, healthy: count - failing } })
+  await page.route('**/api/v1/site/count*', route => route.fulfill({ json: { position: 1, counted: 251, groups: [group('a', 222, 4), group('b', 29, 1), group('c', 20, 0), group('d', 8, 8)], other: group('', 0, 0) } }))
+  await page.goto(url + '/matrix?rows=region&cols=tier')
+  const cell = text => page.getByRole('cell', { name: text })
+  const heat = async text => Number((await cell(text).getAttribute('class')).replace('heat', ''))
+  same('4 of 222', await cell('4 of 222').innerText(), '4 of 222 failing, 1.8 %')
+  check(await heat('4 of 222') < await heat('1 of 29') && await heat('1 of 29') < await heat('8 of 8') && await heat('0 of 20') === 0, 'the share does not order the heat')
+  await accessible(page, 'a matrix with all heats')
+})
+
+await test('a tree states how many children are in groups that it leaves out', {}, async page => {
+  await page.route('**/api/v1/deployment/count*', async route => {
+    const response = await route.fetch(), count = await response.json()
+    await route.fulfill({ response, json: { ...count, other: { ...count.other, count: 1234 } } })
+  })
+  await page.goto(`${url}/deployments/${facts.root}?tab=tree`)
+  await page.getByText('1,234 of them in smaller groups, which are not drawn').waitFor()
 })
 
 await test('the tree opens to any depth, groups its children, and a search reveals one', {}, async page => {
@@ -423,6 +489,76 @@ await test('what was applied at the site is compared with what is desired', {}, 
   await page.getByRole('tab', { name: 'Events' }).click()
   await page.getByRole('row', { name: /revision 2/ }).getByText('v2').waitFor()
   await page.getByRole('row', { name: /Scheduled is True/ }).waitFor()
+})
+
+await test('the picture has a tile for each site, and keys go to those that fail', {}, async page => {
+  await open(page, '/')
+  const canvas = page.getByRole('application')
+  await page.waitForFunction(() => Number(document.querySelector('canvas')?.dataset.drawn) > 2500 && document.querySelector('.picture').getAttribute('aria-busy') === 'false')
+  same('what groups the sites', await page.getByLabel('Group by').inputValue(), 'region')
+  const drawn = () => canvas.evaluate(e => { const c = e.getContext('2d').getImageData(0, 0, e.width, e.height).data; let n = 0; for (let i = 3; i < c.length; i += 4) if (c[i] > 100) n++; return n })
+  check(await drawn() > 50_000, `${await drawn()} points of the picture are drawn`)
+  await canvas.focus()
+  await page.keyboard.press('n')
+  const pointed = page.locator('.picture output')
+  await pointed.getByText('Failing').waitFor()
+  const first = await pointed.innerText()
+  await page.keyboard.press('n')
+  check(await pointed.innerText() !== first, 'n stays on the same site')
+  await page.getByText('Groups, as a table').click()
+  const table = page.getByRole('region', { name: 'Sites by group' })
+  const row = table.getByRole('row', { name: /^south / })
+  same('the group south', (await row.innerText()).split(/\s+/).slice(0, 3).join(' '), 'south 3 1')
+  await accessible(page, 'the picture')
+  await page.getByLabel('Group by').selectOption('tier')
+  await page.waitForURL('**/?by=tier')
+  await table.getByRole('row', { name: /^tier-1 / }).waitFor()
+  await canvas.focus()
+  await page.keyboard.press('n')
+  await page.keyboard.press('Enter')
+  await page.locator('article h1').waitFor()
+  check(new URL(page.url()).pathname.startsWith('/sites/'), `Enter opens ${page.url()}`)
+})
+
+await test('the map shows the sites that have a place', {}, async page => {
+  await open(page, '/')
+  await page.getByLabel('Group by').selectOption('map')
+  await page.waitForURL('**/?by=map')
+  await page.getByText(/^50 of [\d,]+ sites have a place/).waitFor()
+  const box = await page.getByRole('application').boundingBox()
+  let found = ''
+  for (let x = 20; x < box.width && !found; x += 6) { await page.mouse.move(box.x + x, box.y + box.height / 2); found = await page.locator('.pointed').innerText({ timeout: 50 }).catch(() => '') }
+  check(/north\/edge-/.test(found), 'no site is found on the map')
+})
+
+await test('the wall is one screen, larger, and Escape leaves it', { viewport: { width: 1920, height: 1080 } }, async page => {
+  await open(page, '/')
+  const before = await page.locator('[data-number=failing] b').evaluate(e => parseFloat(getComputedStyle(e).fontSize))
+  await page.getByRole('button', { name: 'Wall', exact: true }).click()
+  await page.waitForURL('**/?wall=1')
+  await page.waitForFunction(() => Number(document.querySelector('canvas')?.dataset.drawn) > 2500 && document.querySelector('.picture').getAttribute('aria-busy') === 'false')
+  check(await page.evaluate(() => document.documentElement.scrollHeight <= innerHeight + 1), 'the wall is higher than the screen')
+  check(await page.locator('.canvas').evaluate(e => e.clientHeight) > 400, 'the picture is small')
+  check(await page.locator('[data-number=failing] b').evaluate(e => parseFloat(getComputedStyle(e).fontSize)) > 1.5 * before, 'its type is not larger')
+  await page.getByRole('heading', { name: /Failing now: \d+ of/ }).waitFor()
+  await page.getByRole('heading', { name: /^Rollouts: .* under way$/ }).waitFor()
+  await accessible(page, 'the wall')
+  await shot(page, 'wall')
+  await page.keyboard.press('Escape')
+  await page.locator('header.top').waitFor()
+})
+
+await test('numbers that are not counted yet are not shown', {}, async page => {
+  await page.route('**/api/v1/wall*', async route => {
+    const response = await route.fetch(), wall = await response.json()
+    await route.fulfill({ response, json: { ...wall, counting: true, behind: true, deployments: {}, failures: [], unapproved: 0 } })
+  })
+  await page.goto(url + '/')
+  await page.getByRole('heading', { name: 'Failing now: counting…' }).waitFor()
+  await page.locator('[data-number=failing]').getByText('counting…').waitFor()
+  const shown = await page.locator('.numbers').innerText()
+  check(!/\d/.test(shown), `numbers are shown: ${shown}`)
+  same('claims', await page.getByText('No deployment fails').count(), 0)
 })
 
 await test('the overview shows the throughput by minute, and it grows with changes', {}, async page => {

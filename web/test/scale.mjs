@@ -1,10 +1,10 @@
 // Looks at a large fleet in a real browser. The Go test in test/dashboard, which has filled a server, starts it.
-// Environment: URL, BROWSER, TKO (the command, with its server in the environment), DEPLOYMENTS, MEASURE (limits of time hold).
+// Environment: URL, BROWSER, TKO (the command, with its server in the environment), DEPLOYMENTS, SITES, MEASURE (limits of time hold).
 import { chromium } from 'playwright-core'
 import { execFileSync } from 'node:child_process'
 
 const { URL: url, BROWSER: executablePath, TKO: tko, MEASURE: measure } = process.env
-const deployments = Number(process.env.DEPLOYMENTS)
+const deployments = Number(process.env.DEPLOYMENTS), sites = Number(process.env.SITES)
 const limit = 300_000
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking'] })
 const check = (ok, text) => { if (!ok) { console.log(`FAIL ${text}`); process.exitCode = 1 } }
@@ -56,6 +56,37 @@ for (let i = 0; i < 25; i++) {
 const held = Number((await page.locator('.bar [aria-live]').first().innerText()).replaceAll(/\D/g, ''))
 check(held > 0 && held <= 2100, `${held} rows are held after 25 pages`)
 check(lists() <= 40, `25 pages needed ${lists()} requests`)
+
+// The picture of all sites: the first one, how long it takes to draw, what it weighs, and what it holds in memory.
+{
+  const page = await context.newPage()
+  page.setDefaultTimeout(limit)
+  let bytes = 0
+  const picture = []
+  for (let i = 0; i < (measure ? 10 : 1); i++) {
+    await page.addInitScript(() => {
+      const seen = () => { if (Number(document.querySelector('canvas')?.dataset.drawn) > 0) { performance.mark('picture'); return } requestAnimationFrame(seen) }
+      requestAnimationFrame(seen)
+    })
+    await page.goto(url + '/')
+    await page.waitForFunction(() => performance.getEntriesByName('picture').length > 0)
+    picture.push(await page.evaluate(() => performance.getEntriesByName('picture')[0].startTime))
+    bytes = await page.evaluate(() => performance.getEntriesByType('resource').find(r => r.name.includes('/api/v1/wall')).transferSize)
+  }
+  const canvas = page.locator('canvas')
+  await page.waitForFunction(n => Number(document.querySelector('canvas').dataset.drawn) === n, sites)
+  const box = await canvas.boundingBox()
+  const draws = []
+  for (let i = 0; i < 40; i++) { await page.mouse.move(box.x + 10 + i * 20, box.y + 60 + i * 7); draws.push(Number(await canvas.getAttribute('data-took'))) }
+  const client = await context.newCDPSession(page)
+  await client.send('HeapProfiler.collectGarbage')
+  const heap = await page.evaluate(() => performance.memory.usedJSHeapSize)
+  console.log(`the picture of ${sites} sites: first after median ${Math.round(quantile(picture, 0.5))} ms, 95 % ${Math.round(quantile(picture, 0.95))} ms; drawn in ${quantile(draws, 0.5)} ms, 95 % ${quantile(draws, 0.95)} ms; ${Math.round(bytes / 1024)} kB, heap ${Math.round(heap / 1e6)} MB`)
+  check(heap < 80e6, `the picture holds ${Math.round(heap / 1e6)} MB`)
+  check(bytes > 0 && bytes < 100_000 + 40 * sites, `the picture has ${bytes} bytes`)
+  if (measure) check(quantile(picture, 0.5) <= 1000, 'the first picture needs over a second')
+  await page.close()
+}
 
 // The overview has the numbers of all, which the server counts in the background.
 await page.goto(url + '/')

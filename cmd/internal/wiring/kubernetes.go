@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
+	"github.com/tko-orchestrator/tko/internal/schedule/puller"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/internal/sibling"
@@ -45,6 +46,7 @@ const (
 	ClustersCompare  = "clusters.Compare"
 	ClustersLeave    = "clusters.Leave"
 	ClustersClose    = "clusters.Close"
+	ClustersObserve  = "clusters.Observe"
 	PodsRun          = "pods.Run"
 	EventsRecord     = "events.Record"
 	GitOpsRun        = "gitops.Run"
@@ -211,6 +213,12 @@ func (c *Clusters) Leave(ctx context.Context, former krm.Resource, now []krm.Res
 	var out LeaveResponse
 	err = call(ctx, c.Program, ClustersLeave, LeaveRequest{name, former, now, site}, &out)
 	return out.Outcome, out.Again, closed(errors.Join(err, out.Error.Err()))
+}
+
+// Observe implements schedule.Clusters.
+func (c *Clusters) Observe(ctx context.Context, q puller.Question) (said puller.Report, err error) {
+	err = call(ctx, c.Program, ClustersObserve, q, &said)
+	return said, err
 }
 
 // closeLimit bounds the time to end watches and connections.

@@ -354,7 +354,10 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 			// The controller that created it may have died before it saved the ID. The
 			// origin makes it ours, even if another client has changed it since.
 			there = &entity{who: AuthorOf(m.policy.Source)}
-			there.id, err = m.made(ctx, k.name)
+			if there.id, err = m.made(ctx, k.name); errors.Is(err, tko.ErrDenied) { // the answer for what doesn't exist, if the owner has limited rights
+				plan.Messages = append(plan.Messages, fmt.Sprintf("%s %q has no manifest any more, and whether it was created isn't known: %v", k.kind, k.name, err))
+				continue
+			}
 		}
 		switch {
 		case err != nil:

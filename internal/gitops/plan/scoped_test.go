@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -43,5 +44,20 @@ func TestDeploymentsAreCheckedAtTheirSites(t *testing.T) {
 				t.Errorf("the plan has %d actions: %+v", n, p.Actions)
 			}
 		})
+	}
+}
+
+// A deployment whose creation was begun, and whose manifest is gone, doesn't keep a source from
+// its other changes if its owner may not ask for it: it stays in the inventory.
+func TestUnknownCreationDoesNotBlockThePlan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pruning())
+	w.items = []tko.SourceItem{{Kind: string(tko.KindDeployment), Name: "begun", Pending: true}}
+	p, err := plan.Make(t.Context(), scoped{w}, w.of(template("t", "1")), w.items, w.policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Actions) != 1 || len(p.Messages) != 1 || !strings.Contains(p.Messages[0], `"begun" has no manifest any more`) {
+		t.Errorf("actions %+v, messages %q", p.Actions, p.Messages)
 	}
 }

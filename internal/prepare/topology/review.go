@@ -124,6 +124,8 @@ type Decision struct {
 
 	rollout tko.RolloutID // of a policy, which makes the changes
 	keep    bool          // the placement's proposal: it was approved, and isn't carried out yet
+
+	approved bool // a user has consented to the changes
 }
 
 // A Proposal lists the changes that need an approval.
@@ -421,7 +423,7 @@ func Adopt(reviews []Review) {
 // Decide decides which changes are made now. approved reports whether the placement's
 // proposal was approved: the approval holds only for that proposal.
 func (r Review) Decide(approved bool) Decision {
-	d := Decision{Discard: r.discard}
+	d := Decision{Discard: r.discard, approved: approved}
 	var propose Proposal
 	approved = approved && r.proposed == r.target
 	mayDelete := approved || r.mayDelete()
@@ -493,7 +495,7 @@ func (r Review) Changes() (create []tko.NewChildren, remove []tko.DeploymentID) 
 
 // A Policy is when a placement without spec.rollout makes its changes by a rollout.
 type Policy struct {
-	Sites    int            // if it would change running deployments at more sites; negative: never
+	Needed   bool           // the data controller asks for one: see [tko.NeedsRollout]
 	Settings map[string]any // the spec of the rollout, without edits; nil: never
 }
 
@@ -509,7 +511,7 @@ func (p Policy) governs(resource krm.Resource, d Decision) bool {
 	if begun, _ := resource.Get("status", statusRollout); begun != nil {
 		return true
 	}
-	return p.Sites >= 0 && d.sites() > p.Sites
+	return p.Needed && d.sites() > 0
 }
 
 // sites returns the number of sites at which running deployments are deleted or replaced
@@ -656,7 +658,11 @@ func notConfirmed(placement krm.Identity, child tko.DeploymentID, err error) err
 // creates new children, then deletes old ones. tko.ErrConflict and tko.ErrBusy report
 // that another writer changes a child: the placement must be reviewed again.
 func (p *Preparer) CarryOut(ctx context.Context, parent tko.DeploymentID, placement krm.Identity, d Decision) error {
-	if err := p.checkReach(ctx, placement, parent, countOf(d.Create), len(d.Delete)); err != nil {
+	check := tko.NewChildren{Parent: parent, Create: countOf(d.Create), Remove: len(d.Delete)}
+	if !d.approved {
+		check.Sites = d.sites()
+	}
+	if err := p.checkReach(ctx, placement, check); err != nil {
 		return err
 	}
 	if err := p.discard(ctx, placement, d.Discard); err != nil {
@@ -683,6 +689,9 @@ func (p *Preparer) CarryOut(ctx context.Context, parent tko.DeploymentID, placem
 		_, err := p.Children.DeleteDeployment(ctx, child.ID)
 		if waits := waitsForApproval(placement, err); waits != nil {
 			return waits
+		}
+		if tko.NeedsRollout(err) {
+			return err
 		}
 		if errors.Is(err, tko.ErrInvalid) { // too many would be deleted with it
 			return notConfirmed(placement, child.ID, err)

@@ -311,7 +311,7 @@ func (p *Preparer) preparePlacement(ctx context.Context, d Deployment, resource 
 		unwanted = append(unwanted, t.old...) // an edited child isn't replaced without an approval
 		return false
 	})
-	if err := p.checkReach(ctx, resource.Identity(), d.ID, countOf(create), 0); err != nil {
+	if err := p.checkReach(ctx, resource.Identity(), tko.NewChildren{Parent: d.ID, Create: countOf(create)}); err != nil {
 		return nil, err
 	}
 	if err := p.discard(ctx, resource.Identity(), r.discard); err != nil {
@@ -385,6 +385,9 @@ func (p *Preparer) create(ctx context.Context, placement krm.Identity, batch tko
 	if waits := waitsForApproval(placement, err); waits != nil {
 		return waits
 	}
+	if tko.NeedsRollout(err) {
+		return err
+	}
 	if errors.Is(err, tko.ErrInvalid) {
 		first := batch.Children[0]
 		return refuse(placement, ReasonChildrenRefused, "can't create deployments of template %q at site %q and others: %v", first.Template, first.Site, err)
@@ -407,14 +410,17 @@ func waitsForApproval(placement krm.Identity, err error) error {
 }
 
 // checkReach returns an error if the children of a deployment that are about to be created
-// and deleted need consent. One call of each can't tell: it knows nothing of the others.
-func (p *Preparer) checkReach(ctx context.Context, placement krm.Identity, parent tko.DeploymentID, create, remove int) error {
-	if create <= childrenPerCall && remove <= tko.ReachFew {
+// and deleted need consent, or a rollout: see [tko.NeedsRollout]. One call of each can't tell: it knows nothing of the others.
+func (p *Preparer) checkReach(ctx context.Context, placement krm.Identity, check tko.NewChildren) error {
+	if check.Create <= childrenPerCall && check.Remove <= tko.ReachFew && check.Sites <= 1 {
 		return nil // the calls themselves fail, before the first change or after a few
 	}
-	_, _, err := p.Client.CreateChildren(ctx, tko.NewChildren{Parent: parent, Create: create, Remove: remove})
+	_, _, err := p.Client.CreateChildren(ctx, check)
 	if waits := waitsForApproval(placement, err); waits != nil {
 		return waits
+	}
+	if tko.NeedsRollout(err) {
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("check the number of children of %s: %w", placement, err)

@@ -157,6 +157,7 @@ func (c *change) site(root *folder, r *request) error {
 			after.Deployments[id] = revision
 		}
 	}
+	r.listed = after.Deployments
 	// there are no conflicts from here on
 	for _, d := range changed {
 		for _, o := range d.objects {

@@ -16,6 +16,8 @@
 //	    sshKeyFile: lagos/id_ed25519
 //	    knownHostsFile: known_hosts
 //	  author: {name: TKO, email: tko@example.com}
+//	  status:                                 # read by package puller
+//	    flux: {kubeconfig: {file: hub.yaml}}  # or argocd, or none
 //
 // # Layout
 //

@@ -32,6 +32,7 @@ type request struct {
 	begin       func() error               // an error if nothing may begin at the site any more
 	deployments []tko.Deployment           // of wanted
 	recorded    map[tko.DeploymentID]int64 // revisions in the inventory of the tip
+	listed      map[tko.DeploymentID]int64 // revisions in the inventory that the request leads to
 
 	// The result, valid when done is closed.
 	done    chan struct{}

@@ -60,21 +60,30 @@ func New(o Options) *Target {
 // ErrInvalid means that the resource must change. ErrConflict means that a user must
 // change the contents of the repository; other errors may be temporary.
 func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held ...tko.DeploymentID) (removed []tko.DeploymentID, err error) {
+	d, err := t.Deliver(ctx, trigger, site, deployments, held...)
+	return d.Removed, err
+}
+
+// Deliver is Schedule. It returns a delivery, with which the caller can find out whether other
+// commits have the same contents.
+func (t *Target) Deliver(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held ...tko.DeploymentID) (Delivery, error) {
 	s, r, err := t.read(ctx, trigger, site, deployments, held)
 	if err != nil {
-		return nil, err
+		return Delivery{}, err
 	}
 	g := t.group(s)
+	done := r
 	for {
-		removed, err = g.submit(ctx, r.again())
+		done = r.again()
+		_, err = g.submit(ctx, done)
 		if !errors.Is(err, errAbandoned) || ctx.Err() != nil {
 			break
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: repository %q: %w", trigger.Identity(), s.URL, err)
+		return Delivery{}, fmt.Errorf("%s: repository %q: %w", trigger.Identity(), s.URL, err)
 	}
-	return removed, nil
+	return Delivery{Removed: done.removed, group: g, request: done}, nil
 }
 
 // read reads a trigger, and makes the request of the site.

@@ -66,6 +66,7 @@ type Target struct {
 	connections *connections
 	charts      *chart.Deployer
 	watches     *watches
+	hubs        *hubs
 	probes      chan struct{} // has an element for each running reconciliation of a cluster that was unreachable
 }
 
@@ -88,12 +89,13 @@ func New(o Options) *Target {
 	o.ChartTimeout = cmp.Or(o.ChartTimeout, 5*time.Minute)
 	o.Watched = cmp.Or(o.Watched, 200)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	open := &connections{options: o, entries: map[connectionKey]*cluster{}}
 	return &Target{
-		options: o, connections: &connections{options: o, entries: map[connectionKey]*cluster{}},
+		options: o, connections: open,
 		charts: chart.NewDeployer(chart.Options{
 			Folder: o.Charts, Logins: o.Logins, Guard: o.Guard, Limit: o.ChartTimeout, Request: o.Timeout, Render: o.RenderTimeout, Label: LabelDeployment, Keep: isRetained,
 		}),
-		watches: &watches{options: o, open: openMetadata, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
+		watches: &watches{options: o, open: openMetadata, sites: map[watched]*siteWatch{}}, hubs: &hubs{options: o, connections: open, all: map[hubKey]*hub{}}, probes: make(chan struct{}, maxProbes),
 	}
 }
 
@@ -101,6 +103,7 @@ func New(o Options) *Target {
 // first.
 func (t *Target) Close() {
 	t.watches.close()
+	t.hubs.close()
 	t.connections.close()
 }
 

@@ -168,6 +168,8 @@ var kinds = map[string]schema.GroupVersionResource{
 	"Job":                      {Group: "batch", Version: "v1", Resource: "jobs"},
 	"Deployment":               {Group: "apps", Version: "v1", Resource: "deployments"},
 	"CustomResourceDefinition": {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	"Kustomization":            {Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Resource: "kustomizations"},
+	"Application":              {Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"},
 }
 
 func (w *world) at(kind string) dynamic.ResourceInterface {

@@ -16,6 +16,9 @@ type Kind struct {
 	// ReportsHealth reports whether the target can say that deployments are healthy. If it
 	// can't, waves of rollouts are blind at sites without another target.
 	ReportsHealth bool
+	// Pulled reports whether other tools pull what the target writes. A resource of the kind
+	// names in spec.status the tool that reports health; without one, waves are blind.
+	Pulled bool
 	// Shares reports whether all resources become objects, so that those that are the same in
 	// several deployments are one object. Other targets find conflicts by themselves.
 	Shares bool
@@ -40,9 +43,21 @@ func (k Kind) Takes(r krm.Resource) bool {
 	return !r.IsLocal()
 }
 
+// Reports reports whether the target can say that deployments are healthy at the place that a
+// resource of the kind names.
+func (k Kind) Reports(r krm.Resource) bool {
+	if k.ReportsHealth || !k.Pulled {
+		return k.ReportsHealth
+	}
+	value, _ := r.Get("spec", "status")
+	status, _ := value.(map[string]any)
+	_, none := status["none"]
+	return len(status) > 0 && !none
+}
+
 // The kinds of places.
 var (
-	Git        = Kind{GVK: krm.GVK{Group: "git.plugin.nephio.org", Version: "v1alpha1", Kind: "Repository"}, Name: "git", Shares: true, Files: true}
+	Git        = Kind{GVK: krm.GVK{Group: "git.plugin.nephio.org", Version: "v1alpha1", Kind: "Repository"}, Name: "git", Pulled: true, Shares: true, Files: true}
 	Kubernetes = Kind{GVK: krm.GVK{Group: "kubernetes.plugin.nephio.org", Version: "v1alpha1", Kind: "Cluster"}, Name: "kubernetes", ReportsHealth: true, Shares: true, Charts: true}
 	OSM        = Kind{GVK: krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}, Name: "osm", ReportsHealth: true, Group: "osm.nephio.org"}
 )

@@ -299,6 +299,18 @@ func (w specJSON) impersonation(namespace string) (Impersonation, error) {
 	return Impersonation{User: i.User, Groups: i.Groups}, nil
 }
 
+// ReadKubeconfig parses a reference to a kubeconfig, in JSON, and the field inCluster next to
+// it, of another resource than a Cluster: they have the same form and meaning everywhere.
+func ReadKubeconfig(kubeconfig []byte, inCluster bool) (KubeconfigRef, error) {
+	w := specJSON{InCluster: inCluster}
+	if len(kubeconfig) > 0 {
+		if err := json.Unmarshal(kubeconfig, &w.Kubeconfig); err != nil {
+			return KubeconfigRef{}, fmt.Errorf("kubeconfig: %w", err)
+		}
+	}
+	return w.kubeconfigRef()
+}
+
 func (w specJSON) kubeconfigRef() (KubeconfigRef, error) {
 	k := w.Kubeconfig
 	if k == nil {

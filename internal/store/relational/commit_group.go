@@ -532,6 +532,9 @@ func (g *group) change(op tko.Op, before, after row) (position int64) {
 		}
 	})
 	g.head.position++
+	if leave := g.store.gaps; leave != nil {
+		g.head.position += leave(g.head.position)
+	}
 	after.Position = g.head.position
 	if op != tko.OpStatus && (after.Kind == tko.KindPlugin || before.CRDs || after.CRDs) {
 		g.head.epoch = after.Position

@@ -124,6 +124,9 @@ func (g *group) loadReach(calls []*call) []Statement {
 		spans[c.reach.Cause] = max(spans[c.reach.Cause], most)
 		for i := range c.writes {
 			w := &c.writes[i]
+			if c.reach.RemovedSites && w.Record.Kind == tko.KindDeployment { // those of descendants may count twice
+				sites = append(sites, []any{c.reach.Cause, w.Record.ID, w.Record.Site})
+			}
 			if !c.reach.CountsSites() || w.Op != tko.OpWritten || w.Expect == catalog.Absent {
 				continue
 			}
@@ -297,6 +300,11 @@ func (g *group) countChange(reach *catalog.Reach, c *change, adds map[catalog.Co
 	case c.op == tko.OpStatus, c.replacing:
 	case c.op == tko.OpDeleted:
 		count(catalog.RemovalOf(after.Kind), *before)
+		if reach.RemovedSites {
+			for _, site := range catalog.Touched(*before, catalog.Record{Key: after.Key}) {
+				g.countSite(reach, *before, site, adds)
+			}
+		}
 	case c.orphans:
 		count(catalog.OrphanOf(after.Kind), *before)
 	case after.Kind == tko.KindSite && before.Revision != 0 && reach.CountsSites():
@@ -307,6 +315,9 @@ func (g *group) countChange(reach *catalog.Reach, c *change, adds map[catalog.Co
 	case before.Revision == 0:
 		if reach.Derived {
 			count(catalog.CountCreated, *after)
+		}
+		if reach.RemovedSites && len(after.Replaces) > 0 && after.Site != "" {
+			g.countSite(reach, *after, after.Site, adds)
 		}
 	case !reach.CountsSites():
 	default:

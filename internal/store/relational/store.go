@@ -29,6 +29,7 @@ type Store struct {
 	ended context.Context //nolint:containedctx // the life of the store, not of a request
 	wait  sync.WaitGroup
 	close func() error
+	gaps  func(position int64) int64 // nil for none
 
 	observer atomic.Pointer[Observer]
 	disk     diskState
@@ -71,6 +72,10 @@ func New(ctx context.Context, db Database, backend string) *Store {
 	s.wait.Go(s.watchClock)
 	return s
 }
+
+// LeaveGaps has a new store leave out positions before each change: as many as leave returns for
+// the next one. Readers must not depend on the number of positions; tests use it to show that.
+func (s *Store) LeaveGaps(leave func(position int64) int64) { s.gaps = leave }
 
 // newStore returns a store that doesn't watch the database's clock.
 func newStore(ctx context.Context, db Database, backend string) *Store {

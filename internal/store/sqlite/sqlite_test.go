@@ -26,6 +26,19 @@ func TestPastOfALongLogEqualsAModel(t *testing.T) {
 	storetest.PastOfALongLog(t, memory(t))
 }
 
+// Positions ascend, and are not dense: another store's may be moments.
+func TestStoreWithGapsKeepsAllPromises(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) catalog.Store {
+		s, err := sqlite.OpenMemory(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closed(t, s) })
+		s.LeaveGaps(storetest.Gaps)
+		return s
+	})
+}
+
 func memory(t *testing.T) catalog.Store {
 	t.Helper()
 	s, err := sqlite.OpenMemory(t.Context())

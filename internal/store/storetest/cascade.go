@@ -38,7 +38,7 @@ func (w *world) remove(keys ...catalog.Key) deletion {
 		if keys = w.step(&d, keys...); len(keys) == 0 {
 			return d
 		}
-		if changed := w.head() - head; changed > catalog.MaxStep+int64(len(keys)) || changed == 0 {
+		if changed := len(w.changes(head)); changed > catalog.MaxStep+len(keys) || changed == 0 {
 			w.Fatalf("one commit of a deletion made %d changes, want 1 to %d", changed, catalog.MaxStep+len(keys))
 		}
 	}
@@ -321,16 +321,17 @@ func deleteTemplate(w *world) {
 	w.commit(site("s", of("t"), metadata("k", "v")), site("s2", of("t2")), deployment("d", of("t"), at("s"), metadata("k", "v")), deployment("d2", of("t2")))
 	before, head := w.one(deploymentKey("d")), w.head()
 	outcome := w.commit(deleted(templateKey("t"), by("Ann", "tidy")))[0]
-	w.equal("outcome", outcome, catalog.Outcome{Key: templateKey("t"), Revision: 1, Position: head + 3, Deleted: 1, Dissociated: 2})
+	made := w.changes(head)
+	w.equal("outcome", outcome, catalog.Outcome{Key: templateKey("t"), Revision: 1, Position: made[2].Position, Deleted: 1, Dissociated: 2})
 	w.equal("log", w.logged(head), []loggedChange{
 		{tko.OpWritten, "deployment d", 2}, {tko.OpWritten, "site s", 2}, {tko.OpDeleted, "template t", 1},
 	})
-	for _, c := range w.changes(head) {
+	for _, c := range made {
 		w.equal("author", c.Author, tko.Author{Who: "Ann", Why: "tidy"})
 	}
 	after := w.one(deploymentKey("d"))
 	want := before
-	want.Template, want.Revision, want.Position, want.Updated, want.Author = "", 2, head+1, after.Updated, tko.Author{Who: "Ann", Why: "tidy"}
+	want.Template, want.Revision, want.Position, want.Updated, want.Author = "", 2, made[0].Position, after.Updated, tko.Author{Who: "Ann", Why: "tidy"}
 	w.equal("deployment", after, want)
 	w.equal("site", w.one(siteKey("s")).Template, "")
 	w.equal("others", w.one(siteKey("s2")).Template+w.one(deploymentKey("d2")).Template, "t2t2")

@@ -114,8 +114,8 @@ func CheckConsistency(t *testing.T, store catalog.Store) {
 			break
 		}
 		for _, c := range changes {
-			if c.Position != last+1 {
-				t.Fatalf("the log has position %d after %d, want no gap", c.Position, last)
+			if c.Position <= last {
+				t.Fatalf("the log has position %d after %d", c.Position, last)
 			}
 			last = c.Position
 			k := catalog.Key{Kind: c.Kind, ID: c.ID}

@@ -27,6 +27,7 @@ var reachPromises = []promise{
 	{"a limit holds in each period that is as long as the window, with two writers", reachWindowSlides},
 	{"a site counts from its last change on", sitesSlide},
 	{"sites of derived changes count within a window of their own", derivedSitesCounted},
+	{"sites of derived removals and replacements count once", removedSitesCounted},
 	{"what was granted before a window still counts as made with consent", grantSlides},
 	{"the end of a suspension counts as a change at its site", endOfSuspensionCounted},
 	{"a cause without counts has none", noReach},
@@ -344,6 +345,25 @@ func derivedSitesCounted(w *world) {
 	w.beyond(sites, deployment("b", at("t"), ready, withPackage("new"), expect(1)))
 	w.free(reach("x", 0, derived), deployment("b", at("t"), ready, withPackage("new"), expect(1)))
 	w.counted("x", map[catalog.Count]string{catalog.CountSites: "1"})
+}
+
+func removedSitesCounted(w *world) {
+	w.commit(site("s"), site("t"), site("u"))
+	w.commit(deployment("p"))
+	w.commit(deployment("a", at("s"), under("p"), ready), deployment("b", at("t"), under("p"), ready), deployment("idle", at("u"), under("p")))
+	w.commit(deployment("c", at("s"), under("p"), ready))
+	sites := reach("x", 1, derived, func(r *catalog.Reach) { r.SitesWindow, r.RemovedSites = time.Minute, true })
+	sites.Limits = []catalog.ReachLimit{{Of: []catalog.Count{catalog.CountSites}, Most: 1}}
+	replacing := func(w *catalog.Write) { w.Record.Replaces = []string{"b"} }
+	w.free(sites, deleted(deploymentKey("idle"))) // it doesn't run
+	w.free(sites, deleted(deploymentKey("a")))
+	w.free(sites, deleted(deploymentKey("c"))) // at the same site
+	w.beyond(sites, deployment("new", at("t"), under("p"), origin("n"), replacing))
+	w.beyond(sites, deleted(deploymentKey("b")))
+	sites.RemovedSites = false
+	w.free(sites, deployment("new", at("t"), under("p"), origin("n"), replacing))
+	w.free(sites, deleted(deploymentKey("b")))
+	w.counted("x", map[catalog.Count]string{catalog.CountSites: "1", catalog.CountCreated: "1", catalog.CountDeployments: "4"})
 }
 
 func grantSlides(w *world) {

@@ -26,6 +26,10 @@ type promise struct {
 	check   func(*world)
 }
 
+// Gaps returns how many positions a store for tests leaves out before its next change: none, a
+// few, or many.
+func Gaps(position int64) int64 { return []int64{0, 3, 1, 300, 0, 9}[position%6] }
+
 // Run checks the promises of [catalog.Store]. open returns an empty store, and closes
 // it when the test ends.
 func Run(t *testing.T, open func(t *testing.T) catalog.Store) {

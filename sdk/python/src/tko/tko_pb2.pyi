@@ -838,7 +838,7 @@ class GetDeploymentsResponse(_message.Message):
     def __init__(self, deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ...) -> None: ...
 
 class CreateChildren(_message.Message):
-    __slots__ = ("parentDeploymentId", "parentRevision", "mergePackageFormat", "mergePackage", "children", "create", "remove")
+    __slots__ = ("parentDeploymentId", "parentRevision", "mergePackageFormat", "mergePackage", "children", "create", "remove", "sites")
     PARENTDEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     PARENTREVISION_FIELD_NUMBER: _ClassVar[int]
     MERGEPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
@@ -846,6 +846,7 @@ class CreateChildren(_message.Message):
     CHILDREN_FIELD_NUMBER: _ClassVar[int]
     CREATE_FIELD_NUMBER: _ClassVar[int]
     REMOVE_FIELD_NUMBER: _ClassVar[int]
+    SITES_FIELD_NUMBER: _ClassVar[int]
     parentDeploymentId: str
     parentRevision: int
     mergePackageFormat: str
@@ -853,7 +854,8 @@ class CreateChildren(_message.Message):
     children: _containers.RepeatedCompositeFieldContainer[Child]
     create: int
     remove: int
-    def __init__(self, parentDeploymentId: _Optional[str] = ..., parentRevision: _Optional[int] = ..., mergePackageFormat: _Optional[str] = ..., mergePackage: _Optional[bytes] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., create: _Optional[int] = ..., remove: _Optional[int] = ...) -> None: ...
+    sites: int
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., parentRevision: _Optional[int] = ..., mergePackageFormat: _Optional[str] = ..., mergePackage: _Optional[bytes] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., create: _Optional[int] = ..., remove: _Optional[int] = ..., sites: _Optional[int] = ...) -> None: ...
 
 class Child(_message.Message):
     __slots__ = ("origin", "templateId", "siteId", "replacesDeploymentIds")

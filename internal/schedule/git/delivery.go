@@ -1,0 +1,99 @@
+package git
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitclient"
+	"github.com/tko-orchestrator/tko/internal/schedule/puller"
+)
+
+// A Delivery is what the branch has of a site after Deliver.
+type Delivery struct {
+	Removed []tko.DeploymentID // from the repository
+
+	group   *group
+	request *request // done
+}
+
+// Contents are what commits have of each deployment of a delivery, by the hash of the commit.
+type Contents map[string]map[tko.DeploymentID]puller.Content
+
+// In returns what commits have of the delivery. It compares contents, so that later commits of
+// other sites or clients count, and reverted ones don't. Commits that the branch doesn't have
+// are left out. It reads what Deliver left here, and asks no server.
+func (d Delivery) In(ctx context.Context, commits []string) (Contents, error) {
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case d.group.lock <- struct{}{}:
+		defer func() { <-d.group.lock }()
+	}
+	repo, err := d.group.open(gitclient.Auth{}, false) // without credentials: nothing is fetched
+	if err != nil {
+		return nil, err
+	}
+	defer repo.close()
+	objects, all := newStaging(repo.objects()), Contents{}
+	for _, commit := range commits {
+		hash := plumbing.NewHash(commit)
+		if hash.IsZero() || objects.HasEncodedObject(hash) != nil {
+			continue
+		}
+		if all[commit], err = d.compare(objects, hash); err != nil {
+			return nil, fmt.Errorf("comparing commit %s: %w", commit, err)
+		}
+	}
+	return all, nil
+}
+
+// compare returns what a commit has of each deployment.
+func (d Delivery) compare(objects *staging, commit plumbing.Hash) (map[tko.DeploymentID]puller.Content, error) {
+	root, _, err := openRoot(objects, commit)
+	if err != nil {
+		return nil, err
+	}
+	f, err := root.at(d.request.path)
+	if errors.Is(err, errNotFolder) {
+		f, err = openFolder(objects, plumbing.ZeroHash)
+	}
+	if err != nil {
+		return nil, err
+	}
+	there := inventory{}
+	data, err := f.file(inventoryFile, maxInventory)
+	if err != nil {
+		return nil, err
+	}
+	if data != nil && (json.Unmarshal(data, &there) != nil || there.Site != d.request.site) {
+		there = inventory{} // of another site, or of nothing that TKO wrote
+	}
+	all := make(map[tko.DeploymentID]puller.Content, len(d.request.wanted))
+	for _, one := range d.request.wanted {
+		content := puller.Content{Presence: puller.Earlier, Revision: there.Deployments[one.id]}
+		switch {
+		case f.entries[deploymentFolder(one.id)].Hash == one.tree:
+			content.Presence = puller.Same
+		case content.Revision == d.request.listed[one.id]:
+			content.Presence = puller.Other
+		}
+		all[one.id] = content
+	}
+	return all, nil
+}
+
+// Best returns what the best of some commits has of a deployment: tools may name commits of
+// several repositories.
+func (c Contents) Best(id tko.DeploymentID, commits []string) (best puller.Content) {
+	for _, commit := range commits {
+		if content, ok := c[commit][id]; ok && (best.Presence == "" || content.Presence == puller.Same) {
+			best = content
+		}
+	}
+	return best
+}
