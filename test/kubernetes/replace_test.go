@@ -22,8 +22,8 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// A replacement is a topology whose placement has a workload at a site, and is upgraded.
-type replacement struct {
+// An upgraded is a topology whose placement has a workload at a site, and is upgraded.
+type upgraded struct {
 	*testing.T
 
 	tko       *client.Client
@@ -31,8 +31,8 @@ type replacement struct {
 	workloads typed.DeploymentInterface
 }
 
-// version returns a template with a workload of its own name.
-func version(n int, image string) tko.Template {
+// nfVersion returns a template with a workload of its own name.
+func nfVersion(n int, image string) tko.Template {
 	app := fmt.Sprintf("nf-v%d", n)
 	labels := map[string]any{"app": app}
 	return tko.Template{ID: tko.TemplateID(fmt.Sprintf("nf:v%d", n)), Package: krm.Package{{
@@ -44,14 +44,14 @@ func version(n int, image string) tko.Template {
 	}}}
 }
 
-func newReplacement(t *testing.T) *replacement {
+func newUpgraded(t *testing.T) *upgraded {
 	t.Helper()
 	cluster := kube.Start(t, kube.Options{Controllers: true})
 	clientset, err := kubernetes.NewForConfig(kubetest.Config(cluster))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &replacement{T: t, workloads: clientset.AppsV1().Deployments("default")}
+	r := &upgraded{T: t, workloads: clientset.AppsV1().Deployments("default")}
 	folder := t.TempDir()
 	text, err := os.ReadFile(cluster.Kubeconfig)
 	if err := errors.Join(err, os.WriteFile(filepath.Join(folder, "edge.yaml"), text, 0o600)); err != nil {
@@ -71,7 +71,7 @@ func newReplacement(t *testing.T) *replacement {
 	if _, err := r.tko.RegisterSite(t.Context(), site); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range []tko.Template{version(1, "nf"), version(2, "registry.example/nf:never-ready"), version(3, "nf")} {
+	for _, v := range []tko.Template{nfVersion(1, "nf"), nfVersion(2, "registry.example/nf:never-ready"), nfVersion(3, "nf")} {
 		if _, err := r.tko.RegisterTemplate(t.Context(), v); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func newReplacement(t *testing.T) *replacement {
 }
 
 // upgrade names another version in the topology.
-func (r *replacement) upgrade(n int) {
+func (r *upgraded) upgrade(n int) {
 	r.Helper()
 	m, err := r.tko.StartModification(r.Context(), r.topology)
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *replacement) upgrade(n int) {
 }
 
 // until waits until the cluster has these workloads, of which some must be available.
-func (r *replacement) until(what string, names []string, available ...string) (uids map[string]string) {
+func (r *upgraded) until(what string, names []string, available ...string) (uids map[string]string) {
 	r.Helper()
 	eventually.Within(r, timeLimit, what, func() error {
 		list, err := r.workloads.List(r.Context(), metav1.ListOptions{})
@@ -140,7 +140,7 @@ func (r *replacement) until(what string, names []string, available ...string) (u
 // the cluster: the old workload stays until the new one is healthy, also if another client
 // deletes it meanwhile, and goes then.
 func TestPlacementReplacesItsWorkloadOnceTheNewOneIsHealthy(t *testing.T) {
-	r := newReplacement(t)
+	r := newUpgraded(t)
 	r.until("the first version", []string{"nf-v1"}, "nf-v1")
 
 	r.upgrade(2) // never becomes healthy
