@@ -66,7 +66,7 @@ func TestEntitiesAreWrittenTogetherUnlessTheirOrderMatters(t *testing.T) {
 	}
 }
 
-// steps returns steps that create sites.
+// createSites returns steps that create sites.
 func createSites(n int) (steps []step) {
 	for i := range n {
 		steps = append(steps, step{Manifest: manifestOf(tko.KindSite, fmt.Sprint(i)), verb: "create"})
