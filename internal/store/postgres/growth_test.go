@@ -22,7 +22,7 @@ func TestStatisticsOfGrownTablesAreCollected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it is no longer used
+	defer c.Close(context.WithoutCancel(t.Context()))
 	rows := func(table string) (n int) {
 		t.Helper()
 		if err := c.QueryRow(t.Context(), "SELECT reltuples::bigint FROM pg_class WHERE oid = $1::regclass", table).Scan(&n); err != nil {
