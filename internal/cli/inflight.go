@@ -72,6 +72,7 @@ func isAlone(m Manifest) bool {
 		return false
 	case tko.KindTemplate:
 		return m.Put.Package == nil || slices.ContainsFunc(m.Put.Package, isDefinition)
+	case tko.KindPlugin, tko.KindRollout:
 	}
 	return true
 }

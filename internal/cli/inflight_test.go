@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,7 +70,7 @@ func TestEntitiesAreWrittenTogetherUnlessTheirOrderMatters(t *testing.T) {
 // createSites returns steps that create sites.
 func createSites(n int) (steps []step) {
 	for i := range n {
-		steps = append(steps, step{Manifest: manifestOf(tko.KindSite, fmt.Sprint(i)), verb: "create"})
+		steps = append(steps, step{Manifest: manifestOf(tko.KindSite, strconv.Itoa(i)), verb: "create"})
 	}
 	return steps
 }

@@ -38,7 +38,7 @@ func asItIs(sql string) string { return sql }
 // ones that are specific to PostgreSQL and optional.
 func (r *recorder) checkGrammar(t *testing.T) {
 	t.Helper()
-	known := []string{"LISTEN ", "SELECT 'B' COLLATE ", "CREATE INDEX CONCURRENTLY entity_origin ON entity USING hash"}
+	known := []string{"LISTEN ", "SELECT 'B' COLLATE ", "CREATE INDEX CONCURRENTLY entity_origin ON entity USING hash", "ANALYZE (SKIP_LOCKED) "}
 	statements := slices.Sorted(maps.Keys(r.statements))
 	if len(statements) < 50 {
 		t.Errorf("%d statements were recorded, want 50 at least", len(statements))

@@ -43,7 +43,7 @@ const grownTables = `SELECT DISTINCT s.owner::regclass::text FROM (
 WHERE s.pages >= $1 AND (s.pages > s.relpages * $2 OR s.relkind = 'r' AND NOT EXISTS (
 	SELECT 1 FROM pg_stats t JOIN pg_namespace n ON n.nspname = t.schemaname WHERE n.oid = s.relnamespace AND t.tablename = s.relname))`
 
-// wrote tells watchGrowth that a transaction was committed.
+// wrote reports to watchGrowth that a transaction was committed.
 func (db *database) wrote() {
 	select {
 	case db.grown <- struct{}{}:

@@ -40,7 +40,7 @@ func TestNoStatementReadsMoreAsANewDatabaseGrows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer admin.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it is no longer used
+	defer admin.Close(context.WithoutCancel(t.Context()))
 	run(t, admin, "CREATE EXTENSION pg_stat_statements")
 	seen := 0
 	storetest.Life(t, store, size, func(string) {

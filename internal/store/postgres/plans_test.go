@@ -25,7 +25,7 @@ func (r *recorder) checkPlans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it is no longer used
+	defer c.Close(context.WithoutCancel(t.Context()))
 	statements := slices.DeleteFunc(slices.Sorted(maps.Keys(r.statements)), func(sql string) bool { return !hasPlan(sql) })
 	if len(statements) < 300 {
 		t.Errorf("%d statements, want 300 at least", len(statements))
