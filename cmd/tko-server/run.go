@@ -297,9 +297,9 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 		policy, _ := c.Reach.Rollout() // checked by Validate
 		p := prepare.New(clients.of(identity.RolePreparer), runner, prepare.Options{
 			Worker: s.worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
-			TOSCA:      tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.TOSCA}),
+			TOSCA:       tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.TOSCA}),
 			ReachPolicy: policy,
-			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Observer: counted, Log: log.With("role", config.RolePreparer, "component", logging.Preparer),
+			Backoff:     c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Observer: counted, Log: log.With("role", config.RolePreparer, "component", logging.Preparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
 	}

@@ -499,8 +499,6 @@ type Queue interface { //nolint:interfacebloat // its methods depend on each oth
 	// due at once, or within [WakeDelay] if it failed. backoff returns the
 	// delay of failed items that were not enqueued again.
 	FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error
-	// QueueStatistics returns statistics of a queue.
-	QueueStatistics(ctx context.Context, queue string) (tko.QueueStatistics, error)
 	// EnqueueWork enqueues an item for each key of a queue, due at once; if
 	// missing is set, only for keys that have no item.
 	EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error

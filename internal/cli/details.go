@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,9 +41,7 @@ func (l labels) describe(d *tko.Details) (changes []string, err error) {
 	for _, name := range l.remove {
 		texts[name] = ""
 	}
-	for name, text := range l.set {
-		texts[name] = text
-	}
+	maps.Copy(texts, l.set)
 	var names []string
 	for _, f := range tko.DetailFields() {
 		names = append(names, f.Name)

@@ -30,13 +30,16 @@ type (
 		services
 	}
 	services interface {
-		past
-		reasons
-		logServer
+		reports
 		clients
 		client.Calls
 		Stops(ctx context.Context) ([]tko.StopStatus, error)
 		RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
+	}
+	reports interface {
+		past
+		reasons
+		logServer
 	}
 	clients interface {
 		Access() *client.Access

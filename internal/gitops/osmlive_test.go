@@ -198,7 +198,7 @@ func TestRevisionThatUpgradesOneServiceReadsNoOthers(t *testing.T) {
 // over the packages that OSM has with the same content, and sends none.
 func TestNewSourceSendsNoPackagesThatOSMHas(t *testing.T) {
 	t.Parallel()
-	_, r, server, revision := osmWorld(t, osmtest.Options{}, "a")
+	_, r, server, _ := osmWorld(t, osmtest.Options{}, "a")
 	sent := func() (n int) {
 		for request, count := range server.Counts().Requests {
 			if !strings.HasPrefix(request, "GET") && (strings.Contains(request, "vnfpkgm") || strings.Contains(request, "/nsd/")) {
@@ -213,7 +213,7 @@ func TestNewSourceSendsNoPackagesThatOSMHas(t *testing.T) {
 	server.Reset()
 	dir := connections(t, server)
 	again := start(t, data(t), gitops.Options{Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}})
-	revision = r.push(map[string]string{"osm_ops_config.yaml": osmFiles(filepath.Join(dir, "nbi.yaml"))["osm_ops_config.yaml"]})
+	revision := r.push(map[string]string{"osm_ops_config.yaml": osmFiles(filepath.Join(dir, "nbi.yaml"))["osm_ops_config.yaml"]})
 	again.sync("osm", revision)
 	c := server.Counts()
 	t.Logf("%d requests, %d bytes: %v", c.Total, c.BytesIn+c.BytesOut, c.Requests)

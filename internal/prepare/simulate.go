@@ -280,7 +280,9 @@ func (s *simulator) ProvisionSite(_ context.Context, site tko.NewSite) (tko.Site
 }
 
 // ResolveSite isn't called: plans are of deployments.
-func (s *simulator) ResolveSite(context.Context, tko.SiteID) (waits bool, err error) { return false, nil }
+func (s *simulator) ResolveSite(context.Context, tko.SiteID) (waits bool, err error) {
+	return false, nil
+}
 
 // Resources compiles no service template: its location may be read by preparers only.
 func (s *simulator) Resources(_ context.Context, location string) (krm.Package, error) {

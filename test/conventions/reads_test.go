@@ -27,7 +27,6 @@ var startsPrograms = map[string]string{
 	"test/cli":                       "programs of this repository, which are named by their content",
 	"test/faults":                    "the same, and git of temporary folders",
 	"test/hostile":                   "programs of this repository",
-	"test/kubernetes":                "git of temporary folders",
 	"test/network":                   "programs of this repository",
 	"test/observer":                  "git, and programs that process.Build names by their content",
 	"test/rolling":                   "an earlier commit",

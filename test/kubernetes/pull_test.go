@@ -232,7 +232,7 @@ spec:
 	}
 
 	rollout("bad", "nf/smf:v2", "45s", "Undone") // it stops at once, and is undone after within
-	log := gittest.Run(t, f.repo, "log", "--format=%B", "main", fmt.Sprintf("--max-count=%s", gittest.Run(t, f.repo, "rev-list", "--count", "main")))
+	log := gittest.Run(t, f.repo, "log", "--format=%B", "main", "--max-count="+gittest.Run(t, f.repo, "rev-list", "--count", "main"))
 	if n := strings.Count(log, "of nf/smf:v2"); n != 1 {
 		t.Errorf("the bad image was committed to %d sites, want the canary only:\n%s", n, log)
 	}

@@ -66,7 +66,7 @@ func (w *world) object(kind, name string) puller.Object {
 	return o
 }
 
-func kustomization(name, revision string, entries ...string) krm.Resource {
+func kustomization(name string, entries ...string) krm.Resource {
 	r := resource("kustomize.toolkit.fluxcd.io/v1", "Kustomization", name)
 	var all []any
 	for _, id := range entries {
@@ -74,7 +74,7 @@ func kustomization(name, revision string, entries ...string) krm.Resource {
 	}
 	r["spec"] = map[string]any{"interval": "10m"}
 	r["status"] = map[string]any{
-		"lastAppliedRevision": revision, "lastAttemptedRevision": revision, "inventory": map[string]any{"entries": all},
+		"lastAppliedRevision": "main@sha1:aaa", "lastAttemptedRevision": "main@sha1:aaa", "inventory": map[string]any{"entries": all},
 		"conditions": []any{map[string]any{"type": "Ready", "status": "True"}},
 	}
 	return r
@@ -87,7 +87,7 @@ func TestObjectsOfAKustomizationAreReadInItsCluster(t *testing.T) {
 	w.create(configMap("there", "x"))
 	w.create(workload(1))
 	entry := func(name, kind string) string { return w.ns + "_" + name + "_" + kind }
-	w.create(kustomization("lagos", "main@sha1:aaa", entry("there", "_ConfigMap"), entry("gone", "_ConfigMap"), entry("web", "apps_Deployment")))
+	w.create(kustomization("lagos", entry("there", "_ConfigMap"), entry("gone", "_ConfigMap"), entry("web", "apps_Deployment")))
 
 	if said := w.ask(puller.Flux, "accra"); !said.Missing || said.Problem != "" {
 		t.Errorf("a Kustomization that doesn't exist: %+v", said)
@@ -140,7 +140,7 @@ func TestSitesOfAHubShareAListAndAWatch(t *testing.T) {
 	w.define()
 	const sites = 40
 	for n := range sites {
-		w.create(kustomization(fmt.Sprintf("site-%d", n), "main@sha1:aaa"))
+		w.create(kustomization(fmt.Sprintf("site-%d", n)))
 	}
 	eventually.True(t, "the hub is watched", func() bool { return w.ask(puller.Flux, "site-0").Watched })
 	before := w.gate.requests.Load()
@@ -183,7 +183,7 @@ func TestHubThatIsAwayIsUnreachable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{Enqueue: func(tko.SiteID) {}})
 	w.define()
-	w.create(kustomization("lagos", "main@sha1:aaa"))
+	w.create(kustomization("lagos"))
 	eventually.True(t, "the hub is watched", func() bool { return w.ask(puller.Flux, "lagos").Watched })
 	w.gate.down.Store(true)
 	w.gate.CloseClientConnections()
@@ -207,7 +207,7 @@ func TestClustersAreObservedOnlyWithGrantedKubeconfigs(t *testing.T) {
 	}
 	w := newWorld(t, kubernetes.Options{Leash: l})
 	w.define()
-	w.create(kustomization("lagos", "main@sha1:aaa"))
+	w.create(kustomization("lagos"))
 	w.site.ID = "theirs/1"
 	if said := w.ask(puller.Flux, "lagos"); said.Problem == "" || w.gate.requests.Load() != 0 {
 		t.Errorf("a site without the grant: %+v, with %d requests", said, w.gate.requests.Load())

@@ -253,17 +253,18 @@ func (w *world) inventory() []string {
 }
 
 // inventoryText returns the stored text of all inventories in the world's namespace.
-func (w *world) inventoryText() (text string) {
+func (w *world) inventoryText() string {
 	w.t.Helper()
 	list, err := w.client.Resource(kinds["ConfigMap"]).Namespace(w.ns+"-tko").List(w.t.Context(), metav1.ListOptions{LabelSelector: "tko.nephio.org/inventory"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	var texts []string
 	for _, i := range list.Items {
 		data, _, _ := unstructured.NestedStringMap(i.Object, "data")
-		text += data["objects"]
+		texts = append(texts, data["objects"])
 	}
-	return text
+	return strings.Join(texts, "")
 }
 
 // there returns the names of the objects of a kind with TKO's label.
