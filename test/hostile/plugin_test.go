@@ -55,7 +55,7 @@ func (b badPlugin) busy(message string) bool {
 func (b badPlugin) hangs() bool { return strings.Contains(b.reason, "did not end within") }
 
 const (
-	hangLimit  = "1s" // the time limit for plugins that hang
+	hangLimit  = "2s" // the time limit for plugins that hang: others start within it also on a busy machine
 	otherLimit = "2m" // the time limit for plugins that reach another limit long before
 )
 
