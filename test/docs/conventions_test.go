@@ -29,6 +29,7 @@ var typed = map[string]string{
 	"change fields": `tko patch deployment $ID --patch '{apiVersion: apps/v1, kind: Deployment, metadata: {name: smf}, spec: {replicas: 3}}' &&
 		tko deployment get $ID | grep 'replicas: 3'`,
 	"change metadata":                   `tko label site lagos/1 tier=a && ! tko label site lagos/1 tier=b && tko label site lagos/1 tier=b --overwrite && tko label site lagos/1 tier-`,
+	"describe a template or a site":     `tko set site lagos/1 'description=Roof of the post office' && tko set site lagos/1 description-`,
 	"stop applying, and remove nothing": `for kind in "site lagos/1" "deployment $ID"; do set -- $kind; tko $1 suspend $2 && tko $1 resume $2 || exit; done; tko freeze --site-metadata region=north --until 1h --reason test`,
 	"apply now":                         `tko gitops sync none; test $? = 3`,
 	"select by metadata":                `tko site list -m region=north -o bare | grep -c lagos`,
