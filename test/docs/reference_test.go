@@ -124,6 +124,8 @@ var examples = map[string]example{
 	},
 	"tko deployment delete":     {before: "ID=$(new)\n", want: "deleted 1 deployment"},
 	"tko deployment edit":       {before: "ID=$(new); export EDITOR='sed -i s/smf:smf:v1/smf:smf:v1.4/'\n", want: `"smf:smf:v1.5"`},
+	"tko site edit":             {before: "export EDITOR=true\n"},
+	"tko template edit":         {before: "export EDITOR=true\n"},
 	"tko deployment mod break":  {before: "tko deployment mod start $ID >token\n", want: "broke the modification"},
 	"tko deployment mod cancel": {before: "token=$(tko deployment mod start $ID)\n"},
 	"tko deployment mod end":    {before: "token=$(tko deployment mod start $ID --url changed)\n"},

@@ -1080,7 +1080,7 @@ def _template(message: pb.Template | pb.ListedTemplate) -> Template:
     )
 
 
-def _details(message: Any) -> dict[str, str]:
+def _details(message: Any) -> dict[str, Any]:
     return {field.name: getattr(message.details, field.name) for field in pb.Details.DESCRIPTOR.fields}
 
 
