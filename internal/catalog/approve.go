@@ -156,8 +156,10 @@ const reasonConsented = "Consented"
 func confirmsProposal(ctx context.Context, r Record) error {
 	confirmed, ok := tko.ConfirmationOf(ctx)
 	total := 0
-	for _, n := range proposed(r) {
-		total += n
+	for count, n := range proposed(r) {
+		if count != CountSites { // of the same deployments
+			total += n
+		}
 	}
 	if !ok || total == 0 || tko.Consents(confirmed, total) {
 		return nil

@@ -84,7 +84,7 @@ func unknownCommand(above *cobra.Command, name string, rest ...string) error {
 	}
 	if meant := foreignCommand(above.Root(), append([]string{name}, rest...)); meant != "" && !above.HasParent() {
 		err = fmt.Errorf("%w: did you mean %s?", err, meant)
-	} else if similar := above.SuggestionsFor(name); len(similar) > 0 {
+	} else if similar := above.SuggestionsFor(name); len(similar) > 0 && foreignVerbs[name] == [2]string{} { // get isn't set
 		err = fmt.Errorf("%w: did you mean %s?", err, strings.Join(similar, " or "))
 	}
 	return usageError(above, err)

@@ -370,7 +370,7 @@ func TestDetailsFollowLinksAndReturn(t *testing.T) {
 func TestADifferenceShowsWhatARevisionHasChanged(t *testing.T) {
 	t.Parallel()
 	u := newUser(t, sample(), 100, 30)
-	u.press("j", "d")
+	u.press("d") // of the first row, which fails
 	u.sees("Revision 3 of 3", "-   image: v2", "+   image: v3")
 	u.press("[")
 	u.sees("Revision 2 of 3", "-   image: v1", "+   image: v2")

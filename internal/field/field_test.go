@@ -36,11 +36,12 @@ func TestSpecsHaveEachFieldThatUsersWrite(t *testing.T) {
 		"Deployment.Replaced":         "the store records it",
 		"Deployment.TemplateRevision": "an annotation states it: see AnnotationMadeFrom",
 		"Deployment.AwaitedTemplate":  "written as Template",
+		"Site.AwaitedTemplate":        "written as Template",
 		"Deployment.AwaitedSite":      "written as Site",
 		"Rollout.State":               "TKO decides it",
 		"Rollout.Reason":              "TKO decides it",
 		"Stamp":                       "TKO writes it",
-	}, Most: 23})
+	}, Most: 24})
 	entitytest.Compare(f, specOf(t, tko.KindTemplate, func(e tko.Template) tko.Put { return tko.Put{Details: e.Details, Package: e.Package} }))
 	entitytest.Compare(f, specOf(t, tko.KindSite, func(e tko.Site) tko.Put { return tko.Put{Template: e.Template, Details: e.Details, Package: e.Package} }))
 	entitytest.Compare(f, specOf(t, tko.KindDeployment, func(e tko.Deployment) tko.Put {

@@ -122,7 +122,6 @@ func TestBadRevisionsChangeNothing(t *testing.T) {
 			[]string{"b.yaml", `"s2"`, "Service"},
 		},
 		"unknown field":                   {"a misspelt field would be silently ignored", map[string]string{"b.yaml": strings.Replace(site("s", "t"), "templateId", "template", 1)}, []string{"b.yaml", "spec.template:"}},
-		"missing template":                {"a reference to nothing can't be applied", map[string]string{"b.yaml": site("s", "nowhere")}, []string{"b.yaml", `template "nowhere"`}},
 		"reference to a removed template": {"a deletion must not break entities that stay", map[string]string{"a.yaml": "", "x.yaml": "y: 1\n"}, []string{"b.yaml", `template "t"`}},
 		"two manifests of one entity":     {"they would overwrite each other", map[string]string{"e.yaml": site("s", "")}, []string{"e.yaml", "b.yaml"}},
 		"not YAML":                        {"a TKO manifest that can't be read must not count as removed", map[string]string{"c.yaml": "apiVersion: tko.nephio.org/v1alpha1\nkind: [\n"}, []string{"c.yaml"}},

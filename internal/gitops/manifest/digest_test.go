@@ -45,9 +45,14 @@ func TestNewFieldsAreDigestedOnlyIfTheyAreSet(t *testing.T) {
 		known[name] = true
 	}
 	n := 0
-	check := func(prefix string, typ reflect.Type) {
+	var check func(prefix string, typ reflect.Type)
+	check = func(prefix string, typ reflect.Type) {
 		for f := range typ.Fields() {
 			if tag := f.Tag.Get("json"); strings.Contains(tag, "omit") {
+				continue
+			}
+			if f.Anonymous { // JSON has its fields in its place
+				check(prefix+f.Name+".", f.Type)
 				continue
 			}
 			if n++; !known[prefix+f.Name] {

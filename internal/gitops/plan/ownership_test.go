@@ -297,7 +297,9 @@ func TestMessagesAreBounded(t *testing.T) {
 		if len(p.Messages) != min(n, 11) || more != "" && p.Messages[10] != more || !strings.HasPrefix(p.Messages[9], `site "s09"`) {
 			t.Errorf("%d sites: the messages are %q", n, p.Messages)
 		}
-		invalid := func(id string) tko.Put { return site(id, "nowhere") }
+		invalid := func(id string) tko.Put {
+			return tko.Put{Kind: tko.KindSite, ID: id, Package: append(configMap("a", "1"), configMap("a", "2")...)}
+		}
 		p = w.plan(w.of(numbered(n, invalid, "x")...)...)
 		if len(p.Invalid) != min(n, 11) || more != "" && p.Invalid[10] != strings.Replace(more, "stay as they are", "are invalid", 1) {
 			t.Errorf("%d sites: invalid are %q", n, p.Invalid)
