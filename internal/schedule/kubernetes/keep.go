@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
@@ -93,8 +94,7 @@ func (rc *reconciliation) restoreReplaced(ctx context.Context) error {
 // restoreOne applies a replaced object again. A failure is reported with the replacement.
 func (rc *reconciliation) restoreOne(ctx context.Context, k key, e entry) error {
 	var content map[string]any
-	decoder := json.NewDecoder(strings.NewReader(e.Kept))
-	if err := decoder.Decode(&content); err != nil {
+	if err := utiljson.Unmarshal([]byte(e.Kept), &content); err != nil { // integers stay integers
 		return err
 	}
 	now, err := rc.conn.apply(ctx, &object{key: k, version: e.Version}, content, false, false)
