@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -224,6 +225,19 @@ func (w *world) isBroken(id tko.SiteID) bool {
 	return slices.ContainsFunc(tenants, func(tenant string) bool { return id == w.siteID(tenant, w.sitesOf()-1) })
 }
 
+// brokenURL returns the URL of the repository of broken sites. A server makes a local repository that is missing, so a file is
+// in its place.
+func (w *world) brokenURL() string {
+	broken := func(path string) string { return strings.TrimSuffix(path, ".git") + "-broken.git" }
+	if w.url == w.repository {
+		file := broken(w.repository)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o750), os.WriteFile(file, nil, 0o600)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return broken(w.url)
+}
+
 // sitesOf is the number of sites of each tenant. The last one is broken.
 func (w *world) sitesOf() int { return w.sites / len(tenants) }
 
@@ -256,7 +270,7 @@ func (w *world) prepareCatalog() {
 		check(root.RegisterTemplate(ctx, tko.Template{ID: id, Package: parse(w.t, text)}))
 	}
 	packages := map[bool]krm.Package{} // by whether the site is broken
-	for bad, path := range map[bool]string{false: w.url, true: strings.TrimSuffix(w.url, ".git") + "-missing.git"} {
+	for bad, path := range map[bool]string{false: w.url, true: w.brokenURL()} {
 		packages[bad] = parse(w.t, fmt.Sprintf("{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: repository}, spec: {url: %q}}", path))
 	}
 	for _, tenant := range tenants {
