@@ -22,6 +22,8 @@ type Server interface {
 	Getter
 	Changer
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
+	// WatchNewest begins with the newest n changes up to a position.
+	WatchNewest(ctx context.Context, position int64, n uint32, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 }
 
 // A Getter reads one entity, and the progress and plan of a rollout.
