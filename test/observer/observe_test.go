@@ -595,7 +595,10 @@ func (o *observer) settle() {
 	o.settleLog(quiet)
 	for end := time.Now().Add(evaluateAgain); time.Now().Before(end); time.Sleep(2 * quiet) {
 		j := o.newJudge()
-		for _, c := range o.changes {
+		o.lock.Lock()
+		changes := slices.Clone(o.changes)
+		o.lock.Unlock()
+		for _, c := range changes {
 			j.take(c)
 		}
 		if _, found := o.checkPlacementsNow(j.deletedByUsers); len(found) == 0 {
