@@ -43,6 +43,14 @@ type QueueStatistics struct {
 	Oldest   time.Duration // since the first of the ready items became due
 }
 
+// FailingWork is an item of a queue that has failed since it was last done.
+type FailingWork struct {
+	Key      string    // see the queues
+	Failures int       // in a row
+	Error    string    // of the last one
+	Due      time.Time // of the next attempt; of a claimed item, the end of its lease
+}
+
 // ClaimWork is a request to claim work.
 type ClaimWork struct {
 	Queue  string
