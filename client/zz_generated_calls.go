@@ -17,6 +17,7 @@ type Calls interface {
 	Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
 	Stop(ctx context.Context, r tko.Stop) (tko.StopStatus, error)
 	Holds(ctx context.Context) ([]tko.Hold, error)
+	Queues(ctx context.Context) ([]tko.QueueState, error)
 	BreakModification(ctx context.Context, deploymentID tko.DeploymentID) (tko.OpenModification, error)
 	Modifications(ctx context.Context) ([]tko.OpenModification, error)
 	Retention(ctx context.Context) (tko.Retention, error)
@@ -44,6 +45,12 @@ func (c *Client) Stop(ctx context.Context, r tko.Stop) (tko.StopStatus, error) {
 // Holds returns the work that is held after a restore, sorted by queue, then key.
 func (c *Client) Holds(ctx context.Context) ([]tko.Hold, error) {
 	return collect(rows(ctx, c, c.admin.ListHolds, &emptypb.Empty{}, wire.Hold.ReadRow))
+}
+
+// Queues returns the work that waits in each queue, and the items that fail, as far as the
+// caller may read the entities that these are for.
+func (c *Client) Queues(ctx context.Context) ([]tko.QueueState, error) {
+	return collect(rows(ctx, c, c.admin.ListQueues, &emptypb.Empty{}, wire.QueueState.ReadRow))
 }
 
 // BreakModification ends the modification token of a deployment. If its holder

@@ -18,6 +18,7 @@ var callableAgain = map[string]bool{
 	"/tko.Access/listStops":            true,
 	"/tko.Access/verifyAudit":          true,
 	"/tko.Admin/listHolds":             true,
+	"/tko.Admin/listQueues":            true,
 	"/tko.Data/about":                  true,
 	"/tko.Data/callSites":              true,
 	"/tko.Data/callSources":            true,

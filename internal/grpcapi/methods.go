@@ -165,6 +165,7 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Admin_Backup_FullMethodName:       right("", access.Backup),
 		tkopb.Admin_ListHolds_FullMethodName:    right("", access.Backup).again().plain("Holds"),
 		tkopb.Admin_ReleaseHolds_FullMethodName: right("", access.Backup),
+		tkopb.Admin_ListQueues_FullMethodName:   right("", access.Inspect).again().plain("Queues"),
 		tkopb.Logs_GetLogLevels_FullMethodName:  right("", access.Logs).again(),
 		tkopb.Logs_SetLogLevels_FullMethodName:  right("", access.Logs),
 	}

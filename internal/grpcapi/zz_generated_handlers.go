@@ -18,6 +18,7 @@ type PlainBackend interface { //nolint:interfacebloat // a method for each of th
 	Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
 	Stop(ctx context.Context, r tko.Stop) (tko.StopStatus, error)
 	Holds(ctx context.Context) ([]tko.Hold, error)
+	Queues(ctx context.Context) ([]tko.QueueState, error)
 	BreakModification(ctx context.Context, deploymentID tko.DeploymentID) (tko.OpenModification, error)
 	Modifications(ctx context.Context) ([]tko.OpenModification, error)
 	Retention(ctx context.Context) (tko.Retention, error)
@@ -37,6 +38,10 @@ func (h *rights) Stop(ctx context.Context, m *tkopb.Stop) (*tkopb.StopStatus, er
 
 func (h *admin) ListHolds(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Hold]) error {
 	return sendAll(s, wire.Hold.Write)(h.backend.Holds(s.Context()))
+}
+
+func (h *admin) ListQueues(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.QueueState]) error {
+	return sendAll(s, wire.QueueState.Write)(h.backend.Queues(s.Context()))
 }
 
 func (h *data) BreakModification(ctx context.Context, m *tkopb.BreakModification) (*tkopb.Modification, error) {

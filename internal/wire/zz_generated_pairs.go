@@ -9,6 +9,7 @@ import (
 
 // Pairs of the methods whose handlers are generated, unless they are written by hand.
 var (
-	_ tko.Kind
-	_ *tkopb.Stop
+	QueueState = NewPair[tko.QueueState, tkopb.QueueState](nil)
+	_          tko.Kind
+	_          *tkopb.Stop
 )
