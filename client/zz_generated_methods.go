@@ -34,6 +34,7 @@ var callableAgain = map[string]bool{
 	"/tko.Data/getTargetState":         true,
 	"/tko.Data/getTemplate":            true,
 	"/tko.Data/listDeployments":        true,
+	"/tko.Data/listMarks":              true,
 	"/tko.Data/listModifications":      true,
 	"/tko.Data/listPlugins":            true,
 	"/tko.Data/listSites":              true,

@@ -143,7 +143,7 @@ type Metadata struct {
 	// spellings of metadata.
 	Labels map[string]string `json:"l,omitempty"`
 	// Attached is opaque data of a transport, as compact JSON. Only that
-	// transport reads it.
+	// transport reads it, except for its annotations and owner references: see [Entities.Marks].
 	Attached json.RawMessage `json:"a,omitempty"`
 	// Applied is what managers named the last time, by manager.
 	Applied map[string]AppliedSet `json:"m,omitempty"`

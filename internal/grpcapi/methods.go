@@ -103,6 +103,7 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Data_RenewWork_FullMethodName:          right("", access.Prepare, access.Schedule, access.Source, access.Events).again().large(),
 		tkopb.Data_FinishWork_FullMethodName:         right("", access.Prepare, access.Schedule, access.Source, access.Events).again().large(),
 		tkopb.Data_WatchChanges_FullMethodName:       right("", access.Read).noTurn("it waits for changes"),
+		tkopb.Data_ListMarks_FullMethodName:          right("", access.Read).again().plain("Marks"), // of the kind in the request
 		tkopb.Data_PutEntity_FullMethodName:          right("", access.Create, access.Update, access.Register).again().large(),
 		tkopb.Data_RemoveEntity_FullMethodName:       right("", access.Delete, access.Register),
 		tkopb.Data_CallSites_FullMethodName:          right(s, access.Call).again(),
