@@ -250,6 +250,9 @@ type Put struct {
 	// template, is the digest of that revision: see [RevisionDigest]. If no retained revision
 	// has it, the template revision is not recorded.
 	MadeFrom string `json:",omitempty"`
+	// Marks, if not nil, are set. Those that an earlier Put of the same manager, or without
+	// one, named and that this one doesn't name are removed; others stay, and all stay if it is nil.
+	Marks *Marks `json:",omitempty"`
 }
 
 // A PutResult is the result of a [Put].

@@ -43,6 +43,24 @@ type QueueStatistics struct {
 	Oldest   time.Duration // since the first of the ready items became due
 }
 
+// MaxFailing is the maximum number of items of a queue that [QueueState] names.
+const MaxFailing = 100
+
+// A QueueState is the work that waits in a queue, and the items that fail.
+type QueueState struct {
+	QueueStatistics
+
+	Failing []FailingWork // those that the caller may read, with the most failures first; at most [MaxFailing]
+}
+
+// FailingWork is an item of a queue that has failed since it was last done.
+type FailingWork struct {
+	Key      string    // see the queues
+	Failures int       // in a row
+	Error    string    // of the last one
+	Due      time.Time // of the next attempt; of a claimed item, the end of its lease
+}
+
 // ClaimWork is a request to claim work.
 type ClaimWork struct {
 	Queue  string

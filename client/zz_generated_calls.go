@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"iter"
 
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -17,7 +18,9 @@ type Calls interface {
 	Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
 	Stop(ctx context.Context, r tko.Stop) (tko.StopStatus, error)
 	Holds(ctx context.Context) ([]tko.Hold, error)
+	Queues(ctx context.Context) ([]tko.QueueState, error)
 	BreakModification(ctx context.Context, deploymentID tko.DeploymentID) (tko.OpenModification, error)
+	Marks(ctx context.Context, kind tko.Kind) iter.Seq2[tko.EntityMarks, error]
 	Modifications(ctx context.Context) ([]tko.OpenModification, error)
 	Retention(ctx context.Context) (tko.Retention, error)
 	RolloutDo(ctx context.Context, r tko.RolloutCommand) (tko.RolloutStatus, error)
@@ -46,11 +49,24 @@ func (c *Client) Holds(ctx context.Context) ([]tko.Hold, error) {
 	return collect(rows(ctx, c, c.admin.ListHolds, &emptypb.Empty{}, wire.Hold.ReadRow))
 }
 
+// Queues returns the work that waits in each queue, and the items that fail, as far as the
+// caller may read the entities that these are for.
+func (c *Client) Queues(ctx context.Context) ([]tko.QueueState, error) {
+	return collect(rows(ctx, c, c.admin.ListQueues, &emptypb.Empty{}, wire.QueueState.ReadRow))
+}
+
 // BreakModification ends the modification token of a deployment. If its holder
 // uses it later, that is an ErrNotFound. It returns ErrNotFound if there is no
 // valid token.
 func (c *Client) BreakModification(ctx context.Context, deploymentID tko.DeploymentID) (tko.OpenModification, error) {
 	return wire.Then(wire.OpenModification.Read)(call(ctx, c, c.data.BreakModification, &tkopb.BreakModification{DeploymentId: string(deploymentID)}))
+}
+
+// Marks returns the marks of the entities of a kind that the caller may read, sorted by ID,
+// without entities that have none. Values of Secrets in annotations are redacted, unless the
+// caller may read them.
+func (c *Client) Marks(ctx context.Context, kind tko.Kind) iter.Seq2[tko.EntityMarks, error] {
+	return rows(ctx, c, c.data.ListMarks, &tkopb.ListMarks{Kind: string(kind)}, wire.EntityMarks.ReadRow)
 }
 
 // Modifications returns the valid modification tokens, sorted by deployment,

@@ -169,3 +169,49 @@ func Check(name string) error {
 	}
 	return nil
 }
+
+// The limits of labels in Kubernetes, in bytes.
+const (
+	maxLabelName  = 63
+	maxLabelValue = 63
+)
+
+// CheckLabel returns a tko.ErrInvalid if no object in Kubernetes can have a label, as it is
+// written.
+func CheckLabel(key, value string) error {
+	if err := checkQualified("label", key); err != nil {
+		return err
+	}
+	if len(value) > maxLabelValue || value != "" && !isLabelText(value) {
+		return tko.Errorf(tko.ErrInvalid, "the label %q has the value %.80q, which is not valid in Kubernetes: use at most %d letters, digits, -, _ and ., with a letter or digit at each end", key, value, maxLabelValue)
+	}
+	return nil
+}
+
+// CheckAnnotation returns a tko.ErrInvalid if no object in Kubernetes can have an annotation
+// with a key.
+func CheckAnnotation(key string) error { return checkQualified("annotation", strings.ToLower(key)) }
+
+// checkQualified checks the key of a label or an annotation: a name, with or without a prefix.
+func checkQualified(what, key string) error {
+	name := key
+	if prefix, rest, ok := strings.Cut(key, "/"); ok {
+		if name = rest; Check(prefix) != nil {
+			return tko.Errorf(tko.ErrInvalid, "the %s %.80q is not valid in Kubernetes: its prefix is no DNS subdomain", what, key)
+		}
+	}
+	if len(name) > maxLabelName || !isLabelText(name) {
+		return tko.Errorf(tko.ErrInvalid, "the %s %.80q is not valid in Kubernetes: use at most %d letters, digits, -, _ and ., with a letter or digit at each end, after the prefix", what, key, maxLabelName)
+	}
+	return nil
+}
+
+// isLabelText reports whether a text consists of what labels may have, with a letter or digit at
+// each end.
+func isLabelText(text string) bool {
+	isEdge := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+	if text == "" || !isEdge(text[0]) || !isEdge(text[len(text)-1]) {
+		return false
+	}
+	return !strings.ContainsFunc(text, func(c rune) bool { return c > unicode.MaxASCII || c != '-' && c != '_' && c != '.' && !isEdge(byte(c)) })
+}

@@ -5322,8 +5322,11 @@ type PutEntity struct {
 	// them, as its condition ResolvedRefs reports.
 	DeferReferences bool     `protobuf:"varint,570,opt,name=deferReferences,proto3" json:"deferReferences,omitempty"`
 	Details         *Details `protobuf:"bytes,640,opt,name=details,proto3" json:"details,omitempty"` // of a template or site
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Set, if given. Those that an earlier request of the same manager, or without one, named and that this one doesn't name
+	// are removed; others stay.
+	Marks         *Marks `protobuf:"bytes,650,opt,name=marks,proto3" json:"marks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutEntity) Reset() {
@@ -5503,6 +5506,170 @@ func (x *PutEntity) GetDetails() *Details {
 	return nil
 }
 
+func (x *PutEntity) GetMarks() *Marks {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+// Labels with a prefix and annotations of an entity, which TKO keeps for other tools.
+type Marks struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Labels        map[string]string      `protobuf:"bytes,650,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of plugins, also without a prefix
+	Annotations   map[string]string      `protobuf:"bytes,651,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Marks) Reset() {
+	*x = Marks{}
+	mi := &file_tko_tko_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Marks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Marks) ProtoMessage() {}
+
+func (x *Marks) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Marks.ProtoReflect.Descriptor instead.
+func (*Marks) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *Marks) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Marks) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+type ListMarks struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,650,opt,name=kind,proto3" json:"kind,omitempty"` // template, site, deployment, plugin or rollout
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMarks) Reset() {
+	*x = ListMarks{}
+	mi := &file_tko_tko_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMarks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMarks) ProtoMessage() {}
+
+func (x *ListMarks) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMarks.ProtoReflect.Descriptor instead.
+func (*ListMarks) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *ListMarks) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+type EntityMarks struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Id              string                 `protobuf:"bytes,650,opt,name=id,proto3" json:"id,omitempty"`
+	Marks           *Marks                 `protobuf:"bytes,651,opt,name=marks,proto3" json:"marks,omitempty"`                      // without the annotations that kubectl keeps for itself, and those that TKO reads
+	OwnerReferences uint64                 `protobuf:"varint,652,opt,name=ownerReferences,proto3" json:"ownerReferences,omitempty"` // objects that own the entity in the Kubernetes API of this server
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *EntityMarks) Reset() {
+	*x = EntityMarks{}
+	mi := &file_tko_tko_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EntityMarks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EntityMarks) ProtoMessage() {}
+
+func (x *EntityMarks) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EntityMarks.ProtoReflect.Descriptor instead.
+func (*EntityMarks) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *EntityMarks) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *EntityMarks) GetMarks() *Marks {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+func (x *EntityMarks) GetOwnerReferences() uint64 {
+	if x != nil {
+		return x.OwnerReferences
+	}
+	return 0
+}
+
 type PutEntityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -5518,7 +5685,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5530,7 +5697,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5543,7 +5710,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -5608,7 +5775,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5620,7 +5787,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5633,7 +5800,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -5680,7 +5847,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5692,7 +5859,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5705,7 +5872,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -5726,7 +5893,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5738,7 +5905,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5751,7 +5918,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -5785,7 +5952,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5797,7 +5964,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5810,7 +5977,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GetSource) GetName() string {
@@ -5846,7 +6013,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5858,7 +6025,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5871,7 +6038,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Source) GetName() string {
@@ -5951,7 +6118,7 @@ type SourceReach struct {
 
 func (x *SourceReach) Reset() {
 	*x = SourceReach{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5963,7 +6130,7 @@ func (x *SourceReach) String() string {
 func (*SourceReach) ProtoMessage() {}
 
 func (x *SourceReach) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5976,7 +6143,7 @@ func (x *SourceReach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceReach.ProtoReflect.Descriptor instead.
 func (*SourceReach) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SourceReach) GetKnown() bool {
@@ -6029,7 +6196,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6041,7 +6208,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6054,7 +6221,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -6165,7 +6332,7 @@ type SourceOrigins struct {
 
 func (x *SourceOrigins) Reset() {
 	*x = SourceOrigins{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6177,7 +6344,7 @@ func (x *SourceOrigins) String() string {
 func (*SourceOrigins) ProtoMessage() {}
 
 func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6190,7 +6357,7 @@ func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOrigins.ProtoReflect.Descriptor instead.
 func (*SourceOrigins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SourceOrigins) GetParts() map[string]string {
@@ -6217,7 +6384,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6229,7 +6396,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6242,7 +6409,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -6322,7 +6489,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6334,7 +6501,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6347,7 +6514,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -6402,7 +6569,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6414,7 +6581,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6427,7 +6594,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{81}
+	return file_tko_tko_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -6453,7 +6620,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6465,7 +6632,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6478,7 +6645,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+	return file_tko_tko_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -6498,7 +6665,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6510,7 +6677,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6523,7 +6690,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{83}
+	return file_tko_tko_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -6550,7 +6717,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6562,7 +6729,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[84]
+	mi := &file_tko_tko_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6575,7 +6742,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{84}
+	return file_tko_tko_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -6607,7 +6774,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[85]
+	mi := &file_tko_tko_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6619,7 +6786,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[85]
+	mi := &file_tko_tko_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6632,7 +6799,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{85}
+	return file_tko_tko_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -6680,7 +6847,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[86]
+	mi := &file_tko_tko_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6692,7 +6859,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[86]
+	mi := &file_tko_tko_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6705,7 +6872,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{86}
+	return file_tko_tko_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -6731,7 +6898,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[87]
+	mi := &file_tko_tko_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6743,7 +6910,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[87]
+	mi := &file_tko_tko_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6756,7 +6923,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{87}
+	return file_tko_tko_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6780,7 +6947,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[88]
+	mi := &file_tko_tko_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6792,7 +6959,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[88]
+	mi := &file_tko_tko_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6805,7 +6972,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{88}
+	return file_tko_tko_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -7367,7 +7534,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xf7\x05\n" +
+	"\x06STATUS\x10\x02\"\x9a\x06\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -7392,10 +7559,28 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05whole\x18\xe4\x05 \x01(\bR\x05whole\x12\x1b\n" +
 	"\bmadeFrom\x18\xe5\x05 \x01(\tR\bmadeFrom\x12)\n" +
 	"\x0fdeferReferences\x18\xba\x04 \x01(\bR\x0fdeferReferences\x12'\n" +
-	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x1a;\n" +
+	"\adetails\x18\x80\x05 \x01(\v2\f.tko.DetailsR\adetails\x12!\n" +
+	"\x05marks\x18\x8a\x05 \x01(\v2\n" +
+	".tko.MarksR\x05marks\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf3\x01\n" +
+	"\x05Marks\x12/\n" +
+	"\x06labels\x18\x8a\x05 \x03(\v2\x16.tko.Marks.LabelsEntryR\x06labels\x12>\n" +
+	"\vannotations\x18\x8b\x05 \x03(\v2\x1b.tko.Marks.AnnotationsEntryR\vannotations\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\" \n" +
+	"\tListMarks\x12\x13\n" +
+	"\x04kind\x18\x8a\x05 \x01(\tR\x04kind\"l\n" +
+	"\vEntityMarks\x12\x0f\n" +
+	"\x02id\x18\x8a\x05 \x01(\tR\x02id\x12!\n" +
+	"\x05marks\x18\x8b\x05 \x01(\v2\n" +
+	".tko.MarksR\x05marks\x12)\n" +
+	"\x0fownerReferences\x18\x8c\x05 \x01(\x04R\x0fownerReferences\"\xd0\x01\n" +
 	"\x11PutEntityResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
@@ -7509,7 +7694,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rauthenticator\x18\x03 \x01(\tR\rauthenticator\x12 \n" +
 	"\vdisplayName\x18\x04 \x01(\tR\vdisplayName\x12\x18\n" +
 	"\aaddress\x18\x05 \x01(\tR\aaddress\x124\n" +
-	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\x9c\x17\n" +
+	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xcd\x17\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -7552,7 +7737,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"finishWork\x12\x0f.tko.FinishWork\x1a\x16.google.protobuf.Empty\x120\n" +
 	"\fwatchChanges\x12\x11.tko.WatchChanges\x1a\v.tko.Change0\x01\x123\n" +
-	"\tputEntity\x12\x0e.tko.PutEntity\x1a\x16.tko.PutEntityResponse\x126\n" +
+	"\tputEntity\x12\x0e.tko.PutEntity\x1a\x16.tko.PutEntityResponse\x12/\n" +
+	"\tlistMarks\x12\x0e.tko.ListMarks\x1a\x10.tko.EntityMarks0\x01\x126\n" +
 	"\fremoveEntity\x12\x11.tko.RemoveEntity\x1a\x13.tko.DeleteResponse\x123\n" +
 	"\tcallSites\x12\x0e.tko.CallSites\x1a\x16.google.protobuf.Empty\x127\n" +
 	"\vcallSources\x12\x10.tko.CallSources\x1a\x16.google.protobuf.Empty\x12(\n" +
@@ -7578,7 +7764,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 105)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 110)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -7652,253 +7838,264 @@ var file_tko_tko_proto_goTypes = []any{
 	(*WatchChanges)(nil),                         // 69: tko.WatchChanges
 	(*Change)(nil),                               // 70: tko.Change
 	(*PutEntity)(nil),                            // 71: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 72: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 73: tko.RemoveEntity
-	(*CallSites)(nil),                            // 74: tko.CallSites
-	(*CallSources)(nil),                          // 75: tko.CallSources
-	(*GetSource)(nil),                            // 76: tko.GetSource
-	(*Source)(nil),                               // 77: tko.Source
-	(*SourceReach)(nil),                          // 78: tko.SourceReach
-	(*SourceStatus)(nil),                         // 79: tko.SourceStatus
-	(*SourceOrigins)(nil),                        // 80: tko.SourceOrigins
-	(*SourceItem)(nil),                           // 81: tko.SourceItem
-	(*SourceOperation)(nil),                      // 82: tko.SourceOperation
-	(*SaveSource)(nil),                           // 83: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 84: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 85: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 86: tko.GetTargetState
-	(*TargetState)(nil),                          // 87: tko.TargetState
-	(*SaveTargetState)(nil),                      // 88: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 89: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 90: tko.WhoAmIResponse
-	nil,                                          // 91: tko.Template.MetadataEntry
-	nil,                                          // 92: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 93: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 94: tko.Site.MetadataEntry
-	nil,                                          // 95: tko.ListedSite.MetadataEntry
-	nil,                                          // 96: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 97: tko.Deployment.MetadataEntry
-	nil,                                          // 98: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 99: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 100: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 101: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 102: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 103: tko.Plugin.PropertiesEntry
-	nil,                                          // 104: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 105: tko.PutEntity.MetadataEntry
-	nil,                                          // 106: tko.SourceOrigins.PartsEntry
-	(*timestamppb.Timestamp)(nil),                // 107: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 108: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 109: google.protobuf.Empty
+	(*Marks)(nil),                                // 72: tko.Marks
+	(*ListMarks)(nil),                            // 73: tko.ListMarks
+	(*EntityMarks)(nil),                          // 74: tko.EntityMarks
+	(*PutEntityResponse)(nil),                    // 75: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 76: tko.RemoveEntity
+	(*CallSites)(nil),                            // 77: tko.CallSites
+	(*CallSources)(nil),                          // 78: tko.CallSources
+	(*GetSource)(nil),                            // 79: tko.GetSource
+	(*Source)(nil),                               // 80: tko.Source
+	(*SourceReach)(nil),                          // 81: tko.SourceReach
+	(*SourceStatus)(nil),                         // 82: tko.SourceStatus
+	(*SourceOrigins)(nil),                        // 83: tko.SourceOrigins
+	(*SourceItem)(nil),                           // 84: tko.SourceItem
+	(*SourceOperation)(nil),                      // 85: tko.SourceOperation
+	(*SaveSource)(nil),                           // 86: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 87: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 88: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 89: tko.GetTargetState
+	(*TargetState)(nil),                          // 90: tko.TargetState
+	(*SaveTargetState)(nil),                      // 91: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 92: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 93: tko.WhoAmIResponse
+	nil,                                          // 94: tko.Template.MetadataEntry
+	nil,                                          // 95: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 96: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 97: tko.Site.MetadataEntry
+	nil,                                          // 98: tko.ListedSite.MetadataEntry
+	nil,                                          // 99: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 100: tko.Deployment.MetadataEntry
+	nil,                                          // 101: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 102: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 103: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 104: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 105: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 106: tko.Plugin.PropertiesEntry
+	nil,                                          // 107: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 108: tko.PutEntity.MetadataEntry
+	nil,                                          // 109: tko.Marks.LabelsEntry
+	nil,                                          // 110: tko.Marks.AnnotationsEntry
+	nil,                                          // 111: tko.SourceOrigins.PartsEntry
+	(*timestamppb.Timestamp)(nil),                // 112: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 113: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 114: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
 	44,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	78,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
-	91,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	107, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	81,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
+	94,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	112, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	43,  // 5: tko.Template.stamp:type_name -> tko.Stamp
 	8,   // 6: tko.Template.details:type_name -> tko.Details
-	92,  // 7: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	107, // 8: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	95,  // 7: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	112, // 8: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	43,  // 9: tko.ListedTemplate.stamp:type_name -> tko.Stamp
 	8,   // 10: tko.ListedTemplate.details:type_name -> tko.Details
-	93,  // 11: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	107, // 12: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
+	96,  // 11: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	112, // 12: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
 	6,   // 13: tko.ListTemplates.window:type_name -> tko.Window
 	12,  // 14: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	94,  // 15: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	107, // 16: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	97,  // 15: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	112, // 16: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	43,  // 17: tko.Site.stamp:type_name -> tko.Stamp
 	8,   // 18: tko.Site.details:type_name -> tko.Details
-	95,  // 19: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	107, // 20: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	98,  // 19: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	112, // 20: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	43,  // 21: tko.ListedSite.stamp:type_name -> tko.Stamp
 	8,   // 22: tko.ListedSite.details:type_name -> tko.Details
-	96,  // 23: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	99,  // 23: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	19,  // 24: tko.SelectSites.conditions:type_name -> tko.SelectCondition
-	107, // 25: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
+	112, // 25: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
 	6,   // 26: tko.ListSites.window:type_name -> tko.Window
 	18,  // 27: tko.ListSites.select:type_name -> tko.SelectSites
-	97,  // 28: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	107, // 29: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	107, // 30: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	100, // 28: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	112, // 29: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	112, // 30: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	43,  // 31: tko.Deployment.stamp:type_name -> tko.Stamp
-	98,  // 32: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	107, // 33: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	107, // 34: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	101, // 32: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	112, // 33: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	112, // 34: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	43,  // 35: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	99,  // 36: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	100, // 37: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	101, // 38: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	102, // 39: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	102, // 36: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	103, // 37: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	104, // 38: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	105, // 39: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	19,  // 40: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
-	107, // 41: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
+	112, // 41: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
 	6,   // 42: tko.ListDeployments.window:type_name -> tko.Window
 	27,  // 43: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	108, // 44: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
-	107, // 45: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	107, // 46: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	107, // 47: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	103, // 48: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	113, // 44: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	112, // 45: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	112, // 46: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	112, // 47: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	106, // 48: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	39,  // 49: tko.Plugin.triggers:type_name -> tko.GVK
 	43,  // 50: tko.Plugin.stamp:type_name -> tko.Stamp
 	39,  // 51: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	6,   // 52: tko.ListPlugins.window:type_name -> tko.Window
 	41,  // 53: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	107, // 54: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	107, // 55: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	112, // 54: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	112, // 55: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	44,  // 56: tko.Stamp.conditions:type_name -> tko.Condition
 	45,  // 57: tko.Stamp.steps:type_name -> tko.PreparationStep
-	107, // 58: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	107, // 59: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	108, // 60: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	112, // 58: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	112, // 59: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	113, // 60: tko.PreparationStep.took:type_name -> google.protobuf.Duration
 	27,  // 61: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	44,  // 62: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	45,  // 63: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
 	48,  // 64: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
 	22,  // 65: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
 	55,  // 66: tko.CreateChildren.children:type_name -> tko.Child
-	104, // 67: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	107, // 67: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
 	8,   // 68: tko.ProvisionSite.details:type_name -> tko.Details
 	44,  // 69: tko.SetConditions.conditions:type_name -> tko.Condition
-	108, // 70: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	108, // 71: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	113, // 70: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	113, // 71: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
 	64,  // 72: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
 	64,  // 73: tko.RenewWork.items:type_name -> tko.WorkItem
-	108, // 74: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	113, // 74: tko.RenewWork.lease:type_name -> google.protobuf.Duration
 	64,  // 75: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
 	68,  // 76: tko.FinishWork.items:type_name -> tko.FinishedWork
 	64,  // 77: tko.FinishedWork.item:type_name -> tko.WorkItem
 	0,   // 78: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	108, // 79: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	113, // 79: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
 	1,   // 80: tko.Change.op:type_name -> tko.Change.Op
-	107, // 81: tko.Change.time:type_name -> google.protobuf.Timestamp
-	105, // 82: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	112, // 81: tko.Change.time:type_name -> google.protobuf.Timestamp
+	108, // 82: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
 	40,  // 83: tko.PutEntity.plugin:type_name -> tko.Plugin
 	64,  // 84: tko.PutEntity.claim:type_name -> tko.WorkItem
 	8,   // 85: tko.PutEntity.details:type_name -> tko.Details
-	64,  // 86: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	107, // 87: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	79,  // 88: tko.Source.status:type_name -> tko.SourceStatus
-	107, // 89: tko.Source.due:type_name -> google.protobuf.Timestamp
-	78,  // 90: tko.Source.reach:type_name -> tko.SourceReach
-	81,  // 91: tko.SourceStatus.items:type_name -> tko.SourceItem
-	82,  // 92: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	44,  // 93: tko.SourceStatus.conditions:type_name -> tko.Condition
-	80,  // 94: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
-	106, // 95: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
-	107, // 96: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	77,  // 97: tko.SaveSource.source:type_name -> tko.Source
-	64,  // 98: tko.SaveSource.claim:type_name -> tko.WorkItem
-	64,  // 99: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	107, // 100: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	87,  // 101: tko.SaveTargetState.state:type_name -> tko.TargetState
-	64,  // 102: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	107, // 103: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	109, // 104: tko.Data.about:input_type -> google.protobuf.Empty
-	9,   // 105: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 106: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	11,  // 107: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	13,  // 108: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	12,  // 109: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	15,  // 110: tko.Data.registerSite:input_type -> tko.Site
-	14,  // 111: tko.Data.deleteSite:input_type -> tko.SiteID
-	17,  // 112: tko.Data.getSite:input_type -> tko.GetSite
-	20,  // 113: tko.Data.listSites:input_type -> tko.ListSites
-	18,  // 114: tko.Data.purgeSites:input_type -> tko.SelectSites
-	24,  // 115: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	21,  // 116: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	26,  // 117: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	28,  // 118: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	27,  // 119: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	29,  // 120: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	31,  // 121: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	33,  // 122: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	40,  // 123: tko.Data.registerPlugin:input_type -> tko.Plugin
-	38,  // 124: tko.Data.deletePlugin:input_type -> tko.PluginID
-	38,  // 125: tko.Data.getPlugin:input_type -> tko.PluginID
-	42,  // 126: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	41,  // 127: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	46,  // 128: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	48,  // 129: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	50,  // 130: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	52,  // 131: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	35,  // 132: tko.Data.listModifications:input_type -> tko.ListModifications
-	37,  // 133: tko.Data.breakModification:input_type -> tko.BreakModification
-	54,  // 134: tko.Data.createChildren:input_type -> tko.CreateChildren
-	57,  // 135: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	59,  // 136: tko.Data.resolveSite:input_type -> tko.ResolveSite
-	61,  // 137: tko.Data.setConditions:input_type -> tko.SetConditions
-	62,  // 138: tko.Data.claimWork:input_type -> tko.ClaimWork
-	65,  // 139: tko.Data.renewWork:input_type -> tko.RenewWork
-	67,  // 140: tko.Data.finishWork:input_type -> tko.FinishWork
-	69,  // 141: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	71,  // 142: tko.Data.putEntity:input_type -> tko.PutEntity
-	73,  // 143: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	74,  // 144: tko.Data.callSites:input_type -> tko.CallSites
-	75,  // 145: tko.Data.callSources:input_type -> tko.CallSources
-	76,  // 146: tko.Data.getSource:input_type -> tko.GetSource
-	109, // 147: tko.Data.listSources:input_type -> google.protobuf.Empty
-	83,  // 148: tko.Data.saveSource:input_type -> tko.SaveSource
-	85,  // 149: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	86,  // 150: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	88,  // 151: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	109, // 152: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 153: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 154: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 155: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	9,   // 156: tko.Data.getTemplate:output_type -> tko.Template
-	10,  // 157: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 158: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 159: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 160: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	15,  // 161: tko.Data.getSite:output_type -> tko.Site
-	16,  // 162: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 163: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	25,  // 164: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 165: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	22,  // 166: tko.Data.getDeployment:output_type -> tko.Deployment
-	23,  // 167: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 168: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	30,  // 169: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	32,  // 170: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	34,  // 171: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 172: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 173: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	40,  // 174: tko.Data.getPlugin:output_type -> tko.Plugin
-	40,  // 175: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 176: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	47,  // 177: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	49,  // 178: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	51,  // 179: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	53,  // 180: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	36,  // 181: tko.Data.listModifications:output_type -> tko.Modification
-	36,  // 182: tko.Data.breakModification:output_type -> tko.Modification
-	56,  // 183: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	58,  // 184: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	60,  // 185: tko.Data.resolveSite:output_type -> tko.ResolveSiteResponse
-	109, // 186: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	63,  // 187: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	66,  // 188: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	109, // 189: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	70,  // 190: tko.Data.watchChanges:output_type -> tko.Change
-	72,  // 191: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 192: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	109, // 193: tko.Data.callSites:output_type -> google.protobuf.Empty
-	109, // 194: tko.Data.callSources:output_type -> google.protobuf.Empty
-	77,  // 195: tko.Data.getSource:output_type -> tko.Source
-	77,  // 196: tko.Data.listSources:output_type -> tko.Source
-	84,  // 197: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	109, // 198: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	87,  // 199: tko.Data.getTargetState:output_type -> tko.TargetState
-	89,  // 200: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	90,  // 201: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	153, // [153:202] is the sub-list for method output_type
-	104, // [104:153] is the sub-list for method input_type
-	104, // [104:104] is the sub-list for extension type_name
-	104, // [104:104] is the sub-list for extension extendee
-	0,   // [0:104] is the sub-list for field type_name
+	72,  // 86: tko.PutEntity.marks:type_name -> tko.Marks
+	109, // 87: tko.Marks.labels:type_name -> tko.Marks.LabelsEntry
+	110, // 88: tko.Marks.annotations:type_name -> tko.Marks.AnnotationsEntry
+	72,  // 89: tko.EntityMarks.marks:type_name -> tko.Marks
+	64,  // 90: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	112, // 91: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	82,  // 92: tko.Source.status:type_name -> tko.SourceStatus
+	112, // 93: tko.Source.due:type_name -> google.protobuf.Timestamp
+	81,  // 94: tko.Source.reach:type_name -> tko.SourceReach
+	84,  // 95: tko.SourceStatus.items:type_name -> tko.SourceItem
+	85,  // 96: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	44,  // 97: tko.SourceStatus.conditions:type_name -> tko.Condition
+	83,  // 98: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	111, // 99: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	112, // 100: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	80,  // 101: tko.SaveSource.source:type_name -> tko.Source
+	64,  // 102: tko.SaveSource.claim:type_name -> tko.WorkItem
+	64,  // 103: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	112, // 104: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	90,  // 105: tko.SaveTargetState.state:type_name -> tko.TargetState
+	64,  // 106: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	112, // 107: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	114, // 108: tko.Data.about:input_type -> google.protobuf.Empty
+	9,   // 109: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 110: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	11,  // 111: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	13,  // 112: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	12,  // 113: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	15,  // 114: tko.Data.registerSite:input_type -> tko.Site
+	14,  // 115: tko.Data.deleteSite:input_type -> tko.SiteID
+	17,  // 116: tko.Data.getSite:input_type -> tko.GetSite
+	20,  // 117: tko.Data.listSites:input_type -> tko.ListSites
+	18,  // 118: tko.Data.purgeSites:input_type -> tko.SelectSites
+	24,  // 119: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	21,  // 120: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	26,  // 121: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	28,  // 122: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	27,  // 123: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	29,  // 124: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	31,  // 125: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	33,  // 126: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	40,  // 127: tko.Data.registerPlugin:input_type -> tko.Plugin
+	38,  // 128: tko.Data.deletePlugin:input_type -> tko.PluginID
+	38,  // 129: tko.Data.getPlugin:input_type -> tko.PluginID
+	42,  // 130: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	41,  // 131: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	46,  // 132: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	48,  // 133: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	50,  // 134: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	52,  // 135: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	35,  // 136: tko.Data.listModifications:input_type -> tko.ListModifications
+	37,  // 137: tko.Data.breakModification:input_type -> tko.BreakModification
+	54,  // 138: tko.Data.createChildren:input_type -> tko.CreateChildren
+	57,  // 139: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	59,  // 140: tko.Data.resolveSite:input_type -> tko.ResolveSite
+	61,  // 141: tko.Data.setConditions:input_type -> tko.SetConditions
+	62,  // 142: tko.Data.claimWork:input_type -> tko.ClaimWork
+	65,  // 143: tko.Data.renewWork:input_type -> tko.RenewWork
+	67,  // 144: tko.Data.finishWork:input_type -> tko.FinishWork
+	69,  // 145: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	71,  // 146: tko.Data.putEntity:input_type -> tko.PutEntity
+	73,  // 147: tko.Data.listMarks:input_type -> tko.ListMarks
+	76,  // 148: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	77,  // 149: tko.Data.callSites:input_type -> tko.CallSites
+	78,  // 150: tko.Data.callSources:input_type -> tko.CallSources
+	79,  // 151: tko.Data.getSource:input_type -> tko.GetSource
+	114, // 152: tko.Data.listSources:input_type -> google.protobuf.Empty
+	86,  // 153: tko.Data.saveSource:input_type -> tko.SaveSource
+	88,  // 154: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	89,  // 155: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	91,  // 156: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	114, // 157: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 158: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 159: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 160: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	9,   // 161: tko.Data.getTemplate:output_type -> tko.Template
+	10,  // 162: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 163: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 164: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 165: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	15,  // 166: tko.Data.getSite:output_type -> tko.Site
+	16,  // 167: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 168: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	25,  // 169: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 170: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	22,  // 171: tko.Data.getDeployment:output_type -> tko.Deployment
+	23,  // 172: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 173: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	30,  // 174: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	32,  // 175: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	34,  // 176: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 177: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 178: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	40,  // 179: tko.Data.getPlugin:output_type -> tko.Plugin
+	40,  // 180: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 181: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	47,  // 182: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	49,  // 183: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	51,  // 184: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	53,  // 185: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	36,  // 186: tko.Data.listModifications:output_type -> tko.Modification
+	36,  // 187: tko.Data.breakModification:output_type -> tko.Modification
+	56,  // 188: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	58,  // 189: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	60,  // 190: tko.Data.resolveSite:output_type -> tko.ResolveSiteResponse
+	114, // 191: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	63,  // 192: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	66,  // 193: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	114, // 194: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	70,  // 195: tko.Data.watchChanges:output_type -> tko.Change
+	75,  // 196: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	74,  // 197: tko.Data.listMarks:output_type -> tko.EntityMarks
+	5,   // 198: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	114, // 199: tko.Data.callSites:output_type -> google.protobuf.Empty
+	114, // 200: tko.Data.callSources:output_type -> google.protobuf.Empty
+	80,  // 201: tko.Data.getSource:output_type -> tko.Source
+	80,  // 202: tko.Data.listSources:output_type -> tko.Source
+	87,  // 203: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	114, // 204: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	90,  // 205: tko.Data.getTargetState:output_type -> tko.TargetState
+	92,  // 206: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	93,  // 207: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	158, // [158:208] is the sub-list for method output_type
+	108, // [108:158] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -7914,7 +8111,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   105,
+			NumMessages:   110,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -66,6 +66,7 @@ const (
 	Data_FinishWork_FullMethodName                   = "/tko.Data/finishWork"
 	Data_WatchChanges_FullMethodName                 = "/tko.Data/watchChanges"
 	Data_PutEntity_FullMethodName                    = "/tko.Data/putEntity"
+	Data_ListMarks_FullMethodName                    = "/tko.Data/listMarks"
 	Data_RemoveEntity_FullMethodName                 = "/tko.Data/removeEntity"
 	Data_CallSites_FullMethodName                    = "/tko.Data/callSites"
 	Data_CallSources_FullMethodName                  = "/tko.Data/callSources"
@@ -183,6 +184,8 @@ type DataClient interface {
 	// Writes the desired state of a whole entity, unless nothing would change. With
 	// dry run, only derives and validates it.
 	PutEntity(ctx context.Context, in *PutEntity, opts ...grpc.CallOption) (*PutEntityResponse, error)
+	// Lists the marks of the entities of a kind, sorted by ID, without entities that have none.
+	ListMarks(ctx context.Context, in *ListMarks, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EntityMarks], error)
 	// Deletes an entity, as the methods for its kind do; with dry run, only counts.
 	RemoveEntity(ctx context.Context, in *RemoveEntity, opts ...grpc.CallOption) (*DeleteResponse, error)
 	// Requests a reconciliation of sites, due at once, because of changes that were
@@ -662,6 +665,25 @@ func (c *dataClient) PutEntity(ctx context.Context, in *PutEntity, opts ...grpc.
 	return out, nil
 }
 
+func (c *dataClient) ListMarks(ctx context.Context, in *ListMarks, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EntityMarks], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Data_ServiceDesc.Streams[6], Data_ListMarks_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ListMarks, EntityMarks]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Data_ListMarksClient = grpc.ServerStreamingClient[EntityMarks]
+
 func (c *dataClient) RemoveEntity(ctx context.Context, in *RemoveEntity, opts ...grpc.CallOption) (*DeleteResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteResponse)
@@ -704,7 +726,7 @@ func (c *dataClient) GetSource(ctx context.Context, in *GetSource, opts ...grpc.
 
 func (c *dataClient) ListSources(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Source], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Data_ServiceDesc.Streams[6], Data_ListSources_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Data_ServiceDesc.Streams[7], Data_ListSources_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -876,6 +898,8 @@ type DataServer interface {
 	// Writes the desired state of a whole entity, unless nothing would change. With
 	// dry run, only derives and validates it.
 	PutEntity(context.Context, *PutEntity) (*PutEntityResponse, error)
+	// Lists the marks of the entities of a kind, sorted by ID, without entities that have none.
+	ListMarks(*ListMarks, grpc.ServerStreamingServer[EntityMarks]) error
 	// Deletes an entity, as the methods for its kind do; with dry run, only counts.
 	RemoveEntity(context.Context, *RemoveEntity) (*DeleteResponse, error)
 	// Requests a reconciliation of sites, due at once, because of changes that were
@@ -1027,6 +1051,9 @@ func (UnimplementedDataServer) WatchChanges(*WatchChanges, grpc.ServerStreamingS
 }
 func (UnimplementedDataServer) PutEntity(context.Context, *PutEntity) (*PutEntityResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutEntity not implemented")
+}
+func (UnimplementedDataServer) ListMarks(*ListMarks, grpc.ServerStreamingServer[EntityMarks]) error {
+	return status.Error(codes.Unimplemented, "method ListMarks not implemented")
 }
 func (UnimplementedDataServer) RemoveEntity(context.Context, *RemoveEntity) (*DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveEntity not implemented")
@@ -1739,6 +1766,17 @@ func _Data_PutEntity_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Data_ListMarks_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ListMarks)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(DataServer).ListMarks(m, &grpc.GenericServerStream[ListMarks, EntityMarks]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Data_ListMarksServer = grpc.ServerStreamingServer[EntityMarks]
+
 func _Data_RemoveEntity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemoveEntity)
 	if err := dec(in); err != nil {
@@ -2117,6 +2155,11 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "watchChanges",
 			Handler:       _Data_WatchChanges_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "listMarks",
+			Handler:       _Data_ListMarks_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -202,20 +202,21 @@ func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, start, c
 }
 
 func (r Record) attributes() attributes {
-	return attributes{template: r.Template, site: r.Site, passed: r.passed(), removed: r.removed(), labels: r.labels(), attached: r.Attached()}
+	return attributes{template: r.Template, site: r.Site, passed: r.passed(), removed: r.removed(), labels: r.labels(), attached: r.Attached(), applied: r.applied()}
 }
 
 // attributes are the properties of a deployment other than its package:
 // template and site, which replace the current ones if they differ, passed and
-// removed metadata, labels, and attached data.
+// removed metadata, labels, attached data, and what manifests named.
 type attributes struct {
 	template, site string
 	passed         map[string]string
 	removed        []string
 	labels         map[string]string
 	attached       []byte
-	deferred       bool // the template and site may be ones that don't exist yet
-	made           bool // the package was made from the template already
+	applied        map[string]AppliedSet // what manifests named
+	deferred       bool                  // the template and site may be ones that don't exist yet
+	made           bool                  // the package was made from the template already
 }
 
 func (s *DeploymentWriter) changedWith(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package, attributes attributes) (change, error) {
@@ -308,6 +309,7 @@ func (s *DeploymentWriter) changedFrom(
 	if err := errors.Join(record.label(attributes.labels), record.attach(attributes.attached)); err != nil {
 		return change{}, err
 	}
+	record.setApplied(attributes.applied)
 	if err := s.permitApproval(ctx, current, &record); err != nil {
 		return change{}, err
 	}

@@ -28,10 +28,15 @@ type AppliedSet struct {
 	Metadata  []string `json:"k,omitempty"` // keys, sorted
 	Resources []string `json:"r,omitempty"` // identities, sorted
 	Details   []string `json:"d,omitempty"` // names, in the order of their fields
+	// Labels and Annotations are keys of marks, sorted. Those of manifests without a manager are
+	// in the set of the manager "", which has nothing else.
+	Labels      []string `json:"l,omitempty"`
+	Annotations []string `json:"a,omitempty"`
 }
 
 func (s AppliedSet) equal(o AppliedSet) bool {
-	return s.Template == o.Template && slices.Equal(s.Metadata, o.Metadata) && slices.Equal(s.Resources, o.Resources) && slices.Equal(s.Details, o.Details)
+	return s.Template == o.Template && slices.Equal(s.Metadata, o.Metadata) && slices.Equal(s.Resources, o.Resources) && slices.Equal(s.Details, o.Details) &&
+		slices.Equal(s.Labels, o.Labels) && slices.Equal(s.Annotations, o.Annotations)
 }
 
 // applied is what managers named the last time.
@@ -86,6 +91,7 @@ func (s *RecordWriter) overlaid(ctx context.Context, p Put, current Record) (Put
 		p.applied = map[string]AppliedSet{}
 	}
 	last := p.applied[p.Manager]
+	next.Labels, next.Annotations = last.Labels, last.Annotations
 	if p.applied[p.Manager] = next; len(p.applied) > maxManagers {
 		return p, tko.Errorf(tko.ErrInvalid, "%s %q has %d managers already: use the name of one of them (--manager)", p.Key.Kind, p.Key.ID, maxManagers)
 	}
@@ -191,19 +197,17 @@ func (s *RecordWriter) changesOf(c *caller, before, after Record) (changes []str
 			changes = append(changes, fmt.Sprintf("spec.%s: %q → %q", f.Name, was, will))
 		}
 	}
-	is, will := before.effective(), after.effective()
-	for _, key := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(is)), slices.Collect(maps.Keys(will)))))) {
-		was, had := is[key]
-		next, has := will[key]
-		switch {
-		case had && !has:
-			changes = append(changes, fmt.Sprintf("metadata.labels.%s: %q removed", key, was))
-		case !had:
-			changes = append(changes, fmt.Sprintf("metadata.labels.%s: %q added", key, next))
-		case was != next:
-			changes = append(changes, fmt.Sprintf("metadata.labels.%s: %q → %q", key, was, next))
-		}
+	changes = append(changes, textChanges("labels", before.effective(), after.effective())...)
+	was, err := marksOf(c, before)
+	if err != nil {
+		return nil, err
 	}
+	will, err := marksOf(c, after)
+	if err != nil {
+		return nil, err
+	}
+	changes = append(changes, textChanges("labels", was.Marks.Labels, will.Marks.Labels)...)
+	changes = append(changes, textChanges("annotations", was.Marks.Annotations, will.Marks.Annotations)...)
 	old, err := packageOf(before)
 	if err != nil {
 		return nil, err
@@ -213,4 +217,21 @@ func (s *RecordWriter) changesOf(c *caller, before, after Record) (changes []str
 		return nil, err
 	}
 	return slices.AppendSeq(changes, s.redact(c, before, old).Changes(s.redact(c, after, now))), nil
+}
+
+// textChanges describes the changes of a part of the metadata of a manifest.
+func textChanges(part string, is, will map[string]string) (changes []string) {
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(is)), slices.Collect(maps.Keys(will)))))) {
+		was, had := is[key]
+		next, has := will[key]
+		switch {
+		case had && !has:
+			changes = append(changes, fmt.Sprintf("metadata.%s.%s: %q removed", part, key, was))
+		case !had:
+			changes = append(changes, fmt.Sprintf("metadata.%s.%s: %q added", part, key, next))
+		case was != next:
+			changes = append(changes, fmt.Sprintf("metadata.%s.%s: %q → %q", part, key, was, next))
+		}
+	}
+	return changes
 }

@@ -32,6 +32,9 @@ type Put struct {
 	Package  krm.Package       // of a new deployment: merged into the template's package
 	Plugin   tko.Plugin
 	Attached []byte // opaque compact JSON of the transport, or nil
+	// Marks, if not nil, are overlaid on the labels and annotations of the record, in place of
+	// Labels and Attached.
+	Marks *tko.Marks
 	// Bookkeeping reports that Attached differs from AttachedFrom only in what the transport
 	// keeps about its writers, such as who manages a field. If AttachedFrom is what the record
 	// has, and nothing else of it changes, the write makes no revision.
@@ -98,6 +101,9 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 		}
 		created = current.Revision == 0
 		whole, err := s.overlaid(ctx, p, current)
+		if err == nil {
+			err = whole.mark(current)
+		}
 		if err != nil {
 			return final(err)
 		}
@@ -195,6 +201,9 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 		}
 	}
 	awaited, err := s.deferNew(ctx, &p)
+	if err == nil {
+		err = p.mark(Record{})
+	}
 	if err != nil {
 		return Record{}, false, err
 	}
@@ -221,6 +230,7 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 	if err := errors.Join(n.record.label(p.Labels), n.record.attach(p.Attached)); err != nil {
 		return Record{}, false, err
 	}
+	n.record.setApplied(p.applied)
 	if p.Parent != "" {
 		n.requires = append(n.requires, deploymentKey(tko.DeploymentID(p.Parent)))
 		if err := s.checkNesting(ctx, tko.DeploymentID(p.Parent), n.record, p.Package); err != nil {
@@ -349,7 +359,7 @@ func (s *RecordWriter) derivedDeployment(ctx context.Context, p Put, current Rec
 		return Record{}, nil, tko.Errorf(tko.ErrInvalid, "the parent of deployment %q is %q, and can't become %q", current.ID, current.Parent, p.Parent)
 	}
 	change, err := s.deployments.changedWith(ctx, nil, current, current, p.Package, attributes{
-		template: p.Template, site: p.Site, passed: passed, removed: removed, labels: p.Labels, attached: p.Attached,
+		template: p.Template, site: p.Site, passed: passed, removed: removed, labels: p.Labels, attached: p.Attached, applied: p.applied,
 		deferred: p.Defer, made: p.FromTemplate,
 	})
 	if err != nil {
@@ -404,9 +414,9 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	put := Put{
 		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
 		Details: p.Details, Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate, Whole: p.Whole, MadeFrom: p.MadeFrom, Defer: p.Defer,
-		Require: Requirement{Revision: p.Revision}, Manager: p.Manager,
+		Require: Requirement{Revision: p.Revision}, Manager: p.Manager, Marks: p.Marks,
 	}
-	if err := checkManager(p.Manager, p.Kind); err != nil {
+	if err := errors.Join(checkManager(p.Manager, p.Kind), checkMarks(p.Kind, p.Marks)); err != nil {
 		return tko.PutResult{}, err
 	}
 	switch {

@@ -143,7 +143,7 @@ type Metadata struct {
 	// spellings of metadata.
 	Labels map[string]string `json:"l,omitempty"`
 	// Attached is opaque data of a transport, as compact JSON. Only that
-	// transport reads it.
+	// transport reads it, except for its annotations and owner references: see [Entities.Marks].
 	Attached json.RawMessage `json:"a,omitempty"`
 	// Applied is what managers named the last time, by manager.
 	Applied map[string]AppliedSet `json:"m,omitempty"`
@@ -494,6 +494,11 @@ type Queue interface { //nolint:interfacebloat // its methods depend on each oth
 	WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error)
 	// WorkOf returns the items of a queue, sorted by key.
 	WorkOf(ctx context.Context, queue string) ([]QueuedWork, error)
+	// QueueStatistics returns the numbers of items of a queue, up to a limit.
+	QueueStatistics(ctx context.Context, queue string) (tko.QueueStatistics, error)
+	// FailingWork returns the items of a queue whose last attempt failed, at most a number
+	// of them: those with the most failures, then sorted by key.
+	FailingWork(ctx context.Context, queue string, most int) ([]tko.FailingWork, error)
 	// FinishWork ends claims. It ignores claims that the caller no longer
 	// holds. An item that was enqueued again after it was claimed stays, and is
 	// due at once, or within [WakeDelay] if it failed. backoff returns the

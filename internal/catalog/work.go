@@ -204,6 +204,66 @@ func (s *WorkQueue) WorkClaim(ctx context.Context, queue, key string) (claim str
 	return s.store.WorkClaim(ctx, queue, key)
 }
 
+// Queues returns the work that waits in each queue, and the items that fail, as far as the
+// caller may read the entities that these are for.
+func (s *WorkQueue) Queues(ctx context.Context) ([]tko.QueueState, error) {
+	ctx, c, err := s.enter(ctx, "", access.Inspect)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]tko.QueueState, len(tko.Queues()))
+	for i, queue := range tko.Queues() {
+		if states[i].QueueStatistics, err = s.store.QueueStatistics(ctx, queue); err != nil {
+			return nil, err
+		}
+		failing, err := s.store.FailingWork(ctx, queue, tko.MaxFailing)
+		if err != nil {
+			return nil, err
+		}
+		if states[i].Failing, err = s.readable(ctx, c, queue, failing); err != nil {
+			return nil, err
+		}
+	}
+	return states, nil
+}
+
+// readable returns the items whose entities the caller may read. Work of deleted entities is
+// only for callers who may read everything.
+func (s *WorkQueue) readable(ctx context.Context, c *caller, queue string, items []tko.FailingWork) (seen []tko.FailingWork, err error) {
+	if len(items) == 0 || c.view().IsAll() || workKind(queue) == "" {
+		return items, nil
+	}
+	records, err := s.store.Get(ctx, Fields{}, keysOf(items, func(item tko.FailingWork) Key {
+		if site, ok := tko.SiteOfWork(item.Key); ok && queue == tko.QueuePrepare {
+			return Key{Kind: tko.KindSite, ID: string(site)}
+		}
+		return Key{Kind: workKind(queue), ID: item.Key}
+	})...)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range records {
+		if c.sees(r) {
+			seen = append(seen, items[i])
+		}
+	}
+	return seen, nil
+}
+
+// workKind returns the kind of the entities that the keys of a queue name; "" if they name
+// none, but what [access.Inspect] is for.
+func workKind(queue string) tko.Kind {
+	switch queue {
+	case tko.QueuePrepare:
+		return tko.KindDeployment
+	case tko.QueueSchedule, tko.QueueCompare:
+		return tko.KindSite
+	case tko.QueueRollout:
+		return tko.KindRollout
+	}
+	return ""
+}
+
 // FinishWork ends claims. It ignores those that the caller no longer holds.
 func (s *WorkQueue) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
 	if err := checkItemCount(len(items)); err != nil {

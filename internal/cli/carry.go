@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"path"
 	"slices"
@@ -139,6 +140,36 @@ func carry(put *tko.Put, from *basis) error {
 	would, _, err := krm.DigestOf(merged)
 	put.Whole = is != would
 	return err
+}
+
+// marks returns the marks of the entities of a kind, by ID. The error is [errors.ErrUnsupported] if
+// the server has none.
+func (s *session) marks(ctx context.Context, kind tko.Kind) (map[string]tko.EntityMarks, error) {
+	all := map[string]tko.EntityMarks{}
+	err := each(ctx, s, func(ctx context.Context) iter.Seq2[tko.EntityMarks, error] { return s.Marks(ctx, kind) }, func(m tko.EntityMarks) error {
+		all[m.ID] = m
+		return nil
+	})
+	return all, err
+}
+
+// checkMarks notes the marks that a server which has none loses.
+func checkMarks(ctx context.Context, s *session, manifests []Manifest, left *leftOut) {
+	var marked []string
+	for _, m := range manifests {
+		if m.Put.Marks != nil && !m.Put.Marks.IsZero() {
+			marked = append(marked, string(m.Put.Kind)+" "+m.Name)
+		}
+	}
+	if len(marked) == 0 {
+		return
+	}
+	if _, err := s.marks(ctx, tko.KindPlugin); !errors.Is(err, errors.ErrUnsupported) { // other errors are reported by what needs them
+		return
+	}
+	for _, name := range marked {
+		left.add(true, "labels with a prefix and annotations, which this server doesn't keep for manifests", name)
+	}
 }
 
 // isMade reports whether a preparer made a deployment for its parent. Other children are those

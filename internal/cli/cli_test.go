@@ -186,6 +186,16 @@ func TestCommandsPrintResultsAndErrors(t *testing.T) {
 			out: `[{"deploymentId":"D1","expires":"2026-01-02T03:04:15Z","started":"2026-01-02T03:04:05Z","who":"alice","why":"to scale"},` +
 				`{"deploymentId":"D2","expires":"2026-01-02T03:04:05Z","who":"anonymous@::1","why":""}]` + "\n",
 		},
+		"queue list": {
+			args: []string{"queue", "list", "-o", "table"}, asked: "queues",
+			out: "QUEUE     READY  RUNNING  RETRYING  WAITING  OLDEST\nprepare   2      0        0         0        5m\nschedule  1      1        3         4        60m\ngitops    1      0        0         0        1s\n",
+			err: "queue \"prepare\": no controller works on 2 ready items, for 5m: see that its role runs (tko about, the servers' logs), and whether a restore holds it (tko hold list)\n" +
+				"1 item fails: see tko queue failing\n",
+		},
+		"queue failing": {
+			args: []string{"queue", "failing", "-o", "json", "--pretty=false"}, asked: "queues",
+			out: `[{"due":"2026-01-02T03:04:05Z","error":"no route","failures":7,"key":"lagos","queue":"schedule"}]` + "\n",
+		},
 		"mod break":  {args: []string{"deployment", "mod", "break", "D1"}, asked: "break D1", err: "broke the modification of deployment \"D1\" by alice\n"},
 		"mod cancel": {args: []string{"deployment", "mod", "cancel", "T1"}, asked: "cancel T1", err: "cancelled the modification\n"},
 		"plugin register": {

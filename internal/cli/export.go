@@ -89,8 +89,9 @@ that a deployment was made from, are annotations of its manifest. Earlier revisi
 in the folder .revisions, which only tko import reads. Rollouts are written without their plans and
 progress, so an imported one is planned again and waits for its start. Those that TKO makes itself
 (undos, and rollouts of placements and sources) and sources that others declare are left out.
-Annotations and labels with a prefix that kubectl set are not written. Sources are written without
-the files of their credentials. Who imports an entity owns it: controllers derive from it as that
+Labels with a prefix and annotations that kubectl or manifests set are written, without those that
+kubectl keeps for itself and those that TKO reads; owner references are not. Sources are written
+without the files of their credentials. Who imports an entity owns it: controllers derive from it as that
 subject.
 
 The last lines name what was left out, with its number. The exit code is 9 if something of it is
@@ -180,6 +181,7 @@ type exporter struct {
 	templates   map[tko.TemplateID]bool // that were written
 	deployments map[tko.DeploymentID]bool
 	earlier     map[tko.TemplateID]map[int64]bool // revisions that deployments were made from
+	marks       map[string]tko.EntityMarks        // of the kind that is written, by ID
 }
 
 // write writes the manifest of an entity below a folder. The entity is p, whose other parts are
@@ -197,11 +199,19 @@ func (x *exporter) write(folder, kind, name string, p tko.Put, spec map[string]a
 	for key, value := range annotations {
 		m.SetAnnotation(key, value)
 	}
-	if len(p.Metadata) > 0 {
-		labels, err := exportedLabels(p.Metadata)
-		if err != nil {
-			return fmt.Errorf("%s %q: %w", kind, name, err)
+	labels, err := exportedLabels(p.Metadata)
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", kind, name, err)
+	}
+	if p.Marks != nil {
+		for label, value := range p.Marks.Labels {
+			labels[label] = value
 		}
+		for name, value := range p.Marks.Annotations {
+			m.Set(value, "metadata", "annotations", name)
+		}
+	}
+	if len(labels) > 0 {
 		m.Set(labels, "metadata", "labels")
 	}
 	if hasRedacted(p.Package) {
@@ -217,7 +227,35 @@ func (x *exporter) write(folder, kind, name string, p tko.Put, spec map[string]a
 // one writes the manifest of an entity of the export.
 func (x *exporter) one(kind, name string, p tko.Put, spec map[string]any) error {
 	x.n++
+	p.Marks = x.marksOf(strings.ToLower(kind), name)
 	return x.write("", kind, name, p, spec)
+}
+
+// readMarks reads the marks of the entities of a kind. Servers before them list none.
+func (x *exporter) readMarks(ctx context.Context, kind tko.Kind) error {
+	marks, err := x.s.marks(ctx, kind)
+	if errors.Is(err, errors.ErrUnsupported) {
+		x.left.add(true, "labels with a prefix and annotations of the kinds of entities of which the server lists none", string(kind)+"s")
+		return nil
+	}
+	x.marks = marks
+	return err
+}
+
+// marksOf returns the marks of an entity of the kind that is written, and notes those that are
+// lost.
+func (x *exporter) marksOf(kind, id string) *tko.Marks {
+	found := x.marks[id]
+	if found.OwnerReferences > 0 {
+		x.left.add(true, "owner references to objects that only the Kubernetes API of this server has", kind+" "+id)
+	}
+	for name, value := range found.Marks.Annotations {
+		if krm.MayBeRedacted([]byte(value)) {
+			x.left.add(true, "annotations with values of Secrets, for which you lack the right to read them", kind+" "+id)
+			delete(found.Marks.Annotations, name)
+		}
+	}
+	return &found.Marks
 }
 
 // all writes the file of each selected entity.
@@ -229,6 +267,11 @@ func (x *exporter) all(ctx context.Context) (err error) {
 	}
 	x.me = me.Subject
 	for _, kind := range x.kinds {
+		if kind != KindSource {
+			if err := x.readMarks(ctx, kind); err != nil {
+				return err
+			}
+		}
 		switch kind {
 		case tko.KindPlugin:
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {

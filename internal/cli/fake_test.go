@@ -192,6 +192,15 @@ func (f *fake) Modifications(ctx context.Context) ([]tko.OpenModification, error
 	}, f.got(ctx, "modifications")
 }
 
+func (f *fake) Queues(ctx context.Context) ([]tko.QueueState, error) {
+	failing := tko.FailingWork{Key: "lagos", Failures: 7, Error: "no route", Due: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	return []tko.QueueState{
+		{QueueStatistics: tko.QueueStatistics{Queue: "prepare", Ready: 2, Oldest: 5 * time.Minute}},
+		{QueueStatistics: tko.QueueStatistics{Queue: "schedule", Ready: 1, Running: 1, Retrying: 3, Waiting: 4, Oldest: time.Hour}, Failing: []tko.FailingWork{failing}},
+		{QueueStatistics: tko.QueueStatistics{Queue: "gitops", Ready: 1, Oldest: time.Second}},
+	}, f.got(ctx, "queues")
+}
+
 func (f *fake) BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error) {
 	return tko.OpenModification{Deployment: id, Author: tko.Author{Who: "alice"}}, f.got(ctx, "break %s", id)
 }

@@ -182,6 +182,7 @@ func (a *app) planImport(ctx context.Context, s *session, from string, left *lef
 	if err != nil {
 		return nil, err
 	}
+	checkMarks(ctx, s, manifests, left)
 	all, err := a.earlierRevisions(tree)
 	if err != nil {
 		return nil, err

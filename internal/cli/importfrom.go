@@ -78,6 +78,7 @@ type copier struct {
 	suspend  bool
 	ids      *knownIDs                            // deployments that both servers have, by their ID at from
 	inherit  map[tko.TemplateID]map[string]string // metadata of templates
+	marks    map[tko.Kind]map[string]tko.EntityMarks
 }
 
 // knownIDs are IDs of deployments by other ones. They are safe for concurrent use.
@@ -104,6 +105,9 @@ func (k *knownIDs) set(id, known tko.DeploymentID) {
 // plan finds what to copy, in the order in which it can be written, without packages, which
 // may be large. It changes nothing.
 func (c *copier) plan(ctx context.Context) (steps []step, err error) {
+	if err := c.readMarks(ctx); err != nil {
+		return nil, err
+	}
 	var manifests []Manifest
 	addAll := func(kind tko.Kind, ids []string) {
 		for _, id := range ids {
@@ -175,6 +179,31 @@ func (c *copier) plan(ctx context.Context) (steps []step, err error) {
 	})
 }
 
+// readMarks reads the marks of all kinds, unless the other server has none.
+func (c *copier) readMarks(ctx context.Context) error {
+	c.marks = map[tko.Kind]map[string]tko.EntityMarks{}
+	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindPlugin, tko.KindSite, tko.KindDeployment} {
+		marks, err := c.from.marks(ctx, kind)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c.marks[kind] = marks
+	}
+	return nil
+}
+
+// marksOf returns the marks of an entity; nil if it has none.
+func (c *copier) marksOf(kind tko.Kind, id string) *tko.Marks {
+	found, ok := c.marks[kind][id]
+	if !ok || found.Marks.IsZero() {
+		return nil
+	}
+	return &found.Marks
+}
+
 // complete returns an error if the list of deployments, which was read without err, lacks
 // some that the lists of templates and sites name: it is not all that there is.
 func (c *copier) complete(named map[string]bool, deployments []string, err error) error {
@@ -223,12 +252,12 @@ func (c *copier) read(ctx context.Context, kind tko.Kind, id string, planning bo
 		typ, name, _ := strings.Cut(id, "|")
 		plugin, err := call(ctx, c.from, func(ctx context.Context) (tko.Plugin, error) { return c.from.Plugin(ctx, typ, name) })
 		plugin.Stamp = tko.Stamp{}
-		return tko.Put{Kind: kind, ID: id, Plugin: plugin}, false, err
+		return tko.Put{Kind: kind, ID: id, Plugin: plugin, Marks: c.marksOf(kind, id)}, false, err
 	}
 	if p, err = c.from.whole(ctx, kind, id); err != nil {
 		return p, false, err
 	}
-	p.Revision = 0
+	p.Revision, p.Marks = 0, c.marksOf(kind, id)
 	switch {
 	case kind == tko.KindSite && c.suspend && p.Metadata[tko.MetadataSuspend] == "":
 		there, err := call(ctx, c.to, func(ctx context.Context) (tko.Site, error) { return c.to.Site(ctx, tko.SiteID(id), 0) })

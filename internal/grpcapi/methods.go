@@ -103,6 +103,7 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Data_RenewWork_FullMethodName:          right("", access.Prepare, access.Schedule, access.Source, access.Events).again().large(),
 		tkopb.Data_FinishWork_FullMethodName:         right("", access.Prepare, access.Schedule, access.Source, access.Events).again().large(),
 		tkopb.Data_WatchChanges_FullMethodName:       right("", access.Read).noTurn("it waits for changes"),
+		tkopb.Data_ListMarks_FullMethodName:          right("", access.Read).again().plain("Marks"), // of the kind in the request
 		tkopb.Data_PutEntity_FullMethodName:          right("", access.Create, access.Update, access.Register).again().large(),
 		tkopb.Data_RemoveEntity_FullMethodName:       right("", access.Delete, access.Register),
 		tkopb.Data_CallSites_FullMethodName:          right(s, access.Call).again(),
@@ -165,6 +166,7 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Admin_Backup_FullMethodName:       right("", access.Backup),
 		tkopb.Admin_ListHolds_FullMethodName:    right("", access.Backup).again().plain("Holds"),
 		tkopb.Admin_ReleaseHolds_FullMethodName: right("", access.Backup),
+		tkopb.Admin_ListQueues_FullMethodName:   right("", access.Inspect).again().plain("Queues"),
 		tkopb.Logs_GetLogLevels_FullMethodName:  right("", access.Logs).again(),
 		tkopb.Logs_SetLogLevels_FullMethodName:  right("", access.Logs),
 	}

@@ -252,6 +252,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"claimWork": &tkopb.ClaimWork{Queue: "schedule", MaxItems: 1, Lease: durationpb.New(time.Second)}, "renewWork": &tkopb.RenewWork{Items: []*tkopb.WorkItem{item("schedule", site)}, Lease: durationpb.New(time.Second)},
 		"finishWork": &tkopb.FinishWork{Items: []*tkopb.FinishedWork{{Item: item("schedule", site)}}},
 		"putEntity":  &tkopb.PutEntity{Kind: "site", Id: site, PackageFormat: "yaml", Package: []byte(secretPackage), DryRun: true}, "removeEntity": &tkopb.RemoveEntity{Kind: "site", Id: site, DryRun: true},
+		"listMarks": &tkopb.ListMarks{Kind: "site"},
 		"callSites": &tkopb.CallSites{SiteId: []string{site}}, "callSources": &tkopb.CallSources{Names: []string{"x"}}, "getSource": &tkopb.GetSource{Name: "x"},
 		"saveSource": &tkopb.SaveSource{Source: &tkopb.Source{Name: "x"}, Claim: item("gitops", "x")}, "forgetSource": &tkopb.ForgetSource{Name: "x", Claim: item("gitops", "x")},
 		"getTargetState": &tkopb.GetTargetState{SiteId: site, Name: "x"}, "saveTargetState": &tkopb.SaveTargetState{State: &tkopb.TargetState{SiteId: site, Name: "x"}, Claim: item("schedule", site)},
@@ -272,9 +273,9 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 
 // unscoped are the methods whose effect doesn't depend on an entity in the request.
 var unscoped = []string{
-	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
+	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listMarks", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
-	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "listStops", "getSiteStop", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "listCredentials", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "releaseHolds", "provisionSite",
+	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "listStops", "getSiteStop", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "listCredentials", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "listQueues", "releaseHolds", "provisionSite",
 	"setOwner", "countOwned", "registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "getSiteHold", "proposeRollout", "listHistory", "diffPast", "getRetention",
 }
 
@@ -377,7 +378,7 @@ func exceptional(name, subject string) bool {
 		return strings.HasSuffix(subject, "controller-prepare") || strings.HasSuffix(subject, "controller-gitops")
 	case "registerPlugin", "deletePlugin", "getPlugin", "purgePlugins", "listPlugins", "callSources", "bind", "addPolicy", "provisionSite", "unbind":
 		return strings.HasPrefix(subject, "token:in-") // plugins have no scope; the others need rights on everything
-	case "getSource", "listSources", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "listCredentials", "listAudit", "verifyAudit", "backup", "listHolds", "releaseHolds", "getTargetState", "getSiteHold", "getSiteStop", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels", "setOwner", "countOwned":
+	case "getSource", "listSources", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "listCredentials", "listAudit", "verifyAudit", "backup", "listHolds", "listQueues", "releaseHolds", "getTargetState", "getSiteHold", "getSiteStop", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels", "setOwner", "countOwned":
 		return strings.HasPrefix(subject, "token:in-") // rights without a scope are bound without one
 	case "registerTemplate", "createDeployment", "createChildren", "registerSite", "purgeTemplates":
 		return role == "prepare"

@@ -4,6 +4,7 @@ package grpcapi
 
 import (
 	"context"
+	"iter"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -18,7 +19,9 @@ type PlainBackend interface { //nolint:interfacebloat // a method for each of th
 	Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error)
 	Stop(ctx context.Context, r tko.Stop) (tko.StopStatus, error)
 	Holds(ctx context.Context) ([]tko.Hold, error)
+	Queues(ctx context.Context) ([]tko.QueueState, error)
 	BreakModification(ctx context.Context, deploymentID tko.DeploymentID) (tko.OpenModification, error)
+	Marks(ctx context.Context, kind tko.Kind) iter.Seq2[tko.EntityMarks, error]
 	Modifications(ctx context.Context) ([]tko.OpenModification, error)
 	Retention(ctx context.Context) (tko.Retention, error)
 	RolloutDo(ctx context.Context, r tko.RolloutCommand) (tko.RolloutStatus, error)
@@ -39,8 +42,16 @@ func (h *admin) ListHolds(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.H
 	return sendAll(s, wire.Hold.Write)(h.backend.Holds(s.Context()))
 }
 
+func (h *admin) ListQueues(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.QueueState]) error {
+	return sendAll(s, wire.QueueState.Write)(h.backend.Queues(s.Context()))
+}
+
 func (h *data) BreakModification(ctx context.Context, m *tkopb.BreakModification) (*tkopb.Modification, error) {
 	return wire.Then(wire.OpenModification.Write)(h.backend.BreakModification(ctx, tko.DeploymentID(m.GetDeploymentId())))
+}
+
+func (h *data) ListMarks(m *tkopb.ListMarks, s grpc.ServerStreamingServer[tkopb.EntityMarks]) error {
+	return sendList(s, h.backend.Marks(s.Context(), tko.Kind(m.GetKind())), wire.EntityMarks.Write)
 }
 
 func (h *data) ListModifications(_ *tkopb.ListModifications, s grpc.ServerStreamingServer[tkopb.Modification]) error {

@@ -56,6 +56,13 @@ func (f *rolloutFake) SourceDefinitions(context.Context, int64) (tko.SourceDefin
 	}}}, f.err
 }
 
+func (f *rolloutFake) Queues(context.Context) ([]tko.QueueState, error) {
+	return []tko.QueueState{
+		{QueueStatistics: tko.QueueStatistics{Queue: "prepare", Ready: 1, Oldest: 1500 * time.Millisecond}},
+		{QueueStatistics: tko.QueueStatistics{Queue: "schedule", Running: 1, Retrying: 2, Waiting: 3}, Failing: []tko.FailingWork{{Key: "a/1", Failures: 7, Error: "no route", Due: at}}},
+	}, f.err
+}
+
 func TestRolloutsAndFreezesAreRead(t *testing.T) {
 	t.Parallel()
 	const freeze1 = `{"id":"f1","siteMetadata":{"region":"north"},"reason":"peak","frozenBy":"ann","untilTimestamp":1700003600123,"createdTimestamp":1700000000123}`
@@ -81,6 +88,8 @@ func TestRolloutsAndFreezesAreRead(t *testing.T) {
 		"/api/freeze/list?offset=7":         {200, "[]"},
 		"/api/stop/list": {200, `[{"id":"s1","all":false,"topologyId":"","siteIds":["a/*"],"siteMetadata":{},"onlyUndo":false,"reason":"storm","stoppedBy":"ann","createdTimestamp":1700000000123,` +
 			`"siteCount":2,"deploymentCount":3,"inFlight":[{"queue":"schedule","key":"a/1","sinceTimestamp":1700000000123,"untilTimestamp":1700000000123}],"inFlightCount":1,"waitingSites":1,"waitingDeployments":0}` + "\n]"},
+		"/api/queue/list": {200, `[{"queue":"prepare","ready":1,"running":0,"retrying":0,"waiting":0,"oldest":1500,"failing":[]}` + "\n," +
+			`{"queue":"schedule","ready":0,"running":1,"retrying":2,"waiting":3,"oldest":0,"failing":[{"key":"a/1","failures":7,"error":"no route","dueTimestamp":1700000000123}]}` + "\n]"},
 		"/api/source/list": {200, `[{"name":"fleet","kind":"GitOpsSource","spec":{"git":{"url":"https://x"}},"registeredBy":"ann","createdTimestamp":1700000000123,"updatedTimestamp":1700003600123,"deleting":true}` + "\n]"},
 	} {
 		w := httptest.NewRecorder()

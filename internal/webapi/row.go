@@ -252,6 +252,31 @@ func stopRow(s tko.StopStatus) stopBody {
 	}
 }
 
+type queueBody struct {
+	Queue    string            `json:"queue"`
+	Ready    int               `json:"ready"`    // due, and no controller works on it
+	Running  int               `json:"running"`  // a controller works on it
+	Retrying int               `json:"retrying"` // failed, and due later
+	Waiting  int               `json:"waiting"`  // due later
+	Oldest   int64             `json:"oldest"`   // milliseconds since the first of the ready items became due
+	Failing  []failingWorkBody `json:"failing"`  // those with the most failures first
+}
+
+type failingWorkBody struct {
+	Key      string `json:"key"`
+	Failures int    `json:"failures"` // in a row
+	Error    string `json:"error"`    // of the last one
+	Due      int64  `json:"dueTimestamp"`
+}
+
+func queueRow(q tko.QueueState) queueBody {
+	failing := make([]failingWorkBody, len(q.Failing))
+	for i, f := range q.Failing {
+		failing[i] = failingWorkBody{Key: f.Key, Failures: f.Failures, Error: f.Error, Due: f.Due.UnixMilli()}
+	}
+	return queueBody{Queue: q.Queue, Ready: q.Ready, Running: q.Running, Retrying: q.Retrying, Waiting: q.Waiting, Oldest: q.Oldest.Milliseconds(), Failing: failing}
+}
+
 type sourceBody struct {
 	Name     string          `json:"name"`
 	Kind     string          `json:"kind"`

@@ -52,6 +52,11 @@ type Definitions interface {
 	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
 }
 
+// Queues are a source of the work that waits for controllers.
+type Queues interface {
+	Queues(ctx context.Context) ([]tko.QueueState, error)
+}
+
 // New makes the handler of all paths below /api/. It handles GET and HEAD.
 // Lists are JSON arrays, streamed; an array without its closing bracket was cut
 // short by an error. Errors are {"error": TEXT}. Faults of the server are
@@ -89,6 +94,9 @@ func New(catalog Catalog, addresses func() []string, log *slog.Logger) http.Hand
 				return found.All, err
 			}), sourceRow)
 		})
+	}
+	if queues, ok := catalog.(Queues); ok {
+		mux.HandleFunc("GET /api/queue/list", func(w http.ResponseWriter, r *http.Request) { stream(a, w, r, part(queues.Queues), queueRow) })
 	}
 	if reasons, ok := catalog.(Reasons); ok {
 		a.reasons = reasons

@@ -16,6 +16,7 @@ func NewPutEntity(p tko.Put, format krm.Format) (*tkopb.PutEntity, error) {
 		Kind: string(p.Kind), Id: p.ID, ParentDeploymentId: string(p.Parent), TemplateId: string(p.Template), SiteId: string(p.Site),
 		Details: newDetails(p.Details), Metadata: p.Metadata, PackageFormat: name, Package: data, Origin: p.Origin, Name: p.Name, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
 		ExpectRevision: p.Revision, RemoveMetadata: p.RemoveMetadata, Whole: p.Whole, MadeFrom: p.MadeFrom, DeferReferences: p.Defer, Manager: p.Manager,
+		Marks: optionalMarks(p.Marks),
 	}
 	if p.Kind == tko.KindPlugin {
 		m.Plugin = NewPlugin(p.Plugin)
@@ -39,7 +40,20 @@ func PutEntity(m *tkopb.PutEntity) (tko.Put, error) {
 		put.Plugin = Plugin(m.GetPlugin())
 		put.Plugin.Stamp = tko.Stamp{}
 	}
+	if m.GetMarks() != nil {
+		marks := entityMarks.Read(m.GetMarks())
+		put.Marks = &marks
+	}
 	return put, nil
+}
+
+var entityMarks = NewPair[tko.Marks, tkopb.Marks](nil)
+
+func optionalMarks(m *tko.Marks) *tkopb.Marks {
+	if m == nil {
+		return nil
+	}
+	return entityMarks.Write(*m)
 }
 
 // NewClaim writes a claim of work; nil for none.

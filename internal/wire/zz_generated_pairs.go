@@ -9,6 +9,8 @@ import (
 
 // Pairs of the methods whose handlers are generated, unless they are written by hand.
 var (
-	_ tko.Kind
-	_ *tkopb.Stop
+	EntityMarks = NewPair[tko.EntityMarks, tkopb.EntityMarks](nil)
+	QueueState  = NewPair[tko.QueueState, tkopb.QueueState](nil)
+	_           tko.Kind
+	_           *tkopb.Stop
 )

@@ -121,7 +121,10 @@ func fill(t *testing.T, of any) map[string]any {
 // put returns the Put that writes an entity. Each field that users write must have one there.
 func put(t *testing.T, kind tko.Kind, of any) tko.Put {
 	t.Helper()
-	p := tko.Put{Kind: kind}
+	p := tko.Put{Kind: kind, Marks: &tko.Marks{
+		Labels:      map[string]string{"example.com/team": "core", "app.kubernetes.io/part-of": ""},
+		Annotations: map[string]string{"example.com/note": "to keep: yes", "ticket": "4711", "Example.com/CamelCase": "{\"a\": 1}"},
+	}}
 	to := reflect.ValueOf(&p).Elem()
 	if kind == tko.KindPlugin {
 		to = reflect.ValueOf(&p.Plugin).Elem()
@@ -231,6 +234,16 @@ func describe(t *testing.T, s *process.Server) []string {
 	for r, err := range c.Rollouts(t.Context(), tko.RolloutSelect{}, all) {
 		must(err)
 		f.add("rollout", string(r.ID), r)
+	}
+	for _, kind := range []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout} {
+		for m, err := range c.Marks(t.Context(), kind) {
+			must(err)
+			name := m.ID
+			if kind == tko.KindDeployment {
+				name = names[tko.DeploymentID(m.ID)]
+			}
+			f.lines = append(f.lines, fmt.Sprintf("%s %s marks: %v", kind, name, m.Marks))
+		}
 	}
 	sources, err := c.SourceDefinitions(t.Context(), 0)
 	must(err)
@@ -360,6 +373,9 @@ func TestFleetIsTheSameElsewhere(t *testing.T) {
 	for _, kind := range []string{"plugin", "template", "site", "deployment", "rollout", "source"} {
 		if !slices.ContainsFunc(want, func(line string) bool { return strings.HasPrefix(line, kind+" ") }) {
 			t.Errorf("the fleet has no %s", kind)
+		}
+		if kind != "source" && !slices.ContainsFunc(want, func(line string) bool { return strings.HasPrefix(line, kind+" ") && strings.Contains(line, " marks: ") }) {
+			t.Errorf("the fleet has no %s with marks", kind)
 		}
 	}
 	same := func(way string, s *process.Server) {
@@ -663,7 +679,7 @@ with tko.Client(sys.argv[1]) as here, tko.Client(sys.argv[2]) as there:
 `
 
 // Whatever users write is the same on another server by way of the Python client, apart from
-// what its calls can't state: removed metadata and resources, and rollouts.
+// what its calls can't state: removed metadata and resources, marks, and rollouts.
 func TestFleetIsTheSameThroughThePythonClient(t *testing.T) {
 	t.Parallel()
 	from := process.StartServer(t, "--roles=data", "--store=sqlite::memory:", "--access=off")
@@ -682,7 +698,7 @@ func TestFleetIsTheSameThroughThePythonClient(t *testing.T) {
 					return true
 				}
 			}
-			return strings.Contains(line, " made from: ") || strings.HasSuffix(line, " is outdated") || strings.HasPrefix(line, "deployment ") && strings.Contains(line, " Package: ")
+			return strings.Contains(line, " made from: ") || strings.Contains(line, " marks: ") || strings.HasSuffix(line, " is outdated") || strings.HasPrefix(line, "deployment ") && strings.Contains(line, " Package: ")
 		})
 	}
 	if diff := cmp.Diff(stated(describe(t, from)), stated(describe(t, to))); diff != "" {

@@ -26,7 +26,8 @@ type plainMethod struct {
 	Service, RPC, Method string // Why, CompareSite, CompareSite
 	Handler, Stub        string // the types that serve and call the service
 	Request, Response    string // messages: tkopb.CompareSite
-	List                 bool   // the response is a stream of rows
+	List                 bool   // the response is a stream of rows, which the catalog returns at once
+	Streams              bool   // the response is a stream of rows, as the catalog reads them
 	Comment              []string
 	Params               []param
 	Result, ResultPair   string // a type of the vocabulary, and its pair
@@ -49,6 +50,17 @@ func madePairs(s *generate.Source) (any, error) {
 	}
 	slices.SortFunc(all, func(a, b pair) int { return strings.Compare(a.Name, b.Name) })
 	return slices.Compact(all), nil
+}
+
+// Returns returns what the method of the catalog, and that of the client, return.
+func (m plainMethod) Returns() string {
+	switch {
+	case m.Streams:
+		return "iter.Seq2[" + m.Result + ", error]"
+	case m.List:
+		return "([]" + m.Result + ", error)"
+	}
+	return "(" + m.Result + ", error)"
 }
 
 // A param is a parameter of a method: the whole request, or one of its fields.
@@ -99,13 +111,19 @@ func newPlainMethod(full, name string, pairs map[string]string) (plainMethod, er
 	in, out := described.Input(), described.Output()
 	m := plainMethod{
 		Service: service, RPC: strings.ToUpper(rpc[:1]) + rpc[1:], Method: name, Handler: handlers[service], Stub: strings.ToLower(service),
-		Request: messageType(in), Response: messageType(out), List: described.IsStreamingServer(),
+		Request: messageType(in), Response: messageType(out),
 	}
 	signature := method.Type // of the receiver, the context, and the parameters
-	if signature.NumOut() != 2 || signature.IsVariadic() || m.List != (signature.Out(0).Kind() == reflect.Slice) {
+	result := signature.Out(0)
+	m.Streams = signature.NumOut() == 1 && result.Kind() == reflect.Func
+	m.List = signature.NumOut() == 2 && result.Kind() == reflect.Slice
+	if signature.NumOut() != 2 && !m.Streams || signature.IsVariadic() || described.IsStreamingServer() != (m.List || m.Streams) {
 		return m, fmt.Errorf("%s doesn't return a result, or a list for a stream, and an error: write it by hand", name)
 	}
-	m.Result = strings.TrimPrefix(signature.Out(0).String(), "[]")
+	if m.Streams {
+		result = result.In(0).In(0) // of the entries of an iter.Seq2
+	}
+	m.Result = strings.TrimPrefix(result.String(), "[]")
 	m.ResultPair = m.pair(pairs, m.Result, m.Response)
 	if signature.NumIn() == 3 && signature.In(2).Kind() == reflect.Struct {
 		whole := signature.In(2).String()

@@ -274,7 +274,7 @@ func read(r krm.Resource) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.Put.Metadata, err = labels(r); err != nil {
+	if err := m.labels(r); err != nil {
 		return nil, err
 	}
 	if m.Put.Kind == tko.KindPlugin && len(m.Put.Metadata) > 0 {
@@ -305,7 +305,11 @@ func Of(file string, put tko.Put) (Manifest, error) {
 	return m, err
 }
 
+// digest returns the digest of what a manifest states, without its marks: entities are not
+// written again, and deployments not prepared again, for what TKO doesn't act on. Marks are
+// written with the next change.
 func digest(p tko.Put) (string, error) {
+	p.Marks = nil
 	content, _, err := krm.DigestOf(p.Package)
 	if err != nil {
 		return "", err
@@ -330,28 +334,51 @@ func flag(r krm.Resource, name, yes, no string) (bool, error) {
 	}
 }
 
-// labels returns the metadata in labels, escaped as in the Kubernetes API or
-// plain. It skips labels with a prefix, which tools set.
-func labels(r krm.Resource) (map[string]string, error) {
-	value, ok := r.Get("metadata", "labels")
+// labels reads labels and annotations. Labels are metadata, escaped as in the Kubernetes API or
+// plain; those with a prefix, and annotations, are marks.
+func (m *Manifest) labels(r krm.Resource) error {
+	labels, err := texts(r, "labels")
+	if err != nil {
+		return err
+	}
+	annotations, err := texts(r, "annotations")
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(annotations, func(name, _ string) bool { return !tko.IsMark(name) })
+	m.Put.Marks = &tko.Marks{Labels: map[string]string{}, Annotations: annotations}
+	if labels != nil { // the digest tells none from empty ones
+		m.Put.Metadata = make(map[string]string, len(labels))
+	}
+	for key, text := range labels {
+		if k, v, _ := kubename.Metadata(key, text); k != "" {
+			m.Put.Metadata[k] = v
+		} else {
+			m.Put.Marks.Labels[key] = text
+		}
+	}
+	return nil
+}
+
+// texts returns a map of texts in the metadata of a manifest; nil if it is absent.
+func texts(r krm.Resource, part string) (map[string]string, error) {
+	value, ok := r.Get("metadata", part)
 	if !ok || value == nil {
 		return nil, nil
 	}
 	pairs, ok := value.(map[string]any)
 	if !ok {
-		return nil, errors.New("metadata.labels is not a map: write keys and values below it")
+		return nil, fmt.Errorf("metadata.%s is not a map: write keys and values below it", part)
 	}
-	metadata := make(map[string]string, len(pairs))
+	all := make(map[string]string, len(pairs))
 	for key, value := range pairs {
 		text, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("metadata.labels: %q is not a string: quote it", key)
+			return nil, fmt.Errorf("metadata.%s: %q is not a string: quote it", part, key)
 		}
-		if k, v, _ := kubename.Metadata(key, text); k != "" {
-			metadata[k] = v
-		}
+		all[key] = text
 	}
-	return metadata, nil
+	return all, nil
 }
 
 // identity returns the ID in a manifest: from a field of its spec, or from its

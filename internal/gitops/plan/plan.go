@@ -1003,7 +1003,7 @@ func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 		return false, err
 	}
 	put := a.put
-	put.DryRun = true
+	put.DryRun, put.Marks = true, nil // marks make no difference: they are written with what does
 	if put.Kind == tko.KindSite && m.moves(tko.KindTemplate, string(put.Template)) {
 		// The template changes, too: merge the new one here.
 		base, err := m.base(ctx, put.Template)

@@ -267,6 +267,14 @@ func (a *alternating) WorkOf(ctx context.Context, queue string) ([]catalog.Queue
 	return a.next().WorkOf(ctx, queue)
 }
 
+func (a *alternating) QueueStatistics(ctx context.Context, queue string) (tko.QueueStatistics, error) {
+	return a.next().QueueStatistics(ctx, queue)
+}
+
+func (a *alternating) FailingWork(ctx context.Context, queue string, most int) ([]tko.FailingWork, error) {
+	return a.next().FailingWork(ctx, queue, most)
+}
+
 func (a *alternating) ApartFlights(ctx context.Context) ([]rollouts.Entry, error) {
 	return a.next().ApartFlights(ctx)
 }

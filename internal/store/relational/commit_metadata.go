@@ -206,7 +206,7 @@ func (g *group) indexMetadata(ctx context.Context, run sqldb.Runner, shared map[
 	read := Statement{
 		// The start is compared so that the index by start finds few entries: a database
 		// without statistics may prefer it to the one by hash.
-		SQL: "SELECT p.id, p.kind, p.Key, p.hash FROM {rows} CROSS JOIN pair p " +
+		SQL: "SELECT p.id, p.kind, p.key, p.hash FROM {rows} CROSS JOIN pair p " +
 			"WHERE p.kind = r.kind AND p.key = r.key AND p.hash = r.hash AND p.start = r.start",
 		Columns: []Column{Text.As("kind"), Text.As("key"), Bytes.As("hash"), Text.As("start")},
 		Scan: func(from Row) error {

@@ -191,6 +191,27 @@ func (s *Store) WorkOf(ctx context.Context, queue string) (items []catalog.Queue
 	return items, fault("read the work of a queue", err)
 }
 
+// FailingWork returns the items of a queue that fail.
+func (s *Store) FailingWork(ctx context.Context, queue string, most int) (items []tko.FailingWork, err error) {
+	if err := checkTexts("queue", queue); err != nil {
+		return nil, err
+	}
+	here := time.Now()
+	err = s.run(ctx, Statement{
+		SQL:  "SELECT key, attempt, last_error, due, {now} FROM work WHERE queue = $1 AND attempt > 0 ORDER BY attempt DESC, key LIMIT $2",
+		Args: []any{queue, int64(most)},
+		Scan: func(from Row) error {
+			var item tko.FailingWork
+			var due, now int64
+			err := from.Scan(&item.Key, &item.Failures, &item.Error, &due, &now)
+			item.Due = here.Add(time.Duration(due-now) * time.Microsecond) // the database's clock may differ from this machine's
+			items = append(items, item)
+			return err
+		},
+	})
+	return items, fault("read the failing work of a queue", err)
+}
+
 // FinishWork ends claims.
 func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error {
 	items = slices.Clone(items)

@@ -35,6 +35,7 @@ var queuePromises = []promise{
 	{"work names the newest request that caused it", workNamesItsCause},
 	{"work signals the workers of its queue", workSignalsItsQueue},
 	{"the items of a queue are listed with the leases that have not ended", workIsListed},
+	{"the items of a queue that fail are listed, with the most failures first", failingWorkIsListed},
 	{"work that is due soon signals the workers of its queue", soonWorkSignalsItsQueue},
 }
 
@@ -58,6 +59,35 @@ func workIsListed(w *world) {
 	list, err = w.store.WorkOf(w.ctx(), tko.QueueGitOps)
 	w.ok(err)
 	w.equal("of another queue", len(list), 0)
+}
+
+func failingWorkIsListed(w *world) {
+	fail := func(keys ...string) {
+		for _, key := range keys {
+			w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{key}, false))
+			item := w.claim(tko.QueueGitOps, 1, time.Minute)[0]
+			w.equal("key", item.Key, key)
+			w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: tko.WorkFailed, Error: fmt.Sprint(key, item.Attempt), Retry: time.Hour}}, nil))
+		}
+	}
+	fail("b", "a", "c", "c", "d")
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"d"}, false))
+	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: w.claim(tko.QueueGitOps, 1, time.Minute)[0], Outcome: tko.WorkDone}}, nil))
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"never failed"}, false))
+	list := func(queue string, most int) (keys []string) {
+		items, err := w.store.FailingWork(w.ctx(), queue, most)
+		w.ok(err)
+		for _, item := range items {
+			keys = append(keys, fmt.Sprint(item.Key, " ", item.Failures, " ", item.Error))
+			if left := time.Until(item.Due); left < 50*time.Minute || left > 70*time.Minute {
+				w.Errorf("%s is due in %s, want an hour", item.Key, left)
+			}
+		}
+		return keys
+	}
+	w.equal("failing", list(tko.QueueGitOps, 10), []string{"c 2 c1", "a 1 a0", "b 1 b0"})
+	w.equal("the first", list(tko.QueueGitOps, 1), []string{"c 2 c1"})
+	w.equal("of another queue", list(tko.QueuePrepare, 10), []string(nil))
 }
 
 func workNamesItsCause(w *world) {
