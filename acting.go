@@ -51,12 +51,13 @@ type Owner struct {
 // Owned are numbers of entities that are owned.
 type Owned struct {
 	Deployments int // without their descendants
+	Sites       int // that wait for their template
 	Rollouts    int
 	Sources     int
 }
 
 // Count returns the number of all entities.
-func (o Owned) Count() int { return o.Deployments + o.Rollouts + o.Sources }
+func (o Owned) Count() int { return o.Deployments + o.Sites + o.Rollouts + o.Sources }
 
 // String names the numbers that aren't 0, such as "2 deployments, 1 source".
 func (o Owned) String() string {
@@ -64,7 +65,7 @@ func (o Owned) String() string {
 	for _, of := range []struct {
 		n    int
 		kind Kind
-	}{{o.Deployments, KindDeployment}, {o.Rollouts, KindRollout}, {o.Sources, KindSource}} {
+	}{{o.Deployments, KindDeployment}, {o.Sites, KindSite}, {o.Rollouts, KindRollout}, {o.Sources, KindSource}} {
 		if of.n == 1 {
 			parts = append(parts, "1 "+string(of.kind))
 		} else if of.n > 1 {

@@ -57,7 +57,16 @@ func (c *Client) FinishWork(ctx context.Context, items []tko.FinishedWork) error
 // unavailable (ErrUnavailable: watch again from the last position seen), or if
 // changes after the position are no longer retained (tko.ErrGone: list again).
 func (c *Client) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
-	m := &tkopb.WatchChanges{After: after, Kinds: wire.Texts(kinds)}
+	return c.watch(ctx, &tkopb.WatchChanges{After: after, Kinds: wire.Texts(kinds)})
+}
+
+// WatchNewest is Watch, and begins with the newest changes that there are, at most n of all kinds. The position is that of the newest
+// change, for servers of earlier versions, which count changes by their positions.
+func (c *Client) WatchNewest(ctx context.Context, position int64, n uint32, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
+	return c.watch(ctx, &tkopb.WatchChanges{After: max(0, position-int64(n)), Newest: n, Kinds: wire.Texts(kinds)})
+}
+
+func (c *Client) watch(ctx context.Context, m *tkopb.WatchChanges) iter.Seq2[tko.Change, error] {
 	return func(yield func(tko.Change, error) bool) {
 		// Don't repeat the call, even if nothing was received: the position of "now" is lost.
 		_, err := once(ctx, c, c.data.WatchChanges, m, func(s grpc.ServerStreamingClient[tkopb.Change]) (more bool, err error) {

@@ -359,7 +359,7 @@ func (x *Unbind) GetId() string {
 
 type GetOwner struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,520,opt,name=kind,proto3" json:"kind,omitempty"` // deployment, rollout, source
+	Kind          string                 `protobuf:"bytes,520,opt,name=kind,proto3" json:"kind,omitempty"` // deployment, rollout, source, or site: one that waits for its template
 	Id            string                 `protobuf:"bytes,521,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -466,6 +466,7 @@ type Owned struct {
 	Deployments   uint64                 `protobuf:"varint,520,opt,name=deployments,proto3" json:"deployments,omitempty"` // without their descendants
 	Rollouts      uint64                 `protobuf:"varint,521,opt,name=rollouts,proto3" json:"rollouts,omitempty"`
 	Sources       uint64                 `protobuf:"varint,522,opt,name=sources,proto3" json:"sources,omitempty"`
+	Sites         uint64                 `protobuf:"varint,630,opt,name=sites,proto3" json:"sites,omitempty"` // that wait for their template
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -521,9 +522,16 @@ func (x *Owned) GetSources() uint64 {
 	return 0
 }
 
+func (x *Owned) GetSites() uint64 {
+	if x != nil {
+		return x.Sites
+	}
+	return 0
+}
+
 type SetOwner struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,520,opt,name=kind,proto3" json:"kind,omitempty"` // deployment, rollout, source
+	Kind          string                 `protobuf:"bytes,520,opt,name=kind,proto3" json:"kind,omitempty"` // deployment, rollout, source, or site: one that waits for its template
 	Id            string                 `protobuf:"bytes,521,opt,name=id,proto3" json:"id,omitempty"`
 	Subject       string                 `protobuf:"bytes,522,opt,name=subject,proto3" json:"subject,omitempty"` // either this
 	Group         string                 `protobuf:"bytes,523,opt,name=group,proto3" json:"group,omitempty"`     // or this
@@ -2526,11 +2534,12 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x02id\x18\x89\x04 \x01(\tR\x02id\";\n" +
 	"\x05Owner\x12\x19\n" +
 	"\asubject\x18\x88\x04 \x01(\tR\asubject\x12\x17\n" +
-	"\x06groups\x18\x89\x04 \x03(\tR\x06groups\"b\n" +
+	"\x06groups\x18\x89\x04 \x03(\tR\x06groups\"y\n" +
 	"\x05Owned\x12!\n" +
 	"\vdeployments\x18\x88\x04 \x01(\x04R\vdeployments\x12\x1b\n" +
 	"\brollouts\x18\x89\x04 \x01(\x04R\brollouts\x12\x19\n" +
-	"\asources\x18\x8a\x04 \x01(\x04R\asources\"b\n" +
+	"\asources\x18\x8a\x04 \x01(\x04R\asources\x12\x15\n" +
+	"\x05sites\x18\xf6\x04 \x01(\x04R\x05sites\"b\n" +
 	"\bSetOwner\x12\x13\n" +
 	"\x04kind\x18\x88\x04 \x01(\tR\x04kind\x12\x0f\n" +
 	"\x02id\x18\x89\x04 \x01(\tR\x02id\x12\x19\n" +

@@ -5131,9 +5131,11 @@ func (x *FinishedWork) GetRetry() *durationpb.Duration {
 }
 
 type WatchChanges struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	After         int64                  `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"` // a position; negative: from now on
-	Kinds         []string               `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`  // empty: all
+	state protoimpl.MessageState `protogen:"open.v1"`
+	After int64                  `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"` // a position; negative: from now on
+	Kinds []string               `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`  // empty: all
+	// Begin before as many of the newest changes. Positions are not counts: after is for servers that don't know this field.
+	Newest        uint32 `protobuf:"varint,690,opt,name=newest,proto3" json:"newest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5180,6 +5182,13 @@ func (x *WatchChanges) GetKinds() []string {
 		return x.Kinds
 	}
 	return nil
+}
+
+func (x *WatchChanges) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
 }
 
 type Change struct {
@@ -7340,10 +7349,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"\x06FAILED\x10\x01\x12\t\n" +
 	"\x05LATER\x10\x02\x12\f\n" +
-	"\bRELEASED\x10\x03\":\n" +
+	"\bRELEASED\x10\x03\"S\n" +
 	"\fWatchChanges\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x03R\x05after\x12\x14\n" +
-	"\x05kinds\x18\x02 \x03(\tR\x05kinds\"\x84\x02\n" +
+	"\x05kinds\x18\x02 \x03(\tR\x05kinds\x12\x17\n" +
+	"\x06newest\x18\xb2\x05 \x01(\rR\x06newest\"\x84\x02\n" +
 	"\x06Change\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x03R\bposition\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x0e\n" +

@@ -95,6 +95,9 @@ func (s *rights) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb)
 	}
 	c.verb = verbs[0]
 	ctx = context.WithValue(ctx, callerKey{}, c)
+	if _, confirmed := tko.ConfirmationOf(ctx); confirmed && !mayConsent(ctx) {
+		ctx = tko.WithConfirmation(ctx, 0)
+	}
 	if c.acting != nil && c.acting.held != "" && (kind == tko.KindTemplate || kind == tko.KindSite || verbs[0].Writes()) {
 		return ctx, c, s.refuse(ctx, c, kind, "", verbs[0])
 	}

@@ -116,7 +116,7 @@ func (s *RecordWriter) asSiteOwner(ctx context.Context, c *caller, site Record) 
 		return context.WithValue(ctx, callerKey{}, &own), o, nil
 	}
 	if o.isZero() && !own.reporting {
-		return ctx, o, tko.Errorf(tko.ErrDenied, "who named the template isn't known: delete the site, and apply it as a client with rights of its own")
+		return ctx, o, tko.Errorf(tko.ErrDenied, "who named the template isn't known: name an owner (tko access own site %s SUBJECT)", site.ID)
 	}
 	rules, err := s.rulesOf(ctx, rulesAge)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *RecordWriter) asSiteOwner(ctx context.Context, c *caller, site Record) 
 	case unlimited: // a source of the server's settings
 		own.grant = ownGrants[identity.RoleGitOps].At(rules.Version)
 	case held != "" && !own.reporting:
-		return ctx, o, tko.Errorf(tko.ErrDenied, "its owner %s, who named the template, lacks rights: bind it to a role, or delete the site, and apply it as another client", o)
+		return ctx, o, tko.Errorf(tko.ErrDenied, "its owner %s, who named the template, lacks rights: bind it to a role, or name another owner (tko access own site %s SUBJECT)", o, site.ID)
 	default:
 		own.grant = grant
 	}

@@ -196,7 +196,7 @@ func TestWaitingSiteActsAsItsOwner(t *testing.T) {
 	if s := w.resolves(preparer, "emea/9", true); s.Template != "" {
 		t.Errorf("bob got a template that only ada may see: %+v", s)
 	}
-	w.is("unbind", w.Unbind(w.ctx, bound.ID), nil)
+	w.is("unbind", w.Unbind(tko.WithConfirmation(w.ctx, 1), bound.ID), nil)
 	if s := w.resolves(preparer, "emea/9", true); s.Template != "" || resolvedRefs(s).Reason != "Held" || !strings.Contains(resolvedRefs(s).Message, "cert:bob") {
 		t.Errorf("without rights of its owner, it is %+v", s)
 	}
@@ -205,6 +205,53 @@ func TestWaitingSiteActsAsItsOwner(t *testing.T) {
 	if s := w.resolves(preparer, "emea/9", false); s.Template != "t" {
 		t.Errorf("with the right, it is %+v", s)
 	}
+}
+
+// A site that waits, and whose owner has left, gets its template with the rights of another
+// owner. A site that waits for nothing has none. Unbinding counts the sites that would be held.
+func TestWaitingSiteGetsAnotherOwner(t *testing.T) {
+	t.Parallel()
+	w := newTenants(t, catalog.Options{})
+	bound := w.bind("cert:bob", access.Editor, emea)
+	w.bind("cert:preparer", access.ControllerPrepare, access.Scope{})
+	preparer := w.as("cert:preparer")
+	if _, err := w.PutEntity(w.as("cert:bob"), tko.Put{Kind: tko.KindSite, ID: "emea/9", Template: "t", Defer: true}); err != nil {
+		t.Fatal(err)
+	}
+	owner := func(want string) {
+		t.Helper()
+		if o, err := w.Owner(w.ctx, tko.KindSite, "emea/9"); err != nil || o.String() != want {
+			t.Errorf("the owner is %s, %v; want %s", o, err, want)
+		}
+	}
+	owner("cert:bob")
+	if n, err := w.CountOwned(w.ctx, bound.ID); err != nil || n != (tko.Owned{Sites: 1}) || n.String() != "1 site" {
+		t.Errorf("bob owns %+v (%s), %v", n, n, err)
+	}
+	wantError(t, w.Unbind(w.ctx, bound.ID), tko.ErrInvalid, "1 site", "--confirm=1")
+	w.is("unbind", w.Unbind(tko.WithConfirmation(w.ctx, 1), bound.ID), nil)
+	if s := w.resolves(preparer, "emea/9", true); !strings.Contains(resolvedRefs(s).Message, "tko access own site emea/9 SUBJECT") {
+		t.Errorf("the condition names no way out: %+v", resolvedRefs(s))
+	}
+
+	w.is("by an editor", w.SetOwner(w.as("cert:ada"), tko.KindSite, "emea/9", tko.Owner{Subject: "cert:ada"}), tko.ErrDenied)
+	owner("cert:bob")
+	w.is("by an administrator", w.SetOwner(w.ctx, tko.KindSite, "emea/9", tko.Owner{Subject: "cert:ada"}), nil)
+	owner("cert:ada")
+	claim := tko.ClaimWork{Queue: tko.QueuePrepare, Worker: "me", Max: 10, Lease: time.Minute, Wait: 10 * time.Second}
+	if items, err := w.ClaimWork(preparer, claim); err != nil || len(items) != 1 || items[0].Key != tko.SiteWork("emea/9") {
+		t.Errorf("with another owner, the work is %+v, %v", items, err)
+	}
+	if s := w.resolves(preparer, "emea/9", false); s.Template != "t" || resolvedRefs(s).Status != tko.ConditionTrue {
+		t.Errorf("with the rights of its new owner, it is %+v", s)
+	}
+
+	for _, site := range []string{"emea/9", "emea/1"} {
+		_, err := w.Owner(w.ctx, tko.KindSite, site)
+		wantError(t, err, tko.ErrInvalid, site, "waits for its template")
+		wantError(t, w.SetOwner(w.ctx, tko.KindSite, site, tko.Owner{Subject: "cert:bob"}), tko.ErrInvalid, site, "waits for its template")
+	}
+	w.is("a site that there isn't", w.SetOwner(w.ctx, tko.KindSite, "emea/none", tko.Owner{Subject: "cert:bob"}), tko.ErrNotFound)
 }
 
 // Who makes a waiting deployment name another template owns it from then on, also if nothing

@@ -46,7 +46,7 @@ func (r *changeCache) after(ctx context.Context, position int64) ([]tko.Change, 
 // The caller holds the lock. missed reports that the cache doesn't have all
 // changes after the position.
 func (r *changeCache) cached(ctx context.Context, position int64, signal <-chan struct{}) (changes []tko.Change, missed bool, err error) {
-	if position-r.head > watchBatch { // there was no watcher for a while
+	if r.head == 0 { // nothing was read yet
 		r.reset(position)
 	}
 	if position < r.start {
@@ -62,8 +62,11 @@ func (r *changeCache) cached(ctx context.Context, position int64, signal <-chan 
 			return nil, false, err
 		}
 		r.add(more)
-		if len(more) < watchBatch {
+		switch {
+		case len(more) < watchBatch:
 			r.seen = signal
+		case position > r.head: // there was no watcher for a while: don't read all that was missed
+			r.reset(position)
 		}
 	}
 	first := sort.Search(len(r.changes), func(i int) bool { return r.changes[i].Position > position })

@@ -76,8 +76,20 @@ func ownerOf(i identity.Identity) owner {
 // sourceOwner is the prefix of the owners of what sources of the server's settings write.
 const sourceOwner = "gitops:"
 
-// hasOwner reports whether the records of a kind have owners: controllers derive from them.
+// hasOwner reports whether all records of a kind have owners: controllers derive from them.
 func hasOwner(kind tko.Kind) bool { return kind == tko.KindDeployment || kind == tko.KindRollout }
+
+// mayHaveOwner reports whether records of a kind may have owners: from a site, controllers
+// derive while it waits for its template.
+func mayHaveOwner(kind tko.Kind) bool { return hasOwner(kind) || kind == tko.KindSite }
+
+// checkOwned returns an ErrInvalid if nothing is derived from a record, so that it has no owner.
+func checkOwned(r Record) error {
+	if r.Kind == tko.KindSite && r.Awaited().isZero() {
+		return tko.Errorf(tko.ErrInvalid, "site %q has no owner, because nothing is derived from it: only a site that waits for its template has one", r.ID)
+	}
+	return nil
+}
 
 // own sets the owner of a record that is to be written.
 func (r *Record) own(o owner) {
@@ -455,9 +467,10 @@ func keepsOwner(before, after Record) bool {
 // Owners says as whom controllers derive from entities.
 type Owners struct{ *core }
 
-// Owner returns the owner of a deployment, a rollout or a registered source.
+// Owner returns the owner of a deployment, a rollout, a registered source, or a site that waits
+// for its template.
 func (s *Owners) Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner, error) {
-	if kind != tko.KindSource && !hasOwner(kind) {
+	if kind != tko.KindSource && !mayHaveOwner(kind) {
 		if _, _, err := s.enter(ctx, tko.KindDeployment, access.Read); err != nil {
 			return tko.Owner{}, err
 		}
@@ -485,6 +498,9 @@ func (s *Owners) Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner
 		return tko.Owner{}, err
 	}
 	r, err := s.getVisible(ctx, c, Fields{}, key)
+	if err == nil {
+		err = checkOwned(r)
+	}
 	if err != nil {
 		return tko.Owner{}, err
 	}
@@ -494,8 +510,8 @@ func (s *Owners) Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner
 
 func ownedKey(kind tko.Kind, id string) (Key, error) {
 	key := Key{Kind: kind, ID: id}
-	if !hasOwner(kind) {
-		return key, tko.Errorf(tko.ErrInvalid, "a %.40q has no owner: use deployment, rollout or source", string(kind))
+	if !mayHaveOwner(kind) {
+		return key, tko.Errorf(tko.ErrInvalid, "a %.40q has no owner: use deployment, rollout, source or site", string(kind))
 	}
 	if CheckKey(key) != nil {
 		return key, missing(key)
@@ -503,8 +519,9 @@ func ownedKey(kind tko.Kind, id string) (Key, error) {
 	return key, nil
 }
 
-// SetOwner makes a subject, or a group, the owner of a deployment, a rollout or a registered
-// source: of a deployment with its descendants, except for those that others have edited.
+// SetOwner makes a subject, or a group, the owner of a deployment, a rollout, a registered
+// source, or a site that waits for its template: of a deployment with its descendants, except
+// for those that others have edited.
 func (s *Owners) SetOwner(ctx context.Context, kind tko.Kind, id string, to tko.Owner) error {
 	ctx, c, err := s.enter(ctx, "", access.Own)
 	if err != nil {
@@ -527,6 +544,9 @@ func (s *Owners) SetOwner(ctx context.Context, kind tko.Kind, id string, to tko.
 			return err
 		}
 		if err := s.visible(c, r); err != nil {
+			return final(err)
+		}
+		if err := checkOwned(r); err != nil {
 			return final(err)
 		}
 		r.own(o)
@@ -588,7 +608,7 @@ func (s *core) countOwned(ctx context.Context, binding string) (n tko.Owned, err
 		return !rights(book.Bindings).Same(rights(others))
 	}
 	known := map[Digest]bool{} // few owners own many entities
-	for _, kind := range []tko.Kind{tko.KindDeployment, tko.KindRollout} {
+	for _, kind := range []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindRollout} {
 		for r, err := range s.store.List(ctx, Query{Kind: kind, Scope: access.ScopeAll, Limit: -1}) {
 			if err != nil {
 				return n, err
@@ -609,6 +629,8 @@ func (s *core) countOwned(ctx context.Context, binding string) (n tko.Owned, err
 			case !counts:
 			case kind == tko.KindRollout:
 				n.Rollouts++
+			case kind == tko.KindSite:
+				n.Sites++
 			default:
 				n.Deployments++
 			}

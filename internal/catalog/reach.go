@@ -155,7 +155,7 @@ func (s *core) causeOf(ctx context.Context, first Key) (cause, error) {
 	case plugged != "":
 		root, err := s.rootOf(ctx, plugged)
 		return rootCause(root), err
-	case s.isPreparer(ctx) && first.Kind == tko.KindDeployment:
+	case isPreparer(ctx) && first.Kind == tko.KindDeployment:
 		root, err := s.rootOf(ctx, first.ID)
 		of := rootCause(root)
 		if !isProvenPreparer(ctx) {
@@ -204,7 +204,7 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if err != nil {
 		return Reach{}, of, err
 	}
-	if of.sites != 0 && s.isPreparer(ctx) && areTopologies(writes) {
+	if of.sites != 0 && isPreparer(ctx) && areTopologies(writes) {
 		of.sites = 0
 	}
 	removals := strings.HasPrefix(of.name, causeDeployment) && !granted && removesOrReplaces(writes)
@@ -218,8 +218,7 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if reruns > 0 {
 		reach.Adds = map[Count]int{CountSites: reruns}
 	}
-	// A preparer's consent is that which users gave it.
-	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted && (!of.derived || !s.isPreparer(ctx)) {
+	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted {
 		reach.Consent = confirmed
 	}
 	reach.Further, err = s.furtherLimits(ctx, of)
@@ -322,12 +321,29 @@ func areTopologies(writes []Write) bool {
 }
 
 // isPreparer reports whether a preparer makes the commits, as far as the caller shows.
-func (s *core) isPreparer(ctx context.Context) bool {
+func isPreparer(ctx context.Context) bool {
 	role := ""
 	if c, ok := callerOf(ctx); ok {
 		role = c.identity.Role()
 	}
 	return role == identity.RolePreparer || role == "" && author(ctx).Who == identity.RolePreparer
+}
+
+// mayConsent reports whether a confirmation of the caller is consent. Plugins and controllers
+// have that which users gave to what they work for; the budget of a source is its consent.
+func mayConsent(ctx context.Context) bool {
+	c, ok := callerOf(ctx)
+	if !ok || c.identity.Plugin != nil || isPreparer(ctx) {
+		return false
+	}
+	role := c.identity.Role()
+	return (role == "" || role == identity.RoleGitOps) && (c.acting == nil || c.acting.Kind == tko.KindSource)
+}
+
+// isPlugin reports whether the run of a plugin makes the commits.
+func isPlugin(ctx context.Context) bool {
+	c, ok := callerOf(ctx)
+	return ok && c.identity.Plugin != nil
 }
 
 type grantKey struct{}
@@ -632,7 +648,7 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		what, limit = orElse(what, "change running deployments at "+entities(n, tko.KindSite)), limit+" sites"
 		remedy = "use a rollout (tko rollout create), or " + consent
 		if strings.HasPrefix(of.name, causeDeployment) {
-			remedy = tko.RolloutText
+			remedy = tko.RolloutText // to a preparer, which makes it
 		}
 		if isSource {
 			remedy = "with its next reconciliation, the source makes a rollout of what is left, or asks for an approval: tko gitops status " + source
@@ -653,6 +669,13 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		base, scope, _ := strings.Cut(string(count), "@")
 		what, limit = orElse(what, fmt.Sprintf("exceed the limit of %s for %s, with %d more", base, scope, n)), limit+" there"
 		outcome = "nothing more was changed" // it is found in a commit of the request, and perhaps not in its first one
+	}
+	if isPlugin(ctx) {
+		whose := "the owner of the deployment"
+		if who, ok := strings.CutPrefix(of.name, causeAuthor); ok { // of a site, which has none
+			whose = strconv.Quote(who)
+		}
+		remedy = "a plugin can't consent: make this change as a user, with the command tko or a rollout, or have an operator raise the limit for " + whose + " (--reach-limits)"
 	}
 	return tko.Errorf(tko.ErrInvalid, "this would %s%s: more than %s need consent: %s; %s", what, had, limit, outcome, remedy)
 }

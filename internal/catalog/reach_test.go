@@ -91,6 +91,27 @@ func TestConcurrentWritersShareTheCount(t *testing.T) {
 	}
 }
 
+// Half of a kind is half of what its caller sees: who sees few sites may not remove most of them,
+// however many others have.
+func TestShareOfAKindIsOfWhatItsCallerSees(t *testing.T) {
+	t.Parallel()
+	w := newGuarded(t, catalog.Options{})
+	w.sites("emea", 20)
+	w.sites("apac", 100)
+	w.bind("cert:ada", access.Editor, emea)
+	remove := func(who, site string, n int) error {
+		_, err := w.DeleteSite(w.as(who), tko.SiteID(fmt.Sprintf("%s/%02d", site, n)))
+		return err
+	}
+	for n := range 10 {
+		w.is("one of half of her sites", remove("cert:ada", "emea", n), nil)
+	}
+	wantError(t, remove("cert:ada", "emea", 10), tko.ErrInvalid, "more than 50 % of them", "--confirm=1")
+	for n := range 11 {
+		w.is("the same number by who sees all", remove("cert:root", "apac", n), nil)
+	}
+}
+
 // The script of the issue: a purge of a pattern takes the network down, unasked.
 func TestPurgeOfManyNeedsConsent(t *testing.T) {
 	t.Parallel()
@@ -336,6 +357,49 @@ func TestControllersCantConsent(t *testing.T) {
 	ctx := identity.With(tko.WithConfirmation(w.ctx, 2000), identity.Controller(identity.RolePreparer))
 	_, err := w.ApproveDeployment(ctx, top)
 	wantError(t, err, tko.ErrDenied, "no person")
+}
+
+// The run of a plugin changes as much as the topology that it works on may, and can't confirm
+// more: also not by itself. The error has the remedies that there are, and each of them works.
+func TestPluginsCantConsent(t *testing.T) {
+	t.Parallel()
+	w := newGuarded(t, catalog.Options{Reach: catalog.ReachLimits{Sites: 3, Rules: []access.Limit{{Limit: access.LimitSites, Most: 6, Author: "cert:ada"}}}})
+	w.bind("cert:ada", access.Admin, access.Scope{})
+	topology := func(owner string) (run context.Context, children []tko.DeploymentID) {
+		top := w.createAs(w.as(owner), tko.NewDeployment{})
+		for i := range 6 {
+			site := tko.SiteID(fmt.Sprintf("%s/%d", strings.TrimPrefix(owner, "cert:"), i))
+			w.site(string(site), "")
+			children = append(children, w.createAs(w.as(owner), tko.NewDeployment{Parent: top, Site: site, Prepared: true, Approved: true}))
+		}
+		return identity.With(t.Context(), identity.OfPlugin(identity.Plugin{Type: "prepare", Name: "p", Kind: tko.KindDeployment, ID: string(top)}, time.Now().Add(time.Hour), "127.0.0.1:1")), children
+	}
+	remove := func(ctx context.Context, id tko.DeploymentID) error {
+		_, err := w.DeleteDeployment(ctx, id)
+		return err
+	}
+	run, children := topology("cert:root")
+	for i := range 3 {
+		w.is("as many as are free", remove(run, children[i]), nil)
+	}
+	other := func(ctx context.Context) error {
+		_, err := w.RemoveEntity(ctx, tko.KindDeployment, string(children[3]), false)
+		return err
+	}
+	for name, refused := range map[string]error{
+		"a deletion": remove(run, children[3]), "a confirmed one": remove(tko.WithConfirmation(run, 1), children[3]),
+		"a removal": other(run), "a confirmed removal": other(tko.WithConfirmation(run, 1)),
+	} {
+		wantError(t, refused, tko.ErrInvalid, "after 3 without consent", "a plugin can't consent", "--reach-limits")
+		if tko.NeedsRollout(refused) || strings.Contains(refused.Error(), "--confirm") {
+			t.Errorf("%s: %v: the plugin changes them, and no placement", name, refused)
+		}
+	}
+	w.is("as a user", remove(w.as("cert:root"), children[3]), nil)
+	run, children = topology("cert:ada")
+	for _, id := range children {
+		w.is("with the limit of the owner", remove(run, id), nil)
+	}
 }
 
 // What a topology removes is counted for its root, in a day, and consent to it is given in

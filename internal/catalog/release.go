@@ -139,17 +139,22 @@ func (s *core) releasable(ctx context.Context, stop tko.Stop) (map[tko.SiteID]re
 		if id == "" || !selected[id] && !below[r.ID] {
 			continue
 		}
-		state := states[id]
-		switch {
-		case tko.Suspended(r.effective()):
-		case isUnderWay(r):
-			state.waits = true
-		case tko.ConditionIs(r.Conditions, tko.ConditionHealthy) == tko.ConditionFalse:
-			state.unhealthy = true
-		}
-		states[id] = state
+		state, of := states[id], releaseOf(r)
+		states[id] = releaseState{waits: state.waits || of.waits, unhealthy: state.unhealthy || of.unhealthy}
 	}
 	return states, nil
+}
+
+// releaseOf returns what a site has by one of its deployments.
+func releaseOf(r Record) (state releaseState) {
+	switch {
+	case tko.Suspended(r.effective()):
+	case isUnderWay(r):
+		state.waits = true
+	case tko.ConditionIs(r.Conditions, tko.ConditionHealthy) == tko.ConditionFalse:
+		state.unhealthy = true
+	}
+	return state
 }
 
 // isUnderWay reports whether a deployment will change at its site, once nothing holds it. One

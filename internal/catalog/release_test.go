@@ -210,6 +210,45 @@ func TestReleaseDoesNotWaitForWhatNeverHappens(t *testing.T) {
 	}
 }
 
+// The number of sites that wait is the one that is confirmed, whatever the sites wait for, and also while a release goes on.
+func TestStopShowsTheNumberThatItsEndNeeds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	states := []tko.NewDeployment{{}, {}, {Prepared: true}, {Prepared: true, Approved: true}, {Prepared: true, Approved: true, Metadata: map[string]string{tko.MetadataSuspend: "true"}}}
+	for i := range 40 {
+		d := states[i%len(states)]
+		d.Site = tko.SiteID(fmt.Sprintf("edge/%02d", i))
+		if _, err := w.RegisterSite(w.ctx, tko.Site{ID: d.Site}); err != nil {
+			t.Fatal(err)
+		}
+		w.create(d)
+		if i == 3 {
+			w.deliver(tko.ConditionTrue, d.Site)
+		}
+	}
+	status, err := w.Stop(w.ctx, tko.Stop{All: true, Reason: "wrong image"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string, want int) {
+		t.Helper()
+		stops, err := w.Stops(w.ctx)
+		if err != nil || len(stops) != 1 {
+			t.Fatalf("%s: %+v, %v", when, stops, err)
+		}
+		if got := stops[0].WaitingSites; got != want {
+			t.Errorf("%s, %d sites wait, want %d", when, got, want)
+		}
+		_, err = w.Resume(tko.WithConfirmation(w.ctx, 1), tko.Release{ID: status.Stop.ID})
+		wantError(t, err, tko.ErrInvalid, fmt.Sprintf("at %d sites", want))
+	}
+	check("while all is stopped", 16+7) // to be prepared, and to be scheduled
+	if _, err := w.Resume(w.ctx, tko.Release{ID: status.Stop.ID}); err != nil {
+		t.Fatal(err)
+	}
+	check("after the first wave", 16+7-1)
+}
+
 // The end of the suspension of a site, or of a deployment, is a change at the site: at many
 // sites, it needs consent.
 func TestEndOfManySuspensionsNeedsConsent(t *testing.T) {

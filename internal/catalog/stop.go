@@ -454,27 +454,24 @@ func (s *core) eachBelowInPages(ctx context.Context, id string, visit func([]Rec
 type heldSet struct {
 	everything         bool
 	sites, deployments map[string]bool
-	// waitingSites have deployments whose newest revision isn't scheduled, and unprepared
-	// deployments are to be prepared.
-	waitingSites map[string]bool
+	// waitingSites are those that the end of the stop releases, and unprepared deployments are to be prepared.
+	waitingSites map[tko.SiteID]bool
 	unprepared   int
 }
 
-func (h *heldSet) add(r Record) {
+func (h *heldSet) add(stop tko.Stop, r Record) {
 	h.deployments[r.ID] = true
 	if !r.Prepared {
 		h.unprepared++
 	}
-	if at := placed(r); at != "" {
-		if c := tko.FindCondition(r.Conditions, tko.ConditionScheduled); c == nil || c.Status != tko.ConditionTrue || c.ObservedRevision != r.Revision {
-			h.waitingSites[at] = true
-		}
+	if id := tko.SiteID(r.Site); id != "" && releaseOf(r).waits && !stop.IsReleased(id) {
+		h.waitingSites[id] = true
 	}
 }
 
 // heldBy returns what a stop holds now, of what a caller may see.
 func (s *SiteStops) heldBy(ctx context.Context, stop tko.Stop, view access.View) (h heldSet, err error) {
-	h = heldSet{everything: stop.All && view.IsAll(), sites: map[string]bool{}, deployments: map[string]bool{}, waitingSites: map[string]bool{}}
+	h = heldSet{everything: stop.All && view.IsAll(), sites: map[string]bool{}, deployments: map[string]bool{}, waitingSites: map[tko.SiteID]bool{}}
 	sees := (&caller{grant: access.All}).sees
 	if c, ok := callerOf(ctx); ok && !view.IsAll() {
 		sees = c.sees
@@ -484,7 +481,7 @@ func (s *SiteStops) heldBy(ctx context.Context, stop tko.Stop, view access.View)
 			if !sees(r) {
 				return nil
 			}
-			if h.add(r); r.Site != "" {
+			if h.add(stop, r); r.Site != "" {
 				h.sites[r.Site] = true
 			}
 			return nil
@@ -512,7 +509,7 @@ func (s *SiteStops) heldBy(ctx context.Context, stop tko.Stop, view access.View)
 			return h, err
 		}
 		if stop.All || h.sites[r.Site] {
-			h.add(r)
+			h.add(stop, r)
 		}
 	}
 	return h, nil

@@ -562,6 +562,9 @@ type Feed interface {
 	Changes(ctx context.Context, after int64, limit int) ([]tko.Change, error)
 	// Head returns the position of the newest change.
 	Head(ctx context.Context) (int64, error)
+	// BeforeNewest returns the position after which there are the newest n changes, or all that are retained if they are fewer: positions
+	// ascend, but are not counts.
+	BeforeNewest(ctx context.Context, n int) (int64, error)
 	// Signal returns a channel that is closed once something may have been
 	// committed, or work enqueued, since the call: at once if through this
 	// store, soon if through another one, and sometimes without a reason. Call

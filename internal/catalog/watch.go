@@ -67,6 +67,18 @@ var entityKinds = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment,
 // watchBatch is the number of changes that are read at once.
 const watchBatch = 1000
 
+// maxNewest limits how many of the newest changes a caller may begin with.
+const maxNewest = 100_000
+
+// BeforeNewest returns the position after which there are the newest n changes of all kinds, or all that are retained if they are fewer. n is at
+// most 100,000.
+func (s *ChangeLog) BeforeNewest(ctx context.Context, n int) (int64, error) {
+	if n < 0 || n > maxNewest {
+		return 0, tko.Errorf(tko.ErrInvalid, "the newest %d changes can't be asked for: use a number from 0 to %d", n, maxNewest)
+	}
+	return s.store.BeforeNewest(ctx, n)
+}
+
 // Watch streams the changes after a position, of the given kinds or of all, in
 // their total order, and then new ones, until the context ends; the context's
 // error comes last. A negative position is that of the newest change at the

@@ -194,7 +194,7 @@ func (a *app) confirmUnbind(ctx context.Context, s *session, id string, confirm 
 	if err != nil {
 		return nil, err
 	}
-	owned := tko.Owned{Deployments: int(n.GetDeployments()), Rollouts: int(n.GetRollouts()), Sources: int(n.GetSources())} //nolint:gosec // counts
+	owned := tko.Owned{Deployments: int(n.GetDeployments()), Rollouts: int(n.GetRollouts()), Sources: int(n.GetSources()), Sites: int(n.GetSites())} //nolint:gosec // counts
 	if owned.Count() == 0 {
 		return ctx, nil
 	}
@@ -213,10 +213,10 @@ func (a *app) accessOwn() *cobra.Command {
 	var isGroup bool
 	cmd := &cobra.Command{
 		Use: "own KIND ID [SUBJECT]", Short: "Show or set the owner of an entity",
-		Long: `Show or set the owner of a deployment, a rollout or a registered source: as whom controllers
-derive from it. Who changes an entity owns it. Without SUBJECT, the owner is shown;
-` + tko.OwnerUnowned + ` means that there is none, and that controllers use their own rights. To set it, the
-right own is needed.`,
+		Long: `Show or set the owner of a deployment, a rollout, a registered source, or a site that waits
+for its template: as whom controllers derive from it. Who changes an entity owns it. Without
+SUBJECT, the owner is shown; ` + tko.OwnerUnowned + ` means that there is none, and that controllers use
+their own rights. To set it, the right own is needed.`,
 		Example: "  tko access own deployment \"$id\"\n  tko access own deployment \"$id\" oidc:corp:noc --group", Args: arguments(2, 3),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if len(args) == 2 {

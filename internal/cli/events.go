@@ -46,7 +46,7 @@ var eventView = view[tko.Change]{
 func (a *app) eventsCommand() *cobra.Command {
 	var kinds []string
 	var id string
-	var last int64
+	var last uint32
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "events",
@@ -60,7 +60,7 @@ further changes as they are made, until it is interrupted.`,
 	}
 	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "`kind`: plugin, template, site, deployment or rollout; may be repeated (default all)")
 	cmd.Flags().StringVar(&id, "id", "", "`ID` of one entity; of a plugin TYPE|NAME (default all)")
-	cmd.Flags().Int64Var(&last, "last", 100, "`number` of changes to look back; filters select among them")
+	cmd.Flags().Uint32Var(&last, "last", 100, "`number` of changes to look back; filters select among them")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show further changes until interrupted")
 	complete(cmd, "kind", fixed("plugin", "template", "site", "deployment", "rollout"))
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
@@ -71,9 +71,6 @@ further changes as they are made, until it is interrupted.`,
 			}
 			selected = append(selected, tko.Kind(kind))
 		}
-		if last < 0 {
-			return tko.Errorf(errUsage, "--last %d is negative: use a number of changes", last)
-		}
 		if watch && a.globals.sortSteps != nil {
 			return tko.Errorf(errUsage, "--sort-by can't be used with --watch: use one")
 		}
@@ -81,9 +78,9 @@ further changes as they are made, until it is interrupted.`,
 		if err != nil {
 			return err
 		}
-		from, to := max(about.Position-last, 0), about.Position
+		to := about.Position
 		if err := list(ctx, s, eventView, nil, func(ctx context.Context) iter.Seq2[tko.Change, error] {
-			return until(ctx, s, from, to, id, selected)
+			return until(ctx, s, last, to, id, selected)
 		}); err != nil || !watch {
 			return err
 		}
@@ -92,11 +89,11 @@ further changes as they are made, until it is interrupted.`,
 	return cmd
 }
 
-// until returns the changes after a position up to another one, without waiting for
+// until returns the newest changes, as many as last, up to a position, without waiting for
 // further ones.
-func until(ctx context.Context, s *session, from, to int64, id string, kinds []tko.Kind) iter.Seq2[tko.Change, error] {
+func until(ctx context.Context, s *session, last uint32, to int64, id string, kinds []tko.Kind) iter.Seq2[tko.Change, error] {
 	return func(yield func(tko.Change, error) bool) {
-		if from >= to {
+		if last == 0 || to == 0 {
 			return
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -104,7 +101,7 @@ func until(ctx context.Context, s *session, from, to int64, id string, kinds []t
 		// Callers who may not see the newest change don't reach the end.
 		idle := time.AfterFunc(eventsIdle, cancel)
 		defer idle.Stop()
-		for c, err := range s.Watch(ctx, from) { // of all kinds, to see when it has reached the end
+		for c, err := range s.WatchNewest(ctx, to, last) { // of all kinds, to see when it has reached the end
 			if err != nil && ctx.Err() != nil {
 				return
 			}

@@ -303,6 +303,11 @@ func (x *exporter) site(ctx context.Context, one tko.Site) error {
 		return err
 	}
 	put.Template = cmp.Or(one.Template, one.AwaitedTemplate)
+	if one.AwaitedTemplate != "" {
+		if err := x.owner(ctx, tko.KindSite, string(one.ID)); err != nil {
+			return err
+		}
+	}
 	return x.one("Site", string(one.ID), put, field.Spec(tko.KindSite, put))
 }
 
@@ -364,7 +369,7 @@ func (x *exporter) owner(ctx context.Context, kind tko.Kind, id string) error {
 	case errors.Is(err, errors.ErrUnsupported):
 		x.ownerless = true
 		return nil
-	case errors.Is(err, tko.ErrNotFound): // it was deleted meanwhile
+	case errors.Is(err, tko.ErrNotFound), errors.Is(err, tko.ErrInvalid): // it was deleted meanwhile, or waits no longer
 		return nil
 	case err != nil:
 		return err

@@ -250,6 +250,10 @@ func (f *fake) Watch(ctx context.Context, _ int64, _ ...tko.Kind) iter.Seq2[tko.
 	}
 }
 
+func (f *fake) WatchNewest(ctx context.Context, position int64, n uint32, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
+	return f.Watch(ctx, position-int64(n), kinds...)
+}
+
 func items[T any](all []T, err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err != nil {

@@ -426,6 +426,41 @@ func TestRowsAreSortedOnlyIfAllAreThere(t *testing.T) {
 	u.sees("not all rows were read (G reads on), or there are over 1000")
 }
 
+func TestMetadataIsShownInColumnsOnRequest(t *testing.T) {
+	t.Parallel()
+	f := sample()
+	for i, region := range []string{"south", "north", "east"} {
+		site := tko.Site{ID: tko.SiteID(fmt.Sprint("edge/", i)), Metadata: map[string]string{"region": region, "tier": "\x1b[5m"}, Stamp: tko.Stamp{Revision: 1, Created: start, Updated: start}}
+		if i == 0 {
+			f.sites = nil
+		}
+		f.sites = append(f.sites, site)
+	}
+	u := newUser(t, f, 100, 20)
+	u.press("2")
+	u.lacks("REGION")
+	columns := func(text string) {
+		u.press(":")
+		u.enter(text)
+	}
+	columns("columns region, tier")
+	u.sees("REGION", "TIER", "north")
+	u.lacks("\x1b[5m")
+	for !strings.Contains(u.screen(), "REGION^") {
+		u.press("s")
+	}
+	if got := ids(u.m.list().rows); !slices.Equal(got, []string{"edge/2", "edge/1", "edge/0"}) {
+		t.Errorf("sorted by region: %q", got)
+	}
+	columns("columns")
+	u.lacks("REGION")
+	columns("columns 1 2 3 4 5 6 7 8 9")
+	u.sees("9 keys are too many")
+	u.press("4")
+	columns("columns region")
+	u.sees("plugins have no metadata")
+}
+
 func TestAFailureIsShownAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	f := newFake(10)

@@ -255,6 +255,10 @@ func (f *fake) Watch(ctx context.Context, after int64, _ ...tko.Kind) iter.Seq2[
 	return func(yield func(tko.Change, error) bool) { f.watch(ctx, after, yield) }
 }
 
+func (f *fake) WatchNewest(ctx context.Context, position int64, n uint32, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
+	return f.Watch(ctx, max(0, position-int64(n)), kinds...)
+}
+
 // A user drives a dashboard, and waits for all that it reads.
 type user struct {
 	t *testing.T

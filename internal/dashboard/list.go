@@ -24,8 +24,9 @@ type list struct {
 	rows   []row    // of all pages
 
 	cursor, top int
-	sort        int  // the column that orders the rows; 0: their IDs
-	sorted      bool // the user has chosen it
+	sort        int      // the column that orders the rows; 0: their IDs
+	sorted      bool     // the user has chosen it
+	keys        []string // of metadata, in columns
 	marks       map[string]bool
 	all         bool // all that match are selected
 
@@ -174,7 +175,8 @@ func (l *list) arrange() {
 		l.sort, l.sorted = 0, false
 	}
 	if column := l.order() - 1; column >= 0 {
-		slices.SortStableFunc(l.rows, func(a, b row) int { return compareCells(a, b, column) })
+		by := l.columns()[column]
+		slices.SortStableFunc(l.rows, func(a, b row) int { return compareCells(a, b, by) })
 	}
 }
 
@@ -187,17 +189,20 @@ func (l *list) order() int {
 	return l.sort
 }
 
-// compareCells compares by a column: the state, a cell, or the time of the change.
-func compareCells(a, b row, column int) int {
-	switch {
-	case column == 0:
+// compareCells compares by a column.
+func compareCells(a, b row, by tableColumn) int {
+	x, y := a.metadata[by.key], b.metadata[by.key]
+	switch by.cell {
+	case cellState:
 		rank := func(r row) int { return slices.Index(tko.States(), r.summary.State) }
 		return cmp.Compare(rank(a), rank(b))
-	case column <= len(a.cells):
-		x, y := a.cells[column-1], b.cells[column-1]
-		return cmp.Or(cmp.Compare(len(digits(x)), len(digits(y))), strings.Compare(x, y))
+	case cellChanged:
+		return b.changed.Compare(a.changed)
+	case cellMetadata:
+	default:
+		x, y = a.cells[by.cell], b.cells[by.cell]
 	}
-	return b.changed.Compare(a.changed)
+	return cmp.Or(cmp.Compare(len(digits(x)), len(digits(y))), strings.Compare(x, y))
 }
 
 // digits returns a text that is a number, so that longer numbers are greater.

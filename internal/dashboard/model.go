@@ -392,7 +392,7 @@ func (m *model) listKey(name string) tea.Cmd {
 			m.notice = fmt.Sprintf("not sorted: not all rows were read (G reads on), or there are over %d", windowRows)
 			return nil
 		}
-		l.sort, l.sorted = (l.order()+1)%(len(columns[l.kind])+1), true
+		l.sort, l.sorted = (l.order()+1)%(len(l.columns())+1), true
 		l.arrange()
 	case "space", "x":
 		if id != "" && (l.marks[id] || len(l.marks) < maxMarks) {
@@ -529,8 +529,14 @@ func (m *model) command(text string) tea.Cmd {
 		return tea.Quit
 	case "help":
 		m.help = true
+	case "c", "columns":
+		if l := m.list(); l == nil {
+			m.notice = "events have no metadata: open another list first"
+		} else if err := l.setKeys(strings.FieldsFunc(rest, func(r rune) bool { return r == ' ' || r == ',' })); err != nil {
+			m.notice = err.Error()
+		}
 	default:
-		m.notice = fmt.Sprintf("%q is no command: use deployments, sites, templates, plugins, rollouts (and a filter), events, help or quit", name)
+		m.notice = fmt.Sprintf("%q is no command: use deployments, sites, templates, plugins, rollouts (and a filter), columns (and keys of metadata), events, help or quit", name)
 	}
 	return nil
 }

@@ -116,9 +116,10 @@ func (f *feed) set(live, lost bool, position int64, err error) {
 
 // follow watches changes until the context ends, and begins again after failures.
 func (f *feed) follow(ctx context.Context, s Server, position int64) {
-	after, delay := max(0, position-eventsBefore), time.Duration(0)
+	after, delay := position, time.Duration(0)
+	changes := s.WatchNewest(ctx, position, eventsBefore)
 	for ctx.Err() == nil {
-		for c, err := range s.Watch(ctx, after) {
+		for c, err := range changes {
 			if err != nil {
 				f.fail(ctx, s, &after, err)
 				break
@@ -131,6 +132,7 @@ func (f *feed) follow(ctx context.Context, s Server, position int64) {
 		if about, err := s.About(ctx); err == nil { // a watch without changes says nothing
 			f.set(true, false, max(after, about.Position), nil)
 		}
+		changes = s.Watch(ctx, after)
 	}
 }
 

@@ -22,6 +22,8 @@ type Server interface {
 	Getter
 	Changer
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
+	// WatchNewest begins with the newest n changes up to a position.
+	WatchNewest(ctx context.Context, position int64, n uint32, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 }
 
 // A Getter reads one entity, and the progress and plan of a rollout.
@@ -116,6 +118,7 @@ type row struct {
 	id         string
 	summary    tko.Summary
 	cells      []string // in the columns of its kind
+	metadata   map[string]string
 	changed    time.Time
 	conditions []tko.Condition
 	facts      []string // for the pane next to the list
@@ -155,7 +158,7 @@ func detailFacts(d tko.Details) (facts []string) {
 func deploymentRow(d tko.Deployment) row {
 	s := d.Summary()
 	return row{
-		id: string(d.ID), summary: s, cells: []string{string(d.Template), string(d.Site), why(s)}, changed: d.Stamp.Updated, conditions: d.Stamp.Conditions,
+		id: string(d.ID), summary: s, cells: []string{string(d.Template), string(d.Site), why(s)}, metadata: d.Metadata, changed: d.Stamp.Updated, conditions: d.Stamp.Conditions,
 		facts: []string{
 			fact("Template", string(d.Template)), fact("Site", string(d.Site)), fact("Parent", string(d.Parent)),
 			fact("Prepared", strconv.FormatBool(d.Prepared)) + ", approved: " + strconv.FormatBool(d.Approved), fact("Metadata", metadataText(d.Metadata)),
@@ -166,7 +169,7 @@ func deploymentRow(d tko.Deployment) row {
 func siteRow(x tko.Site) row {
 	s := x.Summary()
 	return row{
-		id: string(x.ID), summary: s, cells: []string{string(x.ID), string(x.Template), strconv.Itoa(x.DeploymentCount), why(s)}, changed: x.Stamp.Updated, conditions: x.Stamp.Conditions,
+		id: string(x.ID), summary: s, cells: []string{string(x.ID), string(x.Template), strconv.Itoa(x.DeploymentCount), why(s)}, metadata: x.Metadata, changed: x.Stamp.Updated, conditions: x.Stamp.Conditions,
 		facts: append(detailFacts(x.Details), fact("Template", string(x.Template)), fact("Deployments", strconv.Itoa(x.DeploymentCount)), fact("Metadata", metadataText(x.Metadata))),
 	}
 }
@@ -174,7 +177,7 @@ func siteRow(x tko.Site) row {
 func templateRow(x tko.Template) row {
 	metadata := metadataText(x.Metadata)
 	return row{
-		id: string(x.ID), cells: []string{string(x.ID), strconv.Itoa(x.DeploymentCount), metadata}, changed: x.Stamp.Updated, conditions: x.Stamp.Conditions,
+		id: string(x.ID), cells: []string{string(x.ID), strconv.Itoa(x.DeploymentCount), metadata}, metadata: x.Metadata, changed: x.Stamp.Updated, conditions: x.Stamp.Conditions,
 		facts: append(detailFacts(x.Details), fact("Deployments", strconv.Itoa(x.DeploymentCount)), fact("Metadata", metadata)),
 	}
 }
@@ -194,7 +197,7 @@ func pluginRow(p tko.Plugin) row {
 func rolloutRow(r tko.Rollout) row {
 	s := r.Summary()
 	return row{
-		id: string(r.ID), summary: s, cells: []string{string(r.ID), r.State, printable.Text(s.Message)}, changed: r.Stamp.Updated, conditions: r.Stamp.Conditions,
+		id: string(r.ID), summary: s, cells: []string{string(r.ID), r.State, printable.Text(s.Message)}, metadata: r.Metadata, changed: r.Stamp.Updated, conditions: r.Stamp.Conditions,
 		facts: []string{fact("Metadata", metadataText(r.Metadata))},
 	}
 }

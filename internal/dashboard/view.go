@@ -35,20 +35,48 @@ type tableColumn struct {
 	cell  int // of the row; or one of those below
 	width int // fixed, or 0
 	share int
+	key   string // of metadata
 }
 
 // Cells that are made by the view.
 const (
-	cellState   = -1
-	cellChanged = -2
+	cellState    = -1
+	cellChanged  = -2
+	cellMetadata = -3
 )
 
+// maxKeys limits the keys of metadata that a list shows in columns.
+const maxKeys = 8
+
+// columns returns the columns of the list: those of its kind, and the keys of metadata that the user wants, next to the IDs.
+func (l *list) columns() []tableColumn {
+	all := slices.Clone(columns[l.kind])
+	named := slices.IndexFunc(all, func(c tableColumn) bool { return c.share == 4 }) // WHY, or all metadata
+	for i, key := range l.keys {
+		all = slices.Insert(all, named+i, tableColumn{name: strings.ToUpper(key), cell: cellMetadata, share: 2, key: key})
+	}
+	return all
+}
+
+// setKeys shows keys of metadata in columns.
+func (l *list) setKeys(keys []string) error {
+	switch {
+	case l.kind == tko.KindPlugin:
+		return tko.Errorf(tko.ErrInvalid, "plugins have no metadata: open another list first")
+	case len(keys) > maxKeys:
+		return tko.Errorf(tko.ErrInvalid, "%d keys are too many for columns: name at most %d", len(keys), maxKeys)
+	}
+	l.keys, l.sort, l.sorted = keys, 0, false
+	l.arrange()
+	return nil
+}
+
 var columns = map[tko.Kind][]tableColumn{
-	tko.KindDeployment: {{"STATE", cellState, 9, 0}, {"TEMPLATE", 0, 0, 3}, {"SITE", 1, 0, 3}, {"WHY", 2, 0, 4}, {"CHANGED", cellChanged, 7, 0}},
-	tko.KindSite:       {{"STATE", cellState, 9, 0}, {"SITE", 0, 0, 3}, {"TEMPLATE", 1, 0, 3}, {"DEPLOYMENTS", 2, 11, 0}, {"WHY", 3, 0, 4}, {"CHANGED", cellChanged, 7, 0}},
-	tko.KindTemplate:   {{"STATE", cellState, 0, 0}, {"TEMPLATE", 0, 0, 3}, {"DEPLOYMENTS", 1, 11, 0}, {"METADATA", 2, 0, 4}, {"CHANGED", cellChanged, 7, 0}},
-	tko.KindPlugin:     {{"STATE", cellState, 9, 0}, {"TYPE", 0, 0, 2}, {"NAME", 1, 0, 4}, {"EXECUTOR", 2, 0, 2}, {"WHY", 3, 0, 4}, {"CHANGED", cellChanged, 7, 0}},
-	tko.KindRollout:    {{"STATE", cellState, 9, 0}, {"ROLLOUT", 0, 0, 3}, {"PROGRESS", 1, 9, 0}, {"WHY", 2, 0, 4}, {"CHANGED", cellChanged, 7, 0}},
+	tko.KindDeployment: {{"STATE", cellState, 9, 0, ""}, {"TEMPLATE", 0, 0, 3, ""}, {"SITE", 1, 0, 3, ""}, {"WHY", 2, 0, 4, ""}, {"CHANGED", cellChanged, 7, 0, ""}},
+	tko.KindSite:       {{"STATE", cellState, 9, 0, ""}, {"SITE", 0, 0, 3, ""}, {"TEMPLATE", 1, 0, 3, ""}, {"DEPLOYMENTS", 2, 11, 0, ""}, {"WHY", 3, 0, 4, ""}, {"CHANGED", cellChanged, 7, 0, ""}},
+	tko.KindTemplate:   {{"STATE", cellState, 0, 0, ""}, {"TEMPLATE", 0, 0, 3, ""}, {"DEPLOYMENTS", 1, 11, 0, ""}, {"METADATA", 2, 0, 4, ""}, {"CHANGED", cellChanged, 7, 0, ""}},
+	tko.KindPlugin:     {{"STATE", cellState, 9, 0, ""}, {"TYPE", 0, 0, 2, ""}, {"NAME", 1, 0, 4, ""}, {"EXECUTOR", 2, 0, 2, ""}, {"WHY", 3, 0, 4, ""}, {"CHANGED", cellChanged, 7, 0, ""}},
+	tko.KindRollout:    {{"STATE", cellState, 9, 0, ""}, {"ROLLOUT", 0, 0, 3, ""}, {"PROGRESS", 1, 9, 0, ""}, {"WHY", 2, 0, 4, ""}, {"CHANGED", cellChanged, 7, 0, ""}},
 }
 
 // fit cuts or pads a text to a width. It may have styles.
@@ -197,10 +225,10 @@ func (m *model) listLines() []string {
 	if paned {
 		width = m.width * 3 / 5
 	}
-	shown := columnWidths(columns[l.kind], width-2)
+	shown := columnWidths(l.columns(), width-2)
 	var names strings.Builder
 	names.WriteString("  ")
-	for i, c := range columns[l.kind] {
+	for i, c := range l.columns() {
 		if shown[i] == 0 {
 			continue
 		}
@@ -272,7 +300,7 @@ func (m *model) rowLine(l *list, i int, widths []int, width int) string {
 		mark = "*"
 	}
 	cells.WriteString(cursor + mark)
-	for n, c := range columns[l.kind] {
+	for n, c := range l.columns() {
 		if widths[n] == 0 {
 			continue
 		}
@@ -284,6 +312,8 @@ func (m *model) rowLine(l *list, i int, widths []int, width int) string {
 			look = styleOf[r.summary.State]
 		case cellChanged:
 			cell = since(m.now, r.changed)
+		case cellMetadata:
+			cell = printable.Text(r.metadata[c.key])
 		default:
 			cell = printable.Text(r.cells[c.cell])
 		}
@@ -542,7 +572,7 @@ func (m *model) helpLines() []string {
 		{"A, D", "approve, delete: both count and ask first"},
 		{"R", "command of a rollout: plan, start, approve, pause, resume, cancel, undo, skip, waive"},
 		{"c, C", "copy the ID, the command"},
-		{":", "command: deployments, sites, templates, plugins, rollouts (and a filter), events, quit"},
+		{":", "command: deployments, sites, templates, plugins, rollouts (and a filter), events, quit; columns KEY KEY shows metadata in columns, columns alone no more"},
 		{"m", "let the terminal select text with the mouse, or the dashboard use it"},
 		{"ctrl-l, ctrl-z", "read and draw again; suspend"},
 		{"esc, q", "back, quit"},

@@ -2,6 +2,7 @@ package gitops
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"path/filepath"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/prune"
+	"github.com/tko-orchestrator/tko/internal/yaml12"
 )
 
 // The fields of the settings that a kind of definitions has, by their names in JSON.
@@ -79,7 +81,8 @@ func definedSettings(d tko.SourceDefinition) (Settings, error) {
 	decoder := json.NewDecoder(bytes.NewReader(d.Spec))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&s); err != nil {
-		return Settings{}, tko.Errorf(tko.ErrInvalid, "spec: %s: tko explain %s --recursive lists the fields", strings.TrimPrefix(err.Error(), "json: "), d.Kind)
+		reason := cmp.Or(yaml12.Misplaced(d.Spec, &s), strings.TrimPrefix(err.Error(), "json: "))
+		return Settings{}, tko.Errorf(tko.ErrInvalid, "spec: %s: tko explain %s --recursive lists the fields", reason, d.Kind)
 	}
 	s.Name, s.registered = d.Name, true
 	return s, nil

@@ -104,7 +104,7 @@ func (r *rights) GetOwner(ctx context.Context, m *tkopb.GetOwner) (*tkopb.Owner,
 
 func (r *rights) CountOwned(ctx context.Context, m *tkopb.Unbind) (*tkopb.Owned, error) {
 	n, err := r.backend.CountOwned(ctx, m.GetId())
-	return &tkopb.Owned{Deployments: uint64(n.Deployments), Rollouts: uint64(n.Rollouts), Sources: uint64(n.Sources)}, err //nolint:gosec // counts
+	return &tkopb.Owned{Deployments: uint64(n.Deployments), Rollouts: uint64(n.Rollouts), Sources: uint64(n.Sources), Sites: uint64(n.Sites)}, err //nolint:gosec // counts
 }
 
 func (r *rights) ListCredentials(ctx context.Context, m *tkopb.ListCredentials) (*tkopb.ListCredentialsResponse, error) {

@@ -16,6 +16,8 @@ import (
 type Backend interface { //nolint:interfacebloat // one for each service
 	PlainBackend
 	DataBackend
+	// BeforeNewest returns the position after which there are the newest n changes.
+	BeforeNewest(ctx context.Context, n int) (int64, error)
 	RightsBackend
 	RolloutBackend
 	WhyBackend

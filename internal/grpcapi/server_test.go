@@ -84,6 +84,11 @@ func (f *fake) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.S
 	return f.watch(ctx, after, kinds...)
 }
 
+// BeforeNewest has positions that are a hundred apart.
+func (f *fake) BeforeNewest(_ context.Context, n int) (int64, error) {
+	return 10_000 - 100*int64(n), nil
+}
+
 func (f *fake) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
 	return f.start(ctx, id)
 }

@@ -155,7 +155,12 @@ func (d *data) WatchChanges(m *tkopb.WatchChanges, s grpc.ServerStreamingServer[
 	defer retainUntilDrained(s.Context(), flow)
 	message := wire.Encoded{Pool: flow}
 	last := m.GetAfter()
-	for change, err := range d.backend.Watch(ctx, m.GetAfter(), kinds...) {
+	if newest := int(m.GetNewest()); newest > 0 {
+		if last, err = d.backend.BeforeNewest(ctx, newest); err != nil {
+			return err
+		}
+	}
+	for change, err := range d.backend.Watch(ctx, last, kinds...) {
 		if err != nil {
 			return stopped(ctx, err)
 		}

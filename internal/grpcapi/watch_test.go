@@ -3,6 +3,7 @@ package grpcapi_test
 import (
 	"context"
 	"errors"
+	"io"
 	"iter"
 	"net"
 	"strconv"
@@ -253,6 +254,30 @@ func TestStreamsAreLimitedInTotal(t *testing.T) {
 			if n >= 20 {
 				t.Errorf("watch %d is accepted, want the limit 20", n)
 			}
+		}
+	}
+}
+
+// Positions are no counts: the backend says where the newest changes begin, and a position that a client computed is for servers of earlier
+// versions.
+func TestWatchBeginsWithTheNewestChanges(t *testing.T) {
+	t.Parallel()
+	for want, m := range map[int64]*tkopb.WatchChanges{9_700: {After: 4, Newest: 3}, 4: {After: 4}} {
+		from := make(chan int64, 1)
+		f := &fake{watch: func(_ context.Context, after int64, _ ...tko.Kind) iter.Seq2[tko.Change, error] {
+			from <- after
+			return func(func(tko.Change, error) bool) {}
+		}}
+		conn, _ := serve(t, f, grpcapi.Options{})
+		watch, err := tkopb.NewDataClient(conn).WatchChanges(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := watch.Recv(); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		if got := <-from; got != want {
+			t.Errorf("%v begins after %d, want %d", m, got, want)
 		}
 	}
 }

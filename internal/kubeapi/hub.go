@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"context"
+	"errors"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -16,12 +17,6 @@ const (
 	maxEvents = 512
 	maxBytes  = 32 << 20 // of packages
 )
-
-// maxAhead is the maximum number of positions that a watcher may be ahead of the
-// cached events.
-// If it is further ahead, the cache restarts at its position instead of
-// catching up.
-const maxAhead = 1000
 
 // An event is a change, encoded once for all watchers.
 type event struct {
@@ -99,8 +94,8 @@ func (h *hub) join(s signal) (w *crowd.Waiter, ok bool) {
 // cached is after with the lock held. missed reports that the cache begins after
 // the position.
 func (h *hub) cached(ctx context.Context, position int64) (events []*event, upTo int64, wait <-chan struct{}, missed bool, err error) {
-	if position-h.head > maxAhead {
-		h.events, h.bytes, h.start, h.head = nil, 0, position, position
+	if h.head == 0 { // nothing was read yet
+		h.restart(position)
 	}
 	if position < h.start {
 		return nil, 0, nil, true, nil
@@ -108,16 +103,26 @@ func (h *hub) cached(ctx context.Context, position int64) (events []*event, upTo
 	for position >= h.head {
 		before := h.head
 		more, upTo, wait, err := h.read(ctx, h.head)
-		if err != nil {
+		if err != nil && !(errors.Is(err, tko.ErrGone) && position > h.head) {
 			return nil, 0, nil, false, err
 		}
-		h.add(more, upTo)
-		if h.head == before { // there are no more
+		if err == nil {
+			h.add(more, upTo)
+		}
+		switch {
+		case position > h.head: // there was no watcher for a while: don't read all that was missed
+			h.restart(position)
+		case h.head == before: // there are no more
 			return nil, position, wait, false, nil
 		}
 	}
 	first := sort.Search(len(h.events), func(i int) bool { return h.events[i].Position > position })
 	return h.events[first:len(h.events):len(h.events)], h.head, closed, false, nil
+}
+
+// restart empties the cache, which goes on after a position.
+func (h *hub) restart(position int64) {
+	h.events, h.bytes, h.start, h.head = nil, 0, position, position
 }
 
 // closed is a channel that is always ready.

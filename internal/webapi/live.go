@@ -44,6 +44,8 @@ type Watcher interface {
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 	// Changes ends at the newest change.
 	Changes(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
+	// BeforeNewest returns the position after which there are the newest n changes.
+	BeforeNewest(ctx context.Context, n int) (int64, error)
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
 	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
 	// ViewKey returns a text that is equal for callers who see the same.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -73,9 +74,17 @@ func (f *liveFake) Template(context.Context, tko.TemplateID, int64) (tko.Templat
 	return tko.Template{ID: "t", Package: krm.Package{secret, text}}, nil
 }
 
-func (f *liveFake) Watch(ctx context.Context, _ int64, _ ...tko.Kind) iter.Seq2[tko.Change, error] {
+// BeforeNewest has positions that are a hundred apart.
+func (f *liveFake) BeforeNewest(_ context.Context, n int) (int64, error) {
+	return max(0, 10_000-100*int64(n)), nil
+}
+
+func (f *liveFake) Watch(ctx context.Context, after int64, _ ...tko.Kind) iter.Seq2[tko.Change, error] {
 	return func(yield func(tko.Change, error) bool) {
 		for _, c := range f.changes {
+			if c.Position <= after {
+				continue
+			}
 			if !yield(c, nil) {
 				return
 			}
@@ -300,13 +309,13 @@ func TestSecretsAreRedactedInLiveResponses(t *testing.T) {
 }
 
 // events reads the events of a stream until it ends, or until last.
-func events(t *testing.T, f *liveFake, last string) (names []string, data map[string]string) {
+func events(t *testing.T, f *liveFake, from, last string) (names []string, data map[string]string) {
 	t.Helper()
 	server := httptest.NewServer(liveHandler(f))
 	defer server.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api/v1/stream?after=1", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api/v1/stream?"+from, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,8 +346,21 @@ func TestStreamSendsTheNewestChangeOfEachEntity(t *testing.T) {
 		{Position: 2, Kind: tko.KindSite, ID: "a", Op: tko.OpWritten, Revision: 1},
 		{Position: 3, Kind: tko.KindSite, ID: "a", Op: tko.OpWritten, Revision: 2},
 	}}
-	_, data := events(t, f, "changes")
+	_, data := events(t, f, "after=1", "changes")
 	if text := data["changes"]; !strings.Contains(text, `"revision":2`) || !strings.Contains(text, `"position":3`) {
+		t.Errorf("changes: %s", text)
+	}
+}
+
+// Positions are no counts: the server says where the newest changes begin.
+func TestStreamBeginsWithTheNewestChanges(t *testing.T) {
+	t.Parallel()
+	f := &liveFake{}
+	for n := range 100 {
+		f.changes = append(f.changes, tko.Change{Position: 100 * int64(n+1), Kind: tko.KindSite, ID: fmt.Sprint(n), Op: tko.OpWritten, Revision: 1})
+	}
+	_, data := events(t, f, "newest=3", "changes")
+	if text := data["changes"]; strings.Count(text, `"id"`) != 3 || !strings.Contains(text, `"position":10000`) {
 		t.Errorf("changes: %s", text)
 	}
 }
@@ -349,7 +371,7 @@ func TestStreamOfManyChangesIsBounded(t *testing.T) {
 	for i := range 5000 {
 		f.changes = append(f.changes, tko.Change{Position: int64(i + 2), Kind: tko.KindSite, ID: siteName(i), Op: tko.OpWritten})
 	}
-	names, data := events(t, f, "stale")
+	names, data := events(t, f, "after=1", "stale")
 	if names[len(names)-1] != "stale" || len(data["stale"]) > 200 {
 		t.Errorf("events %q, %s", names, data["stale"])
 	}
@@ -357,11 +379,11 @@ func TestStreamOfManyChangesIsBounded(t *testing.T) {
 
 func TestStreamOfAForgottenPositionAsksToReadAgain(t *testing.T) {
 	t.Parallel()
-	names, _ := events(t, &liveFake{failure: tko.Errorf(tko.ErrGone, "too old")}, "reset")
+	names, _ := events(t, &liveFake{failure: tko.Errorf(tko.ErrGone, "too old")}, "after=1", "reset")
 	if names[len(names)-1] != "reset" {
 		t.Errorf("events: %q", names)
 	}
-	names, _ = events(t, &liveFake{failure: errors.New("broken")}, "bye")
+	names, _ = events(t, &liveFake{failure: errors.New("broken")}, "after=1", "bye")
 	if names[len(names)-1] != "bye" {
 		t.Errorf("events: %q", names)
 	}

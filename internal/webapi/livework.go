@@ -54,7 +54,11 @@ func (l *live) throughput(r *http.Request) (*throughputBody, error) {
 	}
 	body := throughputBody{Position: about.Position, Minutes: []*minuteBody{}}
 	begin := time.Now().Add(-throughputTime)
-	first := max(after, kept.OldestPosition, about.Position-maxThroughput)
+	newest, err := l.catalog.BeforeNewest(r.Context(), maxThroughput)
+	if err != nil {
+		return nil, err
+	}
+	first := max(after, kept.OldestPosition, newest)
 	body.Complete = first == after || kept.OldestPosition <= 1 && first <= 1
 	minutes := map[int64]*minuteBody{}
 	for c, err := range l.catalog.Changes(r.Context(), first, tko.KindDeployment) {

@@ -34,7 +34,7 @@ func description() object {
 		"/api/v1/openapi.json": object{"get": operation("This description", nil)},
 		"/api/v1/me":           object{"get": operation("The caller, and what they may do somewhere", nil)},
 		"/api/v1/stream": object{"get": operation("Changes as server-sent events: open, changes, stale, reset, beat, bye", []parameter{
-			{"after", "integer", "position to begin after; -1: now", false}, {"kind", "string", "only this kind", true},
+			{"after", "integer", "position to begin after; -1: now", false}, {"newest", "integer", "begin with as many of the newest changes", false}, {"kind", "string", "only this kind", true},
 		})},
 		"/api/v1/actions": object{"post": object{
 			"summary": "Approve or delete; with dryRun count only, else confirm must be that count",

@@ -119,6 +119,8 @@ func (f *filledFake) Changes(context.Context, int64, ...tko.Kind) iter.Seq2[tko.
 	return filledList[tko.Change](f)
 }
 
+func (f *filledFake) BeforeNewest(context.Context, int) (int64, error) { return 0, nil }
+
 func (f *filledFake) CanI(context.Context, access.Verb, tko.Kind, string) (bool, error) {
 	return f.full, nil
 }

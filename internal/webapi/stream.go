@@ -131,10 +131,13 @@ func (p *pending) take() (event string, position int64, data any, ended bool, er
 // stream responds with server-sent events: changes {changes, position}, stale
 // {changed, position} if they are too many, reset if the position is no longer
 // retained, and bye {retryAfter} at the end. ?after= is a position, or -1 for now;
-// ?kind= selects kinds.
+// ?newest= begins with as many of the newest changes instead. ?kind= selects kinds.
 func (l *live) stream(w http.ResponseWriter, r *http.Request) {
 	q := queryOf(r)
-	after := q.number("after", -1, 64)
+	after, newest := q.number("after", -1, 64), int(q.number("newest", 0, 32))
+	if newest > 0 && q.err == nil {
+		after, q.err = l.catalog.BeforeNewest(r.Context(), newest)
+	}
 	var only []tko.Kind
 	for _, kind := range q.Values["kind"] {
 		only = append(only, tko.Kind(kind))

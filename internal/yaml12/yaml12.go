@@ -2,6 +2,7 @@ package yaml12
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -44,7 +45,11 @@ func unmarshal(data []byte, into any, strict bool) error {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
 			return fmt.Errorf("field %s is a %s, and must be a %s", wrong.Field, strings.ReplaceAll(wrong.Value, "string", "text"), kindName(wrong.Type))
 		}
-		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+		reason := strings.TrimPrefix(err.Error(), "json: ")
+		if strict && strings.HasPrefix(reason, "unknown field") {
+			reason = cmp.Or(Misplaced(text, into), reason)
+		}
+		return errors.New(reason)
 	}
 	return nil
 }

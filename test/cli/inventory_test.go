@@ -48,6 +48,10 @@ func TestInventoryTestReadsDatabases(t *testing.T) {
 	if out, err := run(); err == nil || !strings.Contains(out, "nothing") || strings.Contains(out, "tko-server --help") {
 		t.Errorf("the error of a wrong query is %s (%v)", out, err)
 	}
+	write("SELECT name FROM site', username: 'reader")
+	if out, err := run(); err == nil || !strings.Contains(out, "it belongs next to sql, not in it") {
+		t.Errorf("nothing says where the user of a database belongs: %s (%v)", out, err)
+	}
 	if err := os.WriteFile(sources, []byte("sources:\n- name: n\n  inventory:\n    from:\n    - url: http://localhost:1/sites.json\n      map: {id: record.name}\n    - {file: "+sources+", format: yaml, items: sources, enrich: true, map: {id: record.name}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

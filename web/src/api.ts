@@ -34,8 +34,15 @@ async function request<T>(method: string, path: string, options: RequestInit = {
   }
   seen?.(response)
   if (response.status === 304) return undefined as T
+  if (response.ok) {
+    try {
+      return await response.json() as T
+    } catch (cause) { // aborted, or cut off in the middle: an empty body would look like data
+      if ((cause as Error).name === 'AbortError') throw cause
+      throw new ApiError(0, 'the response of the server was cut off', '')
+    }
+  }
   const body = await response.json().catch(() => ({}))
-  if (response.ok) return body as T
   const error = new ApiError(response.status, body.error ?? response.statusText, response.headers.get('Tko-Request-Id') ?? '')
   if (response.status === 401) window.dispatchEvent(new Event('tko-login'))
   throw error
@@ -79,7 +86,7 @@ export function useGet<T>(path: string | null): Loaded<T> {
     let tries = 0, timer: ReturnType<typeof setTimeout> | undefined
     const read = () => {
       get<T>(path, abort.signal).then(
-        data => setState({ path, data }),
+        data => { if (!abort.signal.aborted) setState({ path, data }) },
         error => {
           if (abort.signal.aborted) return
           setState(old => ({ path, data: old.path === path ? old.data : undefined, error }))
@@ -102,14 +109,13 @@ const maxRecent = 50
 // useFeed follows the changes of all kinds while the page is visible. It begins before the newest change, for what has changed lately;
 // what is read later has these changes, so listeners get only those after it. It stops when a login is needed.
 export function useFeed(newest: number | undefined): Feed {
-  const start = newest === undefined ? undefined : Math.max(0, newest - 2 * maxRecent)
   const listeners = useRef(new Set<Listener>())
-  const [status, setStatus] = useState({ live: false, since: Date.now(), position: start ?? 0 })
+  const [status, setStatus] = useState({ live: false, since: Date.now(), position: newest ?? 0 })
   const [recent, setRecent] = useState<Change[]>([])
   const subscribe = useCallback((f: Listener) => { listeners.current.add(f); return () => { listeners.current.delete(f) } }, [])
   useEffect(() => {
-    if (start === undefined) return
-    let position = start, abort = new AbortController(), stopped = false, tries = 0
+    if (newest === undefined) return
+    let position = newest, begun = false, abort = new AbortController(), stopped = false, tries = 0
     let timer: ReturnType<typeof setTimeout> | undefined, hiding: ReturnType<typeof setTimeout> | undefined, watchdog: ReturnType<typeof setTimeout> | undefined
     const tell = (changes: Change[] | null) => listeners.current.forEach(f => f(changes))
     const lost = () => setStatus(old => old.live ? { ...old, live: false, since: Date.now() } : old)
@@ -120,9 +126,10 @@ export function useFeed(newest: number | undefined): Feed {
       timer = setTimeout(run, seconds !== undefined ? seconds * 1000 : Math.random() * Math.min(30_000, 1000 * 2 ** tries++))
     }
     const handle = (event: string, data: { changes?: Change[], position?: number, changed?: number }) => {
+      begun ||= data.position !== undefined
       if (event === 'changes' || event === 'stale') {
         position = data.position ?? position
-        if (position > newest!) tell(event === 'stale' ? null : data.changes ?? [])
+        if (position > newest) tell(event === 'stale' ? null : data.changes ?? [])
         if (data.changes) setRecent(old => [...data.changes!.sort((a, b) => b.time - a.time), ...old].slice(0, maxRecent))
       }
       if (event === 'reset') { position = -1; tell(null) }
@@ -135,7 +142,7 @@ export function useFeed(newest: number | undefined): Feed {
       let wait: number | undefined
       try {
         alive()
-        const response = await fetch(`/api/v1/stream?after=${position}`, { signal: mine.signal, credentials: 'same-origin' })
+        const response = await fetch(`/api/v1/stream?${begun ? `after=${position}` : `newest=${2 * maxRecent}`}`, { signal: mine.signal, credentials: 'same-origin' })
         if (response.status === 401) { stopped = true; lost(); window.dispatchEvent(new Event('tko-login')); return }
         if (response.status === 403) { stopped = true; lost(); return }
         if (!response.ok || !response.body) throw new Error(response.statusText)
@@ -173,7 +180,7 @@ export function useFeed(newest: number | undefined): Feed {
       for (const t of [timer, hiding, watchdog]) clearTimeout(t)
       document.removeEventListener('visibilitychange', visible)
     }
-  }, [start, newest])
+  }, [newest])
   return { ...status, recent, subscribe }
 }
 
@@ -199,6 +206,7 @@ export function useThroughput(turn: number): { throughput?: Throughput, error?: 
   useEffect(() => {
     const abort = new AbortController()
     get<Throughput>(`/api/v1/throughput?${query({ after: known.current?.position })}`, abort.signal).then(next => {
+      if (abort.signal.aborted) return
       known.current = known.current ? addMinutes(known.current, next) : next
       setState({ throughput: known.current })
     }, error => { if (!abort.signal.aborted) setState(old => ({ ...old, error })) })

@@ -1,5 +1,5 @@
 // The dashboard: its frame, overview, matrix and login. Start reading at App.
-import { useCallback, useEffect, useMemo, useRef, useState, type FormEvent } from 'react'
+import { Component, useCallback, useEffect, useMemo, useRef, useState, type FormEvent, type ReactNode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useMoment, useTurns, type Count, type Feed, type Kind, type Me, type Stop } from './api'
 import { Detail } from './detail'
@@ -24,6 +24,19 @@ function useLocation() {
     return () => window.removeEventListener('popstate', f)
   }, [])
   return at
+}
+
+// A Guard says that a view has failed, in its place: without it, an error in one part would leave an empty page. The next view is tried
+// anew.
+class Guard extends Component<{ at: string, children: ReactNode }, { failed?: Error, at?: string }> {
+  override state: { failed?: Error, at?: string } = {}
+  static getDerivedStateFromError(failed: Error) { return { failed } }
+  static getDerivedStateFromProps({ at }: { at: string }, state: { failed?: Error, at?: string }) { return at === state.at ? null : { at, failed: undefined } }
+  override render() {
+    const { failed } = this.state
+    if (!failed) return this.props.children
+    return <div className="problem" role="alert"><strong>This view has failed.</strong> <span>That is a defect of TKO: please report it, with this text: {failed.message}</span> <button onClick={() => location.reload()}>Load it again</button></div>
+  }
 }
 
 function App() {
@@ -87,7 +100,7 @@ function App() {
     </header>
     {!moment && <Stops />}
     {(past || moment) && at.path !== '/changes' && <Slider close={() => setPast(false)} />}
-    <main id="main" tabIndex={-1}>
+    <main id="main" tabIndex={-1}><Guard at={at.path + at.search}>
       {at.path === '/' && <Overview feed={feed} me={me} />}
       {kind && !id && <><h1>{title}</h1><List key={kind} kind={kind} filter={search.toString()} feed={feed} me={me} /></>}
       {kind === 'rollout' && id && <Rollout key={id} id={id} tab={here().get('tab') ?? 'waves'} feed={feed} me={me} />}
@@ -95,7 +108,7 @@ function App() {
       {kind && kind !== 'rollout' && id && <Detail key={`${kind} ${id}`} kind={kind} id={id} tab={here().get('tab') ?? 'why'} feed={feed} me={me} />}
       {first === 'matrix' && <Matrix search={at.search} feed={feed} />}
       {!kind && at.path !== '/' && first !== 'matrix' && first !== 'changes' && <><h1>Not found</h1><p className="empty">There is no such page. <Link to="/">Overview</Link></p></>}
-    </main>
+    </Guard></main>
     {help && <Help close={() => setHelp(false)} />}
     {palette && <Palette views={nav.map(([to, name]) => [to, name])} close={() => setPalette(false)} />}
   </Moment.Provider>
@@ -221,4 +234,4 @@ function Matrix({ search, feed }: { search: string, feed: Feed }) {
   </>
 }
 
-createRoot(document.getElementById('root')!).render(<App />)
+createRoot(document.getElementById('root')!).render(<Guard at=""><App /></Guard>)

@@ -31,6 +31,7 @@ async function test(name, options, run) {
   } catch (e) {
     failed++
     console.log(`FAIL ${name}: ${e.message}\n${e.stack.split('\n').filter(l => l.includes('dashboard.mjs')).slice(0, 3).join('\n')}`)
+    if (problems.length > 0) console.log(`# before it failed: ${problems.join('; ').slice(0, 1000)}`)
     console.log(`# ${page.url()} shows: ${(await page.locator('body').innerText({ timeout: 5000 }).catch(() => '')).slice(0, 600)}`)
     await page.screenshot({ path: `${shots}/failed-${failed}.png` }).catch(() => {})
   } finally { await context.close() }
@@ -244,6 +245,38 @@ await test('a page that loses the server states it and recovers', {}, async (pag
   await page.locator('.row').first().waitFor()
   await page.unroute('**/api/v1/stream*')
   await page.locator('header.top[data-live=true]').waitFor()
+})
+
+await test('a response that is cut off is read again, and is no empty entity', {}, async page => {
+  let cut = 0
+  await page.exposeFunction('cutOff', () => cut++ === 0)
+  await page.addInitScript(() => {
+    const real = window.fetch
+    window.fetch = async (path, options) => {
+      const response = await real(path, options)
+      if (!String(path).startsWith('/api/v1/rollout/status') || !await window.cutOff()) return response
+      const body = new ReadableStream({ start(c) { c.enqueue(new TextEncoder().encode('{"id":')); c.error(new TypeError('network error')) } })
+      return new Response(body, { status: 200, headers: { 'Content-Type': 'application/json' } })
+    }
+  })
+  await open(page, '/rollouts/text-v2')
+  await page.getByRole('heading', { name: 'text-v2' }).waitFor()
+  check(cut > 1, `the status was read ${cut} times`)
+})
+
+await test('a view that fails says so, and others are still there', {}, async page => {
+  await open(page, '/rollouts')
+  await page.route('**/api/v1/rollout/status*', route => route.fulfill({ json: {} }))
+  const errors = []
+  await page.evaluate(() => { window.addEventListener('error', e => e.preventDefault()) })
+  page.removeAllListeners('console')
+  page.on('console', m => { if (m.type() === 'error') errors.push(m.text()) })
+  await page.locator('[data-id="text-v2"]').dblclick()
+  await page.getByRole('alert').getByText('This view has failed.').waitFor()
+  check(errors.length > 0, 'the browser has no message of it')
+  await page.getByRole('link', { name: 'Sites' }).click()
+  await page.locator('.row').first().waitFor()
+  same('failures after another view was opened', await page.getByText('This view has failed.').count(), 0)
 })
 
 await test('what is stopped is a banner on each page', {}, async page => {

@@ -41,10 +41,10 @@ func (s SQLSettings) check(c remote.Credentials) error {
 		return tko.Errorf(tko.ErrInvalid, "sql.url is malformed: use postgres://HOST:PORT/DATABASE without parameters, or sqlite:FILE") // the cause may show a secret
 	}
 	if u.User != nil {
-		return tko.Errorf(tko.ErrInvalid, "sql.url contains credentials: use username, and passwordFile or password")
+		return tko.Errorf(tko.ErrInvalid, "sql.url contains credentials: use username, and passwordFile or password, next to sql")
 	}
 	if c.Token+c.TokenFile != "" || c.Username == "" {
-		return tko.Errorf(tko.ErrInvalid, "a database needs a username, with passwordFile or password, and no token")
+		return tko.Errorf(tko.ErrInvalid, "a database needs a username, with passwordFile or password, next to sql and not in it, and no token")
 	}
 	return c.CheckReferences()
 }

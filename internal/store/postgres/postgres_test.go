@@ -215,6 +215,9 @@ func (a *alternating) Changes(ctx context.Context, after int64, limit int) ([]tk
 }
 
 func (a *alternating) Head(ctx context.Context) (int64, error) { return a.next().Head(ctx) }
+func (a *alternating) BeforeNewest(ctx context.Context, n int) (int64, error) {
+	return a.next().BeforeNewest(ctx, n)
+}
 func (a *alternating) Signal() <-chan struct{}                 { return a.next().Signal() }
 func (a *alternating) WorkSignal(queue string) <-chan struct{} { return a.next().WorkSignal(queue) }
 func (a *alternating) Backend() string                         { return a.next().Backend() }

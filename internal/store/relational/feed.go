@@ -100,6 +100,28 @@ func scanChange(changes *[]tko.Change) func(Row) error {
 // Head returns the position of the newest change.
 func (s *Store) Head(ctx context.Context) (int64, error) { return s.headColumn(ctx, "position") }
 
+// BeforeNewest returns the position after which there are the newest n changes.
+func (s *Store) BeforeNewest(ctx context.Context, n int) (position int64, err error) {
+	err = s.run(
+		ctx,
+		Statement{
+			SQL:  "SELECT gone FROM head WHERE one = 1",
+			Scan: func(from Row) error { return from.Scan(&position) },
+		},
+		Statement{
+			SQL:  "SELECT c.position FROM change c ORDER BY c.position DESC LIMIT 1 OFFSET $1",
+			Args: []any{int64(max(0, n))},
+			Scan: func(from Row) error {
+				var before int64
+				err := from.Scan(&before)
+				position = max(position, before)
+				return err
+			},
+		},
+	)
+	return position, fault("read the position of the newest changes", err)
+}
+
 // Epoch returns the position of the newest change to plugins and custom resource
 // definitions, against which packages are validated.
 func (s *Store) Epoch(ctx context.Context) (int64, error) { return s.headColumn(ctx, "epoch") }

@@ -15,6 +15,7 @@ import (
 
 var feedPromises = []promise{
 	{"changes are returned in their order", changesAreOrdered},
+	{"the newest changes are found without counting positions", newestAreFound},
 	{"readers miss no change while others write", readersMissNothing},
 	{"a commit signals", commitSignals},
 	{"work that is due again signals", workSignals},
@@ -49,6 +50,26 @@ func changesAreOrdered(w *world) {
 	none, err := w.store.Changes(w.ctx(), 0, 0)
 	w.ok(err)
 	w.equal("limit 0", len(none), 0)
+}
+
+func newestAreFound(w *world) {
+	before := func(n int) int64 {
+		position, err := w.store.BeforeNewest(w.ctx(), n)
+		w.ok(err)
+		return position
+	}
+	w.equal("in an empty store", before(3), int64(0))
+	for i := range 9 {
+		w.commit(site(fmt.Sprint("s", i)))
+	}
+	w.equal("none", before(0), w.head())
+	w.equal("the newest one", w.logged(before(1)), []loggedChange{{tko.OpWritten, "site s8", 1}})
+	w.equal("the newest four", len(w.changes(before(4))), 4)
+	w.equal("all", len(w.changes(before(9))), 9)
+	w.equal("more than there are", before(500), int64(0))
+	w.commit(deleted(siteKey("s0")))
+	w.collect(retain(1))
+	w.equal("what is retained can be read", len(w.changes(before(500))), 0)
 }
 
 func readersMissNothing(w *world) {

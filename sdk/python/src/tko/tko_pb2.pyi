@@ -1025,12 +1025,14 @@ class FinishedWork(_message.Message):
     def __init__(self, item: _Optional[_Union[WorkItem, _Mapping]] = ..., outcome: _Optional[_Union[FinishedWork.Outcome, str]] = ..., error: _Optional[str] = ..., retry: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class WatchChanges(_message.Message):
-    __slots__ = ("after", "kinds")
+    __slots__ = ("after", "kinds", "newest")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
     after: int
     kinds: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, after: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ...) -> None: ...
+    newest: int
+    def __init__(self, after: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., newest: _Optional[int] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("position", "kind", "id", "op", "revision", "time", "who", "why")
