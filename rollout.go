@@ -62,6 +62,7 @@ type RolloutCommand struct {
 	Deployment  DeploymentID // of skip and waive; "": all that can be
 	Unstarted   bool         // of cancel: ErrConflict if the rollout was started
 	Wave        string       // of approve: name of the wave; "": the next one, ErrConflict while an approved one is in progress
+	Metric      string       // of waive: the metric that doesn't count any more, in place of deployments
 }
 
 // RolloutVerbs are the commands.
@@ -178,4 +179,52 @@ type RolloutChange struct {
 	Path     string `json:"path"`
 	Before   string `json:"before"`
 	After    string `json:"after"`
+}
+
+// A RolloutMeasurement is a measurement of a metric, which the rollout controller makes. It
+// reports it with the values.
+type RolloutMeasurement struct {
+	Rollout RolloutID
+	Metric  string // of spec.health.metrics
+	Plan    string // digest
+	Wave    string // whose sites are measured
+	Asked   time.Time
+	URL     string // of the Prometheus server
+	// Token and Password are references.
+	Token, Username, Password string
+	Timeout                   time.Duration // of a query
+	Changed                   RolloutQuery
+	Compared                  RolloutQuery
+	Text                      string // what is special; "" if nothing is
+}
+
+// A RolloutQuery is one query of a measurement, and its value.
+type RolloutQuery struct {
+	Query  string    // PromQL; "": none is to be made
+	Count  int       // sites that it is about
+	Sites  []SiteID  // the first of them
+	At     time.Time // as of which; zero: now
+	Value  *float64  // nil: there is none
+	Reason string    // why there is none; for users
+}
+
+// RolloutEvidence is a measurement that a rollout was decided by, or a decision about a metric.
+type RolloutEvidence struct {
+	Number   int64 // counts from 1
+	Time     time.Time
+	Plan     string // digest
+	Wave     string
+	Metric   string
+	Query    string // as it is in the rollout
+	Changed  RolloutQuery
+	Compared RolloutQuery
+	Verdict  string // Good, Bad, NoData or Waived
+	Text     string // in words
+}
+
+// A RolloutEvidenceSelect selects evidence of a rollout, the oldest first.
+type RolloutEvidenceSelect struct {
+	ID    RolloutID
+	After int64 // number; 0: from the oldest that is kept
+	Limit int   // 0: all
 }

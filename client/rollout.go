@@ -89,3 +89,24 @@ func (c *Client) SiteHold(ctx context.Context, id tko.SiteID) (reason string, er
 	}
 	return m.GetReason(), err
 }
+
+// RolloutMeasurements returns the measurements of metrics that are due, for the rollout
+// controller. A data controller that is too old to have metrics returns none.
+func (c *Client) RolloutMeasurements(ctx context.Context, id tko.RolloutID) ([]tko.RolloutMeasurement, error) {
+	all, err := wire.Then(wire.RolloutMeasurements)(call(ctx, c, c.rollouts.GetRolloutMeasurements, &tkopb.RolloutID{RolloutId: string(id)}))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// ReportRolloutMeasurement reports a measurement with its values, for the rollout controller.
+func (c *Client) ReportRolloutMeasurement(ctx context.Context, m tko.RolloutMeasurement) error {
+	_, err := call(ctx, c, c.rollouts.ReportRolloutMeasurement, wire.RolloutMeasurement.Write(m))
+	return err
+}
+
+// RolloutEvidence streams the measurements that a rollout was decided by, the oldest first.
+func (c *Client) RolloutEvidence(ctx context.Context, s tko.RolloutEvidenceSelect) iter.Seq2[tko.RolloutEvidence, error] {
+	return rows(ctx, c, c.rollouts.ListRolloutEvidence, wire.RolloutEvidenceSelect.Write(s), wire.RolloutEvidence.ReadRow)
+}

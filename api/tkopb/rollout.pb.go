@@ -12,6 +12,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	emptypb "google.golang.org/protobuf/types/known/emptypb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -325,6 +326,7 @@ type RolloutCommand struct {
 	Unstarted     bool                   `protobuf:"varint,1700,opt,name=unstarted,proto3" json:"unstarted,omitempty"`   // cancel: only if the rollout wasn't started
 	Wave          string                 `protobuf:"bytes,1400,opt,name=wave,proto3" json:"wave,omitempty"`              // approve: name of the wave; empty: the next one, unless one that was approved is in progress
 	Blind         bool                   `protobuf:"varint,3100,opt,name=blind,proto3" json:"blind,omitempty"`           // start: take deployments for healthy whose sites report no health
+	Metric        string                 `protobuf:"bytes,670,opt,name=metric,proto3" json:"metric,omitempty"`           // waive: the metric that doesn't count any more, in place of deployments
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +429,13 @@ func (x *RolloutCommand) GetBlind() bool {
 		return x.Blind
 	}
 	return false
+}
+
+func (x *RolloutCommand) GetMetric() string {
+	if x != nil {
+		return x.Metric
+	}
+	return ""
 }
 
 type RolloutStatus struct {
@@ -1490,11 +1499,455 @@ func (x *ProposeRollout) GetPackage() []byte {
 	return nil
 }
 
+type RolloutMeasurements struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Measurements  []*RolloutMeasurement  `protobuf:"bytes,670,rep,name=measurements,proto3" json:"measurements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutMeasurements) Reset() {
+	*x = RolloutMeasurements{}
+	mi := &file_tko_rollout_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutMeasurements) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutMeasurements) ProtoMessage() {}
+
+func (x *RolloutMeasurements) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutMeasurements.ProtoReflect.Descriptor instead.
+func (*RolloutMeasurements) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RolloutMeasurements) GetMeasurements() []*RolloutMeasurement {
+	if x != nil {
+		return x.Measurements
+	}
+	return nil
+}
+
+type RolloutMeasurement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RolloutId     string                 `protobuf:"bytes,670,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
+	Metric        string                 `protobuf:"bytes,671,opt,name=metric,proto3" json:"metric,omitempty"`
+	Plan          string                 `protobuf:"bytes,672,opt,name=plan,proto3" json:"plan,omitempty"` // digest
+	Wave          string                 `protobuf:"bytes,673,opt,name=wave,proto3" json:"wave,omitempty"`
+	Asked         *timestamppb.Timestamp `protobuf:"bytes,674,opt,name=asked,proto3" json:"asked,omitempty"`
+	Url           string                 `protobuf:"bytes,675,opt,name=url,proto3" json:"url,omitempty"`     // of the Prometheus server
+	Token         string                 `protobuf:"bytes,676,opt,name=token,proto3" json:"token,omitempty"` // reference
+	Username      string                 `protobuf:"bytes,677,opt,name=username,proto3" json:"username,omitempty"`
+	Password      string                 `protobuf:"bytes,678,opt,name=password,proto3" json:"password,omitempty"` // reference
+	Timeout       int64                  `protobuf:"varint,679,opt,name=timeout,proto3" json:"timeout,omitempty"`  // seconds, of a query
+	Changed       *RolloutQuery          `protobuf:"bytes,680,opt,name=changed,proto3" json:"changed,omitempty"`
+	Compared      *RolloutQuery          `protobuf:"bytes,681,opt,name=compared,proto3" json:"compared,omitempty"`
+	Text          string                 `protobuf:"bytes,682,opt,name=text,proto3" json:"text,omitempty"` // what is special
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutMeasurement) Reset() {
+	*x = RolloutMeasurement{}
+	mi := &file_tko_rollout_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutMeasurement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutMeasurement) ProtoMessage() {}
+
+func (x *RolloutMeasurement) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutMeasurement.ProtoReflect.Descriptor instead.
+func (*RolloutMeasurement) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *RolloutMeasurement) GetRolloutId() string {
+	if x != nil {
+		return x.RolloutId
+	}
+	return ""
+}
+
+func (x *RolloutMeasurement) GetMetric() string {
+	if x != nil {
+		return x.Metric
+	}
+	return ""
+}
+
+func (x *RolloutMeasurement) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *RolloutMeasurement) GetWave() string {
+	if x != nil {
+		return x.Wave
+	}
+	return ""
+}
+
+func (x *RolloutMeasurement) GetAsked() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
+func (x *RolloutMeasurement) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *RolloutMeasurement) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *RolloutMeasurement) GetUsername() string {
+	if x != nil {
+		return x.Username
+	}
+	return ""
+}
+
+func (x *RolloutMeasurement) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
+func (x *RolloutMeasurement) GetTimeout() int64 {
+	if x != nil {
+		return x.Timeout
+	}
+	return 0
+}
+
+func (x *RolloutMeasurement) GetChanged() *RolloutQuery {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *RolloutMeasurement) GetCompared() *RolloutQuery {
+	if x != nil {
+		return x.Compared
+	}
+	return nil
+}
+
+func (x *RolloutMeasurement) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type RolloutQuery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Query         string                 `protobuf:"bytes,670,opt,name=query,proto3" json:"query,omitempty"`     // PromQL; empty: none is to be made
+	Count         int64                  `protobuf:"varint,671,opt,name=count,proto3" json:"count,omitempty"`    // sites that it is about
+	SiteIds       []string               `protobuf:"bytes,672,rep,name=siteIds,proto3" json:"siteIds,omitempty"` // the first of them
+	At            *timestamppb.Timestamp `protobuf:"bytes,673,opt,name=at,proto3" json:"at,omitempty"`           // as of which; none: now
+	Value         *float64               `protobuf:"fixed64,674,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	Reason        string                 `protobuf:"bytes,675,opt,name=reason,proto3" json:"reason,omitempty"` // why there is no value
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutQuery) Reset() {
+	*x = RolloutQuery{}
+	mi := &file_tko_rollout_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutQuery) ProtoMessage() {}
+
+func (x *RolloutQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutQuery.ProtoReflect.Descriptor instead.
+func (*RolloutQuery) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RolloutQuery) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *RolloutQuery) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *RolloutQuery) GetSiteIds() []string {
+	if x != nil {
+		return x.SiteIds
+	}
+	return nil
+}
+
+func (x *RolloutQuery) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *RolloutQuery) GetValue() float64 {
+	if x != nil && x.Value != nil {
+		return *x.Value
+	}
+	return 0
+}
+
+func (x *RolloutQuery) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ListRolloutEvidence struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RolloutId     string                 `protobuf:"bytes,670,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
+	After         int64                  `protobuf:"varint,671,opt,name=after,proto3" json:"after,omitempty"`       // number
+	MaxCount      int64                  `protobuf:"varint,672,opt,name=maxCount,proto3" json:"maxCount,omitempty"` // 0: no limit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRolloutEvidence) Reset() {
+	*x = ListRolloutEvidence{}
+	mi := &file_tko_rollout_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRolloutEvidence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRolloutEvidence) ProtoMessage() {}
+
+func (x *ListRolloutEvidence) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRolloutEvidence.ProtoReflect.Descriptor instead.
+func (*ListRolloutEvidence) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListRolloutEvidence) GetRolloutId() string {
+	if x != nil {
+		return x.RolloutId
+	}
+	return ""
+}
+
+func (x *ListRolloutEvidence) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *ListRolloutEvidence) GetMaxCount() int64 {
+	if x != nil {
+		return x.MaxCount
+	}
+	return 0
+}
+
+type RolloutEvidence struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int64                  `protobuf:"varint,670,opt,name=number,proto3" json:"number,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,671,opt,name=time,proto3" json:"time,omitempty"`
+	Plan          string                 `protobuf:"bytes,672,opt,name=plan,proto3" json:"plan,omitempty"`
+	Wave          string                 `protobuf:"bytes,673,opt,name=wave,proto3" json:"wave,omitempty"`
+	Metric        string                 `protobuf:"bytes,674,opt,name=metric,proto3" json:"metric,omitempty"`
+	Query         string                 `protobuf:"bytes,675,opt,name=query,proto3" json:"query,omitempty"` // as it is in the rollout
+	Changed       *RolloutQuery          `protobuf:"bytes,676,opt,name=changed,proto3" json:"changed,omitempty"`
+	Compared      *RolloutQuery          `protobuf:"bytes,677,opt,name=compared,proto3" json:"compared,omitempty"`
+	Verdict       string                 `protobuf:"bytes,678,opt,name=verdict,proto3" json:"verdict,omitempty"` // Good, Bad, NoData or Waived
+	Text          string                 `protobuf:"bytes,679,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutEvidence) Reset() {
+	*x = RolloutEvidence{}
+	mi := &file_tko_rollout_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutEvidence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutEvidence) ProtoMessage() {}
+
+func (x *RolloutEvidence) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutEvidence.ProtoReflect.Descriptor instead.
+func (*RolloutEvidence) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RolloutEvidence) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RolloutEvidence) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *RolloutEvidence) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *RolloutEvidence) GetWave() string {
+	if x != nil {
+		return x.Wave
+	}
+	return ""
+}
+
+func (x *RolloutEvidence) GetMetric() string {
+	if x != nil {
+		return x.Metric
+	}
+	return ""
+}
+
+func (x *RolloutEvidence) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *RolloutEvidence) GetChanged() *RolloutQuery {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *RolloutEvidence) GetCompared() *RolloutQuery {
+	if x != nil {
+		return x.Compared
+	}
+	return nil
+}
+
+func (x *RolloutEvidence) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *RolloutEvidence) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 var File_tko_rollout_proto protoreflect.FileDescriptor
 
 const file_tko_rollout_proto_rawDesc = "" +
 	"\n" +
-	"\x11tko/rollout.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\rtko/tko.proto\")\n" +
+	"\x11tko/rollout.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\rtko/tko.proto\")\n" +
 	"\tRolloutID\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\"\xac\x02\n" +
 	"\aRollout\x12\x1c\n" +
@@ -1524,7 +1977,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb6\x02\n" +
 	"\x0eRolloutCommand\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x12\n" +
@@ -1536,7 +1989,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\tunstarted\x18\xa4\r \x01(\bR\tunstarted\x12\x13\n" +
 	"\x04wave\x18\xf8\n" +
 	" \x01(\tR\x04wave\x12\x15\n" +
-	"\x05blind\x18\x9c\x18 \x01(\bR\x05blind\"\xe1\x05\n" +
+	"\x05blind\x18\x9c\x18 \x01(\bR\x05blind\x12\x17\n" +
+	"\x06metric\x18\x9e\x05 \x01(\tR\x06metric\"\xe1\x05\n" +
 	"\rRolloutStatus\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -1646,7 +2100,46 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x0eProposeRollout\x12\x1d\n" +
 	"\trolloutId\x18\xb9\x01 \x01(\tR\trolloutId\x12%\n" +
 	"\rpackageFormat\x18\xba\x01 \x01(\tR\rpackageFormat\x12\x19\n" +
-	"\apackage\x18\xbb\x01 \x01(\fR\apackage2\xaa\x05\n" +
+	"\apackage\x18\xbb\x01 \x01(\fR\apackage\"S\n" +
+	"\x13RolloutMeasurements\x12<\n" +
+	"\fmeasurements\x18\x9e\x05 \x03(\v2\x17.tko.RolloutMeasurementR\fmeasurements\"\x9b\x03\n" +
+	"\x12RolloutMeasurement\x12\x1d\n" +
+	"\trolloutId\x18\x9e\x05 \x01(\tR\trolloutId\x12\x17\n" +
+	"\x06metric\x18\x9f\x05 \x01(\tR\x06metric\x12\x13\n" +
+	"\x04plan\x18\xa0\x05 \x01(\tR\x04plan\x12\x13\n" +
+	"\x04wave\x18\xa1\x05 \x01(\tR\x04wave\x121\n" +
+	"\x05asked\x18\xa2\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05asked\x12\x11\n" +
+	"\x03url\x18\xa3\x05 \x01(\tR\x03url\x12\x15\n" +
+	"\x05token\x18\xa4\x05 \x01(\tR\x05token\x12\x1b\n" +
+	"\busername\x18\xa5\x05 \x01(\tR\busername\x12\x1b\n" +
+	"\bpassword\x18\xa6\x05 \x01(\tR\bpassword\x12\x19\n" +
+	"\atimeout\x18\xa7\x05 \x01(\x03R\atimeout\x12,\n" +
+	"\achanged\x18\xa8\x05 \x01(\v2\x11.tko.RolloutQueryR\achanged\x12.\n" +
+	"\bcompared\x18\xa9\x05 \x01(\v2\x11.tko.RolloutQueryR\bcompared\x12\x13\n" +
+	"\x04text\x18\xaa\x05 \x01(\tR\x04text\"\xc3\x01\n" +
+	"\fRolloutQuery\x12\x15\n" +
+	"\x05query\x18\x9e\x05 \x01(\tR\x05query\x12\x15\n" +
+	"\x05count\x18\x9f\x05 \x01(\x03R\x05count\x12\x19\n" +
+	"\asiteIds\x18\xa0\x05 \x03(\tR\asiteIds\x12+\n" +
+	"\x02at\x18\xa1\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
+	"\x05value\x18\xa2\x05 \x01(\x01H\x00R\x05value\x88\x01\x01\x12\x17\n" +
+	"\x06reason\x18\xa3\x05 \x01(\tR\x06reasonB\b\n" +
+	"\x06_value\"h\n" +
+	"\x13ListRolloutEvidence\x12\x1d\n" +
+	"\trolloutId\x18\x9e\x05 \x01(\tR\trolloutId\x12\x15\n" +
+	"\x05after\x18\x9f\x05 \x01(\x03R\x05after\x12\x1b\n" +
+	"\bmaxCount\x18\xa0\x05 \x01(\x03R\bmaxCount\"\xc3\x02\n" +
+	"\x0fRolloutEvidence\x12\x17\n" +
+	"\x06number\x18\x9e\x05 \x01(\x03R\x06number\x12/\n" +
+	"\x04time\x18\x9f\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x13\n" +
+	"\x04plan\x18\xa0\x05 \x01(\tR\x04plan\x12\x13\n" +
+	"\x04wave\x18\xa1\x05 \x01(\tR\x04wave\x12\x17\n" +
+	"\x06metric\x18\xa2\x05 \x01(\tR\x06metric\x12\x15\n" +
+	"\x05query\x18\xa3\x05 \x01(\tR\x05query\x12,\n" +
+	"\achanged\x18\xa4\x05 \x01(\v2\x11.tko.RolloutQueryR\achanged\x12.\n" +
+	"\bcompared\x18\xa5\x05 \x01(\v2\x11.tko.RolloutQueryR\bcompared\x12\x19\n" +
+	"\averdict\x18\xa6\x05 \x01(\tR\averdict\x12\x13\n" +
+	"\x04text\x18\xa7\x05 \x01(\tR\x04text2\x84\a\n" +
 	"\bRollouts\x126\n" +
 	"\x0fregisterRollout\x12\f.tko.Rollout\x1a\x15.tko.RegisterResponse\x124\n" +
 	"\rdeleteRollout\x12\x0e.tko.RolloutID\x1a\x13.tko.DeleteResponse\x12+\n" +
@@ -1657,7 +2150,10 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x10getRolloutStatus\x12\x0e.tko.RolloutID\x1a\x12.tko.RolloutStatus\x122\n" +
 	"\x0egetRolloutPlan\x12\x0e.tko.RolloutID\x1a\x10.tko.RolloutPlan\x12:\n" +
 	"\x0flistRolloutRows\x12\x14.tko.ListRolloutRows\x1a\x0f.tko.RolloutRow0\x01\x12=\n" +
-	"\x0eadvanceRollout\x12\x0e.tko.RolloutID\x1a\x1b.tko.AdvanceRolloutResponse\x129\n" +
+	"\x0eadvanceRollout\x12\x0e.tko.RolloutID\x1a\x1b.tko.AdvanceRolloutResponse\x12B\n" +
+	"\x16getRolloutMeasurements\x12\x0e.tko.RolloutID\x1a\x18.tko.RolloutMeasurements\x12K\n" +
+	"\x18reportRolloutMeasurement\x12\x17.tko.RolloutMeasurement\x1a\x16.google.protobuf.Empty\x12G\n" +
+	"\x13listRolloutEvidence\x12\x18.tko.ListRolloutEvidence\x1a\x14.tko.RolloutEvidence0\x01\x129\n" +
 	"\x0eproposeRollout\x12\x13.tko.ProposeRollout\x1a\x12.tko.RolloutStatus\x12C\n" +
 	"\x12getReservedOrigins\x12\x17.tko.GetReservedOrigins\x1a\x14.tko.ReservedOrigins\x12.\n" +
 	"\vgetSiteHold\x12\x10.tko.GetSiteHold\x1a\r.tko.SiteHoldB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
@@ -1674,7 +2170,7 @@ func file_tko_rollout_proto_rawDescGZIP() []byte {
 	return file_tko_rollout_proto_rawDescData
 }
 
-var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_tko_rollout_proto_goTypes = []any{
 	(*RolloutID)(nil),              // 0: tko.RolloutID
 	(*Rollout)(nil),                // 1: tko.Rollout
@@ -1694,69 +2190,89 @@ var file_tko_rollout_proto_goTypes = []any{
 	(*GetSiteHold)(nil),            // 15: tko.GetSiteHold
 	(*SiteHold)(nil),               // 16: tko.SiteHold
 	(*ProposeRollout)(nil),         // 17: tko.ProposeRollout
-	nil,                            // 18: tko.Rollout.MetadataEntry
-	nil,                            // 19: tko.ListRollouts.MetadataPatternsEntry
-	nil,                            // 20: tko.RolloutStatus.KindsEntry
-	nil,                            // 21: tko.RolloutWave.ProgressEntry
-	nil,                            // 22: tko.RolloutPlan.KindsEntry
-	nil,                            // 23: tko.ReservedOrigins.RolloutIdsEntry
-	(*Stamp)(nil),                  // 24: tko.Stamp
-	(*Window)(nil),                 // 25: tko.Window
-	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 27: google.protobuf.Duration
-	(*RegisterResponse)(nil),       // 28: tko.RegisterResponse
-	(*DeleteResponse)(nil),         // 29: tko.DeleteResponse
+	(*RolloutMeasurements)(nil),    // 18: tko.RolloutMeasurements
+	(*RolloutMeasurement)(nil),     // 19: tko.RolloutMeasurement
+	(*RolloutQuery)(nil),           // 20: tko.RolloutQuery
+	(*ListRolloutEvidence)(nil),    // 21: tko.ListRolloutEvidence
+	(*RolloutEvidence)(nil),        // 22: tko.RolloutEvidence
+	nil,                            // 23: tko.Rollout.MetadataEntry
+	nil,                            // 24: tko.ListRollouts.MetadataPatternsEntry
+	nil,                            // 25: tko.RolloutStatus.KindsEntry
+	nil,                            // 26: tko.RolloutWave.ProgressEntry
+	nil,                            // 27: tko.RolloutPlan.KindsEntry
+	nil,                            // 28: tko.ReservedOrigins.RolloutIdsEntry
+	(*Stamp)(nil),                  // 29: tko.Stamp
+	(*Window)(nil),                 // 30: tko.Window
+	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 32: google.protobuf.Duration
+	(*RegisterResponse)(nil),       // 33: tko.RegisterResponse
+	(*DeleteResponse)(nil),         // 34: tko.DeleteResponse
+	(*emptypb.Empty)(nil),          // 35: google.protobuf.Empty
 }
 var file_tko_rollout_proto_depIdxs = []int32{
-	18, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
-	24, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
-	25, // 2: tko.ListRollouts.window:type_name -> tko.Window
-	19, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
-	26, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
-	26, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
-	20, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
+	23, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
+	29, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
+	30, // 2: tko.ListRollouts.window:type_name -> tko.Window
+	24, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
+	31, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
+	31, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
+	25, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
 	6,  // 7: tko.RolloutStatus.waves:type_name -> tko.RolloutWave
 	7,  // 8: tko.RolloutStatus.examples:type_name -> tko.RolloutRow
-	26, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
-	26, // 10: tko.RolloutStatus.firstFailure:type_name -> google.protobuf.Timestamp
-	21, // 11: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
-	26, // 12: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
+	31, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
+	31, // 10: tko.RolloutStatus.firstFailure:type_name -> google.protobuf.Timestamp
+	26, // 11: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
+	31, // 12: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
 	10, // 13: tko.RolloutRow.changes:type_name -> tko.RolloutChange
-	22, // 14: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
+	27, // 14: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
 	6,  // 15: tko.RolloutPlan.waves:type_name -> tko.RolloutWave
 	9,  // 16: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
 	10, // 17: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
-	27, // 18: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
-	23, // 19: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
-	1,  // 20: tko.Rollouts.registerRollout:input_type -> tko.Rollout
-	0,  // 21: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
-	2,  // 22: tko.Rollouts.getRollout:input_type -> tko.GetRollout
-	3,  // 23: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
-	4,  // 24: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
-	0,  // 25: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
-	0,  // 26: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
-	11, // 27: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
-	0,  // 28: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
-	17, // 29: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
-	13, // 30: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
-	15, // 31: tko.Rollouts.getSiteHold:input_type -> tko.GetSiteHold
-	28, // 32: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
-	29, // 33: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
-	1,  // 34: tko.Rollouts.getRollout:output_type -> tko.Rollout
-	1,  // 35: tko.Rollouts.listRollouts:output_type -> tko.Rollout
-	5,  // 36: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
-	5,  // 37: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
-	8,  // 38: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
-	7,  // 39: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
-	12, // 40: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
-	5,  // 41: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
-	14, // 42: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
-	16, // 43: tko.Rollouts.getSiteHold:output_type -> tko.SiteHold
-	32, // [32:44] is the sub-list for method output_type
-	20, // [20:32] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	32, // 18: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
+	28, // 19: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
+	19, // 20: tko.RolloutMeasurements.measurements:type_name -> tko.RolloutMeasurement
+	31, // 21: tko.RolloutMeasurement.asked:type_name -> google.protobuf.Timestamp
+	20, // 22: tko.RolloutMeasurement.changed:type_name -> tko.RolloutQuery
+	20, // 23: tko.RolloutMeasurement.compared:type_name -> tko.RolloutQuery
+	31, // 24: tko.RolloutQuery.at:type_name -> google.protobuf.Timestamp
+	31, // 25: tko.RolloutEvidence.time:type_name -> google.protobuf.Timestamp
+	20, // 26: tko.RolloutEvidence.changed:type_name -> tko.RolloutQuery
+	20, // 27: tko.RolloutEvidence.compared:type_name -> tko.RolloutQuery
+	1,  // 28: tko.Rollouts.registerRollout:input_type -> tko.Rollout
+	0,  // 29: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
+	2,  // 30: tko.Rollouts.getRollout:input_type -> tko.GetRollout
+	3,  // 31: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
+	4,  // 32: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
+	0,  // 33: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
+	0,  // 34: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
+	11, // 35: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
+	0,  // 36: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
+	0,  // 37: tko.Rollouts.getRolloutMeasurements:input_type -> tko.RolloutID
+	19, // 38: tko.Rollouts.reportRolloutMeasurement:input_type -> tko.RolloutMeasurement
+	21, // 39: tko.Rollouts.listRolloutEvidence:input_type -> tko.ListRolloutEvidence
+	17, // 40: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
+	13, // 41: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
+	15, // 42: tko.Rollouts.getSiteHold:input_type -> tko.GetSiteHold
+	33, // 43: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
+	34, // 44: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
+	1,  // 45: tko.Rollouts.getRollout:output_type -> tko.Rollout
+	1,  // 46: tko.Rollouts.listRollouts:output_type -> tko.Rollout
+	5,  // 47: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
+	5,  // 48: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
+	8,  // 49: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
+	7,  // 50: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
+	12, // 51: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
+	18, // 52: tko.Rollouts.getRolloutMeasurements:output_type -> tko.RolloutMeasurements
+	35, // 53: tko.Rollouts.reportRolloutMeasurement:output_type -> google.protobuf.Empty
+	22, // 54: tko.Rollouts.listRolloutEvidence:output_type -> tko.RolloutEvidence
+	5,  // 55: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
+	14, // 56: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
+	16, // 57: tko.Rollouts.getSiteHold:output_type -> tko.SiteHold
+	43, // [43:58] is the sub-list for method output_type
+	28, // [28:43] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_tko_rollout_proto_init() }
@@ -1766,13 +2282,14 @@ func file_tko_rollout_proto_init() {
 	}
 	file_tko_tko_proto_init()
 	file_tko_rollout_proto_msgTypes[11].OneofWrappers = []any{}
+	file_tko_rollout_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_rollout_proto_rawDesc), len(file_tko_rollout_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

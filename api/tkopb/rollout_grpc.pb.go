@@ -13,6 +13,7 @@ import (
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
+	emptypb "google.golang.org/protobuf/types/known/emptypb"
 )
 
 // This is a compile-time assertion to ensure that this generated file
@@ -21,18 +22,21 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Rollouts_RegisterRollout_FullMethodName    = "/tko.Rollouts/registerRollout"
-	Rollouts_DeleteRollout_FullMethodName      = "/tko.Rollouts/deleteRollout"
-	Rollouts_GetRollout_FullMethodName         = "/tko.Rollouts/getRollout"
-	Rollouts_ListRollouts_FullMethodName       = "/tko.Rollouts/listRollouts"
-	Rollouts_CommandRollout_FullMethodName     = "/tko.Rollouts/commandRollout"
-	Rollouts_GetRolloutStatus_FullMethodName   = "/tko.Rollouts/getRolloutStatus"
-	Rollouts_GetRolloutPlan_FullMethodName     = "/tko.Rollouts/getRolloutPlan"
-	Rollouts_ListRolloutRows_FullMethodName    = "/tko.Rollouts/listRolloutRows"
-	Rollouts_AdvanceRollout_FullMethodName     = "/tko.Rollouts/advanceRollout"
-	Rollouts_ProposeRollout_FullMethodName     = "/tko.Rollouts/proposeRollout"
-	Rollouts_GetReservedOrigins_FullMethodName = "/tko.Rollouts/getReservedOrigins"
-	Rollouts_GetSiteHold_FullMethodName        = "/tko.Rollouts/getSiteHold"
+	Rollouts_RegisterRollout_FullMethodName          = "/tko.Rollouts/registerRollout"
+	Rollouts_DeleteRollout_FullMethodName            = "/tko.Rollouts/deleteRollout"
+	Rollouts_GetRollout_FullMethodName               = "/tko.Rollouts/getRollout"
+	Rollouts_ListRollouts_FullMethodName             = "/tko.Rollouts/listRollouts"
+	Rollouts_CommandRollout_FullMethodName           = "/tko.Rollouts/commandRollout"
+	Rollouts_GetRolloutStatus_FullMethodName         = "/tko.Rollouts/getRolloutStatus"
+	Rollouts_GetRolloutPlan_FullMethodName           = "/tko.Rollouts/getRolloutPlan"
+	Rollouts_ListRolloutRows_FullMethodName          = "/tko.Rollouts/listRolloutRows"
+	Rollouts_AdvanceRollout_FullMethodName           = "/tko.Rollouts/advanceRollout"
+	Rollouts_GetRolloutMeasurements_FullMethodName   = "/tko.Rollouts/getRolloutMeasurements"
+	Rollouts_ReportRolloutMeasurement_FullMethodName = "/tko.Rollouts/reportRolloutMeasurement"
+	Rollouts_ListRolloutEvidence_FullMethodName      = "/tko.Rollouts/listRolloutEvidence"
+	Rollouts_ProposeRollout_FullMethodName           = "/tko.Rollouts/proposeRollout"
+	Rollouts_GetReservedOrigins_FullMethodName       = "/tko.Rollouts/getReservedOrigins"
+	Rollouts_GetSiteHold_FullMethodName              = "/tko.Rollouts/getSiteHold"
 )
 
 // RolloutsClient is the client API for Rollouts service.
@@ -57,6 +61,12 @@ type RolloutsClient interface {
 	ListRolloutRows(ctx context.Context, in *ListRolloutRows, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RolloutRow], error)
 	// Does the next step of a rollout, for the rollout controller.
 	AdvanceRollout(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*AdvanceRolloutResponse, error)
+	// Returns the measurements of metrics that are due, for the rollout controller.
+	GetRolloutMeasurements(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*RolloutMeasurements, error)
+	// Reports a measurement with its values, for the rollout controller.
+	ReportRolloutMeasurement(ctx context.Context, in *RolloutMeasurement, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Lists the measurements that a rollout was decided by, the oldest first.
+	ListRolloutEvidence(ctx context.Context, in *ListRolloutEvidence, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RolloutEvidence], error)
 	// Registers a rollout for a placement, or replaces one that isn't started, for the
 	// preparer. The ID gets a number if a rollout with it is done.
 	ProposeRollout(ctx context.Context, in *ProposeRollout, opts ...grpc.CallOption) (*RolloutStatus, error)
@@ -184,6 +194,45 @@ func (c *rolloutsClient) AdvanceRollout(ctx context.Context, in *RolloutID, opts
 	return out, nil
 }
 
+func (c *rolloutsClient) GetRolloutMeasurements(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*RolloutMeasurements, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RolloutMeasurements)
+	err := c.cc.Invoke(ctx, Rollouts_GetRolloutMeasurements_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rolloutsClient) ReportRolloutMeasurement(ctx context.Context, in *RolloutMeasurement, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Rollouts_ReportRolloutMeasurement_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rolloutsClient) ListRolloutEvidence(ctx context.Context, in *ListRolloutEvidence, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RolloutEvidence], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Rollouts_ServiceDesc.Streams[2], Rollouts_ListRolloutEvidence_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ListRolloutEvidence, RolloutEvidence]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Rollouts_ListRolloutEvidenceClient = grpc.ServerStreamingClient[RolloutEvidence]
+
 func (c *rolloutsClient) ProposeRollout(ctx context.Context, in *ProposeRollout, opts ...grpc.CallOption) (*RolloutStatus, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RolloutStatus)
@@ -236,6 +285,12 @@ type RolloutsServer interface {
 	ListRolloutRows(*ListRolloutRows, grpc.ServerStreamingServer[RolloutRow]) error
 	// Does the next step of a rollout, for the rollout controller.
 	AdvanceRollout(context.Context, *RolloutID) (*AdvanceRolloutResponse, error)
+	// Returns the measurements of metrics that are due, for the rollout controller.
+	GetRolloutMeasurements(context.Context, *RolloutID) (*RolloutMeasurements, error)
+	// Reports a measurement with its values, for the rollout controller.
+	ReportRolloutMeasurement(context.Context, *RolloutMeasurement) (*emptypb.Empty, error)
+	// Lists the measurements that a rollout was decided by, the oldest first.
+	ListRolloutEvidence(*ListRolloutEvidence, grpc.ServerStreamingServer[RolloutEvidence]) error
 	// Registers a rollout for a placement, or replaces one that isn't started, for the
 	// preparer. The ID gets a number if a rollout with it is done.
 	ProposeRollout(context.Context, *ProposeRollout) (*RolloutStatus, error)
@@ -281,6 +336,15 @@ func (UnimplementedRolloutsServer) ListRolloutRows(*ListRolloutRows, grpc.Server
 }
 func (UnimplementedRolloutsServer) AdvanceRollout(context.Context, *RolloutID) (*AdvanceRolloutResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AdvanceRollout not implemented")
+}
+func (UnimplementedRolloutsServer) GetRolloutMeasurements(context.Context, *RolloutID) (*RolloutMeasurements, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRolloutMeasurements not implemented")
+}
+func (UnimplementedRolloutsServer) ReportRolloutMeasurement(context.Context, *RolloutMeasurement) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReportRolloutMeasurement not implemented")
+}
+func (UnimplementedRolloutsServer) ListRolloutEvidence(*ListRolloutEvidence, grpc.ServerStreamingServer[RolloutEvidence]) error {
+	return status.Error(codes.Unimplemented, "method ListRolloutEvidence not implemented")
 }
 func (UnimplementedRolloutsServer) ProposeRollout(context.Context, *ProposeRollout) (*RolloutStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method ProposeRollout not implemented")
@@ -460,6 +524,53 @@ func _Rollouts_AdvanceRollout_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Rollouts_GetRolloutMeasurements_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RolloutID)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RolloutsServer).GetRolloutMeasurements(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rollouts_GetRolloutMeasurements_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RolloutsServer).GetRolloutMeasurements(ctx, req.(*RolloutID))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Rollouts_ReportRolloutMeasurement_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RolloutMeasurement)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RolloutsServer).ReportRolloutMeasurement(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rollouts_ReportRolloutMeasurement_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RolloutsServer).ReportRolloutMeasurement(ctx, req.(*RolloutMeasurement))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Rollouts_ListRolloutEvidence_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ListRolloutEvidence)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RolloutsServer).ListRolloutEvidence(m, &grpc.GenericServerStream[ListRolloutEvidence, RolloutEvidence]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Rollouts_ListRolloutEvidenceServer = grpc.ServerStreamingServer[RolloutEvidence]
+
 func _Rollouts_ProposeRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ProposeRollout)
 	if err := dec(in); err != nil {
@@ -550,6 +661,14 @@ var Rollouts_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Rollouts_AdvanceRollout_Handler,
 		},
 		{
+			MethodName: "getRolloutMeasurements",
+			Handler:    _Rollouts_GetRolloutMeasurements_Handler,
+		},
+		{
+			MethodName: "reportRolloutMeasurement",
+			Handler:    _Rollouts_ReportRolloutMeasurement_Handler,
+		},
+		{
 			MethodName: "proposeRollout",
 			Handler:    _Rollouts_ProposeRollout_Handler,
 		},
@@ -571,6 +690,11 @@ var Rollouts_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "listRolloutRows",
 			Handler:       _Rollouts_ListRolloutRows_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "listRolloutEvidence",
+			Handler:       _Rollouts_ListRolloutEvidence_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -365,6 +365,9 @@ type RolloutCommand struct {
 	// Of skip and waive: ID of the deployment. If empty, all that can be.
 	// +optional
 	DeploymentID string `json:"deploymentId,omitempty"`
+	// Of waive: name of the metric to ignore, in place of deployments.
+	// +optional
+	Metric string `json:"metric,omitempty"`
 	// Why: it is recorded with the command.
 	// +optional
 	Reason string `json:"reason,omitempty"`

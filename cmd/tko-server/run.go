@@ -318,7 +318,9 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	if c.Has(config.RoleRollout) {
 		rollouts := clients.of(identity.RoleRollout)
 		controllers.Go(func() error {
-			return controller.Run(working, rollouts, controller.Options{Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout), Observer: counted})
+			return controller.Run(working, rollouts, controller.Options{
+				Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout), Observer: counted, Measure: wiring.Measures(c, allowed).Measure,
+			})
 		})
 	}
 	if c.Has(config.RoleGitOps) {

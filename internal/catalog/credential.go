@@ -31,6 +31,9 @@ func usesOf(r Record) ([]leash.Use, error) {
 	case tko.KindSite, tko.KindTemplate:
 		pkg, err := packageOf(r)
 		return leash.OfPackage(leash.By{Kind: r.Kind, ID: r.ID}, pkg), err
+	case tko.KindRollout:
+		pkg, err := packageOf(r)
+		return leash.OfRollout(r.ID, pkg), err
 	case tko.KindPlugin:
 		if len(r.Plugin) == 0 {
 			return nil, nil
@@ -119,7 +122,7 @@ func (s *SourceRegistry) permitSourceCredentials(ctx context.Context, c *caller,
 // maxCredentialUses is the most uses that CredentialUses returns.
 const maxCredentialUses = 10_000
 
-// CredentialUses returns how sites, templates, plugins and registered sources use the
+// CredentialUses returns how sites, templates, plugins, rollouts and registered sources use the
 // credentials of the server, by credential, host and kind; with undeclared, only those that
 // the operator did not declare. more reports that there are more. It needs the right inspect.
 func (s *AccessControl) CredentialUses(ctx context.Context, undeclared bool) (all []tko.CredentialUse, more bool, err error) {
@@ -148,7 +151,7 @@ func (s *AccessControl) CredentialUses(ctx context.Context, undeclared bool) (al
 			all[i].Count++
 		}
 	}
-	for _, kind := range []tko.Kind{tko.KindSite, tko.KindTemplate, tko.KindPlugin} {
+	for _, kind := range []tko.Kind{tko.KindSite, tko.KindTemplate, tko.KindPlugin, tko.KindRollout} {
 		for r, err := range s.store.List(ctx, Query{Kind: kind, Scope: access.ScopeAll, Limit: -1, Fields: Fields{Package: kind != tko.KindPlugin}}) {
 			if err != nil {
 				return nil, false, err

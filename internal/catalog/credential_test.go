@@ -38,7 +38,7 @@ func declarations(t *testing.T, text string) *leash.Leash {
 func TestEditorsCannotAimCredentials(t *testing.T) {
 	t.Parallel()
 	w := newGuarded(t, catalog.Options{
-		Leash:       declarations(t, "credentials:\n- {name: 'git:declared', hosts: [git.example.com], sites: ['emea/**']}\n- {name: 'gitops:declared', hosts: [git.example.com], sources: [mine]}\n"),
+		Leash:       declarations(t, "credentials:\n- {name: 'git:declared', hosts: [git.example.com], sites: ['emea/**']}\n- {name: 'gitops:declared', hosts: [git.example.com], sources: [mine]}\n- {name: 'env:DECLARED', hosts: [git.example.com], rollouts: [r]}\n"),
 		CheckSource: func(tko.SourceDefinition) error { return nil },
 		SourceUses: func(d tko.SourceDefinition) []leash.Use {
 			var spec map[string]string
@@ -70,11 +70,25 @@ func TestEditorsCannotAimCredentials(t *testing.T) {
 	}
 	second := func(_ any, err error) error { return err }
 	list := "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(repositoryAt(mine, "canary")), "\n", "\n  ") + "\n"
+	rollout := func(id, url, reference string) error {
+		_, err := w.RegisterRollout(ada, tko.Rollout{ID: tko.RolloutID(id), Package: pkg(t, `apiVersion: tko.nephio.org/v1alpha1
+kind: Rollout
+metadata: {name: r}
+spec:
+  edits: [{delete: {}, select: {templateIdPatterns: [x]}}]
+  health: {metrics: [{name: a, prometheus: {url: '`+url+`', query: up, token: '`+reference+`'}, compare: {to: value, max: 1}}]}
+`)})
+		return err
+	}
+	w.bind("cert:ada", access.Editor, access.Scope{Kinds: []tko.Kind{tko.KindRollout}})
 	tests := map[string]struct {
 		why     string
 		err     error
 		refused bool
 	}{
+		"a metric of a rollout":      {"its host is the editor's", rollout("r", mine, "env:DECLARED"), true},
+		"a metric, another rollout":  {"it is declared for others", rollout("other", good, "env:DECLARED"), true},
+		"a declared metric":          {"", rollout("r", good, "env:DECLARED"), false},
 		"a new site":                 {"the host is the editor's", register(ada, "emea/1", "", repositoryAt(mine, "canary")), true},
 		"another spelling":           {"targets ignore the case of names", register(ada, "emea/1", "", strings.Replace(repositoryAt(mine, "canary"), "tokenFile", "tokenfile", 1)), true},
 		"in a list":                  {"it is read, too", register(ada, "emea/1", "", list), true},

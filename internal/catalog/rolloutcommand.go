@@ -131,7 +131,12 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 		change.Rollout, change.Number = st.ID, st.Plan
 	case string(execute.CommandUndo):
 		return s.commandUndo(ctx, cmd, r, v, from, rows)
-	case commandSkip, commandWaive:
+	case commandWaive:
+		if cmd.Metric != "" {
+			return s.waiveMetric(ctx, cmd, r, v, from)
+		}
+		fallthrough
+	case commandSkip:
 		changed, land, err := settle(cmd, rows)
 		if err != nil || len(changed) == 0 {
 			return err
@@ -227,7 +232,7 @@ func (s *RolloutControl) commandStart(ctx context.Context, cmd tko.RolloutComman
 	if err := s.permitPlan(ctx, st); err != nil {
 		return err
 	}
-	st.Rule, st.Blind = ruleOfReports, cmd.Blind
+	st.Rule, st.Blind, st.Measures = ruleOfReports, cmd.Blind, len(from.Spec.Health.Metrics) > 0
 	if st.Unreported > 0 && !st.acceptsNone(from.Spec) {
 		return tko.Errorf(tko.ErrConflict, "rollout %q: %d of its deployments are at sites that report no health (such as git repositories): whether they work after the change can't be known; "+
 			"start it with --blind, or set spec.health.none to Accept, to take them for healthy once they are scheduled", r.ID, st.Unreported)

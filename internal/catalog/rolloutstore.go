@@ -53,6 +53,12 @@ type RolloutState struct {
 	FirstFailure time.Time `json:"firstFailure,omitzero"` // see execute.Rollout
 	Touched      int       `json:"touched,omitempty"`
 	Failing      int       `json:"failing,omitempty"`
+
+	// Measures is true if the rollout that was started has metrics. Evidence is the number of
+	// the newest evidence.
+	Measures bool                      `json:"measures,omitempty"`
+	Metrics  map[string]execute.Metric `json:"metrics,omitempty"`
+	Evidence int64                     `json:"evidence,omitempty"`
 }
 
 // ruleOfReports is the rule that deployments are healthy only if their sites report so,
@@ -161,6 +167,8 @@ type Rollouts interface {
 	RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]RolloutRow, error)
 	// RolloutPlan returns the groups of a plan, as they were written.
 	RolloutPlan(ctx context.Context, id string, number int64) ([]byte, error)
+	// RolloutEvidence returns evidence of a rollout after a number, the oldest first.
+	RolloutEvidence(ctx context.Context, id string, after int64, limit int) ([]tko.RolloutEvidence, error)
 	// ReservedOrigins returns the origins of the children of a deployment that rollouts
 	// deleted and can create again, with the rollouts.
 	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
@@ -221,4 +229,9 @@ type RolloutWrite struct {
 	Flight []execute.Entry // put
 	Land   []string        // deployments that are no longer in flight
 	Wake   []string        // IDs of rollouts to evaluate
+	// Evidence is added to that of Rollout, of which only the newest MaxEvidence are kept.
+	Evidence []tko.RolloutEvidence
 }
+
+// MaxEvidence limits the evidence that is kept of a rollout.
+const MaxEvidence = 10_000

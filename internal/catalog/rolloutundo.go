@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -183,6 +184,11 @@ func undoPackage(id string, of krm.Package, undoes string) (krm.Package, error) 
 			if v, ok := was[key]; ok {
 				next[key] = v
 			}
+		}
+		if health, ok := was["health"].(map[string]any); ok {
+			health = maps.Clone(health)
+			delete(health, "metrics") // an undo doesn't wait for them
+			next["health"] = health
 		}
 		parsed, err := spec.Parse(of)
 		if err != nil {

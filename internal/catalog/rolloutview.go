@@ -139,7 +139,7 @@ func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
 	r := execute.Rollout{
 		ID: st.ID, State: st.State, Family: st.Family, Undoes: st.Undoes, Spec: sp, Plan: st.Digest, Reason: st.Reason,
 		Approvals: st.Approvals, Acknowledged: st.Acknowledged, AnyTime: st.AnyTime,
-		FirstFailure: st.FirstFailure, Touched: st.Touched, Failing: st.Failing,
+		FirstFailure: st.FirstFailure, Touched: st.Touched, Failing: st.Failing, Metrics: st.Metrics,
 	}
 	for _, o := range v.Active {
 		if o.ID == st.UndoneBy && o.ID != "" {
@@ -152,7 +152,7 @@ func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
 // with returns a state with what package execute has changed of it.
 func (st RolloutState) with(r execute.Rollout) RolloutState {
 	st.State, st.Reason, st.Approvals, st.Acknowledged = r.State, r.Reason, r.Approvals, r.Acknowledged
-	st.FirstFailure, st.Touched, st.Failing = r.FirstFailure, r.Touched, r.Failing
+	st.FirstFailure, st.Touched, st.Failing, st.Metrics = r.FirstFailure, r.Touched, r.Failing, r.Metrics
 	return st
 }
 

@@ -110,7 +110,7 @@ func commandRows() map[string]commandRow {
 		"rollout.create": row(waits, "rollout create new --upgrade b/t=b/t2 --site-id b/** --wave rest"), "rollout.get": row(0, "rollout get of-b"), "rollout.list": row(0, "rollout list -o json"),
 		"rollout.plan": row(waits, "rollout plan of-b", "rollout plan of-b -o diff"), "rollout.status": row(0, "rollout status of-b -o json"), "rollout.start": row(4, "rollout start of-b --plan 4f5c1d2e3b4a"),
 		"rollout.approve": row(4, "rollout approve of-b"), "rollout.cancel": row(0, "rollout cancel of-b"), "rollout.delete": row(0, "rollout delete of-b"), "rollout.pause": row(4, "rollout pause of-b"),
-		"rollout.resume": row(4, "rollout resume of-b"), "rollout.skip": row(0, "rollout skip of-b"), "rollout.undo": row(4, "rollout undo of-b"), "rollout.waive": row(0, "rollout waive of-b"),
+		"rollout.resume": row(4, "rollout resume of-b"), "rollout.skip": row(0, "rollout skip of-b"), "rollout.undo": row(4, "rollout undo of-b"), "rollout.waive": row(0, "rollout waive of-b"), "rollout.evidence": row(0, "rollout evidence of-b -o json"),
 		"site.delete": row(0, "site delete b/1 --confirm 9"), "site.diff": row(waits, "site diff b/1"), "site.explain": row(0, "site explain b/1", "site explain b/1 --topology b/t"), "site.get": row(0, "site get b/1 -o json"),
 		"site.edit": row(waits, "site edit b/1"), "site.list": row(0, "site list -o json", "site list --id b/** -o yaml"), "site.purge": row(0, "site purge --id b/1* --confirm 9"), "site.register": row(0, "site register b/new", "site register b/1 -m new=x"),
 		"site.suspend": row(0, "site suspend b/1 --reason x"), "site.resume": row(0, "site resume b/1"),

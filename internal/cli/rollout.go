@@ -77,7 +77,15 @@ nothing more.`,
 				cmd.Flags().BoolVar(&c.AnyTime, "any-time", false, "also outside of the rollout's windows")
 			}),
 		command("skip", "Leave out deployments that are no longer as planned", "", deployment),
-		command("waive", "Ignore failed deployments in the budget of failures and in the limits", "", deployment),
+		command("waive", "Ignore failed deployments, or a metric",
+			"Ignore failed deployments in the budget of failures and in the limits; or, with --metric, ignore a\nmetric from now on.",
+			func(cmd *cobra.Command, c *tko.RolloutCommand) {
+				deployment(cmd, c)
+				cmd.Example += "\n  tko rollout waive smf-v2 --metric errors"
+				cmd.Flags().StringVar(&c.Metric, "metric", "", "`name` of a metric of the rollout, in place of deployments")
+				cmd.MarkFlagsMutuallyExclusive("deployment", "metric")
+			}),
+		a.rolloutEvidence(),
 		asOfFlag(rolloutKind.listCommand(a, &cobra.Command{Short: "List rollouts", Example: "  tko rollout list\n  tko rollout list --id 'smf/**' -o json"}, &rolloutFilter{})),
 		asOfFlag(rolloutKind.getCommand(a, &cobra.Command{Short: "Print a rollout's package", Example: "  tko rollout get smf-v2 > smf-v2.yaml"})),
 		a.rolloutDelete())

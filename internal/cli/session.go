@@ -35,6 +35,7 @@ type (
 		client.Calls
 		Stops(ctx context.Context) ([]tko.StopStatus, error)
 		RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
+		RolloutEvidence(ctx context.Context, s tko.RolloutEvidenceSelect) iter.Seq2[tko.RolloutEvidence, error]
 	}
 	reports interface {
 		past

@@ -299,8 +299,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.AWXSecrets, "awx-secrets", "", "folder of the passwords, tokens and CAs of AWX that plugins may refer to, as file:PATH (default: none)")
 	flags.StringVar(&c.GitSecrets, "target-git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
 
-	flags.StringSliceVar(&c.SecretEnvironment, "secret-environment", nil, "names of variables of the server's environment that sites may refer to as credentials, as env:NAME (default: none)")
-	flags.StringVar(&c.Credentials, "credentials", "", "file of the hosts, and the sites, sources or plugins, that credentials are for: see docs/secrets.md; users without the role credential can use only what is declared (default: nothing is declared)")
+	flags.StringSliceVar(&c.SecretEnvironment, "secret-environment", nil, "names of variables of the server's environment that sites and metrics of rollouts may refer to as credentials, as env:NAME (default: none)")
+	flags.StringVar(&c.Credentials, "credentials", "", "file of the hosts, and the sites, sources, plugins or rollouts, that credentials are for: see docs/secrets.md; users without the role credential can use only what is declared (default: nothing is declared)")
 	c.Vault.Flags(flags)
 	flags.StringSliceVar(&c.Vault.Paths, "vault-path", nil, "paths in Vault, with the mount, such as secret/data/tko, below which sites may refer to secrets")
 

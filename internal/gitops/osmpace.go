@@ -30,6 +30,9 @@ func (l *reconciliation) osmPace(revision string) (*osm.Pace, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(r.Health.Metrics) > 0 {
+		return nil, tko.Errorf(tko.ErrInvalid, "rollout.health.metrics: network services in Open Source MANO are not measured, so the metrics would decide nothing: remove them, or declare the network services in a source of their own")
+	}
 	p := &osm.Pace{
 		Concurrent: r.Limits.Concurrent, Soak: r.Health.Soak, Revision: revision, Undo: r.OnFailure == rolloutspec.Undo && l.status.Applied != "" && l.spec.Heads != nil && branchOf(revision) != "",
 		Exceeded: func(failed, instances int) bool {

@@ -115,18 +115,21 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Data_GetTargetState_FullMethodName:     right("", access.Schedule).again(),
 		tkopb.Data_SaveTargetState_FullMethodName:    right("", access.Schedule).again().large(),
 
-		tkopb.Rollouts_RegisterRollout_FullMethodName:    right(r, access.Create, access.Update).again(),
-		tkopb.Rollouts_DeleteRollout_FullMethodName:      right(r, access.Delete),
-		tkopb.Rollouts_GetRollout_FullMethodName:         right(r, access.Read).again().light(),
-		tkopb.Rollouts_ListRollouts_FullMethodName:       right(r, access.Read).again(),
-		tkopb.Rollouts_CommandRollout_FullMethodName:     right(r, access.Update, access.Approve).again().plain("RolloutDo"), // approve: Approve
-		tkopb.Rollouts_GetRolloutStatus_FullMethodName:   right(r, access.Read).again().plain("RolloutStatus"),
-		tkopb.Rollouts_GetRolloutPlan_FullMethodName:     right(r, access.Read).again().plain("RolloutPlan"),
-		tkopb.Rollouts_ListRolloutRows_FullMethodName:    right(r, access.Read).again(),
-		tkopb.Rollouts_AdvanceRollout_FullMethodName:     right("", access.Advance).again(),
-		tkopb.Rollouts_ProposeRollout_FullMethodName:     right("", access.Prepare).again(),
-		tkopb.Rollouts_GetReservedOrigins_FullMethodName: right("", access.Prepare).again(),
-		tkopb.Rollouts_GetSiteHold_FullMethodName:        right("", access.Schedule).again(),
+		tkopb.Rollouts_RegisterRollout_FullMethodName:          right(r, access.Create, access.Update).again(),
+		tkopb.Rollouts_DeleteRollout_FullMethodName:            right(r, access.Delete),
+		tkopb.Rollouts_GetRollout_FullMethodName:               right(r, access.Read).again().light(),
+		tkopb.Rollouts_ListRollouts_FullMethodName:             right(r, access.Read).again(),
+		tkopb.Rollouts_CommandRollout_FullMethodName:           right(r, access.Update, access.Approve).again().plain("RolloutDo"), // approve: Approve
+		tkopb.Rollouts_GetRolloutStatus_FullMethodName:         right(r, access.Read).again().plain("RolloutStatus"),
+		tkopb.Rollouts_GetRolloutPlan_FullMethodName:           right(r, access.Read).again().plain("RolloutPlan"),
+		tkopb.Rollouts_ListRolloutRows_FullMethodName:          right(r, access.Read).again(),
+		tkopb.Rollouts_AdvanceRollout_FullMethodName:           right("", access.Advance).again(),
+		tkopb.Rollouts_GetRolloutMeasurements_FullMethodName:   right("", access.Advance).again(),
+		tkopb.Rollouts_ReportRolloutMeasurement_FullMethodName: right("", access.Advance).again(),
+		tkopb.Rollouts_ListRolloutEvidence_FullMethodName:      right(r, access.Read).again(),
+		tkopb.Rollouts_ProposeRollout_FullMethodName:           right("", access.Prepare).again(),
+		tkopb.Rollouts_GetReservedOrigins_FullMethodName:       right("", access.Prepare).again(),
+		tkopb.Rollouts_GetSiteHold_FullMethodName:              right("", access.Schedule).again(),
 
 		tkopb.Why_Blame_FullMethodName:             right("", access.Read).again(), // of the entity
 		tkopb.Why_ExplainSite_FullMethodName:       right(s, access.Read).again(),

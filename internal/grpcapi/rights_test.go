@@ -258,7 +258,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"getTargetState": &tkopb.GetTargetState{SiteId: site, Name: "x"}, "saveTargetState": &tkopb.SaveTargetState{State: &tkopb.TargetState{SiteId: site, Name: "x"}, Claim: item("schedule", site)},
 		"registerRollout": &tkopb.Rollout{RolloutId: "r", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "deleteRollout": &tkopb.RolloutID{RolloutId: "missing"},
 		"getRollout": &tkopb.GetRollout{RolloutId: "r"}, "commandRollout": &tkopb.RolloutCommand{RolloutId: "missing", Command: "pause"}, "getRolloutStatus": &tkopb.RolloutID{RolloutId: "missing"},
-		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "proposeRollout": &tkopb.ProposeRollout{RolloutId: "placement/x", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment}, "getSiteHold": &tkopb.GetSiteHold{SiteId: site},
+		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "getRolloutMeasurements": &tkopb.RolloutID{RolloutId: "missing"}, "reportRolloutMeasurement": &tkopb.RolloutMeasurement{RolloutId: "missing"}, "listRolloutEvidence": &tkopb.ListRolloutEvidence{RolloutId: "missing"}, "proposeRollout": &tkopb.ProposeRollout{RolloutId: "placement/x", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment}, "getSiteHold": &tkopb.GetSiteHold{SiteId: site},
 		"blame": &tkopb.GetBlame{Kind: "deployment", Id: deployment}, "explainSite": &tkopb.GetSiteExplanation{SiteId: site, TemplateId: template}, "compareSite": &tkopb.CompareSite{SiteId: site}, "getTemplateImpact": &tkopb.GetTemplateImpact{TemplateId: template},
 		"getOwner": &tkopb.GetOwner{Kind: "deployment", Id: deployment}, "setOwner": &tkopb.SetOwner{Kind: "deployment", Id: deployment, Subject: "token:root"},
 		"canI": &tkopb.CanI{Verb: "read", Kind: "site", Id: site}, "bind": &tkopb.Binding{Subject: "token:x", Role: "viewer", Scope: &tkopb.Scope{SiteId: site}},
@@ -276,7 +276,7 @@ var unscoped = []string{
 	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listMarks", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
 	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "listStops", "getSiteStop", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "listCredentials", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "listQueues", "releaseHolds", "provisionSite",
-	"setOwner", "countOwned", "registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "getSiteHold", "proposeRollout", "listHistory", "diffPast", "getRetention",
+	"setOwner", "countOwned", "registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "getSiteHold", "proposeRollout", "listHistory", "diffPast", "getRetention", "getRolloutMeasurements", "reportRolloutMeasurement", "listRolloutEvidence",
 }
 
 // TestEveryMethodAsEveryRole calls each method of the protocol as each role, in and out
@@ -370,7 +370,7 @@ func exceptional(name, subject string) bool {
 		return strings.HasPrefix(subject, "token:in-") || role == "approver"
 	case "registerRollout": // all of a controller that creates nothing but deployments
 		return strings.HasPrefix(subject, "token:in-") || role == "prepare"
-	case "deleteRollout", "getRollout", "listRollouts", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "proposeRollout", "resolveSite":
+	case "deleteRollout", "getRollout", "listRollouts", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getRolloutMeasurements", "reportRolloutMeasurement", "listRolloutEvidence", "getReservedOrigins", "proposeRollout", "resolveSite":
 		return strings.HasPrefix(subject, "token:in-") // a scope of sites or templates covers no rollout
 	case "claimWork", "renewWork", "finishWork": // of the queue "schedule"
 		return subject != "token:all-controller-schedule"

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
@@ -26,6 +27,9 @@ type RolloutBackend interface { //nolint:interfacebloat // a method for each of 
 	SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error)
 	ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error)
 	AdvanceRollout(ctx context.Context, id tko.RolloutID) (again time.Duration, err error)
+	RolloutMeasurements(ctx context.Context, id tko.RolloutID) ([]tko.RolloutMeasurement, error)
+	ReportRolloutMeasurement(ctx context.Context, m tko.RolloutMeasurement) error
+	RolloutEvidence(ctx context.Context, s tko.RolloutEvidenceSelect) iter.Seq2[tko.RolloutEvidence, error]
 }
 
 // rollouts implements tko.Rollouts on a backend.
@@ -119,4 +123,16 @@ func (r *rollouts) ProposeRollout(ctx context.Context, m *tkopb.ProposeRollout) 
 		return nil, err
 	}
 	return wire.Then(wire.RolloutStatus.Write)(r.backend.ProposeRollout(ctx, tko.RolloutID(m.GetRolloutId()), pkg))
+}
+
+func (r *rollouts) GetRolloutMeasurements(ctx context.Context, m *tkopb.RolloutID) (*tkopb.RolloutMeasurements, error) {
+	return wire.Then(wire.NewRolloutMeasurements)(r.backend.RolloutMeasurements(ctx, tko.RolloutID(m.GetRolloutId())))
+}
+
+func (r *rollouts) ReportRolloutMeasurement(ctx context.Context, m *tkopb.RolloutMeasurement) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, r.backend.ReportRolloutMeasurement(ctx, wire.RolloutMeasurement.Read(m))
+}
+
+func (r *rollouts) ListRolloutEvidence(m *tkopb.ListRolloutEvidence, s grpc.ServerStreamingServer[tkopb.RolloutEvidence]) error {
+	return sendList(s, r.backend.RolloutEvidence(s.Context(), wire.RolloutEvidenceSelect.Read(m)), wire.RolloutEvidence.Write)
 }

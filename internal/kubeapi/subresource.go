@@ -167,7 +167,7 @@ func (c *commandStorage) Create(ctx context.Context, name string, obj runtime.Ob
 	}
 	if _, err = s.catalog.RolloutDo(withAuthor(ctx), tko.RolloutCommand{
 		ID: tko.RolloutID(key.ID), Verb: c.verb, Plan: cmd.Plan, Wave: cmd.Wave, SkipBlocked: cmd.SkipBlocked, Blind: cmd.Blind, Force: cmd.Force,
-		AnyTime: cmd.AnyTime, Deployment: tko.DeploymentID(cmd.DeploymentID),
+		AnyTime: cmd.AnyTime, Deployment: tko.DeploymentID(cmd.DeploymentID), Metric: cmd.Metric,
 	}); err != nil {
 		return nil, s.failed(ctx, name, nil, err)
 	}

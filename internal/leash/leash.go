@@ -65,7 +65,7 @@ type Use struct {
 	By         By
 }
 
-// By is what names a credential: a site, a plugin, a GitOps source or a template.
+// By is what names a credential: a site, a plugin, a GitOps source, a rollout or a template.
 type By struct {
 	Kind tko.Kind
 	ID   string
@@ -115,6 +115,8 @@ type declaration struct {
 	Sites   []string `json:"sites"` // patterns
 	Sources []string `json:"sources"`
 	Plugins []string `json:"plugins"` // patterns of TYPE/NAME
+	// Rollouts are patterns of those whose metrics are read with the credential.
+	Rollouts []string `json:"rollouts"`
 
 	name tko.Pattern
 	by   map[tko.Kind][]tko.Pattern
@@ -201,11 +203,11 @@ func (d *declaration) parse() (err error) {
 			return fmt.Errorf("%q: %q is not a host: use NAME, *.NAME or an address, with :PORT if only one is meant", d.Name, host)
 		}
 	}
-	if len(d.Sites)+len(d.Sources)+len(d.Plugins) == 0 {
-		return fmt.Errorf("%q is for nothing: name sites, sources or plugins, by patterns", d.Name)
+	if len(d.Sites)+len(d.Sources)+len(d.Plugins)+len(d.Rollouts) == 0 {
+		return fmt.Errorf("%q is for nothing: name sites, sources, plugins or rollouts, by patterns", d.Name)
 	}
 	d.by = map[tko.Kind][]tko.Pattern{}
-	for kind, texts := range map[tko.Kind][]string{tko.KindSite: d.Sites, tko.KindSource: d.Sources, tko.KindPlugin: d.Plugins} {
+	for kind, texts := range map[tko.Kind][]string{tko.KindSite: d.Sites, tko.KindSource: d.Sources, tko.KindPlugin: d.Plugins, tko.KindRollout: d.Rollouts} {
 		for _, text := range texts {
 			p, err := tko.ParsePattern(text)
 			if err != nil {
@@ -294,7 +296,9 @@ func Remedy(u Use) string {
 		ids = "plugins"
 	case tko.KindTemplate:
 		id = "…"
-	case tko.KindSite, tko.KindDeployment, tko.KindRollout:
+	case tko.KindRollout:
+		ids = "rollouts"
+	case tko.KindSite, tko.KindDeployment:
 	}
 	return fmt.Sprintf("the operator declares it in the file of %s: {name: %q%s, %s: [%q]}", File, u.Credential, host, ids, id)
 }
@@ -316,6 +320,11 @@ func (l *Leash) Site(id tko.SiteID) User { return User{leash: l, by: By{tko.Kind
 
 // Source returns the user for a GitOps source in the store.
 func (l *Leash) Source(name string) User { return User{leash: l, by: By{tko.KindSource, name}} }
+
+// Rollout returns the user for the metrics of a rollout.
+func (l *Leash) Rollout(id tko.RolloutID) User {
+	return User{leash: l, by: By{tko.KindRollout, string(id)}}
+}
 
 // Plugin returns the user for a plugin, which declarations call TYPE/NAME.
 func (l *Leash) Plugin(p tko.Plugin) User { return User{leash: l, by: byPlugin(p)} }

@@ -142,6 +142,34 @@ const defaultNamespace = "default"
 // SecretName returns the name of the credential in a Secret of the management cluster.
 func SecretName(namespace, name string) string { return KindSecret + ":" + namespace + "/" + name }
 
+// OfRollout returns the uses of credentials of the metrics in the package of a rollout.
+func OfRollout(id string, pkg krm.Package) (all []Use) {
+	by := By{tko.KindRollout, id}
+	for _, r := range pkg {
+		for _, health := range spellings(r["spec"], "health") {
+			for _, metrics := range spellings(health, "metrics") {
+				list, _ := metrics.([]any)
+				for _, metric := range list {
+					all = append(all, ofPrometheus(by, metric)...)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// ofPrometheus returns the uses of credentials of a metric.
+func ofPrometheus(by By, metric any) (all []Use) {
+	for _, field := range []string{"token", "password"} {
+		for _, name := range texts(metric, "prometheus", field) {
+			for _, url := range texts(metric, "prometheus", "url") {
+				all = append(all, Use{Credential: Reference("", name), Host: HostOf(url), By: by})
+			}
+		}
+	}
+	return all
+}
+
 // PluginProperties are the properties of plugins that may refer to credentials.
 var PluginProperties = []string{tko.PropertyAWXUsername, tko.PropertyAWXPassword, tko.PropertyAWXToken, tko.PropertyAWXCA}
 

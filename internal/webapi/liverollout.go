@@ -178,6 +178,7 @@ type commandBody struct {
 	AnyTime     bool             `json:"anyTime"`
 	Deployment  tko.DeploymentID `json:"deployment"`
 	Wave        string           `json:"wave"`
+	Metric      string           `json:"metric"`
 	Reason      string           `json:"reason"`
 }
 
@@ -195,7 +196,7 @@ func (l *live) rolloutCommand(r *http.Request) (*rolloutStatusBody, error) {
 	default:
 		status, err = l.catalog.RolloutDo(withReason(r.Context(), c.Reason), tko.RolloutCommand{
 			ID: c.ID, Verb: c.Command, Plan: c.Plan, SkipBlocked: c.SkipBlocked, Blind: c.Blind, Force: c.Force, AnyTime: c.AnyTime, Deployment: c.Deployment,
-			Wave: c.Wave,
+			Wave: c.Wave, Metric: c.Metric,
 		})
 	}
 	return l.statusOf(r, status, err)

@@ -41,6 +41,8 @@ func fill(v reflect.Value, n *int) {
 		v.SetInt(int64(*n))
 	case reflect.Uint8:
 		v.SetUint(uint64(*n % 256))
+	case reflect.Float64:
+		v.SetFloat(float64(*n) / 8)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(v.Elem(), n)

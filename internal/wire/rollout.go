@@ -62,3 +62,30 @@ func NewProposeRollout(id tko.RolloutID, pkg krm.Package, format krm.Format) (*t
 	name, data, err := encodeSome(format, pkg)
 	return &tkopb.ProposeRollout{RolloutId: string(id), PackageFormat: name, Package: data}, err
 }
+
+// RolloutMeasurement converts measurements.
+var RolloutMeasurement = NewPair[tko.RolloutMeasurement, tkopb.RolloutMeasurement](nil)
+
+// RolloutMeasurements reads measurements.
+func RolloutMeasurements(m *tkopb.RolloutMeasurements) []tko.RolloutMeasurement {
+	all := make([]tko.RolloutMeasurement, 0, len(m.GetMeasurements()))
+	for _, one := range m.GetMeasurements() {
+		all = append(all, RolloutMeasurement.Read(one))
+	}
+	return all
+}
+
+// NewRolloutMeasurements writes measurements.
+func NewRolloutMeasurements(all []tko.RolloutMeasurement) *tkopb.RolloutMeasurements {
+	m := &tkopb.RolloutMeasurements{}
+	for _, one := range all {
+		m.Measurements = append(m.Measurements, RolloutMeasurement.Write(one))
+	}
+	return m
+}
+
+// RolloutEvidence converts evidence of rollouts.
+var RolloutEvidence = NewPair[tko.RolloutEvidence, tkopb.RolloutEvidence](nil)
+
+// RolloutEvidenceSelect converts selects of evidence.
+var RolloutEvidenceSelect = NewPair[tko.RolloutEvidenceSelect, tkopb.ListRolloutEvidence](Names{"RolloutId": "ID", "MaxCount": "Limit"})

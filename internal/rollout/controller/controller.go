@@ -18,7 +18,14 @@ type Client interface {
 	// AdvanceRollout does the next step of a rollout, and returns the time after which to
 	// call it again; negative: only when something changes.
 	AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Duration, error)
+	// RolloutMeasurements returns the measurements of a rollout that are due.
+	RolloutMeasurements(ctx context.Context, id tko.RolloutID) ([]tko.RolloutMeasurement, error)
+	// ReportRolloutMeasurement reports a measurement with its values.
+	ReportRolloutMeasurement(ctx context.Context, m tko.RolloutMeasurement) error
 }
+
+// Measure makes the queries of a measurement, and returns it with their values.
+type Measure func(ctx context.Context, m tko.RolloutMeasurement) tko.RolloutMeasurement
 
 // Options are the settings of a Controller. The zero value works.
 type Options struct {
@@ -27,6 +34,7 @@ type Options struct {
 	Lease       time.Duration // of work items; the loop's default if 0
 	Log         *slog.Logger  // nowhere if nil
 	Observer    work.Observer // of the work; none if nil
+	Measure     Measure       // nothing is measured if nil: rollouts with metrics don't begin
 }
 
 // Run works until the context ends.
@@ -34,9 +42,19 @@ func Run(ctx context.Context, client Client, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	measured := &measurements{client: client, measure: o.Measure, log: o.Log, busy: map[string]bool{}}
+	ctx, stop := context.WithCancel(ctx)
+	defer measured.under.Wait()
+	defer stop()
 	loop := &work.Loop{
 		Client: client, Queue: tko.QueueRollout, Worker: o.Worker, Concurrency: o.Concurrency, Lease: o.Lease, Log: o.Log, Observer: o.Observer,
-		Do: func(ctx context.Context, item tko.WorkItem) work.Result { return advance(ctx, client, item, o.Log) },
+	}
+	loop.Do = func(claimed context.Context, item tko.WorkItem) work.Result {
+		result := advance(claimed, client, item, o.Log)
+		if result.Err == nil && o.Measure != nil {
+			measured.begin(ctx, tko.RolloutID(item.Key)) //nolint:contextcheck // a measurement outlives the claim
+		}
+		return result
 	}
 	return loop.Run(ctx)
 }

@@ -36,6 +36,9 @@ type Observation struct {
 	Superseded bool
 	Gone       bool   // with Superseded: the deployment doesn't exist any more
 	Reason     string // why it isn't healthy; for users
+	// Unmeasured is true while the metrics of the rollout don't say yet that what it changed
+	// is healthy: a deployment that is soaks on. Next sets it.
+	Unmeasured bool
 }
 
 // A Freeze is a set of sites at which nothing is changed.
@@ -103,7 +106,7 @@ type Output struct {
 
 // A Block is a reason why rows wait.
 type Block struct {
-	Code  string // such as Approval, Failing, Window, Stopped, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
+	Code  string // such as Approval, Failing, Metric, Window, Stopped, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
 	Key   string // tells apart blocks of one code; may be ""
 	Text  string // in words, without the number of rows
 	Count int    // rows that wait for it
@@ -228,7 +231,9 @@ func (e *evaluation) observe() {
 			e.out.Rows[i].Failing = Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, row.Stands).Failing // a stop mends nothing
 			continue
 		}
-		next := Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, e.in.Now)
+		o := e.in.Observed(row.Deployment)
+		o.Unmeasured = e.in.Rollout.unmeasured(row)
+		next := Observe(row, o, e.in.Rollout.Spec.Health, e.in.Now)
 		e.out.Rows[i].Failing = next.Failing // not kept: it is observed each time
 		if next.Progress == was.Progress && next.Credit == was.Credit && next.Evaluated.Equal(was.Evaluated) && next.Since.Equal(was.Since) && next.Counted == was.Counted && next.Reason == was.Reason {
 			continue
@@ -274,6 +279,8 @@ func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
 		row.Progress, row.Reason = Superseded, o.Reason
 	case o.Healthy && row.Kind == plan.Delete:
 		row.Progress, row.Reason = Healthy, ""
+	case o.Healthy && o.Unmeasured && row.Credit > health.Soak:
+		return row // as it was: each evaluation would write it
 	case o.Healthy:
 		passed := time.Duration(0)
 		if row.Progress == Soaking || row.Progress == Failed && row.Credit > 0 {
@@ -288,7 +295,7 @@ func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
 		if row.Progress == Applied {
 			row.Progress = Soaking
 		}
-		if row.Credit > health.Soak {
+		if row.Credit > health.Soak && !o.Unmeasured {
 			row.Progress, row.Reason = Healthy, ""
 		}
 	case row.Progress == Failed:
@@ -334,7 +341,14 @@ func (e *evaluation) budget() {
 	if r.Spec.OnFailure == spec.Continue || !r.Spec.Limits.Failures.Exceeded(s.Failures, s.Total.Rows) {
 		return
 	}
-	reason := Reason{"TooManyFailures", fmt.Sprintf("%s of %d failed, more than limits.failures allows", count(s.Failures, "deployment", "deployments"), s.Total.Rows)}
+	e.fail(Reason{"TooManyFailures", fmt.Sprintf("%s of %d failed, more than limits.failures allows", count(s.Failures, "deployment", "deployments"), s.Total.Rows)},
+		": undo the rollout, waive rows, or raise the limit")
+}
+
+// fail pauses or undoes the rollout, as onFailure says. remedy is what a user can do while it is
+// paused.
+func (e *evaluation) fail(reason Reason, remedy string) {
+	r := e.out.Rollout
 	if r.Spec.OnFailure == spec.Undo && r.Undoes == "" {
 		e.out.StartUndo = true
 		e.become(Undoing, reason)
@@ -346,7 +360,7 @@ func (e *evaluation) budget() {
 		}
 		return
 	}
-	reason.Message += ": undo the rollout, waive rows, or raise the limit"
+	reason.Message += remedy
 	e.become(Paused, reason)
 }
 
@@ -354,6 +368,13 @@ func (e *evaluation) budget() {
 // or are unhealthy than the budget allows: those that are unhealthy may recover.
 func (e *evaluation) admit() {
 	s := Summarize(e.out.Rows)
+	switch b := e.metrics(); {
+	case e.out.Rollout.State != Running:
+		return
+	case b != nil:
+		e.block(*b, s.Total.By[Waiting])
+		return
+	}
 	if r := e.out.Rollout; s.Failing > 0 && r.Spec.OnFailure != spec.Continue && r.Spec.Limits.Failures.Exceeded(s.Failures+s.Failing, s.Total.Rows) {
 		e.block(Block{Code: "Failing", Text: fmt.Sprintf("%s unhealthy or not applied after the change, more than limits.failures allows; it goes on if they recover within %s",
 			count(s.Failing, "deployment is", "deployments are"), r.Spec.Health.Within)}, s.Total.By[Waiting])

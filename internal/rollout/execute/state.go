@@ -62,6 +62,7 @@ type Rollout struct {
 	FirstFailure time.Time
 	Touched      int
 	Failing      int
+	Metrics      map[string]Metric // by name; one that wasn't measured yet may be missing
 	// UndoneBy is the state of the rollout that undoes this one; "" if there is none yet.
 	UndoneBy State
 }
@@ -266,7 +267,7 @@ func Resume(r Rollout, s Summary, current plan.Digest, named string) (Rollout, e
 			acknowledged[wave] = true
 		}
 	}
-	r.State, r.Reason, r.Plan, r.Acknowledged = next, Reason{}, current, acknowledged
+	r.State, r.Reason, r.Plan, r.Acknowledged, r.Metrics = next, Reason{}, current, acknowledged, r.resumeMetrics()
 	return r, nil
 }
 
@@ -420,7 +421,7 @@ func Undo(rows []Row, waves int, force bool) (undo, left []Row) {
 }
 
 // UndoSpec returns the spec of the rollout that undoes another one: its waves in reverse
-// order without approvals, its limits, health and windows. A failure pauses it.
+// order without approvals, its limits, health without metrics, and windows. A failure pauses it.
 func UndoSpec(s spec.Rollout) spec.Rollout {
 	waves := make([]spec.Wave, len(s.Waves))
 	for i, w := range s.Waves {
@@ -428,6 +429,7 @@ func UndoSpec(s spec.Rollout) spec.Rollout {
 		waves[len(waves)-1-i] = w
 	}
 	s.Edits, s.Waves = nil, waves
+	s.Health.Metrics = nil // they are bad, or there would be no undo
 	if s.OnFailure == spec.Undo {
 		s.OnFailure = spec.Pause
 	}

@@ -214,10 +214,13 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 		out.Limits = c.limits(v, out.Limits)
 	}
 	if v, ok := s["health"]; ok {
-		h := c.object(v, "spec.health", "within", "soak", "none")
+		h := c.object(v, "spec.health", "within", "soak", "none", "metrics")
 		out.Health.Within = c.duration(h, "within", "spec.health", DefaultWithin, time.Second)
 		out.Health.Soak = c.duration(h, "soak", "spec.health", 0, 0)
 		out.Health.AcceptNone = c.enum(h, "none", "spec.health", healthRefuse, healthRefuse, healthAccept) == healthAccept
+		if has(h, "metrics") {
+			out.Health.Metrics = c.metrics(h["metrics"], "spec.health.metrics")
+		}
 	}
 	if v, ok := s["windows"]; ok {
 		for i, w := range c.list(v, "spec.windows", MaxWindows) {
@@ -225,6 +228,9 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 		}
 	}
 	out.OnFailure = OnFailure(c.enum(s, "onFailure", "spec", string(Pause), string(Pause), string(Undo), string(Continue)))
+	if out.OnFailure == Continue && len(out.Health.Metrics) > 0 {
+		c.add("spec.onFailure", "is Continue, so the metrics would decide nothing: use Pause or Undo, or remove spec.health.metrics")
+	}
 	out.Conflicts = merge.Policy(c.enum(s, "conflicts", "spec", string(merge.Fail), string(merge.Fail), string(merge.KeepTheirs), string(merge.TakeEdit)))
 	return out
 }

@@ -189,6 +189,8 @@ type Health struct {
 	// AcceptNone takes deployments for healthy once they are scheduled, at sites that report
 	// no health.
 	AcceptNone bool
+	// Metrics are measured while the rollout goes on; all must be good.
+	Metrics []Metric
 }
 
 // A Key is a key of site metadata that a rollout depends on.
@@ -219,7 +221,7 @@ func (r Rollout) Keys() []Key {
 			keys = append(keys, Key{w.Key, fmt.Sprintf("spec.windows[%d].zone", i), "the window is in the default zone, " + w.Zone.String(), w.Required})
 		}
 	}
-	return keys
+	return append(keys, r.Health.metricKeys()...)
 }
 
 // OnFailure says what happens if more deployments fail than the budget allows.

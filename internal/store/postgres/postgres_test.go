@@ -283,6 +283,10 @@ func (a *alternating) RolloutView(ctx context.Context, id string, known catalog.
 	return a.next().RolloutView(ctx, id, known)
 }
 
+func (a *alternating) RolloutEvidence(ctx context.Context, id string, after int64, limit int) ([]tko.RolloutEvidence, error) {
+	return a.next().RolloutEvidence(ctx, id, after, limit)
+}
+
 func (a *alternating) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]catalog.RolloutRow, error) {
 	return a.next().RolloutRows(ctx, id, number, after, limit)
 }

@@ -82,6 +82,7 @@ func savedTables() []savedTable {
 			flag("broken"), textual("reason"), number("applied"), number("chain"), number("target"), textual("doc"), number("version"),
 		),
 		saved("rollout_pin", largeChunk, "rollout kind id revision", textual("rollout"), textual("kind"), textual("id"), number("revision")),
+		saved("rollout_evidence", largeChunk, "rollout n", textual("rollout"), number("n"), textual("doc")),
 		flight,
 		saved("access_rule", largeChunk, "kind id", textual("kind"), textual("id"), textual("doc")),
 		saved("audit", largeChunk, "seq", number("seq"), number("at"), textual("doc"), content("hash")),

@@ -60,7 +60,7 @@ func TestStatementsOfSQLiteSearchByIndexes(t *testing.T) {
 }
 
 // large are the tables that grow with the fleet, or with the time.
-const large = `(entity|change|entity_pair|pair|metaset|metaset_pair|blob|work|modification|audit|rollout_row|rollout_pin|target_state|reach|reach_part|reach_site)`
+const large = `(entity|change|entity_pair|pair|metaset|metaset_pair|blob|work|modification|audit|rollout_row|rollout_pin|rollout_evidence|target_state|reach|reach_part|reach_site)`
 
 // scanned is a step that reads a table, or an alias of one, to its end, and in no order of an index.
 var scanned = regexp.MustCompile(`^SCAN (\w+)$`)

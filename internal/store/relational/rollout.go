@@ -144,6 +144,7 @@ func scanRolloutRow(from Row) (catalog.RolloutRow, error) {
 
 var (
 	putRolloutRows = sqldb.Upsert("rollout_row", 3, rolloutRowColumns...)
+	putEvidence    = sqldb.Upsert("rollout_evidence", 2, Text.As("rollout"), Int.As("n"), Text.As("doc"))
 	putRollouts    = sqldb.Upsert("rollout", 1, Text.As("id"), Bool.As("active"), Text.As("undoes"), Int.As("started"), Text.As("doc"))
 	putFlights     = sqldb.Upsert("flight", 1, Text.As("deployment"), Text.As("rollout"), Text.As("site"), Text.As("doc"), Bool.As("apart"))
 	deleteFlights  = sqldb.Delete("flight", Text.As("deployment"))
@@ -196,10 +197,15 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			flown.Rows = append(flown.Rows, []any{string(e.Deployment), e.Rollout, string(e.Site), string(doc), len(e.Apart) > 0})
 		}
 		statements = append(statements, states, putRolloutRows.With(rows), deleteFlights.With(sqldb.Single(c.Land)), flown)
+		evidence, err := evidenceStatements(c)
+		if err != nil {
+			return nil, err
+		}
+		statements = append(statements, evidence...)
 		for _, id := range c.Forget {
 			statements = append(statements, g.releaseOrigins(id))
 			statements = append(statements, Statement{SQL: "DELETE FROM rollout WHERE id = $1", Args: []any{id}})
-			for _, table := range []string{"rollout_plan", "rollout_row", "rollout_pin", "flight"} {
+			for _, table := range []string{"rollout_plan", "rollout_row", "rollout_pin", "rollout_evidence", "flight"} {
 				statements = append(statements, Statement{SQL: "DELETE FROM " + table + " WHERE rollout = $1", Args: []any{id}})
 			}
 		}
@@ -229,6 +235,46 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 		g.news.addSoon(tko.QueueRollout)
 	}
 	return statements, nil
+}
+
+// evidenceStatements add the evidence of a change, and remove what is beyond the limit.
+func evidenceStatements(c rolloutChange) ([]Statement, error) {
+	if len(c.Evidence) == 0 {
+		return nil, nil
+	}
+	put, last := putEvidence, int64(0)
+	for _, e := range c.Evidence {
+		doc, err := json.Marshal(e)
+		if err != nil {
+			return nil, fault("encode evidence of a rollout", err)
+		}
+		put.Rows, last = append(put.Rows, []any{c.Rollout, e.Number, printable.Storable(string(doc))}), max(last, e.Number)
+	}
+	return []Statement{put, {SQL: "DELETE FROM rollout_evidence WHERE rollout = $1 AND n <= $2", Args: []any{c.Rollout, last - catalog.MaxEvidence}}}, nil
+}
+
+// RolloutEvidence returns evidence of a rollout after a number.
+func (s *Store) RolloutEvidence(ctx context.Context, id string, after int64, limit int) (all []tko.RolloutEvidence, err error) {
+	err = s.read(ctx, func(tx Tx) error {
+		all = nil
+		return tx.Commit(ctx, Statement{
+			SQL:  "SELECT doc FROM rollout_evidence WHERE rollout = $1 AND n > $2 ORDER BY n LIMIT $3",
+			Args: []any{id, after, int64(limit)},
+			Scan: func(from Row) error {
+				var doc string
+				if err := from.Scan(&doc); err != nil {
+					return err
+				}
+				var e tko.RolloutEvidence
+				if err := json.Unmarshal([]byte(doc), &e); err != nil {
+					return fault("decode evidence of a rollout", err)
+				}
+				all = append(all, e)
+				return nil
+			},
+		})
+	})
+	return all, fault("read the evidence of a rollout", err)
 }
 
 // deletedChildren selects the rows of children that a rollout deletes.

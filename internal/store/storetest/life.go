@@ -150,7 +150,7 @@ func (l *life) roll(r, child, site string) {
 	row.Progress = execute.Applied
 	entry := execute.Entry{Deployment: row.Deployment, Site: tko.SiteID(site), Rollout: r, Family: r, Apart: []string{"k"}, Values: map[string]string{"k": "v"}}
 	l.commit(deployment(string(row.Deployment), expect(1), at(site), changing(catalog.RolloutWrite{
-		Expect: v.Version, States: []catalog.RolloutState{v.State}, Rollout: r, Number: 1, Rows: []catalog.RolloutRow{row}, Flight: []execute.Entry{entry},
+		Expect: v.Version, States: []catalog.RolloutState{v.State}, Rollout: r, Number: 1, Rows: []catalog.RolloutRow{row}, Flight: []execute.Entry{entry}, Evidence: []tko.RolloutEvidence{{Number: 1, Metric: "errors"}},
 	})))
 	l.commit(deployment(string(row.Deployment), expect(2), at(site)))
 	_, err := l.store.RolloutView(l.ctx(), r, catalog.RowsAt{Set: v.State.Rows, Version: v.Version})
@@ -160,6 +160,8 @@ func (l *life) roll(r, child, site string) {
 		l.ok(err)
 	}
 	_, err = l.store.RolloutRows(l.ctx(), r, 1, "", 10)
+	l.ok(err)
+	_, err = l.store.RolloutEvidence(l.ctx(), r, 0, 10)
 	l.ok(err)
 	_, err = l.store.ApartFlights(l.ctx())
 	l.ok(err)

@@ -21,6 +21,7 @@ var rolloutPromises = []promise{
 	{"a command reads counts, and only the rows that it selects", commandReadsSelectedRows},
 	{"rows that wait are skipped in one write", waitingRowsAreSkipped},
 	{"the deployments in flight of rollouts that keep sites apart are read alone", apartFlightsAlone},
+	{"the newest evidence of a rollout is kept, until the rollout is deleted", evidenceIsKept},
 	{"a write that was decided from an older view of rollouts fails", staleViewFails},
 	{"a failed commit changes nothing of rollouts", failedCommitKeepsRollouts},
 	{"an applied row has the revision that its commit wrote", appliedRowHasRevision},
@@ -98,6 +99,42 @@ func rolloutsAreAsWritten(w *world) {
 	v = w.view("r")
 	w.equal("found after its deletion", v.Found, false)
 	w.equal("rows after its deletion", len(v.Rows)+len(v.Flight), 0)
+}
+
+func evidenceIsKept(w *world) {
+	w.rollout("r", 1, execute.Running, rolloutRow("d"))
+	value, at := 0.25, time.UnixMicro(1_700_000_000_000_001).UTC()
+	first := tko.RolloutEvidence{
+		Number: 1, Time: at, Plan: "p", Wave: "canary", Metric: "errors", Query: "up", Verdict: "Bad", Text: "because",
+		Changed: tko.RolloutQuery{Count: 3, Sites: []tko.SiteID{"a"}, Value: &value}, Compared: tko.RolloutQuery{At: at, Reason: "none"},
+	}
+	add := func(more ...tko.RolloutEvidence) {
+		w.Helper()
+		v := w.view("r")
+		w.commit(site(fmt.Sprint("s", v.Version), changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{v.State}, Rollout: "r", Number: 1, Evidence: more})))
+	}
+	numbers := func(after int64, limit int) string {
+		w.Helper()
+		all, err := w.store.RolloutEvidence(w.ctx(), "r", after, limit)
+		w.ok(err)
+		var text strings.Builder
+		for _, e := range all {
+			fmt.Fprint(&text, e.Number, " ")
+		}
+		return text.String()
+	}
+	add(first, tko.RolloutEvidence{Number: 2})
+	all, err := w.store.RolloutEvidence(w.ctx(), "r", 0, 1)
+	w.ok(err)
+	if diff := cmp.Diff([]tko.RolloutEvidence{first}, all, cmpopts.EquateEmpty()); diff != "" {
+		w.Error(diff)
+	}
+	w.equal("after the first", numbers(1, 10), "2 ")
+	add(tko.RolloutEvidence{Number: catalog.MaxEvidence + 1})
+	w.equal("beyond the limit", numbers(0, 10), fmt.Sprint("2 ", catalog.MaxEvidence+1, " "))
+	v := w.view("r")
+	w.commit(deleted(rolloutKey, changing(catalog.RolloutWrite{Expect: v.Version, Forget: []string{"r"}})))
+	w.equal("after the deletion", numbers(0, 10), "")
 }
 
 func changedRowsAreRead(w *world) {

@@ -1,0 +1,12 @@
+package wiring
+
+import (
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
+	"github.com/tko-orchestrator/tko/internal/rollout/measure"
+)
+
+// Measures returns what measures the metrics of rollouts, within the limits of the settings.
+func Measures(c *config.Config, g Guards) measure.Prometheus {
+	return measure.Prometheus{Access: remote.Access{Guard: g.Remote, Leash: g.Leash, Secrets: Secrets(c)}}
+}
