@@ -828,6 +828,13 @@ func schema_tko_orchestrator_tko_api_v1alpha1_RolloutCommand(ref common.Referenc
 							Format:      "",
 						},
 					},
+					"metric": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Of waive: name of the metric to ignore, in place of deployments.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Why: it is recorded with the command.",

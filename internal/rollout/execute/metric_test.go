@@ -27,7 +27,7 @@ func measured(change ...func(*spec.Metric)) execute.Rollout {
 	return r
 }
 
-func report(t *testing.T, r execute.Rollout, v execute.Verdict, asked time.Time) execute.Rollout {
+func report(t *testing.T, r execute.Rollout, v execute.Outcome, asked time.Time) execute.Rollout {
 	t.Helper()
 	to, changes := r.Measured("errors", v, "0.03 at changed sites", asked)
 	if !changes {
@@ -55,7 +55,7 @@ func TestJudgeNeverTakesAbsentDataForGood(t *testing.T) {
 		compare           spec.Compare
 		begins            bool
 		changed, compared execute.Value
-		want              execute.Verdict
+		want              execute.Outcome
 		text              string
 	}{
 		"equal":                            {unchanged, false, value(0.02), value(0.02), execute.Good, "0.02 at changed sites, 0.02 at unchanged sites"},
