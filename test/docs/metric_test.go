@@ -80,7 +80,7 @@ func TestMetricOfTheExampleDecides(t *testing.T) {
 	text := strings.NewReplacer("https://prometheus.example.net", metrics.URL, "soak: 10m", "soak: 1s", "- name: errors", "- name: errors\n      every: 10s").Replace(example[1])
 	run("rollout", "create", "smf-v2", "--url", write("rollout.yaml", text))
 	digest := ""
-	eventually.True(t, time.Minute, "the rollout is planned", func() bool {
+	eventually.True(t, "the rollout is planned", func() bool {
 		var status map[string]any
 		if err := json.Unmarshal([]byte(run("rollout", "status", "smf-v2", "-o", "json")), &status); err != nil {
 			t.Fatal(err)
@@ -98,10 +98,10 @@ func TestMetricOfTheExampleDecides(t *testing.T) {
 		}
 		return len(rows)
 	}
-	eventually.True(t, time.Minute, "the canary is changed", func() bool { return upgraded() == 2 })
+	eventually.True(t, "the canary is changed", func() bool { return upgraded() == 2 })
 	server.Kill()
 	server = process.StartServer(t, flags...)
-	eventually.True(t, time.Minute, "the rollout is paused", func() bool {
+	eventually.True(t, "the rollout is paused", func() bool {
 		return strings.Contains(run("rollout", "status", "smf-v2", "-o", "json"), `"Paused"`)
 	})
 	if n := upgraded(); n != 2 {
