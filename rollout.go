@@ -218,7 +218,7 @@ type RolloutEvidence struct {
 	Query    string // as it is in the rollout
 	Changed  RolloutQuery
 	Compared RolloutQuery
-	Verdict  string // Good, Bad, NoData or Waived
+	Outcome  string // Good, Bad, NoData or Waived
 	Text     string // in words
 }
 

@@ -1837,7 +1837,7 @@ type RolloutEvidence struct {
 	Query         string                 `protobuf:"bytes,675,opt,name=query,proto3" json:"query,omitempty"` // as it is in the rollout
 	Changed       *RolloutQuery          `protobuf:"bytes,676,opt,name=changed,proto3" json:"changed,omitempty"`
 	Compared      *RolloutQuery          `protobuf:"bytes,677,opt,name=compared,proto3" json:"compared,omitempty"`
-	Verdict       string                 `protobuf:"bytes,678,opt,name=verdict,proto3" json:"verdict,omitempty"` // Good, Bad, NoData or Waived
+	Outcome       string                 `protobuf:"bytes,678,opt,name=outcome,proto3" json:"outcome,omitempty"` // Good, Bad, NoData or Waived
 	Text          string                 `protobuf:"bytes,679,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1929,9 +1929,9 @@ func (x *RolloutEvidence) GetCompared() *RolloutQuery {
 	return nil
 }
 
-func (x *RolloutEvidence) GetVerdict() string {
+func (x *RolloutEvidence) GetOutcome() string {
 	if x != nil {
-		return x.Verdict
+		return x.Outcome
 	}
 	return ""
 }
@@ -2138,7 +2138,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x05query\x18\xa3\x05 \x01(\tR\x05query\x12,\n" +
 	"\achanged\x18\xa4\x05 \x01(\v2\x11.tko.RolloutQueryR\achanged\x12.\n" +
 	"\bcompared\x18\xa5\x05 \x01(\v2\x11.tko.RolloutQueryR\bcompared\x12\x19\n" +
-	"\averdict\x18\xa6\x05 \x01(\tR\averdict\x12\x13\n" +
+	"\aoutcome\x18\xa6\x05 \x01(\tR\aoutcome\x12\x13\n" +
 	"\x04text\x18\xa7\x05 \x01(\tR\x04text2\x84\a\n" +
 	"\bRollouts\x126\n" +
 	"\x0fregisterRollout\x12\f.tko.Rollout\x1a\x15.tko.RegisterResponse\x124\n" +

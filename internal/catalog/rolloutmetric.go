@@ -144,17 +144,17 @@ func (s *RolloutRunner) ReportRolloutMeasurement(ctx context.Context, m tko.Roll
 			m.Asked = v.Now // the clock of the database never lets a measurement be of later
 		}
 		begins := m.Changed.Count == 0 && m.Changed.Query == "" && m.Changed.Reason == ""
-		verdict, text := execute.Judge(metric.Compare, begins, valueOf(m.Changed), valueOf(m.Compared))
+		outcome, text := execute.Judge(metric.Compare, begins, valueOf(m.Changed), valueOf(m.Compared))
 		if m.Text != "" {
 			text += " (" + m.Text + ")"
 		}
 		text = plainText(text, maxReason)
-		to, changes := v.execution(sp).Measured(m.Metric, verdict, text, m.Asked)
+		to, changes := v.execution(sp).Measured(m.Metric, outcome, text, m.Asked)
 		if !changes {
 			return nil
 		}
 		e := evidenceOf(metric, m)
-		e.Time, e.Verdict, e.Text = m.Asked, string(verdict), text
+		e.Time, e.Outcome, e.Text = m.Asked, string(outcome), text
 		return s.saveEvidence(ctx, r, v, to, e)
 	})
 }
@@ -203,11 +203,11 @@ func (s *RolloutControl) waiveMetric(ctx context.Context, cmd tko.RolloutCommand
 	if by.Why != "" {
 		text += ": " + by.Why
 	}
-	return s.saveEvidence(ctx, r, v, to, tko.RolloutEvidence{Time: v.Now, Plan: v.State.Digest.String(), Metric: cmd.Metric, Query: metric.Query, Verdict: verdictWaived, Text: plainText(text, maxReason)})
+	return s.saveEvidence(ctx, r, v, to, tko.RolloutEvidence{Time: v.Now, Plan: v.State.Digest.String(), Metric: cmd.Metric, Query: metric.Query, Outcome: outcomeWaived, Text: plainText(text, maxReason)})
 }
 
-// verdictWaived is the verdict of evidence that a user waived a metric.
-const verdictWaived = "Waived"
+// outcomeWaived is the outcome of evidence that a user waived a metric.
+const outcomeWaived = "Waived"
 
 // RolloutEvidence returns the measurements that a rollout was decided by, the oldest first.
 // A caller who may not read all sites gets none of their names.

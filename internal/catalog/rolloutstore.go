@@ -167,8 +167,6 @@ type Rollouts interface {
 	RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]RolloutRow, error)
 	// RolloutPlan returns the groups of a plan, as they were written.
 	RolloutPlan(ctx context.Context, id string, number int64) ([]byte, error)
-	// RolloutEvidence returns evidence of a rollout after a number, the oldest first.
-	RolloutEvidence(ctx context.Context, id string, after int64, limit int) ([]tko.RolloutEvidence, error)
 	// ReservedOrigins returns the origins of the children of a deployment that rollouts
 	// deleted and can create again, with the rollouts.
 	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
@@ -200,10 +198,12 @@ type RolloutCount struct {
 	First, Last time.Time
 }
 
-// RolloutSummaries count the rows of rollouts.
+// RolloutSummaries count the rows of rollouts, and read what they were decided by.
 type RolloutSummaries interface {
 	// RolloutSummary returns how far a rollout is, with so many examples at most.
 	RolloutSummary(ctx context.Context, id string, examples int) (RolloutSummary, error)
+	// RolloutEvidence returns evidence of a rollout after a number, the oldest first.
+	RolloutEvidence(ctx context.Context, id string, after int64, limit int) ([]tko.RolloutEvidence, error)
 }
 
 // A RolloutWrite changes states and rows of rollouts in the transaction of its write.

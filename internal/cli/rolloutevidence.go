@@ -17,14 +17,14 @@ var evidenceView = view[tko.RolloutEvidence]{
 	row: func(e tko.RolloutEvidence) map[string]any {
 		return map[string]any{
 			"number": e.Number, "time": momentText(e.Time), "plan": e.Plan, "wave": e.Wave, "metric": e.Metric, "query": e.Query,
-			"changed": measuredRow(e.Changed), "compared": measuredRow(e.Compared), "verdict": e.Verdict, "text": e.Text,
+			"changed": measuredRow(e.Changed), "compared": measuredRow(e.Compared), "outcome": e.Outcome, "text": e.Text,
 		}
 	},
 	columns: []column[tko.RolloutEvidence]{
 		{name: "TIME", text: func(e tko.RolloutEvidence) string { return e.Time.Local().Format(time.RFC3339) }}, //nolint:gosmopolitan // for people
 		{name: "WAVE", text: func(e tko.RolloutEvidence) string { return e.Wave }},
 		{name: "METRIC", text: func(e tko.RolloutEvidence) string { return e.Metric }},
-		{name: "VERDICT", text: func(e tko.RolloutEvidence) string { return e.Verdict }},
+		{name: "OUTCOME", text: func(e tko.RolloutEvidence) string { return e.Outcome }},
 		{name: "SITES", text: sitesMeasured},
 		{name: "TEXT", text: func(e tko.RolloutEvidence) string { return e.Text }},
 	},

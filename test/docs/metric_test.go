@@ -111,7 +111,7 @@ func TestMetricOfTheExampleDecides(t *testing.T) {
 	if len(evidence) < 2 {
 		t.Fatalf("evidence: %v", evidence)
 	}
-	if first, last := evidence[0], evidence[len(evidence)-1]; first["verdict"] != "Good" || last["verdict"] != "Bad" || !strings.Contains(fmt.Sprint(last["text"]), "0.07 at changed sites, 0.05 at unchanged sites") {
+	if first, last := evidence[0], evidence[len(evidence)-1]; first["outcome"] != "Good" || last["outcome"] != "Bad" || !strings.Contains(fmt.Sprint(last["text"]), "0.07 at changed sites, 0.05 at unchanged sites") {
 		t.Errorf("the first evidence is %v, the last %v", first, last)
 	}
 }

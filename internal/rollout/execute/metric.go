@@ -14,14 +14,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
-// A Verdict is what a measurement of a metric says.
-type Verdict string
+// A Outcome is what a measurement of a metric says.
+type Outcome string
 
-// The verdicts.
+// The outcomes.
 const (
-	Good   Verdict = "Good"
-	Bad    Verdict = "Bad"
-	NoData Verdict = "NoData" // there is no value, or none to compare with
+	Good   Outcome = "Good"
+	Bad    Outcome = "Bad"
+	NoData Outcome = "NoData" // there is no value, or none to compare with
 )
 
 // A Metric is what the last measurements of a metric say. The zero value is one that wasn't
@@ -31,8 +31,8 @@ type Metric struct {
 	// a value since.
 	Ready   bool      `json:"ready,omitempty"`
 	Asked   time.Time `json:"asked,omitzero"` // when the last measurement began
-	Verdict Verdict   `json:"verdict,omitempty"`
-	Since   time.Time `json:"since,omitzero"` // since when Verdict is the same, without interruption
+	Outcome Outcome   `json:"outcome,omitempty"`
+	Since   time.Time `json:"since,omitzero"` // since when Outcome is the same, without interruption
 	Text    string    `json:"text,omitempty"` // the last measurement in words
 	Waived  bool      `json:"waived,omitempty"`
 }
@@ -115,7 +115,7 @@ const idleEvery = 10 * time.Minute
 // dueAt returns when a metric is to be measured; the zero time: at once.
 func (m Metric) dueAt(of spec.Metric, flying bool) time.Time {
 	every := of.Every
-	if m.Verdict == Good && !flying {
+	if m.Outcome == Good && !flying {
 		every = max(every, idleEvery)
 	}
 	if m.Asked.IsZero() {
@@ -252,7 +252,7 @@ func numberText(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
 
 // Judge returns what a measurement says, in words, too. begins is true before the first
 // change, when only compared has a value.
-func Judge(c spec.Compare, begins bool, changed, compared Value) (Verdict, string) {
+func Judge(c spec.Compare, begins bool, changed, compared Value) (Outcome, string) {
 	if begins {
 		value, reason, ok := compared.number()
 		if !ok {
@@ -296,7 +296,7 @@ type bound struct {
 	what     string
 }
 
-func judged(text string, bounds ...bound) (Verdict, string) {
+func judged(text string, bounds ...bound) (Outcome, string) {
 	for _, b := range bounds {
 		switch {
 		case b.max != nil && b.value > *b.max:
@@ -310,16 +310,16 @@ func judged(text string, bounds ...bound) (Verdict, string) {
 
 // Measured returns the rollout after a measurement that began at a time. One that is not
 // newer than the last one changes nothing. begins is true for one before the first change.
-func (r Rollout) Measured(name string, v Verdict, text string, asked time.Time) (to Rollout, changes bool) {
+func (r Rollout) Measured(name string, v Outcome, text string, asked time.Time) (to Rollout, changes bool) {
 	m, found := r.Spec.Health.Metric(name)
 	known := r.Metrics[name]
 	if !found || known.Waived || !asked.After(known.Asked) {
 		return r, false
 	}
-	if known.Since.IsZero() || known.Verdict != v {
+	if known.Since.IsZero() || known.Outcome != v {
 		known.Since = asked
 	}
-	known.Asked, known.Verdict, known.Text = asked, v, text
+	known.Asked, known.Outcome, known.Text = asked, v, text
 	known.Ready = known.Ready || v == Good || v == NoData && m.NoData == spec.NoDataIgnore
 	return r.withMetric(name, known), true
 }
@@ -335,7 +335,7 @@ func (r Rollout) passedAt() (at time.Time, ok bool) {
 		if known.Waived {
 			continue
 		}
-		if known.Verdict != Good && (known.Verdict != NoData || m.NoData != spec.NoDataIgnore) {
+		if known.Outcome != Good && (known.Outcome != NoData || m.NoData != spec.NoDataIgnore) {
 			return time.Time{}, true
 		}
 		if !ok || known.Asked.Before(at) {
@@ -383,16 +383,16 @@ func (e *evaluation) metric(m spec.Metric, known Metric, anyChanged, flying bool
 	now, block := e.in.Now, func(text string) *Block { return &Block{Code: "Metric", Key: m.Name, Text: text} }
 	ignored := m.NoData == spec.NoDataIgnore
 	missed := flying && !known.Asked.IsZero() && now.Sub(known.Asked) > 3*m.Every+m.Timeout+slack
-	lacks := known.Verdict == NoData && !ignored
+	lacks := known.Outcome == NoData && !ignored
 	dataUntil := known.Asked
 	if lacks {
 		dataUntil = known.Since
 	}
 	switch {
-	case known.Verdict == Bad && now.Sub(known.Since) >= m.For:
+	case known.Outcome == Bad && now.Sub(known.Since) >= m.For:
 		e.fail(Reason{"Metric", fmt.Sprintf("the metric %q is bad: %s", m.Name, known.Text)}, fmt.Sprintf(": undo the rollout, or waive the metric (tko rollout waive %s --metric %s), then resume", e.in.Rollout.ID, m.Name))
 		return nil
-	case known.Verdict == Bad:
+	case known.Outcome == Bad:
 		e.wake(known.Since.Add(m.For))
 		return block(fmt.Sprintf("the metric %q is bad: %s; if it stays so for %s, the rollout fails", m.Name, known.Text, m.For))
 	case (lacks || missed) && m.NoData == spec.NoDataPause && now.Sub(dataUntil) >= e.out.Rollout.Spec.Health.Within:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +15,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
-func of(f float64) *float64 { return &f }
-
 // measured returns a rollout with the metric errors.
 func measured(change ...func(*spec.Metric)) execute.Rollout {
 	r := rollout()
-	m := spec.Metric{Name: "errors", Compare: spec.Compare{To: spec.ToUnchanged, MaxDifference: of(0.01)}, Every: time.Minute, Timeout: 30 * time.Second, NoData: spec.NoDataPause}
+	m := spec.Metric{Name: "errors", Compare: spec.Compare{To: spec.ToUnchanged, MaxDifference: new(0.01)}, Every: time.Minute, Timeout: 30 * time.Second, NoData: spec.NoDataPause}
 	for _, c := range change {
 		c(&m)
 	}
@@ -27,7 +26,7 @@ func measured(change ...func(*spec.Metric)) execute.Rollout {
 	return r
 }
 
-func report(t *testing.T, r execute.Rollout, v execute.Verdict, asked time.Time) execute.Rollout {
+func report(t *testing.T, r execute.Rollout, v execute.Outcome, asked time.Time) execute.Rollout {
 	t.Helper()
 	to, changes := r.Measured("errors", v, "0.03 at changed sites", asked)
 	if !changes {
@@ -46,16 +45,16 @@ func blocks(o execute.Output) string {
 
 func TestJudgeNeverTakesAbsentDataForGood(t *testing.T) {
 	t.Parallel()
-	unchanged := spec.Compare{To: spec.ToUnchanged, MaxDifference: of(0.01)}
-	percent := spec.Compare{To: spec.ToBefore, MaxPercent: of(10), MinPercent: of(-10)}
-	bounds := spec.Compare{To: spec.ToValue, Max: of(5), Min: of(1)}
+	unchanged := spec.Compare{To: spec.ToUnchanged, MaxDifference: new(0.01)}
+	percent := spec.Compare{To: spec.ToBefore, MaxPercent: new(10.0), MinPercent: new(-10.0)}
+	bounds := spec.Compare{To: spec.ToValue, Max: new(5.0), Min: new(1.0)}
 	none := execute.Value{Reason: "the server did not respond"}
 	value := func(f float64) execute.Value { return execute.Value{Number: &f} }
 	tests := map[string]struct {
 		compare           spec.Compare
 		begins            bool
 		changed, compared execute.Value
-		want              execute.Verdict
+		want              execute.Outcome
 		text              string
 	}{
 		"equal":                            {unchanged, false, value(0.02), value(0.02), execute.Good, "0.02 at changed sites, 0.02 at unchanged sites"},
@@ -112,7 +111,7 @@ func TestNothingIsChangedBeforeAQueryGivesAValue(t *testing.T) {
 	if out = next(r, rs, execute.Observation{}, noon.Add(3*time.Minute)); len(out.Admit) != 1 {
 		t.Errorf("%d are admitted, %v", len(out.Admit), out.Blocks)
 	}
-	value := measured(func(m *spec.Metric) { m.Compare = spec.Compare{To: spec.ToValue, Max: of(1)} }) // what only the new version has
+	value := measured(func(m *spec.Metric) { m.Compare = spec.Compare{To: spec.ToValue, Max: new(1.0)} }) // what only the new version has
 	if out = next(value, rs, execute.Observation{}, noon); len(out.Admit) != 1 {
 		t.Errorf("bounds: %d are admitted, %v", len(out.Admit), out.Blocks)
 	}
@@ -317,7 +316,7 @@ func TestMeasuredSitesAreASample(t *testing.T) {
 	const n = 5000
 	rs := make([]execute.Row, n)
 	for i := range rs {
-		rs[i] = execute.Row{Deployment: tko.DeploymentID(fmt.Sprint(i)), Site: tko.SiteID(fmt.Sprintf("s%04d", i)), Kind: 1, Progress: execute.Waiting}
+		rs[i] = execute.Row{Deployment: tko.DeploymentID(strconv.Itoa(i)), Site: tko.SiteID(fmt.Sprintf("s%04d", i)), Kind: 1, Progress: execute.Waiting}
 		if i < n/2 {
 			rs[i] = rs[i].Apply(noon, false)
 		}

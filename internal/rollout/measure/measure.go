@@ -84,7 +84,7 @@ type response struct {
 var errNoAPI = errors.New("the server's response is not one of the HTTP API of Prometheus: check the URL, which is that of the server without /api")
 
 // valueOf returns the value of a response. Only one value is one: a rule about several would
-// be a guess.
+// be arbitrary.
 func valueOf(code int, body []byte) (float64, error) {
 	var r response
 	if err := json.Unmarshal(body, &r); err != nil || r.Status == "" {

@@ -113,10 +113,10 @@ func (f *measuredFleet) evidence() (all []tko.RolloutEvidence) {
 	return all
 }
 
-func verdicts(all []tko.RolloutEvidence) string {
+func outcomes(all []tko.RolloutEvidence) string {
 	var text []string
 	for _, e := range all {
-		text = append(text, e.Verdict)
+		text = append(text, e.Outcome)
 	}
 	return strings.Join(text, " ")
 }
@@ -147,8 +147,8 @@ func TestHarmAtChangedSitesStopsTheRollout(t *testing.T) {
 		t.Errorf("%s (%s), %d were changed", s.State, s.Reason, f.changed())
 	}
 	all := f.evidence()
-	if verdicts(all) != "Good Bad" {
-		t.Fatalf("evidence: %s", verdicts(all))
+	if outcomes(all) != "Good Bad" {
+		t.Fatalf("evidence: %s", outcomes(all))
 	}
 	last := all[1]
 	if last.Wave != "canary" || last.Changed.Count != 2 || last.Compared.Count != 6 || math.Abs(*last.Changed.Value-0.07) > 1e-9 || math.Abs(*last.Compared.Value-0.05) > 1e-9 || last.Number != 2 || last.Query != `avg(errors{site=~"${site}"})` || last.Plan != s.Plan || last.Time.IsZero() {
@@ -268,10 +268,10 @@ func TestMeasurementsAreMadeOnceAndReportsAreChecked(t *testing.T) {
 		t.Errorf("%d were due", made)
 	}
 	if made := f.measure(); made != 0 || len(f.evidence()) != 1 {
-		t.Errorf("%d were due at once again, with evidence %s", made, verdicts(f.evidence()))
+		t.Errorf("%d were due at once again, with evidence %s", made, outcomes(f.evidence()))
 	}
 	if err := f.ReportRolloutMeasurement(f.ctx, measure.Prometheus{}.Measure(f.ctx, due[0])); err != nil || len(f.evidence()) != 1 {
-		t.Errorf("a measurement that began before the last one: %v, %s", err, verdicts(f.evidence()))
+		t.Errorf("a measurement that began before the last one: %v, %s", err, outcomes(f.evidence()))
 	}
 }
 
@@ -308,8 +308,8 @@ func TestMetricIsWaivedByName(t *testing.T) {
 		t.Errorf("%s (%s), %v", s.State, s.Reason, s.Blocks)
 	}
 	all := f.evidence()
-	if verdicts(all) != "Good Bad Waived" || !strings.Contains(all[2].Text, "ann decided") || !strings.Contains(all[2].Text, "known") {
-		t.Errorf("%s, %q", verdicts(all), all[len(all)-1].Text)
+	if outcomes(all) != "Good Bad Waived" || !strings.Contains(all[2].Text, "ann decided") || !strings.Contains(all[2].Text, "known") {
+		t.Errorf("%s, %q", outcomes(all), all[len(all)-1].Text)
 	}
 }
 

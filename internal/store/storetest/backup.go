@@ -120,7 +120,7 @@ func (w *world) fillAll() {
 	view := w.view("r")
 	w.commit(site("oslo", expect(1), changing(catalog.RolloutWrite{
 		Expect: view.Version, Rollout: "r", Number: 1, States: []catalog.RolloutState{view.State}, Rows: view.Rows[:1], Flight: []execute.Entry{entry},
-		Evidence: []tko.RolloutEvidence{{Number: 1, Metric: "errors", Verdict: "Bad"}},
+		Evidence: []tko.RolloutEvidence{{Number: 1, Metric: "errors", Outcome: "Bad"}},
 	})))
 	_, err = w.store.SaveTargetState(w.ctx(), tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 1}}, w.claimSite(time.Hour))
 	w.ok(err)

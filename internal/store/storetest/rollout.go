@@ -105,7 +105,7 @@ func evidenceIsKept(w *world) {
 	w.rollout("r", 1, execute.Running, rolloutRow("d"))
 	value, at := 0.25, time.UnixMicro(1_700_000_000_000_001).UTC()
 	first := tko.RolloutEvidence{
-		Number: 1, Time: at, Plan: "p", Wave: "canary", Metric: "errors", Query: "up", Verdict: "Bad", Text: "because",
+		Number: 1, Time: at, Plan: "p", Wave: "canary", Metric: "errors", Query: "up", Outcome: "Bad", Text: "because",
 		Changed: tko.RolloutQuery{Count: 3, Sites: []tko.SiteID{"a"}, Value: &value}, Compared: tko.RolloutQuery{At: at, Reason: "none"},
 	}
 	add := func(more ...tko.RolloutEvidence) {

@@ -225,6 +225,7 @@ func UpgradeOldFlights(t *testing.T, older OldDatabase) {
 	w.equal("flights that keep sites apart", len(want), 1)
 	w.ok(s.Close())
 	older.Run(t, "UPDATE flight SET apart = (1 = 0)")
+	older.Run(t, "DROP TABLE rollout_evidence")
 	older.Run(t, "DROP TABLE reach_part")
 	older.Run(t, "ALTER TABLE entity DROP COLUMN replaced")
 	older.Run(t, "ALTER TABLE entity DROP COLUMN description")

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// A Server answers queries. Its fields may be changed under Lock.
+// A Server serves queries. Its fields may be changed under Lock.
 type Server struct {
 	sync.Mutex
 
