@@ -79,7 +79,7 @@ func TestNewFieldsAreDigestedOnlyIfTheyAreSet(t *testing.T) {
 }
 
 // Marks are no part of the digest: what TKO doesn't act on puts nothing again. Labels without a
-// prefix are, and none are told from empty ones, as before marks were read.
+// prefix are, and no labels differ from empty ones, as before marks were read.
 func TestMarksAreReadAndNotDigested(t *testing.T) {
 	t.Parallel()
 	read := func(metadata string) manifest.Manifest {
