@@ -387,8 +387,8 @@ func TestPluginsCantConsent(t *testing.T) {
 		return err
 	}
 	for name, refused := range map[string]error{
-		"a deletion": remove(run, children[3]), "a confirmed one": remove(tko.WithConfirmation(run, 1), children[3]),
-		"a removal": other(run), "a confirmed removal": other(tko.WithConfirmation(run, 1)),
+		"a deletion": remove(run, children[3]), "a confirmed one": remove(tko.WithConfirmation(run, 5), children[3]),
+		"a removal": other(run), "a confirmed removal": other(tko.WithConfirmation(run, 5)),
 	} {
 		wantError(t, refused, tko.ErrInvalid, "after 3 without consent", "a plugin can't consent", "--reach-limits")
 		if tko.NeedsRollout(refused) || strings.Contains(refused.Error(), "--confirm") {

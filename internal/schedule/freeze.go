@@ -18,6 +18,26 @@ const (
 	maxFrozen = 5 * time.Minute
 )
 
+// halted returns what stops hold of a site, and all of it if a freeze selects its metadata. A reconciliation ends when that becomes more.
+func (s *Scheduler) halted(ctx context.Context, id tko.SiteID, metadata map[string]string) (tko.SiteStop, error) {
+	stop, err := s.client.SiteStop(ctx, id)
+	if err != nil || stop.Whole {
+		return stop, err
+	}
+	freezes, err := s.client.Freezes(ctx)
+	if err != nil {
+		return stop, fmt.Errorf("reading the freezes: %w", err)
+	}
+	if f, frozen := tko.Frozen(freezes, metadata, time.Now()); frozen {
+		stop = tko.SiteStop{Whole: true, Reason: freezeText(id, f)}
+	}
+	return stop, nil
+}
+
+func freezeText(id tko.SiteID, f tko.Freeze) string {
+	return fmt.Sprintf("site %q is frozen until %s by %q: %s", id, f.Until.UTC().Format(time.RFC3339), f.By.Who, f.Reason)
+}
+
 // freeze returns how long the work of a site waits because the site is stopped, frozen or
 // suspended; 0 if it isn't. The conditions of the site, and of the deployments that wait,
 // report why.
@@ -45,7 +65,7 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 		return 0, nil // there is nothing to hold
 	}
 	reason, wait := tko.ReasonFrozen, min(max(f.Until.Sub(now), time.Second), maxFrozen)
-	until := fmt.Sprintf("site %q is frozen until %s by %q: %s", seen.site.ID, f.Until.UTC().Format(time.RFC3339), f.By.Who, f.Reason)
+	until := freezeText(seen.site.ID, f)
 	if suspended {
 		reason, wait = tko.ReasonSuspended, maxFrozen
 		until = tko.SuspendedText(tko.KindSite, string(seen.site.ID))

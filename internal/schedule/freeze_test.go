@@ -337,9 +337,9 @@ func TestStoppedSiteIsNotScheduled(t *testing.T) {
 	}
 }
 
-// A stopping target is a target whose site is stopped while it works.
+// A stopping target is a target whose site is stopped, or frozen, while it works.
 type stopping struct {
-	data  *frozenData
+	halt  func()
 	begun int
 }
 
@@ -349,31 +349,38 @@ func (c *stopping) Schedule(ctx context.Context, _ krm.Resource, _ tko.Site, app
 			return report.Report{}, err
 		}
 		c.begun++
-		c.data.stop = tko.SiteStop{Whole: true, Reason: "stopped"}
+		c.halt()
 		time.Sleep(fence.Age)
 	}
 	return report.Report{}, nil
 }
 
-// A stop ends a reconciliation before the next object, and nothing is reported as done.
+// A stop, and a freeze, end a reconciliation before the next object, and nothing is reported as done.
 func TestStopEndsAReconciliationBeforeTheNextObject(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
-		trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
-		data := &frozenData{
-			sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Package: krm.Package{trigger, trigger}, Stamp: tko.Stamp{Revision: 1}}},
-			deployments: map[tko.DeploymentID]tko.Deployment{"d": {ID: "d", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4}}},
-		}
-		one := &stopping{data: data}
-		s := New(data, nil, Options{})
-		s.targets = builtins(builtin{place.Kind{GVK: gvk, Name: "test", ReportsHealth: true}, one})
-		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkReleased || one.begun != 1 {
-			t.Errorf("%+v after %d objects", r, one.begun)
-		}
-		if data.writes != 0 {
-			t.Errorf("%d conditions were written", data.writes)
-		}
-	})
+	for name, halt := range map[string]func(*frozenData){
+		"stop": func(d *frozenData) { d.stop = tko.SiteStop{Whole: true, Reason: "stopped"} },
+		"freeze": func(d *frozenData) {
+			d.freezes = []tko.Freeze{{SiteMetadata: map[string]string{"region": "south"}, Until: time.Now().Add(time.Hour)}}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+			trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+			data := &frozenData{
+				sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Metadata: map[string]string{"region": "south"}, Package: krm.Package{trigger, trigger}, Stamp: tko.Stamp{Revision: 1}}},
+				deployments: map[tko.DeploymentID]tko.Deployment{"d": {ID: "d", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4}}},
+			}
+			one := &stopping{halt: func() { halt(data) }}
+			s := New(data, nil, Options{})
+			s.targets = builtins(builtin{place.Kind{GVK: gvk, Name: "test", ReportsHealth: true}, one})
+			if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkReleased || one.begun != 1 {
+				t.Errorf("%s: %+v after %d objects", name, r, one.begun)
+			}
+			if data.writes != 0 {
+				t.Errorf("%s: %d conditions were written", name, data.writes)
+			}
+		})
+	}
 }
 
 // Nothing is scheduled at a site whose first template doesn't exist yet: it may have the targets,

@@ -200,8 +200,9 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: fmt.Errorf("asking whether site %q is stopped: %w", id, err)}
 	}
-	ctx = fence.With(ctx, fence.New(id, stop, asked, func(ctx context.Context) (tko.SiteStop, error) { return s.client.SiteStop(ctx, id) }).Check)
-	seen, err := s.observe(ctx, id)
+	var seen snapshot // before targets ask
+	ctx = fence.With(ctx, fence.New(id, stop, asked, func(ctx context.Context) (tko.SiteStop, error) { return s.halted(ctx, id, seen.site.Metadata) }).Check)
+	seen, err = s.observe(ctx, id)
 	if errors.Is(err, tko.ErrNotFound) || err == nil && isDeleting(seen.site) {
 		if keep {
 			return work.Result{Outcome: tko.WorkDone}

@@ -118,7 +118,7 @@ var storeWrites = map[string]string{
 // storeReads are the methods of stores that write nothing.
 var storeReads = strings.Fields(`Get Revision Revisions List Descendants Derivation Epoch GetAt Past PositionAt HistorySize History Modification
 	Modifications WorkClaim WorkOf QueueStatistics FailingWork WorkSignal Source Sources TargetState Changes Head Signal AccessVersion Access Audited AuditedSince AuditSink Backup Holds Backend
-	Reached ReservedOrigins ApartFlights RolloutStates RolloutSummary RolloutView RolloutCommandView RolloutRows RolloutPlan`)
+	Reached BeforeNewest ReservedOrigins ApartFlights RolloutStates RolloutSummary RolloutView RolloutCommandView RolloutRows RolloutPlan`)
 
 func TestEachMethodOfStoresThatWritesEntitiesTakesWhatTheGateMakes(t *testing.T) {
 	t.Parallel()

@@ -563,6 +563,10 @@ func (o *observer) checkFile(folder, path string) {
 // settleLimit is generous: 2,000 sites take minutes on a busy machine.
 const settleLimit = 15 * time.Minute
 
+// evaluateAgain is longer than a preparer waits before it evaluates a placement again whose evaluation took long: these are at
+// most a twentieth of the time, and at least one in 5 minutes.
+const evaluateAgain = 6 * time.Minute
+
 // quiet is longer than a preparer waits before it evaluates a placement again (5 s).
 const quiet = 8 * time.Second
 
@@ -588,6 +592,19 @@ func (o *observer) settle() {
 		}
 		return nil
 	})
+	o.settleLog(quiet)
+	for end := time.Now().Add(evaluateAgain); time.Now().Before(end); time.Sleep(2 * quiet) {
+		j := o.newJudge()
+		o.lock.Lock()
+		changes := slices.Clone(o.changes)
+		o.lock.Unlock()
+		for _, c := range changes {
+			j.take(c)
+		}
+		if _, found := o.checkPlacementsNow(j.deletedByUsers); len(found) == 0 {
+			break
+		}
+	}
 	o.settleLog(quiet)
 }
 
@@ -667,19 +684,33 @@ func (o *observer) judge() []string {
 		j.take(c)
 	}
 	o.w.t.Logf("the judge: %s", j.summary())
-	var alive []tko.Deployment
-	for d, err := range o.client.Deployments(o.w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{Packages: true}) {
-		if err != nil {
-			o.w.t.Fatal(err)
-		}
-		alive = append(alive, d)
-	}
+	alive, unplaced := o.checkPlacementsNow(j.deletedByUsers)
 	o.readGit()
 	for _, d := range alive {
 		o.checkConditions(d)
 	}
 	o.w.t.Logf("conditions at the end: %v", conditionsOf(alive))
 	o.w.t.Logf("rollouts at the end: %v", o.rolloutsNow())
+	atSites := o.checkSites(alive)
+	if o.clusters != nil {
+		atSites = append(atSites, o.clusters.check(alive)...)
+	}
+	compared, restored := o.checkUndos(j.rollouts.undos)
+	o.counts = j.counts(compared)
+	if o.clusters != nil {
+		o.counts["conditions of sites in a cluster"] = len(o.clusters.claims)
+	}
+	return slices.Concat(o.found, restored, j.found, o.l.findings(), j.end(alive), atSites, unplaced)
+}
+
+// checkPlacementsNow returns all deployments, and what is wrong with the children of topologies.
+func (o *observer) checkPlacementsNow(deletedByUsers map[string]bool) (alive []tko.Deployment, found []string) {
+	for d, err := range o.client.Deployments(o.w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{Packages: true}) {
+		if err != nil {
+			o.w.t.Fatal(err)
+		}
+		alive = append(alive, d)
+	}
 	var sites []tko.Site
 	for s, err := range o.client.Sites(o.w.t.Context(), tko.SiteSelect{}, tko.ListOptions{}) {
 		if err != nil {
@@ -694,16 +725,7 @@ func (o *observer) judge() []string {
 		}
 		templates[s.ID] = true
 	}
-	atSites := o.checkSites(alive)
-	if o.clusters != nil {
-		atSites = append(atSites, o.clusters.check(alive)...)
-	}
-	compared, restored := o.checkUndos(j.rollouts.undos)
-	o.counts = j.counts(compared)
-	if o.clusters != nil {
-		o.counts["conditions of sites in a cluster"] = len(o.clusters.claims)
-	}
-	return slices.Concat(o.found, restored, j.found, o.l.findings(), j.end(alive), atSites, checkPlacements(alive, sites, templates, j.deletedByUsers))
+	return alive, checkPlacements(alive, sites, templates, deletedByUsers)
 }
 
 // rolloutsNow counts rollouts by their states and reasons, for the log of a run.
