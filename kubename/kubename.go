@@ -209,9 +209,9 @@ func checkQualified(what, key string) error {
 // isLabelText reports whether a text consists of what labels may have, with a letter or digit at
 // each end.
 func isLabelText(text string) bool {
-	isEdge := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
-	if text == "" || !isEdge(text[0]) || !isEdge(text[len(text)-1]) {
+	isEdge := func(c rune) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+	if text == "" || !isEdge(rune(text[0])) || !isEdge(rune(text[len(text)-1])) {
 		return false
 	}
-	return !strings.ContainsFunc(text, func(c rune) bool { return c > unicode.MaxASCII || c != '-' && c != '_' && c != '.' && !isEdge(byte(c)) })
+	return !strings.ContainsFunc(text, func(c rune) bool { return c != '-' && c != '_' && c != '.' && !isEdge(c) })
 }

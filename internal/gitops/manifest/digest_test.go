@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
@@ -74,5 +75,31 @@ func TestNewFieldsAreDigestedOnlyIfTheyAreSet(t *testing.T) {
 		if after, err := manifest.Of("f", p); err != nil || after.Digest == before.Digest {
 			t.Errorf("%s doesn't change the digest: %v", name, err)
 		}
+	}
+}
+
+// Marks are no part of the digest: what TKO doesn't act on puts nothing again. Labels without a
+// prefix are, and no labels differ from empty ones, as before marks were read.
+func TestMarksAreReadAndNotDigested(t *testing.T) {
+	t.Parallel()
+	read := func(metadata string) manifest.Manifest {
+		t.Helper()
+		text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: " + metadata + "\nspec: {siteId: s}\n"
+		all, err := manifest.Read(fstest.MapFS{"s.yaml": {Data: []byte(text)}}, "")
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%s: %v, %v", metadata, all, err)
+		}
+		return all[0]
+	}
+	marked := read(`{labels: {example.com/team: core, region: west}, annotations: {ticket: "1", number: 2, gitops.tko.nephio.org/prune: disabled}}`)
+	want := &tko.Marks{Labels: map[string]string{"example.com/team": "core"}, Annotations: map[string]string{"ticket": "1"}}
+	if !reflect.DeepEqual(marked.Put.Marks, want) || !reflect.DeepEqual(marked.Put.Metadata, map[string]string{"region": "west"}) {
+		t.Errorf("read %+v and %v, want %+v and the metadata", marked.Put.Marks, marked.Put.Metadata, want)
+	}
+	if plain := read("{labels: {region: west}}"); plain.Digest != marked.Digest {
+		t.Error("the digest has marks")
+	}
+	if none, only := read("{}"), read("{labels: {example.com/team: core}}"); none.Digest == only.Digest || none.Put.Metadata != nil || only.Put.Metadata == nil {
+		t.Error("the digest of labels that are all marks isn't that of empty ones")
 	}
 }

@@ -337,15 +337,18 @@ func flag(r krm.Resource, name, yes, no string) (bool, error) {
 // labels reads labels and annotations. Labels are metadata, escaped as in the Kubernetes API or
 // plain; those with a prefix, and annotations, are marks.
 func (m *Manifest) labels(r krm.Resource) error {
-	labels, err := texts(r, "labels")
+	labels, err := labelsIn(r)
 	if err != nil {
 		return err
 	}
-	annotations, err := texts(r, "annotations")
-	if err != nil {
-		return err
+	value, _ := r.Get("metadata", "annotations")
+	given, _ := value.(map[string]any)
+	annotations := map[string]string{}
+	for name, value := range given {
+		if text, ok := value.(string); ok && tko.IsMark(name) { // others were never refused, and are none in Kubernetes
+			annotations[name] = text
+		}
 	}
-	maps.DeleteFunc(annotations, func(name, _ string) bool { return !tko.IsMark(name) })
 	m.Put.Marks = &tko.Marks{Labels: map[string]string{}, Annotations: annotations}
 	if labels != nil { // the digest tells none from empty ones
 		m.Put.Metadata = make(map[string]string, len(labels))
@@ -360,25 +363,25 @@ func (m *Manifest) labels(r krm.Resource) error {
 	return nil
 }
 
-// texts returns a map of texts in the metadata of a manifest; nil if it is absent.
-func texts(r krm.Resource, part string) (map[string]string, error) {
-	value, ok := r.Get("metadata", part)
+// labelsIn returns the labels of a manifest; nil if they are absent.
+func labelsIn(r krm.Resource) (map[string]string, error) {
+	value, ok := r.Get("metadata", "labels")
 	if !ok || value == nil {
 		return nil, nil
 	}
 	pairs, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("metadata.%s is not a map: write keys and values below it", part)
+		return nil, errors.New("metadata.labels is not a map: write keys and values below it")
 	}
-	all := make(map[string]string, len(pairs))
+	labels := make(map[string]string, len(pairs))
 	for key, value := range pairs {
 		text, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("metadata.%s: %q is not a string: quote it", part, key)
+			return nil, fmt.Errorf("metadata.labels: %q is not a string: quote it", key)
 		}
-		all[key] = text
+		labels[key] = text
 	}
-	return all, nil
+	return labels, nil
 }
 
 // identity returns the ID in a manifest: from a field of its spec, or from its

@@ -50,12 +50,16 @@ func TestReadReturnsEntitiesInTheirOrder(t *testing.T) {
 		{File: "list.yaml", Name: "kano", Put: tko.Put{Kind: tko.KindSite, ID: "kano"}},
 		{File: "z.yaml", Name: "lagos/1", Adopt: true, Keep: true, Put: tko.Put{Kind: tko.KindSite, ID: "lagos/1", Template: "t"}},
 		{File: "mark.yaml", Name: "windows", Put: tko.Put{Kind: tko.KindSite, ID: "windows"}},
-		{File: "z.yaml", Name: "one", Put: tko.Put{Kind: tko.KindDeployment, Template: "t", Site: "s", Parent: "p", Metadata: map[string]string{"a/b": "c-d", "region": "eu-west-1"}}},
+		{File: "z.yaml", Name: "one", Put: tko.Put{Kind: tko.KindDeployment, Template: "t", Site: "s", Parent: "p", Metadata: map[string]string{"a/b": "c-d", "region": "eu-west-1"}, Marks: &tko.Marks{
+			Labels: map[string]string{"app.kubernetes.io/name": "x"}, Annotations: map[string]string{},
+		}}},
 	}
 	digests := map[string]bool{}
 	for i := range got {
 		digests[got[i].Digest] = true
-		got[i].Digest = ""
+		if got[i].Digest = ""; got[i].Put.Marks != nil && got[i].Put.Marks.IsZero() {
+			got[i].Put.Marks = nil
+		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
