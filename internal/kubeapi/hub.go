@@ -103,7 +103,7 @@ func (h *hub) cached(ctx context.Context, position int64) (events []*event, upTo
 	for position >= h.head {
 		before := h.head
 		more, upTo, wait, err := h.read(ctx, h.head)
-		if err != nil && !(errors.Is(err, tko.ErrGone) && position > h.head) {
+		if err != nil && (!errors.Is(err, tko.ErrGone) || position <= h.head) {
 			return nil, 0, nil, false, err
 		}
 		if err == nil {

@@ -6,11 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -357,7 +357,7 @@ func TestStreamBeginsWithTheNewestChanges(t *testing.T) {
 	t.Parallel()
 	f := &liveFake{}
 	for n := range 100 {
-		f.changes = append(f.changes, tko.Change{Position: 100 * int64(n+1), Kind: tko.KindSite, ID: fmt.Sprint(n), Op: tko.OpWritten, Revision: 1})
+		f.changes = append(f.changes, tko.Change{Position: 100 * int64(n+1), Kind: tko.KindSite, ID: strconv.Itoa(n), Op: tko.OpWritten, Revision: 1})
 	}
 	_, data := events(t, f, "newest=3", "changes")
 	if text := data["changes"]; strings.Count(text, `"id"`) != 3 || !strings.Contains(text, `"position":10000`) {

@@ -68,7 +68,7 @@ func description() object {
 					"id": object{"type": "string"}, "command": object{"enum": []string{"plan", "start", "approve", "pause", "resume", "cancel", "undo", "skip", "waive"}},
 					"plan": object{"type": "string", "description": "digest of the plan, or its first 12 characters"}, "skipBlocked": object{"type": "boolean"}, "blind": object{"type": "boolean", "description": "of start: take deployments for healthy whose sites report no health"}, "force": object{"type": "boolean"},
 					"anyTime": object{"type": "boolean"}, "deployment": object{"type": "string"}, "reason": object{"type": "string", "maxLength": maxReason},
-					"wave": object{"type": "string", "description": "of approve: name of the wave; without it, the next one, unless one that was approved is in progress"},
+					"wave":   object{"type": "string", "description": "of approve: name of the wave; without it, the next one, unless one that was approved is in progress"},
 					"metric": object{"type": "string", "description": "of waive: the metric to ignore, in place of deployments"},
 				},
 			}}}},

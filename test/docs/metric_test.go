@@ -31,7 +31,7 @@ func TestMetricOfTheExampleDecides(t *testing.T) {
 		t.Fatal("the section has no example")
 	}
 	folder := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "git", "init", "--quiet", "--bare", "--initial-branch=main", filepath.Join(folder, "sites.git")).CombinedOutput(); err != nil { //nolint:gosec // of the test
+	if out, err := exec.CommandContext(t.Context(), "git", "init", "--quiet", "--bare", "--initial-branch=main", filepath.Join(folder, "sites.git")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	flags := []string{"--store=sqlite:" + filepath.Join(folder, "tko.db"), "--target-git-local=" + folder, "--remote-addresses=127.0.0.0/8"}
