@@ -140,14 +140,14 @@ func (c *Client) DeclareSources(ctx context.Context, d tko.DeclareSources, claim
 	done, err := call(ctx, c, c.access.DeclareSources, &tkopb.DeclareSources{
 		Parent: d.Parent, Sources: wire.Each(d.Definitions, wire.SourceDefinition.Write), Prune: d.Prune, DryRun: d.DryRun, Claim: claim.Claim,
 	})
-	return wire.DeclaredSources.Read(done), unsupported(err)
+	return wire.DeclaredSources.Read(done), err
 }
 
 // SourceDefinitions returns the registered GitOps sources by name, or none if the version
 // is the known one. It returns errors.ErrUnsupported if the server is too old.
 func (c *Client) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
 	m, err := call(ctx, c, c.access.GetSourceDefinitions, &tkopb.GetSourceDefinitions{KnownVersion: known})
-	return tko.SourceDefinitions{Version: m.GetVersion(), All: wire.Each(m.GetSources(), wire.SourceDefinition.Read)}, unsupported(err)
+	return tko.SourceDefinitions{Version: m.GetVersion(), All: wire.Each(m.GetSources(), wire.SourceDefinition.Read)}, err
 }
 
 // DeleteSource deletes the definition of a GitOps source; with keep, its entities stay.

@@ -259,6 +259,12 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 
+// An unsupportedError is that of a method which the server lacks: an errors.ErrUnsupported.
+type unsupportedError struct{ err error }
+
+func (e *unsupportedError) Error() string   { return e.err.Error() }
+func (e *unsupportedError) Unwrap() []error { return []error{errors.ErrUnsupported, e.err} }
+
 // failed converts the error of a call to an error for users.
 func (c *Client) failed(err error) error {
 	err = wire.Error(err)
@@ -266,7 +272,7 @@ func (c *Client) failed(err error) error {
 		return nil
 	}
 	if status.Code(err) == codes.Unimplemented {
-		return fmt.Errorf("the server lacks this method, because it is older than this program, or one of the original TKO: upgrade it: %w", err)
+		return fmt.Errorf("the server lacks this method, because it is older than this program, or one of the original TKO: upgrade it: %w", &unsupportedError{err})
 	}
 	// gRPC's text about a connection is for gRPC's developers.
 	text := err.Error()

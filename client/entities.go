@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 
@@ -399,7 +398,7 @@ func (c *Client) CommitDeployments(ctx context.Context, commits []tko.Deployment
 		}
 		response, err := call(ctx, c, c.data.CommitDeployments, m)
 		if err != nil {
-			return unsupported(err)
+			return err
 		}
 		copy(revisions[first:next], response.GetRevisions())
 		m, first, size = &tkopb.CommitDeployments{}, next, 0
@@ -427,18 +426,9 @@ func (c *Client) CommitDeployments(ctx context.Context, commits []tko.Deployment
 func (c *Client) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error) {
 	response, err := call(ctx, c, c.data.GetDeployments, &tkopb.GetDeployments{PreferredPackageFormat: string(c.options.PackageFormat), DeploymentIds: wire.Texts(ids)})
 	if err != nil {
-		return nil, unsupported(err)
+		return nil, err
 	}
 	return wire.Deployments(response.GetDeployments())
-}
-
-// unsupported adds errors.ErrUnsupported to the error of a server that lacks a
-// method.
-func unsupported(err error) error {
-	if status.Code(err) == codes.Unimplemented {
-		return errors.Join(errors.ErrUnsupported, err)
-	}
-	return err
 }
 
 // CreateChildren creates the children of a deployment that don't exist yet, all
