@@ -188,7 +188,7 @@ var examples = map[string]example{
 	"tko rollout start":   {before: "planned\n", replace: append([]string{"4f5c1d2e3b4a", "$PLAN"}, smf...)},
 	"tko rollout status":  {before: "planned; tko rollout cancel $R\n", replace: smf, want: "Cancelled"},
 	"tko rollout undo":    {before: "started\n", replace: smf},
-	"tko rollout waive":   {before: "started\n", replace: smf},
+	"tko rollout waive":   {before: "started\n", replace: smf, why: map[string]string{"tko rollout waive smf-v2 --metric errors": "needs a metric: TestMetricOfTheExampleDecides runs it"}},
 	"tko site delete":     {replace: []string{"lagos/1", "lagos/9"}, before: "tko site register lagos/9\n", want: "deleted 1 site"},
 	"tko site resume":     {before: "site lagos/8; tko site suspend lagos/8\n", replace: []string{"lagos/1", "lagos/8"}},
 	"tko site suspend":    {before: "site lagos/8\n", replace: []string{"lagos/1", "lagos/8"}},

@@ -66,7 +66,7 @@ var faults = map[string]fault{
 		{"internal/rollout/plan/check.go", "if len(wrong) == 0 {", "if len(wrong) >= 0 {"},
 	}},
 	"apply removes what others set": {"lost labels", []edit{
-		{"internal/catalog/put.go", "Manager: p.Manager,\n\t}", "\n\t}"},
+		{"internal/catalog/put.go", "Manager: p.Manager, Marks: p.Marks,\n\t}", "Marks: p.Marks,\n\t}"},
 	}},
 }
 

@@ -109,7 +109,7 @@ func (s *Store) BeforeNewest(ctx context.Context, n int) (position int64, err er
 			Scan: func(from Row) error { return from.Scan(&position) },
 		},
 		Statement{
-			SQL:  "SELECT c.position FROM change c ORDER BY c.position DESC LIMIT 1 OFFSET $1",
+			SQL:  "SELECT c.position FROM change c WHERE c.position > (SELECT h.gone FROM head h WHERE h.one = 1) ORDER BY c.position DESC LIMIT 1 OFFSET $1",
 			Args: []any{int64(max(0, n))},
 			Scan: func(from Row) error {
 				var before int64
