@@ -76,6 +76,9 @@ func (f *liveFake) Template(context.Context, tko.TemplateID, int64) (tko.Templat
 
 // BeforeNewest has positions that are a hundred apart.
 func (f *liveFake) BeforeNewest(_ context.Context, n int) (int64, error) {
+	if n < 0 {
+		return 0, tko.Errorf(tko.ErrInvalid, "%d is no number of changes", n)
+	}
 	return max(0, 10_000-100*int64(n)), nil
 }
 
@@ -262,6 +265,7 @@ func TestUnknownFiltersOfPagesAreRefused(t *testing.T) {
 		"/api/v1/site/count?by=a,b":              "there are no such keys",
 		"/api/v1/site?id=a&x=1":                  "there is no such parameter",
 		"/api/v1/stream?kind=cow":                "there is no such kind",
+		"/api/v1/stream?newest=-1":               "it is no number of changes",
 	} {
 		var body struct{ Error string }
 		if code := call(t, h, "GET", target, "", &body); code != http.StatusBadRequest || body.Error == "" {

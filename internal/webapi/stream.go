@@ -135,7 +135,7 @@ func (p *pending) take() (event string, position int64, data any, ended bool, er
 func (l *live) stream(w http.ResponseWriter, r *http.Request) {
 	q := queryOf(r)
 	after, newest := q.number("after", -1, 64), int(q.number("newest", 0, 32))
-	if newest > 0 && q.err == nil {
+	if q.Has("newest") && q.err == nil {
 		after, q.err = l.catalog.BeforeNewest(r.Context(), newest)
 	}
 	var only []tko.Kind
