@@ -464,7 +464,8 @@ func (h *heldSet) add(stop tko.Stop, r Record) {
 	if !r.Prepared {
 		h.unprepared++
 	}
-	if id := tko.SiteID(r.Site); id != "" && releaseOf(r).waits && !stop.IsReleased(id) {
+	// As in releasable: a site that doesn't exist any more is not released.
+	if id := tko.SiteID(r.Site); id != "" && (stop.Topology != "" || h.sites[r.Site]) && releaseOf(r).waits && !stop.IsReleased(id) {
 		h.waitingSites[id] = true
 	}
 }
