@@ -146,14 +146,19 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.OSM.Log, o.OSM.References, o.OSM.Leash = o.Log, o.References, o.Leash
 	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
-	commits := gitTarget{Target: git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Leash: o.Leash, Log: o.Log}), interval: o.Interval}
-	s.close, s.targets = func() {}, builtins(builtin{place.OSM, osm.New(client, o.OSM)})
+	var tools observer
+	all := []builtin{{place.OSM, osm.New(client, o.OSM)}}
+	s.close = func() {}
 	if o.Kubernetes != nil {
 		clusters := o.Kubernetes(s.queue.add)
-		commits.observer = clusters
-		s.close, s.targets[place.Kubernetes.GVK] = clusters.Close, builtin{place.Kubernetes, clusters}
+		tools, s.close, all = clusters, clusters.Close, append(all, builtin{place.Kubernetes, clusters})
 	}
-	s.targets[place.Git.GVK] = builtin{place.Git, commits}
+	pulled := func(k place.Kind, w writer) builtin {
+		return builtin{k, pulledTarget{writer: w, observer: tools, interval: o.Interval}}
+	}
+	s.targets = builtins(append(all,
+		pulled(place.Git, git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Leash: o.Leash, Log: o.Log})),
+	)...)
 	return s
 }
 

@@ -219,13 +219,13 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 			why: "credentials are references, and no finding shows a secret",
 			pkg: `{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {url: "https://user:hunter2@example.com/x.git", token: hunter2, credentials: {username: u, password: hunter2}}}`,
 			complete: []string{
-				repo + `spec.credentials.password: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				repo + `spec.token: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				repo + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				repo + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
 				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
 			},
 			partial: []string{
-				repo + `spec.credentials.password: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				repo + `spec.token: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				repo + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				repo + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
 				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
 			},
 		},
@@ -241,7 +241,7 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 			complete: []string{
 				osmSite + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
 				osmSite + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				osmSite + `spec.credentials.passwordFile: must be a path relative to the meta-scheduler's folder of secrets for OSM, and stay in it`,
+				osmSite + `spec.credentials.passwordFile: must be a path in the meta-scheduler's folder of secrets`,
 				osmSite + `spec.url: must not hold a user or password: packages hold no secrets`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.description: does not match the pattern ^[^'"]*$`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.name: does not match the pattern ^[^,;()'"]+$`,
@@ -249,7 +249,7 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 			partial: []string{
 				osmSite + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
 				osmSite + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				osmSite + `spec.credentials.passwordFile: must be a path relative to the meta-scheduler's folder of secrets for OSM, and stay in it`,
+				osmSite + `spec.credentials.passwordFile: must be a path in the meta-scheduler's folder of secrets`,
 				osmSite + `spec.url: must not hold a user or password: packages hold no secrets`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.description: does not match the pattern ^[^'"]*$`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.name: does not match the pattern ^[^,;()'"]+$`,
