@@ -18,10 +18,11 @@ const (
 
 	inlineFlux = `must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.status.flux.kubeconfig by file, secret or clusterAPI`
 
-	cluster = `kubernetes.plugin.nephio.org/v1alpha1 Cluster `
-	osmSite = `osm.plugin.nephio.org/v1alpha1 OSM "a": `
-	anyRepo = `git.plugin.nephio.org/v1alpha1 Repository `
-	repo    = `git.plugin.nephio.org/v1alpha1 Repository "r": `
+	cluster    = `kubernetes.plugin.nephio.org/v1alpha1 Cluster `
+	osmSite    = `osm.plugin.nephio.org/v1alpha1 OSM "a": `
+	anyRepo    = `git.plugin.nephio.org/v1alpha1 Repository `
+	anArtifact = `oci.plugin.nephio.org/v1alpha1 Artifact "r": `
+	repo       = `git.plugin.nephio.org/v1alpha1 Repository "r": `
 )
 
 func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
@@ -60,6 +61,8 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r3}, spec: {url: a, status: {flux: {kustomization: {name: a, namespace: b}, kubeconfig: {clusterAPI: {name: edge}}, silence: 1h30m}}}}
 ---
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r4}, spec: {url: a, status: {argocd: {application: {name: a}, inCluster: true}}}}
+---
+{apiVersion: oci.plugin.nephio.org/v1alpha1, kind: Artifact, metadata: {name: a}, spec: {url: "oci://registry.example.com/fleet", repository: lagos, tag: v1, mediaType: application/vnd.oci.image.layer.v1.tar+gzip, credentials: {username: u, passwordFile: f, tokenFile: "vault:a#b"}, caFile: ca.pem, status: {flux: {kubeconfig: {file: hub}}}}}
 ---
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {kubeconfig: {file: edge/a.yaml, context: edge}, namespace: ran, inventoryNamespace: tko, drift: Report, cleanup: Remove, ignore: [{group: apps, kind: Deployment, namespace: ran, name: cu, pointers: [/spec/replicas]}], prune: {percent: 20, objects: 5, approve: 0123456789ab}}}
 ---
@@ -227,6 +230,28 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 				repo + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
 				repo + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
 				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
+			},
+		},
+		"secrets of artifacts": {
+			why: "an artifact has the rules of repositories, and of certificates",
+			pkg: `{apiVersion: oci.plugin.nephio.org/v1alpha1, kind: Artifact, metadata: {name: r}, spec: {url: "oci://user:hunter2@example.com/x", mediaType: text, token: hunter2, ca: hunter2, caFile: ../ca, credentials: {username: u, password: hunter2}, status: {flux: {inCluster: true}, none: {}}}}`,
+			complete: []string{
+				anArtifact + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
+				anArtifact + `spec.caFile: must be a path in the meta-scheduler's folder of secrets`,
+				anArtifact + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				anArtifact + `spec.mediaType: must be one of "application/vnd.cncf.flux.content.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+gzip", is "text"`,
+				anArtifact + `spec.status: must have exactly one of flux, argocd and none`,
+				anArtifact + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				anArtifact + `spec.url: must not hold a user or password: packages hold no secrets`,
+			},
+			partial: []string{
+				anArtifact + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
+				anArtifact + `spec.caFile: must be a path in the meta-scheduler's folder of secrets`,
+				anArtifact + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				anArtifact + `spec.mediaType: must be one of "application/vnd.cncf.flux.content.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+gzip", is "text"`,
+				anArtifact + `spec.status: must have exactly one of flux, argocd and none`,
+				anArtifact + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				anArtifact + `spec.url: must not hold a user or password: packages hold no secrets`,
 			},
 		},
 		"credentials of OSMs": {

@@ -84,6 +84,10 @@ var (
 		GVK: krm.GVK{Group: "kubernetes.plugin.nephio.org", Version: "v1alpha1", Kind: "Cluster"}, Name: "kubernetes", ReportsHealth: true, Shares: true, Charts: true,
 		Kubeconfig: true,
 	}
+	OCI = Kind{
+		GVK: krm.GVK{Group: "oci.plugin.nephio.org", Version: "v1alpha1", Kind: "Artifact"}, Name: "oci", Pulled: true, Shares: true, Files: true,
+		Secrets: "git", Credentials: []string{"passwordFile", "tokenFile"}, CA: true,
+	}
 	OSM = Kind{
 		GVK: krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}, Name: "osm", ReportsHealth: true, Group: "osm.nephio.org",
 		Secrets: "osm", Credentials: []string{"passwordFile"}, CA: true,
@@ -91,7 +95,7 @@ var (
 )
 
 // All are all kinds of places.
-var All = []Kind{Git, Kubernetes, OSM}
+var All = []Kind{Git, Kubernetes, OCI, OSM}
 
 // IsGroup reports whether a group has a kind of places.
 func IsGroup(group string) bool {
