@@ -344,7 +344,7 @@ func checkHelmChart(l inspection) {
 var inline = map[string][]string{
 	"password": {"passwordFile"}, "token": {"tokenFile", "passwordFile"},
 	"sshKey": {"sshKeyFile"}, "privateKey": {"sshKeyFile"}, "sshPrivateKey": {"sshKeyFile"},
-	"ca": {caFile}, "caData": {caFile},
+	"signingKey": {"signingKeyFile"}, "ca": {caFile}, "caData": {caFile},
 }
 
 // caFile is the field of spec that names a file with certificates.

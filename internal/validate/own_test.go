@@ -62,7 +62,7 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 ---
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r4}, spec: {url: a, status: {argocd: {application: {name: a}, inCluster: true}}}}
 ---
-{apiVersion: oci.plugin.nephio.org/v1alpha1, kind: Artifact, metadata: {name: a}, spec: {url: "oci://registry.example.com/fleet", repository: lagos, tag: v1, mediaType: application/vnd.oci.image.layer.v1.tar+gzip, credentials: {username: u, passwordFile: f, tokenFile: "vault:a#b"}, caFile: ca.pem, status: {flux: {kubeconfig: {file: hub}}}}}
+{apiVersion: oci.plugin.nephio.org/v1alpha1, kind: Artifact, metadata: {name: a}, spec: {url: "oci://registry.example.com/fleet", repository: lagos, tag: v1, mediaType: application/vnd.oci.image.layer.v1.tar+gzip, credentials: {username: u, passwordFile: f, tokenFile: "vault:a#b", signingKeyFile: cosign.pem}, caFile: ca.pem, status: {flux: {kubeconfig: {file: hub}}}}}
 ---
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {kubeconfig: {file: edge/a.yaml, context: edge}, namespace: ran, inventoryNamespace: tko, drift: Report, cleanup: Remove, ignore: [{group: apps, kind: Deployment, namespace: ran, name: cu, pointers: [/spec/replicas]}], prune: {percent: 20, objects: 5, approve: 0123456789ab}}}
 ---

@@ -14,6 +14,7 @@
 //	    username: tko
 //	    passwordFile: lagos/password          # or
 //	    tokenFile: lagos/token
+//	    signingKeyFile: cosign.pem            # signs artifacts as cosign does
 //	  caFile: ca.pem                          # of the registry's certificate
 //	  status:                                 # read by package puller
 //	    flux: {kubeconfig: {file: hub.yaml}}  # or argocd, or none
@@ -34,6 +35,7 @@
 // Blobs are pushed first, and the manifest with its tag last, so the tag always names a
 // complete artifact, also after kill -9. Registries can't compare and swap: the tag is read
 // again before it is moved, and after, and the work is repeated if another writer moved it.
+// The signature is pushed before the tag is moved, so tools that verify it find it.
 //
 // Start reading at [Target].
 package oci

@@ -37,7 +37,7 @@ type spec struct {
 }
 
 // credentials are names of files, never the secrets themselves.
-type credentials struct{ Username, PasswordFile, TokenFile string }
+type credentials struct{ Username, PasswordFile, TokenFile, SigningKeyFile string }
 
 // readSpec reads an Artifact resource. Errors are ErrInvalid and name it.
 func readSpec(r krm.Resource, site tko.SiteID) (spec, error) {
@@ -47,6 +47,8 @@ func readSpec(r krm.Resource, site tko.SiteID) (spec, error) {
 			Username:     r.Text("spec", "credentials", "username"),
 			PasswordFile: r.Text("spec", "credentials", "passwordFile"),
 			TokenFile:    r.Text("spec", "credentials", "tokenFile"),
+
+			SigningKeyFile: r.Text("spec", "credentials", "signingKeyFile"),
 		},
 	}
 	field, problem := s.readURL(cmp.Or(strings.Trim(r.Text("spec", "repository"), "/"), siteRepository(site)), cmp.Or(r.Text("spec", "tag"), "latest"))

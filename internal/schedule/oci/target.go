@@ -3,6 +3,7 @@ package oci
 import (
 	"cmp"
 	"context"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -85,7 +86,10 @@ func (t *Target) open(ctx context.Context, trigger krm.Resource, site tko.Site, 
 		return nil, err
 	}
 	d := &delivery{target: t, spec: s, trigger: trigger.Identity(), site: site, deployments: deployments, asked: held}
-	if d.registry, err = t.connect(ctx, s, site.ID); err != nil {
+	if d.registry, err = t.connect(ctx, s, site.ID); err == nil {
+		d.key, err = t.signingKey(ctx, s, site.ID)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", trigger.Identity(), err)
 	}
 	return d, nil
@@ -97,6 +101,7 @@ type delivery struct {
 	spec        spec
 	trigger     krm.Identity
 	registry    *registryClient
+	key         *ecdsa.PrivateKey // that signs artifacts; nil if they are not signed
 	site        tko.Site
 	deployments []tko.Deployment
 	asked       []tko.DeploymentID // held, as the caller named them
@@ -131,13 +136,19 @@ func (d *delivery) once(ctx context.Context) error {
 		return nil
 	}
 	a, err := build(d.files, d.listed, d.spec.MediaType, d.created())
-	if err != nil || was.has(a) {
+	if err != nil {
 		return err
+	}
+	if was.has(a) {
+		return d.sign(ctx, was.digest)
 	}
 	if err := fence.Check(ctx); err != nil {
 		return err
 	}
 	if err := d.registry.upload(ctx, a); err != nil {
+		return err
+	}
+	if err := d.sign(ctx, a.manifestAt.Digest.String()); err != nil {
 		return err
 	}
 	if now, err := d.registry.resolve(ctx, d.spec.Reference.Reference); err != nil || now != was.digest {

@@ -86,7 +86,7 @@ var (
 	}
 	OCI = Kind{
 		GVK: krm.GVK{Group: "oci.plugin.nephio.org", Version: "v1alpha1", Kind: "Artifact"}, Name: "oci", Pulled: true, Shares: true, Files: true,
-		Secrets: "git", Credentials: []string{"passwordFile", "tokenFile"}, CA: true,
+		Secrets: "git", Credentials: []string{"passwordFile", "tokenFile", "signingKeyFile"}, CA: true,
 	}
 	OSM = Kind{
 		GVK: krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}, Name: "osm", ReportsHealth: true, Group: "osm.nephio.org",
