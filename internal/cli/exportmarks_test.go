@@ -21,15 +21,18 @@ func TestExportNamesWhatIsLost(t *testing.T) {
 	}{
 		"nothing": {tko.EntityMarks{Marks: tko.Marks{Annotations: map[string]string{"example.com/team": "ran"}}}, krm.Package{secret}, ""},
 		"owner references": {
-			tko.EntityMarks{OwnerReferences: 2}, nil,
+			tko.EntityMarks{OwnerReferences: 2},
+			nil,
 			"not carried over: 1: owner references to objects that only the Kubernetes API of this server has: site lagos",
 		},
 		"an annotation with a hidden value": {
-			tko.EntityMarks{Marks: tko.Marks{Annotations: map[string]string{"example.com/team": "ran", "example.com/copy": "password: " + krm.Redacted}}}, nil,
+			tko.EntityMarks{Marks: tko.Marks{Annotations: map[string]string{"example.com/team": "ran", "example.com/copy": "password: " + krm.Redacted}}},
+			nil,
 			"not carried over: 1: annotations with values of Secrets, for which you lack the right to read them: site lagos",
 		},
 		"a Secret with hidden values": {
-			tko.EntityMarks{}, krm.Package{secret}.WithoutSecrets(),
+			tko.EntityMarks{},
+			krm.Package{secret}.WithoutSecrets(),
 			"not carried over: 1: values of Secrets, for which you lack the right to read them: site lagos",
 		},
 	} {

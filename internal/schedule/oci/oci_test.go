@@ -56,7 +56,7 @@ func newHub(t *testing.T) *hub {
 		h.mu.Unlock()
 		if before != nil {
 			if status := before(r); status != 0 {
-				http.Error(w, "the-secret-of-a-service", status)
+				http.Error(w, `{"errors": [{"code": "DENIED", "message": "the-secret-of-a-service"}]}`, status)
 				return
 			}
 		}

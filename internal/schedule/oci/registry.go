@@ -29,13 +29,6 @@ type registryClient struct{ *remote.Repository }
 
 // connect returns a client for the repository of a site. It makes no request.
 func (t *Target) connect(ctx context.Context, s spec, site tko.SiteID) (*registryClient, error) {
-	at := &url.URL{Scheme: "https", Host: s.Reference.Host()}
-	if s.Plain {
-		at.Scheme = "http"
-	}
-	if err := t.options.Guard.URL(at); err != nil {
-		return nil, fmt.Errorf("spec.url: %w", err)
-	}
 	transport, err := t.transport(s.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("spec.caFile: %w", err)
@@ -118,7 +111,8 @@ func (c *registryClient) read(ctx context.Context, reference string) (t tagged, 
 	if err != nil {
 		return tagged{}, explain(err)
 	}
-	if json.Unmarshal(text, &t.manifest) != nil || t.manifest.Annotations[siteAnnotation] == "" || t.manifest.Config.MediaType != configType || t.manifest.Config.Size > maxConfig {
+	decoded := json.Unmarshal(text, &t.manifest) == nil
+	if !decoded || t.manifest.Annotations[siteAnnotation] == "" || t.manifest.Config.MediaType != configType || t.manifest.Config.Size > maxConfig {
 		return t, nil
 	}
 	if text, err = content.FetchAll(ctx, c.Blobs(), t.manifest.Config); err != nil {

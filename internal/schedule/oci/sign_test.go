@@ -42,10 +42,10 @@ func newKey(t *testing.T, path string) *ecdsa.PublicKey {
 	return &key.PublicKey
 }
 
-// signed returns how many signatures of a key the artifact at the tag has, as cosign verifies them.
-func (h *hub) signed(t *testing.T, name string, key *ecdsa.PublicKey) (n int) {
+// signed returns how many signatures of a key the artifact of the site has, as cosign verifies them.
+func (h *hub) signed(t *testing.T, key *ecdsa.PublicKey) (n int) {
 	t.Helper()
-	digest, r := h.digest(t, name), h.repository(t, name)
+	digest, r := h.digest(t, "fleet/lagos"), h.repository(t, "fleet/lagos")
 	_, text, err := oras.FetchBytes(t.Context(), r, strings.Replace(digest, ":", "-", 1)+".sig", oras.DefaultFetchBytesOptions)
 	if errors.Is(err, errdef.ErrNotFound) {
 		return 0
@@ -103,7 +103,7 @@ func TestArtifactsAreSigned(t *testing.T) {
 	}
 	h.hook(nil)
 	schedule(t, target, trigger, lagos, v1)
-	if n := h.signed(t, "fleet/lagos", ours); n != 1 {
+	if n := h.signed(t, ours); n != 1 {
 		t.Errorf("%d signatures", n)
 	}
 	h.written()
@@ -111,15 +111,15 @@ func TestArtifactsAreSigned(t *testing.T) {
 		t.Error("it was signed again")
 	}
 	schedule(t, target, other, lagos, v1)
-	if n, m := h.signed(t, "fleet/lagos", ours), h.signed(t, "fleet/lagos", others); n != 1 || m != 1 {
+	if n, m := h.signed(t, ours), h.signed(t, others); n != 1 || m != 1 {
 		t.Errorf("with another key, it has %d and %d signatures", n, m)
 	}
 	schedule(t, target, h.artifact(), lagos, v2)
-	if n := h.signed(t, "fleet/lagos", ours); n != 0 {
+	if n := h.signed(t, ours); n != 0 {
 		t.Error("it was signed without a key")
 	}
 	schedule(t, target, trigger, lagos, v2)
-	if n := h.signed(t, "fleet/lagos", ours); n != 1 {
+	if n := h.signed(t, ours); n != 1 {
 		t.Error("what was published without a key is not signed later")
 	}
 

@@ -113,7 +113,7 @@ func siteRepository(site tko.SiteID) string {
 	if plainRepository.MatchString(id) && len(id) <= maxRepository {
 		return id
 	}
-	words := strings.FieldsFunc(strings.ToLower(id), func(c rune) bool { return !('a' <= c && c <= 'z' || '0' <= c && c <= '9') })
+	words := strings.FieldsFunc(strings.ToLower(id), func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') })
 	name := strings.Join(words, "-")
 	name = strings.TrimRight(name[:min(len(name), maxRepository)], "-")
 	digest := sha256.Sum256([]byte(id))
