@@ -24,7 +24,8 @@
 // An artifact is an image manifest with one layer, a compressed archive of the files that
 // package layout describes. Its configuration has the site, the deployments with their
 // revisions, and the digests of their files. So TKO knows its own artifacts, and needs no layer
-// to find out whether something changed. The same contents give the same digest.
+// to find out whether something changed. The same files give the same layer, and the same
+// revisions the same digest.
 //
 // Once an artifact is there, the tag stays: a site without deployments has an artifact without
 // objects, so that tools remove them from the cluster. They would keep all objects if the tag
