@@ -18,10 +18,11 @@ const (
 
 	inlineFlux = `must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.status.flux.kubeconfig by file, secret or clusterAPI`
 
-	cluster = `kubernetes.plugin.nephio.org/v1alpha1 Cluster `
-	osmSite = `osm.plugin.nephio.org/v1alpha1 OSM "a": `
-	anyRepo = `git.plugin.nephio.org/v1alpha1 Repository `
-	repo    = `git.plugin.nephio.org/v1alpha1 Repository "r": `
+	cluster    = `kubernetes.plugin.nephio.org/v1alpha1 Cluster `
+	osmSite    = `osm.plugin.nephio.org/v1alpha1 OSM "a": `
+	anyRepo    = `git.plugin.nephio.org/v1alpha1 Repository `
+	anArtifact = `oci.plugin.nephio.org/v1alpha1 Artifact "r": `
+	repo       = `git.plugin.nephio.org/v1alpha1 Repository "r": `
 )
 
 func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
@@ -60,6 +61,8 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r3}, spec: {url: a, status: {flux: {kustomization: {name: a, namespace: b}, kubeconfig: {clusterAPI: {name: edge}}, silence: 1h30m}}}}
 ---
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r4}, spec: {url: a, status: {argocd: {application: {name: a}, inCluster: true}}}}
+---
+{apiVersion: oci.plugin.nephio.org/v1alpha1, kind: Artifact, metadata: {name: a}, spec: {url: "oci://registry.example.com/fleet", repository: lagos, tag: v1, mediaType: application/vnd.oci.image.layer.v1.tar+gzip, credentials: {username: u, passwordFile: f, tokenFile: "vault:a#b", signingKeyFile: cosign.pem}, caFile: ca.pem, status: {flux: {kubeconfig: {file: hub}}}}}
 ---
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {kubeconfig: {file: edge/a.yaml, context: edge}, namespace: ran, inventoryNamespace: tko, drift: Report, cleanup: Remove, ignore: [{group: apps, kind: Deployment, namespace: ran, name: cu, pointers: [/spec/replicas]}], prune: {percent: 20, objects: 5, approve: 0123456789ab}}}
 ---
@@ -219,14 +222,36 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 			why: "credentials are references, and no finding shows a secret",
 			pkg: `{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {url: "https://user:hunter2@example.com/x.git", token: hunter2, credentials: {username: u, password: hunter2}}}`,
 			complete: []string{
-				repo + `spec.credentials.password: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				repo + `spec.token: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				repo + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				repo + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
 				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
 			},
 			partial: []string{
-				repo + `spec.credentials.password: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				repo + `spec.token: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				repo + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				repo + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
 				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
+			},
+		},
+		"secrets of artifacts": {
+			why: "an artifact has the rules of repositories, and of certificates",
+			pkg: `{apiVersion: oci.plugin.nephio.org/v1alpha1, kind: Artifact, metadata: {name: r}, spec: {url: "oci://user:hunter2@example.com/x", mediaType: text, token: hunter2, ca: hunter2, caFile: ../ca, credentials: {username: u, password: hunter2}, status: {flux: {inCluster: true}, none: {}}}}`,
+			complete: []string{
+				anArtifact + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
+				anArtifact + `spec.caFile: must be a path in the meta-scheduler's folder of secrets`,
+				anArtifact + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				anArtifact + `spec.mediaType: must be one of "application/vnd.cncf.flux.content.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+gzip", is "text"`,
+				anArtifact + `spec.status: must have exactly one of flux, argocd and none`,
+				anArtifact + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				anArtifact + `spec.url: must not hold a user or password: packages hold no secrets`,
+			},
+			partial: []string{
+				anArtifact + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
+				anArtifact + `spec.caFile: must be a path in the meta-scheduler's folder of secrets`,
+				anArtifact + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				anArtifact + `spec.mediaType: must be one of "application/vnd.cncf.flux.content.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+gzip", is "text"`,
+				anArtifact + `spec.status: must have exactly one of flux, argocd and none`,
+				anArtifact + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				anArtifact + `spec.url: must not hold a user or password: packages hold no secrets`,
 			},
 		},
 		"credentials of OSMs": {
@@ -241,7 +266,7 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 			complete: []string{
 				osmSite + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
 				osmSite + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				osmSite + `spec.credentials.passwordFile: must be a path relative to the meta-scheduler's folder of secrets for OSM, and stay in it`,
+				osmSite + `spec.credentials.passwordFile: must be a path in the meta-scheduler's folder of secrets`,
 				osmSite + `spec.url: must not hold a user or password: packages hold no secrets`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.description: does not match the pattern ^[^'"]*$`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.name: does not match the pattern ^[^,;()'"]+$`,
@@ -249,7 +274,7 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 			partial: []string{
 				osmSite + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
 				osmSite + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				osmSite + `spec.credentials.passwordFile: must be a path relative to the meta-scheduler's folder of secrets for OSM, and stay in it`,
+				osmSite + `spec.credentials.passwordFile: must be a path in the meta-scheduler's folder of secrets`,
 				osmSite + `spec.url: must not hold a user or password: packages hold no secrets`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.description: does not match the pattern ^[^'"]*$`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.name: does not match the pattern ^[^,;()'"]+$`,
