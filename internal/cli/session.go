@@ -31,6 +31,7 @@ type (
 	}
 	services interface {
 		reports
+		scheduling
 		clients
 		client.Calls
 		Stops(ctx context.Context) ([]tko.StopStatus, error)

@@ -1,0 +1,36 @@
+package trigger
+
+import "github.com/tko-orchestrator/tko/krm"
+
+// ByAgent reports whether the agent of a site applies what a resource of the site's package
+// triggers: a Cluster with spec.agent. The meta-scheduler doesn't connect to such a cluster.
+func ByAgent(r krm.Resource) bool {
+	_, ok := r.Get("spec", "agent")
+	return ok && r.GVK() == GVK
+}
+
+// An Agent is what a server knows of the agent of a site. Either may be empty.
+type Agent struct {
+	Key       string // public key with which the agent signs its reports
+	Recipient string // recipient of age for whom bundles are encrypted
+}
+
+// AgentOf returns the agent that a Cluster with spec.agent names.
+func AgentOf(r krm.Resource) Agent {
+	return Agent{Key: r.Text("spec", "agent", "key"), Recipient: r.Text("spec", "agent", "recipient")}
+}
+
+// AtFile returns a Cluster with spec.agent as one of the cluster of a kubeconfig's file, or of the
+// cluster that this process runs in if the file is empty. The argument doesn't change.
+func AtFile(r krm.Resource, file string) krm.Resource {
+	r = r.Clone()
+	if spec, ok := r["spec"].(map[string]any); ok {
+		delete(spec, "agent")
+	}
+	if file == "" {
+		r.Set(true, "spec", "inCluster")
+		return r
+	}
+	r.Set(file, "spec", "kubeconfig", "file")
+	return r
+}
