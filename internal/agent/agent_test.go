@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"os/exec"
@@ -306,6 +307,10 @@ func TestRefusedBundlesChangeNothing(t *testing.T) {
 	}
 	bad := deployment(t, "a", 9, "a9")
 	bad.Deployment.Digest = strings.Repeat("0", 64)
+	pipe := filepath.Join(w.dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tests := map[string]struct {
 		why, file string
 		want      error
@@ -316,6 +321,7 @@ func TestRefusedBundlesChangeNothing(t *testing.T) {
 		"truncated":       {"a stick was pulled too early", truncated, tko.ErrInvalid},
 		"another digest":  {"all packages are checked before the first is applied", w.bundle(deployment(t, "0", 1, "x"), bad), tko.ErrInvalid},
 		"not a file":      {"a device never ends", "/dev/zero", tko.ErrInvalid},
+		"a pipe":          {"it would never end", pipe, tko.ErrInvalid},
 		"missing":         {"a typo", filepath.Join(w.dir, "nowhere"), os.ErrNotExist},
 		"older, same age": {"the position of the server didn't change", w.bundleOf(bundle.Statement{Site: "ships/7", Serial: 2, Time: time.Now().Add(-time.Hour)}, bundle.Options{Key: w.key}, deployment(t, "a", 9, "a9")), tko.ErrConflict},
 	}
@@ -338,6 +344,29 @@ func TestRefusedBundlesChangeNothing(t *testing.T) {
 	}
 	if _, err := a.Accept(t.Context(), first, []ed25519.PublicKey{w.public()}, true); err != nil {
 		t.Errorf("an older bundle is refused although it is permitted: %v", err)
+	}
+}
+
+func TestReportsAreNotWrittenThroughLinks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	victim, report := filepath.Join(dir, "victim"), filepath.Join(dir, "stick.report")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range []string{report, report + ".new"} {
+		if err := os.Symlink(victim, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := agent.Replace(report, func(w io.Writer) error { _, err := io.WriteString(w, "report"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+		t.Errorf("a link on the stick made the file %q, %v", text, err)
+	}
+	if text, err := os.ReadFile(report); err != nil || string(text) != "report" {
+		t.Errorf("the report is %q, %v", text, err)
 	}
 }
 

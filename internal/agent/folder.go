@@ -90,7 +90,11 @@ func Replace(path string, write func(io.Writer) error) error {
 }
 
 func writeDraft(path string, write func(io.Writer) error) (err error) {
-	draft, err := os.OpenFile(path+draftSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // the operator names the file
+	// What has the name, such as a link on a stick to a file of this machine, is not written to.
+	if err := os.Remove(path + draftSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	draft, err := os.OpenFile(path+draftSuffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ var elsewhereCommands = map[string]string{
 	"access.break-glass": "only over the Unix socket: TestBreakGlassIsForLocalUsersOfTheServer",
 	"gitops.plan":        "it reads with lists of gRPC: TestEveryMethodAsEveryRole",
 	"bundle.create":      "it calls what only meta-schedulers may: TestEveryMethodAsEveryRole", "bundle.report": "as bundle.create",
-	"catalog.plan":       "as gitops.plan", "inventory.plan": "as gitops.plan",
+	"catalog.plan": "as gitops.plan", "inventory.plan": "as gitops.plan",
 	"gitops.approve": "callSources: TestEveryMethodAsEveryRole", "inventory.approve": "as gitops.approve",
 	"inventory.sync": "as gitops.sync", "catalog.sync": "as gitops.sync",
 	"deployment.mod.cancel": "a token of the caller", "deployment.mod.end": "a token of the caller",

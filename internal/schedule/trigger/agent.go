@@ -25,7 +25,9 @@ func AgentOf(r krm.Resource) Agent {
 func AtFile(r krm.Resource, file string) krm.Resource {
 	r = r.Clone()
 	if spec, ok := r["spec"].(map[string]any); ok {
-		delete(spec, "agent")
+		for _, field := range []string{"agent", "kubeconfig", "inCluster"} { // only the caller names the cluster
+			delete(spec, field)
+		}
 	}
 	if file == "" {
 		r.Set(true, "spec", "inCluster")
