@@ -10,12 +10,15 @@ import (
 // [ReportedCondition].
 const ReasonReported = "ReportedByBundle"
 
-const reportedPrefix = "reported by a bundle at "
+const (
+	reportedPrefix = "reported by a bundle at "
+	reportedTime   = "2006-01-02T15:04:05.000Z"
+)
 
 // ReportedCondition returns a condition as it is written from the report of an agent that is never
 // connected: it states of which time it is.
 func ReportedCondition(c Condition, at time.Time) Condition {
-	message := fmt.Sprintf("%s%s: %s", reportedPrefix, at.UTC().Format(time.RFC3339), c.Reason)
+	message := fmt.Sprintf("%s%s: %s", reportedPrefix, at.UTC().Format(reportedTime), c.Reason)
 	if c.Message != "" {
 		message += ": " + c.Message
 	}
@@ -23,16 +26,17 @@ func ReportedCondition(c Condition, at time.Time) Condition {
 	return c
 }
 
-// ReportedAt returns the time of the report that a condition is from; zero if it isn't from one.
+// ReportedAt returns the time of the report that a condition is from, in milliseconds; zero if it
+// isn't from one.
 func ReportedAt(c *Condition) time.Time {
 	if c == nil || c.Reason != ReasonReported {
 		return time.Time{}
 	}
 	text, _ := strings.CutPrefix(c.Message, reportedPrefix)
-	if len(text) < len("2006-01-02T15:04:05Z") {
+	if len(text) < len(reportedTime) {
 		return time.Time{}
 	}
-	at, err := time.Parse(time.RFC3339, text[:len("2006-01-02T15:04:05Z")])
+	at, err := time.Parse(reportedTime, text[:len(reportedTime)])
 	if err != nil {
 		return time.Time{}
 	}

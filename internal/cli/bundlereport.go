@@ -152,7 +152,7 @@ func (a *app) writeState(ctx context.Context, s *session, of bundle.Statement, s
 			continue
 		}
 		was := tko.FindCondition(stamp.Conditions, c.Type)
-		if newest := tko.ReportedAt(was); was != nil && was.ObservedRevision == state.Revision && newest.After(of.Time) {
+		if newest := tko.ReportedAt(was); was != nil && was.ObservedRevision == state.Revision && newest.After(of.Time.Truncate(time.Millisecond)) {
 			return fmt.Sprintf(reportOlder, newest.UTC().Format(time.RFC3339)), nil
 		}
 		changed = append(changed, tko.ReportedCondition(tko.Condition{
