@@ -115,11 +115,11 @@ func (s *site) agent(args ...string) (code int, out string) {
 	return code, b.String()
 }
 
-func (s *site) apply(args ...string) {
+func (s *site) apply(want string, args ...string) {
 	s.t.Helper()
 	args = append([]string{"apply"}, append(args, "--key", filepath.Join(s.dir, "pub"), "--kubeconfig", s.kubeconfig, "--wait", "1m")...)
-	if code, out := s.agent(args...); code != 0 {
-		s.t.Fatalf("exit code %d: %s", code, out)
+	if code, out := s.agent(args...); code != 0 || !strings.Contains(out, want) {
+		s.t.Fatalf("exit code %d, without %q: %s", code, want, out)
 	}
 }
 
@@ -170,13 +170,13 @@ func TestAgentHasTheSameResultAsTheMetaScheduler(t *testing.T) {
 	if code, out := s.agent("init", "--site", "ships/7"); code != 0 {
 		t.Fatal(out)
 	}
-	s.apply(s.write(1, s.row("a", 1, "a1"), s.row("b", 1, "b1")))
+	s.apply("2 of 2 deployments applied, 2 healthy", s.write(1, s.row("a", 1, "a1"), s.row("b", 1, "b1")))
 	if diff := cmp.Diff(before, s.objects()); diff != "" {
 		t.Fatalf("the agent has changed what the meta-scheduler applied: %s", diff)
 	}
 
 	// What it changes and removes is for the meta-scheduler what that itself would have done.
-	s.apply(s.write(2, s.row("a", 2, "a2")))
+	s.apply("1 of 1 deployments applied, 1 healthy", s.write(2, s.row("a", 2, "a2")))
 	after := s.objects()
 	if strings.Contains(fmt.Sprint(after), "b1") || !strings.Contains(after["configmaps "+s.namespace+"/a"], "a2") {
 		t.Fatalf("the site has %v", after)
@@ -193,7 +193,7 @@ func TestAgentHasTheSameResultAsTheMetaScheduler(t *testing.T) {
 	if err := maps.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.apply()
+	s.apply("1 of 1 deployments applied, 1 healthy")
 	if _, err := maps.Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
 		t.Errorf("a deleted object is not made again: %v", err)
 	}

@@ -48,7 +48,11 @@ func openFolder(path string) (*folder, error) {
 	return &folder{path: path, lock: lock, step: func(string) {}}, nil
 }
 
-func (f *folder) close() { _ = f.lock.Close() }
+// close unlocks the folder, also if a child that is being started has the file, too.
+func (f *folder) close() {
+	_ = syscall.Flock(int(f.lock.Fd()), syscall.LOCK_UN)
+	_ = f.lock.Close()
+}
 
 func (f *folder) file(name string) string { return filepath.Join(f.path, name) }
 
