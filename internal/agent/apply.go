@@ -46,31 +46,24 @@ func (p Place) Check() error {
 	return nil
 }
 
-// at returns the package of a site for this place: the agent's Cluster is the only resource of it that triggers
-// something here.
+// at returns the package of a site for this place: what the agent's Cluster triggers here is all
+// that it has.
 func (p Place) at(pkg krm.Package) (krm.Package, error) {
-	var all krm.Package
-	for _, r := range pkg {
-		if !trigger.ByAgent(r) {
-			continue
-		}
-		if p.Repository == "" {
-			all = append(all, trigger.AtFile(r, p.file()))
-			continue
-		}
-		path, err := filepath.Abs(p.Repository)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, krm.Resource{
-			"apiVersion": place.Git.GVK.APIVersion(), "kind": place.Git.GVK.Kind, "metadata": map[string]any{"name": r.Identity().Name},
-			"spec": map[string]any{"url": path, "status": map[string]any{"none": map[string]any{}}},
-		})
+	r, err := trigger.OfAgent(pkg)
+	if err != nil {
+		return nil, err
 	}
-	if len(all) != 1 {
-		return nil, tko.Errorf(tko.ErrInvalid, "the package of the site has %d resources %s with spec.agent, and must have one", len(all), trigger.GVK.Kind)
+	if p.Repository == "" {
+		return krm.Package{trigger.AtFile(r, p.file())}, nil
 	}
-	return all, nil
+	path, err := filepath.Abs(p.Repository)
+	if err != nil {
+		return nil, err
+	}
+	return krm.Package{{
+		"apiVersion": place.Git.GVK.APIVersion(), "kind": place.Git.GVK.Kind, "metadata": map[string]any{"name": r.Identity().Name},
+		"spec": map[string]any{"url": path, "status": map[string]any{"none": map[string]any{}}},
+	}}, nil
 }
 
 func (p Place) file() string {

@@ -235,16 +235,11 @@ func (a *app) createBundle(ctx context.Context, s *session, flags createFlags, k
 
 // agentOf returns what the package of a site says of its agent.
 func agentOf(site tko.Site) (trigger.Agent, error) {
-	var all []krm.Resource
-	for _, r := range site.Package {
-		if trigger.ByAgent(r) {
-			all = append(all, r)
-		}
+	r, err := trigger.OfAgent(site.Package)
+	if err != nil {
+		return trigger.Agent{}, fmt.Errorf("site %q: %w", site.ID, err)
 	}
-	if len(all) != 1 {
-		return trigger.Agent{}, tko.Errorf(tko.ErrInvalid, "the package of site %q has %d resources %s with spec.agent, and must have one: the server connects to the others, and an agent must not change the same cluster", site.ID, len(all), trigger.GVK)
-	}
-	return trigger.AgentOf(all[0]), nil
+	return trigger.AgentOf(r), nil
 }
 
 // checkHolds returns an error if the meta-scheduler would schedule nothing at a site now.

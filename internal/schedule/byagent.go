@@ -10,6 +10,21 @@ import (
 // isDelivered reports whether the site's agent is the only one that applies something.
 func (p plan) isDelivered() bool { return p.agent && len(p.steps) == 0 }
 
+// withoutAgent returns conditions of which none says that all is there, if the agent of the site
+// has a part in it: it has made no statement.
+func (p plan) withoutAgent(all []conditionOf) []conditionOf {
+	if !p.agent {
+		return all
+	}
+	for i := range all {
+		if c := &all[i].condition; c.Status == tko.ConditionTrue && (c.Type == tko.ConditionScheduled || c.Type == tko.ConditionHealthy) {
+			c.Status, c.Reason = tko.ConditionUnknown, tko.ReasonByAgent
+			c.Message = "the site has a Cluster with spec.agent, and another target: what the agent applied is not known; keep one of them"
+		}
+	}
+	return all
+}
+
 // byAgent returns the conditions of a site that only its agent changes, from bundles: nothing is
 // known of a revision until the agent reports it. What it has reported stays, also while a
 // deployment is prepared again: the site keeps it.

@@ -211,7 +211,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 		h = report.Outcome{Status: tko.ConditionUnknown, Reason: tko.ReasonNotAsked, Message: fmt.Sprintf("%d deployments are left as they are, and were not asked for their health, such as %q", len(held), held[0])}
 	}
 	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionHealthy, h, receipts...)...)
-	return append(all, removalsApproved(seen.site, results)...)
+	return append(p.withoutAgent(all), removalsApproved(seen.site, results)...)
 }
 
 // removalsApproved returns the condition that reports removals which wait for an approval,
