@@ -40,7 +40,7 @@ func mainCode() int {
 
 // run runs the command with args, without the program's name, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := rootCommand(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	root := rootCommand(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))) //nolint:contextcheck // commands get the context when they run
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,7 +47,7 @@ func agentThatDies() int {
 	}
 	n := 0
 	a.OnStep(func(string) {
-		if n++; fmt.Sprint(n) == os.Getenv(dieAt) {
+		if n++; strconv.Itoa(n) == os.Getenv(dieAt) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 	})

@@ -34,7 +34,7 @@ type folder struct {
 
 // openFolder opens a folder, and keeps other processes from it. ErrBusy if one has it.
 func openFolder(path string) (*folder, error) {
-	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the operator names the folder
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, tko.Errorf(tko.ErrNotFound, "the folder %s: not found: make it with tko-agent init", path)
 	}
@@ -98,7 +98,7 @@ func writeDraft(path string, write func(io.Writer) error) (err error) {
 	if err := os.Remove(path + draftSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	draft, err := os.OpenFile(path+draftSuffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	draft, err := os.OpenFile(path+draftSuffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names the file
 	if err != nil {
 		return err
 	}

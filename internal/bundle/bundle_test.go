@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,8 +177,7 @@ func TestAttackersFilesAreRefusedAsAWhole(t *testing.T) {
 	key, attacker := newKey(t), newKey(t)
 	good := write(t, bundle.Options{Key: key}, desired(t))
 	withRows := func(rows ...bundle.Row) []byte {
-		all := append(desired(t)[:1], rows...)
-		return write(t, bundle.Options{Key: key}, all)
+		return write(t, bundle.Options{Key: key}, slices.Concat(desired(t)[:1], rows))
 	}
 	d := func(id string) bundle.Row {
 		return bundle.Row{Deployment: &bundle.Deployment{ID: tko.DeploymentID(id), UID: "u", Content: content(t, 1, "x")}}

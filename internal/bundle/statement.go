@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -132,7 +133,7 @@ func strict(data []byte, v any) error {
 		return err
 	}
 	if d.More() {
-		return fmt.Errorf("there is more than one value")
+		return errors.New("there is more than one value")
 	}
 	return nil
 }

@@ -148,7 +148,7 @@ func (a *app) createBundles(ctx context.Context, s *session, flags createFlags, 
 	case len(ids) > 1 && !isFolder:
 		return tko.Errorf(errUsage, "%d sites match --site %s, and a bundle is for one: name an existing folder in place of %s", len(ids), strings.Join(flags.sites, " --site "), to)
 	}
-	var all []map[string]any
+	var all []madeBundle
 	for _, id := range ids {
 		name := to
 		if isFolder {
@@ -162,21 +162,32 @@ func (a *app) createBundles(ctx context.Context, s *session, flags createFlags, 
 		if err != nil {
 			return err
 		}
-		all = append(all, statementValue(made, name))
+		all = append(all, made)
 	}
 	if !isForPeople(a.format()) {
-		return a.encoder(a.format()).value(a.out, all)
+		return a.encoder(a.format()).value(a.out, values(all, madeBundle.row))
 	}
 	for _, one := range all {
-		fmt.Fprintf(a.out, "%s: site %s, serial %d, %s\n", one["file"], one["site"], one["serial"], count(one["deployments"].(int), "deployment", "deployments"))
+		fmt.Fprintf(a.out, "%s: site %s, serial %d, %s\n", one.file, one.Site, one.Serial, count(one.deployments(), "deployment", "deployments"))
 	}
 	return nil
 }
 
-func statementValue(s bundle.Statement, file string) map[string]any {
+// A madeBundle is the bundle of a site, and its file.
+type madeBundle struct {
+	bundle.Statement
+
+	file string
+	kept int // rows of deployments without packages
+}
+
+// deployments returns the number of deployments with packages.
+func (m madeBundle) deployments() int { return m.Rows - 1 - m.kept }
+
+func (m madeBundle) row() map[string]any {
 	return map[string]any{
-		"file": file, "site": string(s.Site), "serial": s.Serial, "time": s.Time.Format(time.RFC3339Nano), "sha256": s.Digest, "missing": s.Missing,
-		"deployments": s.Rows - 1 - s.Missing,
+		"file": m.file, "site": string(m.Site), "serial": m.Serial, "time": m.Time.Format(time.RFC3339Nano), "sha256": m.Digest, "missing": m.Missing,
+		"deployments": m.deployments(),
 	}
 }
 
@@ -190,7 +201,7 @@ func readKey(from string) (string, error) {
 		return text, nil
 	}
 	const most = 64 << 10
-	file, err := os.Open(from)
+	file, err := os.Open(from) //nolint:gosec // the user names the file
 	if err != nil {
 		return "", err
 	}
@@ -200,7 +211,8 @@ func readKey(from string) (string, error) {
 }
 
 // createBundle writes the bundle of one site.
-func (a *app) createBundle(ctx context.Context, s *session, flags createFlags, key ed25519.PrivateKey, id tko.SiteID, name string) (made bundle.Statement, err error) {
+func (a *app) createBundle(ctx context.Context, s *session, flags createFlags, key ed25519.PrivateKey, id tko.SiteID, name string) (made madeBundle, err error) {
+	made.file = name
 	about, err := call(ctx, s, s.About) // before the site is read: what changes later gets a greater position
 	if err != nil {
 		return made, err
@@ -224,12 +236,13 @@ func (a *app) createBundle(ctx context.Context, s *session, flags createFlags, k
 	}
 	statement := bundle.Statement{Site: id, Serial: about.Position, Time: a.now(), Missing: len(w.missing)}
 	err = archive.NewFile(name, a.streams.Out, func(out io.Writer) error {
-		made, err = bundle.Write(out, statement, bundle.Options{Type: bundle.TypeBundle, Key: key, Recipient: recipient}, w.rows(ctx, s))
+		made.Statement, err = bundle.Write(out, statement, bundle.Options{Type: bundle.TypeBundle, Key: key, Recipient: recipient}, w.rows(ctx, s))
 		if err == nil {
 			err = a.checkHolds(ctx, s, site) // a stop may be newer than the first check
 		}
 		return err
 	})
+	made.kept = w.kept
 	return made, err
 }
 
@@ -301,6 +314,7 @@ type bundleRows struct {
 	site    tko.Site
 	clear   bool // Secrets may be written
 	missing map[tko.DeploymentID]bool
+	kept    int // rows without packages
 }
 
 func (w *bundleRows) rows(ctx context.Context, s *session) iter.Seq2[bundle.Row, error] {
@@ -342,7 +356,10 @@ func (w *bundleRows) deploymentRow(d tko.Deployment) (row bundle.Row, ok bool, e
 			return row, false, tko.Errorf(tko.ErrBusy, "deployment %q at site %q has changed meanwhile: create the bundle again", d.ID, w.site.ID)
 		}
 		of.Kept, of.Revision = true, d.Stamp.Revision
-		return bundle.Row{Deployment: of}, tko.Suspended(d.Metadata) || d.StaysAtSite(), nil
+		if ok = tko.Suspended(d.Metadata) || d.StaysAtSite(); ok {
+			w.kept++
+		}
+		return bundle.Row{Deployment: of}, ok, nil
 	}
 	if of.Content, err = w.content("deployment", string(d.ID), d.Stamp.Revision, d.Package); err != nil {
 		return row, false, err

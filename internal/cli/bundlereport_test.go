@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,11 +36,8 @@ func (f *fake) Site(ctx context.Context, id tko.SiteID, _ int64) (tko.Site, erro
 
 // SetConditions records conditions.
 func (f *fake) SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
-	text := ""
-	for _, c := range conditions {
-		text += " " + c.Type + "=" + c.Status + " of " + time.Duration(c.ObservedRevision).String()
-	}
-	return f.got(ctx, "set %s %s:%s", kind, id, text)
+	texts := values(conditions, func(c tko.Condition) string { return fmt.Sprintf("%s=%s of %d", c.Type, c.Status, c.ObservedRevision) })
+	return f.got(ctx, "set %s %s: %s", kind, id, fmt.Sprint(texts...))
 }
 
 // report writes the report of an agent, and returns its file.
@@ -88,7 +87,8 @@ func TestAgentsReportOnNothingButTheirOwnSite(t *testing.T) {
 			sites: []tko.Site{agentSite("ships/7", 2, bundle.PublicText(mine)), agentSite("ships/8", 2, bundle.PublicText(other)), agentSite("unknown", 1, "")},
 			deployments: func() []tko.Deployment {
 				return []tko.Deployment{
-					{ID: "a", Site: "ships/7", Stamp: tko.Stamp{Revision: 3}}, {ID: "b", Site: "ships/8", Stamp: tko.Stamp{Revision: 3}},
+					{ID: "a", Site: "ships/7", Stamp: tko.Stamp{Revision: 3}},
+					{ID: "b", Site: "ships/8", Stamp: tko.Stamp{Revision: 3}},
 					{ID: "c", Site: "ships/7", Stamp: tko.Stamp{Revision: 3, Conditions: []tko.Condition{newer}}},
 				}
 			},
@@ -101,7 +101,7 @@ func TestAgentsReportOnNothingButTheirOwnSite(t *testing.T) {
 		out  string
 		set  string
 	}{
-		"its own":             {"the revision that it has", report(t, mine, "ships/7", noon, healthy("a", 3)), 0, "written", "set deployment a: Healthy=True of 3ns"},
+		"its own":             {"the revision that it has", report(t, mine, "ships/7", noon, healthy("a", 3)), 0, "written", "set deployment a: Healthy=True of 3"},
 		"another revision":    {"nothing is known of a newer one", report(t, mine, "ships/7", noon, healthy("a", 2)), 0, "the server has revision 3", ""},
 		"a later revision":    {"an agent can't know it", report(t, mine, "ships/7", noon, healthy("a", 4)), 0, "the server has revision 3", ""},
 		"another deployment":  {"the attacker owns the agent of ships/7", report(t, mine, "ships/7", noon, healthy("b", 3)), 0, "no longer at the site", ""},
@@ -117,12 +117,7 @@ func TestAgentsReportOnNothingButTheirOwnSite(t *testing.T) {
 			t.Parallel()
 			f := serve()
 			r := run(t, f, "", "bundle", "report", test.file, "--write", "-o", "table")
-			set := ""
-			for _, asked := range f.asked {
-				if strings.HasPrefix(asked, "set ") {
-					set += asked
-				}
-			}
+			set := strings.Join(slices.DeleteFunc(f.asked, func(asked string) bool { return !strings.HasPrefix(asked, "set ") }), ", ")
 			if r.code != test.code || !strings.Contains(r.out, test.out) || set != test.set {
 				t.Errorf("exit code %d, %q, %s%s: %s", r.code, set, r.out, r.err, test.why)
 			}

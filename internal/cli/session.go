@@ -31,7 +31,6 @@ type (
 	}
 	services interface {
 		reports
-		scheduling
 		clients
 		client.Calls
 		Stops(ctx context.Context) ([]tko.StopStatus, error)
@@ -39,6 +38,7 @@ type (
 		RolloutEvidence(ctx context.Context, s tko.RolloutEvidenceSelect) iter.Seq2[tko.RolloutEvidence, error]
 	}
 	reports interface {
+		scheduling
 		past
 		reasons
 		logServer

@@ -38,7 +38,8 @@ func TestSitesOfAgentsWithAnotherTargetAreNeverWhole(t *testing.T) {
 	t.Parallel()
 	p := plan{agent: true}
 	all := p.withoutAgent([]conditionOf{
-		{condition: tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}}, {condition: tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionTrue}},
+		{condition: tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}},
+		{condition: tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionTrue}},
 		{condition: tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionFalse}},
 	})
 	if all[0].condition.Status != tko.ConditionUnknown || all[1].condition.Status != tko.ConditionUnknown || all[2].condition.Status != tko.ConditionFalse {
