@@ -449,6 +449,10 @@ func (l inspection) kubeconfig(at ...string) {
 	}
 	inside := dig(map[string]any(l.resource), in("inCluster")...) == true
 	switch {
+	case len(at) == 1 && l.has(in("agent")...): // of a Cluster
+		if inside || l.has(in("kubeconfig")...) {
+			l.add(name("agent"), "is for sites whose agent has the kubeconfig: remove kubeconfig and inCluster, or agent")
+		}
 	case given > 1 || inside && l.has(in("kubeconfig")...):
 		l.add(name("kubeconfig"), "names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone")
 	case l.complete && given == 0 && !inside:

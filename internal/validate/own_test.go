@@ -72,6 +72,10 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 ---
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c4}, spec: {inCluster: true}}
 ---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c5}, spec: {agent: {}, namespace: ran}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c6}, spec: {agent: {key: "ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", recipient: age1qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq}}}
+---
 {apiVersion: metadata.nephio.org/v7, kind: Anything, metadata: {name: m}, spec: {a: {b: [1, null]}}}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: c, annotations: {nephio.org/prepare: Postpone, nephio.org/metadata: Never, nephio.org/merge: Override, nephio.org/rename: d, nephio.org/other: x}}}
@@ -310,6 +314,18 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 				cluster + `"d": spec.kubeconfig.file: must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it`,
 			},
 		},
+		"agents of clusters": {
+			why: "the agent has the kubeconfig, and its keys are public ones",
+			pkg: `
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: a}, spec: {agent: {}, inCluster: true}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: b}, spec: {agent: {}, kubeconfig: {file: a}}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {agent: {key: hunter2, recipient: AGE-SECRET-KEY-1}}}
+`,
+			complete: agentProblems,
+			partial:  agentProblems,
+		},
 		"statuses of repositories": {
 			why: "a kubeconfig there is one of a cluster, and exactly one tool reports",
 			pkg: `
@@ -412,3 +428,10 @@ func TestDocumentedResourcesAreValid(t *testing.T) {
 }
 
 var ownKind = regexp.MustCompile(`(?m)^apiVersion: \S*nephio\.org/`)
+
+var agentProblems = []string{
+	`kubernetes.plugin.nephio.org/v1alpha1 Cluster "a": spec.agent: is for sites whose agent has the kubeconfig: remove kubeconfig and inCluster, or agent`,
+	`kubernetes.plugin.nephio.org/v1alpha1 Cluster "b": spec.agent: is for sites whose agent has the kubeconfig: remove kubeconfig and inCluster, or agent`,
+	`kubernetes.plugin.nephio.org/v1alpha1 Cluster "c": spec.agent.key: does not match the pattern ^ed25519:[A-Za-z0-9+/]{43}=$`,
+	`kubernetes.plugin.nephio.org/v1alpha1 Cluster "c": spec.agent.recipient: does not match the pattern ^age1[0-9a-z]{58}$`,
+}
