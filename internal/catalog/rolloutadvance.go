@@ -95,7 +95,7 @@ func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (t
 // heldAgain is the time after which the rights of an owner are asked for again.
 const heldAgain = 30 * time.Second
 
-// resultsWait returns the time after which results are told to ticket systems, by the caller
+// resultsWait returns the time after which results are reported to ticket systems, by the caller
 // of AdvanceRollout; negative if none are.
 func (v RolloutView) resultsWait() time.Duration {
 	at, open := v.execution(spec.Rollout{}).ResultsDue()

@@ -26,7 +26,7 @@ spec:
 
 // The server is killed with kill -9 after a ticket system did what it was asked for, and
 // before it could respond: when the ticket is asked for, when it is read, and when the result
-// is told. There is one ticket, nothing is changed before it is approved, and the system learns
+// is reported. There is one ticket, nothing is changed before it is approved, and the system learns
 // the result.
 func TestTicketsSurviveKills(t *testing.T) {
 	t.Setenv("TICKETS_KEY", tickettest.Key)

@@ -86,10 +86,7 @@ func (f *fake) RolloutTickets(_ context.Context, id tko.RolloutID) (all []tko.Ro
 	return all, nil
 }
 
-func (f *fake) ReportRolloutTicket(ctx context.Context, t tko.RolloutTicket) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
+func (f *fake) ReportRolloutTicket(_ context.Context, t tko.RolloutTicket) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	f.reported = append(f.reported, t.Key)

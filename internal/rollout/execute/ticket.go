@@ -140,7 +140,7 @@ func DueTickets(r Rollout, now time.Time) (due []TicketTask) {
 	return due
 }
 
-// ResultsDue returns when results are to be told to ticket systems; not open if there are
+// ResultsDue returns when results are to be reported to ticket systems; not open if there are
 // none.
 func (r Rollout) ResultsDue() (at time.Time, open bool) {
 	for i := range r.Tickets {
@@ -238,7 +238,7 @@ type TicketReport struct {
 	Until       time.Time // until when an approval is valid; zero: for the plan
 	Text        string    // state of the ticket
 	Failure     string    // why the task failed; "": it didn't
-	Result      string    // that was told
+	Result      string    // that was reported
 }
 
 // A TicketNote is what evidence and the audit log have of a report.
@@ -290,11 +290,11 @@ func (r Rollout) Report(rep TicketReport, now time.Time) (Rollout, TicketNote, e
 	return r, note, nil
 }
 
-// tell notes that a result was told, or why not.
+// tell notes that a result was reported, or why not.
 func (t *Ticket) tell(rep TicketReport, note *TicketNote) {
 	if rep.Failure != "" {
 		t.Failures++
-		t.Text = "the result could not be told: " + rep.Failure
+		t.Text = "the result could not be reported: " + rep.Failure
 		note.Outcome, note.Text = OutcomeFailed, t.Text
 		return
 	}
@@ -302,7 +302,7 @@ func (t *Ticket) tell(rep TicketReport, note *TicketNote) {
 		t.ID, t.Number = rep.ID, rep.Number
 	}
 	t.Failures, t.Told = 0, rep.Result
-	t.Text = "its result was told: " + rep.Result
+	t.Text = "its result was reported: " + rep.Result
 	note.Outcome, note.Text = OutcomeTold, t.Text
 }
 

@@ -165,7 +165,7 @@ func TestTicketApprovesAWave(t *testing.T) {
 			f.advance("r")
 			f.wants(4, "Done", "")
 			if again := f.wait("r"); again <= 0 {
-				t.Errorf("the rollout isn't advanced again although the ticket doesn't know the result: %s", again)
+				t.Errorf("the rollout isn't advanced again although the system lacks the result: %s", again)
 			}
 			f.errands()
 			want := map[string]string{"board": "Done", "snow": "successful"}[system]
@@ -173,7 +173,7 @@ func TestTicketApprovesAWave(t *testing.T) {
 				t.Errorf("results: %v", all[0].Results)
 			}
 			if again := f.wait("r"); again >= 0 {
-				t.Errorf("it is advanced again after the result was told: %s", again)
+				t.Errorf("it is advanced again after the result was reported: %s", again)
 			}
 			var outcomes []string
 			for _, e := range f.evidence() {

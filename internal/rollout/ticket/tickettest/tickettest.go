@@ -32,7 +32,7 @@ type Ticket struct {
 	SaysID        string // the same for its ID
 	Asked         int    // requests that ask for it
 	Read          int
-	Results       []string // in the order in which they were told
+	Results       []string // in the order in which they were reported
 }
 
 // A System is a ticket system.
