@@ -208,7 +208,29 @@ type RolloutQuery struct {
 	Reason string    // why there is none; for users
 }
 
-// RolloutEvidence is a measurement that a rollout was decided by, or a decision about a metric.
+// A RolloutTicket is what the rollout controller does at a ticket system, which approves a
+// wave. It reports it with what the system responds.
+type RolloutTicket struct {
+	Rollout  RolloutID
+	Key      string // identifies the ticket: the same each time that it is asked for
+	System   string // name
+	Action   string // ask, read or tell; call: the system reports by itself
+	Ticket   string // ID at the system; "": not known
+	Document []byte // JSON of what is asked or told
+	Result   string // to tell: Done, Undone, Cancelled or Superseded
+
+	// The others are what the system responds.
+	Number   string // of the ticket, for people
+	Plan     string // digest of the plan that the decision is about
+	Decision string // Approved, Denied or "": not decided
+	Who      string // decided
+	Until    time.Time
+	Text     string // state of the ticket
+	Failure  string // why the action failed; "": it didn't
+}
+
+// RolloutEvidence is a measurement that a rollout was decided by, a decision about a metric, or
+// what became of a ticket.
 type RolloutEvidence struct {
 	Number   int64 // counts from 1
 	Time     time.Time
@@ -218,8 +240,11 @@ type RolloutEvidence struct {
 	Query    string // as it is in the rollout
 	Changed  RolloutQuery
 	Compared RolloutQuery
-	Outcome  string // Good, Bad, NoData or Waived
+	Outcome  string // Good, Bad, NoData or Waived; of a ticket: Asked, Approved, Denied, Refused, Failed or Told
 	Text     string // in words
+	System   string // ticket system; "": it is about a metric
+	Ticket   string // number or ID of the ticket
+	Who      string // who decided about the ticket, as the system says
 }
 
 // A RolloutEvidenceSelect selects evidence of a rollout, the oldest first.

@@ -106,7 +106,24 @@ func (c *Client) ReportRolloutMeasurement(ctx context.Context, m tko.RolloutMeas
 	return err
 }
 
-// RolloutEvidence streams the measurements that a rollout was decided by, the oldest first.
+// RolloutTickets returns what is to be done at ticket systems, for the rollout controller. A
+// data controller that is too old to have tickets returns nothing.
+func (c *Client) RolloutTickets(ctx context.Context, id tko.RolloutID) ([]tko.RolloutTicket, error) {
+	all, err := wire.Then(wire.RolloutTickets)(call(ctx, c, c.rollouts.GetRolloutTickets, &tkopb.RolloutID{RolloutId: string(id)}))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// ReportRolloutTicket reports what a ticket system responded, for the rollout controller. The
+// error is an ErrConflict if it is refused, an ErrNotFound if the ticket isn't known.
+func (c *Client) ReportRolloutTicket(ctx context.Context, t tko.RolloutTicket) error {
+	_, err := call(ctx, c, c.rollouts.ReportRolloutTicket, wire.RolloutTicket.Write(t))
+	return err
+}
+
+// RolloutEvidence streams what a rollout was decided by, measurements and tickets, the oldest first.
 func (c *Client) RolloutEvidence(ctx context.Context, s tko.RolloutEvidenceSelect) iter.Seq2[tko.RolloutEvidence, error] {
 	return rows(ctx, c, c.rollouts.ListRolloutEvidence, wire.RolloutEvidenceSelect.Write(s), wire.RolloutEvidence.ReadRow)
 }

@@ -1837,8 +1837,11 @@ type RolloutEvidence struct {
 	Query         string                 `protobuf:"bytes,675,opt,name=query,proto3" json:"query,omitempty"` // as it is in the rollout
 	Changed       *RolloutQuery          `protobuf:"bytes,676,opt,name=changed,proto3" json:"changed,omitempty"`
 	Compared      *RolloutQuery          `protobuf:"bytes,677,opt,name=compared,proto3" json:"compared,omitempty"`
-	Outcome       string                 `protobuf:"bytes,678,opt,name=outcome,proto3" json:"outcome,omitempty"` // Good, Bad, NoData or Waived
+	Outcome       string                 `protobuf:"bytes,678,opt,name=outcome,proto3" json:"outcome,omitempty"` // Good, Bad, NoData or Waived; of a ticket: Asked, Approved, Denied, Refused, Failed or Told
 	Text          string                 `protobuf:"bytes,679,opt,name=text,proto3" json:"text,omitempty"`
+	System        string                 `protobuf:"bytes,710,opt,name=system,proto3" json:"system,omitempty"` // ticket system; empty: it is about a metric
+	Ticket        string                 `protobuf:"bytes,711,opt,name=ticket,proto3" json:"ticket,omitempty"` // number or ID of the ticket
+	Who           string                 `protobuf:"bytes,712,opt,name=who,proto3" json:"who,omitempty"`       // who decided about the ticket, as the system says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1939,6 +1942,219 @@ func (x *RolloutEvidence) GetOutcome() string {
 func (x *RolloutEvidence) GetText() string {
 	if x != nil {
 		return x.Text
+	}
+	return ""
+}
+
+func (x *RolloutEvidence) GetSystem() string {
+	if x != nil {
+		return x.System
+	}
+	return ""
+}
+
+func (x *RolloutEvidence) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+func (x *RolloutEvidence) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+type RolloutTickets struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tickets       []*RolloutTicket       `protobuf:"bytes,710,rep,name=tickets,proto3" json:"tickets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutTickets) Reset() {
+	*x = RolloutTickets{}
+	mi := &file_tko_rollout_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutTickets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutTickets) ProtoMessage() {}
+
+func (x *RolloutTickets) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutTickets.ProtoReflect.Descriptor instead.
+func (*RolloutTickets) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RolloutTickets) GetTickets() []*RolloutTicket {
+	if x != nil {
+		return x.Tickets
+	}
+	return nil
+}
+
+type RolloutTicket struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RolloutId     string                 `protobuf:"bytes,710,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
+	Key           string                 `protobuf:"bytes,711,opt,name=key,proto3" json:"key,omitempty"`           // identifies the ticket: the same each time that it is asked for
+	System        string                 `protobuf:"bytes,712,opt,name=system,proto3" json:"system,omitempty"`     // name
+	Action        string                 `protobuf:"bytes,713,opt,name=action,proto3" json:"action,omitempty"`     // ask, read or tell; call: the system reports by itself
+	Ticket        string                 `protobuf:"bytes,714,opt,name=ticket,proto3" json:"ticket,omitempty"`     // ID at the system; empty: not known
+	Document      []byte                 `protobuf:"bytes,715,opt,name=document,proto3" json:"document,omitempty"` // JSON of what is asked or told
+	Result        string                 `protobuf:"bytes,716,opt,name=result,proto3" json:"result,omitempty"`     // to tell
+	Number        string                 `protobuf:"bytes,717,opt,name=number,proto3" json:"number,omitempty"`     // of the ticket, for people
+	Plan          string                 `protobuf:"bytes,718,opt,name=plan,proto3" json:"plan,omitempty"`         // digest of the plan that the decision is about
+	Decision      string                 `protobuf:"bytes,719,opt,name=decision,proto3" json:"decision,omitempty"` // Approved, Denied or empty: not decided
+	Who           string                 `protobuf:"bytes,720,opt,name=who,proto3" json:"who,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,721,opt,name=until,proto3" json:"until,omitempty"`     // until when an approval is valid; none: for the plan
+	Text          string                 `protobuf:"bytes,722,opt,name=text,proto3" json:"text,omitempty"`       // state of the ticket
+	Failure       string                 `protobuf:"bytes,723,opt,name=failure,proto3" json:"failure,omitempty"` // why the action failed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutTicket) Reset() {
+	*x = RolloutTicket{}
+	mi := &file_tko_rollout_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutTicket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutTicket) ProtoMessage() {}
+
+func (x *RolloutTicket) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutTicket.ProtoReflect.Descriptor instead.
+func (*RolloutTicket) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RolloutTicket) GetRolloutId() string {
+	if x != nil {
+		return x.RolloutId
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetSystem() string {
+	if x != nil {
+		return x.System
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetDocument() []byte {
+	if x != nil {
+		return x.Document
+	}
+	return nil
+}
+
+func (x *RolloutTicket) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetNumber() string {
+	if x != nil {
+		return x.Number
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetDecision() string {
+	if x != nil {
+		return x.Decision
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *RolloutTicket) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *RolloutTicket) GetFailure() string {
+	if x != nil {
+		return x.Failure
 	}
 	return ""
 }
@@ -2128,7 +2344,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x13ListRolloutEvidence\x12\x1d\n" +
 	"\trolloutId\x18\x9e\x05 \x01(\tR\trolloutId\x12\x15\n" +
 	"\x05after\x18\x9f\x05 \x01(\x03R\x05after\x12\x1b\n" +
-	"\bmaxCount\x18\xa0\x05 \x01(\x03R\bmaxCount\"\xc3\x02\n" +
+	"\bmaxCount\x18\xa0\x05 \x01(\x03R\bmaxCount\"\x88\x03\n" +
 	"\x0fRolloutEvidence\x12\x17\n" +
 	"\x06number\x18\x9e\x05 \x01(\x03R\x06number\x12/\n" +
 	"\x04time\x18\x9f\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x13\n" +
@@ -2139,7 +2355,27 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\achanged\x18\xa4\x05 \x01(\v2\x11.tko.RolloutQueryR\achanged\x12.\n" +
 	"\bcompared\x18\xa5\x05 \x01(\v2\x11.tko.RolloutQueryR\bcompared\x12\x19\n" +
 	"\aoutcome\x18\xa6\x05 \x01(\tR\aoutcome\x12\x13\n" +
-	"\x04text\x18\xa7\x05 \x01(\tR\x04text2\x84\a\n" +
+	"\x04text\x18\xa7\x05 \x01(\tR\x04text\x12\x17\n" +
+	"\x06system\x18\xc6\x05 \x01(\tR\x06system\x12\x17\n" +
+	"\x06ticket\x18\xc7\x05 \x01(\tR\x06ticket\x12\x11\n" +
+	"\x03who\x18\xc8\x05 \x01(\tR\x03who\"?\n" +
+	"\x0eRolloutTickets\x12-\n" +
+	"\atickets\x18\xc6\x05 \x03(\v2\x12.tko.RolloutTicketR\atickets\"\x83\x03\n" +
+	"\rRolloutTicket\x12\x1d\n" +
+	"\trolloutId\x18\xc6\x05 \x01(\tR\trolloutId\x12\x11\n" +
+	"\x03key\x18\xc7\x05 \x01(\tR\x03key\x12\x17\n" +
+	"\x06system\x18\xc8\x05 \x01(\tR\x06system\x12\x17\n" +
+	"\x06action\x18\xc9\x05 \x01(\tR\x06action\x12\x17\n" +
+	"\x06ticket\x18\xca\x05 \x01(\tR\x06ticket\x12\x1b\n" +
+	"\bdocument\x18\xcb\x05 \x01(\fR\bdocument\x12\x17\n" +
+	"\x06result\x18\xcc\x05 \x01(\tR\x06result\x12\x17\n" +
+	"\x06number\x18\xcd\x05 \x01(\tR\x06number\x12\x13\n" +
+	"\x04plan\x18\xce\x05 \x01(\tR\x04plan\x12\x1b\n" +
+	"\bdecision\x18\xcf\x05 \x01(\tR\bdecision\x12\x11\n" +
+	"\x03who\x18\xd0\x05 \x01(\tR\x03who\x121\n" +
+	"\x05until\x18\xd1\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x13\n" +
+	"\x04text\x18\xd2\x05 \x01(\tR\x04text\x12\x19\n" +
+	"\afailure\x18\xd3\x05 \x01(\tR\afailure2\x81\b\n" +
 	"\bRollouts\x126\n" +
 	"\x0fregisterRollout\x12\f.tko.Rollout\x1a\x15.tko.RegisterResponse\x124\n" +
 	"\rdeleteRollout\x12\x0e.tko.RolloutID\x1a\x13.tko.DeleteResponse\x12+\n" +
@@ -2152,7 +2388,9 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x0flistRolloutRows\x12\x14.tko.ListRolloutRows\x1a\x0f.tko.RolloutRow0\x01\x12=\n" +
 	"\x0eadvanceRollout\x12\x0e.tko.RolloutID\x1a\x1b.tko.AdvanceRolloutResponse\x12B\n" +
 	"\x16getRolloutMeasurements\x12\x0e.tko.RolloutID\x1a\x18.tko.RolloutMeasurements\x12K\n" +
-	"\x18reportRolloutMeasurement\x12\x17.tko.RolloutMeasurement\x1a\x16.google.protobuf.Empty\x12G\n" +
+	"\x18reportRolloutMeasurement\x12\x17.tko.RolloutMeasurement\x1a\x16.google.protobuf.Empty\x128\n" +
+	"\x11getRolloutTickets\x12\x0e.tko.RolloutID\x1a\x13.tko.RolloutTickets\x12A\n" +
+	"\x13reportRolloutTicket\x12\x12.tko.RolloutTicket\x1a\x16.google.protobuf.Empty\x12G\n" +
 	"\x13listRolloutEvidence\x12\x18.tko.ListRolloutEvidence\x1a\x14.tko.RolloutEvidence0\x01\x129\n" +
 	"\x0eproposeRollout\x12\x13.tko.ProposeRollout\x1a\x12.tko.RolloutStatus\x12C\n" +
 	"\x12getReservedOrigins\x12\x17.tko.GetReservedOrigins\x1a\x14.tko.ReservedOrigins\x12.\n" +
@@ -2170,7 +2408,7 @@ func file_tko_rollout_proto_rawDescGZIP() []byte {
 	return file_tko_rollout_proto_rawDescData
 }
 
-var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_tko_rollout_proto_goTypes = []any{
 	(*RolloutID)(nil),              // 0: tko.RolloutID
 	(*Rollout)(nil),                // 1: tko.Rollout
@@ -2195,84 +2433,92 @@ var file_tko_rollout_proto_goTypes = []any{
 	(*RolloutQuery)(nil),           // 20: tko.RolloutQuery
 	(*ListRolloutEvidence)(nil),    // 21: tko.ListRolloutEvidence
 	(*RolloutEvidence)(nil),        // 22: tko.RolloutEvidence
-	nil,                            // 23: tko.Rollout.MetadataEntry
-	nil,                            // 24: tko.ListRollouts.MetadataPatternsEntry
-	nil,                            // 25: tko.RolloutStatus.KindsEntry
-	nil,                            // 26: tko.RolloutWave.ProgressEntry
-	nil,                            // 27: tko.RolloutPlan.KindsEntry
-	nil,                            // 28: tko.ReservedOrigins.RolloutIdsEntry
-	(*Stamp)(nil),                  // 29: tko.Stamp
-	(*Window)(nil),                 // 30: tko.Window
-	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 32: google.protobuf.Duration
-	(*RegisterResponse)(nil),       // 33: tko.RegisterResponse
-	(*DeleteResponse)(nil),         // 34: tko.DeleteResponse
-	(*emptypb.Empty)(nil),          // 35: google.protobuf.Empty
+	(*RolloutTickets)(nil),         // 23: tko.RolloutTickets
+	(*RolloutTicket)(nil),          // 24: tko.RolloutTicket
+	nil,                            // 25: tko.Rollout.MetadataEntry
+	nil,                            // 26: tko.ListRollouts.MetadataPatternsEntry
+	nil,                            // 27: tko.RolloutStatus.KindsEntry
+	nil,                            // 28: tko.RolloutWave.ProgressEntry
+	nil,                            // 29: tko.RolloutPlan.KindsEntry
+	nil,                            // 30: tko.ReservedOrigins.RolloutIdsEntry
+	(*Stamp)(nil),                  // 31: tko.Stamp
+	(*Window)(nil),                 // 32: tko.Window
+	(*timestamppb.Timestamp)(nil),  // 33: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 34: google.protobuf.Duration
+	(*RegisterResponse)(nil),       // 35: tko.RegisterResponse
+	(*DeleteResponse)(nil),         // 36: tko.DeleteResponse
+	(*emptypb.Empty)(nil),          // 37: google.protobuf.Empty
 }
 var file_tko_rollout_proto_depIdxs = []int32{
-	23, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
-	29, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
-	30, // 2: tko.ListRollouts.window:type_name -> tko.Window
-	24, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
-	31, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
-	31, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
-	25, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
+	25, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
+	31, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
+	32, // 2: tko.ListRollouts.window:type_name -> tko.Window
+	26, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
+	33, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
+	33, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
+	27, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
 	6,  // 7: tko.RolloutStatus.waves:type_name -> tko.RolloutWave
 	7,  // 8: tko.RolloutStatus.examples:type_name -> tko.RolloutRow
-	31, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
-	31, // 10: tko.RolloutStatus.firstFailure:type_name -> google.protobuf.Timestamp
-	26, // 11: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
-	31, // 12: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
+	33, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
+	33, // 10: tko.RolloutStatus.firstFailure:type_name -> google.protobuf.Timestamp
+	28, // 11: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
+	33, // 12: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
 	10, // 13: tko.RolloutRow.changes:type_name -> tko.RolloutChange
-	27, // 14: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
+	29, // 14: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
 	6,  // 15: tko.RolloutPlan.waves:type_name -> tko.RolloutWave
 	9,  // 16: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
 	10, // 17: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
-	32, // 18: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
-	28, // 19: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
+	34, // 18: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
+	30, // 19: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
 	19, // 20: tko.RolloutMeasurements.measurements:type_name -> tko.RolloutMeasurement
-	31, // 21: tko.RolloutMeasurement.asked:type_name -> google.protobuf.Timestamp
+	33, // 21: tko.RolloutMeasurement.asked:type_name -> google.protobuf.Timestamp
 	20, // 22: tko.RolloutMeasurement.changed:type_name -> tko.RolloutQuery
 	20, // 23: tko.RolloutMeasurement.compared:type_name -> tko.RolloutQuery
-	31, // 24: tko.RolloutQuery.at:type_name -> google.protobuf.Timestamp
-	31, // 25: tko.RolloutEvidence.time:type_name -> google.protobuf.Timestamp
+	33, // 24: tko.RolloutQuery.at:type_name -> google.protobuf.Timestamp
+	33, // 25: tko.RolloutEvidence.time:type_name -> google.protobuf.Timestamp
 	20, // 26: tko.RolloutEvidence.changed:type_name -> tko.RolloutQuery
 	20, // 27: tko.RolloutEvidence.compared:type_name -> tko.RolloutQuery
-	1,  // 28: tko.Rollouts.registerRollout:input_type -> tko.Rollout
-	0,  // 29: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
-	2,  // 30: tko.Rollouts.getRollout:input_type -> tko.GetRollout
-	3,  // 31: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
-	4,  // 32: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
-	0,  // 33: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
-	0,  // 34: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
-	11, // 35: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
-	0,  // 36: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
-	0,  // 37: tko.Rollouts.getRolloutMeasurements:input_type -> tko.RolloutID
-	19, // 38: tko.Rollouts.reportRolloutMeasurement:input_type -> tko.RolloutMeasurement
-	21, // 39: tko.Rollouts.listRolloutEvidence:input_type -> tko.ListRolloutEvidence
-	17, // 40: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
-	13, // 41: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
-	15, // 42: tko.Rollouts.getSiteHold:input_type -> tko.GetSiteHold
-	33, // 43: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
-	34, // 44: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
-	1,  // 45: tko.Rollouts.getRollout:output_type -> tko.Rollout
-	1,  // 46: tko.Rollouts.listRollouts:output_type -> tko.Rollout
-	5,  // 47: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
-	5,  // 48: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
-	8,  // 49: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
-	7,  // 50: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
-	12, // 51: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
-	18, // 52: tko.Rollouts.getRolloutMeasurements:output_type -> tko.RolloutMeasurements
-	35, // 53: tko.Rollouts.reportRolloutMeasurement:output_type -> google.protobuf.Empty
-	22, // 54: tko.Rollouts.listRolloutEvidence:output_type -> tko.RolloutEvidence
-	5,  // 55: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
-	14, // 56: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
-	16, // 57: tko.Rollouts.getSiteHold:output_type -> tko.SiteHold
-	43, // [43:58] is the sub-list for method output_type
-	28, // [28:43] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	24, // 28: tko.RolloutTickets.tickets:type_name -> tko.RolloutTicket
+	33, // 29: tko.RolloutTicket.until:type_name -> google.protobuf.Timestamp
+	1,  // 30: tko.Rollouts.registerRollout:input_type -> tko.Rollout
+	0,  // 31: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
+	2,  // 32: tko.Rollouts.getRollout:input_type -> tko.GetRollout
+	3,  // 33: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
+	4,  // 34: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
+	0,  // 35: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
+	0,  // 36: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
+	11, // 37: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
+	0,  // 38: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
+	0,  // 39: tko.Rollouts.getRolloutMeasurements:input_type -> tko.RolloutID
+	19, // 40: tko.Rollouts.reportRolloutMeasurement:input_type -> tko.RolloutMeasurement
+	0,  // 41: tko.Rollouts.getRolloutTickets:input_type -> tko.RolloutID
+	24, // 42: tko.Rollouts.reportRolloutTicket:input_type -> tko.RolloutTicket
+	21, // 43: tko.Rollouts.listRolloutEvidence:input_type -> tko.ListRolloutEvidence
+	17, // 44: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
+	13, // 45: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
+	15, // 46: tko.Rollouts.getSiteHold:input_type -> tko.GetSiteHold
+	35, // 47: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
+	36, // 48: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
+	1,  // 49: tko.Rollouts.getRollout:output_type -> tko.Rollout
+	1,  // 50: tko.Rollouts.listRollouts:output_type -> tko.Rollout
+	5,  // 51: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
+	5,  // 52: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
+	8,  // 53: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
+	7,  // 54: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
+	12, // 55: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
+	18, // 56: tko.Rollouts.getRolloutMeasurements:output_type -> tko.RolloutMeasurements
+	37, // 57: tko.Rollouts.reportRolloutMeasurement:output_type -> google.protobuf.Empty
+	23, // 58: tko.Rollouts.getRolloutTickets:output_type -> tko.RolloutTickets
+	37, // 59: tko.Rollouts.reportRolloutTicket:output_type -> google.protobuf.Empty
+	22, // 60: tko.Rollouts.listRolloutEvidence:output_type -> tko.RolloutEvidence
+	5,  // 61: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
+	14, // 62: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
+	16, // 63: tko.Rollouts.getSiteHold:output_type -> tko.SiteHold
+	47, // [47:64] is the sub-list for method output_type
+	30, // [30:47] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_tko_rollout_proto_init() }
@@ -2289,7 +2535,7 @@ func file_tko_rollout_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_rollout_proto_rawDesc), len(file_tko_rollout_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

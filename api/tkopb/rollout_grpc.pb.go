@@ -33,6 +33,8 @@ const (
 	Rollouts_AdvanceRollout_FullMethodName           = "/tko.Rollouts/advanceRollout"
 	Rollouts_GetRolloutMeasurements_FullMethodName   = "/tko.Rollouts/getRolloutMeasurements"
 	Rollouts_ReportRolloutMeasurement_FullMethodName = "/tko.Rollouts/reportRolloutMeasurement"
+	Rollouts_GetRolloutTickets_FullMethodName        = "/tko.Rollouts/getRolloutTickets"
+	Rollouts_ReportRolloutTicket_FullMethodName      = "/tko.Rollouts/reportRolloutTicket"
 	Rollouts_ListRolloutEvidence_FullMethodName      = "/tko.Rollouts/listRolloutEvidence"
 	Rollouts_ProposeRollout_FullMethodName           = "/tko.Rollouts/proposeRollout"
 	Rollouts_GetReservedOrigins_FullMethodName       = "/tko.Rollouts/getReservedOrigins"
@@ -65,7 +67,11 @@ type RolloutsClient interface {
 	GetRolloutMeasurements(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*RolloutMeasurements, error)
 	// Reports a measurement with its values, for the rollout controller.
 	ReportRolloutMeasurement(ctx context.Context, in *RolloutMeasurement, opts ...grpc.CallOption) (*emptypb.Empty, error)
-	// Lists the measurements that a rollout was decided by, the oldest first.
+	// Returns what is to be done at ticket systems, for the rollout controller.
+	GetRolloutTickets(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*RolloutTickets, error)
+	// Reports what a ticket system responded, for the rollout controller.
+	ReportRolloutTicket(ctx context.Context, in *RolloutTicket, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Lists what a rollout was decided by, measurements and tickets, the oldest first.
 	ListRolloutEvidence(ctx context.Context, in *ListRolloutEvidence, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RolloutEvidence], error)
 	// Registers a rollout for a placement, or replaces one that isn't started, for the
 	// preparer. The ID gets a number if a rollout with it is done.
@@ -214,6 +220,26 @@ func (c *rolloutsClient) ReportRolloutMeasurement(ctx context.Context, in *Rollo
 	return out, nil
 }
 
+func (c *rolloutsClient) GetRolloutTickets(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*RolloutTickets, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RolloutTickets)
+	err := c.cc.Invoke(ctx, Rollouts_GetRolloutTickets_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rolloutsClient) ReportRolloutTicket(ctx context.Context, in *RolloutTicket, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Rollouts_ReportRolloutTicket_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *rolloutsClient) ListRolloutEvidence(ctx context.Context, in *ListRolloutEvidence, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RolloutEvidence], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Rollouts_ServiceDesc.Streams[2], Rollouts_ListRolloutEvidence_FullMethodName, cOpts...)
@@ -289,7 +315,11 @@ type RolloutsServer interface {
 	GetRolloutMeasurements(context.Context, *RolloutID) (*RolloutMeasurements, error)
 	// Reports a measurement with its values, for the rollout controller.
 	ReportRolloutMeasurement(context.Context, *RolloutMeasurement) (*emptypb.Empty, error)
-	// Lists the measurements that a rollout was decided by, the oldest first.
+	// Returns what is to be done at ticket systems, for the rollout controller.
+	GetRolloutTickets(context.Context, *RolloutID) (*RolloutTickets, error)
+	// Reports what a ticket system responded, for the rollout controller.
+	ReportRolloutTicket(context.Context, *RolloutTicket) (*emptypb.Empty, error)
+	// Lists what a rollout was decided by, measurements and tickets, the oldest first.
 	ListRolloutEvidence(*ListRolloutEvidence, grpc.ServerStreamingServer[RolloutEvidence]) error
 	// Registers a rollout for a placement, or replaces one that isn't started, for the
 	// preparer. The ID gets a number if a rollout with it is done.
@@ -342,6 +372,12 @@ func (UnimplementedRolloutsServer) GetRolloutMeasurements(context.Context, *Roll
 }
 func (UnimplementedRolloutsServer) ReportRolloutMeasurement(context.Context, *RolloutMeasurement) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportRolloutMeasurement not implemented")
+}
+func (UnimplementedRolloutsServer) GetRolloutTickets(context.Context, *RolloutID) (*RolloutTickets, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRolloutTickets not implemented")
+}
+func (UnimplementedRolloutsServer) ReportRolloutTicket(context.Context, *RolloutTicket) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReportRolloutTicket not implemented")
 }
 func (UnimplementedRolloutsServer) ListRolloutEvidence(*ListRolloutEvidence, grpc.ServerStreamingServer[RolloutEvidence]) error {
 	return status.Error(codes.Unimplemented, "method ListRolloutEvidence not implemented")
@@ -560,6 +596,42 @@ func _Rollouts_ReportRolloutMeasurement_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Rollouts_GetRolloutTickets_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RolloutID)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RolloutsServer).GetRolloutTickets(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rollouts_GetRolloutTickets_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RolloutsServer).GetRolloutTickets(ctx, req.(*RolloutID))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Rollouts_ReportRolloutTicket_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RolloutTicket)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RolloutsServer).ReportRolloutTicket(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rollouts_ReportRolloutTicket_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RolloutsServer).ReportRolloutTicket(ctx, req.(*RolloutTicket))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Rollouts_ListRolloutEvidence_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ListRolloutEvidence)
 	if err := stream.RecvMsg(m); err != nil {
@@ -667,6 +739,14 @@ var Rollouts_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "reportRolloutMeasurement",
 			Handler:    _Rollouts_ReportRolloutMeasurement_Handler,
+		},
+		{
+			MethodName: "getRolloutTickets",
+			Handler:    _Rollouts_GetRolloutTickets_Handler,
+		},
+		{
+			MethodName: "reportRolloutTicket",
+			Handler:    _Rollouts_ReportRolloutTicket_Handler,
 		},
 		{
 			MethodName: "proposeRollout",

@@ -316,12 +316,9 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 		controllers.Go(func() error { return m.Run(working) })
 	}
 	if c.Has(config.RoleRollout) {
-		rollouts := clients.of(identity.RoleRollout)
-		controllers.Go(func() error {
-			return controller.Run(working, rollouts, controller.Options{
-				Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout), Observer: counted, Measure: wiring.Measures(c, allowed).Measure,
-			})
-		})
+		if err := s.rollouts(working, controllers, clients.of(identity.RoleRollout)); err != nil {
+			return err
+		}
 	}
 	if c.Has(config.RoleGitOps) {
 		if err := s.gitOps(working, controllers, clients.of(identity.RoleGitOps)); err != nil {
@@ -366,6 +363,25 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	return err
 }
 
+// rollouts runs the role rollout, and accepts the reports of ticket systems for it.
+func (s *server) rollouts(ctx context.Context, controllers *errgroup.Group, data *client.Client) error {
+	log := s.log.With("role", config.RoleRollout)
+	tickets, err := wiring.Tickets(s.config, s.allowed)
+	if err != nil {
+		return err
+	}
+	controllers.Go(func() error {
+		return controller.Run(ctx, data, controller.Options{
+			Worker: s.worker, Lease: s.config.WorkLease, Log: log, Observer: s.metrics, Measure: wiring.Measures(s.config, s.allowed).Measure, Ask: tickets.Do,
+		})
+	})
+	for _, l := range s.tickets {
+		server := &http.Server{Handler: tickets.Calls(data.ReportRolloutTicket, log), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+		controllers.Go(func() error { return wiring.ServeHTTP(ctx, server, s.security.listener(l, wiring.HTTPProtocol)) })
+	}
+	return nil
+}
+
 // A server holds the objects that serve builds.
 type server struct {
 	config  *config.Config
@@ -383,15 +399,15 @@ type server struct {
 	clusters   *wiring.Clusters
 	pods       *wiring.Pods
 
-	grpc, web, logs, debug, health, scraped, kube, hooks []net.Listener
-	unix                                                 []net.Listener // none without a Unix socket
-	security                                             *security
-	store                                                *relational.Store // nil without the data controller
-	service                                              *catalog.Service
-	inProcess                                            map[string]*bufconn.Listener // by role; nil without the data controller
-	logServer                                            plugin.LogServer
-	isolated                                             *isolate.Isolation
-	runs                                                 webapi.PluginRuns // of plugins in this process
+	grpc, web, logs, debug, health, scraped, kube, hooks, tickets []net.Listener
+	unix                                                          []net.Listener // none without a Unix socket
+	security                                                      *security
+	store                                                         *relational.Store // nil without the data controller
+	service                                                       *catalog.Service
+	inProcess                                                     map[string]*bufconn.Listener // by role; nil without the data controller
+	logServer                                                     plugin.LogServer
+	isolated                                                      *isolate.Isolation
+	runs                                                          webapi.PluginRuns // of plugins in this process
 }
 
 // listen opens the sockets first, so that clients can connect as soon as the
@@ -416,7 +432,7 @@ func (s *server) listen(ctx context.Context) error {
 		s.log.InfoContext(ctx, "no metrics: another server uses the address", "listen_metrics", s.config.ListenMetrics)
 		scraped = nil
 	}
-	return errors.Join(logs, scraped, open("debug", s.config.ListenDebug, &s.debug), open("health", s.config.ListenHealth, &s.health), open("webhook", s.config.GitOps.Webhook, &s.hooks))
+	return errors.Join(logs, scraped, open("debug", s.config.ListenDebug, &s.debug), open("health", s.config.ListenHealth, &s.health), open("webhook", s.config.GitOps.Webhook, &s.hooks), open("tickets", s.config.Tickets.Listen, &s.tickets))
 }
 
 // logReachability warns that a server that listens on loopback only can't be reached
@@ -744,7 +760,7 @@ func (s *server) ready() error {
 		return nil
 	}
 	text, err := json.Marshal(map[string][]string{
-		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health), "metrics": addresses(s.scraped), "webhook": addresses(s.hooks),
+		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health), "metrics": addresses(s.scraped), "webhook": addresses(s.hooks), "tickets": addresses(s.tickets),
 	})
 	if err != nil {
 		return err
@@ -757,7 +773,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	for _, l := range slices.Concat(s.unix, s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.scraped, s.hooks) {
+	for _, l := range slices.Concat(s.unix, s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.scraped, s.hooks, s.tickets) {
 		_ = l.Close()
 	}
 	if s.store != nil {

@@ -83,13 +83,27 @@ func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (t
 	case st.State == execute.Undoing && st.UndoneBy == "": // of a TKO that committed this alone
 		return 0, s.undo(ctx, r, v, RolloutWrite{})
 	case st.State.Active(), st.Settling:
-		return s.evaluate(ctx, r, v)
+		wait, err := s.evaluate(ctx, r, v)
+		if err == nil && wait < 0 {
+			wait = v.resultsWait()
+		}
+		return wait, err
 	}
-	return -1, nil
+	return v.resultsWait(), nil
 }
 
 // heldAgain is the time after which the rights of an owner are asked for again.
 const heldAgain = 30 * time.Second
+
+// resultsWait returns the time after which results are reported to ticket systems, by the caller
+// of AdvanceRollout; negative if none are.
+func (v RolloutView) resultsWait() time.Duration {
+	at, open := v.execution(spec.Rollout{}).ResultsDue()
+	if !open {
+		return -1
+	}
+	return max(at.Sub(v.Now), execute.Interval)
+}
 
 // plansAnew reports whether a rollout was changed since it was planned, or never planned.
 func (st RolloutState) plansAnew(r Record) bool {
@@ -167,7 +181,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 		}
 	}
 	if len(writes)+len(change.Rows)+len(change.Land) == 0 && st.State == v.State.State && st.Reason == v.State.Reason && slices.Equal(st.Blocks, v.State.Blocks) && st.Settling == v.State.Settling &&
-		st.FirstFailure.Equal(v.State.FirstFailure) && st.Touched == v.State.Touched && st.Failing == v.State.Failing {
+		st.FirstFailure.Equal(v.State.FirstFailure) && st.Touched == v.State.Touched && st.Failing == v.State.Failing && slices.Equal(st.Tickets, v.State.Tickets) {
 		return wait, nil
 	}
 	if out.StartUndo { // nothing is admitted: the decision and the undo are one commit

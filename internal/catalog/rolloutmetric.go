@@ -177,7 +177,7 @@ func evidenceOf(metric spec.Metric, m tko.RolloutMeasurement) tko.RolloutEvidenc
 	return e
 }
 
-// saveEvidence commits what changes of the metrics of a rollout, with the evidence.
+// saveEvidence commits what changes of the metrics or tickets of a rollout, with the evidence.
 func (s *rolloutStore) saveEvidence(ctx context.Context, r Record, v RolloutView, to execute.Rollout, e tko.RolloutEvidence) error {
 	st := v.State.with(to)
 	st.Evidence++

@@ -60,7 +60,7 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 	if out.Examples, err = s.examples(ctx, v, st.acceptsNone(sp)); err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	out.Commands = commandsOf(st, out.Waves, sum)
+	out.Commands = commandsOf(st, awaitsUser(sp, out.Waves), sum)
 	if st.State == execute.Running && !st.Held {
 		out.Until = expectedEnd(v.Now, v.Counts, out.Waves)
 	}
@@ -149,7 +149,7 @@ func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary, accepts
 
 // commandsOf returns the commands that the state of a rollout allows and that would change
 // something.
-func commandsOf(st RolloutState, waves []tko.RolloutWave, sum execute.Summary) []string {
+func commandsOf(st RolloutState, approvable bool, sum execute.Summary) []string {
 	var out []string
 	for _, command := range execute.Commands() {
 		next, changes, err := execute.Allow(execute.Rollout{ID: st.ID, State: st.State}, command)
@@ -157,7 +157,7 @@ func commandsOf(st RolloutState, waves []tko.RolloutWave, sum execute.Summary) [
 		case err != nil:
 			continue
 		case command == execute.CommandApprove:
-			changes = slices.ContainsFunc(waves, func(w tko.RolloutWave) bool { return w.Approval == approvalRequired })
+			changes = approvable
 		case command == execute.CommandPlan:
 			changes = st.Undoes == "" && (st.State == execute.Paused || changes && next == execute.Planning && st.Started == 0)
 		case command == execute.CommandUndo:
@@ -178,6 +178,17 @@ func commandsOf(st RolloutState, waves []tko.RolloutWave, sum execute.Summary) [
 		}
 	}
 	return out
+}
+
+// awaitsUser reports whether a user can approve the next wave that waits for an approval: a
+// ticket system approves some.
+func awaitsUser(sp spec.Rollout, waves []tko.RolloutWave) bool {
+	for _, w := range waves {
+		if w.Approval == approvalRequired {
+			return slices.ContainsFunc(sp.Waves, func(of spec.Wave) bool { return of.Name == w.Name && of.External == "" })
+		}
+	}
+	return false
 }
 
 // approvalRequired is the approval of a wave that waits for one.
@@ -208,7 +219,7 @@ func wavesOf(sp spec.Rollout, st RolloutState, sum execute.Summary) []tko.Rollou
 	var out []tko.RolloutWave
 	for i, w := range sp.Waves {
 		wave := tko.RolloutWave{Name: w.Name, Progress: map[string]int{}}
-		if a, ok := st.Approvals[i]; ok && w.Approval && a.Plan == st.Digest {
+		if a, ok := st.Approvals[i]; ok && w.Approval && a.Plan == st.Digest && (w.External == "" || a.Ticket != "") {
 			wave.Approval = "by " + a.Who
 		} else if w.Approval && (len(sum.Waves) == 0 || i < len(sum.Waves) && sum.Waves[i].By[execute.Waiting] > 0) {
 			wave.Approval = approvalRequired // of one without deployments that wait, execute.Approve wants none
@@ -268,16 +279,27 @@ func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko
 	if err != nil || len(doc) == 0 {
 		return out, err
 	}
+	if out.Groups, err = groupsOf(string(id), doc); err != nil {
+		return out, err
+	}
+	return s.visiblePlan(ctx, c, number, out)
+}
+
+// groupsOf returns the groups of a plan as they are shown. Values of Secrets are not in them.
+func groupsOf(rollout string, doc []byte) (shown []tko.RolloutGroup, err error) {
+	if len(doc) == 0 {
+		return nil, nil
+	}
 	var groups []plan.Group
 	if err := json.Unmarshal(doc, &groups); err != nil {
-		return out, fmt.Errorf("read the plan of rollout %q: %w", id, err)
+		return nil, fmt.Errorf("read the plan of rollout %q: %w", rollout, err)
 	}
 	for _, g := range groups {
-		out.Groups = append(out.Groups, tko.RolloutGroup{
+		shown = append(shown, tko.RolloutGroup{
 			Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, Changes: shownChanges(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates,
 		})
 	}
-	return s.visiblePlan(ctx, c, number, out)
+	return shown, nil
 }
 
 // rowsPage is the number of rows that are read at once.

@@ -59,6 +59,8 @@ type RolloutState struct {
 	Measures bool                      `json:"measures,omitempty"`
 	Metrics  map[string]execute.Metric `json:"metrics,omitempty"`
 	Evidence int64                     `json:"evidence,omitempty"`
+	// Tickets are the requests for approvals at ticket systems.
+	Tickets []execute.Ticket `json:"tickets,omitempty"`
 }
 
 // ruleOfReports is the rule that deployments are healthy only if their sites report so,

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // A rolloutStore reads and writes the state of rollouts, for the parts that decide it.
@@ -119,18 +120,24 @@ func draftOfRollout(id tko.RolloutID) RolloutState {
 
 // specOf returns the spec that a rollout was planned with; a draft's is the current one.
 func (s *rolloutStore) specOf(ctx context.Context, r Record, st RolloutState) (spec.Rollout, error) {
-	if st.Spec != 0 && st.Spec != r.Revision {
-		old, err := s.store.Revision(ctx, r.Key, st.Spec)
-		if err != nil {
-			return spec.Rollout{}, fmt.Errorf("read rollout %q as it was planned: %w", r.ID, err)
-		}
-		r = old
-	}
-	pkg, err := packageOf(r)
+	pkg, err := s.plannedPackage(ctx, r, st)
 	if err != nil {
 		return spec.Rollout{}, err
 	}
 	return spec.Parse(pkg)
+}
+
+// plannedPackage returns the package that a rollout was planned with; a draft's is the
+// current one.
+func (s *rolloutStore) plannedPackage(ctx context.Context, r Record, st RolloutState) (krm.Package, error) {
+	if st.Spec != 0 && st.Spec != r.Revision {
+		old, err := s.store.Revision(ctx, r.Key, st.Spec)
+		if err != nil {
+			return nil, fmt.Errorf("read rollout %q as it was planned: %w", r.ID, err)
+		}
+		r = old
+	}
+	return packageOf(r)
 }
 
 // execution returns the state of a rollout as package execute has it.
@@ -140,6 +147,7 @@ func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
 		ID: st.ID, State: st.State, Family: st.Family, Undoes: st.Undoes, Spec: sp, Plan: st.Digest, Reason: st.Reason,
 		Approvals: st.Approvals, Acknowledged: st.Acknowledged, AnyTime: st.AnyTime,
 		FirstFailure: st.FirstFailure, Touched: st.Touched, Failing: st.Failing, Metrics: st.Metrics,
+		Tickets: st.Tickets, Started: st.Started,
 	}
 	for _, o := range v.Active {
 		if o.ID == st.UndoneBy && o.ID != "" {
@@ -153,6 +161,7 @@ func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
 func (st RolloutState) with(r execute.Rollout) RolloutState {
 	st.State, st.Reason, st.Approvals, st.Acknowledged = r.State, r.Reason, r.Approvals, r.Acknowledged
 	st.FirstFailure, st.Touched, st.Failing, st.Metrics = r.FirstFailure, r.Touched, r.Failing, r.Metrics
+	st.Tickets = r.Tickets
 	return st
 }
 

@@ -61,7 +61,8 @@ func (a *app) rolloutCommand() *cobra.Command {
 		command("approve", "Approve the next wave of a rollout",
 			`Approve the next wave of a rollout. While the wave that was approved last is in progress, the
 server refuses to approve the one after it, unless --wave names it: a second run approves
-nothing more.`,
+nothing more. A wave with approval: {external: NAME} is approved by a ticket at that ticket
+system, and not by this command: tko rollout status names the ticket.`,
 			func(cmd *cobra.Command, c *tko.RolloutCommand) {
 				digest(cmd, c)
 				cmd.Example += "\n  tko rollout approve smf-v2 --wave rest"
@@ -288,7 +289,7 @@ func (e *rolloutEdits) bounds(content map[string]any) error {
 	return nil
 }
 
-// waveOf reads NAME[=COUNT|=PERCENT%][,spread=KEY][,approve].
+// waveOf reads NAME[=COUNT|=PERCENT%][,spread=KEY][,approve|,ticket=SYSTEM].
 func waveOf(text string) (map[string]any, error) {
 	parts := strings.Split(text, ",")
 	name, size, sized := strings.Cut(parts[0], "=")
@@ -312,8 +313,10 @@ func waveOf(text string) (map[string]any, error) {
 			wave["spread"] = value
 		case part == "approve":
 			wave["approval"] = "Required"
+		case key == "ticket" && value != "":
+			wave["approval"] = map[string]any{"external": value}
 		default:
-			return nil, tko.Errorf(errUsage, "--wave %q: %q is unknown: use spread=KEY or approve", text, part)
+			return nil, tko.Errorf(errUsage, "--wave %q: %q is unknown: use spread=KEY, approve or ticket=SYSTEM", text, part)
 		}
 	}
 	return wave, nil
@@ -435,7 +438,7 @@ func (e *rolloutEdits) flags(a *app, cmd *cobra.Command) {
 // boundFlags adds the flags of waves, limits and health.
 func (e *rolloutEdits) boundFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&e.waves, "wave", nil, "`WAVE`: NAME, NAME=COUNT or NAME=PERCENT%, then ,spread=KEY and ,approve; may be repeated, in order")
+	f.StringArrayVar(&e.waves, "wave", nil, "`WAVE`: NAME, NAME=COUNT or NAME=PERCENT%, then ,spread=KEY and ,approve or ,ticket=SYSTEM; may be repeated, in order")
 	f.StringArrayVar(&e.limits, "limit", nil, "`LIMIT`: concurrent=N, failures=N or N%, apart=KEY, or KEY=N among sites with equal metadata; may be repeated")
 	keyValues(f, &e.health, "health", "", "within=DURATION, soak=DURATION, and none=Accept for sites that report no health")
 	f.BoolVar(&e.blind, "blind", false, "the same as --health none=Accept")
@@ -616,7 +619,7 @@ func (a *app) planText(ctx context.Context, s *session, p tko.RolloutPlan) error
 	for _, w := range p.Waves {
 		fmt.Fprintf(&text, "  wave %-12s %s", w.Name, count(w.Rows, "deployment", "deployments"))
 		if w.Approval != "" {
-			fmt.Fprintf(&text, ", approval %s", strings.ToLower(w.Approval))
+			fmt.Fprintf(&text, ", approval %s", strings.ToLower(w.Approval[:1])+w.Approval[1:])
 		}
 		text.WriteString("\n")
 	}
@@ -767,7 +770,7 @@ func statusText(s tko.RolloutStatus) string {
 	for _, w := range s.Waves {
 		fmt.Fprintf(&text, "  %-12s %s %s", w.Name, bar(w), progressText(w))
 		if w.Approval != "" {
-			fmt.Fprintf(&text, ", approval %s", strings.ToLower(w.Approval))
+			fmt.Fprintf(&text, ", approval %s", strings.ToLower(w.Approval[:1])+w.Approval[1:])
 		}
 		text.WriteString("\n")
 	}

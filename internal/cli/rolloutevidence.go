@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -15,15 +16,19 @@ import (
 var evidenceView = view[tko.RolloutEvidence]{
 	id: func(e tko.RolloutEvidence) string { return strconv.FormatInt(e.Number, 10) },
 	row: func(e tko.RolloutEvidence) map[string]any {
-		return map[string]any{
+		row := map[string]any{
 			"number": e.Number, "time": momentText(e.Time), "plan": e.Plan, "wave": e.Wave, "metric": e.Metric, "query": e.Query,
 			"changed": measuredRow(e.Changed), "compared": measuredRow(e.Compared), "outcome": e.Outcome, "text": e.Text,
 		}
+		setText(row, "system", e.System)
+		setText(row, "ticket", e.Ticket)
+		setText(row, "who", e.Who)
+		return row
 	},
 	columns: []column[tko.RolloutEvidence]{
 		{name: "TIME", text: func(e tko.RolloutEvidence) string { return e.Time.Local().Format(time.RFC3339) }}, //nolint:gosmopolitan // for people
 		{name: "WAVE", text: func(e tko.RolloutEvidence) string { return e.Wave }},
-		{name: "METRIC", text: func(e tko.RolloutEvidence) string { return e.Metric }},
+		{name: "ABOUT", text: func(e tko.RolloutEvidence) string { return cmp.Or(e.Metric, e.Ticket, e.System) }},
 		{name: "OUTCOME", text: func(e tko.RolloutEvidence) string { return e.Outcome }},
 		{name: "SITES", text: sitesMeasured},
 		{name: "TEXT", text: func(e tko.RolloutEvidence) string { return e.Text }},
@@ -54,10 +59,11 @@ func measuredRow(q tko.RolloutQuery) map[string]any {
 func (a *app) rolloutEvidence() *cobra.Command {
 	sel := tko.RolloutEvidenceSelect{}
 	cmd := &cobra.Command{
-		Use: "evidence ID", Short: "List the measurements of metrics that a rollout was decided by",
-		Long: `List the measurements of the metrics of a rollout (spec.health.metrics), the oldest first: when
-the metric was measured, at how many changed sites and at how many that they are compared with,
-the values, and what follows from them. The newest 10,000 are kept until the rollout is deleted.`,
+		Use: "evidence ID", Short: "List the measurements and tickets that a rollout was decided by",
+		Long: `List what a rollout was decided by, the oldest first: the measurements of its metrics
+(spec.health.metrics), at how many changed sites and at how many that they are compared with, the
+values, and what follows from them; and what became of tickets (approval: {external: NAME} of
+waves), with who decided. The newest 10,000 are kept until the rollout is deleted.`,
 		Example: "  tko rollout evidence smf-v2\n  tko rollout evidence smf-v2 -o json --after 100",
 		Args:    arguments(1, 1), ValidArgsFunction: a.completeArgs(completeRollouts),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {

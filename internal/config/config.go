@@ -135,7 +135,8 @@ type Config struct {
 	ChartTimeout         time.Duration
 	ClusterWatches       int // sites whose clusters are watched concurrently
 
-	GitOps GitOps
+	GitOps  GitOps
+	Tickets Tickets
 
 	Identity Identity
 	Access   Access
@@ -317,6 +318,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "number of sites whose clusters are watched, the last changed ones first, to detect changes by other clients within seconds (0: none)")
 
 	c.GitOps.flags(flags)
+	c.Tickets.flags(flags)
 	c.Identity.flags(flags)
 	c.Access.flags(flags)
 
@@ -566,6 +568,7 @@ func (c *Config) Validate() error {
 	c.checkIdentity(&wrong)
 	c.checkAccess(&wrong)
 	c.GitOps.check(&wrong, c.Has(RoleGitOps))
+	c.Tickets.check(&wrong, c.Has(RoleRollout))
 	c.Vault.check(&wrong, strings.HasPrefix(c.EncryptionKey, secret.TransitPrefix))
 	for _, name := range c.WebHosts {
 		if name == "" || strings.ContainsAny(name, "/: ") || strings.Contains(strings.TrimPrefix(name, "*."), "*") && name != "*" {

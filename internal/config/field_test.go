@@ -85,6 +85,8 @@ var elsewhere = map[string]string{
 	"kubernetes-audit-log-max-size":    "KubernetesAudit.MaxSize",
 	"kubernetes-audit-policy":          "KubernetesAudit.Policy",
 	"listen-webhook":                   "GitOps.Webhook",
+	"listen-tickets":                   "Tickets.Listen",
+	"rollout-tickets":                  "Tickets.Systems",
 	"no-cross-namespace-refs":          "GitOps.FluxNoCrossNamespaceRefs",
 	"schema-kubernetes-version":        "KubernetesVersion",
 	"schema-location":                  "SchemaLocations",
@@ -162,13 +164,13 @@ func leaves(path string, of reflect.Type) (paths []string) {
 // that they need no TLS.
 func TestExposedAddressesAreThoseOfTheRoles(t *testing.T) {
 	t.Parallel()
-	all := []string{"--listen-debug=*:1", "--listen-grpc=*:2", "--listen-health=*:3", "--listen-log=*:4", "--listen-metrics=*:5", "--listen-web=*:6", "--listen-webhook=*:7"}
+	all := []string{"--listen-debug=*:1", "--listen-grpc=*:2", "--listen-health=*:3", "--listen-log=*:4", "--listen-metrics=*:5", "--listen-web=*:6", "--listen-webhook=*:7", "--listen-tickets=*:8"}
 	for role, want := range map[string][]string{
 		config.RoleData:          {"--listen-debug=*:1", "--listen-grpc=*:2", "--listen-health=*:3", "--listen-log=*:4", "--listen-metrics=*:5", "--listen-web=*:6"},
 		config.RoleGitOps:        {"--listen-debug=*:1", "--listen-health=*:3", "--listen-log=*:4", "--listen-metrics=*:5", "--listen-webhook=*:7"},
 		config.RolePreparer:      {"--listen-debug=*:1", "--listen-health=*:3", "--listen-log=*:4", "--listen-metrics=*:5"},
 		config.RoleMetaScheduler: {"--listen-debug=*:1", "--listen-health=*:3", "--listen-log=*:4", "--listen-metrics=*:5"},
-		config.RoleRollout:       {"--listen-debug=*:1", "--listen-health=*:3", "--listen-log=*:4", "--listen-metrics=*:5"},
+		config.RoleRollout:       {"--listen-debug=*:1", "--listen-health=*:3", "--listen-log=*:4", "--listen-metrics=*:5", "--listen-tickets=*:8"},
 	} {
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 		c := config.Flags(flags)

@@ -47,6 +47,7 @@ var Groups = []Group{
 	{"GitOps sources", "The role gitops: the repositories that TKO's entities come from", words(`git git-ref git-path git-interval git-prune git-budget-percent git-budget-entities git-rollout
 		git-username git-password-file git-token-file git-ssh-key-file git-known-hosts-file git-ca-file gitops-sources gitops-secrets gitops-dir gitops-age-keys gitops-pgp-keys gitops-osm-connections
 		listen-webhook webhook-secret-file`)},
+	{"Rollouts", "The role rollout: the ticket systems that approve waves", words(`rollout-tickets listen-tickets`)},
 	{"Flux", "Sources and objects of Flux", words(`flux-kubeconfig flux-in-cluster flux-namespaces flux-osm-ops flux-artifacts events-addr no-cross-namespace-refs`)},
 	{"Logs, metrics and traces", "What the server reports about itself", words(`log-format log-level verbose listen-log listen-metrics listen-health listen-debug disk-low traces-endpoint
 		traces-sample`)},
@@ -201,7 +202,7 @@ func isPath(name string) bool {
 	switch name {
 	case "ready-file", "kubeconfig-secrets":
 		return false
-	case "gitops-osm-connections", "credentials", "kubeconfigs", "charts", "chart-credentials", "gitops-sources", "gitops-age-keys", "gitops-pgp-keys", "plugin-programs", "plugin-files", "plugin-files-writable",
+	case "gitops-osm-connections", "credentials", "kubeconfigs", "charts", "chart-credentials", "gitops-sources", "rollout-tickets", "gitops-age-keys", "gitops-pgp-keys", "plugin-programs", "plugin-files", "plugin-files-writable",
 		"kubernetes-audit-policy", "tosca-local", "target-git-local", "python-env", "keep-longer":
 		return true
 	}

@@ -119,6 +119,7 @@ func (c *Config) Exposed() []string {
 		{"", "listen-health", c.ListenHealth},
 		{"", "listen-log", c.ListenLog},
 		{"", "listen-metrics", c.ListenMetrics},
+		{RoleRollout, "listen-tickets", c.Tickets.Listen},
 		{RoleData, "listen-web", c.ListenWeb},
 		{RoleGitOps, "listen-webhook", c.GitOps.Webhook},
 	} {

@@ -53,7 +53,7 @@ func TestRightsAreEnforcedForOtherMachines(t *testing.T) {
 func TestAddressesOfOtherRolesAreNotExposed(t *testing.T) {
 	t.Parallel()
 	all := map[string]string{
-		"listen-grpc": "data", "listen-web": "data", "listen-webhook": "gitops", "listen-debug": "", "listen-health": "", "listen-log": "", "listen-metrics": "",
+		"listen-grpc": "data", "listen-web": "data", "listen-webhook": "gitops", "listen-tickets": "rollout", "listen-debug": "", "listen-health": "", "listen-log": "", "listen-metrics": "",
 	}
 	var args []string
 	for name := range all {

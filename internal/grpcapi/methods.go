@@ -127,6 +127,8 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Rollouts_GetRolloutMeasurements_FullMethodName:   right("", access.Advance).again(),
 		tkopb.Rollouts_ReportRolloutMeasurement_FullMethodName: right("", access.Advance).again(),
 		tkopb.Rollouts_ListRolloutEvidence_FullMethodName:      right(r, access.Read).again(),
+		tkopb.Rollouts_GetRolloutTickets_FullMethodName:        right("", access.Advance).again(),
+		tkopb.Rollouts_ReportRolloutTicket_FullMethodName:      right("", access.Advance).again(),
 		tkopb.Rollouts_ProposeRollout_FullMethodName:           right("", access.Prepare).again(),
 		tkopb.Rollouts_GetReservedOrigins_FullMethodName:       right("", access.Prepare).again(),
 		tkopb.Rollouts_GetSiteHold_FullMethodName:              right("", access.Schedule).again(),

@@ -29,6 +29,8 @@ type RolloutBackend interface { //nolint:interfacebloat // a method for each of 
 	AdvanceRollout(ctx context.Context, id tko.RolloutID) (again time.Duration, err error)
 	RolloutMeasurements(ctx context.Context, id tko.RolloutID) ([]tko.RolloutMeasurement, error)
 	ReportRolloutMeasurement(ctx context.Context, m tko.RolloutMeasurement) error
+	RolloutTickets(ctx context.Context, id tko.RolloutID) ([]tko.RolloutTicket, error)
+	ReportRolloutTicket(ctx context.Context, t tko.RolloutTicket) error
 	RolloutEvidence(ctx context.Context, s tko.RolloutEvidenceSelect) iter.Seq2[tko.RolloutEvidence, error]
 }
 
@@ -131,6 +133,14 @@ func (r *rollouts) GetRolloutMeasurements(ctx context.Context, m *tkopb.RolloutI
 
 func (r *rollouts) ReportRolloutMeasurement(ctx context.Context, m *tkopb.RolloutMeasurement) (*emptypb.Empty, error) {
 	return &emptypb.Empty{}, r.backend.ReportRolloutMeasurement(ctx, wire.RolloutMeasurement.Read(m))
+}
+
+func (r *rollouts) GetRolloutTickets(ctx context.Context, m *tkopb.RolloutID) (*tkopb.RolloutTickets, error) {
+	return wire.Then(wire.NewRolloutTickets)(r.backend.RolloutTickets(ctx, tko.RolloutID(m.GetRolloutId())))
+}
+
+func (r *rollouts) ReportRolloutTicket(ctx context.Context, m *tkopb.RolloutTicket) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, r.backend.ReportRolloutTicket(ctx, wire.RolloutTicket.Read(m))
 }
 
 func (r *rollouts) ListRolloutEvidence(m *tkopb.ListRolloutEvidence, s grpc.ServerStreamingServer[tkopb.RolloutEvidence]) error {

@@ -115,7 +115,8 @@ type declaration struct {
 	Sites   []string `json:"sites"` // patterns
 	Sources []string `json:"sources"`
 	Plugins []string `json:"plugins"` // patterns of TYPE/NAME
-	// Rollouts are patterns of those whose metrics are read with the credential.
+	// Rollouts are patterns of those whose metrics are read, or tickets asked for, with the
+	// credential.
 	Rollouts []string `json:"rollouts"`
 
 	name tko.Pattern
@@ -321,7 +322,7 @@ func (l *Leash) Site(id tko.SiteID) User { return User{leash: l, by: By{tko.Kind
 // Source returns the user for a GitOps source in the store.
 func (l *Leash) Source(name string) User { return User{leash: l, by: By{tko.KindSource, name}} }
 
-// Rollout returns the user for the metrics of a rollout.
+// Rollout returns the user for the metrics and tickets of a rollout.
 func (l *Leash) Rollout(id tko.RolloutID) User {
 	return User{leash: l, by: By{tko.KindRollout, string(id)}}
 }

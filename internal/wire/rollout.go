@@ -89,3 +89,16 @@ var RolloutEvidence = NewPair[tko.RolloutEvidence, tkopb.RolloutEvidence](nil)
 
 // RolloutEvidenceSelect converts selects of evidence.
 var RolloutEvidenceSelect = NewPair[tko.RolloutEvidenceSelect, tkopb.ListRolloutEvidence](Names{"RolloutId": "ID", "MaxCount": "Limit"})
+
+// RolloutTicket converts what is done at ticket systems.
+var RolloutTicket = NewPair[tko.RolloutTicket, tkopb.RolloutTicket](nil)
+
+// RolloutTickets reads what is to be done at ticket systems.
+func RolloutTickets(m *tkopb.RolloutTickets) []tko.RolloutTicket {
+	return Each(m.GetTickets(), RolloutTicket.Read)
+}
+
+// NewRolloutTickets writes what is to be done at ticket systems.
+func NewRolloutTickets(all []tko.RolloutTicket) *tkopb.RolloutTickets {
+	return &tkopb.RolloutTickets{Tickets: Each(all, RolloutTicket.Write)}
+}

@@ -242,15 +242,22 @@ const maxSent = 1 << 20
 // Send makes one request that may change something, and doesn't repeat it. An error
 // contains no text of the server.
 func (g *Getter) Send(ctx context.Context, method, address string, body io.Reader) (code int, response []byte, err error) {
-	return g.send(ctx, method, address, "application/json", body)
+	return g.SendWith(ctx, method, address, nil, body)
+}
+
+// SendWith is Send with further headers.
+func (g *Getter) SendWith(ctx context.Context, method, address string, header http.Header, body io.Reader) (code int, response []byte, err error) {
+	all := http.Header{"Content-Type": {"application/json"}}
+	maps.Copy(all, header)
+	return g.send(ctx, method, address, all, body)
 }
 
 // SendForm is Send of the fields of a form, by POST.
 func (g *Getter) SendForm(ctx context.Context, address string, form url.Values) (code int, response []byte, err error) {
-	return g.send(ctx, http.MethodPost, address, "application/x-www-form-urlencoded", strings.NewReader(form.Encode()))
+	return g.send(ctx, http.MethodPost, address, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, strings.NewReader(form.Encode()))
 }
 
-func (g *Getter) send(ctx context.Context, method, address, contentType string, body io.Reader) (code int, response []byte, err error) {
+func (g *Getter) send(ctx context.Context, method, address string, header http.Header, body io.Reader) (code int, response []byte, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, fmt.Errorf("the server did not respond within %s", requestTimeout))
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, address, body)
@@ -258,7 +265,7 @@ func (g *Getter) send(ctx context.Context, method, address, contentType string, 
 		return 0, nil, tko.Errorf(tko.ErrInvalid, "the URL can't be parsed, or is of another server")
 	}
 	maps.Copy(request.Header, g.header)
-	request.Header.Set("Content-Type", contentType)
+	maps.Copy(request.Header, header)
 	result, err := g.client.Do(request)
 	if err != nil {
 		return 0, nil, failure(ctx, err)

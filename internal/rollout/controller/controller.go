@@ -22,10 +22,17 @@ type Client interface {
 	RolloutMeasurements(ctx context.Context, id tko.RolloutID) ([]tko.RolloutMeasurement, error)
 	// ReportRolloutMeasurement reports a measurement with its values.
 	ReportRolloutMeasurement(ctx context.Context, m tko.RolloutMeasurement) error
+	// RolloutTickets returns what is to be done at ticket systems for a rollout.
+	RolloutTickets(ctx context.Context, id tko.RolloutID) ([]tko.RolloutTicket, error)
+	// ReportRolloutTicket reports what a ticket system responded.
+	ReportRolloutTicket(ctx context.Context, t tko.RolloutTicket) error
 }
 
 // Measure makes the queries of a measurement, and returns it with their values.
 type Measure func(ctx context.Context, m tko.RolloutMeasurement) tko.RolloutMeasurement
+
+// Ask makes the request of a ticket, and returns it with the response.
+type Ask func(ctx context.Context, t tko.RolloutTicket) tko.RolloutTicket
 
 // Options are the settings of a Controller. The zero value works.
 type Options struct {
@@ -35,6 +42,7 @@ type Options struct {
 	Log         *slog.Logger  // nowhere if nil
 	Observer    work.Observer // of the work; none if nil
 	Measure     Measure       // nothing is measured if nil: rollouts with metrics don't begin
+	Ask         Ask           // no ticket system is asked if nil: waves that one approves don't begin
 }
 
 // Run works until the context ends.
@@ -42,17 +50,17 @@ func Run(ctx context.Context, client Client, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	measured := &measurements{client: client, measure: o.Measure, log: o.Log, busy: map[string]bool{}}
+	outside := &errands{client: client, measure: o.Measure, ask: o.Ask, log: o.Log, busy: map[string]bool{}}
 	ctx, stop := context.WithCancel(ctx)
-	defer measured.under.Wait()
+	defer outside.under.Wait()
 	defer stop()
 	loop := &work.Loop{
 		Client: client, Queue: tko.QueueRollout, Worker: o.Worker, Concurrency: o.Concurrency, Lease: o.Lease, Log: o.Log, Observer: o.Observer,
 	}
 	loop.Do = func(claimed context.Context, item tko.WorkItem) work.Result {
 		result := advance(claimed, client, item, o.Log)
-		if result.Err == nil && o.Measure != nil {
-			measured.begin(ctx, tko.RolloutID(item.Key)) // it outlives the claim
+		if result.Err == nil {
+			outside.begin(ctx, tko.RolloutID(item.Key)) // they outlive the claim
 		}
 		return result
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ type fake struct {
 	due      time.Time
 	advanced int
 	metrics  []string
+	tickets  []string // keys
 	reported []string
 }
 
@@ -73,6 +75,55 @@ func (f *fake) ReportRolloutMeasurement(ctx context.Context, m tko.RolloutMeasur
 	defer f.mutex.Unlock()
 	f.reported = append(f.reported, m.Metric)
 	return errors.New("the data controller can't be reached") // it is due again
+}
+
+func (f *fake) RolloutTickets(_ context.Context, id tko.RolloutID) (all []tko.RolloutTicket, err error) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	for _, key := range f.tickets {
+		all = append(all, tko.RolloutTicket{Rollout: id, Key: key})
+	}
+	return all, nil
+}
+
+func (f *fake) ReportRolloutTicket(_ context.Context, t tko.RolloutTicket) error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.reported = append(f.reported, t.Key)
+	return nil
+}
+
+// A ticket system that hangs delays neither the rollout nor other systems, and the end of the
+// controller is no failure of the system: it isn't reported.
+func TestHangingTicketSystemDelaysNothingElse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tickets: []string{"hangs", "works"}}
+		ctx, stop := context.WithCancel(t.Context())
+		var mutex sync.Mutex
+		asked := map[string]int{}
+		ask := func(ctx context.Context, t tko.RolloutTicket) tko.RolloutTicket {
+			mutex.Lock()
+			asked[t.Key]++
+			mutex.Unlock()
+			if t.Key == "hangs" {
+				<-ctx.Done()
+				t.Failure = "it ended"
+			}
+			return t
+		}
+		done := make(chan error)
+		go func() { done <- controller.Run(ctx, f, controller.Options{Ask: ask, Concurrency: 1}) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		stop()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if f.advanced < 30 || asked["hangs"] != 1 || asked["works"] < 30 || slices.Contains(f.reported, "hangs") || len(f.reported) < 30 {
+			t.Errorf("advanced %d times, asked %v, reported %d", f.advanced, asked, len(f.reported))
+		}
+	})
 }
 
 // A server of metrics that hangs delays neither the rollout nor other metrics, is asked once at

@@ -385,8 +385,8 @@ func (e *evaluation) admit() {
 			continue // an empty wave needs no approval, and ends at once
 		}
 		name := waveName(e.out.Rollout.Spec.Waves, n)
-		if wave.By[Waiting] > 0 && e.out.Rollout.Spec.Waves[n].Approval && !e.out.Rollout.approved(n) {
-			e.block(Block{Code: "Approval", Key: name, Text: fmt.Sprintf("wave %q must be approved", name)}, wave.By[Waiting])
+		if wave.By[Waiting] > 0 && e.out.Rollout.Spec.Waves[n].Approval && !e.out.Rollout.approved(n, e.in.Now) {
+			e.block(e.approval(n, name), wave.By[Waiting])
 		} else if wave.By[Waiting] > 0 {
 			e.wave(n)
 		}
@@ -405,6 +405,14 @@ func (e *evaluation) admit() {
 			return
 		}
 	}
+}
+
+// approval returns what a wave that isn't approved waits for.
+func (e *evaluation) approval(n int, name string) Block {
+	if e.out.Rollout.Spec.Waves[n].External != "" {
+		return e.external(n, name)
+	}
+	return Block{Code: "Approval", Key: name, Text: fmt.Sprintf("wave %q must be approved", name)}
 }
 
 // ahead admits rows after wave n whose slots an undo takes over, if nothing else goes on:

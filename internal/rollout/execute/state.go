@@ -63,15 +63,19 @@ type Rollout struct {
 	Touched      int
 	Failing      int
 	Metrics      map[string]Metric // by name; one that wasn't measured yet may be missing
+	Tickets      []Ticket          // the oldest first
+	Started      int64             // order of starts; 0: it wasn't started
 	// UndoneBy is the state of the rollout that undoes this one; "" if there is none yet.
 	UndoneBy State
 }
 
 // An Approval permits a wave of a plan to begin.
 type Approval struct {
-	Plan plan.Digest
-	Who  string
-	When time.Time
+	Plan   plan.Digest
+	Who    string
+	When   time.Time
+	Ticket string    `json:",omitempty"` // ID of the ticket that approved it; "": a user did
+	Until  time.Time `json:",omitzero"`  // until when it is valid; zero: for the plan
 }
 
 // A Reason says why, for programs and for users.
@@ -297,7 +301,7 @@ func Approve(r Rollout, s Summary, by Approving) (Rollout, error) {
 		}
 		open := s.Waves[i].By
 		switch {
-		case r.approved(i):
+		case r.approved(i, by.When):
 			if open[Waiting]+open[Applied]+open[Soaking] > 0 {
 				earlier = wave.Name
 			}
@@ -306,6 +310,8 @@ func Approve(r Rollout, s Summary, by Approving) (Rollout, error) {
 			continue
 		case by.Wave != "" && by.Wave != wave.Name:
 			return r, tko.Errorf(tko.ErrConflict, "rollout %q: the next wave to approve is %q, not %q: see tko rollout status %s", r.ID, wave.Name, by.Wave, r.ID)
+		case wave.External != "":
+			return r, r.refuseApproval(i)
 		case by.Wave == "" && earlier != "":
 			return r, tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q is approved already, and in progress: to approve the next one in advance, name it (tko rollout approve %s --wave %s)",
 				r.ID, earlier, r.ID, wave.Name)
@@ -319,9 +325,20 @@ func Approve(r Rollout, s Summary, by Approving) (Rollout, error) {
 	return r, tko.Errorf(tko.ErrConflict, "rollout %q: no wave waits for an approval: see tko rollout status", r.ID)
 }
 
-func (r Rollout) approved(wave int) bool {
+// approved reports whether a wave is approved by whom its spec says.
+func (r Rollout) approved(wave int, now time.Time) bool {
 	a, ok := r.Approvals[wave]
-	return ok && a.Plan == r.Plan
+	return ok && a.Plan == r.Plan && (r.Spec.Waves[wave].External == "" || a.Ticket != "") && (a.Until.IsZero() || now.Before(a.Until))
+}
+
+// refuseApproval returns why a user can't approve a wave that a ticket system approves.
+func (r Rollout) refuseApproval(wave int) error {
+	w, at := r.Spec.Waves[wave], "a ticket"
+	if i := r.newest(wave); i >= 0 {
+		at = r.Tickets[i].Name()
+	}
+	return tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q is approved by %s at the ticket system %q, and not by tko rollout approve: decide there; "+
+		"if that system is lost, cancel the rollout and create one whose wave has approval: Required", r.ID, w.Name, strings.TrimSuffix(at, fmt.Sprintf(" at %q", w.External)), w.External)
 }
 
 // ReasonCancelled is the reason of rows that were waiting when a rollout was cancelled.
@@ -425,7 +442,7 @@ func Undo(rows []Row, waves int, force bool) (undo, left []Row) {
 func UndoSpec(s spec.Rollout) spec.Rollout {
 	waves := make([]spec.Wave, len(s.Waves))
 	for i, w := range s.Waves {
-		w.Approval = false
+		w.Approval, w.External = false, ""
 		waves[len(waves)-1-i] = w
 	}
 	s.Edits, s.Waves = nil, waves

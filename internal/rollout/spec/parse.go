@@ -727,7 +727,7 @@ func (c *checker) waves(v any, present, fixed bool) []Wave {
 			if has(m, "spread") {
 				w.Spread, w.Required = c.key(m["spread"], at+".spread")
 			}
-			w.Approval = c.enum(m, "approval", at, "", "Required", "None") == "Required"
+			w.Approval, w.External = c.approval(m, at)
 			if !has(m, "count") && !has(m, "percent") && i < len(list)-1 && !fixed {
 				c.add(at, "takes all deployments, so the waves after it have none: add count or percent, or make it the last wave")
 			}
@@ -742,6 +742,26 @@ func (c *checker) waves(v any, present, fixed bool) []Wave {
 		out = append(out, Wave{Name: name, Implicit: true})
 	}
 	return out
+}
+
+// maxSystem limits the characters of the name of a ticket system.
+const maxSystem = 100
+
+// approval returns whether a wave must be approved, and the ticket system that does so, if one
+// does.
+func (c *checker) approval(m map[string]any, path string) (required bool, external string) {
+	v, isMap := m["approval"].(map[string]any)
+	if !isMap {
+		return c.enum(m, "approval", path, "", "Required", "None") == "Required", ""
+	}
+	path += ".approval"
+	if v = c.object(v, path, "external"); v == nil {
+		return false, ""
+	}
+	if external = c.text(v["external"], path+".external"); len(external) > maxSystem {
+		c.add(path+".external", "has %d characters: name a ticket system that the operator of TKO has set up", len(external))
+	}
+	return true, external
 }
 
 func (c *checker) limits(v any, l Limits) Limits {

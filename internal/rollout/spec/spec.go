@@ -115,8 +115,11 @@ type Wave struct {
 	Percent  float64 // of all deployments that the rollout changes, 0: not limited by percent
 	Spread   string  // key of site metadata among whose values the wave is spread; "": none
 	Required bool    // sites without the key are invalid
-	Approval bool    // a user must approve the wave before it begins
-	Implicit bool    // the spec doesn't name the wave: it takes what is left
+	Approval bool    // the wave must be approved before it begins
+	// External is the name of the ticket system that approves the wave, in place of a user;
+	// "": a user does. Approval is true, too.
+	External string
+	Implicit bool // the spec doesn't name the wave: it takes what is left
 }
 
 // Rest reports whether the wave takes all deployments that are left.
