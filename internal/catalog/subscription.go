@@ -178,7 +178,7 @@ func (b *ruleBook) subscribe(wanted []subscription) (r subscribing, err error) {
 		before, exists := b.subscription(d.Name)
 		result := tko.RegisteredSubscription{Name: d.Name, Created: !exists, Changed: true}
 		if exists {
-			if before.Parent != d.Parent && !(before.Undeclared && d.Parent == "") {
+			if before.Parent != d.Parent && (!before.Undeclared || d.Parent != "") {
 				return r, tko.Errorf(tko.ErrConflict, "subscription %q: %s: use another name, or remove that one first", d.Name, before.declaredBy())
 			}
 			d.UID, d.Created, d.Begin, d.BeginAudit = before.UID, before.Created, before.Begin, before.BeginAudit // its cursor stays

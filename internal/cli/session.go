@@ -26,9 +26,12 @@ type (
 		writers
 		removers
 		modifications
+		declared
+		services
+	}
+	declared interface {
 		sources
 		subscriptions
-		services
 	}
 	services interface {
 		reports

@@ -268,8 +268,8 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"registerSources": &tkopb.RegisterSources{Sources: []*tkopb.SourceDefinition{{Kind: "Inventory", Name: "x", Spec: []byte("{}")}}}, "deleteSource": &tkopb.DeleteSource{Name: "missing"},
 		"registerSubscriptions": &tkopb.RegisterSubscriptions{Subscriptions: []*tkopb.Subscription{{Name: "x", Spec: []byte("{}")}}}, "deleteSubscription": &tkopb.DeleteSubscription{Name: "missing"},
 		"testSubscription": &tkopb.TestSubscription{Name: "missing"},
-		"declareSources": &tkopb.DeclareSources{Parent: "x", Claim: "x"},
-		"unbind":         &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
+		"declareSources":   &tkopb.DeclareSources{Parent: "x", Claim: "x"},
+		"unbind":           &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
 	}
 }
 

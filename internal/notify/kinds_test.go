@@ -38,7 +38,7 @@ func schemaPaths(schema map[string]any, path string) (all []string) {
 }
 
 func typePaths(typ reflect.Type, path string) (all []string) {
-	switch typ.Kind() { //nolint:exhaustive // others have no fields
+	switch typ.Kind() {
 	case reflect.Pointer, reflect.Slice:
 		return typePaths(typ.Elem(), path)
 	case reflect.Struct:

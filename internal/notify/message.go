@@ -135,9 +135,6 @@ func newTally() *tally {
 	return &tally{counts: map[countKey]*counted{}, told: map[string]string{}}
 }
 
-// isEmpty reports whether there is nothing to tell.
-func (t *tally) isEmpty() bool { return t.total == 0 && t.gap == Gap{} }
-
 func (t *tally) add(item Item) {
 	t.total++
 	key := countKey{item.Of, item.Kind, item.What}

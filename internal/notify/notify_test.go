@@ -480,9 +480,10 @@ func (w *world) as(subject string) context.Context {
 	return identity.With(w.t.Context(), identity.Identity{Subject: subject, Authenticator: "certificate", From: "192.0.2.7:4711"})
 }
 
-func (w *world) bind(subject string, role access.Role, scope access.Scope) access.Binding {
+// bind gives ada a role.
+func (w *world) bind(role access.Role, scope access.Scope) access.Binding {
 	w.t.Helper()
-	b, err := w.Bind(w.ctx, access.Binding{Subject: subject, Role: role, Scope: scope})
+	b, err := w.Bind(w.ctx, access.Binding{Subject: "cert:ada", Role: role, Scope: scope})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -495,18 +496,18 @@ func TestMessagesTellWhatTheOwnerMayReadNow(t *testing.T) {
 	emea := access.Scope{SiteID: "emea/**"}
 	ada := w.as("cert:ada")
 	spec := map[string]any{"about": []any{map[string]any{"of": "changes"}, map[string]any{"of": "conditions"}}, "group": quick, "to": webhook(r)}
-	viewer := w.bind("cert:ada", access.Viewer, emea)
+	viewer := w.bind(access.Viewer, emea)
 	if err := w.subscribeAs(ada, "ops", spec); !errors.Is(err, tko.ErrDenied) {
 		t.Errorf("without the right: %v", err)
 	}
-	w.bind("cert:ada", access.SubscribeRole, access.Scope{})
+	w.bind(access.SubscribeRole, access.Scope{})
 	if err := w.subscribeAs(ada, "ops", map[string]any{"about": []any{map[string]any{"of": "audit"}}, "to": webhook(r)}); !errors.Is(err, tko.ErrDenied) {
 		t.Errorf("audit records without the right audit: %v", err)
 	}
 	if err := w.subscribeAs(ada, "ops", spec); !errors.Is(err, tko.ErrDenied) || !strings.Contains(err.Error(), "credential") {
 		t.Errorf("a credential that the operator did not declare: %v", err)
 	}
-	w.bind("cert:ada", access.CredentialRole, access.Scope{})
+	w.bind(access.CredentialRole, access.Scope{})
 	if err := w.subscribeAs(ada, "ops", spec); err != nil {
 		t.Fatal(err)
 	}
@@ -525,7 +526,7 @@ func TestMessagesTellWhatTheOwnerMayReadNow(t *testing.T) {
 	time.Sleep(1200 * time.Millisecond) // the age of cached rules
 	w.site("emea/paris", "")
 	waitFor(t, "the owner is held", func() bool { return strings.HasPrefix(w.condition("ops", tko.ConditionAccepted), "False OwnerHeld") })
-	w.bind("cert:ada", access.Viewer, emea)
+	w.bind(access.Viewer, emea)
 	r.waitForTold(t, "emea/paris")
 	for id, told := range r.told(t) {
 		if slices.Contains(told, "apac/osaka") {
@@ -605,8 +606,7 @@ func TestALoopIsEndedOrSlow(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, catalog.Options{})
 			changes := 0
-			var r *receiver
-			r = newReceiver(t, func(n int, m notify.Message) int {
+			r := newReceiver(t, func(n int, m notify.Message) int {
 				why := fmt.Sprint("because of a message, ", n)
 				if names {
 					why += " " + m.ID

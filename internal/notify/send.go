@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -134,9 +135,7 @@ func (s *Server) post(ctx context.Context, out outlet, path string, header http.
 	if err != nil {
 		return tko.Errorf(tko.ErrInvalid, "the URL of the destination can't be parsed") // the cause may show a secret
 	}
-	for name, values := range header {
-		request.Header[name] = values
-	}
+	maps.Copy(request.Header, header)
 	switch {
 	case token != "":
 		request.Header.Set("Authorization", "Bearer "+string(token))
@@ -268,9 +267,7 @@ const defaultFiring = time.Hour
 
 func (a *Alertmanager) send(ctx context.Context, m Message, out outlet) error {
 	labels := map[string]string{}
-	for name, value := range a.Labels {
-		labels[name] = value
-	}
+	maps.Copy(labels, a.Labels)
 	labels["alertname"], labels["subscription"], labels["message"] = "TKOMessage", m.Subscription, m.ID
 	if m.Instance != "" {
 		labels["instance"] = m.Instance

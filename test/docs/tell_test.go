@@ -138,7 +138,7 @@ func TestMessagesOfTheExampleArrive(t *testing.T) {
 			sites = append(sites, fmt.Sprintf("s%d/%d", round, i))
 			run("site", "register", sites[len(sites)-1])
 		}
-		time.Sleep(time.Duration(rand.IntN(2500)) * time.Millisecond) //nolint:gosec // the random moment
+		time.Sleep(time.Duration(rand.IntN(2500)) * time.Millisecond) // the random moment
 		server.Kill()
 		server = process.StartServer(t, flags...)
 	}

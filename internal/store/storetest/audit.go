@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -207,11 +208,12 @@ func oneServerNotifies(w *world) {
 	w.equal("states after the removal", w.subscriptions(), "")
 }
 
-func (w *world) subscriptions() (text string) {
+func (w *world) subscriptions() string {
 	states, err := w.store.Subscriptions(w.ctx())
 	w.ok(err)
+	var text strings.Builder
 	for _, s := range states {
-		text += fmt.Sprintf("%s=%s", s.Name, s.Doc)
+		fmt.Fprintf(&text, "%s=%s", s.Name, s.Doc)
 	}
-	return text
+	return text.String()
 }

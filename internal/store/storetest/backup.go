@@ -295,7 +295,6 @@ type SchemaColumn struct {
 var notInBackups = map[string]string{
 	"goose_db_version": "the restored store has its own schema; the archive's is in the manifest",
 	"modification":     "tokens are rights of clients of the old store",
-	"notifier":         "the lease of a server",
 	"wake":             "times of wakes of servers; work is enqueued anew",
 	"hold":             "a restore holds everything",
 	"state":            "facts about the store itself: its schema, and its restores",
