@@ -14,9 +14,6 @@ import (
 // The limits of stored packages and metadata. Decoding accepts everything within
 // them.
 const (
-	maxPackageBytes  = 64 << 20
-	maxPackageDepth  = 20_000 // more than can be encoded
-	maxResources     = 100_000
 	maxMetadata      = 10_000
 	maxMetadataKey   = 512
 	maxMetadataValue = 64 << 10
@@ -74,6 +71,13 @@ func contentOf(pkg krm.Package) (content, error) {
 	}
 	return content{pkg: pkg, encoded: encoded, digest: digest, warned: new([]tko.Finding)}, nil
 }
+
+// Limits of packages.
+const (
+	maxPackageBytes = 64 << 20
+	maxPackageDepth = 20_000 // more than can be encoded
+	maxResources    = 100_000
+)
 
 // decode decodes the stored package of a record.
 func decode(r Record) (krm.Package, error) {

@@ -171,7 +171,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 		return wait, nil
 	}
 	if out.StartUndo { // nothing is admitted: the decision and the undo are one commit
-		st.UndoneBy, v.State, v.known, v.Rows = "", st, nil, slices.Clone(v.Rows)
+		st.UndoneBy, v.State, v.Execution, v.Of, v.Rows = "", st, nil, nil, slices.Clone(v.Rows)
 		for i, row := range rows {
 			v.Rows[i] = row
 		}

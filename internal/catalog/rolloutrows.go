@@ -96,7 +96,7 @@ func (k *knownRows) update(v *RolloutView) bool {
 		}
 	}
 	k.at = RowsAt{Set: v.State.Rows, Version: v.Version}
-	v.Rows, v.Changes, v.known = k.rows, false, k
+	v.Rows, v.Changes, v.Execution, v.Of = k.rows, false, k.apply, k.of
 	return true
 }
 

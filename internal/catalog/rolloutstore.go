@@ -127,7 +127,11 @@ type RolloutView struct {
 
 	Counts []RolloutCount // of the rows of the current plan, in a view for a command
 
-	known *knownRows // that Rows are of; nil: of none
+	// Execution are the rows that the rollout applies, as package execute has them, without
+	// metadata of sites, and Of the index in Rows of each; nil if they are to be made of Rows. A
+	// caller that knows the rows sets them.
+	Execution []execute.Row
+	Of        []int
 }
 
 // A RowFilter selects rows of a plan. A row is selected if one of the fields selects it.

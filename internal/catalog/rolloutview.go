@@ -159,8 +159,8 @@ func (st RolloutState) with(r execute.Rollout) RolloutState {
 // rows returns the rows that a rollout applies, without metadata of sites, and the index in
 // v.Rows of each. The caller must not change them.
 func (v RolloutView) rows() (rows []execute.Row, index []int) {
-	if v.known != nil {
-		return v.known.apply, v.known.of
+	if v.Execution != nil {
+		return v.Execution, v.Of
 	}
 	for i := range v.Rows {
 		if v.Rows[i].Kind.Applies() {

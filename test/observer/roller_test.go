@@ -289,3 +289,50 @@ func (r *roller) end(ctx context.Context, id tko.RolloutID) {
 		return fmt.Errorf("it is %s", s.State)
 	})
 }
+
+const lastRollout = `
+apiVersion: tko.nephio.org/v1alpha1
+kind: Rollout
+metadata: {name: r}
+spec:
+  edits:
+  - {merge: [{apiVersion: v1, kind: ConfigMap, name: rolled}], select: {templateIdPatterns: ["%[1]s/du:*"]}}
+  limits: {concurrent: %[2]d, apart: [pair], failures: {count: %[3]d}}
+  health: {within: %[4]s, none: Accept}
+---
+`
+
+// undoLast changes all units of a tenant and undoes it, when all is quiet: what random work does to a large fleet may leave
+// no undo whose files can be compared.
+func (r *roller) undoLast(ctx context.Context) {
+	r.w.t.Helper()
+	id := tko.RolloutID("pair-" + r.tenant + "-last")
+	r.series = "last-" + r.tenant
+	text := fmt.Sprintf(lastRollout, r.tenant, concurrent, budgets["pair"], r.w.within())
+	q := &request{verb: "last rollout"}
+	r.do(ctx, q, func(ctx context.Context) error {
+		_, err := r.client.RegisterRollout(ctx, tko.Rollout{ID: id, Package: append(parse(r.w.t, text), r.mark("rolled", q.op))})
+		return err
+	})
+	eventually.Within(r.w.t, settleLimit, "the undo of rollout "+string(id), func() error {
+		s, err := r.client.RolloutStatus(ctx, id)
+		if err != nil {
+			return err
+		}
+		command := tko.RolloutCommand{ID: id, Plan: s.Plan}
+		switch s.State {
+		case "Planned":
+			command.Verb, command.SkipBlocked = "start", true
+		case "Paused", "Done":
+			command.Verb = "undo"
+		case "Undoing":
+			r.unblock(ctx, s.UndoneBy)
+		case "Undone":
+			return nil
+		}
+		if command.Verb != "" {
+			r.send(ctx, command)
+		}
+		return fmt.Errorf("it is %s: %s", s.State, s.Reason)
+	})
+}

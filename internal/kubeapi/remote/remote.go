@@ -21,7 +21,7 @@ func init() { sibling.RegisterError[*catalog.ExistsError]("exists") }
 const (
 	position      = "catalog.Position"
 	positionOf    = "catalog.PositionOf"
-	record        = "catalog.Record"
+	recordNow     = "catalog.Record"
 	recordAt      = "catalog.RecordAt"
 	records       = "catalog.Records"
 	named         = "catalog.Named"
@@ -123,7 +123,7 @@ func Methods(service *catalog.Service, turns *turn.Queue) sibling.Endpoint {
 }
 
 // turnWeights are the weights of the methods that take turns.
-var turnWeights = map[string]int{record: turn.Light, recordAt: turn.Light, named: turn.Light, before: turn.Light, records: turn.Heavy}
+var turnWeights = map[string]int{recordNow: turn.Light, recordAt: turn.Light, named: turn.Light, before: turn.Light, records: turn.Heavy}
 
 // inTurn returns a method whose calls for a user take turns.
 func inTurn(turns *turn.Queue, weight int, method sibling.Handler) sibling.Handler {
@@ -155,7 +155,7 @@ func methodsOf(service *catalog.Service) sibling.Endpoint {
 		recordAt: sibling.Unary(func(ctx context.Context, in recordAtOf) (catalog.Record, error) {
 			return service.RecordAt(ctx, in.Fields, in.Key, in.Position)
 		}),
-		record: sibling.Unary(func(ctx context.Context, in recordOf) (catalog.Record, error) {
+		recordNow: sibling.Unary(func(ctx context.Context, in recordOf) (catalog.Record, error) {
 			return service.Record(ctx, in.Fields, in.Key)
 		}),
 		records: func(ctx context.Context, s *sibling.Stream) error {
@@ -290,7 +290,7 @@ func (c *Catalog) Position(ctx context.Context) (at int64, err error) {
 
 // Record implements kubeapi.Reader.
 func (c *Catalog) Record(ctx context.Context, fields catalog.Fields, key catalog.Key) (r catalog.Record, err error) {
-	err = sibling.Call(ctx, c.peer, record, recordOf{fields, key}, &r)
+	err = sibling.Call(ctx, c.peer, recordNow, recordOf{fields, key}, &r)
 	return r, err
 }
 
