@@ -120,11 +120,21 @@ func IsSourceDefinition(r krm.Resource) bool {
 // SourceDefinitionOf reads a manifest. The server checks its spec. The error is an
 // ErrInvalid.
 func SourceDefinitionOf(r krm.Resource) (SourceDefinition, error) {
-	fail := func(format string, args ...any) (SourceDefinition, error) {
-		return SourceDefinition{}, Errorf(ErrInvalid, "%s %q: %w", r.GVK().Kind, r.Name(), Errorf(ErrInvalid, format, args...))
+	spec, err := declaredSpec(r, IsSourceDefinition(r), SourceKinds...)
+	if err != nil {
+		return SourceDefinition{}, err
 	}
-	if !IsSourceDefinition(r) || r.GVK().APIVersion() != SourceAPIVersion {
-		return fail("its API version and kind are %s %s: use %s, and %s", r.GVK().APIVersion(), r.GVK().Kind, SourceAPIVersion, strings.Join(SourceKinds, ", "))
+	return SourceDefinition{Kind: r.GVK().Kind, Name: r.Name(), Spec: spec}, nil
+}
+
+// declaredSpec returns the spec of a manifest of something that is declared and is no
+// entity: of one of the kinds, if it is one. The error is an ErrInvalid.
+func declaredSpec(r krm.Resource, is bool, kinds ...string) ([]byte, error) {
+	fail := func(format string, args ...any) ([]byte, error) {
+		return nil, Errorf(ErrInvalid, "%s %q: %w", r.GVK().Kind, r.Name(), Errorf(ErrInvalid, format, args...))
+	}
+	if !is || r.GVK().APIVersion() != SourceAPIVersion {
+		return fail("its API version and kind are %s %s: use %s, and %s", r.GVK().APIVersion(), r.GVK().Kind, SourceAPIVersion, strings.Join(kinds, ", "))
 	}
 	for key := range r {
 		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec"}, key) {
@@ -139,7 +149,12 @@ func SourceDefinitionOf(r krm.Resource) (SourceDefinition, error) {
 	if err != nil {
 		return fail("spec: %w", err)
 	}
-	return SourceDefinition{Kind: r.GVK().Kind, Name: r.Name(), Spec: text}, nil
+	return text, nil
+}
+
+// declaredManifest returns the manifest of something that declaredSpec reads.
+func declaredManifest(kind, name string, spec map[string]any) krm.Resource {
+	return krm.Resource{"apiVersion": SourceAPIVersion, "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec}
 }
 
 // Manifest returns the manifest of a definition.
@@ -148,5 +163,5 @@ func (d SourceDefinition) Manifest() (krm.Resource, error) {
 	if err := json.Unmarshal(d.Spec, &spec); err != nil {
 		return nil, Errorf(ErrInvalid, "the spec of source %q: %w", d.Name, err)
 	}
-	return krm.Resource{"apiVersion": SourceAPIVersion, "kind": d.Kind, "metadata": map[string]any{"name": d.Name}, "spec": spec}, nil
+	return declaredManifest(d.Kind, d.Name, spec), nil
 }

@@ -157,6 +157,30 @@ func (c *Client) DeleteSource(ctx context.Context, name string, keep bool) error
 	return err
 }
 
+// RegisterSubscriptions registers subscriptions: all of them, or none.
+func (c *Client) RegisterSubscriptions(ctx context.Context, all []tko.Subscription, dryRun bool) ([]tko.RegisteredSubscription, error) {
+	response, err := call(ctx, c, c.access.RegisterSubscriptions, &tkopb.RegisterSubscriptions{Subscriptions: wire.Each(all, wire.Subscription.Write), DryRun: dryRun})
+	return wire.Each(response.GetSubscriptions(), wire.RegisteredSubscription.Read), err
+}
+
+// Subscriptions returns the subscriptions by name, with how far they are.
+func (c *Client) Subscriptions(ctx context.Context) ([]tko.Subscription, error) {
+	return collect(rows(ctx, c, c.access.ListSubscriptions, &emptypb.Empty{}, wire.Subscription.ReadRow))
+}
+
+// DeleteSubscription deletes a subscription. What it has not told is never reported.
+func (c *Client) DeleteSubscription(ctx context.Context, name string) error {
+	_, err := call(ctx, c, c.access.DeleteSubscription, &tkopb.DeleteSubscription{Name: name})
+	return err
+}
+
+// TestSubscription sends a test message to the destination of a subscription, and returns
+// its ID.
+func (c *Client) TestSubscription(ctx context.Context, name string) (id string, err error) {
+	response, err := call(ctx, c, c.access.TestSubscription, &tkopb.TestSubscription{Name: name})
+	return response.GetMessageId(), err
+}
+
 // Audit streams audit records in their order, up to the newest one.
 func (a *Access) Audit(ctx context.Context, m *tkopb.ListAudit) iter.Seq2[*tkopb.AuditRecord, error] {
 	return rows(ctx, a.client, a.stub.ListAudit, m, same[tkopb.AuditRecord])

@@ -16,6 +16,7 @@ var callableAgain = map[string]bool{
 	"/tko.Access/listFreezes":                true,
 	"/tko.Access/listPolicies":               true,
 	"/tko.Access/listStops":                  true,
+	"/tko.Access/listSubscriptions":          true,
 	"/tko.Access/verifyAudit":                true,
 	"/tko.Admin/listHolds":                   true,
 	"/tko.Admin/listQueues":                  true,

@@ -2314,6 +2314,528 @@ func (x *DeleteSource) GetConfirm() uint64 {
 	return 0
 }
 
+// A subscription, which sends messages about what its owner may see.
+type Subscription struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,750,opt,name=name,proto3" json:"name,omitempty"`
+	Spec          []byte                 `protobuf:"bytes,751,opt,name=spec,proto3" json:"spec,omitempty"`                 // what is reported, how, and to whom, in JSON
+	Uid           string                 `protobuf:"bytes,752,opt,name=uid,proto3" json:"uid,omitempty"`                   // read only, as the others; begins the IDs of its messages
+	DeclaredBy    string                 `protobuf:"bytes,753,opt,name=declaredBy,proto3" json:"declaredBy,omitempty"`     // the source whose repository declares it; empty: a user registered it
+	RegisteredBy  string                 `protobuf:"bytes,754,opt,name=registeredBy,proto3" json:"registeredBy,omitempty"` // who changed it last
+	Created       *timestamppb.Timestamp `protobuf:"bytes,755,opt,name=created,proto3" json:"created,omitempty"`
+	Updated       *timestamppb.Timestamp `protobuf:"bytes,756,opt,name=updated,proto3" json:"updated,omitempty"`
+	OwnerSubject  string                 `protobuf:"bytes,757,opt,name=ownerSubject,proto3" json:"ownerSubject,omitempty"`
+	OwnerGroups   []string               `protobuf:"bytes,758,rep,name=ownerGroups,proto3" json:"ownerGroups,omitempty"`
+	Status        *SubscriptionStatus    `protobuf:"bytes,759,opt,name=status,proto3" json:"status,omitempty"`
+	Begin         int64                  `protobuf:"varint,760,opt,name=begin,proto3" json:"begin,omitempty"`           // position of the change log after which it tells
+	BeginAudit    int64                  `protobuf:"varint,761,opt,name=beginAudit,proto3" json:"beginAudit,omitempty"` // number of the audit record after which it tells
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Subscription) Reset() {
+	*x = Subscription{}
+	mi := &file_tko_access_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Subscription) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Subscription) ProtoMessage() {}
+
+func (x *Subscription) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
+func (*Subscription) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Subscription) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Subscription) GetSpec() []byte {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *Subscription) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *Subscription) GetDeclaredBy() string {
+	if x != nil {
+		return x.DeclaredBy
+	}
+	return ""
+}
+
+func (x *Subscription) GetRegisteredBy() string {
+	if x != nil {
+		return x.RegisteredBy
+	}
+	return ""
+}
+
+func (x *Subscription) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *Subscription) GetUpdated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Updated
+	}
+	return nil
+}
+
+func (x *Subscription) GetOwnerSubject() string {
+	if x != nil {
+		return x.OwnerSubject
+	}
+	return ""
+}
+
+func (x *Subscription) GetOwnerGroups() []string {
+	if x != nil {
+		return x.OwnerGroups
+	}
+	return nil
+}
+
+func (x *Subscription) GetStatus() *SubscriptionStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *Subscription) GetBegin() int64 {
+	if x != nil {
+		return x.Begin
+	}
+	return 0
+}
+
+func (x *Subscription) GetBeginAudit() int64 {
+	if x != nil {
+		return x.BeginAudit
+	}
+	return 0
+}
+
+// How far a subscription is.
+type SubscriptionStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sent          int64                  `protobuf:"varint,750,opt,name=sent,proto3" json:"sent,omitempty"` // messages that the destination accepted
+	LastSent      *timestamppb.Timestamp `protobuf:"bytes,751,opt,name=lastSent,proto3" json:"lastSent,omitempty"`
+	LastMessageId string                 `protobuf:"bytes,752,opt,name=lastMessageId,proto3" json:"lastMessageId,omitempty"`
+	Position      int64                  `protobuf:"varint,753,opt,name=position,proto3" json:"position,omitempty"` // of the change log: newer changes are not reported yet
+	Lag           int64                  `protobuf:"varint,754,opt,name=lag,proto3" json:"lag,omitempty"`           // age of the oldest event of the message that is being sent, in seconds
+	Attempts      int64                  `protobuf:"varint,755,opt,name=attempts,proto3" json:"attempts,omitempty"` // that failed, at that message
+	NextTry       *timestamppb.Timestamp `protobuf:"bytes,756,opt,name=nextTry,proto3" json:"nextTry,omitempty"`
+	Conditions    []*Condition           `protobuf:"bytes,757,rep,name=conditions,proto3" json:"conditions,omitempty"` // Accepted, Complete and Rendered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubscriptionStatus) Reset() {
+	*x = SubscriptionStatus{}
+	mi := &file_tko_access_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscriptionStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscriptionStatus) ProtoMessage() {}
+
+func (x *SubscriptionStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscriptionStatus.ProtoReflect.Descriptor instead.
+func (*SubscriptionStatus) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SubscriptionStatus) GetSent() int64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *SubscriptionStatus) GetLastSent() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastSent
+	}
+	return nil
+}
+
+func (x *SubscriptionStatus) GetLastMessageId() string {
+	if x != nil {
+		return x.LastMessageId
+	}
+	return ""
+}
+
+func (x *SubscriptionStatus) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *SubscriptionStatus) GetLag() int64 {
+	if x != nil {
+		return x.Lag
+	}
+	return 0
+}
+
+func (x *SubscriptionStatus) GetAttempts() int64 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *SubscriptionStatus) GetNextTry() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextTry
+	}
+	return nil
+}
+
+func (x *SubscriptionStatus) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+type RegisterSubscriptions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Subscriptions []*Subscription        `protobuf:"bytes,750,rep,name=subscriptions,proto3" json:"subscriptions,omitempty"`
+	DryRun        bool                   `protobuf:"varint,751,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterSubscriptions) Reset() {
+	*x = RegisterSubscriptions{}
+	mi := &file_tko_access_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterSubscriptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterSubscriptions) ProtoMessage() {}
+
+func (x *RegisterSubscriptions) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterSubscriptions.ProtoReflect.Descriptor instead.
+func (*RegisterSubscriptions) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RegisterSubscriptions) GetSubscriptions() []*Subscription {
+	if x != nil {
+		return x.Subscriptions
+	}
+	return nil
+}
+
+func (x *RegisterSubscriptions) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RegisterSubscriptionsResponse struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	Subscriptions []*RegisteredSubscription `protobuf:"bytes,750,rep,name=subscriptions,proto3" json:"subscriptions,omitempty"` // in the order of the request
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterSubscriptionsResponse) Reset() {
+	*x = RegisterSubscriptionsResponse{}
+	mi := &file_tko_access_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterSubscriptionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterSubscriptionsResponse) ProtoMessage() {}
+
+func (x *RegisterSubscriptionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterSubscriptionsResponse.ProtoReflect.Descriptor instead.
+func (*RegisterSubscriptionsResponse) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RegisterSubscriptionsResponse) GetSubscriptions() []*RegisteredSubscription {
+	if x != nil {
+		return x.Subscriptions
+	}
+	return nil
+}
+
+type RegisteredSubscription struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,750,opt,name=name,proto3" json:"name,omitempty"`
+	Created       bool                   `protobuf:"varint,751,opt,name=created,proto3" json:"created,omitempty"`
+	Changed       bool                   `protobuf:"varint,752,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisteredSubscription) Reset() {
+	*x = RegisteredSubscription{}
+	mi := &file_tko_access_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisteredSubscription) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisteredSubscription) ProtoMessage() {}
+
+func (x *RegisteredSubscription) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisteredSubscription.ProtoReflect.Descriptor instead.
+func (*RegisteredSubscription) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *RegisteredSubscription) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RegisteredSubscription) GetCreated() bool {
+	if x != nil {
+		return x.Created
+	}
+	return false
+}
+
+func (x *RegisteredSubscription) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+type DeleteSubscription struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,750,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSubscription) Reset() {
+	*x = DeleteSubscription{}
+	mi := &file_tko_access_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSubscription) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSubscription) ProtoMessage() {}
+
+func (x *DeleteSubscription) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSubscription.ProtoReflect.Descriptor instead.
+func (*DeleteSubscription) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *DeleteSubscription) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type TestSubscription struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,750,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestSubscription) Reset() {
+	*x = TestSubscription{}
+	mi := &file_tko_access_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestSubscription) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestSubscription) ProtoMessage() {}
+
+func (x *TestSubscription) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestSubscription.ProtoReflect.Descriptor instead.
+func (*TestSubscription) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *TestSubscription) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type TestSubscriptionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MessageId     string                 `protobuf:"bytes,750,opt,name=messageId,proto3" json:"messageId,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestSubscriptionResponse) Reset() {
+	*x = TestSubscriptionResponse{}
+	mi := &file_tko_access_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestSubscriptionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestSubscriptionResponse) ProtoMessage() {}
+
+func (x *TestSubscriptionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestSubscriptionResponse.ProtoReflect.Descriptor instead.
+func (*TestSubscriptionResponse) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *TestSubscriptionResponse) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
 type ListCredentials struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Undeclared    bool                   `protobuf:"varint,580,opt,name=undeclared,proto3" json:"undeclared,omitempty"` // only uses without a declaration
@@ -2323,7 +2845,7 @@ type ListCredentials struct {
 
 func (x *ListCredentials) Reset() {
 	*x = ListCredentials{}
-	mi := &file_tko_access_proto_msgTypes[34]
+	mi := &file_tko_access_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2857,7 @@ func (x *ListCredentials) String() string {
 func (*ListCredentials) ProtoMessage() {}
 
 func (x *ListCredentials) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[34]
+	mi := &file_tko_access_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2870,7 @@ func (x *ListCredentials) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentials.ProtoReflect.Descriptor instead.
 func (*ListCredentials) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{34}
+	return file_tko_access_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListCredentials) GetUndeclared() bool {
@@ -2368,7 +2890,7 @@ type ListCredentialsResponse struct {
 
 func (x *ListCredentialsResponse) Reset() {
 	*x = ListCredentialsResponse{}
-	mi := &file_tko_access_proto_msgTypes[35]
+	mi := &file_tko_access_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2902,7 @@ func (x *ListCredentialsResponse) String() string {
 func (*ListCredentialsResponse) ProtoMessage() {}
 
 func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[35]
+	mi := &file_tko_access_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2915,7 @@ func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentialsResponse.ProtoReflect.Descriptor instead.
 func (*ListCredentialsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{35}
+	return file_tko_access_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListCredentialsResponse) GetUses() []*CredentialUse {
@@ -2424,7 +2946,7 @@ type CredentialUse struct {
 
 func (x *CredentialUse) Reset() {
 	*x = CredentialUse{}
-	mi := &file_tko_access_proto_msgTypes[36]
+	mi := &file_tko_access_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2436,7 +2958,7 @@ func (x *CredentialUse) String() string {
 func (*CredentialUse) ProtoMessage() {}
 
 func (x *CredentialUse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[36]
+	mi := &file_tko_access_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2449,7 +2971,7 @@ func (x *CredentialUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CredentialUse.ProtoReflect.Descriptor instead.
 func (*CredentialUse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{36}
+	return file_tko_access_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CredentialUse) GetCredential() string {
@@ -2498,7 +3020,7 @@ var File_tko_access_proto protoreflect.FileDescriptor
 
 const file_tko_access_proto_rawDesc = "" +
 	"\n" +
-	"\x10tko/access.proto\x12\x03tko\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"A\n" +
+	"\x10tko/access.proto\x12\x03tko\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\rtko/tko.proto\"A\n" +
 	"\x04CanI\x12\x13\n" +
 	"\x04verb\x18\x88\x04 \x01(\tR\x04verb\x12\x13\n" +
 	"\x04kind\x18\x89\x04 \x01(\tR\x04kind\x12\x0f\n" +
@@ -2684,7 +3206,50 @@ const file_tko_access_proto_rawDesc = "" +
 	"\fDeleteSource\x12\x13\n" +
 	"\x04name\x18\x88\x04 \x01(\tR\x04name\x12\x13\n" +
 	"\x04keep\x18\x89\x04 \x01(\bR\x04keep\x12\x19\n" +
-	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm\"2\n" +
+	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm\"\xb1\x03\n" +
+	"\fSubscription\x12\x13\n" +
+	"\x04name\x18\xee\x05 \x01(\tR\x04name\x12\x13\n" +
+	"\x04spec\x18\xef\x05 \x01(\fR\x04spec\x12\x11\n" +
+	"\x03uid\x18\xf0\x05 \x01(\tR\x03uid\x12\x1f\n" +
+	"\n" +
+	"declaredBy\x18\xf1\x05 \x01(\tR\n" +
+	"declaredBy\x12#\n" +
+	"\fregisteredBy\x18\xf2\x05 \x01(\tR\fregisteredBy\x125\n" +
+	"\acreated\x18\xf3\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x125\n" +
+	"\aupdated\x18\xf4\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x12#\n" +
+	"\fownerSubject\x18\xf5\x05 \x01(\tR\fownerSubject\x12!\n" +
+	"\vownerGroups\x18\xf6\x05 \x03(\tR\vownerGroups\x120\n" +
+	"\x06status\x18\xf7\x05 \x01(\v2\x17.tko.SubscriptionStatusR\x06status\x12\x15\n" +
+	"\x05begin\x18\xf8\x05 \x01(\x03R\x05begin\x12\x1f\n" +
+	"\n" +
+	"beginAudit\x18\xf9\x05 \x01(\x03R\n" +
+	"beginAudit\"\xbe\x02\n" +
+	"\x12SubscriptionStatus\x12\x13\n" +
+	"\x04sent\x18\xee\x05 \x01(\x03R\x04sent\x127\n" +
+	"\blastSent\x18\xef\x05 \x01(\v2\x1a.google.protobuf.TimestampR\blastSent\x12%\n" +
+	"\rlastMessageId\x18\xf0\x05 \x01(\tR\rlastMessageId\x12\x1b\n" +
+	"\bposition\x18\xf1\x05 \x01(\x03R\bposition\x12\x11\n" +
+	"\x03lag\x18\xf2\x05 \x01(\x03R\x03lag\x12\x1b\n" +
+	"\battempts\x18\xf3\x05 \x01(\x03R\battempts\x125\n" +
+	"\anextTry\x18\xf4\x05 \x01(\v2\x1a.google.protobuf.TimestampR\anextTry\x12/\n" +
+	"\n" +
+	"conditions\x18\xf5\x05 \x03(\v2\x0e.tko.ConditionR\n" +
+	"conditions\"j\n" +
+	"\x15RegisterSubscriptions\x128\n" +
+	"\rsubscriptions\x18\xee\x05 \x03(\v2\x11.tko.SubscriptionR\rsubscriptions\x12\x17\n" +
+	"\x06dryRun\x18\xef\x05 \x01(\bR\x06dryRun\"c\n" +
+	"\x1dRegisterSubscriptionsResponse\x12B\n" +
+	"\rsubscriptions\x18\xee\x05 \x03(\v2\x1b.tko.RegisteredSubscriptionR\rsubscriptions\"c\n" +
+	"\x16RegisteredSubscription\x12\x13\n" +
+	"\x04name\x18\xee\x05 \x01(\tR\x04name\x12\x19\n" +
+	"\acreated\x18\xef\x05 \x01(\bR\acreated\x12\x19\n" +
+	"\achanged\x18\xf0\x05 \x01(\bR\achanged\")\n" +
+	"\x12DeleteSubscription\x12\x13\n" +
+	"\x04name\x18\xee\x05 \x01(\tR\x04name\"'\n" +
+	"\x10TestSubscription\x12\x13\n" +
+	"\x04name\x18\xee\x05 \x01(\tR\x04name\"9\n" +
+	"\x18TestSubscriptionResponse\x12\x1d\n" +
+	"\tmessageId\x18\xee\x05 \x01(\tR\tmessageId\"2\n" +
 	"\x0fListCredentials\x12\x1f\n" +
 	"\n" +
 	"undeclared\x18\xc4\x04 \x01(\bR\n" +
@@ -2700,7 +3265,7 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x04kind\x18\xc6\x04 \x01(\tR\x04kind\x12\x19\n" +
 	"\aexample\x18\xc7\x04 \x01(\tR\aexample\x12\x15\n" +
 	"\x05count\x18\xc8\x04 \x01(\x04R\x05count\x12\x1b\n" +
-	"\bdeclared\x18\xc9\x04 \x01(\bR\bdeclared2\xca\t\n" +
+	"\bdeclared\x18\xc9\x04 \x01(\bR\bdeclared2\xf6\v\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -2726,7 +3291,11 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x0fregisterSources\x12\x14.tko.RegisterSources\x1a\x1c.tko.RegisterSourcesResponse\x12I\n" +
 	"\x14getSourceDefinitions\x12\x19.tko.GetSourceDefinitions\x1a\x16.tko.SourceDefinitions\x129\n" +
 	"\fdeleteSource\x12\x11.tko.DeleteSource\x1a\x16.google.protobuf.Empty\x12B\n" +
-	"\x0edeclareSources\x12\x13.tko.DeclareSources\x1a\x1b.tko.DeclareSourcesResponse\x12E\n" +
+	"\x0edeclareSources\x12\x13.tko.DeclareSources\x1a\x1b.tko.DeclareSourcesResponse\x12W\n" +
+	"\x15registerSubscriptions\x12\x1a.tko.RegisterSubscriptions\x1a\".tko.RegisterSubscriptionsResponse\x12@\n" +
+	"\x11listSubscriptions\x12\x16.google.protobuf.Empty\x1a\x11.tko.Subscription0\x01\x12E\n" +
+	"\x12deleteSubscription\x12\x17.tko.DeleteSubscription\x1a\x16.google.protobuf.Empty\x12H\n" +
+	"\x10testSubscription\x12\x15.tko.TestSubscription\x1a\x1d.tko.TestSubscriptionResponse\x12E\n" +
 	"\x0flistCredentials\x12\x14.tko.ListCredentials\x1a\x1c.tko.ListCredentialsResponse\x12/\n" +
 	"\tlistAudit\x12\x0e.tko.ListAudit\x1a\x10.tko.AuditRecord0\x01\x129\n" +
 	"\vverifyAudit\x12\x10.tko.VerifyAudit\x1a\x18.tko.VerifyAuditResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
@@ -2743,133 +3312,158 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_tko_access_proto_goTypes = []any{
-	(*CanI)(nil),                    // 0: tko.CanI
-	(*CanIResponse)(nil),            // 1: tko.CanIResponse
-	(*Scope)(nil),                   // 2: tko.Scope
-	(*Binding)(nil),                 // 3: tko.Binding
-	(*Unbind)(nil),                  // 4: tko.Unbind
-	(*GetOwner)(nil),                // 5: tko.GetOwner
-	(*Owner)(nil),                   // 6: tko.Owner
-	(*Owned)(nil),                   // 7: tko.Owned
-	(*SetOwner)(nil),                // 8: tko.SetOwner
-	(*Policy)(nil),                  // 9: tko.Policy
-	(*BreakGlass)(nil),              // 10: tko.BreakGlass
-	(*ListAudit)(nil),               // 11: tko.ListAudit
-	(*AuditRecord)(nil),             // 12: tko.AuditRecord
-	(*AuditHead)(nil),               // 13: tko.AuditHead
-	(*VerifyAudit)(nil),             // 14: tko.VerifyAudit
-	(*VerifyAuditResponse)(nil),     // 15: tko.VerifyAuditResponse
-	(*Freeze)(nil),                  // 16: tko.Freeze
-	(*Unfreeze)(nil),                // 17: tko.Unfreeze
-	(*Stop)(nil),                    // 18: tko.Stop
-	(*InFlight)(nil),                // 19: tko.InFlight
-	(*StopStatus)(nil),              // 20: tko.StopStatus
-	(*Resume)(nil),                  // 21: tko.Resume
-	(*GetSiteStop)(nil),             // 22: tko.GetSiteStop
-	(*SiteStop)(nil),                // 23: tko.SiteStop
-	(*SourceDefinition)(nil),        // 24: tko.SourceDefinition
-	(*SourceEnding)(nil),            // 25: tko.SourceEnding
-	(*RegisterSources)(nil),         // 26: tko.RegisterSources
-	(*RegisterSourcesResponse)(nil), // 27: tko.RegisterSourcesResponse
-	(*RegisteredSource)(nil),        // 28: tko.RegisteredSource
-	(*GetSourceDefinitions)(nil),    // 29: tko.GetSourceDefinitions
-	(*SourceDefinitions)(nil),       // 30: tko.SourceDefinitions
-	(*DeclareSources)(nil),          // 31: tko.DeclareSources
-	(*DeclareSourcesResponse)(nil),  // 32: tko.DeclareSourcesResponse
-	(*DeleteSource)(nil),            // 33: tko.DeleteSource
-	(*ListCredentials)(nil),         // 34: tko.ListCredentials
-	(*ListCredentialsResponse)(nil), // 35: tko.ListCredentialsResponse
-	(*CredentialUse)(nil),           // 36: tko.CredentialUse
-	nil,                             // 37: tko.Scope.MetadataEntry
-	nil,                             // 38: tko.Freeze.SiteMetadataEntry
-	nil,                             // 39: tko.Stop.SiteMetadataEntry
-	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),           // 41: google.protobuf.Empty
+	(*CanI)(nil),                          // 0: tko.CanI
+	(*CanIResponse)(nil),                  // 1: tko.CanIResponse
+	(*Scope)(nil),                         // 2: tko.Scope
+	(*Binding)(nil),                       // 3: tko.Binding
+	(*Unbind)(nil),                        // 4: tko.Unbind
+	(*GetOwner)(nil),                      // 5: tko.GetOwner
+	(*Owner)(nil),                         // 6: tko.Owner
+	(*Owned)(nil),                         // 7: tko.Owned
+	(*SetOwner)(nil),                      // 8: tko.SetOwner
+	(*Policy)(nil),                        // 9: tko.Policy
+	(*BreakGlass)(nil),                    // 10: tko.BreakGlass
+	(*ListAudit)(nil),                     // 11: tko.ListAudit
+	(*AuditRecord)(nil),                   // 12: tko.AuditRecord
+	(*AuditHead)(nil),                     // 13: tko.AuditHead
+	(*VerifyAudit)(nil),                   // 14: tko.VerifyAudit
+	(*VerifyAuditResponse)(nil),           // 15: tko.VerifyAuditResponse
+	(*Freeze)(nil),                        // 16: tko.Freeze
+	(*Unfreeze)(nil),                      // 17: tko.Unfreeze
+	(*Stop)(nil),                          // 18: tko.Stop
+	(*InFlight)(nil),                      // 19: tko.InFlight
+	(*StopStatus)(nil),                    // 20: tko.StopStatus
+	(*Resume)(nil),                        // 21: tko.Resume
+	(*GetSiteStop)(nil),                   // 22: tko.GetSiteStop
+	(*SiteStop)(nil),                      // 23: tko.SiteStop
+	(*SourceDefinition)(nil),              // 24: tko.SourceDefinition
+	(*SourceEnding)(nil),                  // 25: tko.SourceEnding
+	(*RegisterSources)(nil),               // 26: tko.RegisterSources
+	(*RegisterSourcesResponse)(nil),       // 27: tko.RegisterSourcesResponse
+	(*RegisteredSource)(nil),              // 28: tko.RegisteredSource
+	(*GetSourceDefinitions)(nil),          // 29: tko.GetSourceDefinitions
+	(*SourceDefinitions)(nil),             // 30: tko.SourceDefinitions
+	(*DeclareSources)(nil),                // 31: tko.DeclareSources
+	(*DeclareSourcesResponse)(nil),        // 32: tko.DeclareSourcesResponse
+	(*DeleteSource)(nil),                  // 33: tko.DeleteSource
+	(*Subscription)(nil),                  // 34: tko.Subscription
+	(*SubscriptionStatus)(nil),            // 35: tko.SubscriptionStatus
+	(*RegisterSubscriptions)(nil),         // 36: tko.RegisterSubscriptions
+	(*RegisterSubscriptionsResponse)(nil), // 37: tko.RegisterSubscriptionsResponse
+	(*RegisteredSubscription)(nil),        // 38: tko.RegisteredSubscription
+	(*DeleteSubscription)(nil),            // 39: tko.DeleteSubscription
+	(*TestSubscription)(nil),              // 40: tko.TestSubscription
+	(*TestSubscriptionResponse)(nil),      // 41: tko.TestSubscriptionResponse
+	(*ListCredentials)(nil),               // 42: tko.ListCredentials
+	(*ListCredentialsResponse)(nil),       // 43: tko.ListCredentialsResponse
+	(*CredentialUse)(nil),                 // 44: tko.CredentialUse
+	nil,                                   // 45: tko.Scope.MetadataEntry
+	nil,                                   // 46: tko.Freeze.SiteMetadataEntry
+	nil,                                   // 47: tko.Stop.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),         // 48: google.protobuf.Timestamp
+	(*Condition)(nil),                     // 49: tko.Condition
+	(*emptypb.Empty)(nil),                 // 50: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	37, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	45, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	40, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	40, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	48, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	48, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
 	2,  // 4: tko.Policy.scope:type_name -> tko.Scope
-	40, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	40, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	40, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	48, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	48, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	48, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
 	13, // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
 	13, // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
 	13, // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	38, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
-	40, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
-	40, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
-	39, // 14: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
-	40, // 15: tko.Stop.created:type_name -> google.protobuf.Timestamp
-	40, // 16: tko.InFlight.since:type_name -> google.protobuf.Timestamp
-	40, // 17: tko.InFlight.until:type_name -> google.protobuf.Timestamp
+	46, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	48, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	48, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	47, // 14: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
+	48, // 15: tko.Stop.created:type_name -> google.protobuf.Timestamp
+	48, // 16: tko.InFlight.since:type_name -> google.protobuf.Timestamp
+	48, // 17: tko.InFlight.until:type_name -> google.protobuf.Timestamp
 	18, // 18: tko.StopStatus.stop:type_name -> tko.Stop
 	19, // 19: tko.StopStatus.inFlight:type_name -> tko.InFlight
-	40, // 20: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
-	40, // 21: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
+	48, // 20: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
+	48, // 21: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
 	25, // 22: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
 	24, // 23: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
 	28, // 24: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
 	24, // 25: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
 	24, // 26: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
-	36, // 27: tko.ListCredentialsResponse.uses:type_name -> tko.CredentialUse
-	0,  // 28: tko.Access.canI:input_type -> tko.CanI
-	41, // 29: tko.Access.listBindings:input_type -> google.protobuf.Empty
-	3,  // 30: tko.Access.bind:input_type -> tko.Binding
-	4,  // 31: tko.Access.unbind:input_type -> tko.Unbind
-	41, // 32: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	9,  // 33: tko.Access.addPolicy:input_type -> tko.Policy
-	10, // 34: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	5,  // 35: tko.Access.getOwner:input_type -> tko.GetOwner
-	8,  // 36: tko.Access.setOwner:input_type -> tko.SetOwner
-	4,  // 37: tko.Access.countOwned:input_type -> tko.Unbind
-	16, // 38: tko.Access.freeze:input_type -> tko.Freeze
-	17, // 39: tko.Access.unfreeze:input_type -> tko.Unfreeze
-	41, // 40: tko.Access.listFreezes:input_type -> google.protobuf.Empty
-	18, // 41: tko.Access.stop:input_type -> tko.Stop
-	21, // 42: tko.Access.resume:input_type -> tko.Resume
-	41, // 43: tko.Access.listStops:input_type -> google.protobuf.Empty
-	22, // 44: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
-	26, // 45: tko.Access.registerSources:input_type -> tko.RegisterSources
-	29, // 46: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
-	33, // 47: tko.Access.deleteSource:input_type -> tko.DeleteSource
-	31, // 48: tko.Access.declareSources:input_type -> tko.DeclareSources
-	34, // 49: tko.Access.listCredentials:input_type -> tko.ListCredentials
-	11, // 50: tko.Access.listAudit:input_type -> tko.ListAudit
-	14, // 51: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 52: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 53: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 54: tko.Access.bind:output_type -> tko.Binding
-	41, // 55: tko.Access.unbind:output_type -> google.protobuf.Empty
-	9,  // 56: tko.Access.listPolicies:output_type -> tko.Policy
-	9,  // 57: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 58: tko.Access.breakGlass:output_type -> tko.Binding
-	6,  // 59: tko.Access.getOwner:output_type -> tko.Owner
-	41, // 60: tko.Access.setOwner:output_type -> google.protobuf.Empty
-	7,  // 61: tko.Access.countOwned:output_type -> tko.Owned
-	16, // 62: tko.Access.freeze:output_type -> tko.Freeze
-	41, // 63: tko.Access.unfreeze:output_type -> google.protobuf.Empty
-	16, // 64: tko.Access.listFreezes:output_type -> tko.Freeze
-	20, // 65: tko.Access.stop:output_type -> tko.StopStatus
-	20, // 66: tko.Access.resume:output_type -> tko.StopStatus
-	20, // 67: tko.Access.listStops:output_type -> tko.StopStatus
-	23, // 68: tko.Access.getSiteStop:output_type -> tko.SiteStop
-	27, // 69: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
-	30, // 70: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
-	41, // 71: tko.Access.deleteSource:output_type -> google.protobuf.Empty
-	32, // 72: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
-	35, // 73: tko.Access.listCredentials:output_type -> tko.ListCredentialsResponse
-	12, // 74: tko.Access.listAudit:output_type -> tko.AuditRecord
-	15, // 75: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	52, // [52:76] is the sub-list for method output_type
-	28, // [28:52] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	48, // 27: tko.Subscription.created:type_name -> google.protobuf.Timestamp
+	48, // 28: tko.Subscription.updated:type_name -> google.protobuf.Timestamp
+	35, // 29: tko.Subscription.status:type_name -> tko.SubscriptionStatus
+	48, // 30: tko.SubscriptionStatus.lastSent:type_name -> google.protobuf.Timestamp
+	48, // 31: tko.SubscriptionStatus.nextTry:type_name -> google.protobuf.Timestamp
+	49, // 32: tko.SubscriptionStatus.conditions:type_name -> tko.Condition
+	34, // 33: tko.RegisterSubscriptions.subscriptions:type_name -> tko.Subscription
+	38, // 34: tko.RegisterSubscriptionsResponse.subscriptions:type_name -> tko.RegisteredSubscription
+	44, // 35: tko.ListCredentialsResponse.uses:type_name -> tko.CredentialUse
+	0,  // 36: tko.Access.canI:input_type -> tko.CanI
+	50, // 37: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	3,  // 38: tko.Access.bind:input_type -> tko.Binding
+	4,  // 39: tko.Access.unbind:input_type -> tko.Unbind
+	50, // 40: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	9,  // 41: tko.Access.addPolicy:input_type -> tko.Policy
+	10, // 42: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	5,  // 43: tko.Access.getOwner:input_type -> tko.GetOwner
+	8,  // 44: tko.Access.setOwner:input_type -> tko.SetOwner
+	4,  // 45: tko.Access.countOwned:input_type -> tko.Unbind
+	16, // 46: tko.Access.freeze:input_type -> tko.Freeze
+	17, // 47: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	50, // 48: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	18, // 49: tko.Access.stop:input_type -> tko.Stop
+	21, // 50: tko.Access.resume:input_type -> tko.Resume
+	50, // 51: tko.Access.listStops:input_type -> google.protobuf.Empty
+	22, // 52: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
+	26, // 53: tko.Access.registerSources:input_type -> tko.RegisterSources
+	29, // 54: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
+	33, // 55: tko.Access.deleteSource:input_type -> tko.DeleteSource
+	31, // 56: tko.Access.declareSources:input_type -> tko.DeclareSources
+	36, // 57: tko.Access.registerSubscriptions:input_type -> tko.RegisterSubscriptions
+	50, // 58: tko.Access.listSubscriptions:input_type -> google.protobuf.Empty
+	39, // 59: tko.Access.deleteSubscription:input_type -> tko.DeleteSubscription
+	40, // 60: tko.Access.testSubscription:input_type -> tko.TestSubscription
+	42, // 61: tko.Access.listCredentials:input_type -> tko.ListCredentials
+	11, // 62: tko.Access.listAudit:input_type -> tko.ListAudit
+	14, // 63: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 64: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 65: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 66: tko.Access.bind:output_type -> tko.Binding
+	50, // 67: tko.Access.unbind:output_type -> google.protobuf.Empty
+	9,  // 68: tko.Access.listPolicies:output_type -> tko.Policy
+	9,  // 69: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 70: tko.Access.breakGlass:output_type -> tko.Binding
+	6,  // 71: tko.Access.getOwner:output_type -> tko.Owner
+	50, // 72: tko.Access.setOwner:output_type -> google.protobuf.Empty
+	7,  // 73: tko.Access.countOwned:output_type -> tko.Owned
+	16, // 74: tko.Access.freeze:output_type -> tko.Freeze
+	50, // 75: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	16, // 76: tko.Access.listFreezes:output_type -> tko.Freeze
+	20, // 77: tko.Access.stop:output_type -> tko.StopStatus
+	20, // 78: tko.Access.resume:output_type -> tko.StopStatus
+	20, // 79: tko.Access.listStops:output_type -> tko.StopStatus
+	23, // 80: tko.Access.getSiteStop:output_type -> tko.SiteStop
+	27, // 81: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
+	30, // 82: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
+	50, // 83: tko.Access.deleteSource:output_type -> google.protobuf.Empty
+	32, // 84: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
+	37, // 85: tko.Access.registerSubscriptions:output_type -> tko.RegisterSubscriptionsResponse
+	34, // 86: tko.Access.listSubscriptions:output_type -> tko.Subscription
+	50, // 87: tko.Access.deleteSubscription:output_type -> google.protobuf.Empty
+	41, // 88: tko.Access.testSubscription:output_type -> tko.TestSubscriptionResponse
+	43, // 89: tko.Access.listCredentials:output_type -> tko.ListCredentialsResponse
+	12, // 90: tko.Access.listAudit:output_type -> tko.AuditRecord
+	15, // 91: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	64, // [64:92] is the sub-list for method output_type
+	36, // [36:64] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_tko_access_proto_init() }
@@ -2877,13 +3471,14 @@ func file_tko_access_proto_init() {
 	if File_tko_access_proto != nil {
 		return
 	}
+	file_tko_tko_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

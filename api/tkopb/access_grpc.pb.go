@@ -22,30 +22,34 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Access_CanI_FullMethodName                 = "/tko.Access/canI"
-	Access_ListBindings_FullMethodName         = "/tko.Access/listBindings"
-	Access_Bind_FullMethodName                 = "/tko.Access/bind"
-	Access_Unbind_FullMethodName               = "/tko.Access/unbind"
-	Access_ListPolicies_FullMethodName         = "/tko.Access/listPolicies"
-	Access_AddPolicy_FullMethodName            = "/tko.Access/addPolicy"
-	Access_BreakGlass_FullMethodName           = "/tko.Access/breakGlass"
-	Access_GetOwner_FullMethodName             = "/tko.Access/getOwner"
-	Access_SetOwner_FullMethodName             = "/tko.Access/setOwner"
-	Access_CountOwned_FullMethodName           = "/tko.Access/countOwned"
-	Access_Freeze_FullMethodName               = "/tko.Access/freeze"
-	Access_Unfreeze_FullMethodName             = "/tko.Access/unfreeze"
-	Access_ListFreezes_FullMethodName          = "/tko.Access/listFreezes"
-	Access_Stop_FullMethodName                 = "/tko.Access/stop"
-	Access_Resume_FullMethodName               = "/tko.Access/resume"
-	Access_ListStops_FullMethodName            = "/tko.Access/listStops"
-	Access_GetSiteStop_FullMethodName          = "/tko.Access/getSiteStop"
-	Access_RegisterSources_FullMethodName      = "/tko.Access/registerSources"
-	Access_GetSourceDefinitions_FullMethodName = "/tko.Access/getSourceDefinitions"
-	Access_DeleteSource_FullMethodName         = "/tko.Access/deleteSource"
-	Access_DeclareSources_FullMethodName       = "/tko.Access/declareSources"
-	Access_ListCredentials_FullMethodName      = "/tko.Access/listCredentials"
-	Access_ListAudit_FullMethodName            = "/tko.Access/listAudit"
-	Access_VerifyAudit_FullMethodName          = "/tko.Access/verifyAudit"
+	Access_CanI_FullMethodName                  = "/tko.Access/canI"
+	Access_ListBindings_FullMethodName          = "/tko.Access/listBindings"
+	Access_Bind_FullMethodName                  = "/tko.Access/bind"
+	Access_Unbind_FullMethodName                = "/tko.Access/unbind"
+	Access_ListPolicies_FullMethodName          = "/tko.Access/listPolicies"
+	Access_AddPolicy_FullMethodName             = "/tko.Access/addPolicy"
+	Access_BreakGlass_FullMethodName            = "/tko.Access/breakGlass"
+	Access_GetOwner_FullMethodName              = "/tko.Access/getOwner"
+	Access_SetOwner_FullMethodName              = "/tko.Access/setOwner"
+	Access_CountOwned_FullMethodName            = "/tko.Access/countOwned"
+	Access_Freeze_FullMethodName                = "/tko.Access/freeze"
+	Access_Unfreeze_FullMethodName              = "/tko.Access/unfreeze"
+	Access_ListFreezes_FullMethodName           = "/tko.Access/listFreezes"
+	Access_Stop_FullMethodName                  = "/tko.Access/stop"
+	Access_Resume_FullMethodName                = "/tko.Access/resume"
+	Access_ListStops_FullMethodName             = "/tko.Access/listStops"
+	Access_GetSiteStop_FullMethodName           = "/tko.Access/getSiteStop"
+	Access_RegisterSources_FullMethodName       = "/tko.Access/registerSources"
+	Access_GetSourceDefinitions_FullMethodName  = "/tko.Access/getSourceDefinitions"
+	Access_DeleteSource_FullMethodName          = "/tko.Access/deleteSource"
+	Access_DeclareSources_FullMethodName        = "/tko.Access/declareSources"
+	Access_RegisterSubscriptions_FullMethodName = "/tko.Access/registerSubscriptions"
+	Access_ListSubscriptions_FullMethodName     = "/tko.Access/listSubscriptions"
+	Access_DeleteSubscription_FullMethodName    = "/tko.Access/deleteSubscription"
+	Access_TestSubscription_FullMethodName      = "/tko.Access/testSubscription"
+	Access_ListCredentials_FullMethodName       = "/tko.Access/listCredentials"
+	Access_ListAudit_FullMethodName             = "/tko.Access/listAudit"
+	Access_VerifyAudit_FullMethodName           = "/tko.Access/verifyAudit"
 )
 
 // AccessClient is the client API for Access service.
@@ -97,6 +101,14 @@ type AccessClient interface {
 	// Registers the GitOps sources that the repository of another one declares: all of them,
 	// or none. Aborted if the claim is lost.
 	DeclareSources(ctx context.Context, in *DeclareSources, opts ...grpc.CallOption) (*DeclareSourcesResponse, error)
+	// Registers subscriptions: all of them, or none. The caller owns those that it changes.
+	RegisterSubscriptions(ctx context.Context, in *RegisterSubscriptions, opts ...grpc.CallOption) (*RegisterSubscriptionsResponse, error)
+	// Lists the subscriptions, with how far they are.
+	ListSubscriptions(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Subscription], error)
+	// Deletes a subscription. What it has not told is never reported.
+	DeleteSubscription(ctx context.Context, in *DeleteSubscription, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Sends a test message to the destination of a subscription.
+	TestSubscription(ctx context.Context, in *TestSubscription, opts ...grpc.CallOption) (*TestSubscriptionResponse, error)
 	// Returns how sites, templates, plugins and registered sources use the credentials of the
 	// server, and which uses the operator declared.
 	ListCredentials(ctx context.Context, in *ListCredentials, opts ...grpc.CallOption) (*ListCredentialsResponse, error)
@@ -360,6 +372,55 @@ func (c *accessClient) DeclareSources(ctx context.Context, in *DeclareSources, o
 	return out, nil
 }
 
+func (c *accessClient) RegisterSubscriptions(ctx context.Context, in *RegisterSubscriptions, opts ...grpc.CallOption) (*RegisterSubscriptionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RegisterSubscriptionsResponse)
+	err := c.cc.Invoke(ctx, Access_RegisterSubscriptions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) ListSubscriptions(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Subscription], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[4], Access_ListSubscriptions_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[emptypb.Empty, Subscription]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Access_ListSubscriptionsClient = grpc.ServerStreamingClient[Subscription]
+
+func (c *accessClient) DeleteSubscription(ctx context.Context, in *DeleteSubscription, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Access_DeleteSubscription_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) TestSubscription(ctx context.Context, in *TestSubscription, opts ...grpc.CallOption) (*TestSubscriptionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TestSubscriptionResponse)
+	err := c.cc.Invoke(ctx, Access_TestSubscription_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) ListCredentials(ctx context.Context, in *ListCredentials, opts ...grpc.CallOption) (*ListCredentialsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListCredentialsResponse)
@@ -372,7 +433,7 @@ func (c *accessClient) ListCredentials(ctx context.Context, in *ListCredentials,
 
 func (c *accessClient) ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[4], Access_ListAudit_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[5], Access_ListAudit_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -448,6 +509,14 @@ type AccessServer interface {
 	// Registers the GitOps sources that the repository of another one declares: all of them,
 	// or none. Aborted if the claim is lost.
 	DeclareSources(context.Context, *DeclareSources) (*DeclareSourcesResponse, error)
+	// Registers subscriptions: all of them, or none. The caller owns those that it changes.
+	RegisterSubscriptions(context.Context, *RegisterSubscriptions) (*RegisterSubscriptionsResponse, error)
+	// Lists the subscriptions, with how far they are.
+	ListSubscriptions(*emptypb.Empty, grpc.ServerStreamingServer[Subscription]) error
+	// Deletes a subscription. What it has not told is never reported.
+	DeleteSubscription(context.Context, *DeleteSubscription) (*emptypb.Empty, error)
+	// Sends a test message to the destination of a subscription.
+	TestSubscription(context.Context, *TestSubscription) (*TestSubscriptionResponse, error)
 	// Returns how sites, templates, plugins and registered sources use the credentials of the
 	// server, and which uses the operator declared.
 	ListCredentials(context.Context, *ListCredentials) (*ListCredentialsResponse, error)
@@ -527,6 +596,18 @@ func (UnimplementedAccessServer) DeleteSource(context.Context, *DeleteSource) (*
 }
 func (UnimplementedAccessServer) DeclareSources(context.Context, *DeclareSources) (*DeclareSourcesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeclareSources not implemented")
+}
+func (UnimplementedAccessServer) RegisterSubscriptions(context.Context, *RegisterSubscriptions) (*RegisterSubscriptionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RegisterSubscriptions not implemented")
+}
+func (UnimplementedAccessServer) ListSubscriptions(*emptypb.Empty, grpc.ServerStreamingServer[Subscription]) error {
+	return status.Error(codes.Unimplemented, "method ListSubscriptions not implemented")
+}
+func (UnimplementedAccessServer) DeleteSubscription(context.Context, *DeleteSubscription) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteSubscription not implemented")
+}
+func (UnimplementedAccessServer) TestSubscription(context.Context, *TestSubscription) (*TestSubscriptionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TestSubscription not implemented")
 }
 func (UnimplementedAccessServer) ListCredentials(context.Context, *ListCredentials) (*ListCredentialsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCredentials not implemented")
@@ -908,6 +989,71 @@ func _Access_DeclareSources_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_RegisterSubscriptions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RegisterSubscriptions)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).RegisterSubscriptions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_RegisterSubscriptions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).RegisterSubscriptions(ctx, req.(*RegisterSubscriptions))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_ListSubscriptions_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(emptypb.Empty)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AccessServer).ListSubscriptions(m, &grpc.GenericServerStream[emptypb.Empty, Subscription]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Access_ListSubscriptionsServer = grpc.ServerStreamingServer[Subscription]
+
+func _Access_DeleteSubscription_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteSubscription)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).DeleteSubscription(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_DeleteSubscription_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).DeleteSubscription(ctx, req.(*DeleteSubscription))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_TestSubscription_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TestSubscription)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).TestSubscription(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_TestSubscription_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).TestSubscription(ctx, req.(*TestSubscription))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_ListCredentials_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListCredentials)
 	if err := dec(in); err != nil {
@@ -1031,6 +1177,18 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Access_DeclareSources_Handler,
 		},
 		{
+			MethodName: "registerSubscriptions",
+			Handler:    _Access_RegisterSubscriptions_Handler,
+		},
+		{
+			MethodName: "deleteSubscription",
+			Handler:    _Access_DeleteSubscription_Handler,
+		},
+		{
+			MethodName: "testSubscription",
+			Handler:    _Access_TestSubscription_Handler,
+		},
+		{
 			MethodName: "listCredentials",
 			Handler:    _Access_ListCredentials_Handler,
 		},
@@ -1058,6 +1216,11 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "listStops",
 			Handler:       _Access_ListStops_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "listSubscriptions",
+			Handler:       _Access_ListSubscriptions_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -35,6 +35,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/logging"
 	"github.com/tko-orchestrator/tko/internal/manual"
 	"github.com/tko-orchestrator/tko/internal/metrics"
+	"github.com/tko-orchestrator/tko/internal/notify"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/awx"
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
@@ -285,6 +286,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 			return err
 		}
 		controllers.Go(func() error { return s.service.Retain(working, retention) })
+		controllers.Go(func() error { return s.notifier.Run(working, s.service.Told()) })
 		controllers.Go(func() error {
 			return s.service.ReleaseStops(identity.With(working, identity.Controller(identity.RoleServer)))
 		})
@@ -384,16 +386,17 @@ func (s *server) rollouts(ctx context.Context, controllers *errgroup.Group, data
 
 // A server holds the objects that serve builds.
 type server struct {
-	config  *config.Config
-	log     *slog.Logger
-	metrics *metrics.Metrics
-	levels  *logging.Levels
-	format  string       // of the log
-	tracer  trace.Tracer // nil without traces
-	allowed wiring.Guards
-	worker  string                    // shown to users
-	passed  map[string][]net.Listener // by the service manager
-	out     streams
+	config   *config.Config
+	log      *slog.Logger
+	metrics  *metrics.Metrics
+	levels   *logging.Levels
+	format   string       // of the log
+	tracer   trace.Tracer // nil without traces
+	allowed  wiring.Guards
+	notifier *notify.Notifier
+	worker   string                    // shown to users
+	passed   map[string][]net.Listener // by the service manager
+	out      streams
 
 	kubernetes *sibling.Program // started when it is first needed
 	clusters   *wiring.Clusters
@@ -635,7 +638,10 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	}
 	policy, _ := s.config.Reach.Rollout() // checked by Validate
 	limits, _ := s.config.Reach.Limits()
+	s.notifier = wiring.Notifier(s.config, s.allowed, s.log.With("role", config.RoleData))
+	s.metrics.Add(notifySampler(s.notifier))
 	s.service = catalog.New(store, validator, catalog.Options{
+		Notify:       s.notifier,
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
 		AddressPorts: func() []string { return addresses(s.grpc) }, Conditions: s.security.conditions, Isolation: s.isolated.Layers,
 		DefaultFormat:    krm.Format(s.config.PackageFormat),

@@ -67,7 +67,8 @@ func declared[T ~string](t *testing.T, folder, typeName string) []T {
 
 // notInScopes are the kinds that scopes don't select, with the reasons.
 var notInScopes = map[tko.Kind]string{
-	tko.KindSource: "sources are settings or rules of access: the rights define and inspect are for all of them",
+	tko.KindSubscription: "subscriptions are rules of access: the right subscribe is for all of them",
+	tko.KindSource:       "sources are settings or rules of access: the rights define and inspect are for all of them",
 }
 
 // kinds are the kinds of entities, as the source declares them. A new one is in scopes, or
@@ -278,7 +279,7 @@ func covers(s access.Scope, a access.Attributes) bool {
 		if len(s.Metadata) > 0 {
 			return false
 		}
-	case tko.KindRollout, tko.KindSource:
+	case tko.KindRollout, tko.KindSource, tko.KindSubscription:
 	}
 	for key, value := range s.Metadata {
 		if is, ok := a.Metadata[key]; !ok || is != value {
@@ -301,7 +302,7 @@ func witness(s access.Scope, kind tko.Kind) access.Attributes {
 		a.ID, a.Template = one(s.SiteID), one(s.TemplateID)
 	case tko.KindDeployment:
 		a.Site, a.Template = one(s.SiteID), one(s.TemplateID)
-	case tko.KindPlugin, tko.KindRollout, tko.KindSource:
+	case tko.KindPlugin, tko.KindRollout, tko.KindSource, tko.KindSubscription:
 	}
 	return a
 }

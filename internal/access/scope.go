@@ -188,7 +188,7 @@ func (s Scope) term(kind tko.Kind) (t Term, ok bool) {
 		return t, site == nil && template == nil
 	case tko.KindPlugin:
 		return t, site == nil && template == nil && len(s.Metadata) == 0
-	case tko.KindSource: // no scope covers sources
+	case tko.KindSource, tko.KindSubscription: // no scope covers sources
 	}
 	return t, false
 }

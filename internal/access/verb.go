@@ -40,6 +40,7 @@ const (
 	Source      Verb = "source"      // work of the GitOps controller, and its sources
 	Inspect     Verb = "inspect"     // modification tokens of others, GitOps sources, and calls of them
 	Define      Verb = "define"      // GitOps sources in the store, which change entities of all kinds but plugins
+	Subscribe   Verb = "subscribe"   // subscriptions, which send what their owners may read to other hosts
 	Bind        Verb = "bind"        // bindings and policies
 	Audit       Verb = "audit"       // the audit log
 	Backup      Verb = "backup"      // whole backups
@@ -52,7 +53,7 @@ const (
 // Scoped reports whether a verb is granted within a scope.
 func (v Verb) Scoped() bool {
 	switch v {
-	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Bind, Audit, Backup, Logs, Impersonate, Own, Open:
+	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Subscribe, Bind, Audit, Backup, Logs, Impersonate, Own, Open:
 		return false
 	default:
 		return true
@@ -62,7 +63,7 @@ func (v Verb) Scoped() bool {
 // A Role is a named set of verbs.
 type Role string
 
-// The roles. Each right of its own is a role of the same name: define, secret, audit,
+// The roles. Each right of its own is a role of the same name: define, subscribe, secret, audit,
 // backup, impersonate, own and credential.
 const (
 	Viewer    Role = "viewer"
@@ -79,6 +80,7 @@ const (
 	Plugin             Role = "plugin"
 
 	DefineRole      Role = "define"
+	SubscribeRole   Role = "subscribe"
 	SecretRole      Role = "secret"
 	AuditRole       Role = "audit"
 	BackupRole      Role = "backup"
@@ -121,7 +123,7 @@ var roles = map[Role][]Verb{
 	Editor:    {Read, Create, Update, Delete},
 	Approver:  {Read, Approve},
 	Operator:  {Read, Call, Purge, Inspect, Credential},
-	Admin:     append(slices.Clone(users), Define, Bind, Own, Audit, Backup, Logs, Secret, Credential),
+	Admin:     append(slices.Clone(users), Define, Subscribe, Bind, Own, Audit, Backup, Logs, Secret, Credential),
 	Delegated: append(slices.Clone(users), Condition, Secret),
 
 	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret, Credential},
@@ -131,6 +133,7 @@ var roles = map[Role][]Verb{
 	Plugin:             {Read, Create, Update, Delete, Provision},
 
 	DefineRole:      {Define, Inspect},
+	SubscribeRole:   {Subscribe, Inspect},
 	SecretRole:      {Read, Secret},
 	AuditRole:       {Audit},
 	BackupRole:      {Backup},

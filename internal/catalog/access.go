@@ -231,7 +231,9 @@ type ruleBook struct {
 	stops     []tko.Stop
 	sources   []tko.SourceDefinition // by name
 	owners    map[string]owner       // of sources
-	read      time.Time              // used with the lock of the service
+	// subscriptions are sorted by name.
+	subscriptions []subscription
+	read          time.Time // used with the lock of the service
 
 	grants *lru.Cache[string, *access.Grant] // by caller
 }
@@ -277,6 +279,8 @@ func (s *rights) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, err
 			err = mapRule(book.approvals, r)
 		case ruleSource:
 			book.sources, err = appendRule(book.sources, r)
+		case ruleSubscription:
+			book.subscriptions, err = appendRule(book.subscriptions, r)
 		case ruleOwner:
 			err = mapRule(book.owners, r)
 		case ruleSetup:

@@ -60,7 +60,8 @@ const (
 var isRight = map[string]bool{
 	ruleBinding: true, rulePolicy: true, ruleApproval: true, ruleSetup: true,
 	ruleFreeze: false, ruleSource: false, ruleStop: false,
-	ruleOwner: false, // a source that stays without its owner would have more rights
+	ruleSubscription: false, // it tells what its owner may read
+	ruleOwner:        false, // a source that stays without its owner would have more rights
 }
 
 // IsRight reports whether a stored rule gives or limits the rights of clients.

@@ -122,7 +122,7 @@ func (s *SourceRegistry) permitSourceCredentials(ctx context.Context, c *caller,
 // maxCredentialUses is the most uses that CredentialUses returns.
 const maxCredentialUses = 10_000
 
-// CredentialUses returns how sites, templates, plugins, rollouts and registered sources use the
+// CredentialUses returns how sites, templates, plugins, rollouts, subscriptions and registered sources use the
 // credentials of the server, by credential, host and kind; with undeclared, only those that
 // the operator did not declare. more reports that there are more. It needs the right inspect.
 func (s *AccessControl) CredentialUses(ctx context.Context, undeclared bool) (all []tko.CredentialUse, more bool, err error) {
@@ -170,6 +170,11 @@ func (s *AccessControl) CredentialUses(ctx context.Context, undeclared bool) (al
 	for _, d := range book.sources {
 		if s.options.SourceUses != nil {
 			add(s.options.SourceUses(d))
+		}
+	}
+	for _, d := range book.subscriptions {
+		if s.options.Notify != nil {
+			add(s.options.Notify.Uses(d.Subscription))
 		}
 	}
 	slices.SortFunc(all, func(a, b tko.CredentialUse) int {

@@ -57,7 +57,7 @@ func checkNewID(key Key) error {
 		return tko.CheckID("site ID", key.ID)
 	case tko.KindRollout:
 		return tko.CheckID("rollout ID", key.ID)
-	case tko.KindSource: // is no record
+	case tko.KindSource, tko.KindSubscription: // is no record
 	case tko.KindDeployment, tko.KindPlugin: // TKO makes the IDs of deployments, [tko.Plugin.Check] checks those of plugins
 	}
 	return nil

@@ -244,14 +244,14 @@ var elsewhere = map[string]string{
 	"DeclareSources": "TestEveryMethodAsEveryRole", "SaveSource": "TestEveryMethodAsEveryRole", "ForgetSource": "TestEveryMethodAsEveryRole", "SaveTargetState": "TestEveryMethodAsEveryRole",
 	"EnqueueSources": "TestEveryMethodAsEveryRole", "EnqueueSites": "TestEveryMethodAsEveryRole", "ReleaseHolds": "TestEveryMethodAsEveryRole", "BreakModification": "TestEveryMethodAsEveryRole",
 	"StartModification": "TestEveryMethodAsEveryRole", "StartEncodedModification": "TestEveryMethodAsEveryRole", "CancelModification": "TestEveryMethodAsEveryRole", "ClaimWork": "TestEveryMethodAsEveryRole",
-	"RenewWork": "TestEveryMethodAsEveryRole", "FinishWork": "TestEveryMethodAsEveryRole", "ResolveSite": "TestWaitingSiteActsAsItsOwner", "SetLogLevels": "TestEveryMethodAsEveryRole", "CompareSite": "TestEveryMethodAsEveryRole",
+	"RenewWork": "TestEveryMethodAsEveryRole", "FinishWork": "TestEveryMethodAsEveryRole", "RegisterSubscriptions": "TestEveryMethodAsEveryRole", "DeleteSubscription": "TestEveryMethodAsEveryRole", "TestSubscription": "TestEveryMethodAsEveryRole", "ResolveSite": "TestWaitingSiteActsAsItsOwner", "SetLogLevels": "TestEveryMethodAsEveryRole", "CompareSite": "TestEveryMethodAsEveryRole",
 }
 
 // reads are the methods that change no entity and no rule.
 var reads = strings.Fields(`About AccessMode CredentialUses AuditRecords Authorize Backup Before BeforeNewest Bindings Blame CanI Changes CheckPosition CountOwned Deployment Deployments DeploymentsByID DiffPast
 	EncodedDeployment EncodedDeployments EncodedSite EncodedSites EncodedTemplate EncodedTemplates EnqueueEvents Events ExplainSite ExportAudit FeedLag Freezes HistoryOf Holds KeepAudit LogLevels Marks
 	MayImpersonate Modifications Named Owner PlanWith Plugin Plugins Queues Position PositionOf Record RecordAt RecordRefusal Records ReservedOrigins Retain Retention RevealsSecrets Rights Rollout RolloutPlan RolloutEvidence RolloutMeasurements RolloutTickets
-	RolloutRows RolloutStatus Rollouts SetupToken Site SiteHold SiteStop Sites Snapshot Source SourceDefinitions Sources Stops TargetState Template TemplateImpact Templates VerifyAudit ViewKey Watch Watcher WorkClaim`)
+	RolloutRows RolloutStatus Rollouts SetupToken Site SiteHold SiteStop Sites Snapshot Source SourceDefinitions Sources Stops Subscriptions TargetState Template TemplateImpact Templates Told VerifyAudit ViewKey Watch Watcher WorkClaim`)
 
 func TestEachMethodOfTheCatalogIsInTheMatrix(t *testing.T) {
 	t.Parallel()

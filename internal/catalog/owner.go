@@ -153,7 +153,7 @@ func (s *rights) ownerFor(ctx context.Context, a tko.Acting) (owner, error) {
 			return owner{}, err
 		}
 		return s.ownerOfRecord(ctx, r)
-	case tko.KindSource, tko.KindTemplate, tko.KindSite, tko.KindPlugin:
+	case tko.KindSource, tko.KindSubscription, tko.KindTemplate, tko.KindSite, tko.KindPlugin:
 	}
 	book, err := s.rulesOf(ctx, rulesAge)
 	if err != nil {

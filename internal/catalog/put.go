@@ -331,7 +331,7 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (reco
 		record, err = s.control.rolloutRecord(ctx, tko.Rollout{ID: tko.RolloutID(p.Key.ID), Metadata: passed, Package: p.Package})
 	case tko.KindDeployment:
 		return s.derivedDeployment(ctx, p, current, passed, removed)
-	case tko.KindSource: // is no record
+	case tko.KindSource, tko.KindSubscription: // is no record
 	}
 	if err != nil {
 		return Record{}, nil, err

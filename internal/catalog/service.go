@@ -76,6 +76,8 @@ type Options struct {
 	// SourceUses returns how the definition of a GitOps source uses credentials. If nil,
 	// sources aren't checked.
 	SourceUses func(tko.SourceDefinition) []leash.Use
+	// Notify sends the messages of subscriptions. If nil, they can't be registered.
+	Notify Messenger
 	// InspectPlugin returns the condition of a plugin that is about to be registered, by
 	// whether this server can run it; ok is false if there is nothing to report. None if nil.
 	InspectPlugin func(tko.Plugin) (c tko.Condition, ok bool)
@@ -127,6 +129,7 @@ type Service struct {
 	*WorkQueue
 	*Comparer
 	*SourceRegistry
+	*SubscriptionRegistry
 	*Administration
 }
 
@@ -169,6 +172,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		SourceRegistry: &SourceRegistry{core: c},
 		Administration: &Administration{core: c},
 	}
+	s.SubscriptionRegistry = &SubscriptionRegistry{core: c, changes: s.ChangeLog}
 	s.DeploymentWriter = &DeploymentWriter{core: c, registry: s.Registry, statuses: s.Statuses}
 	s.Modifier = &Modifier{core: c, deployments: s.DeploymentWriter}
 	s.Remover = &Remover{core: c, entities: s.Entities}

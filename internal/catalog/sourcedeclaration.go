@@ -31,7 +31,8 @@ func (s *SourceRegistry) DeclareSources(ctx context.Context, request tko.Declare
 	} else if holder != claim.Claim {
 		return done, tko.Errorf(tko.ErrConflict, "source %q: the claim of its work is lost", request.Parent)
 	}
-	definitions, taken, err := s.checkSources(ctx, request.Definitions, request.Parent)
+	sources, subscriptions := splitDeclared(request.Definitions)
+	definitions, taken, err := s.checkSources(ctx, sources, request.Parent)
 	if err != nil {
 		return done, err
 	}
@@ -46,7 +47,11 @@ func (s *SourceRegistry) DeclareSources(ctx context.Context, request tko.Declare
 	if err != nil {
 		return done, err
 	}
-	in := declaring{request: request, definitions: definitions, taken: taken, applied: applied, by: author(ctx), now: time.Now().UTC().Truncate(time.Second)}
+	subscribed, err := s.declaredSubscriptions(ctx, c, book, request.Parent, subscriptions)
+	if err != nil {
+		return done, err
+	}
+	in := declaring{request: request, definitions: definitions, subscriptions: subscribed, taken: taken, applied: applied, by: author(ctx), now: time.Now().UTC().Truncate(time.Second)}
 	d, err := in.decide(book)
 	if err != nil || request.DryRun || len(d.put)+len(d.remove) == 0 {
 		return d.done, err
@@ -61,6 +66,7 @@ func (s *SourceRegistry) DeclareSources(ctx context.Context, request tko.Declare
 type declaring struct {
 	request        tko.DeclareSources
 	definitions    []tko.SourceDefinition
+	subscriptions  []subscription
 	taken, applied map[string]bool
 	by             tko.Author
 	now            time.Time
@@ -75,7 +81,7 @@ type declaration struct {
 
 // decide returns how a declaration changes the rules.
 func (in declaring) decide(book *ruleBook) (r declaration, err error) {
-	if err := book.mayDeclare(in.request.Parent, len(in.definitions)); err != nil {
+	if err := book.mayDeclare(in.request.Parent, len(in.definitions)+len(in.subscriptions)); err != nil {
 		return r, err
 	}
 	var wrong []error
@@ -131,7 +137,12 @@ func (in declaring) decide(book *ruleBook) (r declaration, err error) {
 			return r, err
 		}
 	}
-	return r, book.fits(r.put)
+	if err := book.fits(r.put); err != nil {
+		return r, err
+	}
+	kept, err := book.declareSubscriptions(&r.ruleChange, in.subscriptions, in)
+	r.done.Kept = append(r.done.Kept, kept...)
+	return r, err
 }
 
 // mayDeclare returns an error if the repository of a source may not declare n others: only

@@ -180,7 +180,7 @@ func (g *stopGate) record(ctx context.Context, r Record) error {
 		if held {
 			return stoppedError(stop, r.Key)
 		}
-	case tko.KindTemplate, tko.KindPlugin, tko.KindRollout, tko.KindSource: // none of them runs at a site
+	case tko.KindTemplate, tko.KindPlugin, tko.KindRollout, tko.KindSource, tko.KindSubscription: // none of them runs at a site
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func (g *stopGate) deletion(ctx context.Context, r Record) error {
 			return err
 		}
 		return orphan(Query{Kind: tko.KindDeployment, Sites: []tko.Pattern{pattern}})
-	case tko.KindPlugin, tko.KindRollout, tko.KindSource:
+	case tko.KindPlugin, tko.KindRollout, tko.KindSource, tko.KindSubscription:
 	}
 	return nil
 }

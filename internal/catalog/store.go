@@ -33,6 +33,7 @@ type Store interface { //nolint:interfacebloat // of interfaces, one for each co
 	Feed
 	AccessRules
 	AuditLog
+	SubscriptionStates
 	Reaches
 	Rollouts
 	RolloutSummaries
@@ -616,6 +617,24 @@ type AuditLog interface {
 	TrimAudit(ctx context.Context, before time.Time, limit int) (int, error)
 }
 
+// A SubscriptionState says how far the messages of a subscription are, as JSON.
+type SubscriptionState struct {
+	Name string
+	Doc  []byte
+}
+
+// SubscriptionStates store how far the messages of subscriptions are.
+type SubscriptionStates interface {
+	// HoldNotifier takes the lease of the server that sends messages, or extends it, and
+	// reports whether the holder has it. Only one has it at a time.
+	HoldNotifier(ctx context.Context, holder string, lease time.Duration) (bool, error)
+	// Subscriptions returns all states, sorted by name.
+	Subscriptions(ctx context.Context) ([]SubscriptionState, error)
+	// SaveSubscription writes one, whether or not there is one, or removes it, if it has
+	// no Doc. It returns ErrConflict if the holder doesn't have the lease.
+	SaveSubscription(ctx context.Context, holder string, state SubscriptionState) error
+}
+
 // Retention sets how much history is retained.
 type Retention struct {
 	// Changes is the retention time of the complete history: each change in the
@@ -716,7 +735,7 @@ func WorkFor(before, after Record) []Work {
 		if after.Revision != 0 {
 			return []Work{{Queue: tko.QueueRollout, Key: after.ID}}
 		}
-	case tko.KindTemplate, tko.KindPlugin, tko.KindSource:
+	case tko.KindTemplate, tko.KindPlugin, tko.KindSource, tko.KindSubscription:
 	}
 	return nil
 }
@@ -778,7 +797,7 @@ func QueuesToWake(before, after Record) (queues []string, allSites bool) {
 		case tko.PluginPrepare, tko.PluginValidate:
 			return []string{tko.QueuePrepare}, false
 		}
-	case tko.KindDeployment, tko.KindRollout, tko.KindSource:
+	case tko.KindDeployment, tko.KindRollout, tko.KindSource, tko.KindSubscription:
 	}
 	return nil, false
 }

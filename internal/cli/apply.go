@@ -83,7 +83,8 @@ again. What a manifest doesn't mention stays. A different template, site, parent
 of an existing deployment is refused. No entity is ever deleted.
 
 Manifests of GitOps sources (GitOpsSource, Inventory, Catalog) are registered last, all of them or
-none, as tko gitops source register does, with the same right.`
+none, as tko gitops source register does, with the same right; then those of subscriptions
+(Subscription), as tko subscription register does.`
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
@@ -303,7 +304,7 @@ func (a *app) planApply(ctx context.Context, s *session, files []string, manager
 		return nil, err
 	}
 	first := len(manifests) // of the sources
-	if i := slices.IndexFunc(manifests, func(m Manifest) bool { return m.Source != nil }); i >= 0 {
+	if i := slices.IndexFunc(manifests, Manifest.isDeclared); i >= 0 {
 		first = i
 	}
 	entities, err := sortParents(manifests[:first])
@@ -319,47 +320,114 @@ func (a *app) planApply(ctx context.Context, s *session, files []string, manager
 	if wrong != nil && steps == nil {
 		return nil, wrong
 	}
-	sources, err := planSources(ctx, s, manifests[first:])
+	sources, err := planDeclared(ctx, s, manifests[first:])
 	return append(steps, sources...), errors.Join(wrong, err)
 }
 
-// planSources checks the manifests of GitOps sources on the server, together: they may name
-// each other.
-func planSources(ctx context.Context, s *session, manifests []Manifest) ([]step, error) {
-	if len(manifests) == 0 {
-		return nil, nil
-	}
+// planDeclared checks the manifests of GitOps sources and subscriptions on the server, each
+// together: sources may name each other.
+func planDeclared(ctx context.Context, s *session, manifests []Manifest) ([]step, error) {
 	steps := make([]step, len(manifests))
 	for i, m := range manifests {
 		steps[i].Manifest = m
 	}
-	results, err := s.registerSources(ctx, sourcesIn(steps), true)
-	if err != nil {
+	if err := planSources(ctx, s, steps); err != nil {
 		return nil, err
+	}
+	return steps, planSubscriptions(ctx, s, steps)
+}
+
+// planSources checks the GitOps sources among steps.
+func planSources(ctx context.Context, s *session, steps []step) error {
+	definitions := sourcesIn(steps)
+	if len(definitions) == 0 {
+		return nil
+	}
+	results, err := s.registerSources(ctx, definitions, true)
+	if err != nil {
+		return err
 	}
 	there, err := s.definitions(ctx)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	before := map[string]manifester{}
+	for _, d := range there {
+		before[d.Name] = d
 	}
 	for i, r := range results {
-		switch {
-		case r.Created:
-			steps[i].verb = "create"
-		case r.Changed:
-			steps[i].verb = "update"
-			at := slices.IndexFunc(there, func(d tko.SourceDefinition) bool { return d.Name == r.Name })
-			if at < 0 {
-				continue // it was deleted meanwhile
-			}
-			before, beforeErr := there[at].Manifest()
-			after, afterErr := steps[i].Source.Manifest()
-			if err := errors.Join(beforeErr, afterErr); err != nil {
-				return nil, err
-			}
-			steps[i].details = slices.Collect(krm.Package{before}.Changes(krm.Package{after}))
+		if err := planRegistered(steps, func(m Manifest) bool { return m.Source != nil && m.Name == r.Name }, r.Created, r.Changed, before[r.Name], definitions[i]); err != nil {
+			return err
 		}
 	}
-	return steps, nil
+	return nil
+}
+
+// planSubscriptions checks the subscriptions among steps.
+func planSubscriptions(ctx context.Context, s *session, steps []step) error {
+	wanted := subscriptionsIn(steps)
+	if len(wanted) == 0 {
+		return nil
+	}
+	results, err := s.registerSubscriptions(ctx, wanted, true)
+	if err != nil {
+		return err
+	}
+	there, err := call(ctx, s, s.Subscriptions)
+	if err != nil {
+		return err
+	}
+	before := map[string]manifester{}
+	for _, one := range there {
+		before[one.Name] = one
+	}
+	for i, r := range results {
+		if err := planRegistered(steps, func(m Manifest) bool { return m.Subscription != nil && m.Name == r.Name }, r.Created, r.Changed, before[r.Name], wanted[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A manifester is something that is declared.
+type manifester interface{ Manifest() (krm.Resource, error) }
+
+// planRegistered sets what registering something does, in its step. before is nil if there
+// was none, or it was deleted meanwhile.
+func planRegistered(steps []step, is func(Manifest) bool, created, changed bool, before, after manifester) error {
+	i := slices.IndexFunc(steps, func(one step) bool { return is(one.Manifest) })
+	switch {
+	case i < 0 || !created && !changed:
+		return nil
+	case created:
+		steps[i].verb = "create"
+		return nil
+	}
+	if steps[i].verb = "update"; before == nil {
+		return nil
+	}
+	old, beforeErr := before.Manifest()
+	wanted, afterErr := after.Manifest()
+	if err := errors.Join(beforeErr, afterErr); err != nil {
+		return err
+	}
+	steps[i].details = slices.Collect(krm.Package{old}.Changes(krm.Package{wanted}))
+	return nil
+}
+
+// registerDeclared registers the GitOps sources and the subscriptions in steps.
+func (s *session) registerDeclared(ctx context.Context, steps []step) error {
+	if definitions := sourcesIn(steps); len(definitions) > 0 {
+		if _, err := s.registerSources(ctx, definitions, false); err != nil {
+			return err
+		}
+	}
+	wanted := subscriptionsIn(steps)
+	if len(wanted) == 0 {
+		return nil
+	}
+	_, err := s.registerSubscriptions(ctx, wanted, false)
+	return err
 }
 
 // sourcesIn returns the definitions of GitOps sources in steps.
@@ -370,6 +438,16 @@ func sourcesIn(steps []step) (definitions []tko.SourceDefinition) {
 		}
 	}
 	return definitions
+}
+
+// subscriptionsIn returns the subscriptions in steps.
+func subscriptionsIn(steps []step) (all []tko.Subscription) {
+	for _, one := range steps {
+		if one.Subscription != nil {
+			all = append(all, *one.Subscription)
+		}
+	}
+	return all
 }
 
 // tryPut checks an entity on the server, without writing it. Entities that are coming may be

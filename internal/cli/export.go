@@ -307,6 +307,7 @@ func (x *exporter) all(ctx context.Context) (err error) {
 				x.left.add(false, "rollouts that TKO made", string(r.ID))
 				return nil
 			})
+		case tko.KindSubscription: // they aren't exported
 		case KindSource:
 			err = x.sources(ctx)
 		}

@@ -12,8 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/location"
-	"github.com/tko-orchestrator/tko/krm"
 )
 
 func (a *app) sourceCommand() *cobra.Command {
@@ -45,7 +43,7 @@ refused. If it was removed there, --take-over takes over its entities.`,
 			if at != "" {
 				files = append(files, at)
 			}
-			definitions, err := a.readDefinitions(ctx, files)
+			definitions, err := readDeclared(ctx, a, files, tko.SourceDefinitionOf)
 			if err != nil {
 				return err
 			}
@@ -56,16 +54,8 @@ refused. If it was removed there, --take-over takes over its entities.`,
 			if err != nil {
 				return err
 			}
-			would := either(dryRun, "would be ", "")
 			for _, r := range results {
-				done := "unchanged"
-				switch {
-				case r.Created:
-					done = would + "registered"
-				case r.Changed:
-					done = would + "changed"
-				}
-				a.notice("source %q %s", r.Name, done)
+				a.noticeRegistered("source", r.Name, r.Created, r.Changed, dryRun)
 			}
 			return nil
 		}),
@@ -83,35 +73,6 @@ func (s *session) registerSources(ctx context.Context, definitions []tko.SourceD
 	return call(ctx, s, func(ctx context.Context) ([]tko.RegisteredSource, error) {
 		return s.RegisterSources(ctx, definitions, dryRun)
 	})
-}
-
-// readDefinitions reads manifests of sources.
-func (a *app) readDefinitions(ctx context.Context, files []string) ([]tko.SourceDefinition, error) {
-	if len(files) == 0 {
-		return nil, tko.Errorf(errUsage, "no manifests: name a file with -f, a location with -u, or - for stdin")
-	}
-	var all []tko.SourceDefinition
-	var wrong []error
-	for _, file := range files {
-		var found krm.Package
-		var err error
-		if file == "-" {
-			found, err = location.ReadStream(ctx, a.streams.In, "stdin", location.Options{})
-		} else {
-			found, err = location.Read(ctx, file, location.Options{})
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range found {
-			d, err := tko.SourceDefinitionOf(r)
-			if err != nil {
-				wrong = append(wrong, fmt.Errorf("%s: %w", file, err))
-			}
-			all = append(all, d)
-		}
-	}
-	return all, errors.Join(wrong...)
 }
 
 // A definedSource is a definition with the status of its source.
@@ -211,11 +172,7 @@ func (a *app) sourceGet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f := a.globals.format
-			if f == "" || isForPeople(f) {
-				f = formatYAML
-			}
-			return a.encoder(f).value(a.out, map[string]any(manifest))
+			return a.showManifest(manifest)
 		}),
 	}
 }

@@ -19,13 +19,19 @@ import (
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
-// A Manifest is the desired state of an entity, or of a GitOps source, in a file.
+// A Manifest is the desired state of an entity, of a GitOps source, or of a subscription, in a file.
 type Manifest struct {
 	File   string
 	Name   string // the ID; of a deployment, the name of the manifest
 	Put    tko.Put
 	Source *tko.SourceDefinition // of a GitOps source, whose Put has the kind KindSource only; else nil
+	// Subscription is one, and Put has the kind KindSubscription only; else nil.
+	Subscription *tko.Subscription
 }
+
+// isDeclared reports whether a manifest is that of a GitOps source or a subscription, which
+// are registered last, and together.
+func (m Manifest) isDeclared() bool { return m.Source != nil || m.Subscription != nil }
 
 // KindSource is the kind of GitOps sources among manifests.
 const KindSource tko.Kind = "source"
@@ -143,10 +149,7 @@ func nameID(name string) tko.DeploymentID {
 // importer returns the function that makes the changes of an import. Children are created below
 // the new deployments of their parents; sources are registered together.
 func importer(ctx context.Context, s *session, steps []step) func(step) error {
-	register := sync.OnceValue(func() error {
-		_, err := s.registerSources(ctx, sourcesIn(steps), false)
-		return err
-	})
+	register := sync.OnceValue(func() error { return s.registerDeclared(ctx, steps) })
 	ids := newIDs() // of parents, by those in the manifests
 	for _, one := range steps {
 		if one.there != "" {
@@ -154,7 +157,7 @@ func importer(ctx context.Context, s *session, steps []step) func(step) error {
 		}
 	}
 	return func(one step) error {
-		if one.Source != nil {
+		if one.isDeclared() {
 			return register()
 		}
 		if id, ok := ids.of(one.Put.Parent); ok {
@@ -191,7 +194,7 @@ func (a *app) planImport(ctx context.Context, s *session, from string, left *lef
 		return nil, tko.Errorf(tko.ErrInvalid, "%s has no manifests of the group tko.nephio.org", from)
 	}
 	first := len(manifests) // of the sources
-	if i := slices.IndexFunc(manifests, func(m Manifest) bool { return m.Source != nil }); i >= 0 {
+	if i := slices.IndexFunc(manifests, Manifest.isDeclared); i >= 0 {
 		first = i
 	}
 	entities, err := sortParents(manifests[:first])
@@ -202,7 +205,7 @@ func (a *app) planImport(ctx context.Context, s *session, from string, left *lef
 	if wrong != nil && steps == nil {
 		return nil, wrong
 	}
-	sources, err := planSources(ctx, s, manifests[first:])
+	sources, err := planDeclared(ctx, s, manifests[first:])
 	if err := errors.Join(wrong, err); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	manifests "github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/notify"
 	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -44,6 +46,7 @@ var elsewhereCommands = map[string]string{
 	"catalog.plan": "as gitops.plan", "inventory.plan": "as gitops.plan",
 	"gitops.approve": "callSources: TestEveryMethodAsEveryRole", "inventory.approve": "as gitops.approve",
 	"inventory.sync": "as gitops.sync", "catalog.sync": "as gitops.sync",
+	"subscription.test":     "it sends to another host: TestEveryMethodAsEveryRole",
 	"deployment.mod.cancel": "a token of the caller", "deployment.mod.end": "a token of the caller",
 }
 
@@ -114,6 +117,7 @@ func commandRows() map[string]commandRow {
 		"rollout.resume": row(4, "rollout resume of-b"), "rollout.skip": row(0, "rollout skip of-b"), "rollout.undo": row(4, "rollout undo of-b"), "rollout.waive": row(0, "rollout waive of-b"), "rollout.evidence": row(0, "rollout evidence of-b -o json"),
 		"site.delete": row(0, "site delete b/1 --confirm 9"), "site.diff": row(waits, "site diff b/1"), "site.explain": row(0, "site explain b/1", "site explain b/1 --topology b/t"), "site.get": row(0, "site get b/1 -o json"),
 		"site.edit": row(waits, "site edit b/1"), "site.list": row(0, "site list -o json", "site list --id b/** -o yaml"), "site.purge": row(0, "site purge --id b/1* --confirm 9"), "site.register": row(0, "site register b/new", "site register b/1 -m new=x"),
+		"subscription.delete": row(0, "subscription delete of-b"), "subscription.get": row(0, "subscription get of-b"), "subscription.list": row(0, "subscription list -o json"), "subscription.register": row(0, "subscription register -f DIR/subscription"),
 		"site.suspend": row(0, "site suspend b/1 --reason x"), "site.resume": row(0, "site resume b/1"),
 		"template.delete": row(0, "template delete b/t --confirm 9"), "template.get": row(0, "template get b/t -o yaml"), "template.impact": row(0, "template impact b/t"), "template.list": row(0, "template list -o json", "template list --id b/** -o yaml"),
 		"template.edit": row(waits, "template edit b/t"), "template.purge": row(0, "template purge --id b/** --confirm 9"), "template.register": row(0, "template register b/new --url DIR/work", "template register b/t --url DIR/work"),
@@ -152,7 +156,7 @@ func newCommandWorld(t *testing.T) *commandWorld {
 	validator, err := validate.New(validate.Options{})
 	check(err)
 	w := &commandWorld{t: t, store: store, dir: t.TempDir()}
-	w.service = catalog.New(store, validator, catalog.Options{Access: catalog.AccessEnforce, CompareWait: 50 * time.Millisecond, CheckSource: func(tko.SourceDefinition) error { return nil }})
+	w.service = catalog.New(store, validator, catalog.Options{Access: catalog.AccessEnforce, CompareWait: 50 * time.Millisecond, CheckSource: func(tko.SourceDefinition) error { return nil }, Notify: notify.New(notify.Access{}, "", slog.New(slog.DiscardHandler))})
 	w.service.PlanWith(planner.New(planner.OnCatalog(w.service), planner.Options{}))
 	_, err = catalog.InitAccess(t.Context(), store, "cert:root", "test", time.Time{})
 	check(err)
@@ -206,6 +210,8 @@ func newCommandWorld(t *testing.T) *commandWorld {
 	check(err)
 	_, err = w.service.RegisterSources(w.root, []tko.SourceDefinition{{Kind: tko.SourceKinds[0], Name: "of-b", Spec: []byte(`{"git":{"url":"https://example.com/marked-b.git"}}`)}}, false)
 	check(err)
+	_, err = w.service.RegisterSubscriptions(w.root, []tko.Subscription{{Name: "of-b", Spec: []byte(`{"about":[{"of":"changes"}],"to":{"slack":{"url":"https://example.com/marked-b"}}}`)}}, false)
+	check(err)
 	pkg, err := krm.Decode(krm.YAML, []byte("apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: of-b}\nspec: {edits: [{upgrade: {to: b/t2}, select: {siteIdPatterns: [b/**]}}]}\n"), krm.Limits{})
 	check(err)
 	_, err = w.service.RegisterRollout(w.root, tko.Rollout{ID: "of-b", Package: pkg})
@@ -220,10 +226,11 @@ func newCommandWorld(t *testing.T) *commandWorld {
 	check(err)
 	w.words = strings.NewReplacer("ID", string(id), "DIR", w.dir, "BINDING", binding.ID, "FREEZE", freeze.ID, "STOP", stop.Stop.ID)
 	for name, text := range map[string]string{
-		"sites/site.yaml": "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {labels: {new: x}}\nspec: {siteId: b/1}\n",
-		"work/c.yaml":     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
-		"patch":           "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {new: x}}",
-		"source/git.yaml": "apiVersion: tko.nephio.org/v1alpha1\nkind: GitOpsSource\nmetadata: {name: of-b}\nspec: {git: {url: 'https://example.com/x.git'}}\n",
+		"sites/site.yaml":       "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {labels: {new: x}}\nspec: {siteId: b/1}\n",
+		"work/c.yaml":           "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
+		"patch":                 "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {new: x}}",
+		"subscription/all.yaml": "apiVersion: tko.nephio.org/v1alpha1\nkind: Subscription\nmetadata: {name: of-b}\nspec: {about: [{of: changes}], to: {slack: {url: 'https://example.com/new'}}}\n",
+		"source/git.yaml":       "apiVersion: tko.nephio.org/v1alpha1\nkind: GitOpsSource\nmetadata: {name: of-b}\nspec: {git: {url: 'https://example.com/x.git'}}\n",
 	} {
 		path := filepath.Join(w.dir, name)
 		check(os.MkdirAll(filepath.Dir(path), 0o755))

@@ -285,7 +285,12 @@ func stampRow(row map[string]any, s tko.Stamp) {
 	if len(s.Conditions) == 0 {
 		return
 	}
-	row["conditions"] = values(s.Conditions, func(c tko.Condition) map[string]any {
+	row["conditions"] = conditionRows(s.Conditions)
+}
+
+// conditionRows returns conditions as rows for programs.
+func conditionRows(conditions []tko.Condition) []any {
+	return values(conditions, func(c tko.Condition) map[string]any {
 		value := map[string]any{
 			"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
 			"observedRevision": c.ObservedRevision, "lastTransitionTime": c.LastTransition.UTC().Format(time.RFC3339Nano),

@@ -21,6 +21,7 @@ var unscripted = map[string]string{
 	"tko access break-glass": "needs the Unix socket of a server with a fixed port: internal/grpcapi",
 	"tko inventory approve":  "needs an inventory that the server reads: the same command as tko gitops approve",
 	"tko inventory sync":     "needs an inventory that the server reads: the same command as tko gitops sync",
+	"tko subscription test":  "needs a destination that accepts messages: TestMessagesOfTheExampleArrive of test/docs",
 	"tko catalog sync":       "needs a catalog that the server reads: the same command as tko gitops sync",
 }
 

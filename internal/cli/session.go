@@ -26,8 +26,12 @@ type (
 		writers
 		removers
 		modifications
-		sources
+		declared
 		services
+	}
+	declared interface {
+		sources
+		subscriptions
 	}
 	services interface {
 		reports
@@ -75,6 +79,12 @@ type (
 		RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error)
 		SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
 		DeleteSource(ctx context.Context, name string, keep bool) error
+	}
+	subscriptions interface {
+		RegisterSubscriptions(ctx context.Context, all []tko.Subscription, dryRun bool) ([]tko.RegisteredSubscription, error)
+		Subscriptions(ctx context.Context) ([]tko.Subscription, error)
+		DeleteSubscription(ctx context.Context, name string) error
+		TestSubscription(ctx context.Context, name string) (id string, err error)
 	}
 )
 

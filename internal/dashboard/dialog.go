@@ -250,7 +250,7 @@ func (a action) runQuery(ctx context.Context, s Changer, dryRun bool) (tko.Delet
 		return s.PurgeSites(ctx, f.Sites(), dryRun)
 	case tko.KindTemplate:
 		return s.PurgeTemplates(ctx, f.Templates(), dryRun)
-	case tko.KindPlugin, tko.KindRollout, tko.KindSource: // they are marked, or not listed
+	case tko.KindPlugin, tko.KindRollout, tko.KindSource, tko.KindSubscription: // they are marked, or not listed
 	}
 	return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "plugins are deleted by their names only: mark them")
 }

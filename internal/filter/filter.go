@@ -79,7 +79,7 @@ func Parse(kind tko.Kind, query url.Values, others ...string) (Filter, error) {
 		err = Read(Deployments, f.query, &f.deployments)
 	case tko.KindRollout:
 		err = Read(Rollouts, f.query, &f.rollouts)
-	case tko.KindPlugin, tko.KindSource:
+	case tko.KindPlugin, tko.KindSource, tko.KindSubscription:
 	}
 	return f, err
 }
@@ -203,7 +203,7 @@ func (f Filter) Past() (tko.PastSelect, error) {
 	case tko.KindDeployment:
 		d := f.deployments
 		past.Metadata, past.Templates, past.TemplateMetadata, past.Sites, past.SiteMetadata, past.Parent = d.Metadata, d.Templates, d.TemplateMetadata, d.Sites, d.SiteMetadata, d.Parent
-	case tko.KindPlugin, tko.KindSource:
+	case tko.KindPlugin, tko.KindSource, tko.KindSubscription:
 	}
 	return past, nil
 }

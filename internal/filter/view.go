@@ -48,7 +48,7 @@ func (v View[R]) List(ctx context.Context, s Lister, f Filter, options tko.ListO
 		return all(s.Plugins(ctx, f.Plugins(), options), v.Plugin)
 	case tko.KindRollout:
 		return all(s.Rollouts(ctx, f.Rollouts(), options), v.Rollout)
-	case tko.KindDeployment, tko.KindSource:
+	case tko.KindDeployment, tko.KindSource, tko.KindSubscription:
 	}
 	return all(s.Deployments(ctx, f.Deployments(), options), v.Deployment)
 }
@@ -83,7 +83,7 @@ func (v View[R]) Get(ctx context.Context, s Getter, kind tko.Kind, id string, re
 		return one(v.Plugin)(s.Plugin(ctx, typ, name))
 	case tko.KindRollout:
 		return one(v.Rollout)(s.Rollout(ctx, tko.RolloutID(id), revision))
-	case tko.KindDeployment, tko.KindSource:
+	case tko.KindDeployment, tko.KindSource, tko.KindSubscription:
 	}
 	return one(v.Deployment)(s.Deployment(ctx, tko.DeploymentID(id), revision))
 }

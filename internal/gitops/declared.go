@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
@@ -71,6 +72,10 @@ func (l *reconciliation) declare(ctx context.Context, revision string, r reading
 		return nil, err
 	}
 	for _, name := range done.Kept {
+		if subscription, ok := strings.CutPrefix(name, tko.UndeclaredSubscription); ok {
+			notes = append(notes, fmt.Sprintf("subscription %q is no longer declared, and stays: delete it with tko subscription delete %s, or declare it again", subscription, subscription))
+			continue
+		}
 		notes = append(notes, fmt.Sprintf("source %q is no longer declared, and stays: %s", name, remedy))
 	}
 	for _, name := range done.Removed {

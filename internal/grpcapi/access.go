@@ -38,6 +38,11 @@ type RightsBackend interface { //nolint:interfacebloat // a method for each of t
 	DeleteSource(ctx context.Context, name string, keep bool) error
 	DeclareSources(ctx context.Context, d tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error)
 
+	RegisterSubscriptions(ctx context.Context, all []tko.Subscription, dryRun bool) ([]tko.RegisteredSubscription, error)
+	Subscriptions(ctx context.Context) ([]tko.Subscription, error)
+	DeleteSubscription(ctx context.Context, name string) error
+	TestSubscription(ctx context.Context, name string) (id string, err error)
+
 	AuditRecords(ctx context.Context, sel audit.Select) iter.Seq2[audit.Stored, error]
 	VerifyAudit(ctx context.Context, checkpoints ...audit.Head) (base, head audit.Head, err error)
 
@@ -163,6 +168,24 @@ func (r *rights) GetSourceDefinitions(ctx context.Context, m *tkopb.GetSourceDef
 
 func (r *rights) DeleteSource(ctx context.Context, m *tkopb.DeleteSource) (*emptypb.Empty, error) {
 	return &emptypb.Empty{}, r.backend.DeleteSource(ctx, m.GetName(), m.GetKeep())
+}
+
+func (r *rights) RegisterSubscriptions(ctx context.Context, m *tkopb.RegisterSubscriptions) (*tkopb.RegisterSubscriptionsResponse, error) {
+	results, err := r.backend.RegisterSubscriptions(ctx, wire.Each(m.GetSubscriptions(), wire.Subscription.Read), m.GetDryRun())
+	return &tkopb.RegisterSubscriptionsResponse{Subscriptions: wire.Each(results, wire.RegisteredSubscription.Write)}, err
+}
+
+func (r *rights) ListSubscriptions(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Subscription]) error {
+	return sendAll(s, wire.Subscription.Write)(r.backend.Subscriptions(s.Context()))
+}
+
+func (r *rights) DeleteSubscription(ctx context.Context, m *tkopb.DeleteSubscription) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, r.backend.DeleteSubscription(ctx, m.GetName())
+}
+
+func (r *rights) TestSubscription(ctx context.Context, m *tkopb.TestSubscription) (*tkopb.TestSubscriptionResponse, error) {
+	id, err := r.backend.TestSubscription(ctx, m.GetName())
+	return &tkopb.TestSubscriptionResponse{MessageId: id}, err
 }
 
 func (r *rights) ListAudit(m *tkopb.ListAudit, s grpc.ServerStreamingServer[tkopb.AuditRecord]) error {

@@ -266,8 +266,10 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"listHistory": &tkopb.ListHistory{Select: &tkopb.PastSelect{Kind: "site"}}, "diffPast": &tkopb.DiffPast{Select: &tkopb.PastSelect{Kind: "site"}, From: "1"},
 		"restorePast":     &tkopb.RestorePast{Select: &tkopb.PastSelect{Kind: "site", Id: site}, AsOf: "2", DryRun: true},
 		"registerSources": &tkopb.RegisterSources{Sources: []*tkopb.SourceDefinition{{Kind: "Inventory", Name: "x", Spec: []byte("{}")}}}, "deleteSource": &tkopb.DeleteSource{Name: "missing"},
-		"declareSources": &tkopb.DeclareSources{Parent: "x", Claim: "x"},
-		"unbind":         &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
+		"registerSubscriptions": &tkopb.RegisterSubscriptions{Subscriptions: []*tkopb.Subscription{{Name: "x", Spec: []byte("{}")}}}, "deleteSubscription": &tkopb.DeleteSubscription{Name: "missing"},
+		"testSubscription": &tkopb.TestSubscription{Name: "missing"},
+		"declareSources":   &tkopb.DeclareSources{Parent: "x", Claim: "x"},
+		"unbind":           &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
 	}
 }
 
@@ -275,7 +277,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 var unscoped = []string{
 	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listMarks", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
-	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "listStops", "getSiteStop", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "listCredentials", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "listQueues", "releaseHolds", "provisionSite",
+	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "listStops", "getSiteStop", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "registerSubscriptions", "listSubscriptions", "deleteSubscription", "testSubscription", "listCredentials", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "listQueues", "releaseHolds", "provisionSite",
 	"setOwner", "countOwned", "registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "getSiteHold", "proposeRollout", "listHistory", "diffPast", "getRetention", "getRolloutMeasurements", "reportRolloutMeasurement", "getRolloutTickets", "reportRolloutTicket", "listRolloutEvidence",
 }
 
@@ -378,7 +380,7 @@ func exceptional(name, subject string) bool {
 		return strings.HasSuffix(subject, "controller-prepare") || strings.HasSuffix(subject, "controller-gitops")
 	case "registerPlugin", "deletePlugin", "getPlugin", "purgePlugins", "listPlugins", "callSources", "bind", "addPolicy", "provisionSite", "unbind":
 		return strings.HasPrefix(subject, "token:in-") // plugins have no scope; the others need rights on everything
-	case "getSource", "listSources", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "listCredentials", "listAudit", "verifyAudit", "backup", "listHolds", "listQueues", "releaseHolds", "getTargetState", "getSiteHold", "getSiteStop", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels", "setOwner", "countOwned":
+	case "getSource", "listSources", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "registerSubscriptions", "listSubscriptions", "deleteSubscription", "testSubscription", "listCredentials", "listAudit", "verifyAudit", "backup", "listHolds", "listQueues", "releaseHolds", "getTargetState", "getSiteHold", "getSiteStop", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels", "setOwner", "countOwned":
 		return strings.HasPrefix(subject, "token:in-") // rights without a scope are bound without one
 	case "registerTemplate", "createDeployment", "createChildren", "registerSite", "purgeTemplates":
 		return role == "prepare"

@@ -24,6 +24,11 @@ var Entities []byte
 //go:embed sources.yaml
 var Sources []byte
 
+// Subscriptions is the schema of the manifests of subscriptions.
+//
+//go:embed subscriptions.yaml
+var Subscriptions []byte
+
 // Descriptions say what the kinds and their fields mean, in YAML: by "GROUP/VERSION KIND",
 // and then by the path of the field; the kind itself has the path "".
 //

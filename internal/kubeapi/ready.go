@@ -127,7 +127,7 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 		if !asked {
 			return not(tko.ConditionFalse, reasonNotScheduled, fmt.Sprintf("the meta-scheduler has not yet sent it to site %q", r.Site), since)
 		}
-	case tko.KindTemplate, tko.KindPlugin, tko.KindRollout, tko.KindSource:
+	case tko.KindTemplate, tko.KindPlugin, tko.KindRollout, tko.KindSource, tko.KindSubscription:
 		return ready, false
 	}
 	for _, typ := range []string{tko.ConditionScheduled, tko.ConditionHealthy} {

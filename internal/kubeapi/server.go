@@ -202,7 +202,7 @@ func (s *Server) storages(catalog Catalog, config *genericapiserver.RecommendedC
 			for _, verb := range tko.RolloutVerbs() {
 				storages[k.resource+"/"+verb] = &commandStorage{storage: one, verb: verb}
 			}
-		case tko.KindTemplate, tko.KindPlugin, tko.KindSource:
+		case tko.KindTemplate, tko.KindPlugin, tko.KindSource, tko.KindSubscription:
 		}
 	}
 	return storages

@@ -118,6 +118,8 @@ type declaration struct {
 	// Rollouts are patterns of those whose metrics are read, or tickets asked for, with the
 	// credential.
 	Rollouts []string `json:"rollouts"`
+	// Subscriptions are patterns of those whose messages are sent with the credential.
+	Subscriptions []string `json:"subscriptions"`
 
 	name tko.Pattern
 	by   map[tko.Kind][]tko.Pattern
@@ -204,11 +206,11 @@ func (d *declaration) parse() (err error) {
 			return fmt.Errorf("%q: %q is not a host: use NAME, *.NAME or an address, with :PORT if only one is meant", d.Name, host)
 		}
 	}
-	if len(d.Sites)+len(d.Sources)+len(d.Plugins)+len(d.Rollouts) == 0 {
-		return fmt.Errorf("%q is for nothing: name sites, sources, plugins or rollouts, by patterns", d.Name)
+	if len(d.Sites)+len(d.Sources)+len(d.Plugins)+len(d.Rollouts)+len(d.Subscriptions) == 0 {
+		return fmt.Errorf("%q is for nothing: name sites, sources, plugins, rollouts or subscriptions, by patterns", d.Name)
 	}
 	d.by = map[tko.Kind][]tko.Pattern{}
-	for kind, texts := range map[tko.Kind][]string{tko.KindSite: d.Sites, tko.KindSource: d.Sources, tko.KindPlugin: d.Plugins, tko.KindRollout: d.Rollouts} {
+	for kind, texts := range map[tko.Kind][]string{tko.KindSite: d.Sites, tko.KindSource: d.Sources, tko.KindPlugin: d.Plugins, tko.KindRollout: d.Rollouts, tko.KindSubscription: d.Subscriptions} {
 		for _, text := range texts {
 			p, err := tko.ParsePattern(text)
 			if err != nil {
@@ -299,6 +301,8 @@ func Remedy(u Use) string {
 		id = "…"
 	case tko.KindRollout:
 		ids = "rollouts"
+	case tko.KindSubscription:
+		ids = "subscriptions"
 	case tko.KindSite, tko.KindDeployment:
 	}
 	return fmt.Sprintf("the operator declares it in the file of %s: {name: %q%s, %s: [%q]}", File, u.Credential, host, ids, id)
@@ -325,6 +329,11 @@ func (l *Leash) Source(name string) User { return User{leash: l, by: By{tko.Kind
 // Rollout returns the user for the metrics and tickets of a rollout.
 func (l *Leash) Rollout(id tko.RolloutID) User {
 	return User{leash: l, by: By{tko.KindRollout, string(id)}}
+}
+
+// Subscription returns the user for the destination of a subscription.
+func (l *Leash) Subscription(name string) User {
+	return User{leash: l, by: By{tko.KindSubscription, name}}
 }
 
 // Plugin returns the user for a plugin, which declarations call TYPE/NAME.

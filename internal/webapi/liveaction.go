@@ -72,7 +72,7 @@ func (l *live) action(r *http.Request) (tko.Deleted, error) {
 		return l.catalog.PurgeSites(ctx, f.Sites(), a.DryRun)
 	case tko.KindTemplate:
 		return l.catalog.PurgeTemplates(ctx, f.Templates(), a.DryRun)
-	case tko.KindPlugin, tko.KindRollout, tko.KindSource:
+	case tko.KindPlugin, tko.KindRollout, tko.KindSource, tko.KindSubscription:
 	}
 	return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "%ss are deleted by their IDs only: name them in ids", a.Kind)
 }

@@ -295,7 +295,7 @@ func verbs(kind tko.Kind) map[string]access.Verb {
 		return map[string]access.Verb{"delete": access.Register}
 	case tko.KindRollout:
 		return map[string]access.Verb{"command": access.Update, "approve": access.Approve, "delete": access.Delete}
-	case tko.KindSite, tko.KindTemplate, tko.KindSource:
+	case tko.KindSite, tko.KindTemplate, tko.KindSource, tko.KindSubscription:
 	}
 	return map[string]access.Verb{"delete": access.Delete, "purge": access.Purge}
 }

@@ -38,7 +38,7 @@ func Acting(value string) (tko.Acting, error) {
 		if ok && id != "" {
 			return a, nil
 		}
-	case tko.KindTemplate, tko.KindSite, tko.KindPlugin: // no controller works for one
+	case tko.KindTemplate, tko.KindSite, tko.KindPlugin, tko.KindSubscription: // no controller works for one
 	}
 	return tko.Acting{}, tko.Errorf(tko.ErrInvalid, "metadata %s is %.80q: use deployment/ID, rollout/ID or source/NAME", ActingKey, text)
 }

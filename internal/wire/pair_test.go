@@ -83,6 +83,8 @@ func TestPairsKeepEveryField(t *testing.T) {
 				own.Op = ""
 			case *tko.SourceDefinition:
 				own.By.Why = ""
+			case *tko.Subscription:
+				own.By.Why = ""
 			case *tko.Freeze:
 				own.By.Why = ""
 			case *tko.Stop:

@@ -92,3 +92,9 @@ var RegisteredSource = NewPair[tko.RegisteredSource, tkopb.RegisteredSource](nil
 
 // DeclaredSources converts the result of a declaration.
 var DeclaredSources = NewPair[tko.DeclaredSources, tkopb.DeclareSourcesResponse](nil)
+
+// Subscription converts subscriptions.
+var Subscription = NewPair[tko.Subscription, tkopb.Subscription](Names{"RegisteredBy": "By.Who", "DeclaredBy": "Parent", "OwnerSubject": "Owner.Subject", "OwnerGroups": "Owner.Groups"})
+
+// RegisteredSubscription converts results of registrations.
+var RegisteredSubscription = NewPair[tko.RegisteredSubscription, tkopb.RegisteredSubscription](nil)

@@ -111,13 +111,13 @@ var storeWrites = map[string]string{
 	"StartModification": "a token", "CancelModification": "a token", "BreakModification": "a token",
 	"ClaimWork": "a claim", "RenewWork": "a claim", "FinishWork": "a claim", "EnqueueWork": "work",
 	"SaveSource": "what a controller knows", "ApproveSource": "an approval", "ForgetSource": "what a controller knows",
-	"SaveTargetState": "what a controller knows", "ChangeAccess": "rules", "Audit": "the audit log", "SaveAuditSink": "the audit log", "TrimAudit": "the audit log",
+	"SaveTargetState": "what a controller knows", "ChangeAccess": "rules", "Audit": "the audit log", "SaveAuditSink": "the audit log", "HoldNotifier": "a claim", "SaveSubscription": "what a controller knows", "TrimAudit": "the audit log",
 	"WriteRolloutPlan": "a plan", "Collect": "history", "ReleaseHolds": "work", "Close": "the store",
 }
 
 // storeReads are the methods of stores that write nothing.
 var storeReads = strings.Fields(`Get Revision Revisions List Descendants Derivation Epoch GetAt Past PositionAt HistorySize History Modification
-	Modifications WorkClaim WorkOf QueueStatistics FailingWork WorkSignal Source Sources TargetState Changes Head Signal AccessVersion Access Audited AuditedSince AuditSink Backup Holds Backend
+	Modifications WorkClaim WorkOf QueueStatistics FailingWork WorkSignal Source Sources TargetState Changes Head Signal AccessVersion Access Audited AuditedSince AuditSink Subscriptions Backup Holds Backend
 	Reached BeforeNewest ReservedOrigins ApartFlights RolloutStates RolloutSummary RolloutView RolloutCommandView RolloutRows RolloutPlan RolloutEvidence`)
 
 func TestEachMethodOfStoresThatWritesEntitiesTakesWhatTheGateMakes(t *testing.T) {

@@ -95,6 +95,7 @@ const (
 	ofTerminal = "needs a terminal: test/dashboard runs it"
 	ofProvider = "needs an identity provider: test/login runs it"
 	ofSource   = "needs a source of the server: test/cli/testdata/sources.txtar and gitopssource.txtar run the command"
+	ofMessages = "needs a destination: TestMessagesOfTheExampleArrive runs the command"
 	ofCluster  = "needs a cluster or another server: docs/moving.md and test/cli/testdata/importtool.txtar run the command"
 )
 
@@ -205,6 +206,7 @@ var examples = map[string]example{
 		before:  "mkdir upf smf; upf v1 >upf/upf.yaml; cp upf/upf.yaml smf; kustomize() { upf v1; }\n",
 		replace: []string{"'https://git.example.com/nf.git#main!/smf'", "./smf"},
 	},
+	"tko subscription delete": {whole: ofMessages}, "tko subscription get": {whole: ofMessages}, "tko subscription register": {whole: ofMessages}, "tko subscription test": {whole: ofMessages},
 	"tko unfreeze": {before: "tko freeze --site-metadata region=emea --until 8h --reason x\n", replace: []string{`"$id"`, "$(tko freeze list -o bare | head -1)"}},
 	"tko wait": {
 		before:  "ID=$(new)\n",

@@ -220,6 +220,8 @@ func TestAlertsFire(t *testing.T) {
 		"TKOCertificateExpires":    {`tko_tls_certificate_expiry_timestamp_seconds{use="server"} 864000x120`, `tko_tls_certificate_expiry_timestamp_seconds{use="server"} 8640000x120`},
 		"TKOCertificateExpiresNow": {`tko_tls_certificate_expiry_timestamp_seconds{use="server"} 86400x60`, `tko_tls_certificate_expiry_timestamp_seconds{use="server"} 864000x60`},
 		"TKOAuditSinkBehind":       {`tko_audit_sink_lag_records{sink="file"} 20000x60`, `tko_audit_sink_lag_records{sink="file"} 20x60`},
+		"TKOMessagesFail":          {`tko_notify_subscriptions{job="tko",state="failing"} 1x60`, `tko_notify_subscriptions{job="tko",state="failing"} 0x60`},
+		"TKOMessagesIncomplete":    {`tko_notify_subscriptions{job="tko",state="incomplete"} 1x60`, `tko_notify_subscriptions{job="tko",state="incomplete"} 0x60`},
 		"TKOInsecure":              {`tko_insecure` + on + ` 1x60`, `tko_insecure` + on + ` 0x60`},
 	}
 	for _, rule := range rules(t) {

@@ -1,8 +1,11 @@
 package wiring
 
 import (
+	"log/slog"
+
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
+	"github.com/tko-orchestrator/tko/internal/notify"
 	"github.com/tko-orchestrator/tko/internal/rollout/measure"
 	"github.com/tko-orchestrator/tko/internal/rollout/ticket"
 )
@@ -15,4 +18,10 @@ func Measures(c *config.Config, g Guards) measure.Prometheus {
 // Tickets returns the ticket systems that approve waves, within the limits of the settings.
 func Tickets(c *config.Config, g Guards) (*ticket.Systems, error) {
 	return ticket.Read(c.Tickets.Systems, remote.Access{Guard: g.Remote, Leash: g.Leash, Secrets: Secrets(c)})
+}
+
+// Notifier returns what sends the messages of subscriptions, within the limits of the
+// settings.
+func Notifier(c *config.Config, g Guards, log *slog.Logger) *notify.Notifier {
+	return notify.New(notify.Access{Guard: g.Remote, Leash: g.Leash, Secrets: Secrets(c)}, c.InstanceName, log)
 }

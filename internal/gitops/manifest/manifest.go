@@ -59,7 +59,7 @@ type Manifest struct {
 // String names the manifest in messages.
 func (m Manifest) String() string { return fmt.Sprintf("%s: %s %q", m.File, m.Put.Kind, m.Name) }
 
-// A Source is the manifest of a GitOps source.
+// A Source is the manifest of a GitOps source, or of a subscription, which are declared alike.
 type Source struct {
 	File string
 	tko.SourceDefinition
@@ -73,7 +73,7 @@ func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 	manifests, sources, err := ReadAll(fsys, folder)
 	wrong := []error{err}
 	for _, s := range sources {
-		wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: sources can't be declared here: register it with tko gitops source register, or set allowSources: true in the definition of a git source that is to declare it", s))
+		wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: sources and subscriptions can't be declared here: register it with tko gitops source register or tko subscription register, or set allowSources: true in the definition of a git source that is to declare it", s))
 	}
 	return manifests, errors.Join(wrong...)
 }
@@ -132,8 +132,8 @@ func ReadAll(fsys fs.FS, folder string) ([]Manifest, []Source, error) {
 	}
 	slices.SortStableFunc(sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	for i := 1; i < len(sources); i++ {
-		if a, b := sources[i-1], sources[i]; a.Name == b.Name {
-			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: a source of this name is in %s, too: remove one", b, a.File))
+		if a, b := sources[i-1], sources[i]; a.Name == b.Name && a.IsSubscription() == b.IsSubscription() {
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: one of this name is in %s, too: remove one", b, a.File))
 		}
 	}
 	return manifests, sources, errors.Join(wrong...)
@@ -194,12 +194,10 @@ func readFile(fsys fs.FS, name string) ([]Manifest, []Source, error) {
 		if gvk.Group != Group {
 			continue
 		}
-		if tko.IsSourceDefinition(r) {
-			d, err := tko.SourceDefinitionOf(r)
-			if err != nil {
-				wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err))
-				continue
-			}
+		if d, is, err := declared(r); err != nil {
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err))
+			continue
+		} else if is {
 			sources = append(sources, Source{name, d})
 			continue
 		}
@@ -215,6 +213,21 @@ func readFile(fsys fs.FS, name string) ([]Manifest, []Source, error) {
 		manifests = append(manifests, *m)
 	}
 	return manifests, sources, errors.Join(wrong...)
+}
+
+// declared returns the definition of a source or a subscription, if a resource is one.
+func declared(r krm.Resource) (d tko.SourceDefinition, is bool, err error) {
+	switch {
+	case tko.IsSourceDefinition(r):
+		d, err = tko.SourceDefinitionOf(r)
+	case tko.IsSubscription(r):
+		var s tko.Subscription
+		s, err = tko.SubscriptionOf(r)
+		d = s.Declared()
+	default:
+		return d, false, nil
+	}
+	return d, true, err
 }
 
 // pointer begins a file whose content is stored in Git LFS.
@@ -269,7 +282,7 @@ func read(r krm.Resource) (*Manifest, error) {
 	case "Rollout":
 		err = m.rollout(r)
 	default:
-		return nil, fmt.Errorf("unknown kind %q: use Template, Site, Deployment, Plugin or Rollout, and GitOpsSource, Inventory or Catalog where sources can be declared", gvk.Kind)
+		return nil, fmt.Errorf("unknown kind %q: use Template, Site, Deployment, Plugin or Rollout, and GitOpsSource, Inventory, Catalog or Subscription where sources can be declared", gvk.Kind)
 	}
 	if err != nil {
 		return nil, err

@@ -164,6 +164,18 @@ func (a *alternating) SaveAuditSink(ctx context.Context, name string, seq int64)
 	return a.next().SaveAuditSink(ctx, name, seq)
 }
 
+func (a *alternating) HoldNotifier(ctx context.Context, holder string, lease time.Duration) (bool, error) {
+	return a.next().HoldNotifier(ctx, holder, lease)
+}
+
+func (a *alternating) Subscriptions(ctx context.Context) ([]catalog.SubscriptionState, error) {
+	return a.next().Subscriptions(ctx)
+}
+
+func (a *alternating) SaveSubscription(ctx context.Context, holder string, state catalog.SubscriptionState) error {
+	return a.next().SaveSubscription(ctx, holder, state)
+}
+
 func (a *alternating) TrimAudit(ctx context.Context, before time.Time, limit int) (int, error) {
 	return a.next().TrimAudit(ctx, before, limit)
 }

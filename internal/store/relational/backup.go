@@ -87,6 +87,8 @@ func savedTables() []savedTable {
 		saved("access_rule", largeChunk, "kind id", textual("kind"), textual("id"), textual("doc")),
 		saved("audit", largeChunk, "seq", number("seq"), number("at"), textual("doc"), content("hash")),
 		saved("audit_sink", largeChunk, "name", textual("name"), number("seq")),
+		saved("notifier", largeChunk, "one", number("one"), textual("holder"), number("until")),
+		saved("subscription", smallChunk, "name", textual("name"), textual("doc")),
 		saved("sealing_key", largeChunk, "id", number("id"), number("version"), content("wrapped")),
 		saved("audit_base", largeChunk, "one", number("one"), number("seq"), content("hash")),
 		saved("collector", largeChunk, "one", number("one"), textual("holder"), number("until"), number("position"), number("revisions"), number("loose"), number("past"), number("past_at")),

@@ -137,7 +137,7 @@ func (g *group) loadReach(calls []*call) []Statement {
 			case tko.KindSite:
 				sites = append(sites, []any{c.reach.Cause, "", w.Record.ID})
 				resumed = append(resumed, []any{string(w.Record.Kind), w.Record.ID})
-			case tko.KindTemplate, tko.KindPlugin, tko.KindRollout, tko.KindSource: // have no effect at sites by themselves
+			case tko.KindTemplate, tko.KindPlugin, tko.KindRollout, tko.KindSource, tko.KindSubscription: // have no effect at sites by themselves
 			}
 		}
 	}

@@ -294,6 +294,7 @@ func (s *Store) endRestore(ctx context.Context, summary archive.Summary, o Resto
 			g.saveHead(),
 			{SQL: "UPDATE head SET gone = $1, collected = $2, access = " + access + ", rollouts = $1 WHERE one = 1", Args: []any{position, m.Collected + 1, m.Access}},
 			{SQL: "UPDATE collector SET holder = '', until = 0 WHERE one = 1"},
+			{SQL: "UPDATE notifier SET holder = '', until = 0 WHERE one = 1"},
 			// Leases and delays are those of another time.
 			{SQL: "UPDATE work SET due = {now}, since = {now}, lease_until = 0, claim = '', claimed = 0, claimed_generation = 0"},
 			// Targets may be newer than the store: each site that was scheduled is reconciled.

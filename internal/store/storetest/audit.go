@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ var auditPromises = []promise{
 	{"old audit records are removed, and the rest is still a chain", auditIsTrimmed},
 	{"audit records since a time are found", auditSinceIsFound},
 	{"the position of an audit sink is read as it was saved", auditSinkIsAsSaved},
+	{"one server has the lease of the notifier, and only it saves states of subscriptions", oneServerNotifies},
 }
 
 func audited(subject string) func(*catalog.Write) {
@@ -175,4 +177,43 @@ func auditSinkIsAsSaved(w *world) {
 	seq, err := w.store.AuditSink(w.ctx(), "another")
 	w.ok(err)
 	w.equal("position of another sink", seq, int64(0))
+}
+
+func oneServerNotifies(w *world) {
+	held, err := w.store.HoldNotifier(w.ctx(), "a", time.Minute)
+	w.ok(err)
+	w.equal("the first server has the lease", held, true)
+	held, err = w.store.HoldNotifier(w.ctx(), "b", time.Minute)
+	w.ok(err)
+	w.equal("another one has it meanwhile", held, false)
+	state := catalog.SubscriptionState{Name: "ops", Doc: []byte(`{"n":1}`)}
+	w.ok(w.store.SaveSubscription(w.ctx(), "a", state))
+	state.Doc = []byte(`{"n":2}`)
+	if err := w.store.SaveSubscription(w.ctx(), "b", state); !errors.Is(err, tko.ErrConflict) {
+		w.Errorf("a save without the lease: %v, want a conflict", err)
+	}
+	w.equal("states", w.subscriptions(), `ops={"n":1}`)
+	w.ok(w.store.SaveSubscription(w.ctx(), "a", state))
+	w.equal("states", w.subscriptions(), `ops={"n":2}`)
+	held, err = w.store.HoldNotifier(w.ctx(), "a", -time.Second) // it ends its lease
+	w.ok(err)
+	w.equal("it may extend its lease", held, true)
+	if err := w.store.SaveSubscription(w.ctx(), "a", state); !errors.Is(err, tko.ErrConflict) {
+		w.Errorf("a save after the lease ended: %v, want a conflict", err)
+	}
+	held, err = w.store.HoldNotifier(w.ctx(), "b", time.Minute)
+	w.ok(err)
+	w.equal("another one takes the lease that has ended", held, true)
+	w.ok(w.store.SaveSubscription(w.ctx(), "b", catalog.SubscriptionState{Name: "ops"}))
+	w.equal("states after the removal", w.subscriptions(), "")
+}
+
+func (w *world) subscriptions() string {
+	states, err := w.store.Subscriptions(w.ctx())
+	w.ok(err)
+	var text strings.Builder
+	for _, s := range states {
+		fmt.Fprintf(&text, "%s=%s", s.Name, s.Doc)
+	}
+	return text.String()
 }

@@ -224,9 +224,10 @@ var changedByRestore = map[string]string{
 
 // emptyInBackups are the tables of which the store of these tests has no rows.
 var emptyInBackups = map[string]string{
-	"sealing_key": "the store of the test is not encrypted",
-	"longer":      "no policy retains revisions longer",
-	"audit_sink":  "no audit log is exported",
+	"sealing_key":  "the store of the test is not encrypted",
+	"longer":       "no policy retains revisions longer",
+	"audit_sink":   "no audit log is exported",
+	"subscription": "there are no subscriptions",
 }
 
 // rowsOf returns the rows of the tables of an archive, as sorted text with the names of

@@ -256,7 +256,7 @@ func (m *pastModel) write(key catalog.Key, current catalog.Record) catalog.Write
 		r.Template = m.reference(tko.KindTemplate)
 	case tko.KindTemplate:
 		r.CRDs = m.random.IntN(3) == 0
-	case tko.KindPlugin, tko.KindRollout, tko.KindSource:
+	case tko.KindPlugin, tko.KindRollout, tko.KindSource, tko.KindSubscription:
 	}
 	return write
 }

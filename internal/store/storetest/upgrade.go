@@ -77,6 +77,8 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 		"DROP TABLE audit",
 		"DROP TABLE audit_base",
 		"DROP TABLE audit_sink",
+		"DROP TABLE subscription",
+		"DROP TABLE notifier",
 		"ALTER TABLE head DROP COLUMN access",
 		"ALTER TABLE head DROP COLUMN audited",
 		"ALTER TABLE head DROP COLUMN chain",
@@ -176,6 +178,8 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		"DROP TABLE audit",
 		"DROP TABLE audit_base",
 		"DROP TABLE audit_sink",
+		"DROP TABLE subscription",
+		"DROP TABLE notifier",
 		"ALTER TABLE head DROP COLUMN access",
 		"ALTER TABLE head DROP COLUMN audited",
 		"ALTER TABLE head DROP COLUMN chain",
@@ -230,6 +234,8 @@ func UpgradeOldFlights(t *testing.T, older OldDatabase) {
 	older.Run(t, "ALTER TABLE entity DROP COLUMN replaced")
 	older.Run(t, "ALTER TABLE entity DROP COLUMN description")
 	older.Run(t, "ALTER TABLE change DROP COLUMN description")
+	older.Run(t, "DROP TABLE subscription")
+	older.Run(t, "DROP TABLE notifier")
 	older.Run(t, "DELETE FROM goose_db_version WHERE version_id >= 90") // later migrations must be undone before
 	s = older.Open(t)
 	w = &world{T: t, store: s}

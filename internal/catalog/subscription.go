@@ -1,0 +1,615 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/leash"
+	"github.com/tko-orchestrator/tko/internal/printable"
+)
+
+// ruleSubscription is the kind of subscriptions among the stored rules of access: whether
+// their owners may read what they tell is decided with these.
+const ruleSubscription = "subscription"
+
+// The limits of subscriptions.
+const (
+	maxSubscriptions    = 200
+	maxAllSubscriptions = 1 << 20 // bytes
+)
+
+// A SubscriptionRegistry keeps what is reported to destinations outside of TKO.
+type SubscriptionRegistry struct {
+	*core
+
+	changes *ChangeLog
+}
+
+// A subscription is one as it is stored.
+type subscription struct {
+	tko.Subscription
+
+	Owns owner `json:"owner"`
+	// Undeclared means that the repository of its parent declares it no longer.
+	Undeclared bool `json:"undeclared,omitempty"`
+}
+
+// RegisterSubscriptions registers subscriptions: all of them, or none. With dryRun nothing
+// is changed. The caller owns what it changes: messages tell what it may read when they are
+// sent.
+func (s *SubscriptionRegistry) RegisterSubscriptions(ctx context.Context, all []tko.Subscription, dryRun bool) ([]tko.RegisteredSubscription, error) {
+	ctx, c, err := s.enter(ctx, "", access.Subscribe)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, tko.Errorf(tko.ErrInvalid, "there are no subscriptions: give manifests of the kind %s", tko.SubscriptionKind)
+	}
+	owns := ownerOf(c.identity)
+	wanted, err := s.checkSubscriptions(ctx, c, all, "", owns)
+	if err != nil {
+		return nil, err
+	}
+	decide := func(book *ruleBook) (subscribing, error) { return book.subscribe(wanted) }
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	if d, err := decide(book); err != nil || dryRun || len(d.put) == 0 {
+		return d.results, err
+	}
+	d, err := changeRules(ctx, &s.rights, c, decide)
+	return d.results, err
+}
+
+// checkSubscriptions completes and checks subscriptions.
+func (s *core) checkSubscriptions(ctx context.Context, c *caller, all []tko.Subscription, parent string, owns owner) (wanted []subscription, err error) {
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	begin, begun, err := s.newest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	var wrong []error
+	seen := map[string]bool{}
+	for _, one := range all {
+		d := subscription{Subscription: one, Owns: owns}
+		d.UID, d.Parent, d.By, d.Created, d.Updated = uuid.NewString(), parent, author(ctx), now, now
+		d.Begin, d.BeginAudit = begin, begun
+		var spec bytes.Buffer
+		switch err := tko.CheckID("subscription name", d.Name); {
+		case err != nil:
+			wrong = append(wrong, err)
+			continue
+		case seen[d.Name]:
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "subscription %q is there twice: remove one", d.Name))
+		case len(d.Spec) > maxDefinition:
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "subscription %q: its spec has %d bytes: use at most %d", d.Name, len(d.Spec), maxDefinition))
+			continue
+		case json.Compact(&spec, d.Spec) != nil:
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "subscription %q: its spec is no JSON", d.Name))
+			continue
+		case s.options.Notify == nil:
+			return nil, tko.Errorf(tko.ErrInvalid, "this server sends no messages: register subscriptions at another one")
+		}
+		seen[d.Name], d.Spec = true, spec.Bytes()
+		audits, err := s.options.Notify.Check(d.Subscription)
+		if err == nil && audits && s.options.Access != AccessOff && !c.mayAudit(book, owns, s.options) {
+			err = tko.Errorf(tko.ErrDenied, "subscription %q tells audit records, which %s may not read: ask an administrator for the role audit", d.Name, owns)
+		}
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+		wanted = append(wanted, d)
+	}
+	if len(wrong) > 0 {
+		return nil, oneOf(wrong)
+	}
+	return wanted, s.permitSubscribedCredentials(ctx, c, book, wanted)
+}
+
+// oneOf returns errors as one: an ErrDenied if one is, and else an ErrInvalid.
+func oneOf(wrong []error) error {
+	if i := slices.IndexFunc(wrong, func(err error) bool { return errors.Is(err, tko.ErrDenied) }); i >= 0 {
+		return wrong[i]
+	}
+	return tko.Errorf(tko.ErrInvalid, "%w", errors.Join(wrong...))
+}
+
+// mayAudit reports whether the owner of a subscription may read the audit log.
+func (c *caller) mayAudit(book *ruleBook, owns owner, options Options) bool {
+	if owns.isZero() {
+		return c.grant.May(access.Audit, access.Attributes{})
+	}
+	own, unlimited, _ := book.ownerGrant(owns, options)
+	return unlimited || own.May(access.Audit, access.Attributes{})
+}
+
+// permitSubscribedCredentials is permitCredentials for subscriptions.
+func (s *core) permitSubscribedCredentials(ctx context.Context, c *caller, book *ruleBook, wanted []subscription) error {
+	if s.options.Access == AccessOff || c.lends() {
+		return nil
+	}
+	for _, d := range wanted {
+		uses := slices.DeleteFunc(s.options.Notify.Uses(d.Subscription), s.options.Leash.Declares)
+		if before, exists := book.subscription(d.Name); exists && len(uses) > 0 {
+			uses = without(uses, s.options.Notify.Uses(before.Subscription))
+		}
+		if err := s.refuseUses(ctx, c, tko.KindSubscription, d.Name, uses); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// subscription returns the subscription with a name.
+func (b *ruleBook) subscription(name string) (s subscription, found bool) {
+	i := slices.IndexFunc(b.subscriptions, func(s subscription) bool { return s.Name == name })
+	if i < 0 {
+		return s, false
+	}
+	return b.subscriptions[i], true
+}
+
+// A subscribing is the decision about subscriptions that are registered.
+type subscribing struct {
+	ruleChange
+
+	results []tko.RegisteredSubscription
+}
+
+// subscribe returns how subscriptions change the rules.
+func (b *ruleBook) subscribe(wanted []subscription) (r subscribing, err error) {
+	for _, d := range wanted {
+		before, exists := b.subscription(d.Name)
+		result := tko.RegisteredSubscription{Name: d.Name, Created: !exists, Changed: true}
+		if exists {
+			if before.Parent != d.Parent && (!before.Undeclared || d.Parent != "") {
+				return r, tko.Errorf(tko.ErrConflict, "subscription %q: %s: use another name, or remove that one first", d.Name, before.declaredBy())
+			}
+			d.UID, d.Created, d.Begin, d.BeginAudit = before.UID, before.Created, before.Begin, before.BeginAudit // its cursor stays
+			result.Changed = !d.Same(before.Subscription) || d.Owns.key() != before.Owns.key() || before.Undeclared
+		}
+		if r.results = append(r.results, result); !result.Changed {
+			continue
+		}
+		record := audit.Record{Kind: ruleSubscription, ID: d.Name, Op: "registered", Detail: printable.Short(fmt.Sprintf("as %s: %s", d.Owns, d.Spec), maxDetail), Why: d.By.Why}
+		if err := r.write(ruleSubscription, d.Name, d, record); err != nil {
+			return r, err
+		}
+	}
+	return r, b.fitsSubscriptions(r.put)
+}
+
+// declaredBy returns who declared a subscription, for messages.
+func (s subscription) declaredBy() string {
+	if s.Parent != "" {
+		return fmt.Sprintf("the repository of source %q declares it", s.Parent)
+	}
+	return s.By.Who + " registered it"
+}
+
+// splitDeclared splits what a repository declares into sources and subscriptions.
+func splitDeclared(all []tko.SourceDefinition) (sources []tko.SourceDefinition, subscriptions []tko.Subscription) {
+	for _, d := range all {
+		if d.IsSubscription() {
+			subscriptions = append(subscriptions, tko.Subscription{Name: d.Name, Spec: d.Spec})
+		} else {
+			sources = append(sources, d)
+		}
+	}
+	return sources, subscriptions
+}
+
+// declaredSubscriptions completes and checks the subscriptions that the repository of a source
+// declares. The owner of the source owns them, and must have the right subscribe.
+func (s *core) declaredSubscriptions(ctx context.Context, c *caller, book *ruleBook, parent string, all []tko.Subscription) ([]subscription, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	owns := book.ownerOfSource(parent)
+	if s.options.Access == AccessEnforce {
+		own, unlimited, _ := book.ownerGrant(owns, s.options)
+		if !unlimited && !own.May(access.Subscribe, access.Attributes{}) {
+			return nil, tko.Errorf(tko.ErrInvalid, "the repository of source %q declares subscriptions, which its owner %s may not: give it the role subscribe, or remove them", parent, owns)
+		}
+	}
+	wanted, err := s.checkSubscriptions(ctx, c, all, parent, owns)
+	if errors.Is(err, tko.ErrDenied) { // the revision is wrong, until it is changed
+		err = tko.Errorf(tko.ErrInvalid, "%s", err.Error())
+	}
+	return wanted, err
+}
+
+// declareSubscriptions adds to a declaration the subscriptions of its repository. It returns
+// the names of those that are no longer declared, and stay.
+func (b *ruleBook) declareSubscriptions(c *ruleChange, wanted []subscription, in declaring) (kept []string, err error) {
+	done, err := b.subscribe(wanted)
+	if err != nil {
+		return nil, err
+	}
+	c.put, c.records = append(c.put, done.put...), append(c.records, done.records...)
+	for _, d := range b.subscriptions {
+		if d.Parent != in.request.Parent || slices.ContainsFunc(wanted, func(w subscription) bool { return w.Name == d.Name }) {
+			continue
+		}
+		record := audit.Record{Kind: ruleSubscription, ID: d.Name, Op: "undeclared by " + in.request.Parent, Why: in.by.Why}
+		if in.request.Prune {
+			c.erase(ruleSubscription, d.Name)
+			c.records = append(c.records, record)
+			continue
+		}
+		if kept = append(kept, tko.UndeclaredSubscription+d.Name); d.Undeclared {
+			continue
+		}
+		d.Undeclared = true
+		if err := c.write(ruleSubscription, d.Name, d, record); err != nil {
+			return nil, err
+		}
+	}
+	return kept, nil
+}
+
+// fitsSubscriptions returns an ErrInvalid if there would be too many subscriptions.
+func (b *ruleBook) fitsSubscriptions(put []AccessRule) error {
+	n, size := 0, 0
+	for _, d := range b.subscriptions {
+		if !slices.ContainsFunc(put, func(r AccessRule) bool { return r.ID == d.Name }) {
+			n, size = n+1, size+len(d.Spec)
+		}
+	}
+	for _, r := range put {
+		n, size = n+1, size+len(r.Doc)
+	}
+	if n > maxSubscriptions || size > maxAllSubscriptions {
+		return tko.Errorf(tko.ErrInvalid, "there would be %d subscriptions of %d bytes: use at most %d of %d bytes", n, size, maxSubscriptions, maxAllSubscriptions)
+	}
+	return nil
+}
+
+// Subscriptions returns the subscriptions by name, with their statuses. It needs the right
+// inspect.
+func (s *SubscriptionRegistry) Subscriptions(ctx context.Context) ([]tko.Subscription, error) {
+	ctx, _, err := s.enter(ctx, "", access.Inspect)
+	if err != nil {
+		return nil, err
+	}
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	states, err := s.store.Subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	head, err := s.store.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []tko.Subscription
+	for _, d := range book.subscriptions {
+		one := d.public()
+		if s.options.Notify != nil {
+			i := slices.IndexFunc(states, func(state SubscriptionState) bool { return state.Name == d.Name })
+			var doc []byte
+			if i >= 0 {
+				doc = states[i].Doc
+			}
+			one.Status = s.options.Notify.Status(one, doc, head)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// public returns a subscription with its owner.
+func (s subscription) public() tko.Subscription {
+	one := s.Subscription
+	one.Owner = s.Owns.public()
+	return one
+}
+
+// DeleteSubscription deletes a subscription that a user registered. What it has not told is
+// never told.
+func (s *SubscriptionRegistry) DeleteSubscription(ctx context.Context, name string) error {
+	ctx, c, err := s.enter(ctx, "", access.Subscribe)
+	if err != nil {
+		return err
+	}
+	why := author(ctx).Why
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
+		d, found := book.subscription(name)
+		switch {
+		case !found:
+			return change, tko.Errorf(tko.ErrNotFound, "subscription %q: not found", name)
+		case d.Parent != "" && !d.Undeclared:
+			return change, tko.Errorf(tko.ErrInvalid, "subscription %q: %s: remove its manifest there", name, d.declaredBy())
+		}
+		change.erase(ruleSubscription, name)
+		change.records = []audit.Record{{Kind: ruleSubscription, ID: name, Op: "deleted", Why: why}}
+		return change, nil
+	})
+	return err
+}
+
+// TestSubscription sends a test message to the destination of a subscription, now, and
+// returns its ID.
+func (s *SubscriptionRegistry) TestSubscription(ctx context.Context, name string) (id string, err error) {
+	ctx, c, err := s.enter(ctx, "", access.Subscribe)
+	if err != nil {
+		return "", err
+	}
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return "", err
+	}
+	d, found := book.subscription(name)
+	switch {
+	case !found:
+		return "", tko.Errorf(tko.ErrNotFound, "subscription %q: not found", name)
+	case s.options.Notify == nil:
+		return "", tko.Errorf(tko.ErrInvalid, "this server sends no messages: ask another one")
+	}
+	if s.options.Audit {
+		record := audit.Record{Caller: *c.auditCaller(ctx), Kind: ruleSubscription, ID: name, Op: "tested", Why: author(ctx).Why}
+		record.Decision = audit.Allow
+		if err := s.store.Audit(ctx, record); err != nil {
+			return "", err
+		}
+	}
+	return s.options.Notify.Test(ctx, d.public())
+}
+
+// A Messenger sends the messages of subscriptions, and knows their specs.
+type Messenger interface {
+	// Check returns an ErrInvalid if a subscription can't work, and whether it tells audit
+	// records.
+	Check(s tko.Subscription) (audits bool, err error)
+	// Uses returns how a subscription uses credentials.
+	Uses(s tko.Subscription) []leash.Use
+	// Status returns how far a subscription is, from its stored state, which is nil if
+	// there is none, at a head of the change log.
+	Status(s tko.Subscription, doc []byte, head int64) tko.SubscriptionStatus
+	// Test sends a test message and returns its ID.
+	Test(ctx context.Context, s tko.Subscription) (id string, err error)
+}
+
+// Told returns what the notifier of this server reads and writes. It is for the server
+// itself: no transport offers it.
+func (s *SubscriptionRegistry) Told() *Told { return &Told{core: s.core, changes: s.changes} }
+
+// Told reads what subscriptions tell, as their owners, and keeps how far they are.
+type Told struct {
+	*core
+
+	changes *ChangeLog
+}
+
+// HoldNotifier takes or extends the lease of the server that sends messages.
+func (t *Told) HoldNotifier(ctx context.Context, holder string, lease time.Duration) (bool, error) {
+	return t.store.HoldNotifier(ctx, holder, lease)
+}
+
+// All returns all subscriptions, and the states of them, and of those that were deleted, by
+// name.
+func (t *Told) All(ctx context.Context) (all []tko.Subscription, states map[string][]byte, err error) {
+	book, err := t.rulesOf(ctx, rulesAge)
+	if err != nil {
+		return nil, nil, err
+	}
+	stored, err := t.store.Subscriptions(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	states = map[string][]byte{}
+	for _, one := range stored {
+		states[one.Name] = one.Doc
+	}
+	for _, d := range book.subscriptions {
+		all = append(all, d.public())
+	}
+	return all, states, nil
+}
+
+// Save saves the state of a subscription, or removes it if doc is nil. The error is an
+// ErrConflict if another server has the lease.
+func (t *Told) Save(ctx context.Context, holder, name string, doc []byte) error {
+	return t.store.SaveSubscription(ctx, holder, SubscriptionState{Name: name, Doc: doc})
+}
+
+// newest returns the newest positions of the change log and of the audit log.
+func (s *core) newest(ctx context.Context) (position, audited int64, err error) {
+	if position, err = s.store.Head(ctx); err != nil {
+		return 0, 0, err
+	}
+	_, head, _, err := s.store.Audited(ctx, 1<<62, 1)
+	return position, head.Seq, err
+}
+
+// Newest returns the newest positions of the change log and of the audit log.
+func (t *Told) Newest(ctx context.Context) (position, audited int64, err error) {
+	return t.newest(ctx)
+}
+
+// as returns the caller that reads for a subscription: its owner, with the rights that it has
+// now. The error is an ErrDenied if it has none.
+func (t *Told) as(ctx context.Context, name string) (context.Context, *caller, error) {
+	book, err := t.rulesOf(ctx, rulesAge)
+	if err != nil {
+		return ctx, nil, err
+	}
+	d, found := book.subscription(name)
+	if !found {
+		return ctx, nil, tko.Errorf(tko.ErrNotFound, "subscription %q: not found", name)
+	}
+	c := &caller{identity: d.Owns.identity(), grant: access.All, reporting: t.options.Access == AccessReport, verified: true}
+	if t.options.Access == AccessEnforce {
+		own, unlimited, held := book.ownerGrant(d.Owns, t.options)
+		switch {
+		case d.Owns.isZero():
+			return ctx, nil, tko.Errorf(tko.ErrDenied, "subscription %q has no owner, because it was registered without rights: register it again", name)
+		case held != "":
+			return ctx, nil, tko.Errorf(tko.ErrDenied, "subscription %q is held: %s", name, held)
+		case !unlimited:
+			c.grant, c.bound = own, true
+		}
+	}
+	ctx = context.WithValue(identity.With(ctx, c.identity), callerKey{}, c)
+	return ctx, c, nil
+}
+
+// Changes returns the changes of some kinds after a position and up to another one, at most
+// limit, of which the owner of a subscription sees those that are returned.
+func (t *Told) Changes(ctx context.Context, name string, after, upTo int64, limit int, kinds []tko.Kind) (page tko.SubscribedChanges, err error) {
+	ctx, c, err := t.as(ctx, name)
+	if err != nil {
+		return page, err
+	}
+	if page.Head, err = t.store.Head(ctx); err != nil {
+		return page, err
+	}
+	changes, err := t.store.Changes(ctx, after, limit)
+	if errors.Is(err, tko.ErrGone) {
+		if page.GoneTo, err = t.store.BeforeNewest(ctx, 1<<30); err != nil {
+			return page, err
+		}
+		changes, err = t.store.Changes(ctx, page.GoneTo, limit)
+	}
+	if err != nil {
+		return page, err
+	}
+	page.Position = max(after, page.GoneTo)
+	w := &Watcher{rights: &t.rights, caller: c, checked: time.Now()}
+	for _, change := range changes {
+		if change.Position > upTo { // there is none between
+			page.Position = max(page.Position, upTo)
+			break
+		}
+		page.Position, page.Time = change.Position, change.Time
+		if !slices.Contains(kinds, change.Kind) {
+			continue
+		}
+		if change, err = t.changes.seen(ctx, w, change); err != nil {
+			return page, err
+		}
+		if change.Position != 0 {
+			page.Changes = append(page.Changes, tko.SubscribedChange{Change: change, Created: change.Op == tko.OpWritten && change.Revision == 1})
+		}
+	}
+	return page, t.describe(ctx, c, page.Changes)
+}
+
+// describe adds what is known about the entities of changes now.
+func (t *Told) describe(ctx context.Context, c *caller, changes []tko.SubscribedChange) error {
+	now := map[Key]Record{}
+	var keys []Key
+	add := func(key Key) {
+		if _, ok := now[key]; !ok && key.ID != "" {
+			now[key] = Record{}
+			keys = append(keys, key)
+		}
+	}
+	for _, change := range changes {
+		add(Key{Kind: change.Kind, ID: change.ID})
+	}
+	get := func() error {
+		records, err := t.store.Get(ctx, Fields{}, keys...)
+		for _, r := range records {
+			now[r.Key] = r
+		}
+		keys = nil
+		return err
+	}
+	if err := get(); err != nil {
+		return err
+	}
+	for _, r := range now {
+		add(Key{Kind: tko.KindSite, ID: r.Site})
+	}
+	if err := get(); err != nil {
+		return err
+	}
+	book, err := t.rulesOf(ctx, rulesAge)
+	if err != nil {
+		return err
+	}
+	for i := range changes {
+		change := &changes[i]
+		r := now[Key{Kind: change.Kind, ID: change.ID}]
+		switch {
+		case c.sees(r):
+			change.Template, change.Site, change.Metadata, change.Conditions = tko.TemplateID(r.Template), tko.SiteID(r.Site), r.effective(), r.Conditions
+			change.Current = r.Position == change.Position
+		case r.Revision == 0 && change.Op == tko.OpDeleted:
+			states, err := t.changes.states(ctx, change.Change)
+			if err != nil {
+				return err
+			}
+			if b := states.before; b != nil {
+				change.Template, change.Site, change.Metadata = tko.TemplateID(b.Template), tko.SiteID(b.Site), b.Metadata
+			}
+		}
+		at := change.Site
+		if change.Kind == tko.KindSite {
+			at = tko.SiteID(change.ID)
+		}
+		if site := now[Key{Kind: tko.KindSite, ID: string(at)}]; len(book.freezes) > 0 && site.Revision != 0 {
+			_, change.Frozen = tko.Frozen(book.freezes, site.effective(), time.Now())
+		}
+	}
+	return nil
+}
+
+// Audited returns the audit records after a number and up to another one, at most limit. The
+// error is an ErrDenied if the owner of the subscription may not read them.
+func (t *Told) Audited(ctx context.Context, name string, after, upTo int64, limit int) (page tko.SubscribedRecords, err error) {
+	ctx, c, err := t.as(ctx, name)
+	if err != nil {
+		return page, err
+	}
+	if !c.reporting && !c.grant.May(access.Audit, access.Attributes{}) {
+		return page, tko.Errorf(tko.ErrDenied, "subscription %q is held: its owner %s may not read the audit log any more: give it the role audit, or remove that filter", name, c.identity.Subject)
+	}
+	stored, head, base, err := t.store.Audited(ctx, after, limit)
+	if err != nil {
+		return page, err
+	}
+	if page.Seq, page.Head = after, head.Seq; base.Seq > after {
+		page.GoneTo, page.Seq = base.Seq, base.Seq
+	}
+	for _, one := range stored {
+		if one.Seq > upTo {
+			break
+		}
+		page.Seq = one.Seq
+		page.Records = append(page.Records, tko.SubscribedRecord{Seq: one.Seq, Text: one.Text})
+	}
+	return page, nil
+}
+
+// Sources returns the GitOps sources. The error is an ErrDenied if the owner of the
+// subscription may not read them.
+func (t *Told) Sources(ctx context.Context, name string) ([]tko.Source, error) {
+	ctx, c, err := t.as(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if !c.reporting && !c.grant.May(access.Inspect, access.Attributes{}) {
+		return nil, tko.Errorf(tko.ErrDenied, "subscription %q is held: its owner %s may not read sources: give it a role with the right inspect, or remove that filter", name, c.identity.Subject)
+	}
+	return t.store.Sources(ctx)
+}

@@ -1,0 +1,277 @@
+package notify
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/audit"
+)
+
+const (
+	// slack is how much earlier than its commit the time of a condition's transition may be.
+	slack = 30 * time.Second
+	// maxTold is the maximum number of things of which it is remembered what was reported last.
+	maxTold = 2000
+)
+
+// A selection selects what a subscription tells.
+type selection struct {
+	spec     *Spec
+	uid      string // of the subscription
+	exceptBy []tko.Pattern
+	// since is the time of the newest change that was reported or passed over; zero if unknown.
+	since time.Time
+	told  map[string]string // what was reported last, by what it is about
+}
+
+func newSelection(s *Spec, uid string, since time.Time, told map[string]string) *selection {
+	exceptBy, _ := patterns(s.ExceptBy) // were checked
+	return &selection{spec: s, uid: uid, exceptBy: exceptBy, since: since, told: told}
+}
+
+// kinds returns the kinds of entities whose changes must be read.
+func (s *selection) kinds() (kinds []tko.Kind) {
+	for _, f := range s.spec.About {
+		all := kindsOf[f.Of]
+		if len(f.kinds) > 0 {
+			all = f.kinds
+		}
+		if f.Of == OfAudit || f.Of == OfSources {
+			all = nil
+		}
+		kinds = append(kinds, all...)
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+// isLeftOut reports whether an author's events aren't told, and counts those that messages
+// of the subscription caused: a receiver names the ID of a message as the reason.
+func (s *selection) isLeftOut(who, why string, t *tally) bool {
+	if strings.Contains(why, s.uid) {
+		t.echoes++
+		return true
+	}
+	return slices.ContainsFunc(s.exceptBy, func(p tko.Pattern) bool { return p.Match(who) })
+}
+
+// change adds a change to a tally, if it is reported. conditions of one entity are reported once in
+// a message.
+func (s *selection) change(c tko.SubscribedChange, t *tally) {
+	item := Item{Kind: string(c.Kind), ID: c.ID, Time: c.Time, Position: c.Position, Revision: c.Revision, Who: c.Author.Who, Why: c.Author.Why, Site: string(c.Site), Template: string(c.Template)}
+	var items []Item
+	for _, f := range s.spec.About {
+		if !f.covers(c) {
+			continue
+		}
+		switch f.Of {
+		case OfChanges:
+			if item.What = opOf(c); c.Op != tko.OpStatus && (len(f.Ops) == 0 || slices.Contains(f.Ops, item.What)) {
+				item.Of = OfChanges
+				items = append(items, item)
+			}
+		case OfConditions:
+			for _, condition := range s.changed(f, string(c.Kind)+"/"+c.ID, c.Conditions, t) {
+				one := item
+				one.Of, one.What, one.Conditions = OfConditions, condition.Type+"="+condition.Status, []Condition{condition}
+				if condition.Reason != "" && condition.Reason != condition.Type {
+					one.What += ":" + condition.Reason
+				}
+				items = append(items, one)
+			}
+		case OfRollouts:
+			if one, ok := s.rollout(f, c, item, t); ok {
+				items = append(items, one)
+			}
+		}
+	}
+	seen := map[string]bool{} // filters may overlap
+	for _, one := range items {
+		if key := one.Of + one.What; !seen[key] {
+			seen[key] = true
+			s.tell(one, c.Frozen, t)
+		}
+	}
+}
+
+// tell adds an event, unless it is left out.
+func (s *selection) tell(item Item, frozen bool, t *tally) {
+	switch {
+	case s.isLeftOut(item.Who, item.Why, t):
+	case frozen && s.spec.SilentDuringFreeze:
+		t.silenced++
+	default:
+		t.add(item)
+	}
+}
+
+func opOf(c tko.SubscribedChange) string {
+	switch {
+	case c.Op == tko.OpDeleted:
+		return deleted
+	case c.Created:
+		return created
+	}
+	return updated
+}
+
+// covers reports whether a change may be of the stream of a filter, and of an entity that it
+// selects.
+func (f *Filter) covers(c tko.SubscribedChange) bool {
+	site := string(c.Site)
+	if c.Kind == tko.KindSite {
+		site = c.ID
+	}
+	return slices.Contains(kindsOf[f.Of], c.Kind) && (len(f.kinds) == 0 || slices.Contains(f.kinds, c.Kind)) && anyOf(f.ids, c.ID) && anyOf(f.sites, site) && f.matches(c.Metadata)
+}
+
+// anyOf reports whether one of the patterns matches, or there are none.
+func anyOf(patterns []tko.Pattern, text string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p tko.Pattern) bool { return p.Match(text) })
+}
+
+func (f *Filter) matches(metadata map[string]string) bool {
+	for key, pattern := range f.metadata {
+		if value, ok := metadata[key]; !ok || !pattern.Match(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// selects reports whether a filter selects a condition.
+func (f *Filter) selects(c tko.Condition) bool {
+	return len(f.Conditions) == 0 || slices.ContainsFunc(f.Conditions, func(text string) bool {
+		typ, status, reason := cutCondition(text)
+		return c.Type == typ && (status == "" || c.Status == status) && (reason == "" || c.Reason == reason)
+	})
+}
+
+// last returns what was reported last about something, also in this message.
+func (s *selection) last(about string, t *tally) (text string, known bool) {
+	if text, known = t.told[about]; known {
+		return text, text != ""
+	}
+	text, known = s.told[about]
+	return text, known
+}
+
+// changed returns the conditions of an entity that have changed. Of named conditions, it is
+// remembered what was reported last, so that another reason is reported, too; of others, the time of
+// the transition decides.
+func (s *selection) changed(f Filter, entity string, conditions []tko.Condition, t *tally) (changed []Condition) {
+	remembers := len(f.Conditions) > 0
+	for _, c := range conditions {
+		about, is := entity+" "+c.Type, c.Status+":"+c.Reason
+		last, known := s.last(about, t)
+		if !f.selects(c) {
+			if known && remembers {
+				t.told[about] = ""
+			}
+			continue
+		}
+		isNew := s.since.IsZero() || c.LastTransition.After(s.since.Add(-slack))
+		switch {
+		case known && last == is:
+			continue
+		case !known && !isNew && (!remembers || len(s.told)+len(t.told) >= maxTold):
+			continue
+		}
+		t.told[about] = is // in a message, it is reported once
+		changed = append(changed, Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: c.LastTransition})
+	}
+	return changed
+}
+
+// rollout returns the event of a rollout that has another state than was reported last.
+func (s *selection) rollout(f Filter, c tko.SubscribedChange, item Item, t *tally) (Item, bool) {
+	about := "rollout/" + c.ID
+	state := tko.FindCondition(c.Conditions, tko.ConditionState)
+	if state == nil { // it is deleted, or the owner may not see it any more
+		if _, known := s.last(about, t); known {
+			t.told[about] = ""
+		}
+		return item, false
+	}
+	is := state.Reason + ":" + state.Message
+	last, known := s.last(about, t)
+	if len(f.States) > 0 && !slices.Contains(f.States, state.Reason) {
+		if known {
+			t.told[about] = ""
+		}
+		return item, false
+	}
+	if known && last == is {
+		return item, false
+	}
+	t.told[about] = is
+	item.Of, item.What, item.Message = OfRollouts, state.Reason, state.Message
+	return item, true
+}
+
+// sources adds the sources whose readiness or revision is another one than was reported last.
+func (s *selection) sources(all []tko.Source, now time.Time, t *tally) {
+	for _, source := range all {
+		for _, f := range s.spec.About {
+			if f.Of != OfSources || !anyOf(f.ids, source.Name) {
+				continue
+			}
+			for _, c := range source.Status.Conditions {
+				about, is := "source/"+source.Name+" "+c.Type, c.Status+":"+c.Reason
+				last, known := s.last(about, t)
+				if !f.selects(c) || len(f.Conditions) == 0 && c.Type != tko.ConditionReady {
+					if known {
+						t.told[about] = ""
+					}
+					continue
+				}
+				if known && last == is {
+					continue
+				}
+				t.told[about] = is
+				if !known && c.Status == tko.ConditionTrue { // it is as it should be, from the beginning
+					continue
+				}
+				item := Item{
+					Of: OfSources, Kind: "source", ID: source.Name, What: c.Type + "=" + c.Status, Time: c.LastTransition, Message: c.Message,
+					Conditions: []Condition{{Type: c.Type, Status: c.Status, Reason: c.Reason, Since: c.LastTransition}},
+				}
+				if item.Time.IsZero() {
+					item.Time = now
+				}
+				t.add(item)
+			}
+		}
+	}
+}
+
+// record adds an audit record to a tally, if it is reported.
+func (s *selection) record(one tko.SubscribedRecord, t *tally) error {
+	var r audit.Record
+	if err := json.Unmarshal(one.Text, &r); err != nil {
+		return err
+	}
+	for _, f := range s.spec.About {
+		site := r.Site
+		if r.Kind == string(tko.KindSite) {
+			site = r.ID
+		}
+		if f.Of != OfAudit || !anyOf(f.ids, r.ID) || !anyOf(f.sites, site) || len(f.kinds) > 0 && !slices.Contains(f.kinds, tko.Kind(r.Kind)) ||
+			len(f.Decisions) > 0 && !slices.Contains(f.Decisions, r.Decision) {
+			continue
+		}
+		what := r.Decision
+		if r.Op != "" {
+			what = r.Op + ", " + r.Decision
+		}
+		s.tell(Item{
+			Of: OfAudit, Kind: r.Kind, ID: r.ID, What: what, Time: r.Time, Position: r.Seq, Revision: r.Revision, Who: r.Subject, Why: r.Why,
+			Site: r.Site, Template: r.Template, Message: r.Detail,
+		}, false, t)
+		return nil
+	}
+	return nil
+}
