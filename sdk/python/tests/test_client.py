@@ -12,10 +12,12 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 import tko
+from tko import admin_pb2 as admin
 from tko import tko_pb2 as pb
-from tko.client import MAX_MAX_COUNT, ServerWarning, TruncatedWarning
+from tko.client import MAX_MAX_COUNT, ServerWarning, TruncatedWarning, _queue
 
 HOST = os.environ.get("TKO_TEST_HOST", "")
 NRF = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nrf"}, "data": {"answer": "yes"}}
@@ -140,6 +142,29 @@ def test_plugins_are_written_read_listed_and_deleted(client: tko.Client) -> None
     with pytest.raises(tko.RequestError, match="use true or false") as raised:
         client.register_plugin("prepare", "x", arguments=["/bin/x"], properties={"_persistent": "maybe"})
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_queues_are_listed_with_the_work_that_waits(client: tko.Client) -> None:
+    before = {queue.name: queue for queue in client.list_queues()}
+    assert {"prepare", "schedule", "compare", "gitops", "rollout", "events"} <= set(before)
+    client.register_template("queued", package=[NRF])
+    client.create_deployment("queued")
+    after = {queue.name: queue for queue in client.list_queues()}
+    assert after["prepare"].ready == before["prepare"].ready + 1  # no preparer runs here
+    assert (after["prepare"].running, after["prepare"].failing) == (0, ())
+
+
+def test_failing_work_has_its_error_and_next_attempt() -> None:
+    due = Timestamp(seconds=1_700_000_000)
+    failing = admin.FailingWork(key="lagos/1", failures=3, error="no route", due=due)
+    queue = _queue(
+        admin.QueueState(queue="schedule", ready=1, running=2, retrying=3, waiting=4, oldest=5, failing=[failing])
+    )
+    assert (queue.name, queue.ready, queue.running) == ("schedule", 1, 2)
+    assert (queue.retrying, queue.waiting, queue.oldest) == (3, 4, 5)
+    (work,) = queue.failing
+    assert (work.key, work.failures, work.error) == ("lagos/1", 3, "no route")
+    assert work.due is not None and work.due.ToJsonString() == "2023-11-14T22:13:20Z"
 
 
 def test_who_and_why_are_sent_as_metadata(client: tko.Client) -> None:

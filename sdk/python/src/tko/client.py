@@ -20,6 +20,7 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
+from . import admin_pb2 as admin
 from . import tko_pb2 as pb
 from ._details import Details, WrittenDetails
 from ._encoding import decode_package, encode_package, yaml
@@ -43,6 +44,7 @@ MAX_MESSAGE = 1 << 30
 _WARNING = "tko-warning-bin"
 _HERE = Path(__file__).parent
 _SERVICE = pb.DESCRIPTOR.services_by_name["Data"]
+_ADMIN = admin.DESCRIPTOR.services_by_name["Admin"]
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
@@ -313,6 +315,40 @@ class RegisteredPlugin:
     """The author of the newest revision."""
     why: str = ""
     """The reason of the newest revision."""
+
+
+@dataclass(frozen=True)
+class FailingWork:
+    """Work that has failed since it was last done."""
+
+    key: str
+    """The ID of a deployment, site or rollout, or a source's name; site/ID of a site that waits for its template."""
+    failures: int
+    """Failures in a row."""
+    error: str
+    """The last error."""
+    due: Time | None
+    """The next attempt; while a controller works on it, the end of its lease."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue of the controllers' work."""
+
+    name: str
+    """prepare, schedule, compare, gitops, rollout or events."""
+    ready: int
+    """Items that are due, and that no controller works on."""
+    running: int
+    """Items that a controller works on."""
+    retrying: int
+    """Items that failed, and are due later."""
+    waiting: int
+    """Items that are due later."""
+    oldest: int
+    """Seconds since the first of the ready items became due."""
+    failing: tuple[FailingWork, ...] = ()
+    """What fails, with the most failures first: at most 100, and only what the caller may read."""
 
 
 class ServerWarning(UserWarning):
@@ -819,6 +855,12 @@ class Client:
         select = _select_plugins(type, name_patterns, executor, trigger, dry_run)
         return self._delete("purgePlugins", select, confirm)
 
+    # Queues
+
+    def list_queues(self) -> Iterator[Queue]:
+        """The queues of the controllers' work: how much waits, and what fails. It needs the right to inspect."""
+        return map(_queue, self._stream("listQueues", Empty(), admin.QueueState, _ADMIN))
+
     # Calls
 
     def _call(self, method: str, request: Message, response: type[M]) -> M:
@@ -836,9 +878,9 @@ class Client:
         assert isinstance(result, response)
         return result
 
-    def _stream(self, method: str, request: Message, response: type[M]) -> Iterator[M]:
+    def _stream(self, method: str, request: Message, response: type[M], service: Any = _SERVICE) -> Iterator[M]:
         call = self._channel.unary_stream(
-            f"/{_SERVICE.full_name}/{method}",
+            f"/{service.full_name}/{method}",
             request_serializer=lambda m: m.SerializeToString(),
             response_deserializer=response.FromString,
         )
@@ -1152,4 +1194,16 @@ def _plugin(message: pb.Plugin) -> RegisteredPlugin:
         updated=_time(message.stamp, "updated"),
         who=message.stamp.who,
         why=message.stamp.why,
+    )
+
+
+def _queue(message: admin.QueueState) -> Queue:
+    return Queue(
+        name=message.queue,
+        ready=message.ready,
+        running=message.running,
+        retrying=message.retrying,
+        waiting=message.waiting,
+        oldest=message.oldest,
+        failing=tuple(FailingWork(f.key, f.failures, f.error, _time(f, "due")) for f in message.failing),
     )
