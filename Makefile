@@ -5,7 +5,7 @@ SHELL := bash
 GO ?= go
 BIN := bin
 ARGS ?=
-PROGRAMS := tko tko-server tko-kubernetes tko-tosca tko-demo tko-bench
+PROGRAMS := tko tko-server tko-kubernetes tko-agent tko-tosca tko-demo tko-bench
 # What the demo runs; tko-tosca is for its tour, and not for its checks.
 DEMO := tko tko-server tko-demo $(if $(findstring -once,$(ARGS)),,tko-tosca)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)

@@ -187,3 +187,13 @@ func conditionSummary(c Condition) Summary {
 	}
 	return s
 }
+
+// StaysAtSite reports whether a site keeps what it has of a deployment that is not both prepared
+// and approved: it is being prepared again, or has changed and is to be approved again.
+func (d Deployment) StaysAtSite() bool {
+	if d.Prepared && d.Approved {
+		return false
+	}
+	c := FindCondition(d.Stamp.Conditions, ConditionApproved)
+	return d.Approved || c != nil && c.Reason == ReasonApprovalWithdrawn
+}

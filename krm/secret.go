@@ -50,6 +50,14 @@ func (p Package) WithoutSecrets() Package {
 	return redacted
 }
 
+// HasSecrets reports whether WithoutSecrets redacts something of the package.
+func (p Package) HasSecrets() bool {
+	return slices.ContainsFunc(p, func(r Resource) bool {
+		_, changed := redactTree(map[string]any(r), 0)
+		return changed
+	})
+}
+
 // WithSecretsOf returns the package with its redacted values replaced by those
 // of the same Secrets in another package, and reports whether there were any. A
 // redacted value that the other package doesn't have stays: see

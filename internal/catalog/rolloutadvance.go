@@ -545,7 +545,7 @@ func (s *RolloutRunner) moved(ctx context.Context, moves []move) (revisions, err
 			continue
 		}
 		for n := m.from; n <= min(m.now.Revision, m.from+maxAhead); n++ {
-			wanted = append(wanted, AtRevision{m.now.Key, n})
+			wanted = append(wanted, AtRevision{Key: m.now.Key, Revision: n})
 		}
 	}
 	return s.revisionsOf(ctx, Fields{}, wanted)

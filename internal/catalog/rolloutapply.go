@@ -42,7 +42,7 @@ func (s *RolloutRunner) newApplier(ctx context.Context, st RolloutState, sp spec
 		case row.Target == 0:
 			again = append(again, plan.Pinned{Row: row.Row, Pins: row.Pins})
 		default:
-			targets = append(targets, AtRevision{deploymentKey(row.Deployment), row.Target})
+			targets = append(targets, AtRevision{Key: deploymentKey(row.Deployment), Revision: row.Target})
 			sites = append(sites, Key{Kind: tko.KindSite, ID: row.Site})
 		}
 	}
@@ -277,7 +277,7 @@ func (a *applier) planned(ctx context.Context, row RolloutRow, now Record) (Reco
 
 // templateAt returns a template as of a revision, 0: as it is.
 func (a *applier) templateAt(ctx context.Context, id string, revision int64) (r Record, err error) {
-	key := AtRevision{Key{Kind: tko.KindTemplate, ID: id}, revision}
+	key := AtRevision{Key: Key{Kind: tko.KindTemplate, ID: id}, Revision: revision}
 	if id == "" {
 		return Record{}, nil
 	}

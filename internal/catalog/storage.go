@@ -115,7 +115,7 @@ func (s *storage) revisionsOf(ctx context.Context, fields Fields, wanted []AtRev
 
 // revisionIn returns a revision out of those that were read; another one is read now.
 func (s *storage) revisionIn(ctx context.Context, known revisions, key Key, revision int64) (Record, error) {
-	r, ok := known[AtRevision{key, revision}]
+	r, ok := known[AtRevision{Key: key, Revision: revision}]
 	switch {
 	case !ok:
 		return s.store.Revision(ctx, key, revision)

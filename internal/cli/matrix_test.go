@@ -33,14 +33,15 @@ import (
 
 // localCommands use no server, or only what the caller has on this machine.
 var localCommands = strings.Fields(`context.delete context.list context.set context.use completion.bash completion.fish completion.zsh completion.powershell kube.from kube.to login logout
-	plugin.new version documentation inventory.test explain`)
+	plugin.new version documentation inventory.test explain bundle.key`)
 
 // elsewhereCommands are those that a test of its own calls as each role, or that can't run here.
 var elsewhereCommands = map[string]string{
 	"dashboard":          "a terminal; it uses the lists and actions of gRPC: TestEveryMethodAsEveryRole",
 	"access.break-glass": "only over the Unix socket: TestBreakGlassIsForLocalUsersOfTheServer",
 	"gitops.plan":        "it reads with lists of gRPC: TestEveryMethodAsEveryRole",
-	"catalog.plan":       "as gitops.plan", "inventory.plan": "as gitops.plan",
+	"bundle.create":      "it calls what only meta-schedulers may: TestEveryMethodAsEveryRole", "bundle.report": "as bundle.create",
+	"catalog.plan": "as gitops.plan", "inventory.plan": "as gitops.plan",
 	"gitops.approve": "callSources: TestEveryMethodAsEveryRole", "inventory.approve": "as gitops.approve",
 	"inventory.sync": "as gitops.sync", "catalog.sync": "as gitops.sync",
 	"deployment.mod.cancel": "a token of the caller", "deployment.mod.end": "a token of the caller",

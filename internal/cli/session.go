@@ -38,6 +38,7 @@ type (
 		RolloutEvidence(ctx context.Context, s tko.RolloutEvidenceSelect) iter.Seq2[tko.RolloutEvidence, error]
 	}
 	reports interface {
+		scheduling
 		past
 		reasons
 		logServer

@@ -298,7 +298,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to (default: none)")
 	flags.StringVar(&c.AWXSecrets, "awx-secrets", "", "folder of the passwords, tokens and CAs of AWX that plugins may refer to, as file:PATH (default: none)")
-	flags.StringVar(&c.GitSecrets, "target-git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
+	flags.StringVar(&c.GitSecrets, "target-git-secrets", "", "folder of the credentials that sites' repositories and artifacts may refer to (default: none)")
 
 	flags.StringSliceVar(&c.SecretEnvironment, "secret-environment", nil, "names of variables of the server's environment that sites and metrics of rollouts may refer to as credentials, as env:NAME (default: none)")
 	flags.StringVar(&c.Credentials, "credentials", "", "file of the hosts, and the sites, sources, plugins or rollouts, that credentials are for: see docs/secrets.md; users without the role credential can use only what is declared (default: nothing is declared)")

@@ -3,6 +3,8 @@ package guard
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/http"
 	"net/netip"
@@ -279,6 +281,19 @@ func (g *Guard) Wrap(base *http.Transport) http.RoundTripper {
 		return t.proxied
 	}
 	return t
+}
+
+// WithCA is Transport for a server whose certificate one of the CAs in PEM signed. The error is
+// an ErrInvalid.
+func (g *Guard) WithCA(pem []byte) (http.RoundTripper, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, tko.Errorf(tko.ErrInvalid, "it holds no certificates in PEM")
+	}
+	return g.Wrap(&http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: time.Minute, IdleConnTimeout: 10 * time.Second,
+	}), nil
 }
 
 // A roundTripper makes guarded requests.

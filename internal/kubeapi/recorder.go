@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
+	eventrecord "k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/tko-orchestrator/tko"
@@ -34,7 +34,7 @@ const (
 	eventsBurst     = 200
 	// After its burst, an object gets one Event in five minutes, and the others
 	// are dropped. Similar Events are combined in one with a count. See
-	// record.EventCorrelator.
+	// eventrecord.EventCorrelator.
 	eventsPerObject = 25
 	// lateEvents is the age beyond which normal Events are dropped, and
 	// staleEvents the age beyond which warnings are dropped as well: they limit
@@ -65,7 +65,7 @@ type Recorder struct {
 		Follower
 	}
 	events     typedcorev1.EventInterface
-	correlator *record.EventCorrelator
+	correlator *eventrecord.EventCorrelator
 	limit      flowcontrol.RateLimiter
 	retry      time.Duration
 	log        *slog.Logger
@@ -80,7 +80,7 @@ type Recorder struct {
 func NewRecorder(c Catalog, events typedcorev1.EventInterface, log *slog.Logger) *Recorder {
 	return &Recorder{
 		catalog: c, events: events, log: log, retry: time.Second,
-		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{BurstSize: eventsPerObject}),
+		correlator: eventrecord.NewEventCorrelatorWithOptions(eventrecord.CorrelatorOptions{BurstSize: eventsPerObject}),
 		limit:      flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventsBurst),
 	}
 }
@@ -272,7 +272,7 @@ func (r *Recorder) post(ctx context.Context, k *kind, e catalog.Event, d eventDr
 }
 
 // send creates an Event, or increments the count of an existing one.
-func (r *Recorder) send(ctx context.Context, result *record.EventCorrelateResult) (*corev1.Event, error) {
+func (r *Recorder) send(ctx context.Context, result *eventrecord.EventCorrelateResult) (*corev1.Event, error) {
 	event := result.Event
 	if event.Count > 1 {
 		patched, err := r.events.Patch(ctx, event.Name, types.StrategicMergePatchType, result.Patch, metav1.PatchOptions{})

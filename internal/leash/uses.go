@@ -6,32 +6,20 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/krm"
 )
-
-// The resources of a site's package that name credentials, by group and kind.
-var readers = map[[2]string]func(r krm.Resource) []Use{
-	{"git.plugin.nephio.org", "Repository"}:     OfRepository,
-	{"osm.plugin.nephio.org", "OSM"}:            OfOSM,
-	{"kubernetes.plugin.nephio.org", "Cluster"}: OfCluster,
-}
 
 // ManagementTarget is the annotation, with the value management, of objects that are
 // applied to the management cluster.
 const ManagementTarget = "tko.nephio.org/target"
 
-// Fields of credentials in resources, below spec.
-var (
-	repositoryFields = []string{"passwordFile", "tokenFile", "sshKeyFile"}
-	osmFields        = []string{"passwordFile"}
-)
-
 // OfPackage returns how the package of a site or template uses credentials, each use once.
 func OfPackage(by By, pkg krm.Package) []Use {
 	var all []Use
 	for _, r := range pkg {
-		if read := readers[[2]string{r.GVK().Group, r.GVK().Kind}]; read != nil {
-			all = append(all, read(r)...)
+		if k, ok := place.Of(r.GVK()); ok {
+			all = append(all, ofPlace(k, r)...)
 		}
 		if r.Annotation(ManagementTarget) == Management {
 			all = append(all, Use{Credential: Name(KindServer, Management)})
@@ -91,12 +79,18 @@ func of(kind string, r krm.Resource, fields []string) (all []Use) {
 	return all
 }
 
-// OfRepository returns the uses of credentials of a repository, and of the kubeconfigs with
-// which the tools are read that pull its commits.
-func OfRepository(r krm.Resource) []Use {
-	all := of(KindGit, r, repositoryFields)
+// ofPlace returns the uses of credentials of a resource that names a place, and of the
+// kubeconfigs with which the tools are read that pull what is written there.
+func ofPlace(k place.Kind, r krm.Resource) []Use {
+	all := of(k.Secrets, r, k.Credentials)
+	if k.Kubeconfig {
+		all = append(all, ofKubeconfig(r["spec"])...)
+	}
+	if !k.Pulled {
+		return all
+	}
 	for _, status := range spellings(r["spec"], "status") {
-		for _, tool := range []string{"flux", "argocd"} {
+		for _, tool := range place.Tools {
 			for _, spec := range spellings(status, tool) {
 				all = append(all, ofKubeconfig(spec)...)
 			}
@@ -104,12 +98,6 @@ func OfRepository(r krm.Resource) []Use {
 	}
 	return all
 }
-
-// OfOSM returns the uses of credentials of an Open Source MANO.
-func OfOSM(r krm.Resource) []Use { return of(KindOSM, r, osmFields) }
-
-// OfCluster returns the uses of kubeconfigs of a cluster.
-func OfCluster(r krm.Resource) []Use { return ofKubeconfig(r["spec"]) }
 
 // ofKubeconfig returns the uses of kubeconfigs in the fields kubeconfig and inCluster of a map.
 func ofKubeconfig(of any) (all []Use) {

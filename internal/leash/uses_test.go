@@ -20,6 +20,7 @@ var public = map[string]string{
 	"credentials.knownHostsFile":                    "public keys, which are sent nowhere",
 	"caFile":                                        "certificates, which are sent nowhere",
 	"kubeconfig.context":                            "a part of the kubeconfig",
+	"agent.key":                                     "a public key, which is sent nowhere",
 	"kubeconfig.secret.namespace":                   "with the name",
 	"kubeconfig.secret.key":                         "with the name",
 	"kubeconfig.clusterAPI.namespace":               "with the name",

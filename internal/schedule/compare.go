@@ -67,7 +67,10 @@ func (s *Scheduler) compare(ctx context.Context, item tko.WorkItem) work.Result 
 func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComparison {
 	p := decide(seen, s.targets)
 	c := tko.SiteComparison{Site: seen.site.ID, Time: time.Now().UTC().Truncate(time.Millisecond)}
-	if len(p.steps) == 0 {
+	switch {
+	case p.isDelivered():
+		c.Problems = append(c.Problems, "the agent of the site applies its deployments from bundles: what is there can't be compared here")
+	case len(p.steps) == 0:
 		c.Problems = append(c.Problems, "no resource of the site's package names a place where its deployments are applied: add one, such as a git.plugin.nephio.org/v1alpha1 Repository")
 	}
 	for _, step := range p.steps {

@@ -43,7 +43,7 @@ func TestBlueprintIsNotDeliveredSilently(t *testing.T) {
 		"apiVersion": git.GVK.Group + "/" + git.GVK.Version, "kind": git.GVK.Kind, "metadata": map[string]any{"name": "r"},
 		"spec": map[string]any{"url": t.TempDir() + "/sites.git"},
 	}
-	target := gitTarget{Target: git.New(git.Options{Cache: t.TempDir()})}
+	target := pulledTarget{writer: git.New(git.Options{Cache: t.TempDir()})}
 	d := tko.Deployment{ID: "d", Prepared: true, Approved: true, Package: pkg, Stamp: tko.Stamp{Revision: 3}}
 	seen := snapshot{site: tko.Site{ID: "s", Package: krm.Package{trigger}}, deployments: []tko.Deployment{d}}
 	p := decide(seen, builtins(builtin{place.Git, target}))

@@ -297,7 +297,7 @@ func TestObjectOfASuspendedDeploymentIsNotTakenOver(t *testing.T) {
 		{ID: "new", Prepared: true, Approved: true, Package: object("2")},
 		{ID: "suspended", Prepared: true, Approved: true, Package: object("1"), Metadata: map[string]string{tko.MetadataSuspend: "true"}},
 	}}, nil)
-	found := step{place: place.Git, target: gitTarget{}}.contestOf(slices.Concat(p.deployments, p.suspended), nil)
+	found := step{place: place.Git, target: pulledTarget{}}.contestOf(slices.Concat(p.deployments, p.suspended), nil)
 	if apply, held := found.withhold(p.deployments); len(apply) != 0 || !slices.Equal(held, []tko.DeploymentID{"new"}) {
 		t.Errorf("applied %+v, held %v: %v", apply, held, found)
 	}

@@ -53,7 +53,7 @@ func TestDeploymentWithoutResourcesForItsSiteIsReported(t *testing.T) {
 		"apiVersion": git.GVK.Group + "/" + git.GVK.Version, "kind": git.GVK.Kind, "metadata": map[string]any{"name": "r"},
 		"spec": map[string]any{"url": dir + "/sites.git"},
 	}
-	target := gitTarget{Target: git.New(git.Options{Cache: t.TempDir()})}
+	target := pulledTarget{writer: git.New(git.Options{Cache: t.TempDir()})}
 	deployments := []tko.Deployment{
 		{ID: "nothing", Package: krm.Package{homebody("deployment.nephio.org/v1alpha1", "Deployment", "deployment", "")}},
 		{ID: "something", Package: krm.Package{homebody("workload.nephio.org/v1alpha1", "NFDeployment", "upf", krm.AnnotationDeploy)}},

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -13,7 +14,7 @@ func TestEachKindOfPlacesHasATarget(t *testing.T) {
 	s := New(nil, nil, Options{GitCache: t.TempDir(), Kubernetes: func(func(...tko.SiteID)) Clusters { return noClusters{} }})
 	names := map[string]bool{}
 	for _, k := range place.All {
-		if got, ok := s.targets[k.GVK]; !ok || got.Kind != k {
+		if got, ok := s.targets[k.GVK]; !ok || !reflect.DeepEqual(got.Kind, k) {
 			t.Errorf("%s: %+v, want a target for %+v", k.GVK, got, k)
 		}
 		if k.Name == "" || names[k.Name] {

@@ -58,6 +58,7 @@ type plan struct {
 	suspended   []tko.Deployment   // or stopped, with such packages, too; they are held
 	held        []tko.DeploymentID // suspended, approved and being prepared again, or changed and to be approved again
 	keep        bool               // nothing that the store doesn't have is removed
+	agent       bool               // the agent of the site applies it, from bundles
 }
 
 // A step is a trigger with what it triggers: a built-in target or a plugin.
@@ -113,6 +114,10 @@ func decide(seen snapshot, targets map[krm.GVK]builtin) plan {
 	var p plan
 	for _, r := range seen.site.Package {
 		gvk := r.GVK()
+		if trigger.ByAgent(r) {
+			p.agent = true
+			continue
+		}
 		if t, ok := targets[gvk]; ok {
 			p.steps = append(p.steps, step{trigger: r, place: t.Kind, target: t.target})
 		}
@@ -132,7 +137,7 @@ func decide(seen snapshot, targets map[krm.GVK]builtin) plan {
 			} else {
 				p.deployments = append(p.deployments, d)
 			}
-		case d.Approved || isWithdrawn(d):
+		case d.StaysAtSite():
 			p.held = append(append(p.held, d.ID), d.Replaced...) // which stay as long as this one isn't applied
 		}
 	}
@@ -147,12 +152,6 @@ func decide(seen snapshot, targets map[krm.GVK]builtin) plan {
 func deployable(pkg krm.Package) krm.Package {
 	cluster, namespaced := scope.Split(pkg.Deployable())
 	return slices.Concat(cluster, namespaced)
-}
-
-// isWithdrawn reports whether a deployment was approved and has changed since.
-func isWithdrawn(d tko.Deployment) bool {
-	c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionApproved)
-	return !d.Approved && c != nil && c.Reason == tko.ReasonApprovalWithdrawn
 }
 
 func (p plan) packages() map[tko.DeploymentID]krm.Package {
@@ -171,6 +170,9 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 	previous := tko.FindCondition(seen.site.Stamp.Conditions, tko.ConditionScheduled)
 	settled := previous != nil && previous.ObservedRevision == seen.site.Stamp.Revision
 	all = append(all, suspensions(seen)...)
+	if p.isDelivered() {
+		return append(all, byAgent(seen)...)
+	}
 	for _, d := range seen.deployments {
 		if seen.holds(d) {
 			continue
@@ -209,7 +211,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 		h = report.Outcome{Status: tko.ConditionUnknown, Reason: tko.ReasonNotAsked, Message: fmt.Sprintf("%d deployments are left as they are, and were not asked for their health, such as %q", len(held), held[0])}
 	}
 	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionHealthy, h, receipts...)...)
-	return append(all, removalsApproved(seen.site, results)...)
+	return append(p.withoutAgent(all), removalsApproved(seen.site, results)...)
 }
 
 // removalsApproved returns the condition that reports removals which wait for an approval,

@@ -9,7 +9,6 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/printable"
-	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/puller"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
@@ -23,17 +22,25 @@ type observer interface {
 	Observe(ctx context.Context, q puller.Question) (puller.Report, error)
 }
 
-// gitTarget is the git target with the health that the tools report which pull its commits.
-type gitTarget struct {
-	*git.Target
+// A writer is a target that writes what a site shall have to where a tool pulls it.
+type writer interface {
+	comparer
+	// Deliver writes exactly these deployments of the site to the place that the trigger
+	// names, and leaves the held ones there unchanged. Its errors are as those of Schedule.
+	Deliver(ctx context.Context, of krm.Resource, site tko.Site, deployments []tko.Deployment, held ...tko.DeploymentID) (puller.Delivery, error)
+}
+
+// pulledTarget is a writer with the health that the tools report which pull what it writes.
+type pulledTarget struct {
+	writer
 
 	observer observer      // nil if the tools can't be asked
 	interval time.Duration // between two readings of a site at which nothing changes
 }
 
-// Schedule commits the deployments, and reports them as scheduled. It reports their health if
+// Schedule writes the deployments, and reports them as scheduled. It reports their health if
 // the trigger names a tool that knows it.
-func (t gitTarget) Schedule(ctx context.Context, of krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
+func (t pulledTarget) Schedule(ctx context.Context, of krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	r := report.Report{Kept: held}
 	spec, err := puller.Read(of, site.ID)
 	if err != nil {
@@ -65,7 +72,7 @@ func (t gitTarget) Schedule(ctx context.Context, of krm.Resource, site tko.Site,
 
 // observe adds the health of the deployments, and of the site, to a report. It returns what the
 // tool said.
-func (t gitTarget) observe(ctx context.Context, spec puller.Spec, site tko.Site, deployments []tko.Deployment, delivery git.Delivery, to *report.Report) puller.Report {
+func (t pulledTarget) observe(ctx context.Context, spec puller.Spec, site tko.Site, deployments []tko.Deployment, delivery puller.Delivery, to *report.Report) puller.Report {
 	q := puller.Question{Site: site.ID, Spec: spec}
 	commits := make([]puller.Commit, len(deployments))
 	for i, d := range deployments {
@@ -76,13 +83,12 @@ func (t gitTarget) observe(ctx context.Context, spec puller.Spec, site tko.Site,
 	}
 	said := t.ask(ctx, q)
 	if said.Problem == "" {
-		applied, attempted := puller.CommitsOf(said.Applied), puller.CommitsOf(said.Attempted)
-		contents, err := delivery.In(ctx, slices.Concat(applied, attempted))
+		contents, err := delivery.In(ctx, slices.Concat(said.Applied, said.Attempted))
 		if err != nil {
 			said.Problem = "what its revisions have isn't known: " + err.Error()
 		}
 		for i, d := range deployments {
-			commits[i].Applied, commits[i].Attempted = contents.Best(d.ID, applied), contents.Best(d.ID, attempted)
+			commits[i].Applied, commits[i].Attempted = contents.Best(d.ID, said.Applied), contents.Best(d.ID, said.Attempted)
 		}
 	}
 	now, worst := time.Now(), report.Outcome{}
@@ -104,7 +110,7 @@ func (t gitTarget) observe(ctx context.Context, spec puller.Spec, site tko.Site,
 	return said
 }
 
-func (t gitTarget) ask(ctx context.Context, q puller.Question) puller.Report {
+func (t pulledTarget) ask(ctx context.Context, q puller.Question) puller.Report {
 	if t.observer == nil {
 		return puller.Report{Problem: "this meta-scheduler has no client of Kubernetes"}
 	}
@@ -123,7 +129,7 @@ const (
 // again returns the time until the next reading: a quarter of the time for which the health is
 // what it is, so that a change is noticed early in a soak and a site at which nothing happens is
 // read rarely. If all that is known is watched, only silence has to be noticed.
-func (t gitTarget) again(site tko.Site, deployments []tko.Deployment, r report.Report, said puller.Report, spec puller.Spec) time.Duration {
+func (t pulledTarget) again(site tko.Site, deployments []tko.Deployment, r report.Report, said puller.Report, spec puller.Spec) time.Duration {
 	least, most := pullSoon, t.interval
 	if said.Watched {
 		least = pullWatched

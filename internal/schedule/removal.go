@@ -82,7 +82,7 @@ func (s *Scheduler) findRemovals(ctx context.Context, site tko.Site) (p removals
 		}
 		for _, r := range former.Package {
 			t, ok := s.targets[r.GVK()].target.(cleaner)
-			if !ok {
+			if !ok || trigger.ByAgent(r) {
 				continue
 			}
 			d := removedTrigger{target: t, trigger: r, now: ofKind(site.Package, r.GVK())}

@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
+	"github.com/tko-orchestrator/tko/internal/schedule/oci"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
@@ -110,7 +111,7 @@ type Options struct {
 	Resync      time.Duration  // interval between reconciliations of an unchanged site; none if 0
 	Guard       *guard.Guard   // limits what sites may refer to; no limit if nil
 	GitCache    string         // folder for clones of remote repositories; in the user's cache folder if empty
-	GitSecrets  string         // folder of the credentials of repositories; no credentials if empty
+	GitSecrets  string         // folder of the credentials of repositories and registries; no credentials if empty
 	References  secret.Sources // credentials of repositories and OSMs that are not files
 	Leash       *leash.Leash   // what credentials may be used for; no declarations if nil
 	// Kubernetes returns the target for clusters, which calls enqueue for a site
@@ -123,8 +124,8 @@ type Options struct {
 	Log      *slog.Logger // discarded if nil
 
 	Observer work.Observer // of the work; none if nil
-	// Applied is called after each attempt to apply a site to a target, with the kind
-	// of the target (git, kubernetes, osm or plugin) and the result (ok, invalid or
+	// Applied is called after each attempt to apply a site to a target, with the name
+	// of the target (that of package place, or plugin) and the result (ok, invalid or
 	// failed). None if nil.
 	Applied func(target, result string, took time.Duration)
 }
@@ -146,14 +147,20 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.OSM.Log, o.OSM.References, o.OSM.Leash = o.Log, o.References, o.Leash
 	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
-	commits := gitTarget{Target: git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Leash: o.Leash, Log: o.Log}), interval: o.Interval}
-	s.close, s.targets = func() {}, builtins(builtin{place.OSM, osm.New(client, o.OSM)})
+	var tools observer
+	all := []builtin{{place.OSM, osm.New(client, o.OSM)}}
+	s.close = func() {}
 	if o.Kubernetes != nil {
 		clusters := o.Kubernetes(s.queue.add)
-		commits.observer = clusters
-		s.close, s.targets[place.Kubernetes.GVK] = clusters.Close, builtin{place.Kubernetes, clusters}
+		tools, s.close, all = clusters, clusters.Close, append(all, builtin{place.Kubernetes, clusters})
 	}
-	s.targets[place.Git.GVK] = builtin{place.Git, commits}
+	pulled := func(k place.Kind, w writer) builtin {
+		return builtin{k, pulledTarget{writer: w, observer: tools, interval: o.Interval}}
+	}
+	s.targets = builtins(append(all,
+		pulled(place.Git, git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Leash: o.Leash, Log: o.Log})),
+		pulled(place.OCI, oci.New(oci.Options{Guard: o.Guard, Secrets: o.GitSecrets, References: o.References, Leash: o.Leash, Log: o.Log})),
+	)...)
 	return s
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kinds"
+	places "github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/internal/yaml12"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -106,7 +107,8 @@ type inspection struct {
 	names    map[krm.Identity]bool // identities in pkg
 }
 
-// ownChecks are the checks that schemas can't express, by "GROUP KIND".
+// ownChecks are the checks that schemas can't express, by "GROUP KIND". Those of targets'
+// resources follow from what package place knows of them.
 var ownChecks = map[string]func(inspection){
 	"deployment.nephio.org Deployment": checkDeployment,
 	"topology.nephio.org Template":     checkTemplate,
@@ -115,17 +117,19 @@ var ownChecks = map[string]func(inspection){
 	"topology.nephio.org Placement":    checkPlacement,
 	"topology.nephio.org TOSCA":        func(l inspection) { l.noSecretInURL("spec", "url") },
 	"workload.nephio.org HelmChart":    checkHelmChart,
-	"git.plugin.nephio.org Repository": checkRepository,
-
-	"kubernetes.plugin.nephio.org Cluster": checkCluster,
-	"osm.plugin.nephio.org OSM":            checkOSM,
 }
 
 func (l inspection) own() {
 	gvk := l.resource.GVK()
 	l.mistyped(gvk)
-	if f := ownChecks[gvk.Group+" "+gvk.Kind]; f != nil && gvk.Version == "v1alpha1" {
+	if gvk.Version != "v1alpha1" {
+		return
+	}
+	if f := ownChecks[gvk.Group+" "+gvk.Kind]; f != nil {
 		f(l)
+	}
+	if k, ok := places.Of(gvk); ok {
+		l.place(k)
 	}
 }
 
@@ -335,23 +339,71 @@ func checkHelmChart(l inspection) {
 	l.noSecretInURL("spec", "repository")
 }
 
-// secrets maps property names that users choose for secrets to the property of
-// the file that must hold the secret.
-var secrets = map[string]string{
-	"password": "passwordFile", "token": "tokenFile", "sshKey": "sshKeyFile", "privateKey": "sshKeyFile", "sshPrivateKey": "sshKeyFile",
+// inline has the fields by which resources of targets name files, by the names of properties
+// that users choose for the contents of these files.
+var inline = map[string][]string{
+	"password": {"passwordFile"}, "token": {"tokenFile", "passwordFile"},
+	"sshKey": {"sshKeyFile"}, "privateKey": {"sshKeyFile"}, "sshPrivateKey": {"sshKeyFile"},
+	"signingKey": {"signingKeyFile"}, "ca": {caFile}, "caData": {caFile},
 }
 
-func checkRepository(l inspection) {
+// caFile is the field of spec that names a file with certificates.
+const caFile = "caFile"
+
+// place checks a resource that names a place: its credentials are references, and it names
+// exactly one cluster or tool where it must.
+func (l inspection) place(k places.Kind) {
 	l.noSecretInURL("spec", "url")
-	for _, at := range [][]string{{"spec"}, {"spec", "credentials"}} {
-		for name, file := range secrets {
+	l.inlined(k)
+	for _, field := range k.Credentials {
+		l.secretFile("spec", "credentials", field)
+	}
+	if k.CA {
+		l.secretFile("spec", caFile)
+	}
+	if k.Kubeconfig {
+		l.kubeconfig("spec")
+	}
+	if k.Pulled {
+		l.pulled()
+	}
+}
+
+// inlined refuses credentials and certificates, which must be in files.
+func (l inspection) inlined(k places.Kind) {
+	for name, fields := range inline {
+		var file string
+		for _, field := range fields {
+			switch {
+			case file != "":
+			case slices.Contains(k.Credentials, field):
+				file = "credentials." + field
+			case k.CA && field == caFile:
+				file = caFile
+			}
+		}
+		if file == "" {
+			continue
+		}
+		for _, at := range [][]string{{"spec"}, {"spec", "credentials"}} {
 			if path := append(slices.Clone(at), name); l.has(path...) {
-				l.add(strings.Join(path, "."), "must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.%s", file)
+				l.add(strings.Join(path, "."), "must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.%s", file)
 			}
 		}
 	}
+}
+
+// secretFile checks the name of a file in the folder of secrets of a target.
+func (l inspection) secretFile(path ...string) {
+	if file := l.text(path...); file != "" && (strings.Contains(file, "\n") || !filepath.IsLocal(file) && !filepath.IsAbs(file)) {
+		l.add(strings.Join(path, "."), "must be a path in the meta-scheduler's folder of secrets")
+	}
+}
+
+// pulled checks the name of the tool that pulls what a target writes.
+func (l inspection) pulled() {
 	tools := 0
-	for _, tool := range []string{"flux", "argocd", "none"} {
+	for _, tool := range append([]string{"none"}, places.Tools...) {
 		if !l.has("spec", "status", tool) {
 			continue
 		}
@@ -364,13 +416,11 @@ func checkRepository(l inspection) {
 	}
 }
 
-// inlined are property names that users choose for the content of a kubeconfig.
-var inlined = []string{
+// inKubeconfig are property names that users choose for the content of a kubeconfig.
+var inKubeconfig = []string{
 	"apiVersion", "kind", "clusters", "users", "contexts", "current-context", "data", "value", "content", "inline",
 	"server", "token", "username", "password", "certificate-authority-data", "client-certificate-data", "client-key-data",
 }
-
-func checkCluster(l inspection) { l.kubeconfig("spec") }
 
 // kubeconfig checks the fields of a map that name a cluster, kubeconfig and inCluster.
 func (l inspection) kubeconfig(at ...string) {
@@ -382,7 +432,7 @@ func (l inspection) kubeconfig(at ...string) {
 		return
 	}
 	for _, base := range [][]string{at, in("kubeconfig")} {
-		for _, field := range inlined {
+		for _, field := range inKubeconfig {
 			if path := append(slices.Clone(base), field); l.has(path...) {
 				l.add(strings.Join(path, "."), "%s", inline)
 			}
@@ -399,29 +449,14 @@ func (l inspection) kubeconfig(at ...string) {
 	}
 	inside := dig(map[string]any(l.resource), in("inCluster")...) == true
 	switch {
+	case len(at) == 1 && l.has(in("agent")...): // of a Cluster
+		if inside || l.has(in("kubeconfig")...) {
+			l.add(name("agent"), "is for sites whose agent has the kubeconfig: remove kubeconfig and inCluster, or agent")
+		}
 	case given > 1 || inside && l.has(in("kubeconfig")...):
 		l.add(name("kubeconfig"), "names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone")
 	case l.complete && given == 0 && !inside:
 		l.add(name(), "names no cluster: set file, secret or clusterAPI in %s, or inCluster", name("kubeconfig"))
-	}
-}
-
-// checkOSM refuses secrets and certificates, which must be in files.
-func checkOSM(l inspection) {
-	l.noSecretInURL("spec", "url")
-	for _, at := range [][]string{{"spec"}, {"spec", "credentials"}} {
-		for name, field := range map[string]string{
-			"password": "credentials.passwordFile", "token": "credentials.passwordFile", "ca": "caFile", "caData": "caFile",
-		} {
-			if path := append(slices.Clone(at), name); l.has(path...) {
-				l.add(strings.Join(path, "."), "must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.%s", field)
-			}
-		}
-	}
-	for _, path := range [][]string{{"spec", "credentials", "passwordFile"}, {"spec", "caFile"}} {
-		if file := l.text(path...); file != "" && (strings.Contains(file, "\n") || !filepath.IsLocal(file)) {
-			l.add(strings.Join(path, "."), "must be a path relative to the meta-scheduler's folder of secrets for OSM, and stay in it")
-		}
 	}
 }
 

@@ -18,10 +18,11 @@ const (
 
 	inlineFlux = `must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.status.flux.kubeconfig by file, secret or clusterAPI`
 
-	cluster = `kubernetes.plugin.nephio.org/v1alpha1 Cluster `
-	osmSite = `osm.plugin.nephio.org/v1alpha1 OSM "a": `
-	anyRepo = `git.plugin.nephio.org/v1alpha1 Repository `
-	repo    = `git.plugin.nephio.org/v1alpha1 Repository "r": `
+	cluster    = `kubernetes.plugin.nephio.org/v1alpha1 Cluster `
+	osmSite    = `osm.plugin.nephio.org/v1alpha1 OSM "a": `
+	anyRepo    = `git.plugin.nephio.org/v1alpha1 Repository `
+	anArtifact = `oci.plugin.nephio.org/v1alpha1 Artifact "r": `
+	repo       = `git.plugin.nephio.org/v1alpha1 Repository "r": `
 )
 
 func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
@@ -61,6 +62,8 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 ---
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r4}, spec: {url: a, status: {argocd: {application: {name: a}, inCluster: true}}}}
 ---
+{apiVersion: oci.plugin.nephio.org/v1alpha1, kind: Artifact, metadata: {name: a}, spec: {url: "oci://registry.example.com/fleet", repository: lagos, tag: v1, mediaType: application/vnd.oci.image.layer.v1.tar+gzip, credentials: {username: u, passwordFile: f, tokenFile: "vault:a#b", signingKeyFile: cosign.pem}, caFile: ca.pem, status: {flux: {kubeconfig: {file: hub}}}}}
+---
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {kubeconfig: {file: edge/a.yaml, context: edge}, namespace: ran, inventoryNamespace: tko, drift: Report, cleanup: Remove, ignore: [{group: apps, kind: Deployment, namespace: ran, name: cu, pointers: [/spec/replicas]}], prune: {percent: 20, objects: 5, approve: 0123456789ab}}}
 ---
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c2}, spec: {kubeconfig: {secret: {name: edge, namespace: capi, key: config}}}}
@@ -68,6 +71,10 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c3}, spec: {kubeconfig: {clusterAPI: {name: edge, namespace: capi}}}}
 ---
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c4}, spec: {inCluster: true}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c5}, spec: {agent: {}, namespace: ran}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c6}, spec: {agent: {key: "ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", recipient: age1qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq}}}
 ---
 {apiVersion: metadata.nephio.org/v7, kind: Anything, metadata: {name: m}, spec: {a: {b: [1, null]}}}
 ---
@@ -219,14 +226,36 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 			why: "credentials are references, and no finding shows a secret",
 			pkg: `{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {url: "https://user:hunter2@example.com/x.git", token: hunter2, credentials: {username: u, password: hunter2}}}`,
 			complete: []string{
-				repo + `spec.credentials.password: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				repo + `spec.token: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				repo + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				repo + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
 				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
 			},
 			partial: []string{
-				repo + `spec.credentials.password: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				repo + `spec.token: must not be here: packages hold no secrets. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				repo + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				repo + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
 				repo + `spec.url: must not hold a user or password: packages hold no secrets`,
+			},
+		},
+		"secrets of artifacts": {
+			why: "an artifact has the rules of repositories, and of certificates",
+			pkg: `{apiVersion: oci.plugin.nephio.org/v1alpha1, kind: Artifact, metadata: {name: r}, spec: {url: "oci://user:hunter2@example.com/x", mediaType: text, token: hunter2, ca: hunter2, caFile: ../ca, credentials: {username: u, password: hunter2}, status: {flux: {inCluster: true}, none: {}}}}`,
+			complete: []string{
+				anArtifact + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
+				anArtifact + `spec.caFile: must be a path in the meta-scheduler's folder of secrets`,
+				anArtifact + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				anArtifact + `spec.mediaType: must be one of "application/vnd.cncf.flux.content.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+gzip", is "text"`,
+				anArtifact + `spec.status: must have exactly one of flux, argocd and none`,
+				anArtifact + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				anArtifact + `spec.url: must not hold a user or password: packages hold no secrets`,
+			},
+			partial: []string{
+				anArtifact + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
+				anArtifact + `spec.caFile: must be a path in the meta-scheduler's folder of secrets`,
+				anArtifact + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
+				anArtifact + `spec.mediaType: must be one of "application/vnd.cncf.flux.content.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+gzip", is "text"`,
+				anArtifact + `spec.status: must have exactly one of flux, argocd and none`,
+				anArtifact + `spec.token: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.tokenFile`,
+				anArtifact + `spec.url: must not hold a user or password: packages hold no secrets`,
 			},
 		},
 		"credentials of OSMs": {
@@ -241,7 +270,7 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 			complete: []string{
 				osmSite + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
 				osmSite + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				osmSite + `spec.credentials.passwordFile: must be a path relative to the meta-scheduler's folder of secrets for OSM, and stay in it`,
+				osmSite + `spec.credentials.passwordFile: must be a path in the meta-scheduler's folder of secrets`,
 				osmSite + `spec.url: must not hold a user or password: packages hold no secrets`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.description: does not match the pattern ^[^'"]*$`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.name: does not match the pattern ^[^,;()'"]+$`,
@@ -249,7 +278,7 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 			partial: []string{
 				osmSite + `spec.ca: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.caFile`,
 				osmSite + `spec.credentials.password: must not be here: packages hold no credentials. Put it in a file where the meta-scheduler runs and name the file in spec.credentials.passwordFile`,
-				osmSite + `spec.credentials.passwordFile: must be a path relative to the meta-scheduler's folder of secrets for OSM, and stay in it`,
+				osmSite + `spec.credentials.passwordFile: must be a path in the meta-scheduler's folder of secrets`,
 				osmSite + `spec.url: must not hold a user or password: packages hold no secrets`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.description: does not match the pattern ^[^'"]*$`,
 				`osm.nephio.org/v1alpha1 NsInstance "i": spec.name: does not match the pattern ^[^,;()'"]+$`,
@@ -284,6 +313,18 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 				cluster + `"d": spec.drift: must be one of "Correct", "Report", "Ignore", is "Fix"`,
 				cluster + `"d": spec.kubeconfig.file: must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it`,
 			},
+		},
+		"agents of clusters": {
+			why: "the agent has the kubeconfig, and its keys are public ones",
+			pkg: `
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: a}, spec: {agent: {}, inCluster: true}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: b}, spec: {agent: {}, kubeconfig: {file: a}}}
+---
+{apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: c}, spec: {agent: {key: hunter2, recipient: AGE-SECRET-KEY-1}}}
+`,
+			complete: agentProblems,
+			partial:  agentProblems,
 		},
 		"statuses of repositories": {
 			why: "a kubeconfig there is one of a cluster, and exactly one tool reports",
@@ -387,3 +428,10 @@ func TestDocumentedResourcesAreValid(t *testing.T) {
 }
 
 var ownKind = regexp.MustCompile(`(?m)^apiVersion: \S*nephio\.org/`)
+
+var agentProblems = []string{
+	`kubernetes.plugin.nephio.org/v1alpha1 Cluster "a": spec.agent: is for sites whose agent has the kubeconfig: remove kubeconfig and inCluster, or agent`,
+	`kubernetes.plugin.nephio.org/v1alpha1 Cluster "b": spec.agent: is for sites whose agent has the kubeconfig: remove kubeconfig and inCluster, or agent`,
+	`kubernetes.plugin.nephio.org/v1alpha1 Cluster "c": spec.agent.key: does not match the pattern ^ed25519:[A-Za-z0-9+/]{43}=$`,
+	`kubernetes.plugin.nephio.org/v1alpha1 Cluster "c": spec.agent.recipient: does not match the pattern ^age1[0-9a-z]{58}$`,
+}

@@ -29,6 +29,7 @@ var opens = map[string]string{
 	"internal/schedule/kubernetes/connect.go fromFile":        "a kubeconfig, after its grant in get",
 	"internal/schedule/kubernetes/connect.go fromOperator":    "kubeconfigs of the settings",
 	"internal/schedule/git/local.go takeLock":                 "the lock of a local repository",
+	"internal/schedule/oci/registry.go transport":             "certificates, which are sent nowhere",
 	"internal/schedule/kubernetes/labelled.go isFile":         "whether a file exists",
 	"internal/schedule/kubernetes/labelled.go ofLabelled":     "the namespace of the server",
 	"internal/schedule/kubernetes/connect.go fromSecret":      "the management cluster, to read the Secret that was granted",

@@ -14,6 +14,7 @@ import (
 // repository these read, with the reason.
 var startsPrograms = map[string]string{
 	"cmd/tko-server":                 "tar and du of temporary folders",
+	"internal/agent":                 "this test",
 	"internal/child":                 "shells without files",
 	"internal/logging":               "this test",
 	"internal/osm":                   "this test",
@@ -22,6 +23,7 @@ var startsPrograms = map[string]string{
 	"internal/prepare/tosca/compile": "git of temporary folders",
 	"test/kubernetes":                "git of temporary folders",
 	"internal/schedule/git":          "git of temporary folders, and this test",
+	"internal/schedule/oci":          "this test",
 	"internal/store/sqlite":          "this test",
 	"cmd/tko-demo":                   "this test, as all programs",
 	"test/cli":                       "programs of this repository, which are named by their content",

@@ -82,7 +82,7 @@ func TestCommandsOfOtherProgramsNameWhatExists(t *testing.T) {
 	for _, c := range Commands(t) {
 		var err error
 		switch program, args := c.Words[0], c.Words[1:]; program {
-		case "tko", "tko-server": // checked by tests of these programs
+		case "tko", "tko-server", "tko-agent": // checked by tests of these programs
 		case "tko-bench":
 			err = benchFlags(args)
 		case "make":

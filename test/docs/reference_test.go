@@ -106,6 +106,11 @@ var examples = map[string]example{
 		before: "mkdir fleet; fleet 2 lab >fleet/sites.yaml; fleet 1 dev >site.yaml; fleet 1 dev >deployment.yaml; sed -i s,dev/1,dev/2, deployment.yaml; kustomize() { cat site.yaml; }\n",
 		want:   "dev/2",
 	},
+	"tko bundle create": {
+		before: "printf 'apiVersion: kubernetes.plugin.nephio.org/v1alpha1\\nkind: Cluster\\nmetadata: {name: site}\\nspec: {agent: {}}\\n' | tko site register ships/7 --stdin; tko bundle key bundles.key; mkdir stick; export BUNDLE_KEY=\"$(cat bundles.key)\"\n",
+		want:   "ship-7.bundle",
+	},
+	"tko bundle report": {whole: "needs the report of an agent: test/cli/testdata/bundle.txtar runs the command"},
 	// Other examples give deployments other owners, which an export can't carry over.
 	"tko export":       {before: "tko() { command tko \"$@\" || [ $? = 9 ]; }\n"},
 	"tko audit verify": {before: "tko audit evidence emea/lagos >exported.jsonl\n"},

@@ -4,8 +4,6 @@ package remote
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -167,14 +165,11 @@ func (c Credentials) Transport(access Access) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the CA certificates: %w", err)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, tko.Errorf(tko.ErrInvalid, "caFile %q holds no certificates in PEM", c.CAFile)
+	transport, err := access.Guard.WithCA(data)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "caFile %q: %w", c.CAFile, err)
 	}
-	return access.Guard.Wrap(&http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
-		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: requestTimeout, IdleConnTimeout: 10 * time.Second,
-	}), nil
+	return transport, nil
 }
 
 // NameOf returns the name of the credential in a file: its path, below the folder of the files

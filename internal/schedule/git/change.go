@@ -15,9 +15,13 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/layout"
 )
 
-const maxInventory = 16 << 20
+const (
+	inventoryFile = ".tko"
+	maxInventory  = 16 << 20
+)
 
 // An inventory is the content of the file that lists what TKO owns in a site's
 // folder.
@@ -129,7 +133,7 @@ func (c *change) site(root *folder, r *request) error {
 	var changed []*rendered
 	for i := range r.wanted {
 		d := &r.wanted[i]
-		was, exists := f.entries[deploymentFolder(d.id)]
+		was, exists := f.entries[layout.DeploymentFolder(d.id)]
 		same := exists && was.Hash == d.tree || !exists && d.tree.IsZero()
 		revision, listed := before.Deployments[d.id]
 		if listed && same {
@@ -147,7 +151,7 @@ func (c *change) site(root *folder, r *request) error {
 		if same {
 			continue
 		}
-		if err := checkNested(f, deploymentFolder(d.id), was.Mode); err != nil {
+		if err := checkNested(f, layout.DeploymentFolder(d.id), was.Mode); err != nil {
 			return err
 		}
 		changed = append(changed, d)
@@ -163,13 +167,13 @@ func (c *change) site(root *folder, r *request) error {
 		for _, o := range d.objects {
 			c.objects.put(o, o.Hash() == d.tree)
 		}
-		f.set(deploymentFolder(d.id), filemode.Dir, d.tree)
+		f.set(layout.DeploymentFolder(d.id), filemode.Dir, d.tree)
 	}
 	for _, id := range slices.Sorted(maps.Keys(before.Deployments)) {
 		if _, ok := after.Deployments[id]; !ok {
 			lines = append(lines, fmt.Sprintf("removed %s (was at revision %d)", id, before.Deployments[id]))
 			r.removed = append(r.removed, id)
-			f.set(deploymentFolder(id), 0, plumbing.ZeroHash)
+			f.set(layout.DeploymentFolder(id), 0, plumbing.ZeroHash)
 		}
 	}
 	if len(lines) == 0 {

@@ -12,16 +12,12 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/schedule/layout"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-const (
-	maxDetails = 20  // differences of one file
-	maxDetail  = 300 // bytes of one difference
-	maxFiles   = tko.MaxSiteChanges
-)
+const maxFiles = tko.MaxSiteChanges
 
 // Compare returns what Schedule would change in the repository, and the orphans in the
 // site's folder. It changes nothing there.
@@ -79,15 +75,15 @@ func (g *group) compare(ctx context.Context, r *request) (report.Differences, er
 		if there := r.recorded[one.id]; there != 0 && there != one.revision {
 			d.why = fmt.Sprintf("revision %d is there, and revision %d is to be: tko diff deployment %s --from r%d shows what differs; %s", there, one.revision, one.id, there, d.why)
 		}
-		was := f.entries[deploymentFolder(one.id)]
+		was := f.entries[layout.DeploymentFolder(one.id)]
 		now := object.TreeEntry{Mode: filemode.Dir, Hash: one.tree}
 		if one.tree.IsZero() {
 			now = object.TreeEntry{}
 		}
-		d.entry(r.path+"/"+deploymentFolder(one.id), was, now)
+		d.entry(r.path+"/"+layout.DeploymentFolder(one.id), was, now)
 	}
 	for _, id := range r.removed {
-		d.all = append(d.all, tko.SiteChange{Verb: tko.SiteRemove, Object: r.path + "/" + deploymentFolder(id), Deployment: id})
+		d.all = append(d.all, tko.SiteChange{Verb: tko.SiteRemove, Object: r.path + "/" + layout.DeploymentFolder(id), Deployment: id})
 	}
 	o := orphans{ctx: ctx, objects: objects}
 	o.inFolder(f, r)
@@ -156,7 +152,7 @@ func (d *differ) contents(before, after plumbing.Hash) []string {
 	if d.files++; d.files > maxFiles {
 		return []string{fmt.Sprintf("the contents of the first %d files only were compared", maxFiles)}
 	}
-	var resources [2]krm.Resource
+	var texts [2][]byte
 	for i, hash := range []plumbing.Hash{before, after} {
 		b, err := object.GetBlob(d.objects, hash)
 		if err != nil {
@@ -165,24 +161,9 @@ func (d *differ) contents(before, after plumbing.Hash) []string {
 		if b.Size > maxInventory {
 			return []string{fmt.Sprintf("a file of %d bytes isn't compared", b.Size)}
 		}
-		data, err := readAll(b)
-		if err != nil {
+		if texts[i], err = readAll(b); err != nil {
 			return []string{d.why}
 		}
-		pkg, err := krm.Decode(krm.YAML, data, krm.Limits{})
-		if err != nil || len(pkg) != 1 {
-			return []string{"what is there isn't one resource in YAML"}
-		}
-		resources[i] = pkg[0]
 	}
-	var details []string
-	for one := range krm.Differences(resources[0], resources[1]) {
-		if details = append(details, printable.Short(one.String(), maxDetail)); len(details) == maxDetails {
-			break
-		}
-	}
-	if len(details) == 0 {
-		return []string{"the text of the file differs, not its resource"}
-	}
-	return details
+	return layout.Differences(texts[0], texts[1])
 }

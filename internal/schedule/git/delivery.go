@@ -10,24 +10,19 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitclient"
+	"github.com/tko-orchestrator/tko/internal/schedule/layout"
 	"github.com/tko-orchestrator/tko/internal/schedule/puller"
 )
 
-// A Delivery is what the branch has of a site after Deliver.
-type Delivery struct {
-	Removed []tko.DeploymentID // from the repository
-
+// A delivery is what the branch has of a site after Deliver.
+type delivery struct {
 	group   *group
 	request *request // done
 }
 
-// Contents are what commits have of each deployment of a delivery, by the hash of the commit.
-type Contents map[string]map[tko.DeploymentID]puller.Content
-
-// In returns what commits have of the delivery. It compares contents, so that later commits of
-// other sites or clients count, and reverted ones don't. Commits that the branch doesn't have
-// are left out. It reads what Deliver left here, and asks no server.
-func (d Delivery) In(ctx context.Context, commits []string) (Contents, error) {
+// in returns what revisions have of the delivery. Commits that the branch doesn't have are left
+// out. It reads what Deliver left here, and asks no server.
+func (d delivery) in(ctx context.Context, revisions []string) (puller.Contents, error) {
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -39,21 +34,21 @@ func (d Delivery) In(ctx context.Context, commits []string) (Contents, error) {
 		return nil, err
 	}
 	defer repo.close()
-	objects, all := newStaging(repo.objects()), Contents{}
-	for _, commit := range commits {
-		hash := plumbing.NewHash(commit)
+	objects, all := newStaging(repo.objects()), puller.Contents{}
+	for _, revision := range revisions {
+		hash := plumbing.NewHash(puller.CommitOf(revision))
 		if hash.IsZero() || objects.HasEncodedObject(hash) != nil {
 			continue
 		}
-		if all[commit], err = d.compare(objects, hash); err != nil {
-			return nil, fmt.Errorf("comparing commit %s: %w", commit, err)
+		if all[revision], err = d.compare(objects, hash); err != nil {
+			return nil, fmt.Errorf("comparing commit %s: %w", hash, err)
 		}
 	}
 	return all, nil
 }
 
 // compare returns what a commit has of each deployment.
-func (d Delivery) compare(objects *staging, commit plumbing.Hash) (map[tko.DeploymentID]puller.Content, error) {
+func (d delivery) compare(objects *staging, commit plumbing.Hash) (map[tko.DeploymentID]puller.Content, error) {
 	root, _, err := openRoot(objects, commit)
 	if err != nil {
 		return nil, err
@@ -77,7 +72,7 @@ func (d Delivery) compare(objects *staging, commit plumbing.Hash) (map[tko.Deplo
 	for _, one := range d.request.wanted {
 		content := puller.Content{Presence: puller.Earlier, Revision: there.Deployments[one.id]}
 		switch {
-		case f.entries[deploymentFolder(one.id)].Hash == one.tree:
+		case f.entries[layout.DeploymentFolder(one.id)].Hash == one.tree:
 			content.Presence = puller.Same
 		case content.Revision == d.request.listed[one.id]:
 			content.Presence = puller.Other
@@ -85,15 +80,4 @@ func (d Delivery) compare(objects *staging, commit plumbing.Hash) (map[tko.Deplo
 		all[one.id] = content
 	}
 	return all, nil
-}
-
-// Best returns what the best of some commits has of a deployment: tools may name commits of
-// several repositories.
-func (c Contents) Best(id tko.DeploymentID, commits []string) (best puller.Content) {
-	for _, commit := range commits {
-		if content, ok := c[commit][id]; ok && (best.Presence == "" || content.Presence == puller.Same) {
-			best = content
-		}
-	}
-	return best
 }

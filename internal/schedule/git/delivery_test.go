@@ -29,7 +29,7 @@ func TestContentsOfCommitsAreKnown(t *testing.T) {
 			t.Parallel()
 			dir, repo, g := repo(t)
 			tip := func() string { return run(t, dir, "rev-parse", "main") }
-			deliver := func(deployments ...tko.Deployment) git.Delivery {
+			deliver := func(deployments ...tko.Deployment) puller.Delivery {
 				t.Helper()
 				d, err := g.Deliver(t.Context(), repo, tko.Site{ID: "lagos"}, deployments)
 				if err != nil {

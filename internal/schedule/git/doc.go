@@ -27,12 +27,7 @@
 //	<path>/<deployment>/00-cluster/<kind>_<name>.yaml
 //	<path>/<deployment>/10-namespaced/<namespace>/<kind>_<name>.yaml
 //
-// <kind> is Kind.version.group ("Deployment.v1.apps"; "Namespace.v1" of
-// Kubernetes' core), <namespace> is "_unset" for resources that specify none. In
-// all of these names, characters that some file systems refuse are written as %
-// and two hexadecimal digits; names that are too long are cut and end with a
-// digest. So two resources never share a file. Resources of the nephio.org groups
-// and nephio.org annotations are left out.
+// Package layout has the names of these files, and what is in them.
 //
 // Nothing outside path is changed, and inside it only the folders of deployments
 // that .tko lists. If nothing changed, nothing is committed.

@@ -11,6 +11,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/layout"
 )
 
 // maxFolders bounds the folders that are read to find orphans. The folder of a site may
@@ -41,10 +42,10 @@ func (o *orphans) inFolder(f *folder, r *request) {
 	entries := maps.Clone(f.entries)
 	delete(entries, inventoryFile)
 	for _, d := range r.wanted {
-		delete(entries, deploymentFolder(d.id))
+		delete(entries, layout.DeploymentFolder(d.id))
 	}
 	for _, id := range slices.Concat(r.held, r.removed) {
-		delete(entries, deploymentFolder(id))
+		delete(entries, layout.DeploymentFolder(id))
 	}
 	o.entries(r.path, entries)
 	if o.ctx.Err() == nil && len(o.known) >= maxFolders {

@@ -11,8 +11,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/schedule/scope"
-	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/internal/schedule/layout"
 )
 
 // A rendered deployment is a deployment as git objects.
@@ -26,37 +25,18 @@ type rendered struct {
 
 // render makes the objects of a deployment. It is deterministic. It leaves out
 // resources that are in before, of other deployments, and adds the others to it.
-func render(d tko.Deployment, before sharedFiles) (rendered, error) {
+func render(d tko.Deployment, before layout.Written) (rendered, error) {
 	r := rendered{id: d.ID, template: d.Template, revision: d.Stamp.Revision}
-	cluster, namespaced := scope.Split(d.Package)
+	files, err := layout.Render(d, before)
+	if err != nil {
+		return rendered{}, err
+	}
 	folders := map[string]map[string]plumbing.Hash{} // folder below the deployment's: file: blob
-	add := func(folder string, resource krm.Resource) error {
-		if resource.IsLocal() || before.add(d.ID, folder, resource) {
-			return nil
+	for _, f := range files {
+		if folders[f.Folder] == nil {
+			folders[f.Folder] = map[string]plumbing.Hash{}
 		}
-		data, err := krm.Encode(krm.YAML, krm.Package{clean(resource)})
-		if err != nil {
-			return fmt.Errorf("rendering %s of deployment %q: %w", resource.Identity(), d.ID, err)
-		}
-		if folders[folder] == nil {
-			folders[folder] = map[string]plumbing.Hash{}
-		}
-		name := fileName(resource.Identity())
-		if _, ok := folders[folder][name]; ok {
-			return tko.Errorf(tko.ErrInvalid, "deployment %q has two resources %s", d.ID, resource.Identity())
-		}
-		folders[folder][name] = r.add(blob(data))
-		return nil
-	}
-	for _, resource := range cluster {
-		if err := add(clusterFolder, resource); err != nil {
-			return rendered{}, err
-		}
-	}
-	for _, resource := range namespaced {
-		if err := add(namespacedFolder+"/"+namespaceFolder(resource.Text("metadata", "namespace")), resource); err != nil {
-			return rendered{}, err
-		}
+		folders[f.Folder][f.Name] = r.add(blob(f.Data))
 	}
 	if len(folders) == 0 {
 		return r, nil
@@ -73,7 +53,7 @@ func render(d tko.Deployment, before sharedFiles) (rendered, error) {
 			return rendered{}, fmt.Errorf("rendering deployment %q: %w", d.ID, err)
 		}
 		entry := object.TreeEntry{Name: folder, Mode: filemode.Dir, Hash: r.add(o)}
-		if space, ok := strings.CutPrefix(folder, namespacedFolder+"/"); ok {
+		if space, ok := strings.CutPrefix(folder, layout.NamespacedFolder+"/"); ok {
 			entry.Name = space
 			spaces = append(spaces, entry)
 		} else {
@@ -85,7 +65,7 @@ func render(d tko.Deployment, before sharedFiles) (rendered, error) {
 		if err != nil {
 			return rendered{}, fmt.Errorf("rendering deployment %q: %w", d.ID, err)
 		}
-		top = append(top, object.TreeEntry{Name: namespacedFolder, Mode: filemode.Dir, Hash: r.add(o)})
+		top = append(top, object.TreeEntry{Name: layout.NamespacedFolder, Mode: filemode.Dir, Hash: r.add(o)})
 	}
 	o, err := tree(top)
 	if err != nil {
@@ -98,31 +78,6 @@ func render(d tko.Deployment, before sharedFiles) (rendered, error) {
 func (r *rendered) add(o plumbing.EncodedObject) plumbing.Hash {
 	r.objects = append(r.objects, o)
 	return o.Hash()
-}
-
-// clean returns a resource without the annotations that only TKO reads. It leaves
-// the original unchanged.
-func clean(r krm.Resource) krm.Resource {
-	metadata, ok := r["metadata"].(map[string]any)
-	if !ok {
-		return r
-	}
-	annotations, ok := metadata["annotations"].(map[string]any)
-	if !ok {
-		return r
-	}
-	ours := func(key string, _ any) bool { return strings.HasPrefix(key, "nephio.org/") }
-	kept := maps.Clone(annotations)
-	maps.DeleteFunc(kept, ours)
-	if len(kept) == len(annotations) {
-		return r
-	}
-	r, metadata = maps.Clone(r), maps.Clone(metadata)
-	if metadata["annotations"] = kept; len(kept) == 0 {
-		delete(metadata, "annotations")
-	}
-	r["metadata"] = metadata
-	return r
 }
 
 func blob(data []byte) plumbing.EncodedObject {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/schedule/layout"
 	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -64,7 +65,7 @@ func readSpec(r krm.Resource, site tko.SiteID) (spec, error) {
 		return invalid("spec.url: %s", problem)
 	}
 	if path := r.Text("spec", "path"); path == "" {
-		s.Path = sitePath(site)
+		s.Path = layout.SitePath(site)
 	} else {
 		segments := strings.Split(strings.Trim(path, "/"), "/")
 		if slices.ContainsFunc(segments, badSegment) {

@@ -15,6 +15,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
+	"github.com/tko-orchestrator/tko/internal/schedule/layout"
+	"github.com/tko-orchestrator/tko/internal/schedule/puller"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -34,7 +36,7 @@ type Options struct {
 // concurrent use.
 type Target struct {
 	options Options
-	secrets secret.Folder
+	secrets secret.Store
 	mu      sync.Mutex
 	groups  map[groupKey]*group
 }
@@ -50,7 +52,7 @@ func New(o Options) *Target {
 	}
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	secrets := secret.Folder{Kind: leash.KindGit, Path: o.Secrets, Owner: "meta-scheduler", Flag: "--git-secrets"}
+	secrets := secret.Store{Folder: secret.Folder{Kind: leash.KindGit, Path: o.Secrets, Owner: "meta-scheduler", Flag: "--git-secrets"}, Sources: o.References}
 	return &Target{options: o, secrets: secrets, groups: map[groupKey]*group{}}
 }
 
@@ -66,10 +68,10 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 
 // Deliver is Schedule. It returns a delivery, with which the caller can find out whether other
 // commits have the same contents.
-func (t *Target) Deliver(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held ...tko.DeploymentID) (Delivery, error) {
+func (t *Target) Deliver(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held ...tko.DeploymentID) (puller.Delivery, error) {
 	s, r, err := t.read(ctx, trigger, site, deployments, held)
 	if err != nil {
-		return Delivery{}, err
+		return puller.Delivery{}, err
 	}
 	g := t.group(s)
 	var done *request
@@ -81,9 +83,9 @@ func (t *Target) Deliver(ctx context.Context, trigger krm.Resource, site tko.Sit
 		}
 	}
 	if err != nil {
-		return Delivery{}, fmt.Errorf("%s: repository %q: %w", trigger.Identity(), s.URL, err)
+		return puller.Delivery{}, fmt.Errorf("%s: repository %q: %w", trigger.Identity(), s.URL, err)
 	}
-	return Delivery{Removed: done.removed, group: g, request: done}, nil
+	return puller.Delivery{Removed: done.removed, In: delivery{group: g, request: done}.in}, nil
 }
 
 // read reads a trigger, and makes the request of the site.
@@ -101,7 +103,7 @@ func (t *Target) read(ctx context.Context, trigger krm.Resource, site tko.Site, 
 		return spec{}, nil, fmt.Errorf("%s: spec.url: %w", trigger.Identity(), err)
 	}
 	r := &request{site: site.ID, path: s.Path, deployments: deployments, held: held, begin: func() error { return fence.Check(ctx) }}
-	r.wanted, err = renderAll(deployments, sharedFiles{})
+	r.wanted, err = renderAll(deployments, layout.Written{})
 	return s, r, err
 }
 

@@ -204,6 +204,8 @@ func (c *connections) credentials(ctx context.Context, s kubeconfigRef) (config 
 	switch {
 	case s.InCluster:
 		config, err = c.inCluster()
+	case s.Agent:
+		err = tko.Errorf(tko.ErrInvalid, "spec.agent: the agent of the site has the kubeconfig")
 	case s.Management:
 		config, err = c.fromManagement(s)
 	case s.Labelled:

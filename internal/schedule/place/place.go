@@ -8,8 +8,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Kind is what TKO knows of a kind of places. A new target is one more Kind, what checks
-// its resources (validate) and its implementation (schedule.New).
+// A Kind is what TKO knows of a kind of places. A new target is one more Kind and its
+// implementation (schedule.New), and the schema and descriptions of its resources (kinds).
 type Kind struct {
 	GVK  krm.GVK // of the resources that name a place
 	Name string  // in metrics
@@ -29,6 +29,25 @@ type Kind struct {
 	// Group is the only group whose resources the target takes; if it is empty, it takes all
 	// resources that are for sites.
 	Group string
+
+	// What of the spec names credentials. Packages must not contain the credentials themselves.
+	Secrets     string   // kind of the credentials in the target's folder of files, as in package leash
+	Credentials []string // fields of spec.credentials that name such files, or refer to secrets elsewhere
+	CA          bool     // spec.caFile names a file with certificates in that folder
+	Kubeconfig  bool     // spec.kubeconfig or spec.inCluster names a cluster
+}
+
+// Tools are the tools that can pull what a target writes, as they are called in spec.status of
+// resources of pulled kinds. Each has the fields kubeconfig and inCluster.
+var Tools = []string{"flux", "argocd"}
+
+// Of returns the kind of places that the resources of a kind name, in any version.
+func Of(gvk krm.GVK) (k Kind, ok bool) {
+	i := slices.IndexFunc(All, func(k Kind) bool { return k.GVK.Group == gvk.Group && k.GVK.Kind == gvk.Kind })
+	if i < 0 {
+		return Kind{}, false
+	}
+	return All[i], true
 }
 
 // Takes reports whether the target delivers a resource of a deployment's package.
@@ -57,13 +76,26 @@ func (k Kind) Reports(r krm.Resource) bool {
 
 // The kinds of places.
 var (
-	Git        = Kind{GVK: krm.GVK{Group: "git.plugin.nephio.org", Version: "v1alpha1", Kind: "Repository"}, Name: "git", Pulled: true, Shares: true, Files: true}
-	Kubernetes = Kind{GVK: krm.GVK{Group: "kubernetes.plugin.nephio.org", Version: "v1alpha1", Kind: "Cluster"}, Name: "kubernetes", ReportsHealth: true, Shares: true, Charts: true}
-	OSM        = Kind{GVK: krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}, Name: "osm", ReportsHealth: true, Group: "osm.nephio.org"}
+	Git = Kind{
+		GVK: krm.GVK{Group: "git.plugin.nephio.org", Version: "v1alpha1", Kind: "Repository"}, Name: "git", Pulled: true, Shares: true, Files: true,
+		Secrets: "git", Credentials: []string{"passwordFile", "tokenFile", "sshKeyFile"},
+	}
+	Kubernetes = Kind{
+		GVK: krm.GVK{Group: "kubernetes.plugin.nephio.org", Version: "v1alpha1", Kind: "Cluster"}, Name: "kubernetes", ReportsHealth: true, Shares: true, Charts: true,
+		Kubeconfig: true,
+	}
+	OCI = Kind{
+		GVK: krm.GVK{Group: "oci.plugin.nephio.org", Version: "v1alpha1", Kind: "Artifact"}, Name: "oci", Pulled: true, Shares: true, Files: true,
+		Secrets: "git", Credentials: []string{"passwordFile", "tokenFile", "signingKeyFile"}, CA: true,
+	}
+	OSM = Kind{
+		GVK: krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OSM"}, Name: "osm", ReportsHealth: true, Group: "osm.nephio.org",
+		Secrets: "osm", Credentials: []string{"passwordFile"}, CA: true,
+	}
 )
 
 // All are all kinds of places.
-var All = []Kind{Git, Kubernetes, OSM}
+var All = []Kind{Git, Kubernetes, OCI, OSM}
 
 // IsGroup reports whether a group has a kind of places.
 func IsGroup(group string) bool {

@@ -16,7 +16,7 @@ import (
 // that are applied are the reasons of clusters.
 const (
 	ReasonNotApplied  = tko.ReasonNotYetApplied    // the tool has not applied the revision yet
-	ReasonSuperseded  = tko.ReasonSuperseded       // the tool applied other content, which another client committed
+	ReasonSuperseded  = tko.ReasonSuperseded       // the tool applied other content, which another client wrote
 	ReasonSuspended   = tko.ReasonPullSuspended    // the tool is suspended
 	ReasonSilent      = tko.ReasonPullSilent       // the tool has not reported for too long
 	ReasonMissing     = tko.ReasonPullMissing      // the object of the tool doesn't exist
@@ -31,23 +31,23 @@ var Reasons = []string{
 	ReasonNotApplied, ReasonSuperseded, ReasonSuspended, ReasonSilent, ReasonMissing, ReasonUnchecked, ReasonUnreachable, ReasonNotObserved,
 }
 
-// A Presence is what a commit has of a deployment.
+// A Presence is what a revision has of a deployment.
 type Presence string
 
-// The values of presence. The zero value is that the commit isn't in the branch.
+// The values of presence. The zero value is that the target doesn't know the revision.
 const (
-	Same    Presence = "Same"    // the content that the git target committed
+	Same    Presence = "Same"    // the content that the target wrote
 	Earlier Presence = "Earlier" // an earlier revision, or nothing
-	Other   Presence = "Other"   // content that others committed
+	Other   Presence = "Other"   // content that others wrote
 )
 
-// A Content is what the commits of some revisions have of a deployment.
+// A Content is what some revisions have of a deployment.
 type Content struct {
 	Presence Presence
-	Revision int64 // of the deployment, in the commit; 0 if it has none
+	Revision int64 // of the deployment, in the revision; 0 if it has none
 }
 
-// A Commit is what is known of a deployment that was committed.
+// A Commit is what is known of a deployment that was written.
 type Commit struct {
 	Objects            []int // positions in the question
 	Applied, Attempted Content
@@ -66,7 +66,7 @@ func (r Report) Judge(s Spec, q Question, c Commit, now time.Time) report.Outcom
 	case r.Problem != "":
 		return unknown(ReasonNotObserved, "%s can't be read: %s", s, r.Problem)
 	case r.Missing:
-		return unknown(ReasonMissing, "%s doesn't exist: create it, or correct spec.status of the Repository", s)
+		return unknown(ReasonMissing, "%s doesn't exist: create it, or correct spec.status of the resource that names it", s)
 	}
 	applied := c.Applied.Presence == Same && !r.moved(s, c) || r.AttemptApplied && c.Attempted.Presence == Same
 	live := applied && r.live(c)
@@ -124,9 +124,9 @@ func (r Report) pending(s Spec, c Commit) report.Outcome {
 	case c.Applied.Presence == Same:
 		return no(ReasonNotApplied, "%s has tried %s since, which has other content of the deployment%s", s, strings.Join(r.Attempted, ", "), says)
 	case c.Applied.Presence == Other:
-		return no(ReasonSuperseded, "%s has applied %s, in which another client has changed the folder of the deployment: it was superseded before it was applied, and is committed again", s, at)
+		return no(ReasonSuperseded, "%s has applied %s, in which another client has changed the folder of the deployment: it was superseded before it was applied, and is written again", s, at)
 	case len(r.Applied) > 0 && c.Applied.Presence == "":
-		return no(ReasonNotApplied, "%s has applied %s, which is no commit of the branch of the Repository%s", s, at, says)
+		return no(ReasonNotApplied, "%s has applied %s, which is not a revision of what TKO writes for the site%s", s, at, says)
 	case c.Applied.Revision > 0:
 		return no(ReasonNotApplied, "%s has applied %s, which has revision %d of the deployment%s", s, at, c.Applied.Revision, says)
 	}
@@ -167,9 +167,9 @@ func (r Report) ofObjects(s Spec, q Question, c Commit, live bool) report.Outcom
 	case failed:
 		return no(trigger.ReasonUnhealthy, "%s could not apply it: %s", s, cmp.Or(r.Message, "it gives no reason"))
 	case len(absent) > 0:
-		return no(ReasonNotApplied, "%s has applied the commit, but doesn't list %s: its path must be the site's folder of the repository, or one above", s, few(absent))
+		return no(ReasonNotApplied, "%s has applied the revision, but doesn't list %s: its path must be the site's folder, or one above", s, few(absent))
 	case len(stale) > 0:
-		return no(ReasonNotApplied, "%s reports that objects are not yet as they are in the commit: %s%s", s, few(stale), prefixed(r.Message))
+		return no(ReasonNotApplied, "%s reports that objects are not yet as they are in the revision: %s%s", s, few(stale), prefixed(r.Message))
 	case live && worst == Healthy:
 		return report.Outcome{Status: tko.ConditionTrue, Reason: trigger.ReasonHealthy, Message: fmt.Sprintf("%d objects are healthy, as %s applied them", len(c.Objects), s)}
 	case worst == Unhealthy || live:

@@ -54,7 +54,7 @@ var judgements = map[string]judgement{
 	"not applied":                        {said: ready(nil), object: found(puller.Healthy, ""), applied: earlier, attempted: earlier, want: "False NotYetApplied", says: "has revision 6"},
 	"never applied":                      {said: puller.Report{Health: puller.InProgress}, want: "False NotYetApplied", says: "no revision"},
 	"a commit without the deployment":    {said: ready(nil), applied: absent, attempted: absent, want: "False NotYetApplied", says: "doesn't have the deployment"},
-	"a commit of another branch":         {said: ready(nil), want: "False NotYetApplied", says: "no commit of the branch"},
+	"a commit of another branch":         {said: ready(nil), want: "False NotYetApplied", says: "not a revision of what TKO writes"},
 	"superseded":                         {said: ready(nil), object: found(puller.Healthy, ""), applied: other, attempted: other, want: "False Superseded", says: "another client"},
 	"another kustomization's path":       {said: ready(nil), applied: same, attempted: same, want: "False NotYetApplied", says: "its path must be"},
 	"suspended before it was applied": {

@@ -72,11 +72,17 @@ func TestStatusOfRepositoriesIsRead(t *testing.T) {
 
 const commit = "0123456789012345678901234567890123456789"
 
-func TestCommitsAreFoundInRevisions(t *testing.T) {
+func TestCommitsAndDigestsAreFoundInRevisions(t *testing.T) {
 	t.Parallel()
-	got := puller.CommitsOf([]string{"main@sha1:" + commit, commit, "main/" + commit, "latest@sha256:" + strings.Repeat("ab", 32), "main", "", "1.2.3"})
-	if diff := cmp.Diff([]string{commit, commit, commit}, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	digest := strings.Repeat("ab", 32)
+	for revision, want := range map[string][2]string{
+		"main@sha1:" + commit: {commit, ""}, commit: {commit, ""}, "main/" + commit: {commit, ""},
+		"latest@sha256:" + digest: {"", "sha256:" + digest}, "sha256:" + digest: {"", "sha256:" + digest}, "latest/" + digest: {"", "sha256:" + digest},
+		"main": {}, "": {}, "1.2.3": {}, strings.Repeat("x", 40): {},
+	} {
+		if got := [2]string{puller.CommitOf(revision), puller.DigestOf(revision)}; got != want {
+			t.Errorf("%q: got %q, want %q", revision, got, want)
+		}
 	}
 }
 

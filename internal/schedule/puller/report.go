@@ -236,16 +236,26 @@ func revisions(r krm.Resource, paths ...[]string) (all []string) {
 	return slices.DeleteFunc(all, func(text string) bool { return text == "" })
 }
 
-// CommitsOf returns the hashes of the git commits of revisions. A revision is the hash itself or
-// ends with it, such as main@sha1:HASH; others are left out.
-func CommitsOf(revisions []string) (all []string) {
-	for _, revision := range revisions {
-		hash := revision[strings.LastIndexAny(revision, ":/")+1:]
-		if _, err := hex.DecodeString(hash); err == nil && len(hash) == 40 {
-			all = append(all, hash)
-		}
+// CommitOf returns the hash of the git commit of a revision: the revision itself, or its end,
+// such as of main@sha1:HASH. It is empty if the revision isn't one of git.
+func CommitOf(revision string) string { return hashOf(revision, 40) }
+
+// DigestOf returns the digest of the OCI artifact of a revision, as sha256:HASH: the revision
+// itself, or its end, such as of latest@sha256:HASH. It is empty if the revision isn't an artifact.
+func DigestOf(revision string) string {
+	if hash := hashOf(revision, 64); hash != "" {
+		return "sha256:" + hash
 	}
-	return all
+	return ""
+}
+
+// hashOf returns the end of a revision if it is a hash of a length.
+func hashOf(revision string, length int) string {
+	hash := revision[strings.LastIndexAny(revision, ":/")+1:]
+	if _, err := hex.DecodeString(hash); err != nil || len(hash) != length {
+		return ""
+	}
+	return hash
 }
 
 func truth(r krm.Resource, path ...string) bool {

@@ -74,7 +74,7 @@ type Spec struct {
 	Replace     Replace
 }
 
-// A KubeconfigRef refers to a kubeconfig: by one of File, Secret, InCluster, Management
+// A KubeconfigRef refers to a kubeconfig: by one of File, Secret, InCluster, Agent, Management
 // and Labelled.
 type KubeconfigRef struct {
 	File    string // path in the meta-scheduler's folder of kubeconfigs, or the name of a labelled Secret
@@ -83,6 +83,7 @@ type KubeconfigRef struct {
 	Secret, SecretNamespace, SecretKey string // in the management cluster
 
 	InCluster  bool
+	Agent      bool // the one of the site's agent: see [ByAgent]
 	Management bool // the management cluster itself
 	Labelled   bool // the cluster whose labelled Secrets are kubeconfigs
 }
@@ -141,7 +142,8 @@ type specJSON struct {
 		} `json:"clusterAPI"`
 		Context string `json:"context"`
 	} `json:"kubeconfig"`
-	InCluster   bool `json:"inCluster"`
+	InCluster   bool           `json:"inCluster"`
+	Agent       map[string]any `json:"agent"`
 	Impersonate *struct {
 		ServiceAccount *struct {
 			Name      string `json:"name"`
@@ -313,6 +315,12 @@ func ReadKubeconfig(kubeconfig []byte, inCluster bool) (KubeconfigRef, error) {
 
 func (w specJSON) kubeconfigRef() (KubeconfigRef, error) {
 	k := w.Kubeconfig
+	if w.Agent != nil {
+		if k != nil || w.InCluster {
+			return KubeconfigRef{}, errors.New("agent: the site's agent has the kubeconfig: remove kubeconfig and inCluster, or agent")
+		}
+		return KubeconfigRef{Agent: true}, nil
+	}
 	if k == nil {
 		if !w.InCluster {
 			return KubeconfigRef{}, errors.New("kubeconfig: missing: give one of file, secret and clusterAPI")
@@ -362,6 +370,8 @@ func (s KubeconfigRef) String() string {
 		return "the cluster of the kubeconfigs' Secrets"
 	case s.InCluster:
 		return "the cluster that the meta-scheduler runs in"
+	case s.Agent:
+		return "the cluster of the site's agent"
 	case s.Secret != "":
 		return fmt.Sprintf("Secret %q of the management cluster", s.SecretNamespace+"/"+s.Secret)
 	default:

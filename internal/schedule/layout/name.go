@@ -1,4 +1,4 @@
-package git
+package layout
 
 import (
 	"crypto/sha256"
@@ -10,12 +10,15 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
+// The folders of a deployment's resources, below its own.
 const (
-	clusterFolder    = "00-cluster"
-	namespacedFolder = "10-namespaced"
-	unsetNamespace   = "_unset"
-	inventoryFile    = ".tko"
-	maxName          = 200 // bytes of a file's name; file systems allow 255
+	ClusterFolder    = "00-cluster"
+	NamespacedFolder = "10-namespaced" // has a folder for each namespace
+)
+
+const (
+	unsetNamespace = "_unset"
+	maxName        = 200 // bytes of a file's name; file systems allow 255
 )
 
 // fileName returns the name of a resource's file in its folder. No two identities
@@ -41,12 +44,12 @@ func namespaceFolder(namespace string) string {
 	return short(name)
 }
 
-// deploymentFolder returns the name of a deployment's folder. IDs have only letters
+// DeploymentFolder returns the name of a deployment's folder. IDs have only letters
 // and digits, but those read from an inventory may have other characters.
-func deploymentFolder(id tko.DeploymentID) string { return short(escape(string(id), isLowerOrUpper)) }
+func DeploymentFolder(id tko.DeploymentID) string { return short(escape(string(id), isLowerOrUpper)) }
 
-// sitePath returns the default path of a site. No two sites share one.
-func sitePath(site tko.SiteID) string {
+// SitePath returns the default path of a site. No two sites share one.
+func SitePath(site tko.SiteID) string {
 	segments := strings.Split(string(site), "/")
 	for i, s := range segments {
 		name := escape(s, func(c byte) bool { return isLowerOrUpper(c) || c == '.' || c == '_' })

@@ -1,0 +1,52 @@
+package schedule
+
+import (
+	"fmt"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
+)
+
+// isDelivered reports whether the site's agent is the only one that applies something.
+func (p plan) isDelivered() bool { return p.agent && len(p.steps) == 0 }
+
+// withoutAgent returns conditions of which none says that all is there, if the agent of the site
+// has a part in it: it has made no statement.
+func (p plan) withoutAgent(all []conditionOf) []conditionOf {
+	if !p.agent {
+		return all
+	}
+	for i := range all {
+		if c := &all[i].condition; c.Status == tko.ConditionTrue && (c.Type == tko.ConditionScheduled || c.Type == tko.ConditionHealthy) {
+			c.Status, c.Reason = tko.ConditionUnknown, tko.ReasonByAgent
+			c.Message = "the site has a Cluster with spec.agent, and another target: what the agent applied is not known; keep one of them"
+		}
+	}
+	return all
+}
+
+// byAgent returns the conditions of a site that only its agent changes, from bundles: nothing is
+// known of a revision until the agent reports it. What it has reported stays, also while a
+// deployment is prepared again: the site keeps it.
+func byAgent(seen snapshot) []conditionOf {
+	text := fmt.Sprintf("the agent of site %q applies it, and has not reported this revision: carry it there with tko bundle create --site %s, and read the agent's report with tko bundle report --write", seen.site.ID, seen.site.ID)
+	unknown := report.Outcome{Status: tko.ConditionUnknown, Reason: tko.ReasonByAgent, Message: text}
+	var all []conditionOf
+	for _, d := range seen.deployments {
+		if d.Prepared && d.Approved && !seen.holds(d) {
+			all = append(all, unreported(tko.KindDeployment, string(d.ID), d.Stamp, unknown)...)
+		}
+	}
+	return append(all, unreported(tko.KindSite, string(seen.site.ID), seen.site.Stamp, unknown)...)
+}
+
+// unreported returns the conditions of a record of whose revision no agent has reported the same.
+func unreported(kind tko.Kind, id string, s tko.Stamp, unknown report.Outcome) []conditionOf {
+	var all []conditionOf
+	for _, condition := range []string{tko.ConditionScheduled, tko.ConditionHealthy} {
+		if !s.IsReported(condition) {
+			all = append(all, ifNew(kind, id, s, condition, unknown)...)
+		}
+	}
+	return all
+}

@@ -1,0 +1,70 @@
+package schedule
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+var agentCluster = krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": "c"}, "spec": map[string]any{"agent": map[string]any{}}}
+
+// conditionsOf returns the conditions that a reconciliation writes at a site of an agent, by ID
+// and type.
+func conditionsOf(site tko.Site, deployments ...tko.Deployment) map[string]tko.Condition {
+	site.Package = krm.Package{agentCluster}
+	seen := snapshot{site: site, deployments: deployments}
+	p := decide(seen, nil)
+	all := map[string]tko.Condition{}
+	for _, c := range conclude(seen, p, make([]result, len(p.steps))) {
+		all[c.id+" "+c.condition.Type] = c.condition
+	}
+	return all
+}
+
+func TestNothingIsKnownOfSitesOfAgentsUntilTheyReport(t *testing.T) {
+	t.Parallel()
+	d := tko.Deployment{ID: "d", Site: "s", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 3}}
+	all := conditionsOf(tko.Site{ID: "s", Stamp: tko.Stamp{Revision: 2}}, d)
+	for _, name := range []string{"d Scheduled", "d Healthy", "s Scheduled", "s Healthy"} {
+		if c := all[name]; c.Status != tko.ConditionUnknown || c.Reason != tko.ReasonByAgent {
+			t.Errorf("%s is %+v", name, c)
+		}
+	}
+}
+
+func TestSitesOfAgentsWithAnotherTargetAreNeverWhole(t *testing.T) {
+	t.Parallel()
+	p := plan{agent: true}
+	all := p.withoutAgent([]conditionOf{
+		{condition: tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}},
+		{condition: tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionTrue}},
+		{condition: tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionFalse}},
+	})
+	if all[0].condition.Status != tko.ConditionUnknown || all[1].condition.Status != tko.ConditionUnknown || all[2].condition.Status != tko.ConditionFalse {
+		t.Errorf("the conditions are %+v", all)
+	}
+}
+
+func TestReportsOfAgentsStayForTheirRevision(t *testing.T) {
+	t.Parallel()
+	reported := func(typ string) tko.Condition {
+		return tko.ReportedCondition(tko.Condition{Type: typ, Status: tko.ConditionTrue, Reason: "Healthy", ObservedRevision: 3}, time.Now())
+	}
+	d := tko.Deployment{ID: "d", Site: "s", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 3, Conditions: []tko.Condition{reported(tko.ConditionHealthy), reported(tko.ConditionScheduled)}}}
+	site := tko.Site{ID: "s", Stamp: tko.Stamp{Revision: 2}}
+	if all := conditionsOf(site, d); all["d Scheduled"].Type != "" || all["d Healthy"].Type != "" {
+		t.Errorf("what the agent reported is replaced: %+v", all)
+	}
+	again := d
+	again.Prepared = false
+	if all := conditionsOf(site, again); all["d Scheduled"].Type != "" {
+		t.Errorf("the site keeps a deployment that is being prepared again, and yet: %+v", all)
+	}
+	newer := d
+	newer.Stamp.Revision = 4
+	if all := conditionsOf(site, newer); all["d Healthy"].Status != tko.ConditionUnknown || all["d Scheduled"].ObservedRevision != 4 {
+		t.Errorf("a revision that no agent reported is %+v", all)
+	}
+}
