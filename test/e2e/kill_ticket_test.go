@@ -8,12 +8,37 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/rollout/ticket"
 	"github.com/tko-orchestrator/tko/internal/rollout/ticket/tickettest"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
+
+// checkReports sends reports of the system board about a ticket that is decided: one that is not
+// signed, and one that is, which says the opposite. Neither counts.
+func checkReports(t *testing.T, address string, about tickettest.Ticket, plan string) {
+	t.Helper()
+	body := fmt.Sprintf(`{"rollout":"r","key":%q,"plan":%q,"id":%q,"decision":"denied"}`, about.Key, plan, about.ID)
+	for key, want := range map[string]int{"x": http.StatusUnauthorized, tickettest.Key: http.StatusConflict} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/ticket/board", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticket.Sign(r.Header, secret.Text(key), time.Now(), []byte(body))
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = response.Body.Close(); response.StatusCode != want {
+			t.Errorf("a report is responded to with %d, want %d", response.StatusCode, want)
+		}
+	}
+}
 
 const ticketRollout = `
 apiVersion: tko.nephio.org/v1alpha1
@@ -33,9 +58,9 @@ func TestTicketsSurviveKills(t *testing.T) {
 	t.Setenv("SNOW_PASSWORD", "pa55")
 	for _, system := range []string{"board", "snow"} {
 		t.Run(system, func(t *testing.T) {
-			address, tickets := freeAddress(t), tickettest.New(t)
+			address, reports, tickets := freeAddress(t), freeAddress(t), tickettest.New(t)
 			flags := []string{
-				"--store=sqlite:" + filepath.Join(t.TempDir(), "tko.db"), "--listen-grpc=" + address, "--rollout-tickets=" + tickets.File(t), "--secret-environment=TICKETS_KEY,SNOW_PASSWORD",
+				"--store=sqlite:" + filepath.Join(t.TempDir(), "tko.db"), "--listen-grpc=" + address, "--listen-tickets=" + reports, "--rollout-tickets=" + tickets.File(t), "--secret-environment=TICKETS_KEY,SNOW_PASSWORD",
 				"--remote-addresses=127.0.0.0/8", "--remote-schemes=http", "--work-lease=2s", "--retry=100ms", "--retry-max=1s",
 			}
 			server := process.StartServer(t, flags...)
@@ -131,6 +156,18 @@ func TestTicketsSurviveKills(t *testing.T) {
 			if err != nil || s.State != "Done" || !strings.Contains(s.Waves[0].Approval, "by ann, ticket ") {
 				t.Errorf("%+v, %v", s, err)
 			}
+			audited := false
+			for record, err := range c.Access().Audit(patient(t), &tkopb.ListAudit{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				text := string(record.GetText())
+				audited = audited || strings.Contains(text, "Approved: ticket ") && strings.Contains(text, ", by ann") && strings.Contains(text, s.Plan[:12])
+			}
+			if !audited {
+				t.Error("the audit log doesn't say who approved the plan with which ticket")
+			}
+			checkReports(t, reports, tickets.Tickets()[0], s.Plan)
 		})
 	}
 }
