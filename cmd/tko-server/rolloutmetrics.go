@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/metrics"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
@@ -34,8 +34,8 @@ var progresses = []execute.Progress{
 
 // rolloutReader reads the rollouts of a store.
 type rolloutReader interface {
-	RolloutStates(ctx context.Context, ids ...string) (states []catalog.RolloutState, version int64, now time.Time, err error)
-	RolloutSummary(ctx context.Context, id string, examples int) (catalog.RolloutSummary, error)
+	RolloutStates(ctx context.Context, ids ...string) (states []record.RolloutState, version int64, now time.Time, err error)
+	RolloutSummary(ctx context.Context, id string, examples int) (record.RolloutSummary, error)
 }
 
 // rolloutSampler samples the rollouts under way.
@@ -63,7 +63,7 @@ func rolloutValues(ctx context.Context, store rolloutReader) ([]metrics.Value, e
 	}
 	byState, byName := map[execute.State]int{}, map[string]*rolloutCount{}
 	named := 0
-	slices.SortStableFunc(states, func(a, b catalog.RolloutState) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(states, func(a, b record.RolloutState) int { return a.Time.Compare(b.Time) })
 	for _, st := range states {
 		byState[st.State]++
 		if st.Time.IsZero() { // it was not started
@@ -104,7 +104,7 @@ func rolloutValues(ctx context.Context, store rolloutReader) ([]metrics.Value, e
 }
 
 // add adds a rollout. Of several, the time is that of the one that is blocked the longest.
-func (c *rolloutCount) add(sum catalog.RolloutSummary) {
+func (c *rolloutCount) add(sum record.RolloutSummary) {
 	moved := sum.State.Time
 	for _, count := range sum.Counts {
 		if count.Wave < 0 {

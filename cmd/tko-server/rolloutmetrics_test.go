@@ -9,47 +9,47 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
 // A rolloutFake has the rollouts of a test.
 type rolloutFake struct {
-	sums []catalog.RolloutSummary
+	sums []record.RolloutSummary
 	err  error
 }
 
-func (f rolloutFake) RolloutStates(context.Context, ...string) (states []catalog.RolloutState, _ int64, _ time.Time, err error) {
+func (f rolloutFake) RolloutStates(context.Context, ...string) (states []record.RolloutState, _ int64, _ time.Time, err error) {
 	for _, sum := range f.sums {
 		states = append(states, sum.State)
 	}
 	return states, 0, time.Time{}, f.err
 }
 
-func (f rolloutFake) RolloutSummary(_ context.Context, id string, _ int) (catalog.RolloutSummary, error) {
+func (f rolloutFake) RolloutSummary(_ context.Context, id string, _ int) (record.RolloutSummary, error) {
 	for _, sum := range f.sums {
 		if sum.State.ID == id {
 			return sum, nil
 		}
 	}
-	return catalog.RolloutSummary{}, nil
+	return record.RolloutSummary{}, nil
 }
 
 func TestMetricsOfRolloutsCountRows(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	started := now.Add(-3 * time.Hour)
-	f := rolloutFake{sums: []catalog.RolloutSummary{
-		{Found: true, Now: now, State: catalog.RolloutState{ID: "waits", State: execute.Running, Time: started, Blocks: []string{"wave \"rest\" waits for an approval"}, Failing: 2}, Counts: []catalog.RolloutCount{
+	f := rolloutFake{sums: []record.RolloutSummary{
+		{Found: true, Now: now, State: record.RolloutState{ID: "waits", State: execute.Running, Time: started, Blocks: []string{"wave \"rest\" waits for an approval"}, Failing: 2}, Counts: []record.RolloutCount{
 			{Wave: -1, Progress: execute.Healthy, Rows: 100},
 			{Progress: execute.Healthy, Rows: 3, Last: now.Add(-time.Hour)},
 			{Progress: execute.Healthy, Counted: true, Rows: 1},
 			{Progress: execute.Waived, Counted: true, Rows: 7},
 			{Wave: 1, Progress: execute.Waiting, Rows: 40},
 		}},
-		{Found: true, Now: now, State: catalog.RolloutState{ID: "paused", State: execute.Paused, Time: started}},
-		{Found: true, Now: now, State: catalog.RolloutState{ID: "goes-on", State: execute.Running, Time: started}, Counts: []catalog.RolloutCount{{Progress: execute.Failed, Counted: true, Rows: 2}}},
-		{Found: true, Now: now, State: catalog.RolloutState{ID: "planned-now", State: execute.Planning}},
+		{Found: true, Now: now, State: record.RolloutState{ID: "paused", State: execute.Paused, Time: started}},
+		{Found: true, Now: now, State: record.RolloutState{ID: "goes-on", State: execute.Running, Time: started}, Counts: []record.RolloutCount{{Progress: execute.Failed, Counted: true, Rows: 2}}},
+		{Found: true, Now: now, State: record.RolloutState{ID: "planned-now", State: execute.Planning}},
 	}}
 	values, err := rolloutValues(t.Context(), f)
 	if err != nil {
@@ -83,9 +83,9 @@ func TestMetricsOfManyRolloutsAreBounded(t *testing.T) {
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	f := rolloutFake{}
 	for n := range rollouts {
-		f.sums = append(f.sums, catalog.RolloutSummary{
-			Found: true, Now: now, State: catalog.RolloutState{ID: fmt.Sprint("r", n), State: execute.Running, Time: now.Add(time.Duration(n-rollouts) * time.Minute), Blocks: []string{"x"}},
-			Counts: []catalog.RolloutCount{{Progress: execute.Failed, Counted: true, Rows: 1}},
+		f.sums = append(f.sums, record.RolloutSummary{
+			Found: true, Now: now, State: record.RolloutState{ID: fmt.Sprint("r", n), State: execute.Running, Time: now.Add(time.Duration(n-rollouts) * time.Minute), Blocks: []string{"x"}},
+			Counts: []record.RolloutCount{{Progress: execute.Failed, Counted: true, Rows: 1}},
 		})
 	}
 	values, err := rolloutValues(t.Context(), f)

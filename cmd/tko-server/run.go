@@ -42,6 +42,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/controller"
 	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/schedule"
@@ -167,8 +168,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // retentionOf returns the retention that the settings ask for.
-func retentionOf(c *config.Config) (catalog.Retention, error) {
-	retention := catalog.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions}
+func retentionOf(c *config.Config) (record.Retention, error) {
+	retention := record.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions}
 	policies, err := c.LongerPolicies()
 	if err != nil {
 		return retention, err

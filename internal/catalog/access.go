@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/lru"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -63,9 +63,9 @@ type caller struct {
 	// verified reports that the identity is the author of changes, whatever the
 	// caller claims.
 	verified  bool
-	reporting bool   // what it may not do is reported, and done nevertheless
-	root      string // the deployment that a plugin works on: it may change its descendants
-	author    owner  // of the deployment that a plugin works on
+	reporting bool         // what it may not do is reported, and done nevertheless
+	root      string       // the deployment that a plugin works on: it may change its descendants
+	author    record.Owner // of the deployment that a plugin works on
 	// within is what the author of the deployment may do, to which a plugin's changes of its
 	// descendants are limited; nil: they aren't.
 	within *access.Grant
@@ -198,17 +198,17 @@ func (b *ruleBook) withoutControllers(who identity.Identity) *access.Grant {
 }
 
 // isBound reports whether a client that acts as a controller is bound to a verb on a record.
-func (c *caller) isBound(verb access.Verb, r Record) bool {
-	return c.limit == nil || c.limit.May(verb, AttributesOf(r))
+func (c *caller) isBound(verb access.Verb, r record.Record) bool {
+	return c.limit == nil || c.limit.May(verb, record.AttributesOf(r))
 }
 
 // may reports whether the caller may use a verb on a record.
-func (c *caller) may(verb access.Verb, r Record) bool {
+func (c *caller) may(verb access.Verb, r record.Record) bool {
 	grant := c.grant
 	if c.unnamed != nil && changes(verb) {
 		grant = c.unnamed
 	}
-	return grant.May(verb, AttributesOf(r))
+	return grant.May(verb, record.AttributesOf(r))
 }
 
 // ownGrants are the rights of our own controllers, by role.
@@ -229,8 +229,8 @@ type ruleBook struct {
 	setups    map[string]setupToken      // by hash
 	freezes   []tko.Freeze
 	stops     []tko.Stop
-	sources   []tko.SourceDefinition // by name
-	owners    map[string]owner       // of sources
+	sources   []tko.SourceDefinition  // by name
+	owners    map[string]record.Owner // of sources
 	// subscriptions are sorted by name.
 	subscriptions []subscription
 	read          time.Time // used with the lock of the service
@@ -263,27 +263,27 @@ func (s *rights) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, err
 	if err != nil {
 		return nil, err
 	}
-	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: lru.New[string, *access.Grant](maxCachedGrants), approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}, owners: map[string]owner{}}
+	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: lru.New[string, *access.Grant](maxCachedGrants), approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}, owners: map[string]record.Owner{}}
 	for _, r := range stored {
 		var err error
 		switch r.Kind {
-		case ruleBinding:
+		case record.RuleBinding:
 			book.Bindings, err = appendRule(book.Bindings, r)
-		case rulePolicy:
+		case record.RulePolicy:
 			book.Policies, err = appendRule(book.Policies, r)
-		case ruleFreeze:
+		case record.RuleFreeze:
 			book.freezes, err = appendRule(book.freezes, r)
-		case ruleStop:
+		case record.RuleStop:
 			book.stops, err = appendRule(book.stops, r)
-		case ruleApproval:
+		case record.RuleApproval:
 			err = mapRule(book.approvals, r)
-		case ruleSource:
+		case record.RuleSource:
 			book.sources, err = appendRule(book.sources, r)
-		case ruleSubscription:
+		case record.RuleSubscription:
 			book.subscriptions, err = appendRule(book.subscriptions, r)
-		case ruleOwner:
+		case record.RuleOwner:
 			err = mapRule(book.owners, r)
-		case ruleSetup:
+		case record.RuleSetup:
 			err = mapRule(book.setups, r)
 		}
 		if err != nil {
@@ -295,14 +295,14 @@ func (s *rights) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, err
 }
 
 // appendRule adds a stored rule to a list.
-func appendRule[T any](list []T, r AccessRule) ([]T, error) {
+func appendRule[T any](list []T, r record.AccessRule) ([]T, error) {
 	var rule T
 	err := json.Unmarshal(r.Doc, &rule)
 	return append(list, rule), err
 }
 
 // mapRule adds a stored rule to a map, under its ID.
-func mapRule[T any](to map[string]T, r AccessRule) error {
+func mapRule[T any](to map[string]T, r record.AccessRule) error {
 	var rule T
 	err := json.Unmarshal(r.Doc, &rule)
 	to[r.ID] = rule
@@ -333,16 +333,6 @@ func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role
 	return g
 }
 
-// AttributesOf returns the properties of a record that scopes select by. A deployment that
-// waits for its first template or site is in the scopes of these.
-func AttributesOf(r Record) access.Attributes {
-	a := access.Attributes{Kind: r.Kind, ID: r.ID, Template: r.Template, Site: r.Site, Metadata: r.effective()}
-	if waits := r.Awaited(); !waits.isZero() {
-		a.Template, a.Site = cmp.Or(a.Template, waits.Template), cmp.Or(a.Site, waits.Site)
-	}
-	return a
-}
-
 // view returns what the caller may read.
 func (c *caller) view() access.View {
 	if c.reporting {
@@ -362,13 +352,13 @@ func (c *caller) scope(verb access.Verb, kind tko.Kind) access.View {
 
 // sees reports whether the caller may read a record. It doesn't see a record that
 // doesn't exist.
-func (c *caller) sees(r Record) bool {
-	return r.Revision != 0 && (c.grant.IsAll() || c.reporting || c.acting.is(r) && c.isBound(access.Read, r) || c.grant.May(access.Read, AttributesOf(r)))
+func (c *caller) sees(r record.Record) bool {
+	return r.Revision != 0 && (c.grant.IsAll() || c.reporting || c.acting.is(r) && c.isBound(access.Read, r) || c.grant.May(access.Read, record.AttributesOf(r)))
 }
 
 // visible returns a record, or ErrNotFound with the same text if it doesn't exist or
 // the caller may not read it.
-func (s *rights) visible(c *caller, r Record) error {
+func (s *rights) visible(c *caller, r record.Record) error {
 	if c.sees(r) {
 		return nil
 	}
@@ -376,13 +366,13 @@ func (s *rights) visible(c *caller, r Record) error {
 }
 
 // getVisible returns one record that the caller may read.
-func (s *rights) getVisible(ctx context.Context, c *caller, fields Fields, key Key) (Record, error) {
+func (s *rights) getVisible(ctx context.Context, c *caller, fields record.Fields, key record.Key) (record.Record, error) {
 	r, err := s.get(ctx, fields, key)
 	if err == nil {
 		err = s.visible(c, r)
 	}
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	return r, nil
 }
@@ -410,7 +400,7 @@ func (s *rights) refuse(ctx context.Context, c *caller, kind tko.Kind, id string
 		remedy = "make the call for one: as its children, with its modification token, or with the claim of its work (tko-for and tko-claim)"
 	case c.acting != nil && c.acting.held != "":
 		text, remedy = fmt.Sprintf("%s %q is held", c.acting.Kind, c.acting.ID), c.acting.held
-	case c.acting != nil && !c.acting.owner.isZero():
+	case c.acting != nil && !c.acting.owner.IsZero():
 		text = fmt.Sprintf("%s, %s %s %q, may not %s %s", c.acting.owner, c.acting.role, c.acting.Kind, c.acting.ID, verb, what)
 		remedy = fmt.Sprintf("give %s a role that permits it, or name another owner (tko access own)", c.acting.owner)
 	}
@@ -445,7 +435,7 @@ func (c *caller) auditCaller(ctx context.Context) *audit.Caller {
 // permit checks that the caller may use one of the verbs on a record as it was
 // and as it becomes. Either may be without Revision and ID: it doesn't exist. If the
 // caller may not read the record as it was, the error is ErrNotFound.
-func (s *rights) permit(ctx context.Context, before, after *Record, verbs ...access.Verb) error {
+func (s *rights) permit(ctx context.Context, before, after *record.Record, verbs ...access.Verb) error {
 	c, ok := callerOf(ctx)
 	if !ok {
 		return errNotEntered
@@ -453,7 +443,7 @@ func (s *rights) permit(ctx context.Context, before, after *Record, verbs ...acc
 	if c.grant.IsAll() {
 		return nil
 	}
-	for _, r := range []*Record{before, after} {
+	for _, r := range []*record.Record{before, after} {
 		if r == nil {
 			continue
 		}
@@ -470,7 +460,7 @@ func (s *rights) permit(ctx context.Context, before, after *Record, verbs ...acc
 		if err != nil {
 			return err
 		}
-		if c.within != nil && !slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.within.May(v, AttributesOf(*r)) }) {
+		if c.within != nil && !slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.within.May(v, record.AttributesOf(*r)) }) {
 			below = false
 		}
 		if below && (verbs[0] == access.Update || verbs[0] == access.Create || verbs[0] == access.Commit || verbs[0] == access.Delete) {
@@ -494,7 +484,7 @@ var errNotEntered = errors.New("a method of the catalog didn't establish the cal
 const maxAncestors = 64
 
 // isBelow reports whether a deployment is root or descends from it.
-func (s *rights) isBelow(ctx context.Context, root string, r *Record) (bool, error) {
+func (s *rights) isBelow(ctx context.Context, root string, r *record.Record) (bool, error) {
 	if root == "" || r.Kind != tko.KindDeployment {
 		return false, nil
 	}
@@ -506,7 +496,7 @@ func (s *rights) isBelow(ctx context.Context, root string, r *Record) (bool, err
 		if parent == "" {
 			return false, nil
 		}
-		above, err := s.get(ctx, Fields{}, deploymentKey(tko.DeploymentID(parent)))
+		above, err := s.get(ctx, record.Fields{}, record.DeploymentKey(tko.DeploymentID(parent)))
 		if err != nil {
 			return false, err
 		}
@@ -521,7 +511,7 @@ func changes(verb access.Verb) bool { return verb.Writes() || verb == access.Con
 // isWithin reports whether a write of a record is within what the caller works for: a
 // controller that works for a deployment changes that and its descendants, and sets
 // conditions on these only.
-func (s *rights) isWithin(ctx context.Context, c *caller, r *Record, verb access.Verb) (bool, error) {
+func (s *rights) isWithin(ctx context.Context, c *caller, r *record.Record, verb access.Verb) (bool, error) {
 	switch {
 	case c.acting == nil:
 		return true, nil
@@ -536,7 +526,7 @@ func (s *rights) isWithin(ctx context.Context, c *caller, r *Record, verb access
 // permitReferences checks that the caller may read the template and site that a record
 // newly refers to, and change the parent of a new deployment. What it may not read
 // is reported as missing.
-func (s *rights) permitReferences(ctx context.Context, before, after *Record) error {
+func (s *rights) permitReferences(ctx context.Context, before, after *record.Record) error {
 	c, ok := callerOf(ctx)
 	if !ok {
 		return errNotEntered
@@ -544,26 +534,26 @@ func (s *rights) permitReferences(ctx context.Context, before, after *Record) er
 	if c.grant.IsAll() || c.reporting {
 		return nil
 	}
-	var keys []Key
+	var keys []record.Key
 	if before == nil || before.Template != after.Template {
-		keys = append(keys, references(after.Template, "")...)
+		keys = append(keys, record.References(after.Template, "")...)
 	}
 	if before == nil || before.Site != after.Site {
-		keys = append(keys, references("", after.Site)...)
+		keys = append(keys, record.References("", after.Site)...)
 	}
 	if before == nil && after.Parent != "" {
-		keys = append(keys, deploymentKey(tko.DeploymentID(after.Parent)))
+		keys = append(keys, record.DeploymentKey(tko.DeploymentID(after.Parent)))
 	}
 	if len(keys) == 0 {
 		return nil
 	}
-	records, err := s.store.Get(ctx, Fields{}, keys...)
+	records, err := s.store.Get(ctx, record.Fields{}, keys...)
 	if err != nil {
 		return err
 	}
 	for _, r := range records {
 		if !c.sees(r) {
-			return explain(&MissingError{Key: r.Key})
+			return explain(&record.MissingError{Key: r.Key})
 		}
 		if r.Kind == tko.KindDeployment {
 			if err := s.permit(ctx, &r, nil, access.Update, access.Commit); err != nil {
@@ -575,7 +565,7 @@ func (s *rights) permitReferences(ctx context.Context, before, after *Record) er
 }
 
 // permitDeletion checks that the caller may delete a record and all its descendants.
-func (s *rights) permitDeletion(ctx context.Context, verb access.Verb, keys ...Key) error {
+func (s *rights) permitDeletion(ctx context.Context, verb access.Verb, keys ...record.Key) error {
 	c, ok := callerOf(ctx)
 	if !ok {
 		return errNotEntered
@@ -584,9 +574,9 @@ func (s *rights) permitDeletion(ctx context.Context, verb access.Verb, keys ...K
 		return nil
 	}
 	var ids []string
-	check := func(keys []Key, below bool) (refused int, err error) {
+	check := func(keys []record.Key, below bool) (refused int, err error) {
 		for batch := range slices.Chunk(keys, selectedPage) {
-			records, err := s.store.Get(ctx, Fields{}, batch...)
+			records, err := s.store.Get(ctx, record.Fields{}, batch...)
 			if err != nil {
 				return refused, err
 			}
@@ -594,7 +584,7 @@ func (s *rights) permitDeletion(ctx context.Context, verb access.Verb, keys ...K
 				if below && r.Revision != 0 {
 					if within, err := s.isBelow(ctx, c.root, &r); err != nil {
 						return refused, err
-					} else if !within && !c.may(verb, r) || within && c.within != nil && !c.within.May(verb, AttributesOf(r)) {
+					} else if !within && !c.may(verb, r) || within && c.within != nil && !c.within.May(verb, record.AttributesOf(r)) {
 						refused++
 					} else if lost, err := s.lostSight(ctx, c, r); err != nil {
 						return refused, err
@@ -626,12 +616,12 @@ func (s *rights) permitDeletion(ctx context.Context, verb access.Verb, keys ...K
 	if _, err := check(keys, false); err != nil || len(ids) == 0 || c.grant.On(verb, tko.KindDeployment).IsAll() {
 		return err
 	}
-	var below []Key
+	var below []record.Key
 	seen := map[string]bool{}
 	err := s.store.Descendants(ctx, ids, func(id string) {
 		if !seen[id] {
 			seen[id] = true
-			below = append(below, deploymentKey(tko.DeploymentID(id)))
+			below = append(below, record.DeploymentKey(tko.DeploymentID(id)))
 		}
 	})
 	if err != nil {
@@ -650,19 +640,19 @@ func (s *rights) permitDeletion(ctx context.Context, verb access.Verb, keys ...K
 // lostSight reports whether a controller that acts as an owner would delete a deployment
 // whose site or template exists and isn't visible to the owner. It isn't unwanted: the owner
 // has lost rights, which deletes nothing.
-func (s *rights) lostSight(ctx context.Context, c *caller, r Record) (bool, error) {
-	if c.acting == nil || c.acting.owner.isZero() || r.Kind != tko.KindDeployment || c.reporting {
+func (s *rights) lostSight(ctx context.Context, c *caller, r record.Record) (bool, error) {
+	if c.acting == nil || c.acting.owner.IsZero() || r.Kind != tko.KindDeployment || c.reporting {
 		return false, nil
 	}
-	keys := references(r.Template, r.Site)
+	keys := record.References(r.Template, r.Site)
 	if len(keys) == 0 {
 		return false, nil
 	}
-	records, err := s.store.Get(ctx, Fields{}, keys...)
+	records, err := s.store.Get(ctx, record.Fields{}, keys...)
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(records, func(r Record) bool { return r.Revision != 0 && !c.sees(r) }), nil
+	return slices.ContainsFunc(records, func(r record.Record) bool { return r.Revision != 0 && !c.sees(r) }), nil
 }
 
 // changeVerb returns the verb for changes of a kind: plugins run programs, so they
@@ -675,7 +665,7 @@ func changeVerb(kind tko.Kind, verb access.Verb) access.Verb {
 }
 
 // permitWrite checks a write of a whole record: before has Revision 0 if it is new.
-func (s *rights) permitWrite(ctx context.Context, before, after Record) error {
+func (s *rights) permitWrite(ctx context.Context, before, after record.Record) error {
 	if before.Revision == 0 {
 		err := s.permit(ctx, nil, &after, changeVerb(after.Kind, access.Create))
 		if err == nil {
@@ -701,13 +691,13 @@ func (s *rights) permitWrite(ctx context.Context, before, after Record) error {
 }
 
 // reveals reports whether the caller may see the values of Secrets in a record.
-func (c *caller) reveals(r Record) bool {
-	return c.grant.IsAll() || c.reporting || (c.acting.holds(r) || c.acting.merges(r) && c.sees(r)) && c.isBound(access.Secret, r) || c.grant.May(access.Secret, AttributesOf(r))
+func (c *caller) reveals(r record.Record) bool {
+	return c.grant.IsAll() || c.reporting || (c.acting.holds(r) || c.acting.merges(r) && c.sees(r)) && c.isBound(access.Secret, r) || c.grant.May(access.Secret, record.AttributesOf(r))
 }
 
 // redact hides the values of Secrets in a package from callers without the right to
 // see them.
-func (s *rights) redact(c *caller, r Record, pkg krm.Package) krm.Package {
+func (s *rights) redact(c *caller, r record.Record, pkg krm.Package) krm.Package {
 	if pkg == nil || !krm.MayHoldSecrets(r.Package) || c.reveals(r) {
 		return pkg
 	}
@@ -716,12 +706,12 @@ func (s *rights) redact(c *caller, r Record, pkg krm.Package) krm.Package {
 
 // restore replaces the redacted values of a package that a caller read without the
 // right to see them by those of the package before.
-func (s *rights) restore(ctx context.Context, before Record, pkg krm.Package) (krm.Package, error) {
+func (s *rights) restore(ctx context.Context, before record.Record, pkg krm.Package) (krm.Package, error) {
 	c, ok := callerOf(ctx)
 	if !ok || before.Revision == 0 || !krm.MayHoldSecrets(before.Package) || c.reveals(before) {
 		return pkg, nil
 	}
-	old, err := packageOf(before)
+	old, err := record.PackageOf(before)
 	if err != nil {
 		return nil, err
 	}
@@ -739,12 +729,12 @@ func (s *rights) reads(ctx context.Context, kind tko.Kind) (context.Context, *Wa
 }
 
 // restored is restore for the package of a record that is written as a whole.
-func (s *rights) restored(ctx context.Context, key Key, pkg krm.Package) (krm.Package, error) {
+func (s *rights) restored(ctx context.Context, key record.Key, pkg krm.Package) (krm.Package, error) {
 	c, ok := callerOf(ctx)
 	if !ok || c.grant.IsAll() || CheckKey(key) != nil {
 		return pkg, nil //nolint:nilerr // the write reports the key
 	}
-	current, err := s.get(ctx, Fields{Package: true}, key)
+	current, err := s.get(ctx, record.Fields{Package: true}, key)
 	if err != nil || !c.sees(current) {
 		return pkg, err
 	}
@@ -753,7 +743,7 @@ func (s *rights) restored(ctx context.Context, key Key, pkg krm.Package) (krm.Pa
 
 // A ruleChange is a change of the rules of access, with its audit records.
 type ruleChange struct {
-	put, remove []AccessRule
+	put, remove []record.AccessRule
 	records     []audit.Record
 }
 
@@ -766,7 +756,7 @@ func (c *ruleChange) write(kind, id string, doc any, record audit.Record) error 
 
 // erase adds a rule that is to be removed.
 func (c *ruleChange) erase(kind, id string) {
-	c.remove = append(c.remove, AccessRule{Kind: kind, ID: id})
+	c.remove = append(c.remove, record.AccessRule{Kind: kind, ID: id})
 }
 
 func (c ruleChange) change() ruleChange { return c }

@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -266,7 +267,7 @@ func TestListsEndWhenRightsAreRevoked(t *testing.T) {
 		"records": func(ctx context.Context, w *world) iter.Seq[error] {
 			position, err := w.Position(ctx)
 			w.is("position", err, nil)
-			return errorsOf(w.Records(ctx, catalog.Query{Kind: tko.KindSite, Limit: -1}, position))
+			return errorsOf(w.Records(ctx, record.Query{Kind: tko.KindSite, Limit: -1}, position))
 		},
 	}
 	for name, list := range lists {
@@ -380,7 +381,7 @@ func TestWritesDoNotEscapeFromAScope(t *testing.T) {
 	w.is("take a site by its metadata", err, tko.ErrDenied)
 	_, err = w.RegisterSite(ada, tko.Site{ID: "a", Metadata: map[string]string{"team": "b"}})
 	w.is("give a site away", err, tko.ErrDenied)
-	_, _, err = w.PutRecord(ada, catalog.Put{Key: catalog.Key{Kind: tko.KindSite, ID: "b"}, Metadata: map[string]string{"team": "a"}})
+	_, _, err = w.PutRecord(ada, catalog.Put{Key: record.Key{Kind: tko.KindSite, ID: "b"}, Metadata: map[string]string{"team": "a"}})
 	w.is("take a site by a put", err, tko.ErrDenied)
 	_, err = w.PutEntity(ada, tko.Put{Kind: tko.KindSite, ID: "b", Metadata: map[string]string{"team": "a"}})
 	w.is("take a site by a put of an entity", err, tko.ErrDenied)
@@ -412,7 +413,7 @@ func TestWritesDoNotEscapeFromAScope(t *testing.T) {
 	if err != nil && !strings.Contains(err.Error(), "1 of the descendants") {
 		t.Errorf("got %v, want the number of descendants", err)
 	}
-	_, _, err = w.RemoveRecord(bob, catalog.Key{Kind: tko.KindDeployment, ID: string(parent)}, catalog.Requirement{}, true)
+	_, _, err = w.RemoveRecord(bob, record.Key{Kind: tko.KindDeployment, ID: string(parent)}, catalog.Requirement{}, true)
 	w.is("count a parent with a foreign child", err, tko.ErrDenied)
 	w.bind("cert:op", access.Operator, emea)
 	_, err = w.PurgeDeployments(w.as("cert:op"), tko.DeploymentSelect{}, false)
@@ -458,13 +459,13 @@ func TestApprovalNeedsItsRightHoweverItIsMade(t *testing.T) {
 	_, _, err = w.EndModification(ada, m.Token, approved)
 	w.is("approve by a modification", err, tko.ErrDenied)
 	w.is("cancel", w.CancelModification(ada, m.Token), nil)
-	_, _, err = w.PutRecord(ada, catalog.Put{Key: catalog.Key{Kind: tko.KindDeployment, ID: string(d)}, Site: "emea/1", Package: approved})
+	_, _, err = w.PutRecord(ada, catalog.Put{Key: record.Key{Kind: tko.KindDeployment, ID: string(d)}, Site: "emea/1", Package: approved})
 	w.is("approve by a put", err, tko.ErrDenied)
 	_, err = w.ApproveDeployment(ada, d)
 	w.is("approve", err, tko.ErrDenied)
 	_, err = w.ApproveDeployments(ada, tko.DeploymentSelect{}, false)
 	w.is("approve a selection", err, tko.ErrDenied)
-	_, err = w.PutApproval(ada, catalog.Key{Kind: tko.KindDeployment, ID: string(d)}, catalog.Requirement{}, false)
+	_, err = w.PutApproval(ada, record.Key{Kind: tko.KindDeployment, ID: string(d)}, catalog.Requirement{}, false)
 	w.is("approve by a subresource", err, tko.ErrDenied)
 	_, err = w.CommitDeployment(bob, tko.DeploymentCommit{ID: d, Revision: 1, Package: approved})
 	w.is("an approver edits", err, tko.ErrDenied)
@@ -605,11 +606,11 @@ func TestSecretsNeedARightOfTheirOwn(t *testing.T) {
 				"sites" + when:       all(t, w.Sites(ctx, tko.SiteSelect{}, packages))[0].Package,
 				"deployments" + when: all(t, w.Deployments(ctx, tko.DeploymentSelect{}, packages))[0].Package,
 			})
-			encodedSite, _ := w.EncodedSite(ctx, "emea/1", 0, catalog.StoredFormat)
-			encoded, _ := w.EncodedDeployment(ctx, d, 0, catalog.StoredFormat)
-			listed := all(t, w.EncodedDeployments(ctx, tko.DeploymentSelect{}, packages, catalog.StoredFormat))[0]
+			encodedSite, _ := w.EncodedSite(ctx, "emea/1", 0, record.StoredFormat)
+			encoded, _ := w.EncodedDeployment(ctx, d, 0, record.StoredFormat)
+			listed := all(t, w.EncodedDeployments(ctx, tko.DeploymentSelect{}, packages, record.StoredFormat))[0]
 			for name, text := range map[string][]byte{"encoded site": encodedSite.Package, "encoded deployment": encoded.Package, "encoded deployments": listed.Package} {
-				p, err := krm.Decode(catalog.StoredFormat, text, krm.Limits{})
+				p, err := krm.Decode(record.StoredFormat, text, krm.Limits{})
 				w.is(name, err, nil)
 				seen[name+when] = p
 			}
@@ -960,7 +961,7 @@ func TestOldAuditRecordsAreRemoved(t *testing.T) {
 }
 
 type auditFake struct {
-	catalog.Store
+	record.Store
 
 	trim func(time.Time) int
 }

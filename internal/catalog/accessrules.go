@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // An AccessControl manages the rules of access, and reports what callers may do.
@@ -21,7 +22,7 @@ type AccessControl struct{ *core }
 
 // RevealsSecrets reports whether the caller of a context may see the values of
 // Secrets in a record, for transports that encode records themselves.
-func (s *AccessControl) RevealsSecrets(ctx context.Context, r Record) bool {
+func (s *AccessControl) RevealsSecrets(ctx context.Context, r record.Record) bool {
 	c, err := s.caller(ctx)
 	return err == nil && c.reveals(r)
 }
@@ -46,26 +47,6 @@ func (s *AccessControl) Watcher(ctx context.Context) (*Watcher, error) {
 	}
 	return &Watcher{rights: &s.rights, caller: c, checked: time.Now()}, nil
 }
-
-// The kinds of stored rules of access.
-const (
-	ruleBinding  = "binding"
-	rulePolicy   = "policy"
-	ruleApproval = "approval"
-	ruleSetup    = "setup"
-)
-
-// isRight states for each kind of stored rules whether it gives or limits the rights of
-// clients. A restore without rights keeps the others.
-var isRight = map[string]bool{
-	ruleBinding: true, rulePolicy: true, ruleApproval: true, ruleSetup: true,
-	ruleFreeze: false, ruleSource: false, ruleStop: false,
-	ruleSubscription: false, // it tells what its owner may read
-	ruleOwner:        false, // a source that stays without its owner would have more rights
-}
-
-// IsRight reports whether a stored rule gives or limits the rights of clients.
-func (r AccessRule) IsRight() bool { return isRight[r.Kind] }
 
 // breakGlassTime is the duration of the rights that [AccessControl.BreakGlass] gives.
 const breakGlassTime = time.Hour
@@ -142,10 +123,10 @@ func (s *AccessControl) Bind(ctx context.Context, b access.Binding) (access.Bind
 				return change, tko.Errorf(tko.ErrDenied, "the one-time token was used")
 			}
 			for hash := range book.setups {
-				change.erase(ruleSetup, hash)
+				change.erase(record.RuleSetup, hash)
 			}
 		}
-		return change, change.write(ruleBinding, b.ID, b, describeBinding("bound", b))
+		return change, change.write(record.RuleBinding, b.ID, b, describeBinding("bound", b))
 	})
 	return b, err
 }
@@ -179,20 +160,20 @@ func (s *AccessControl) SetupToken(ctx context.Context, hash string) (time.Time,
 // AddSetupToken stores the hash of a one-time token, with which one binds the first
 // administrator, in place of earlier ones. It returns ErrConflict if there is an
 // administrator. It is for the operator of the store, without a server.
-func AddSetupToken(ctx context.Context, store Store, hash string, expires time.Time) error {
-	return initialise(ctx, store, func(rules []AccessRule) (change ruleChange, err error) {
+func AddSetupToken(ctx context.Context, store record.Store, hash string, expires time.Time) error {
+	return initialise(ctx, store, func(rules []record.AccessRule) (change ruleChange, err error) {
 		for _, r := range rules {
-			if r.Kind == ruleSetup {
-				change.erase(ruleSetup, r.ID)
+			if r.Kind == record.RuleSetup {
+				change.erase(record.RuleSetup, r.ID)
 			}
 		}
-		return change, change.write(ruleSetup, hash, setupToken{Expires: expires.UTC()},
-			audit.Record{Kind: ruleSetup, Op: "initialised", Detail: "one-time token for the first administrator"})
+		return change, change.write(record.RuleSetup, hash, setupToken{Expires: expires.UTC()},
+			audit.Record{Kind: record.RuleSetup, Op: "initialised", Detail: "one-time token for the first administrator"})
 	})
 }
 
 // initialise changes the rules of a store that has no administrator of everything.
-func initialise(ctx context.Context, store Store, decide func([]AccessRule) (ruleChange, error)) error {
+func initialise(ctx context.Context, store record.Store, decide func([]record.AccessRule) (ruleChange, error)) error {
 	version, rules, err := store.Access(ctx)
 	if err != nil {
 		return err
@@ -212,10 +193,10 @@ func initialise(ctx context.Context, store Store, decide func([]AccessRule) (rul
 }
 
 // noAdministrator returns ErrConflict if there is an administrator of everything.
-func noAdministrator(rules []AccessRule) error {
+func noAdministrator(rules []record.AccessRule) error {
 	for _, r := range rules {
 		var b access.Binding
-		if r.Kind != ruleBinding {
+		if r.Kind != record.RuleBinding {
 			continue
 		}
 		if err := json.Unmarshal(r.Doc, &b); err != nil {
@@ -229,12 +210,12 @@ func noAdministrator(rules []AccessRule) error {
 }
 
 func describeBinding(verb string, b access.Binding) audit.Record {
-	return audit.Record{Kind: ruleBinding, ID: b.ID, Op: verb, Detail: fmt.Sprintf("%s%s: %s in %s", b.Subject, b.Group, b.Role, b.Scope), Why: b.Reason}
+	return audit.Record{Kind: record.RuleBinding, ID: b.ID, Op: verb, Detail: fmt.Sprintf("%s%s: %s in %s", b.Subject, b.Group, b.Role, b.Scope), Why: b.Reason}
 }
 
-func ruleOf(kind, id string, doc any) (AccessRule, error) {
+func ruleOf(kind, id string, doc any) (record.AccessRule, error) {
 	text, err := json.Marshal(doc)
-	return AccessRule{Kind: kind, ID: id, Doc: text}, err
+	return record.AccessRule{Kind: kind, ID: id, Doc: text}, err
 }
 
 // Unbind removes a binding or a policy. The last binding that makes an administrator
@@ -264,7 +245,7 @@ func (s *AccessControl) Unbind(ctx context.Context, id string) error {
 			if err := c.grant.MayBind(b); err != nil {
 				return change, err
 			}
-			change.erase(ruleBinding, id)
+			change.erase(record.RuleBinding, id)
 			change.records = []audit.Record{describeBinding("unbound", b)}
 			return change, nil
 		}
@@ -273,7 +254,7 @@ func (s *AccessControl) Unbind(ctx context.Context, id string) error {
 				if err := c.mayGovern(p); err != nil {
 					return change, err
 				}
-				change.erase(rulePolicy, id)
+				change.erase(record.RulePolicy, id)
 				change.records = []audit.Record{describePolicy("removed", p)}
 				return change, nil
 			}
@@ -300,7 +281,7 @@ func (s *AccessControl) AddPolicy(ctx context.Context, p access.Policy) (access.
 		if len(book.Policies) >= access.MaxRules {
 			return change, tko.Errorf(tko.ErrInvalid, "there are %d policies, the maximum: remove some", len(book.Policies))
 		}
-		return change, change.write(rulePolicy, p.ID, p, describePolicy("added", p))
+		return change, change.write(record.RulePolicy, p.ID, p, describePolicy("added", p))
 	})
 	return p, err
 }
@@ -312,7 +293,7 @@ func (c *caller) mayGovern(p access.Policy) error {
 }
 
 func describePolicy(verb string, p access.Policy) audit.Record {
-	return audit.Record{Kind: rulePolicy, ID: p.ID, Op: verb, Detail: fmt.Sprintf("%d approvers from %q in %s", p.Approvers, p.Groups, p.Scope), Why: p.Reason}
+	return audit.Record{Kind: record.RulePolicy, ID: p.ID, Op: verb, Detail: fmt.Sprintf("%d approvers from %q in %s", p.Approvers, p.Groups, p.Scope), Why: p.Reason}
 }
 
 // CanI reports whether the caller may use a verb on an entity: one that exists, or
@@ -329,18 +310,18 @@ func (s *AccessControl) CanI(ctx context.Context, verb access.Verb, kind tko.Kin
 	if id == "" || !verb.Scoped() {
 		return c.grant.Somewhere(verb, kind), nil
 	}
-	key := Key{Kind: kind, ID: id}
+	key := record.Key{Kind: kind, ID: id}
 	if err := CheckKey(key); err != nil {
 		return false, err
 	}
-	r, err := s.get(ctx, Fields{}, key)
+	r, err := s.get(ctx, record.Fields{}, key)
 	if err != nil {
 		return false, err
 	}
 	if !c.sees(r) {
-		r = Record{Key: key}
+		r = record.Record{Key: key}
 	}
-	return c.grant.May(verb, AttributesOf(r)), nil
+	return c.grant.May(verb, record.AttributesOf(r)), nil
 }
 
 func verbNames() string {
@@ -387,7 +368,7 @@ func (s *AccessControl) BreakGlass(ctx context.Context, why string) (access.Bind
 		Reason: why, By: author(ctx), Created: time.Now().UTC().Truncate(time.Second),
 	}
 	_, err = changeRules(ctx, &s.rights, c, func(*ruleBook) (change ruleChange, err error) {
-		return change, change.write(ruleBinding, b.ID, b, describeBinding("broke glass", b))
+		return change, change.write(record.RuleBinding, b.ID, b, describeBinding("broke glass", b))
 	})
 	if err == nil {
 		s.log.WarnContext(ctx, "BREAK GLASS: a local user is administrator for an hour", "subject", b.Subject, "why", why, "until", b.Expires)
@@ -397,7 +378,7 @@ func (s *AccessControl) BreakGlass(ctx context.Context, why string) (access.Bind
 
 // InitAccess makes the first administrator. It is for programs on the machine of the
 // store, and refused once there is an administrator of everything.
-func InitAccess(ctx context.Context, store Store, subject, why string, expires time.Time) (access.Binding, error) {
+func InitAccess(ctx context.Context, store record.Store, subject, why string, expires time.Time) (access.Binding, error) {
 	b := access.Binding{
 		ID: uuid.NewString(), Subject: subject, Role: access.Admin, Expires: expires, Reason: why,
 		By: tko.Author{Who: "tko-server access init"}, Created: time.Now().UTC().Truncate(time.Second),
@@ -408,8 +389,8 @@ func InitAccess(ctx context.Context, store Store, subject, why string, expires t
 	if !identity.IsSubject(subject) {
 		return b, tko.Errorf(tko.ErrInvalid, "the subject %q has no prefix of an authenticator, so no client can have it: use a subject as tko whoami shows it, such as oidc:ALIAS:SUB", subject)
 	}
-	return b, initialise(ctx, store, func([]AccessRule) (change ruleChange, err error) {
-		return change, change.write(ruleBinding, b.ID, b, describeBinding("initialised", b))
+	return b, initialise(ctx, store, func([]record.AccessRule) (change ruleChange, err error) {
+		return change, change.write(record.RuleBinding, b.ID, b, describeBinding("initialised", b))
 	})
 }
 

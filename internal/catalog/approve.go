@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -24,7 +25,7 @@ type Approver struct{ *core }
 // placements propose. It returns 1, or 0 if nothing was to be approved. A
 // deployment that is not prepared is an ErrInvalid.
 func (s *Approver) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error) {
-	_, wrote, err := s.approve(ctx, deploymentKey(id), Requirement{}, false)
+	_, wrote, err := s.approve(ctx, record.DeploymentKey(id), Requirement{}, false)
 	if wrote {
 		approved = 1
 	}
@@ -34,16 +35,16 @@ func (s *Approver) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (
 // approve approves a deployment that meets a requirement, and returns its new
 // record, without the associated deployments; wrote reports whether the record
 // has changed. A dry run writes nothing.
-func (s *Approver) approve(ctx context.Context, key Key, require Requirement, dryRun bool) (r Record, wrote bool, err error) {
+func (s *Approver) approve(ctx context.Context, key record.Key, require Requirement, dryRun bool) (r record.Record, wrote bool, err error) {
 	if !isDeploymentID(key.ID) {
-		return Record{}, false, tko.NotFound(tko.KindDeployment, key.ID)
+		return record.Record{}, false, tko.NotFound(tko.KindDeployment, key.ID)
 	}
 	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Approve)
 	if err != nil {
-		return Record{}, false, err
+		return record.Record{}, false, err
 	}
 	err = retry(ctx, func() error {
-		if r, err = s.getVisible(ctx, c, Fields{Package: true}, key); err == nil {
+		if r, err = s.getVisible(ctx, c, record.Fields{Package: true}, key); err == nil {
 			err = s.permit(ctx, &r, nil, access.Approve)
 		}
 		if err != nil {
@@ -100,7 +101,7 @@ func (s *Approver) approve(ctx context.Context, key Key, require Requirement, dr
 
 // consent lets a deployment make the changes that wait for it. The caller confirms their
 // number. It writes a revision, so that the deployment is reconciled at once.
-func (s *Approver) consent(ctx context.Context, c *caller, r *Record, waiting tko.Waiting, dryRun bool) (wrote bool, err error) {
+func (s *Approver) consent(ctx context.Context, c *caller, r *record.Record, waiting tko.Waiting, dryRun bool) (wrote bool, err error) {
 	if c.identity.Role() != "" || c.identity.Plugin != nil {
 		return false, final(tko.Errorf(tko.ErrDenied, "deployment %q: %s, and %q is no person", r.ID, waiting, c.identity.Subject))
 	}
@@ -119,14 +120,14 @@ func (s *Approver) consent(ctx context.Context, c *caller, r *Record, waiting tk
 	if err != nil {
 		return false, err
 	}
-	grant := map[Count]int{}
+	grant := map[record.Count]int{}
 	if spare := confirmed - count; waiting.Create > 0 {
-		grant[CountCreated] = waiting.Create + spare
+		grant[record.CountCreated] = waiting.Create + spare
 	} else {
 		waiting.Remove += spare
 	}
 	if waiting.Remove > 0 {
-		grant[CountDeployments] = waiting.Remove
+		grant[record.CountDeployments] = waiting.Remove
 	}
 	w := *r
 	if w.Author = author(ctx); w.Author.Why == "" {
@@ -138,7 +139,7 @@ func (s *Approver) consent(ctx context.Context, c *caller, r *Record, waiting tk
 			c.Reason, c.Message, c.ObservedRevision = reasonConsented, fmt.Sprintf("%s consented to %d changes", w.Author.Who, count), r.Revision+1
 		}
 	}
-	outcomes, err := s.commit(withGrant(ctx, root, grant), Write{Op: tko.OpWritten, Record: w, Expect: r.Revision, Position: r.Position})
+	outcomes, err := s.commit(withGrant(ctx, root, grant), record.Write{Op: tko.OpWritten, Record: w, Expect: r.Revision, Position: r.Position})
 	if err != nil {
 		return false, err
 	}
@@ -153,11 +154,11 @@ const reasonConsented = "Consented"
 
 // confirmsProposal returns an error if the caller confirms another number of changes than the
 // placements of a deployment propose.
-func confirmsProposal(ctx context.Context, r Record) error {
+func confirmsProposal(ctx context.Context, r record.Record) error {
 	confirmed, ok := tko.ConfirmationOf(ctx)
 	total := 0
 	for count, n := range proposed(r) {
-		if count != CountSites { // of the same deployments
+		if count != record.CountSites { // of the same deployments
 			total += n
 		}
 	}
@@ -170,34 +171,34 @@ func confirmsProposal(ctx context.Context, r Record) error {
 // proposed returns the numbers of deployments that the placements of a deployment propose
 // to create and to remove, and of the sites that these change: an approval of the proposal is
 // consent to them.
-func proposed(r Record) map[Count]int {
+func proposed(r record.Record) map[record.Count]int {
 	if !tko.HasCondition(r.Conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
 		return nil
 	}
-	pkg, err := packageOf(r)
+	pkg, err := record.PackageOf(r)
 	if err != nil {
 		return nil
 	}
-	grant := map[Count]int{}
-	add := func(resource krm.Resource, count Count, change string) {
+	grant := map[record.Count]int{}
+	add := func(resource krm.Resource, count record.Count, change string) {
 		grant[count] += numberAt(resource, "status", "proposal", change, "count")
 	}
 	for _, resource := range pkg {
 		if resource.GVK().Group == topologyGroup {
-			add(resource, CountCreated, "create")
-			add(resource, CountCreated, "replace")
-			add(resource, CountDeployments, "delete")
-			add(resource, CountSites, "replace")
-			add(resource, CountSites, "delete")
+			add(resource, record.CountCreated, "create")
+			add(resource, record.CountCreated, "replace")
+			add(resource, record.CountDeployments, "delete")
+			add(resource, record.CountSites, "replace")
+			add(resource, record.CountSites, "delete")
 		}
 	}
-	maps.DeleteFunc(grant, func(_ Count, n int) bool { return n <= 0 })
+	maps.DeleteFunc(grant, func(_ record.Count, n int) bool { return n <= 0 })
 	return grant
 }
 
 // approval returns the write that approves a deployment and the changes that
 // its placements propose.
-func approval(ctx context.Context, r Record) Write {
+func approval(ctx context.Context, r record.Record) record.Write {
 	expect, position := r.Revision, r.Position
 	r.Approved = true
 	proposal := tko.FindCondition(r.Conditions, tko.ConditionPlaced)
@@ -217,7 +218,7 @@ func approval(ctx context.Context, r Record) Write {
 		changed = append(changed, c)
 	}
 	r.Conditions = mergeConditions(r.Conditions, changed, expect+1, time.Now())
-	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position, KeepsOwner: true}
+	return record.Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position, KeepsOwner: true}
 }
 
 // approveBatch is the number of deployments that are approved in one
@@ -250,12 +251,12 @@ func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSel
 	if err != nil || dryRun {
 		return chosen.len(), err
 	}
-	if _, err := s.allowReach(ctx, "approve", tko.KindDeployment, Key{Kind: tko.KindDeployment}, map[Count]int{CountApproved: chosen.len()}); err != nil {
+	if _, err := s.allowReach(ctx, "approve", tko.KindDeployment, record.Key{Kind: tko.KindDeployment}, map[record.Count]int{record.CountApproved: chosen.len()}); err != nil {
 		return 0, err
 	}
 	held, first := 0, ""
 	var stopped error
-	err = list.each(chosen, func(keys []Key) error {
+	err = list.each(chosen, func(keys []record.Key) error {
 		for batch := range slices.Chunk(keys, approveBatch) {
 			n, busy, err := s.approveAll(ctx, batch)
 			approved += n
@@ -287,15 +288,15 @@ func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSel
 // approveAll approves those deployments that are still prepared and unapproved:
 // in one commit if possible, otherwise one by one. held are the IDs of those
 // that are being modified.
-func (s *Approver) approveAll(ctx context.Context, keys []Key) (approved int, held []string, err error) {
+func (s *Approver) approveAll(ctx context.Context, keys []record.Key) (approved int, held []string, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
 	}
-	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	records, err := s.store.Get(ctx, record.Fields{Package: true}, keys...)
 	if err != nil {
 		return 0, nil, err
 	}
-	var batch []Write
+	var batch []record.Write
 	single := false // approvals that policies govern, and hold back, are counted one by one
 	for _, r := range records {
 		if r.Revision != 0 && r.Prepared && !r.Approved {
@@ -354,7 +355,7 @@ const maxAuthors = 1000
 // reports whether the deployment has enough of them, or needs none. It returns
 // ErrDenied if the caller may not approve it: an author of a revision since the last
 // approval, a controller, or a member of none of the policy's groups.
-func (s *Approver) vote(ctx context.Context, r Record, dryRun bool) (enough bool, err error) {
+func (s *Approver) vote(ctx context.Context, r record.Record, dryRun bool) (enough bool, err error) {
 	policies, err := s.policiesFor(ctx, r)
 	if err != nil || len(policies) == 0 {
 		return true, err
@@ -397,8 +398,8 @@ func (s *Approver) vote(ctx context.Context, r Record, dryRun bool) (enough bool
 		if !slices.ContainsFunc(v.approval.Subjects, func(other string) bool { return s.person(other) == s.person(subject) }) {
 			v.approval.Subjects = append(v.approval.Subjects, subject)
 		}
-		return v, v.write(ruleApproval, r.ID, v.approval,
-			audit.Record{Kind: ruleApproval, ID: r.ID, Op: "approved", Revision: r.Revision, After: v.approval.Digest, Site: r.Site})
+		return v, v.write(record.RuleApproval, r.ID, v.approval,
+			audit.Record{Kind: record.RuleApproval, ID: r.ID, Op: "approved", Revision: r.Revision, After: v.approval.Digest, Site: r.Site})
 	})
 	if err != nil {
 		return false, err
@@ -426,7 +427,7 @@ func (s *Approver) forgetVotes(ctx context.Context, id string) {
 	if _, ok := book.approvals[id]; !ok {
 		return
 	}
-	if _, err := s.store.ChangeAccess(ctx, book.Version, nil, []AccessRule{{Kind: ruleApproval, ID: id}}); err != nil {
+	if _, err := s.store.ChangeAccess(ctx, book.Version, nil, []record.AccessRule{{Kind: record.RuleApproval, ID: id}}); err != nil {
 		s.log.DebugContext(ctx, "can't remove the approvals of an approved deployment", "deployment", id, "err", err)
 	}
 }
@@ -447,7 +448,7 @@ func (s *Approver) person(subject string) string {
 // authorsSinceApproval returns the persons who wrote revisions of a deployment since
 // it was last approved, the revision of the template that it was made from since, or
 // the registrations of the plugins that changed it since.
-func (s *Approver) authorsSinceApproval(ctx context.Context, r Record) ([]string, error) {
+func (s *Approver) authorsSinceApproval(ctx context.Context, r record.Record) ([]string, error) {
 	var authors []string
 	note := func(who string) {
 		if isPerson(who) && !slices.Contains(authors, who) {
@@ -482,14 +483,14 @@ func (s *Approver) authorsSinceApproval(ctx context.Context, r Record) ([]string
 		}
 	}
 	if r.Template != "" && r.Base != 0 && r.Base != approvedBase {
-		was, err := s.store.Revision(ctx, Key{Kind: tko.KindTemplate, ID: r.Template}, r.Base)
+		was, err := s.store.Revision(ctx, record.Key{Kind: tko.KindTemplate, ID: r.Template}, r.Base)
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return nil, err
 		}
 		note(was.Author.Who)
 	}
 	for id := range plugins {
-		registered, err := s.get(ctx, Fields{}, Key{Kind: tko.KindPlugin, ID: id})
+		registered, err := s.get(ctx, record.Fields{}, record.Key{Kind: tko.KindPlugin, ID: id})
 		if err != nil {
 			return nil, err
 		}

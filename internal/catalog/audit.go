@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Limits of the audit log of refusals: each is written at once up to this rate;
@@ -29,7 +30,7 @@ type AuditTrail struct{ *core }
 // refusals write audit records of refused requests, at a limited rate, so that
 // refusals can't fill the disk or slow down writers. They are safe for concurrent use.
 type refusals struct {
-	store   AuditLog
+	store   record.AuditLog
 	enabled bool
 	log     *slog.Logger
 	refused func(verb, kind, decision string) // nil: not counted

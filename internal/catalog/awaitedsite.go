@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Reasons of the ResolvedRefs condition of sites, if their template exists.
@@ -19,12 +20,12 @@ const (
 
 // derivedSite derives and validates the site of a Put, which may name a template that doesn't
 // exist yet.
-func (s *RecordWriter) derivedSite(ctx context.Context, p Put, current Record, passed map[string]string) (Record, []Key, error) {
+func (s *RecordWriter) derivedSite(ctx context.Context, p Put, current record.Record, passed map[string]string) (record.Record, []record.Key, error) {
 	template, awaited, err := s.resolveOne(ctx, tko.KindTemplate, current.Template, current.Awaited().Template, p.Template, p.Defer)
 	if err != nil {
-		return Record{}, nil, err
+		return record.Record{}, nil, err
 	}
-	waits := Awaited{Template: awaited, Merge: awaited != "" && !p.Whole}
+	waits := record.Awaited{Template: awaited, Merge: awaited != "" && !p.Whole}
 	site := tko.Site{ID: tko.SiteID(p.Key.ID), Template: tko.TemplateID(template), Details: p.Details, Metadata: passed, Package: p.Package}
 	derive := s.registry.siteRecord
 	if awaited != "" && template == "" {
@@ -32,14 +33,14 @@ func (s *RecordWriter) derivedSite(ctx context.Context, p Put, current Record, p
 	}
 	record, requires, err := derive(ctx, nil, site, p.Whole)
 	if err == nil {
-		record.await(waits)
+		record.Await(waits)
 	}
 	return record, requires, err
 }
 
 // siteConditions returns the conditions of a changed site.
-func siteConditions(current, record Record) []tko.Condition {
-	now := record.Awaited().conditions(tko.KindSite, current.Conditions, true)
+func siteConditions(current, record record.Record) []tko.Condition {
+	now := conditionsOfAwaited(record.Awaited(), tko.KindSite, current.Conditions, true)
 	return mergeConditions(warnedAfter(current, record), now, current.Revision+1, time.Now())
 }
 
@@ -51,11 +52,11 @@ func (s *RecordWriter) ResolveSite(ctx context.Context, id tko.SiteID) (waits bo
 	if err != nil {
 		return false, err
 	}
-	key := Key{Kind: tko.KindSite, ID: string(id)}
+	key := record.Key{Kind: tko.KindSite, ID: string(id)}
 	if CheckKey(key) != nil {
 		return false, missing(key)
 	}
-	current, err := s.getVisible(ctx, c, Fields{Package: true}, key)
+	current, err := s.getVisible(ctx, c, record.Fields{Package: true}, key)
 	if err != nil || current.Awaited().Template == "" {
 		return false, err
 	}
@@ -83,18 +84,18 @@ func (s *RecordWriter) ResolveSite(ctx context.Context, id tko.SiteID) (waits bo
 }
 
 // resolveSite is ResolveSite in a context of the owner of the site.
-func (s *RecordWriter) resolveSite(ctx context.Context, current Record) (waits bool, err error) {
+func (s *RecordWriter) resolveSite(ctx context.Context, current record.Record) (waits bool, err error) {
 	awaited := current.Awaited()
 	isThere, err := s.isThere(ctx, tko.KindTemplate, awaited.Template)
 	if err != nil || !isThere {
 		return true, err
 	}
-	pkg, err := packageOf(current)
+	pkg, err := record.PackageOf(current)
 	if err != nil {
 		return true, err
 	}
 	_, _, err = s.PutRecord(ctx, Put{
-		Key: current.Key, Template: awaited.Template, Metadata: current.effective(), Labels: current.labels(), Attached: current.Attached(),
+		Key: current.Key, Template: awaited.Template, Metadata: current.Effective(), Labels: current.Labels(), Attached: current.Attached(),
 		Details: current.Details, Package: pkg, Whole: !awaited.Merge, Defer: true, Require: Requirement{Revision: current.Revision},
 	})
 	return err != nil, err
@@ -102,7 +103,7 @@ func (s *RecordWriter) resolveSite(ctx context.Context, current Record) (waits b
 
 // asSiteOwner returns a context in which the caller has the rights of the owner of a site that
 // waits, and says why it changes it, and the owner.
-func (s *RecordWriter) asSiteOwner(ctx context.Context, c *caller, site Record) (context.Context, owner, error) {
+func (s *RecordWriter) asSiteOwner(ctx context.Context, c *caller, site record.Record) (context.Context, record.Owner, error) {
 	if by := tko.AuthorOf(ctx); by.Why == "" {
 		ctx = tko.WithAuthor(ctx, tko.Author{Who: by.Who, Why: "what it waited for exists now"})
 	}
@@ -115,7 +116,7 @@ func (s *RecordWriter) asSiteOwner(ctx context.Context, c *caller, site Record) 
 	if s.options.Access == AccessOff {
 		return context.WithValue(ctx, callerKey{}, &own), o, nil
 	}
-	if o.isZero() && !own.reporting {
+	if o.IsZero() && !own.reporting {
 		return ctx, o, tko.Errorf(tko.ErrDenied, "who named the template isn't known: name an owner (tko access own site %s SUBJECT)", site.ID)
 	}
 	rules, err := s.rulesOf(ctx, rulesAge)

@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/blame"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -20,7 +21,7 @@ func (s *Explainer) Blame(ctx context.Context, request tko.BlameRequest) (tko.Bl
 	if request.History && request.Field == "" {
 		return tko.Blame{}, tko.Errorf(tko.ErrInvalid, "the history is of one field: name the field")
 	}
-	h, newest, err := s.historyOf(ctx, Key{Kind: request.Kind, ID: request.ID}, request.Revision)
+	h, newest, err := s.historyOf(ctx, record.Key{Kind: request.Kind, ID: request.ID}, request.Revision)
 	if err != nil {
 		return tko.Blame{}, err
 	}
@@ -37,18 +38,18 @@ func isNone(err error) bool { return errors.Is(err, tko.ErrNotFound) }
 type entityHistory struct {
 	service   *Explainer
 	caller    *caller
-	key       Key
-	templates map[string]Record // the newest revision that was compared, by ID
+	key       record.Key
+	templates map[string]record.Record // the newest revision that was compared, by ID
 }
 
 // historyOf returns the history of an entity, and the revision to begin with; 0 is the
 // current one.
-func (s *Explainer) historyOf(ctx context.Context, key Key, revision int64) (*entityHistory, blame.Revision, error) {
+func (s *Explainer) historyOf(ctx context.Context, key record.Key, revision int64) (*entityHistory, blame.Revision, error) {
 	r, c, err := s.at(ctx, key, revision)
 	if err != nil {
 		return nil, blame.Revision{}, err
 	}
-	h := &entityHistory{service: s, caller: c, key: key, templates: map[string]Record{}}
+	h := &entityHistory{service: s, caller: c, key: key, templates: map[string]record.Record{}}
 	if revision == 0 { // only reads of revisions have steps
 		again, err := h.Revision(ctx, r.Revision)
 		if err == nil || !isNone(err) {
@@ -71,16 +72,16 @@ func (h *entityHistory) Revision(ctx context.Context, number int64) (blame.Revis
 // Template returns the package of a template, whether or not the caller may read it: it
 // is only compared.
 func (h *entityHistory) Template(ctx context.Context, id tko.TemplateID, revision int64) (krm.Package, error) {
-	r, err := h.service.store.Revision(ctx, Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
+	r, err := h.service.store.Revision(ctx, record.Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
 	if err != nil {
 		return nil, err
 	}
-	return packageOf(r)
+	return record.PackageOf(r)
 }
 
 // Upstream returns the history of a template; nil if the caller may not read it.
 func (h *entityHistory) Upstream(ctx context.Context, id tko.TemplateID, revision int64) (blame.History, blame.Revision, error) {
-	up, newest, err := h.service.historyOf(ctx, Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
+	up, newest, err := h.service.historyOf(ctx, record.Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
 	switch {
 	case isNone(err), errors.Is(err, tko.ErrDenied):
 		return nil, blame.Revision{}, nil
@@ -90,20 +91,20 @@ func (h *entityHistory) Upstream(ctx context.Context, id tko.TemplateID, revisio
 	return up, newest, nil
 }
 
-func (h *entityHistory) revisionOf(ctx context.Context, r Record) (blame.Revision, error) {
+func (h *entityHistory) revisionOf(ctx context.Context, r record.Record) (blame.Revision, error) {
 	out := blame.Revision{Number: r.Revision, UID: r.UID, Time: r.Updated.UTC(), Author: r.Author, Steps: r.Steps, Content: r.Digest}
 	var err error
 	if h.key.Kind != tko.KindDeployment {
-		if out.Package, err = packageOf(r); err == nil && h.key.Kind == tko.KindSite && r.Template != "" {
+		if out.Package, err = record.PackageOf(r); err == nil && h.key.Kind == tko.KindSite && r.Template != "" {
 			err = h.siteBase(ctx, r, &out)
 		}
 		return out, err
 	}
-	if out.Package, err = deploymentPackage(r); err != nil {
+	if out.Package, err = record.DeploymentPackage(r); err != nil {
 		return out, err
 	}
-	out.Content = r.planDigest()
-	if r.Derivation != (Digest{}) {
+	out.Content = planDigestOf(r)
+	if r.Derivation != (record.Digest{}) {
 		encoded, err := h.service.store.Derivation(ctx, r.Derivation)
 		if err != nil && !isNone(err) {
 			return out, err
@@ -117,18 +118,18 @@ func (h *entityHistory) revisionOf(ctx context.Context, r Record) (blame.Revisio
 }
 
 // siteBase sets what a revision of a site was made from: its template as it was then.
-func (h *entityHistory) siteBase(ctx context.Context, r Record, out *blame.Revision) error {
+func (h *entityHistory) siteBase(ctx context.Context, r record.Record, out *blame.Revision) error {
 	t, ok := h.templates[r.Template]
 	if !ok {
 		var err error
-		if t, err = h.service.get(ctx, Fields{}, Key{Kind: tko.KindTemplate, ID: r.Template}); err != nil {
+		if t, err = h.service.get(ctx, record.Fields{}, record.Key{Kind: tko.KindTemplate, ID: r.Template}); err != nil {
 			return err
 		}
 	}
 	for n := 0; t.Revision > 1 && t.Position > r.Position && n < blame.MaxRevisions; n++ {
 		before, err := h.service.store.Revision(ctx, t.Key, t.Revision-1)
 		if isNone(err) {
-			t = Record{}
+			t = record.Record{}
 			break
 		}
 		if err != nil {
@@ -137,7 +138,7 @@ func (h *entityHistory) siteBase(ctx context.Context, r Record, out *blame.Revis
 		t = before
 	}
 	if h.templates[r.Template] = t; t.Revision != 0 && t.Position < r.Position {
-		out.Made, out.Anew = &derivation.Record{Template: tko.TemplateID(t.ID), Revision: t.Revision, Whole: Digest{1}}, true
+		out.Made, out.Anew = &derivation.Record{Template: tko.TemplateID(t.ID), Revision: t.Revision, Whole: record.Digest{1}}, true
 	}
 	return nil
 }
@@ -145,7 +146,7 @@ func (h *entityHistory) siteBase(ctx context.Context, r Record, out *blame.Revis
 // rolloutOf returns the rollout that wrote a revision, and the revision that it
 // restored. The reason of the revision names the rollout, and the rollout's row confirms
 // it: anyone can write such a reason.
-func (h *entityHistory) rolloutOf(ctx context.Context, r Record) (id tko.RolloutID, restores int64, err error) {
+func (h *entityHistory) rolloutOf(ctx context.Context, r record.Record) (id tko.RolloutID, restores int64, err error) {
 	rest, ok := strings.CutPrefix(r.Author.Why, rolloutReason)
 	if !ok {
 		return "", 0, nil

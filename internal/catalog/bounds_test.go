@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -135,7 +136,7 @@ func TestTooManyPatternsAreRefused(t *testing.T) {
 	if got := all(t, w.Sites(w.ctx, tko.SiteSelect{IDs: repeat("k*", 100)}, tko.ListOptions{})); len(got) != 1 {
 		t.Errorf("100 patterns list %d sites, want one", len(got))
 	}
-	_, err := collect(w.Records(w.ctx, catalog.Query{Kind: tko.KindSite, IDs: make([]tko.Pattern, 101), Limit: -1}, w.head()))
+	_, err := collect(w.Records(w.ctx, record.Query{Kind: tko.KindSite, IDs: make([]tko.Pattern, 101), Limit: -1}, w.head()))
 	wantError(t, err, tko.ErrInvalid, "101 patterns")
 }
 
@@ -173,13 +174,13 @@ func TestMetadataIsBoundedInTotal(t *testing.T) {
 
 	// Metadata that an earlier version stored can still be modified, but can't grow.
 	id := w.create(tko.NewDeployment{})
-	records, err := w.store.Get(w.ctx, catalog.Fields{Package: true}, catalog.Key{Kind: tko.KindDeployment, ID: string(id)})
+	records, err := w.store.Get(w.ctx, record.Fields{Package: true}, record.Key{Kind: tko.KindDeployment, ID: string(id)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := records[0]
-	old.Metadata = &catalog.Metadata{Effective: large(30), Passed: large(30)}
-	if _, err := w.store.Commit(w.ctx, catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: old, Expect: old.Revision})); err != nil {
+	old.Metadata = &record.Metadata{Effective: large(30), Passed: large(30)}
+	if _, err := w.store.Commit(w.ctx, record.Ungated(record.Write{Op: tko.OpWritten, Record: old, Expect: old.Revision})); err != nil {
 		t.Fatal(err)
 	}
 	m := w.start(id)
@@ -217,7 +218,7 @@ func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 
 // A claimCountingStore counts its claims of work.
 type claimCountingStore struct {
-	catalog.Store
+	record.Store
 
 	claims atomic.Int64
 }

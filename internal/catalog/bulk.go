@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Purges and approvals of selected records run in batches, each of them a
@@ -30,11 +31,11 @@ const (
 )
 
 // A selection lists the selected records with IDs greater than after.
-type selection func(after string) (iter.Seq2[Record, error], error)
+type selection func(after string) (iter.Seq2[record.Record, error], error)
 
 // selected returns the selection of a query.
-func (s *storage) selected(ctx context.Context, query Query) selection {
-	return func(after string) (iter.Seq2[Record, error], error) {
+func (s *storage) selected(ctx context.Context, query record.Query) selection {
+	return func(after string) (iter.Seq2[record.Record, error], error) {
 		query := query
 		query.After = after
 		return s.store.List(ctx, query), nil
@@ -91,7 +92,7 @@ func (f *frozen) len() int { return len(f.hashes) }
 
 // each calls do for each page of the records that were frozen and are still
 // selected.
-func (list selection) each(chosen frozen, do func(keys []Key) error) error {
+func (list selection) each(chosen frozen, do func(keys []record.Key) error) error {
 	if chosen.len() == 0 {
 		return nil
 	}
@@ -101,7 +102,7 @@ func (list selection) each(chosen frozen, do func(keys []Key) error) error {
 			return err
 		}
 		read := 0
-		var keys []Key
+		var keys []record.Key
 		for r, err := range records {
 			if read > 0 && errors.Is(err, tko.ErrUnavailable) { // the snapshot is lost: the next page has the rest
 				read = selectedPage

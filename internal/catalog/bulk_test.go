@@ -13,15 +13,16 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A cuttingStore calls a function before each commit.
 type cuttingStore struct {
-	catalog.Store
-	before func(writes []catalog.Write) error
+	record.Store
+	before func(writes []record.Write) error
 }
 
-func (s *cuttingStore) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
+func (s *cuttingStore) Commit(ctx context.Context, gated record.Gated) ([]record.Outcome, error) {
 	writes := gated.Writes()
 	if err := s.before(writes); err != nil {
 		return nil, err
@@ -31,15 +32,15 @@ func (s *cuttingStore) Commit(ctx context.Context, gated catalog.Gated) ([]catal
 
 // A laterStore calls a function before it lists for the second time.
 type laterStore struct {
-	catalog.Store
+	record.Store
 	lists int
 	again func() error
 }
 
-func (s *laterStore) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
+func (s *laterStore) List(ctx context.Context, query record.Query) iter.Seq2[record.Record, error] {
 	if s.lists++; s.lists == 2 {
 		if err := s.again(); err != nil {
-			return func(yield func(catalog.Record, error) bool) { yield(catalog.Record{}, err) }
+			return func(yield func(record.Record, error) bool) { yield(record.Record{}, err) }
 		}
 	}
 	return s.Store.List(ctx, query)
@@ -49,7 +50,7 @@ func (s *laterStore) List(ctx context.Context, query catalog.Query) iter.Seq2[ca
 var unconfirmed = catalog.Options{ConfirmAbove: 1_000_000, ConfirmPercent: 100}
 
 // between makes the world's catalog call a function before each commit.
-func (w *world) between(before func(writes []catalog.Write) error) {
+func (w *world) between(before func(writes []record.Write) error) {
 	w.Service = catalog.New(&cuttingStore{w.store, before}, w.validator, unconfirmed)
 }
 
@@ -127,7 +128,7 @@ func TestInterruptedDeletionsReportTheirProgress(t *testing.T) {
 			whole := w.Service
 			ctx, cancel := context.WithCancel(w.ctx)
 			commits := 0
-			w.between(func([]catalog.Write) error {
+			w.between(func([]record.Write) error {
 				if commits++; commits == 2 {
 					cancel()
 				}
@@ -210,7 +211,7 @@ func TestNoRecordCanReferToOneThatIsBeingDeleted(t *testing.T) {
 	w.many(450, tko.NewDeployment{Template: "t"})
 	whole, stop := w.Service, errors.New("stop")
 	commits := 0
-	w.between(func([]catalog.Write) error {
+	w.between(func([]record.Write) error {
 		if commits++; commits == 2 {
 			return stop
 		}
@@ -233,16 +234,16 @@ func TestNoRecordCanReferToOneThatIsBeingDeleted(t *testing.T) {
 
 // A breakingStore loses the snapshot of its first lists after some records.
 type breakingStore struct {
-	catalog.Store
+	record.Store
 	breaks atomic.Int64
 }
 
-func (s *breakingStore) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
-	return func(yield func(catalog.Record, error) bool) {
+func (s *breakingStore) List(ctx context.Context, query record.Query) iter.Seq2[record.Record, error] {
+	return func(yield func(record.Record, error) bool) {
 		count := 0
 		for r, err := range s.Store.List(ctx, query) {
 			if count++; count > 3 && s.breaks.Add(-1) >= 0 {
-				yield(catalog.Record{}, tko.Errorf(tko.ErrUnavailable, "lost"))
+				yield(record.Record{}, tko.Errorf(tko.ErrUnavailable, "lost"))
 				return
 			}
 			if !yield(r, err) {

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -30,7 +31,7 @@ func (s *DeploymentWriter) CommitDeployment(ctx context.Context, commit tko.Depl
 	}
 	var revision int64
 	err = tryOptimistic(ctx, func(reads *readSet) error {
-		current, err := s.get(ctx, Fields{Package: true}, deploymentKey(commit.ID))
+		current, err := s.get(ctx, record.Fields{Package: true}, record.DeploymentKey(commit.ID))
 		if err == nil {
 			revision, err = s.commitFrom(ctx, reads, current, commit)
 		}
@@ -66,31 +67,31 @@ func (s *DeploymentWriter) CommitDeployments(ctx context.Context, commits []tko.
 	if len(commits) > maxBatch {
 		return nil, tko.Errorf(tko.ErrInvalid, "%d deployments are to be committed at once: give at most %d", len(commits), maxBatch)
 	}
-	keys, seen := make([]Key, 0, len(commits)), map[tko.DeploymentID]bool{}
+	keys, seen := make([]record.Key, 0, len(commits)), map[tko.DeploymentID]bool{}
 	for _, c := range commits {
 		if seen[c.ID] {
 			return nil, tko.Errorf(tko.ErrInvalid, "deployment %q is to be committed twice by one call: give it once", c.ID)
 		}
 		seen[c.ID] = true
 		if checkCommit(c) == nil {
-			keys = append(keys, deploymentKey(c.ID))
+			keys = append(keys, record.DeploymentKey(c.ID))
 		}
 	}
 	revisions = make([]int64, len(commits))
 	if len(keys) == 0 {
 		return revisions, nil
 	}
-	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	records, err := s.store.Get(ctx, record.Fields{Package: true}, keys...)
 	if err != nil {
 		return nil, err
 	}
-	current := make(map[Key]Record, len(records))
+	current := make(map[record.Key]record.Record, len(records))
 	for _, r := range records {
 		current[r.Key] = r
 	}
 	var wait sync.WaitGroup
 	for i, c := range commits {
-		r, ok := current[deploymentKey(c.ID)]
+		r, ok := current[record.DeploymentKey(c.ID)]
 		if !ok {
 			continue
 		}
@@ -111,8 +112,8 @@ func (s *DeploymentWriter) CommitDeployments(ctx context.Context, commits []tko.
 }
 
 // commitFrom commits a deployment that was read as current.
-func (s *DeploymentWriter) commitFrom(ctx context.Context, reads *readSet, current Record, commit tko.DeploymentCommit) (int64, error) {
-	key := deploymentKey(commit.ID)
+func (s *DeploymentWriter) commitFrom(ctx context.Context, reads *readSet, current record.Record, commit tko.DeploymentCommit) (int64, error) {
+	key := record.DeploymentKey(commit.ID)
 	if current.Revision != 0 {
 		if err := s.permit(ctx, &current, nil, access.Commit, access.Update); err != nil {
 			return 0, err
@@ -146,7 +147,7 @@ func (s *DeploymentWriter) commitFrom(ctx context.Context, reads *readSet, curre
 		if isStale(err) {
 			return final(err)
 		}
-		again, getErr := s.get(ctx, Fields{}, key)
+		again, getErr := s.get(ctx, record.Fields{}, key)
 		if getErr == nil {
 			getErr = checkRevision(again, commit)
 		}
@@ -170,7 +171,7 @@ func (s *DeploymentWriter) commitFrom(ctx context.Context, reads *readSet, curre
 
 // checkRevision checks that a deployment exists and is at the revision of a
 // commit.
-func checkRevision(current Record, commit tko.DeploymentCommit) error {
+func checkRevision(current record.Record, commit tko.DeploymentCommit) error {
 	switch current.Revision {
 	case 0:
 		return tko.NotFound(tko.KindDeployment, commit.ID)
@@ -188,8 +189,8 @@ func revisionConflict(commit tko.DeploymentCommit) error {
 // A change is a derived deployment with another package. It is validated if it
 // differs from the stored one.
 type change struct {
-	record    Record
-	requires  []Key
+	record    record.Record
+	requires  []record.Key
 	warned    []tko.Condition
 	withdrawn *tko.Condition // the Approved condition, if the change withdraws the approval
 }
@@ -197,12 +198,12 @@ type change struct {
 // changed derives a deployment with another package. start is the deployment
 // that the package was made from, with its own package; current is the
 // deployment now.
-func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package) (change, error) {
-	return s.changedWith(ctx, reads, start, current, pkg, current.attributes())
+func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, start, current record.Record, pkg krm.Package) (change, error) {
+	return s.changedWith(ctx, reads, start, current, pkg, attributesOf(current))
 }
 
-func (r Record) attributes() attributes {
-	return attributes{template: r.Template, site: r.Site, passed: r.passed(), removed: r.removed(), labels: r.labels(), attached: r.Attached(), applied: r.applied()}
+func attributesOf(r record.Record) attributes {
+	return attributes{template: r.Template, site: r.Site, passed: r.Passed(), removed: r.Removed(), labels: r.Labels(), attached: r.Attached(), applied: r.Applied()}
 }
 
 // attributes are the properties of a deployment other than its package:
@@ -214,20 +215,20 @@ type attributes struct {
 	removed        []string
 	labels         map[string]string
 	attached       []byte
-	applied        map[string]AppliedSet // what manifests named
-	deferred       bool                  // the template and site may be ones that don't exist yet
-	made           bool                  // the package was made from the template already
+	applied        map[string]record.AppliedSet // what manifests named
+	deferred       bool                         // the template and site may be ones that don't exist yet
+	made           bool                         // the package was made from the template already
 }
 
-func (s *DeploymentWriter) changedWith(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package, attributes attributes) (change, error) {
-	before := sync.OnceValues(func() (krm.Package, error) { return deploymentPackage(start) })
+func (s *DeploymentWriter) changedWith(ctx context.Context, reads *readSet, start, current record.Record, pkg krm.Package, attributes attributes) (change, error) {
+	before := sync.OnceValues(func() (krm.Package, error) { return record.DeploymentPackage(start) })
 	return s.changedFrom(ctx, reads, start, before, current, pkg, attributes)
 }
 
 // changedFrom is changedWith for a caller who may have the package of start: most changes
 // don't need it.
 func (s *DeploymentWriter) changedFrom(
-	ctx context.Context, reads *readSet, start Record, before func() (krm.Package, error), current Record, pkg krm.Package, attributes attributes,
+	ctx context.Context, reads *readSet, start record.Record, before func() (krm.Package, error), current record.Record, pkg krm.Package, attributes attributes,
 ) (change, error) {
 	pkg, err := s.restore(ctx, start, pkg)
 	if err != nil {
@@ -256,7 +257,7 @@ func (s *DeploymentWriter) changedFrom(
 	if d, err = d.withReferences(current, template, site); err != nil {
 		return change{}, err
 	}
-	if !awaited.isZero() && !current.Prepared && d.prepared {
+	if !awaited.IsZero() && !current.Prepared && d.prepared {
 		return change{}, tko.Errorf(tko.ErrInvalid, "it can't be prepared yet: %s", awaited)
 	}
 	unapproved, err := s.withdrawsApproval(ctx, current, before, d)
@@ -268,16 +269,16 @@ func (s *DeploymentWriter) changedFrom(
 		d.approved = false
 		d, withdrawn = d.withState(d.pkg), withdrawal(current)
 	}
-	var requires []Key
+	var requires []record.Key
 	var made *derivation.Record // if the deployment is made from its template only now
-	inherited, revision := current.inherited(), current.Base
+	inherited, revision := current.Inherited(), current.Base
 	if d.template != current.Template {
 		other, err := s.registry.base(ctx, reads, d.template)
 		if err != nil {
 			return change{}, err
 		}
 		inherited, revision = other.metadata, other.revision
-		requires = references(d.template, "")
+		requires = record.References(d.template, "")
 		if current.Awaited().Merge && d.template != "" && !attributes.made {
 			given, err := d.mergeInto(other.pkg)
 			if err != nil {
@@ -288,33 +289,33 @@ func (s *DeploymentWriter) changedFrom(
 	}
 	if d.site != current.Site {
 		if d.site != "" && tko.CheckID("site ID", d.site) != nil {
-			return change{}, explain(&MissingError{Key: Key{Kind: tko.KindSite, ID: d.site}})
+			return change{}, explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: d.site}})
 		}
-		requires = append(requires, references("", d.site)...)
+		requires = append(requires, record.References("", d.site)...)
 	}
-	record := current
-	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
-	record.Base = revision
+	rec := current
+	rec.Template, rec.Site, rec.Prepared, rec.Approved = d.template, d.site, d.prepared, d.approved
+	rec.Base = revision
 	if d.template != current.Template {
-		record.Derivation = Digest{} // the package wasn't made from it
+		rec.Derivation = record.Digest{} // the package wasn't made from it
 		if made != nil {
-			record.derive(*made)
+			setDerivation(&rec, *made)
 		}
 	}
-	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, attributes.passed); err != nil {
+	if rec.Metadata, err = metadataAfter(current.Effective(), d.pkg, inherited, attributes.passed); err != nil {
 		return change{}, err
 	}
-	record.remove(attributes.removed)
-	record.await(awaited)
-	if err := errors.Join(record.label(attributes.labels), record.attach(attributes.attached)); err != nil {
+	removeMetadata(&rec, attributes.removed)
+	rec.Await(awaited)
+	if err := errors.Join(setLabels(&rec, attributes.labels), attach(&rec, attributes.attached)); err != nil {
 		return change{}, err
 	}
-	record.setApplied(attributes.applied)
-	if err := s.permitApproval(ctx, current, &record); err != nil {
+	rec.SetApplied(attributes.applied)
+	if err := s.permitApproval(ctx, current, &rec); err != nil {
 		return change{}, err
 	}
-	if record.Approved != d.approved { // a policy asks for explicit approvals
-		d.approved = record.Approved
+	if rec.Approved != d.approved { // a policy asks for explicit approvals
+		d.approved = rec.Approved
 		d = d.withState(d.pkg)
 		withdrawn = waitsForApproval()
 	}
@@ -322,50 +323,50 @@ func (s *DeploymentWriter) changedFrom(
 	if err != nil {
 		return change{}, err
 	}
-	record.Digest, record.Package = c.digest, c.encoded
-	if sameContent(current, record) {
-		return change{record: record}, nil
+	rec.Digest, rec.Package = c.digest, c.encoded
+	if sameContent(current, rec) {
+		return change{record: rec}, nil
 	}
 	c.pkg = d.pkg
 	err = s.validateDraft(ctx, reads, d, c, s.acceptedOfDeployment(start, d.template))
-	return change{record: record, requires: requires, withdrawn: withdrawn, warned: c.conditions(current.Conditions)}, err
+	return change{record: rec, requires: requires, withdrawn: withdrawn, warned: c.conditions(current.Conditions)}, err
 }
 
 // writeChange commits a change of a deployment from current, with or without a
 // token, and with conditions, and returns the new revision.
-func (s *DeploymentWriter) writeChange(ctx context.Context, reads *readSet, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
-	record, now := c.record, time.Now()
-	record.Author = author(ctx)
-	err := s.permit(ctx, &current, &record, access.Update, access.Commit)
+func (s *DeploymentWriter) writeChange(ctx context.Context, reads *readSet, current record.Record, c change, token string, conditions []tko.Condition) (int64, error) {
+	rec, now := c.record, time.Now()
+	rec.Author = author(ctx)
+	err := s.permit(ctx, &current, &rec, access.Update, access.Commit)
 	if err == nil {
-		err = s.permitReferences(ctx, &current, &record)
+		err = s.permitReferences(ctx, &current, &rec)
 	}
 	if err != nil {
 		return 0, err
 	}
 	var held []tko.Condition
-	if replacesNow(Write{Op: tko.OpWritten, Record: record}) && !current.Approved {
-		old, err := s.editedSince(ctx, record)
+	if replacesNow(record.Write{Op: tko.OpWritten, Record: rec}) && !current.Approved {
+		old, err := s.editedSince(ctx, rec)
 		if err != nil {
 			return 0, err
 		}
 		if old.Revision != 0 {
-			record.Approved = false
+			rec.Approved = false
 			held = append(held, tko.Condition{
 				Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: reasonNotApproved,
 				Message: fmt.Sprintf("deployment %s, which this one replaces, was changed by %q after this one was created: approve this one to replace it nevertheless", old.ID, old.Author.Who),
 			})
 		}
 	}
-	record.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
-	record.Conditions = mergeConditions(record.Conditions, c.flags(record.Conditions), current.Revision+1, now)
-	record.Conditions = mergeConditions(record.Conditions, held, current.Revision+1, now)
-	if err := checkMerged(record.Key, current.Conditions, record.Conditions); err != nil {
+	rec.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
+	rec.Conditions = mergeConditions(rec.Conditions, c.flags(rec.Conditions), current.Revision+1, now)
+	rec.Conditions = mergeConditions(rec.Conditions, held, current.Revision+1, now)
+	if err := checkMerged(rec.Key, current.Conditions, rec.Conditions); err != nil {
 		return 0, err
 	}
-	outcomes, err := s.commit(ctx, reads.write(Write{
-		Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,
-		KeepsOwner: keepsOwner(current, record),
+	outcomes, err := s.commit(ctx, reads.write(record.Write{
+		Op: tko.OpWritten, Record: rec, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,
+		KeepsOwner: keepsOwner(current, rec),
 	}))
 	if err != nil {
 		return 0, err
@@ -383,22 +384,22 @@ func (s *DeploymentWriter) validateDraft(ctx context.Context, reads *readSet, d 
 // replacement's has changed after the replacement was created. Only an explicit
 // approval of the replacement may delete that change. Revision is 0 if there is
 // none.
-func (s *DeploymentWriter) editedSince(ctx context.Context, r Record) (Record, error) {
+func (s *DeploymentWriter) editedSince(ctx context.Context, r record.Record) (record.Record, error) {
 	replaced, err := s.replaced(ctx, r)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	for _, old := range replaced {
 		if old.Updated.After(r.Created) && old.Author.Who != r.Author.Who {
 			return old, nil
 		}
 	}
-	return Record{}, nil
+	return record.Record{}, nil
 }
 
 // flags returns the conditions that must change with the flags of a deployment.
 func (c change) flags(conditions []tko.Condition) []tko.Condition {
-	flags := append(c.record.Awaited().conditions(tko.KindDeployment, conditions, c.record.Prepared), flagConditions(conditions, c.record.Prepared, c.record.Approved)...)
+	flags := append(conditionsOfAwaited(c.record.Awaited(), tko.KindDeployment, conditions, c.record.Prepared), flagConditions(conditions, c.record.Prepared, c.record.Approved)...)
 	flags = append(flags, c.warned...)
 	if c.withdrawn == nil {
 		return flags

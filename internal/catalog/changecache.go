@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // maxCachedChanges is the maximum number of cached changes.
@@ -15,7 +16,7 @@ const maxCachedChanges = 8192
 // A changeCache caches the newest changes for all watchers of a service, so
 // that not each of a thousand watchers queries the database at each change.
 type changeCache struct {
-	feed Feed
+	feed record.Feed
 	lock lock // of the fields below
 
 	changes []tko.Change    // all after start, up to head

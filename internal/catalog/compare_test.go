@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -93,7 +94,7 @@ func (w *world) startComparison(ctx context.Context) <-chan []string {
 
 // A claimCounter counts how often claims are read.
 type claimCounter struct {
-	catalog.Store
+	record.Store
 
 	n atomic.Int64
 }

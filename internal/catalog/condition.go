@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // The limits of conditions, in number or bytes.
@@ -38,12 +39,12 @@ func (s *Statuses) SetConditions(ctx context.Context, kind tko.Kind, id string, 
 	if err != nil {
 		return err
 	}
-	return s.setConditions(ctx, Key{Kind: kind, ID: id}, conditions, nil, Requirement{})
+	return s.setConditions(ctx, record.Key{Kind: kind, ID: id}, conditions, nil, Requirement{})
 }
 
 // setConditions replaces conditions, and removes those of the types without
 // that have attached data.
-func (s *Statuses) setConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement) error {
+func (s *Statuses) setConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require Requirement) error {
 	kind, id := key.Kind, key.ID
 	if err := CheckKey(key); err != nil {
 		return err
@@ -52,7 +53,7 @@ func (s *Statuses) setConditions(ctx context.Context, key Key, conditions []tko.
 		return err
 	}
 	return retry(ctx, func() error {
-		current, err := s.get(ctx, Fields{}, key)
+		current, err := s.get(ctx, record.Fields{}, key)
 		if err != nil {
 			return err
 		}
@@ -77,10 +78,10 @@ func (s *Statuses) setConditions(ctx context.Context, key Key, conditions []tko.
 		if sameConditions(current.Conditions, merged) {
 			return nil
 		}
-		_, err = s.commit(ctx, Write{
+		_, err = s.commit(ctx, record.Write{
 			Op:       tko.OpStatus,
-			Record:   Record{Key: key, Author: author(ctx), Conditions: merged},
-			Expect:   Any,
+			Record:   record.Record{Key: key, Author: author(ctx), Conditions: merged},
+			Expect:   record.Any,
 			Position: current.Position,
 		})
 		return err
@@ -89,7 +90,7 @@ func (s *Statuses) setConditions(ctx context.Context, key Key, conditions []tko.
 
 // checkMerged refuses conditions that would exceed the limits of an entity. An
 // entity that exceeds them already may stay as it is.
-func checkMerged(key Key, before, merged []tko.Condition) error {
+func checkMerged(key record.Key, before, merged []tko.Condition) error {
 	if len(merged) > max(maxConditions, len(before)) {
 		return tko.Errorf(tko.ErrInvalid, "%s %q would have %d conditions: use at most %d", key.Kind, key.ID, len(merged), maxConditions)
 	}
@@ -116,7 +117,7 @@ func checkConditions(conditions []tko.Condition) error {
 		switch {
 		case c.Type == "":
 			return tko.Errorf(tko.ErrInvalid, "a condition has no type: name it, for example %q", tko.ConditionPrepared)
-		case len(c.Type) > maxConditionType || !storable(c.Type):
+		case len(c.Type) > maxConditionType || !record.Storable(c.Type):
 			return tko.Errorf(tko.ErrInvalid, "the condition type %.40q is too long or not plain text: use at most %d bytes of UTF-8", c.Type, maxConditionType)
 		case seen[c.Type]:
 			return tko.Errorf(tko.ErrInvalid, "the condition %q is given twice: give it once", c.Type)
@@ -204,7 +205,7 @@ var controllerConditions = []string{
 
 // permitConditions refuses conditions of our own controllers to users of the Kubernetes
 // API, whatever the cluster permits them: others rely on these.
-func (s *Statuses) permitConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string) error {
+func (s *Statuses) permitConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string) error {
 	c, ok := callerOf(ctx)
 	if !ok || !c.bound || c.identity.Authenticator != identity.Delegated {
 		return nil
@@ -225,7 +226,7 @@ func (s *Statuses) permitConditions(ctx context.Context, key Key, conditions []t
 
 // warnedAfter returns the conditions of a record that replaces current: those that it has, with
 // the warnings about the new package.
-func warnedAfter(current, record Record) []tko.Condition {
+func warnedAfter(current, record record.Record) []tko.Condition {
 	now := record.Conditions
 	if len(now) == 0 && record.Kind == tko.KindSite {
 		now = content{}.conditions(current.Conditions)

@@ -5,18 +5,8 @@ import (
 	"fmt"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
-
-// An ExceededError reports that deletions would exceed their DeleteLimit.
-// Nothing was written.
-type ExceededError struct{ Limit int }
-
-func (e *ExceededError) Error() string {
-	return fmt.Sprintf("more than %d records would be deleted", e.Limit)
-}
-
-// Is reports true for ErrInvalid.
-func (e *ExceededError) Is(target error) bool { return target == tko.ErrInvalid }
 
 // allow checks a request that affects count records of a kind, descendants included. It is
 // an ErrInvalid if it confirms a number that isn't consent to count, or if it confirms none and exceeds
@@ -40,7 +30,7 @@ func (s *rights) allow(ctx context.Context, doing string, kind tko.Kind, count i
 	if !ok {
 		return errNotEntered
 	}
-	for _, err := range s.store.List(ctx, Query{Kind: kind, Scope: c.view(), Limit: enough}) {
+	for _, err := range s.store.List(ctx, record.Query{Kind: kind, Scope: c.view(), Limit: enough}) {
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -224,7 +225,7 @@ func TestConfirmedCountLimitsTheDeletion(t *testing.T) {
 			w.many(3, tko.NewDeployment{Parent: top})
 			whole := w.Service
 			came := false
-			w.between(func([]catalog.Write) error {
+			w.between(func([]record.Write) error {
 				if came {
 					return nil
 				}

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
@@ -28,17 +27,17 @@ type core struct {
 // at returns a record with its package, as of a revision; 0 is the current one, or
 // that as of the moment of the context (see [tko.WithAsOf]).
 // It returns ErrNotFound if there is none.
-func (s *core) at(ctx context.Context, key Key, revision int64) (Record, *caller, error) {
+func (s *core) at(ctx context.Context, key record.Key, revision int64) (record.Record, *caller, error) {
 	ctx, c, err := s.enter(ctx, key.Kind, access.Read)
 	if err != nil {
-		return Record{}, nil, err
+		return record.Record{}, nil, err
 	}
 	r, err := s.atOf(ctx, c, key, revision)
 	return r, c, err
 }
 
 // read returns the entity of a record with its package, as at does.
-func read[T any](ctx context.Context, s *core, key Key, revision int64, entity func(*caller, Record) (T, error)) (T, error) {
+func read[T any](ctx context.Context, s *core, key record.Key, revision int64, entity func(*caller, record.Record) (T, error)) (T, error) {
 	r, c, err := s.at(ctx, key, revision)
 	if err != nil {
 		var none T
@@ -47,71 +46,71 @@ func read[T any](ctx context.Context, s *core, key Key, revision int64, entity f
 	return entity(c, r)
 }
 
-func (s *core) atOf(ctx context.Context, c *caller, key Key, revision int64) (Record, error) {
+func (s *core) atOf(ctx context.Context, c *caller, key record.Key, revision int64) (record.Record, error) {
 	if revision < 0 {
-		return Record{}, tko.Errorf(tko.ErrInvalid, "%s %q: the revision %d is negative: use 0 for the current one", key.Kind, key.ID, revision)
+		return record.Record{}, tko.Errorf(tko.ErrInvalid, "%s %q: the revision %d is negative: use 0 for the current one", key.Kind, key.ID, revision)
 	}
 	if CheckKey(key) != nil {
-		return Record{}, missing(key)
+		return record.Record{}, missing(key)
 	}
 	if asOf := tko.AsOfOf(ctx); !asOf.IsZero() {
 		if revision > 0 {
-			return Record{}, tko.Errorf(tko.ErrInvalid, "%s %q: a revision and a moment of the past are given: use one", key.Kind, key.ID)
+			return record.Record{}, tko.Errorf(tko.ErrInvalid, "%s %q: a revision and a moment of the past are given: use one", key.Kind, key.ID)
 		}
-		return s.past(ctx, c, key, Fields{Package: true, Deployments: key.Kind != tko.KindDeployment})
+		return s.past(ctx, c, key, record.Fields{Package: true, Deployments: key.Kind != tko.KindDeployment})
 	}
 	if revision > 0 {
 		r, err := s.store.Revision(ctx, key, revision)
 		if err == nil && !c.view().IsAll() { // the record may have been elsewhere then, or be elsewhere now
-			var now Record
-			if now, err = s.get(ctx, Fields{}, key); err == nil && (!c.sees(r) || now.Revision != 0 && !c.sees(now)) {
+			var now record.Record
+			if now, err = s.get(ctx, record.Fields{}, key); err == nil && (!c.sees(r) || now.Revision != 0 && !c.sees(now)) {
 				err = tko.ErrNotFound
 			}
 		}
 		if errors.Is(err, tko.ErrNotFound) {
 			if err := checkNewID(key); err != nil {
-				return Record{}, err
+				return record.Record{}, err
 			}
-			return Record{}, tko.Errorf(tko.ErrNotFound, "%s %q has no revision %d, or it is no longer retained", key.Kind, key.ID, revision)
+			return record.Record{}, tko.Errorf(tko.ErrNotFound, "%s %q has no revision %d, or it is no longer retained", key.Kind, key.ID, revision)
 		}
 		return r, err
 	}
-	return s.getVisible(ctx, c, Fields{Package: true, Deployments: key.Kind != tko.KindDeployment, Scope: c.view()}, key)
+	return s.getVisible(ctx, c, record.Fields{Package: true, Deployments: key.Kind != tko.KindDeployment, Scope: c.view()}, key)
 }
 
 // past returns a record as of the moment of the context. The caller must be allowed to
 // read it as it was, and as it is, unless it was deleted.
-func (s *core) past(ctx context.Context, c *caller, key Key, fields Fields) (Record, error) {
+func (s *core) past(ctx context.Context, c *caller, key record.Key, fields record.Fields) (record.Record, error) {
 	position, err := s.asOf(ctx)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	return s.recordAt(ctx, c, position, key, fields)
 }
 
-func (s *core) recordAt(ctx context.Context, c *caller, position int64, key Key, fields Fields) (Record, error) {
+func (s *core) recordAt(ctx context.Context, c *caller, position int64, key record.Key, fields record.Fields) (record.Record, error) {
 	fields.Scope = c.view()
 	records, err := s.store.GetAt(ctx, position, fields, key)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	r, visible := records[0], c.sees(records[0])
 	if visible && !c.view().IsAll() {
-		now, err := s.get(ctx, Fields{}, key)
+		now, err := s.get(ctx, record.Fields{}, key)
 		if err != nil {
-			return Record{}, err
+			return record.Record{}, err
 		}
 		visible = now.Revision == 0 || c.sees(now)
 	}
 	if !visible {
-		return Record{}, tko.Errorf(tko.ErrNotFound, "%s %q did not exist as of position %d", key.Kind, key.ID, position)
+		return record.Record{}, tko.Errorf(tko.ErrNotFound, "%s %q did not exist as of position %d", key.Kind, key.ID, position)
 	}
 	return r, nil
 }
 
 // commit commits writes under the claim of the context, and makes users' errors
 // of the store's errors.
-func (s *core) commit(ctx context.Context, writes ...Write) (_ []Outcome, err error) {
+func (s *core) commit(ctx context.Context, writes ...record.Write) (_ []record.Outcome, err error) {
 	if claim, ok := tko.ClaimOf(ctx); ok {
 		for i := range writes {
 			writes[i].Claim = &claim
@@ -140,7 +139,7 @@ func (s *core) commit(ctx context.Context, writes ...Write) (_ []Outcome, err er
 		isPinned = isPinned || pinned[i] != nil
 	}
 	fresh := rulesAge
-	reports := !slices.ContainsFunc(writes, func(w Write) bool { return w.Op != tko.OpStatus }) // no stop holds reports
+	reports := !slices.ContainsFunc(writes, func(w record.Write) bool { return w.Op != tko.OpStatus }) // no stop holds reports
 	for again := 0; ; again++ {
 		book, err := s.rulesOf(ctx, fresh)
 		if err != nil {
@@ -192,10 +191,10 @@ func (s *core) commit(ctx context.Context, writes ...Write) (_ []Outcome, err er
 
 // explain converts a store's error to an error for users.
 func explain(err error) error {
-	if exceeded, ok := errors.AsType[*ExceededError](err); ok {
+	if exceeded, ok := errors.AsType[*record.ExceededError](err); ok {
 		return tko.Errorf(tko.ErrInvalid, "entities were added since they were counted, and at most %d may be changed: check the selection again: %w", exceeded.Limit, err)
 	}
-	missing, ok := errors.AsType[*MissingError](err)
+	missing, ok := errors.AsType[*record.MissingError](err)
 	if !ok {
 		return err
 	}
@@ -258,22 +257,4 @@ func author(ctx context.Context) tko.Author {
 // NUL, at most limit bytes.
 func plainText(text string, limit int) string {
 	return printable.Within(printable.Storable(text), limit)
-}
-
-// storable reports whether every database accepts a text as a parameter.
-func storable(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
-
-// stamp returns the stamp of the entity of a record. Its conditions are those of
-// the record.
-func (r Record) stamp() tko.Stamp {
-	return tko.Stamp{
-		UID:        r.UID,
-		Revision:   r.Revision,
-		Position:   r.Position,
-		Created:    r.Created.UTC(),
-		Updated:    r.Updated.UTC(),
-		Author:     r.Author,
-		Conditions: r.Conditions,
-		Steps:      r.Steps,
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/leash"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Credentials of the server are named by users: in packages of sites and templates, in
@@ -26,19 +27,19 @@ func (c *caller) lends() bool {
 }
 
 // usesOf returns how a record uses credentials.
-func usesOf(r Record) ([]leash.Use, error) {
+func usesOf(r record.Record) ([]leash.Use, error) {
 	switch r.Kind {
 	case tko.KindSite, tko.KindTemplate:
-		pkg, err := packageOf(r)
+		pkg, err := record.PackageOf(r)
 		return leash.OfPackage(leash.By{Kind: r.Kind, ID: r.ID}, pkg), err
 	case tko.KindRollout:
-		pkg, err := packageOf(r)
+		pkg, err := record.PackageOf(r)
 		return leash.OfRollout(r.ID, pkg), err
 	case tko.KindPlugin:
 		if len(r.Plugin) == 0 {
 			return nil, nil
 		}
-		p, err := pluginOf(r)
+		p, err := record.PluginOf(r)
 		return leash.OfPlugin(p), err
 	default:
 		return nil, nil
@@ -48,7 +49,7 @@ func usesOf(r Record) ([]leash.Use, error) {
 // permitCredentials checks the uses of credentials of records that are written: they must be
 // those of the record before, or of its template, or declared, unless the caller has the
 // right to use credentials.
-func (s *core) permitCredentials(ctx context.Context, c *caller, writes []Write) error {
+func (s *core) permitCredentials(ctx context.Context, c *caller, writes []record.Write) error {
 	if s.options.Access == AccessOff || c.lends() {
 		return nil
 	}
@@ -62,11 +63,11 @@ func (s *core) permitCredentials(ctx context.Context, c *caller, writes []Write)
 			return err
 		}
 		uses = slices.DeleteFunc(uses, s.options.Leash.Declares)
-		for _, from := range []Key{r.Key, {Kind: tko.KindTemplate, ID: r.Template}} {
+		for _, from := range []record.Key{r.Key, {Kind: tko.KindTemplate, ID: r.Template}} {
 			if len(uses) == 0 || from.ID == "" {
 				continue
 			}
-			before, err := s.get(ctx, Fields{Package: true}, from)
+			before, err := s.get(ctx, record.Fields{Package: true}, from)
 			if err != nil && !errors.Is(err, tko.ErrNotFound) {
 				return err
 			}
@@ -152,7 +153,7 @@ func (s *AccessControl) CredentialUses(ctx context.Context, undeclared bool) (al
 		}
 	}
 	for _, kind := range []tko.Kind{tko.KindSite, tko.KindTemplate, tko.KindPlugin, tko.KindRollout} {
-		for r, err := range s.store.List(ctx, Query{Kind: kind, Scope: access.ScopeAll, Limit: -1, Fields: Fields{Package: kind != tko.KindPlugin}}) {
+		for r, err := range s.store.List(ctx, record.Query{Kind: kind, Scope: access.ScopeAll, Limit: -1, Fields: record.Fields{Package: kind != tko.KindPlugin}}) {
 			if err != nil {
 				return nil, false, err
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/leash"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // repositoryAt is the package of a site whose repository gets a credential.
@@ -61,7 +62,7 @@ func TestEditorsCannotAimCredentials(t *testing.T) {
 		return err
 	}
 	put := func(dryRun bool) error {
-		_, _, err := w.PutRecord(ada, catalog.Put{Key: catalog.Key{Kind: tko.KindSite, ID: "emea/put"}, Package: pkg(t, repositoryAt(mine, "canary")), DryRun: dryRun})
+		_, _, err := w.PutRecord(ada, catalog.Put{Key: record.Key{Kind: tko.KindSite, ID: "emea/put"}, Package: pkg(t, repositoryAt(mine, "canary")), DryRun: dryRun})
 		return err
 	}
 	source := func(name, file, url string) error {

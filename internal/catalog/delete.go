@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A Remover deletes templates, sites, deployments and plugins.
@@ -44,9 +45,9 @@ func (p *progress) interrupted(err error) error {
 }
 
 // deleteAll deletes records, step by step, until all are deleted.
-func (s *Remover) deleteAll(ctx context.Context, keys []Key, done *progress) error {
+func (s *Remover) deleteAll(ctx context.Context, keys []record.Key, done *progress) error {
 	for len(keys) > 0 {
-		writes := make([]Write, len(keys))
+		writes := make([]record.Write, len(keys))
 		for i, key := range keys {
 			writes[i] = deletion(ctx, key)
 		}
@@ -62,14 +63,14 @@ func (s *Remover) deleteAll(ctx context.Context, keys []Key, done *progress) err
 
 // deleteStep commits deletions once, within the remaining limit, and returns
 // the records that still exist.
-func (s *Remover) deleteStep(ctx context.Context, writes []Write, done *progress) (more []Key, err error) {
+func (s *Remover) deleteStep(ctx context.Context, writes []record.Write, done *progress) (more []record.Key, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	limit := max(0, done.most-done.count-done.dissociated)
 	if _, ok := tko.ConfirmationOf(ctx); ok {
 		if limit == 0 {
-			return nil, explain(&ExceededError{Limit: done.most})
+			return nil, explain(&record.ExceededError{Limit: done.most})
 		}
 		ctx = tko.WithConfirmation(ctx, limit) // the rest of what was consented to
 	}
@@ -108,25 +109,25 @@ func (s *Remover) report(ctx context.Context, done *progress) {
 // DeleteTemplate deletes a template, and removes the references of sites and
 // deployments to it.
 func (s *Remover) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {
-	return s.delete(ctx, Key{Kind: tko.KindTemplate, ID: string(id)})
+	return s.delete(ctx, record.Key{Kind: tko.KindTemplate, ID: string(id)})
 }
 
 // DeleteSite deletes a site, and removes the references of deployments to it.
 func (s *Remover) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error) {
-	return s.delete(ctx, Key{Kind: tko.KindSite, ID: string(id)})
+	return s.delete(ctx, record.Key{Kind: tko.KindSite, ID: string(id)})
 }
 
 // DeleteDeployment deletes a deployment and its descendants.
 func (s *Remover) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error) {
-	return s.delete(ctx, deploymentKey(id))
+	return s.delete(ctx, record.DeploymentKey(id))
 }
 
 // DeletePlugin deletes a plugin.
 func (s *Remover) DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error) {
-	return s.delete(ctx, pluginKey(typ, name))
+	return s.delete(ctx, record.PluginKey(typ, name))
 }
 
-func (s *Remover) delete(ctx context.Context, key Key) (tko.Deleted, error) {
+func (s *Remover) delete(ctx context.Context, key record.Key) (tko.Deleted, error) {
 	ctx, _, err := s.enter(ctx, key.Kind, changeVerb(key.Kind, access.Delete))
 	if err != nil {
 		return tko.Deleted{}, err
@@ -138,11 +139,11 @@ func (s *Remover) delete(ctx context.Context, key Key) (tko.Deleted, error) {
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	return s.deleteRest(ctx, key, []Key{key}, &progress{most: most})
+	return s.deleteRest(ctx, key, []record.Key{key}, &progress{most: most})
 }
 
 // deleteRest deletes what is left of a record with its descendants.
-func (s *Remover) deleteRest(ctx context.Context, key Key, rest []Key, done *progress) (tko.Deleted, error) {
+func (s *Remover) deleteRest(ctx context.Context, key record.Key, rest []record.Key, done *progress) (tko.Deleted, error) {
 	if err := s.deleteAll(ctx, rest, done); err != nil {
 		return done.deleted(1), done.interrupted(err)
 	}
@@ -154,7 +155,7 @@ func (s *Remover) deleteRest(ctx context.Context, key Key, rest []Key, done *pro
 }
 
 // allowDeletion is allow for the deletion of one record and its descendants.
-func (s *Remover) allowDeletion(ctx context.Context, key Key) (most int, err error) {
+func (s *Remover) allowDeletion(ctx context.Context, key record.Key) (most int, err error) {
 	if err := s.permitDeletion(ctx, changeVerb(key.Kind, access.Delete), key); err != nil {
 		return 0, err
 	}
@@ -162,14 +163,14 @@ func (s *Remover) allowDeletion(ctx context.Context, key Key) (most int, err err
 	if err != nil {
 		return 0, err
 	}
-	adds, err := s.removals(ctx, key.Kind, would, []Key{key})
+	adds, err := s.removals(ctx, key.Kind, would, []record.Key{key})
 	if err != nil {
 		return 0, err
 	}
-	if most, err = s.allowRemoval(ctx, key.Kind, key, []Key{key}, adds); err == nil {
+	if most, err = s.allowRemoval(ctx, key.Kind, key, []record.Key{key}, adds); err == nil {
 		return most, nil
 	}
-	if r, getErr := s.get(ctx, Fields{}, key); getErr == nil && r.Revision == 0 {
+	if r, getErr := s.get(ctx, record.Fields{}, key); getErr == nil && r.Revision == 0 {
 		return 0, tko.NotFound(key.Kind, key.ID)
 	}
 	return 0, err
@@ -177,16 +178,16 @@ func (s *Remover) allowDeletion(ctx context.Context, key Key) (most int, err err
 
 // removals returns what a deletion of records counts as, with the records that lose their
 // template or site by it.
-func (s *Remover) removals(ctx context.Context, kind tko.Kind, would tko.Deleted, keys []Key) (map[Count]int, error) {
+func (s *Remover) removals(ctx context.Context, kind tko.Kind, would tko.Deleted, keys []record.Key) (map[record.Count]int, error) {
 	adds, err := s.orphansOf(ctx, keys)
 	if err == nil {
-		adds[RemovalOf(kind)] += would.Count
+		adds[record.RemovalOf(kind)] += would.Count
 	}
 	return adds, err
 }
 
-func deletion(ctx context.Context, key Key) Write {
-	return Write{Op: tko.OpDeleted, Record: Record{Key: key, Author: author(ctx)}, Expect: Any}
+func deletion(ctx context.Context, key record.Key) record.Write {
+	return record.Write{Op: tko.OpDeleted, Record: record.Record{Key: key, Author: author(ctx)}, Expect: record.Any}
 }
 
 // PurgeTemplates deletes all selected templates; with dryRun it only counts
@@ -219,13 +220,13 @@ func (s *Remover) PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun
 		return tko.Deleted{}, err
 	}
 	scope := c.scope(access.Register, tko.KindPlugin)
-	return s.purgeList(ctx, tko.KindPlugin, func(after string) (iter.Seq2[Record, error], error) {
+	return s.purgeList(ctx, tko.KindPlugin, func(after string) (iter.Seq2[record.Record, error], error) {
 		return s.entities.selectPlugins(ctx, scope, sel, after)
 	}, dryRun)
 }
 
 // purge deletes the records of a query that the caller may purge, or only counts them.
-func (s *Remover) purge(ctx context.Context, query Query, err error, dryRun bool) (tko.Deleted, error) {
+func (s *Remover) purge(ctx context.Context, query record.Query, err error, dryRun bool) (tko.Deleted, error) {
 	if err != nil {
 		return tko.Deleted{}, err
 	}
@@ -242,10 +243,10 @@ func (s *Remover) purgeList(ctx context.Context, kind tko.Kind, list selection, 
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	each := func(do func(keys []Key) error) error { return list.each(chosen, do) }
+	each := func(do func(keys []record.Key) error) error { return list.each(chosen, do) }
 	would, err := s.count(ctx, kind, chosen, each)
 	if err == nil && kind == tko.KindDeployment && would.Descendants > 0 {
-		err = each(func(keys []Key) error { return s.permitDeletion(ctx, access.Purge, keys...) })
+		err = each(func(keys []record.Key) error { return s.permitDeletion(ctx, access.Purge, keys...) })
 	}
 	if err != nil {
 		return tko.Deleted{}, err
@@ -254,7 +255,7 @@ func (s *Remover) purgeList(ctx context.Context, kind tko.Kind, list selection, 
 }
 
 // withOrphans adds to the numbers of a deletion that of the records that lose a reference.
-func withOrphans(would tko.Deleted, adds map[Count]int) tko.Deleted {
+func withOrphans(would tko.Deleted, adds map[record.Count]int) tko.Deleted {
 	would.Orphaned = -would.Count
 	for _, n := range adds {
 		would.Orphaned += n
@@ -263,14 +264,14 @@ func withOrphans(would tko.Deleted, adds map[Count]int) tko.Deleted {
 }
 
 // pages calls do with pages of keys, until it returns an error.
-type pages func(do func(keys []Key) error) error
+type pages func(do func(keys []record.Key) error) error
 
 // purgeChosen deletes records of a kind and their descendants, which count has counted;
 // with dryRun it only counts those that lose their template or site.
 func (s *Remover) purgeChosen(ctx context.Context, kind tko.Kind, would tko.Deleted, each pages, dryRun bool) (tko.Deleted, error) {
-	var keys []Key
+	var keys []record.Key
 	if kind == tko.KindTemplate || kind == tko.KindSite {
-		err := each(func(page []Key) error {
+		err := each(func(page []record.Key) error {
 			keys = append(keys, page...)
 			return nil
 		})
@@ -285,12 +286,12 @@ func (s *Remover) purgeChosen(ctx context.Context, kind tko.Kind, would tko.Dele
 	if dryRun {
 		return withOrphans(would, adds), nil
 	}
-	most, err := s.allowRemoval(ctx, kind, Key{Kind: kind}, keys, adds)
+	most, err := s.allowRemoval(ctx, kind, record.Key{Kind: kind}, keys, adds)
 	if err != nil {
 		return tko.Deleted{}, err
 	}
 	done, chosen := progress{most: most}, would.Count-would.Descendants
-	err = each(func(keys []Key) error {
+	err = each(func(keys []record.Key) error {
 		for batch := range slices.Chunk(keys, purgeBatch) {
 			if err := s.deleteAll(ctx, batch, &done); err != nil {
 				return err
@@ -311,7 +312,7 @@ func (s *Remover) purgeChosen(ctx context.Context, kind tko.Kind, would tko.Dele
 func (s *Remover) count(ctx context.Context, kind tko.Kind, chosen frozen, each pages) (tko.Deleted, error) {
 	below := map[uint64]struct{}{}
 	if kind == tko.KindDeployment {
-		err := each(func(keys []Key) error { return s.addBelow(ctx, keys, chosen, below) })
+		err := each(func(keys []record.Key) error { return s.addBelow(ctx, keys, chosen, below) })
 		if err != nil {
 			return tko.Deleted{}, err
 		}
@@ -321,7 +322,7 @@ func (s *Remover) count(ctx context.Context, kind tko.Kind, chosen frozen, each 
 
 // addBelow adds the hashes of those descendants of deployments that are not
 // chosen themselves.
-func (s *Remover) addBelow(ctx context.Context, keys []Key, chosen frozen, below map[uint64]struct{}) error {
+func (s *Remover) addBelow(ctx context.Context, keys []record.Key, chosen frozen, below map[uint64]struct{}) error {
 	ids := make([]string, len(keys))
 	for i, key := range keys {
 		ids[i] = key.ID
@@ -333,7 +334,7 @@ func (s *Remover) addBelow(ctx context.Context, keys []Key, chosen frozen, below
 	})
 }
 
-func (s *Remover) countBelow(ctx context.Context, key Key) (tko.Deleted, error) {
+func (s *Remover) countBelow(ctx context.Context, key record.Key) (tko.Deleted, error) {
 	if key.Kind != tko.KindDeployment {
 		return tko.Deleted{Count: 1}, nil
 	}
@@ -358,14 +359,14 @@ func (s *Remover) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, r
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	w := deletion(ctx, deploymentKey(id))
+	w := deletion(ctx, record.DeploymentKey(id))
 	w.Expect = revision
 	most, err := s.allowDeletion(ctx, w.Record.Key)
 	if err != nil {
 		return tko.Deleted{}, err
 	}
 	done := progress{most: most}
-	more, err := s.deleteStep(ctx, []Write{w}, &done)
+	more, err := s.deleteStep(ctx, []record.Write{w}, &done)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Deleted{}, tko.NotFound(tko.KindDeployment, id)

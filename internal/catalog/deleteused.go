@@ -7,13 +7,14 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
 // allowRemoval is allowReach for the deletion of records, which counts as adds. Whatever the
 // numbers, it needs consent if rollouts in progress change what loses its template or site:
 // its rows would be superseded, also those of an undo.
-func (s *Remover) allowRemoval(ctx context.Context, kind tko.Kind, first Key, keys []Key, adds map[Count]int) (most int, err error) {
+func (s *Remover) allowRemoval(ctx context.Context, kind tko.Kind, first record.Key, keys []record.Key, adds map[record.Count]int) (most int, err error) {
 	if most, err = s.allowReach(ctx, "delete", kind, first, adds); err != nil {
 		return 0, err
 	}
@@ -34,7 +35,7 @@ func (s *Remover) allowRemoval(ctx context.Context, kind tko.Kind, first Key, ke
 
 // usedByRollouts returns the number of rows of rollouts in progress whose deployments refer to
 // templates or sites, and one of these rollouts.
-func (s *core) usedByRollouts(ctx context.Context, keys []Key) (rows int, rollout string, err error) {
+func (s *core) usedByRollouts(ctx context.Context, keys []record.Key) (rows int, rollout string, err error) {
 	if len(keys) == 0 || keys[0].Kind != tko.KindTemplate && keys[0].Kind != tko.KindSite {
 		return 0, "", nil
 	}
@@ -68,10 +69,10 @@ func (s *core) usedByRollouts(ctx context.Context, keys []Key) (rows int, rollou
 }
 
 // referringTo returns the deployments that refer to templates or sites.
-func (s *core) referringTo(ctx context.Context, keys []Key) (map[string]bool, error) {
+func (s *core) referringTo(ctx context.Context, keys []record.Key) (map[string]bool, error) {
 	refer := map[string]bool{}
 	for batch := range slices.Chunk(keys, selectedPage) {
-		records, err := s.store.Get(ctx, Fields{Deployments: true, Scope: access.ScopeAll}, batch...)
+		records, err := s.store.Get(ctx, record.Fields{Deployments: true, Scope: access.ScopeAll}, batch...)
 		if err != nil {
 			return nil, err
 		}

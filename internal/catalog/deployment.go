@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -32,7 +33,7 @@ func (s *DeploymentWriter) CreateDeployment(ctx context.Context, request tko.New
 		return "", err
 	}
 	if request.Parent != "" && !isDeploymentID(request.Parent) {
-		return "", explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: string(request.Parent)}})
+		return "", explain(&record.MissingError{Key: record.Key{Kind: tko.KindDeployment, ID: string(request.Parent)}})
 	}
 	err = tryOptimistic(ctx, func(reads *readSet) error {
 		id, err = s.createFrom(ctx, reads, request)
@@ -50,10 +51,10 @@ func (s *DeploymentWriter) createFrom(ctx context.Context, reads *readSet, reque
 	if err != nil {
 		return "", err
 	}
-	if err := s.permitWrite(ctx, Record{}, n.record); err != nil {
+	if err := s.permitWrite(ctx, record.Record{}, n.record); err != nil {
 		return "", err
 	}
-	if err := s.permitApproval(ctx, Record{}, &n.record); err != nil {
+	if err := s.permitApproval(ctx, record.Record{}, &n.record); err != nil {
 		return "", err
 	}
 	ids, err := s.ids.next(1)
@@ -61,7 +62,7 @@ func (s *DeploymentWriter) createFrom(ctx context.Context, reads *readSet, reque
 		return "", err
 	}
 	if request.Parent != "" {
-		n.requires = append(n.requires, deploymentKey(request.Parent))
+		n.requires = append(n.requires, record.DeploymentKey(request.Parent))
 		if err := s.checkNesting(ctx, request.Parent, n.record, request.Merge); err != nil {
 			return "", err
 		}
@@ -75,7 +76,7 @@ func (s *DeploymentWriter) createFrom(ctx context.Context, reads *readSet, reque
 
 // checkNesting returns an ErrInvalid if a new child would be nested too deeply, or would
 // create itself.
-func (s *core) checkNesting(ctx context.Context, parent tko.DeploymentID, child Record, merged krm.Package) error {
+func (s *core) checkNesting(ctx context.Context, parent tko.DeploymentID, child record.Record, merged krm.Package) error {
 	l, err := s.lineageOf(ctx, string(parent))
 	if err != nil {
 		return err
@@ -85,8 +86,8 @@ func (s *core) checkNesting(ctx context.Context, parent tko.DeploymentID, child 
 
 // A newRecord is a derived and validated deployment without an ID.
 type newRecord struct {
-	record   Record
-	requires []Key
+	record   record.Record
+	requires []record.Key
 }
 
 // newRecord derives and validates a new deployment.
@@ -104,7 +105,7 @@ func (s *DeploymentWriter) newRecord(ctx context.Context, reads *readSet, base b
 		inherited, revision = other.metadata, other.revision
 	}
 	if d.site != "" && tko.CheckID("site ID", d.site) != nil {
-		return newRecord{}, explain(&MissingError{Key: Key{Kind: tko.KindSite, ID: d.site}})
+		return newRecord{}, explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: d.site}})
 	}
 	metadata, err := metadataOf(d.pkg, inherited, request.Metadata)
 	if err != nil {
@@ -115,8 +116,8 @@ func (s *DeploymentWriter) newRecord(ctx context.Context, reads *readSet, base b
 		return newRecord{}, err
 	}
 	n := newRecord{
-		record: Record{
-			Key:      Key{Kind: tko.KindDeployment},
+		record: record.Record{
+			Key:      record.Key{Kind: tko.KindDeployment},
 			Parent:   string(request.Parent),
 			Template: d.template,
 			Base:     revision,
@@ -127,20 +128,20 @@ func (s *DeploymentWriter) newRecord(ctx context.Context, reads *readSet, base b
 			Digest:   c.digest,
 			Package:  c.encoded,
 		},
-		requires: references(d.template, d.site),
+		requires: record.References(d.template, d.site),
 	}
 	if d.template != "" && d.template == string(request.Template) {
-		n.record.derive(derivation.Record{Template: request.Template, Revision: revision, Merge: request.Merge})
+		setDerivation(&n.record, derivation.Record{Template: request.Template, Revision: revision, Merge: request.Merge})
 	}
 	n.record.Conditions = mergeConditions(nil, append(flagConditions(nil, d.prepared, d.approved), c.conditions(nil)...), 1, time.Now())
 	return n, nil
 }
 
 // write returns the write that creates the deployment.
-func (n newRecord) write(ctx context.Context, id string) Write {
+func (n newRecord) write(ctx context.Context, id string) record.Write {
 	r := n.record
 	r.ID, r.UID, r.Author = id, newUID(), author(ctx)
-	return Write{Op: tko.OpWritten, Record: r, Expect: Absent, Requires: n.requires}
+	return record.Write{Op: tko.OpWritten, Record: r, Expect: record.Absent, Requires: n.requires}
 }
 
 // validDraft validates and encodes a draft.
@@ -150,7 +151,7 @@ func (s *DeploymentWriter) validDraft(ctx context.Context, reads *readSet, d dra
 		return content{}, err
 	}
 	c.pkg = d.pkg
-	return c, s.validateDraft(ctx, reads, d, c, s.acceptedOf(deploymentKey(parent), false, d.template))
+	return c, s.validateDraft(ctx, reads, d, c, s.acceptedOf(record.DeploymentKey(parent), false, d.template))
 }
 
 // MaxChildren is the maximum number of children that one call of CreateChildren
@@ -189,7 +190,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 	if err != nil {
 		return nil, 0, err
 	}
-	writes := make([]Write, len(request.Children))
+	writes := make([]record.Write, len(request.Children))
 	for i, child := range request.Children {
 		if err := ctx.Err(); err != nil {
 			return nil, 0, err
@@ -201,12 +202,12 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 			}
 			derived[child.Template] = n
 		}
-		n.record.Origin = originOf(string(request.Parent), child.Origin)
+		n.record.Origin = record.OriginOf(string(request.Parent), child.Origin)
 		if child.Site != "" {
 			n.record.Site = string(child.Site)
-			n.requires = references(n.record.Template, n.record.Site)
+			n.requires = record.References(n.record.Template, n.record.Site)
 			if tko.CheckID("site ID", n.record.Site) != nil {
-				return nil, 0, explain(&MissingError{Key: Key{Kind: tko.KindSite, ID: n.record.Site}})
+				return nil, 0, explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: n.record.Site}})
 			}
 		}
 		if err := s.checkCycle(ctx, above, n.record, request.Merge); err != nil {
@@ -221,15 +222,15 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 			n.Prepared, n.Approved = false, false
 			n.Conditions = mergeConditions(n.Conditions, flagConditions(n.Conditions, false, false), 1, time.Now())
 		}
-		if err := s.permitWrite(ctx, Record{}, n.record); err != nil {
+		if err := s.permitWrite(ctx, record.Record{}, n.record); err != nil {
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
 		}
-		if err := s.permitApproval(ctx, Record{}, &n.record); err != nil {
+		if err := s.permitApproval(ctx, record.Record{}, &n.record); err != nil {
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
 		}
 		writes[i] = n.write(ctx, fresh[i])
 		if writes[i].ParentRevision = request.Revision; request.Revision == 0 {
-			writes[i].Requires = append(slices.Clone(writes[i].Requires), deploymentKey(request.Parent))
+			writes[i].Requires = append(slices.Clone(writes[i].Requires), record.DeploymentKey(request.Parent))
 		}
 	}
 	outcomes, err := s.commit(ctx, writes...)
@@ -250,7 +251,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 }
 
 // createFree creates those children that no stop holds, and returns an error for the others.
-func (s *DeploymentWriter) createFree(ctx context.Context, writes []Write, stopped error) error {
+func (s *DeploymentWriter) createFree(ctx context.Context, writes []record.Write, stopped error) error {
 	free, err := s.freeOf(ctx, writes)
 	if err != nil || len(free) == 0 || len(free) == len(writes) {
 		return cmp.Or(err, stopped)
@@ -275,7 +276,7 @@ func checkChildren(request tko.NewChildren) error {
 	parent := string(request.Parent)
 	switch {
 	case !isDeploymentID(parent):
-		return explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: parent}})
+		return explain(&record.MissingError{Key: record.Key{Kind: tko.KindDeployment, ID: parent}})
 	case request.Create < 0 || request.Remove < 0 || request.Sites < 0:
 		return tko.Errorf(tko.ErrInvalid, "the numbers of children to create and to remove, and of sites, %d, %d and %d, are negative", request.Create, request.Remove, request.Sites)
 	case request.Revision < 0:

@@ -6,26 +6,27 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// derive sets what the package of a record was made from. A derivation that is too large
+// setDerivation sets what the package of a record was made from. A derivation that is too large
 // isn't recorded.
-func (r *Record) derive(from derivation.Record) {
+func setDerivation(r *record.Record, from derivation.Record) {
 	digest, encoded, err := from.Encode()
 	if err != nil {
-		digest, encoded = Digest{}, nil
+		digest, encoded = record.Digest{}, nil
 	}
 	r.Derivation, r.Derived = digest, encoded
 }
 
 // prepared sets what the package of a change is made from after steps of preparation:
 // what changed counts, not what the steps report.
-func (s *DeploymentWriter) prepared(ctx context.Context, current Record, after *Record, pkg krm.Package, steps []tko.PreparationStep) {
-	if len(steps) == 0 || current.Derivation == (Digest{}) || current.Digest == after.Digest || after.Derivation != current.Derivation {
+func (s *DeploymentWriter) prepared(ctx context.Context, current record.Record, after *record.Record, pkg krm.Package, steps []tko.PreparationStep) {
+	if len(steps) == 0 || current.Derivation == (record.Digest{}) || current.Digest == after.Digest || after.Derivation != current.Derivation {
 		return
 	}
-	after.Derivation, after.Derived = Digest{}, nil // if anything fails, it isn't known
+	after.Derivation, after.Derived = record.Digest{}, nil // if anything fails, it isn't known
 	encoded, err := s.store.Derivation(ctx, current.Derivation)
 	if err != nil {
 		return
@@ -34,7 +35,7 @@ func (s *DeploymentWriter) prepared(ctx context.Context, current Record, after *
 	if err != nil {
 		return
 	}
-	before, err := packageOf(current)
+	before, err := record.PackageOf(current)
 	if err != nil {
 		return
 	}
@@ -54,7 +55,7 @@ func (s *DeploymentWriter) prepared(ctx context.Context, current Record, after *
 		after.Derivation = current.Derivation
 		return
 	}
-	after.derive(next)
+	setDerivation(after, next)
 }
 
 // mergeTypes returns a function that returns how resources merge, with CRDs of
@@ -72,7 +73,7 @@ func mergeTypes(crds []tko.CRD) func() derivation.Types {
 func decodeDefinitions(crds []tko.CRD) (krm.Package, error) {
 	var all krm.Package
 	for _, crd := range crds {
-		pkg, err := krm.Decode(StoredFormat, crd.Content, krm.Limits{Bytes: maxPackageBytes, Depth: maxPackageDepth, Resources: maxResources})
+		pkg, err := krm.Decode(record.StoredFormat, crd.Content, krm.Limits{Bytes: record.MaxPackageBytes, Depth: record.MaxPackageDepth, Resources: record.MaxResources})
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -26,7 +27,7 @@ const (
 type content struct {
 	pkg     krm.Package
 	encoded []byte
-	digest  Digest
+	digest  record.Digest
 	warned  *[]tko.Finding // set by its validation; nil if the caller has no use for it
 }
 
@@ -54,15 +55,15 @@ func (c content) conditions(current []tko.Condition) []tko.Condition {
 
 // contentOf encodes a package.
 func contentOf(pkg krm.Package) (content, error) {
-	if len(pkg) > maxResources {
-		return content{}, tko.Errorf(tko.ErrInvalid, "the package has %d resources: use at most %d", len(pkg), maxResources)
+	if len(pkg) > record.MaxResources {
+		return content{}, tko.Errorf(tko.ErrInvalid, "the package has %d resources: use at most %d", len(pkg), record.MaxResources)
 	}
 	digest, encoded, err := krm.DigestOf(pkg)
 	if err != nil {
 		return content{}, tko.Errorf(tko.ErrInvalid, "the package can't be stored: %w", err)
 	}
-	if len(encoded) > maxPackageBytes {
-		return content{}, tko.Errorf(tko.ErrInvalid, "the package has %d MiB: use at most %d", len(encoded)>>20, maxPackageBytes>>20)
+	if len(encoded) > record.MaxPackageBytes {
+		return content{}, tko.Errorf(tko.ErrInvalid, "the package has %d MiB: use at most %d", len(encoded)>>20, record.MaxPackageBytes>>20)
 	}
 	if krm.MayBeRedacted(encoded) {
 		if err := pkg.CheckSecrets(); err != nil {
@@ -70,18 +71,6 @@ func contentOf(pkg krm.Package) (content, error) {
 		}
 	}
 	return content{pkg: pkg, encoded: encoded, digest: digest, warned: new([]tko.Finding)}, nil
-}
-
-// Limits of packages.
-const (
-	maxPackageBytes = 64 << 20
-	maxPackageDepth = 20_000 // more than can be encoded
-	maxResources    = 100_000
-)
-
-// decode decodes the stored package of a record.
-func decode(r Record) (krm.Package, error) {
-	return krm.Decode(StoredFormat, r.Package, krm.Limits{Bytes: maxPackageBytes, Depth: maxPackageDepth, Resources: maxResources})
 }
 
 // checkPackage checks a package as a list of resources.
@@ -132,13 +121,13 @@ func deploymentState(pkg krm.Package) (state krm.DeploymentState, found bool, er
 
 // metadataOf combines an entity's metadata: inherited, gathered from the
 // package, and passed by the caller. Later values win.
-func metadataOf(pkg krm.Package, inherited, passed map[string]string) (*Metadata, error) {
+func metadataOf(pkg krm.Package, inherited, passed map[string]string) (*record.Metadata, error) {
 	return metadataAfter(nil, pkg, inherited, passed)
 }
 
 // metadataAfter is metadataOf for an entity that has metadata. If that exceeds
 // the limit already, it may stay as large, but not grow.
-func metadataAfter(before map[string]string, pkg krm.Package, inherited, passed map[string]string) (*Metadata, error) {
+func metadataAfter(before map[string]string, pkg krm.Package, inherited, passed map[string]string) (*record.Metadata, error) {
 	effective := pkg.MetadataWith(inherited, passed)
 	if len(effective) > maxMetadata {
 		return nil, tko.Errorf(tko.ErrInvalid, "there are %d metadata keys: use at most %d", len(effective), maxMetadata)
@@ -151,7 +140,7 @@ func metadataAfter(before map[string]string, pkg krm.Package, inherited, passed 
 	if n := metadataBytes(effective); n > max(maxMetadataBytes, metadataBytes(before)) {
 		return nil, tko.Errorf(tko.ErrInvalid, "the metadata has %d bytes, keys and values together: use at most %d, and put what is larger into the package", n, maxMetadataBytes)
 	}
-	return &Metadata{Effective: effective, Inherited: maps.Clone(inherited), Passed: maps.Clone(passed)}, nil
+	return &record.Metadata{Effective: effective, Inherited: maps.Clone(inherited), Passed: maps.Clone(passed)}, nil
 }
 
 func metadataBytes(metadata map[string]string) int {
@@ -163,12 +152,12 @@ func metadataBytes(metadata map[string]string) int {
 }
 
 // checkDetails checks the details of a template or a site.
-func checkDetails(key Key, d tko.Details) error {
+func checkDetails(key record.Key, d tko.Details) error {
 	for _, f := range tko.DetailFields() {
 		switch text := *f.In(&d); {
 		case len(text) > maxDetailBytes:
 			return tko.Errorf(tko.ErrInvalid, "the %s of %s %q has %d bytes: use at most %d, and put what is longer into the package", f.Name, key.Kind, key.ID, len(text), maxDetailBytes)
-		case !storable(text):
+		case !record.Storable(text):
 			return tko.Errorf(tko.ErrInvalid, "the %s of %s %q is not plain text: use UTF-8 without NUL", f.Name, key.Kind, key.ID)
 		}
 	}
@@ -183,52 +172,23 @@ func checkMetadata(key, value string) error {
 		return tko.Errorf(tko.ErrInvalid, "the metadata key %.40q… has %d bytes: use at most %d", key, len(key), maxMetadataKey)
 	case len(value) > maxMetadataValue:
 		return tko.Errorf(tko.ErrInvalid, "the value of the metadata key %.40q has %d bytes: use at most %d", key, len(value), maxMetadataValue)
-	case !storable(key):
+	case !record.Storable(key):
 		return tko.Errorf(tko.ErrInvalid, "the metadata key %q is not plain text: use UTF-8 without NUL", key)
-	case !storable(value):
+	case !record.Storable(value):
 		return tko.Errorf(tko.ErrInvalid, "the value of the metadata key %q is not plain text: use UTF-8 without NUL", key)
 	}
 	return nil
 }
 
-// orNone returns metadata that must not be changed: none if it is nil.
-func (m *Metadata) orNone() *Metadata {
-	if m == nil {
-		return &noMetadata
-	}
-	return m
-}
-
-var noMetadata Metadata
-
-// effective is the metadata that other entities inherit from the record.
-func (r Record) effective() map[string]string { return r.Metadata.orNone().Effective }
-
-// passed is the metadata that the caller passed.
-func (r Record) passed() map[string]string { return r.Metadata.orNone().Passed }
-
-// inherited is the metadata that came from the template.
-func (r Record) inherited() map[string]string { return r.Metadata.orNone().Inherited }
-
-// Attached returns the opaque data that a transport stores with the record. It
-// is shared and must not be changed.
-func (r Record) Attached() []byte { return r.Metadata.orNone().Attached }
-
-// labels are the labels as they were written.
-func (r Record) labels() map[string]string { return r.Metadata.orNone().Labels }
-
-// removed are the keys of metadata that a caller removed.
-func (r Record) removed() []string { return r.Metadata.orNone().Removed }
-
 // attach stores a transport's opaque data with a record whose metadata isn't
 // shared yet.
-func (r *Record) attach(attached []byte) error {
+func attach(r *record.Record, attached []byte) error {
 	if len(attached) > maxAttached {
 		return tko.Errorf(tko.ErrInvalid, "the data attached to %s %q by its transport (such as annotations) has %d bytes: use at most %d",
 			r.Kind, r.ID, len(attached), maxAttached)
 	}
 	if r.Metadata == nil {
-		r.Metadata = new(Metadata)
+		r.Metadata = new(record.Metadata)
 	}
 	r.Metadata.Attached = attached
 	return nil
@@ -236,19 +196,19 @@ func (r *Record) attach(attached []byte) error {
 
 // retainAttached copies the attached data, the labels, and what managers named, of the current
 // record: only the transport or the manager that wrote them changes them.
-func (r *Record) retainAttached(current Record) {
-	if current.Attached() == nil && current.Awaited().isZero() && len(current.labels())+len(current.applied()) == 0 {
+func retainAttached(r *record.Record, current record.Record) {
+	if current.Attached() == nil && current.Awaited().IsZero() && len(current.Labels())+len(current.Applied()) == 0 {
 		return
 	}
-	metadata := *r.Metadata.orNone()
-	metadata.Attached, metadata.Labels, metadata.Applied = current.Attached(), current.labels(), current.applied()
-	metadata.Awaited = current.Metadata.orNone().Awaited
+	metadata := *r.Metadata.OrNone()
+	metadata.Attached, metadata.Labels, metadata.Applied = current.Attached(), current.Labels(), current.Applied()
+	metadata.Awaited = current.Metadata.OrNone().Awaited
 	r.Metadata = &metadata
 }
 
-// label stores labels as they were written, with a record whose metadata isn't
+// setLabels stores labels as they were written, with a record whose metadata isn't
 // shared yet.
-func (r *Record) label(labels map[string]string) error {
+func setLabels(r *record.Record, labels map[string]string) error {
 	if len(labels) == 0 {
 		return nil
 	}
@@ -261,18 +221,18 @@ func (r *Record) label(labels map[string]string) error {
 		}
 	}
 	if r.Metadata == nil {
-		r.Metadata = new(Metadata)
+		r.Metadata = new(record.Metadata)
 	}
 	r.Metadata.Labels = labels
 	return nil
 }
 
-// remove removes inherited and gathered metadata, not passed metadata. The
+// removeMetadata removes inherited and gathered metadata, not passed metadata. The
 // record's metadata must not be shared yet.
-func (r *Record) remove(keys []string) {
+func removeMetadata(r *record.Record, keys []string) {
 	for _, key := range keys {
-		_, passed := r.passed()[key]
-		if _, ok := r.effective()[key]; !ok || passed {
+		_, passed := r.Passed()[key]
+		if _, ok := r.Effective()[key]; !ok || passed {
 			continue
 		}
 		delete(r.Metadata.Effective, key)
@@ -331,7 +291,7 @@ func newDraft(base krm.Package, request tko.NewDeployment) (draft, error) {
 // the deployment now. They differ if a template or site was deleted meanwhile.
 // References that the package doesn't change relative to start stay as in
 // current.
-func changedDraft(start, current Record, before func() (krm.Package, error), pkg krm.Package) (draft, error) {
+func changedDraft(start, current record.Record, before func() (krm.Package, error), pkg krm.Package) (draft, error) {
 	if err := checkPackage(pkg); err != nil {
 		return draft{}, err
 	}
@@ -365,7 +325,7 @@ func changedDraft(start, current Record, before func() (krm.Package, error), pkg
 
 // withReferences changes the template or site of a draft from those of current.
 // It is an ErrInvalid if the package sets a third one.
-func (d draft) withReferences(current Record, template, site string) (draft, error) {
+func (d draft) withReferences(current record.Record, template, site string) (draft, error) {
 	for _, m := range []struct {
 		what     string
 		from, to string
@@ -387,12 +347,12 @@ func isTrue(flag *bool) bool { return flag != nil && *flag }
 
 // sameContent reports whether two records are equal in everything that a user
 // wrote.
-func sameContent(a, b Record) bool {
+func sameContent(a, b record.Record) bool {
 	return a.Template == b.Template && a.Site == b.Site && a.Parent == b.Parent &&
 		a.Prepared == b.Prepared && a.Approved == b.Approved && a.Digest == b.Digest &&
 		a.CRDs == b.CRDs && a.Details == b.Details && bytes.Equal(a.Plugin, b.Plugin) && sameMetadata(a, b)
 }
 
-func sameMetadata(a, b Record) bool {
-	return bytes.Equal(a.Attached(), b.Attached()) && sameAwaited(a, b) && sameApplied(a, b) && maps.Equal(a.labels(), b.labels()) && slices.Equal(a.removed(), b.removed()) && maps.Equal(a.effective(), b.effective()) && maps.Equal(a.inherited(), b.inherited()) && maps.Equal(a.passed(), b.passed())
+func sameMetadata(a, b record.Record) bool {
+	return bytes.Equal(a.Attached(), b.Attached()) && sameAwaited(a, b) && sameApplied(a, b) && maps.Equal(a.Labels(), b.Labels()) && slices.Equal(a.Removed(), b.Removed()) && maps.Equal(a.Effective(), b.Effective()) && maps.Equal(a.Inherited(), b.Inherited()) && maps.Equal(a.Passed(), b.Passed())
 }

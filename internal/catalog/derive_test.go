@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -140,12 +141,12 @@ func TestRequestOverridesTheStateOfThePackage(t *testing.T) {
 
 func TestReferencesThatAPackageDoesNotChangeStay(t *testing.T) {
 	t.Parallel()
-	at := func(template, site string, prepared, approved bool) Record {
-		return Record{Template: template, Site: site, Prepared: prepared, Approved: approved}
+	at := func(template, site string, prepared, approved bool) record.Record {
+		return record.Record{Template: template, Site: site, Prepared: prepared, Approved: approved}
 	}
 	tests := map[string]struct {
 		why            string
-		start, current Record
+		start, current record.Record
 		pkg            string
 		want           facts
 		wantErr        error

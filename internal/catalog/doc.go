@@ -1,7 +1,7 @@
 // Package catalog implements the rules of all entities in one place: how they
 // are registered, created, modified, approved and deleted, through any API. It
 // derives records (merging, metadata, the Deployment resource), validates them,
-// and commits them to a [Store] on the condition that the revisions that they
+// and commits them to a [record.Store] on the condition that the revisions that they
 // were derived from are current. It depends on no transport and no database,
 // and calls nothing outside of the process during a transaction. Start reading
 // at [Service], whose parts embed the types of core.go and storage.go; derive.go has the

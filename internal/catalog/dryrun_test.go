@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/soak"
 )
 
@@ -45,14 +46,14 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 		}
 		return all
 	}
-	key := func() catalog.Key {
+	key := func() record.Key {
 		switch r.IntN(3) {
 		case 0:
-			return catalog.Key{Kind: tko.KindTemplate, ID: id("t")}
+			return record.Key{Kind: tko.KindTemplate, ID: id("t")}
 		case 1:
-			return catalog.Key{Kind: tko.KindSite, ID: id("s")}
+			return record.Key{Kind: tko.KindSite, ID: id("s")}
 		default:
-			return catalog.Key{Kind: tko.KindDeployment, ID: string(deployment())}
+			return record.Key{Kind: tko.KindDeployment, ID: string(deployment())}
 		}
 	}
 	return map[string]func() foreseen{
@@ -69,7 +70,7 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 			}
 		},
 		"PutRecord": func() foreseen {
-			p := catalog.Put{Key: catalog.Key{Kind: tko.KindSite, ID: id("s")}, Metadata: metadata(), Package: things(pick(r, "mine=1", "mine=2"))}
+			p := catalog.Put{Key: record.Key{Kind: tko.KindSite, ID: id("s")}, Metadata: metadata(), Package: things(pick(r, "mine=1", "mine=2"))}
 			return func(ctx context.Context, dry bool) (any, error) {
 				p.DryRun = dry
 				record, created, err := w.PutRecord(ctx, p)
@@ -118,14 +119,14 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 			return func(ctx context.Context, dry bool) (any, error) { return w.ApproveDeployments(ctx, s, dry) }
 		},
 		"PutApproval": func() foreseen {
-			k := catalog.Key{Kind: tko.KindDeployment, ID: string(deployment())}
+			k := record.Key{Kind: tko.KindDeployment, ID: string(deployment())}
 			return func(ctx context.Context, dry bool) (any, error) {
 				record, err := w.PutApproval(ctx, k, catalog.Requirement{}, dry)
 				return record.Approved, err
 			}
 		},
 		"PutConditions": func() foreseen {
-			k := catalog.Key{Kind: tko.KindDeployment, ID: string(deployment())}
+			k := record.Key{Kind: tko.KindDeployment, ID: string(deployment())}
 			c := tko.Condition{Type: "X", Status: pick(r, tko.ConditionTrue, tko.ConditionFalse), Reason: "R"}
 			return func(ctx context.Context, dry bool) (any, error) {
 				record, err := w.PutConditions(ctx, k, []tko.Condition{c}, nil, catalog.Requirement{}, dry)
@@ -288,7 +289,7 @@ func (w *world) all() []string {
 		w.t.Fatal(err)
 	}
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin} {
-		for r, err := range w.Records(w.ctx, catalog.Query{Kind: kind, Limit: -1}, head) {
+		for r, err := range w.Records(w.ctx, record.Query{Kind: kind, Limit: -1}, head) {
 			if err != nil {
 				w.t.Fatal(err)
 			}

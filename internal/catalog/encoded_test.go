@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -133,9 +134,9 @@ func TestEncodedPackagesOfUnusualFormAreDecoded(t *testing.T) {
 		"garbage":    {[]byte("garbage"), nil},
 	}
 	for id, test := range stored {
-		for _, key := range []catalog.Key{{Kind: tko.KindSite, ID: id}, {Kind: tko.KindTemplate, ID: id}} {
-			_, err := w.store.Commit(w.ctx, catalog.Ungated(catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{
-				Key: key, UID: id, Metadata: new(catalog.Metadata), Package: test.data, Digest: sha256.Sum256(test.data),
+		for _, key := range []record.Key{{Kind: tko.KindSite, ID: id}, {Kind: tko.KindTemplate, ID: id}} {
+			_, err := w.store.Commit(w.ctx, record.Ungated(record.Write{Op: tko.OpWritten, Expect: record.Absent, Record: record.Record{
+				Key: key, UID: id, Metadata: new(record.Metadata), Package: test.data, Digest: sha256.Sum256(test.data),
 			}}))
 			if err != nil {
 				t.Fatal(err)

@@ -5,10 +5,10 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -18,13 +18,13 @@ type Entities struct{ *core }
 // Template returns a template with its package, as of a revision; 0 is the
 // current one, which has its deployments, too.
 func (s *Entities) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
-	return read(ctx, s.core, Key{Kind: tko.KindTemplate, ID: string(id)}, revision, s.templateOf)
+	return read(ctx, s.core, record.Key{Kind: tko.KindTemplate, ID: string(id)}, revision, s.templateOf)
 }
 
 // templateOf returns the template of a record, with its package if the record
 // has it.
-func (s *Entities) templateOf(c *caller, r Record) (tko.Template, error) {
-	pkg, err := packageOf(r)
+func (s *Entities) templateOf(c *caller, r record.Record) (tko.Template, error) {
+	pkg, err := record.PackageOf(r)
 	e := sharedTemplate(r)
 	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
 	return e, err
@@ -32,37 +32,14 @@ func (s *Entities) templateOf(c *caller, r Record) (tko.Template, error) {
 
 // sharedTemplate returns the template of a record, without its package. Its
 // metadata and conditions are those of the record.
-func sharedTemplate(r Record) tko.Template {
+func sharedTemplate(r record.Record) tko.Template {
 	return tko.Template{
 		ID:          tko.TemplateID(r.ID),
 		Details:     r.Details,
-		Metadata:    r.effective(),
+		Metadata:    r.Effective(),
 		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
-		Stamp: r.stamp(),
+		Stamp: r.Stamp(),
 	}
-}
-
-// packageOf returns the stored package of a record; nil if it was not read.
-func packageOf(r Record) (krm.Package, error) {
-	if r.Package == nil {
-		return nil, nil
-	}
-	pkg, err := decode(r)
-	if err != nil {
-		return nil, &unreadableError{key: r.Key, err: err}
-	}
-	return pkg, nil
-}
-
-// An unreadableError reports that a stored package can't be decoded. It is a
-// fault of TKO, of whatever kind its cause is.
-type unreadableError struct {
-	key Key
-	err error
-}
-
-func (e *unreadableError) Error() string {
-	return "the stored package of " + string(e.key.Kind) + " " + e.key.ID + " can't be read: " + e.err.Error()
 }
 
 func deploymentIDs(ids []string) []tko.DeploymentID {
@@ -79,12 +56,12 @@ func deploymentIDs(ids []string) []tko.DeploymentID {
 // Site returns a site with its package, as of a revision; 0 is the current one,
 // which has its deployments, too.
 func (s *Entities) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
-	return read(ctx, s.core, Key{Kind: tko.KindSite, ID: string(id)}, revision, s.siteOf)
+	return read(ctx, s.core, record.Key{Kind: tko.KindSite, ID: string(id)}, revision, s.siteOf)
 }
 
 // siteOf returns the site of a record, with its package if the record has it.
-func (s *Entities) siteOf(c *caller, r Record) (tko.Site, error) {
-	pkg, err := packageOf(r)
+func (s *Entities) siteOf(c *caller, r record.Record) (tko.Site, error) {
+	pkg, err := record.PackageOf(r)
 	e := sharedSite(r)
 	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
 	return e, err
@@ -92,21 +69,21 @@ func (s *Entities) siteOf(c *caller, r Record) (tko.Site, error) {
 
 // sharedSite returns the site of a record, without its package. Its metadata and
 // conditions are those of the record.
-func sharedSite(r Record) tko.Site {
+func sharedSite(r record.Record) tko.Site {
 	return tko.Site{
 		ID:          tko.SiteID(r.ID),
 		Details:     r.Details,
 		Template:    tko.TemplateID(r.Template),
-		Metadata:    r.effective(),
+		Metadata:    r.Effective(),
 		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
 		AwaitedTemplate: tko.TemplateID(r.Awaited().Template),
-		Stamp:           r.stamp(),
+		Stamp:           r.Stamp(),
 	}
 }
 
 // Plugin returns a plugin.
 func (s *Entities) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
-	key := pluginKey(typ, name)
+	key := record.PluginKey(typ, name)
 	ctx, c, err := s.enter(ctx, tko.KindPlugin, access.Read)
 	if err != nil {
 		return tko.Plugin{}, err
@@ -114,16 +91,16 @@ func (s *Entities) Plugin(ctx context.Context, typ, name string) (tko.Plugin, er
 	if err := CheckKey(key); err != nil {
 		return tko.Plugin{}, err
 	}
-	var r Record
+	var r record.Record
 	if !tko.AsOfOf(ctx).IsZero() {
-		r, err = s.past(ctx, c, key, Fields{})
+		r, err = s.past(ctx, c, key, record.Fields{})
 	} else {
-		r, err = s.getVisible(ctx, c, Fields{}, key)
+		r, err = s.getVisible(ctx, c, record.Fields{}, key)
 	}
 	if err != nil {
 		return tko.Plugin{}, err
 	}
-	return pluginOf(r)
+	return record.PluginOf(r)
 }
 
 // Deployment returns a deployment with its package, as of a revision; 0 is the
@@ -132,12 +109,12 @@ func (s *Entities) Deployment(ctx context.Context, id tko.DeploymentID, revision
 	if !isDeploymentID(id) {
 		return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
 	}
-	return read(ctx, s.core, deploymentKey(id), revision, s.deploymentOf)
+	return read(ctx, s.core, record.DeploymentKey(id), revision, s.deploymentOf)
 }
 
 // deploymentOf returns the deployment of a record. If the record has a package,
 // the Deployment resource of the result's package has the state of the record.
-func (s *Entities) deploymentOf(c *caller, r Record) (tko.Deployment, error) {
+func (s *Entities) deploymentOf(c *caller, r record.Record) (tko.Deployment, error) {
 	pkg, err := r.Resources()
 	d := sharedDeployment(r)
 	d.Metadata, d.Stamp.Conditions, d.Package = maps.Clone(d.Metadata), slices.Clone(d.Stamp.Conditions), s.redact(c, r, pkg)
@@ -146,21 +123,21 @@ func (s *Entities) deploymentOf(c *caller, r Record) (tko.Deployment, error) {
 
 // sharedDeployment returns the deployment of a record, without its package. Its
 // metadata and conditions are those of the record.
-func sharedDeployment(r Record) tko.Deployment {
+func sharedDeployment(r record.Record) tko.Deployment {
 	d := tko.Deployment{
 		ID:       tko.DeploymentID(r.ID),
 		Parent:   tko.DeploymentID(r.Parent),
 		Template: tko.TemplateID(r.Template),
 		Site:     tko.SiteID(r.Site),
-		Metadata: r.effective(),
+		Metadata: r.Effective(),
 		Prepared: r.Prepared,
 		Approved: r.Approved,
 		Origin:   r.ChildOrigin(),
-		Stamp:    r.stamp(),
+		Stamp:    r.Stamp(),
 
 		TemplateRevision: r.Base,
 	}
-	if a := r.Awaited(); !a.isZero() {
+	if a := r.Awaited(); !a.IsZero() {
 		d.AwaitedTemplate, d.AwaitedSite = tko.TemplateID(a.Template), tko.SiteID(a.Site)
 	}
 	for _, id := range r.Replaces {
@@ -170,24 +147,6 @@ func sharedDeployment(r Record) tko.Deployment {
 		d.Replaced = append(d.Replaced, tko.DeploymentID(id))
 	}
 	return d
-}
-
-// ChildOrigin returns the name of a deployment among the children of its parent; "" if it has
-// none, or one in the Kubernetes API, with which it would be a child of a placement.
-func (r Record) ChildOrigin() string {
-	if r.KubernetesName() != "" {
-		return ""
-	}
-	return strings.TrimPrefix(r.Origin, originOf(r.Parent, ""))
-}
-
-// deploymentPackage returns the package of a deployment's record.
-func deploymentPackage(r Record) (krm.Package, error) {
-	pkg, err := packageOf(r)
-	if err != nil {
-		return nil, err
-	}
-	return pkg.WithDeployment(r.Template, r.Site, r.Prepared, r.Approved), nil
 }
 
 // DeploymentsByID returns those of the deployments that exist, with their
@@ -200,16 +159,16 @@ func (s *Entities) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) 
 	if len(ids) > maxBatch {
 		return nil, tko.Errorf(tko.ErrInvalid, "%d deployments are to be read at once: give at most %d", len(ids), maxBatch)
 	}
-	var keys []Key
+	var keys []record.Key
 	for _, id := range ids {
 		if isDeploymentID(id) {
-			keys = append(keys, deploymentKey(id))
+			keys = append(keys, record.DeploymentKey(id))
 		}
 	}
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	records, err := s.store.Get(ctx, record.Fields{Package: true}, keys...)
 	if err != nil {
 		return nil, err
 	}
@@ -233,12 +192,12 @@ func (s *Entities) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) 
 
 // EncodedTemplate is Template with the package in a format.
 func (s *Entities) EncodedTemplate(ctx context.Context, id tko.TemplateID, revision int64, format krm.Format) (tko.Encoded[tko.Template], error) {
-	return read(ctx, s.core, Key{Kind: tko.KindTemplate, ID: string(id)}, revision, encoded(s.core, sharedTemplate, format))
+	return read(ctx, s.core, record.Key{Kind: tko.KindTemplate, ID: string(id)}, revision, encoded(s.core, sharedTemplate, format))
 }
 
 // EncodedSite is Site with the package in a format.
 func (s *Entities) EncodedSite(ctx context.Context, id tko.SiteID, revision int64, format krm.Format) (tko.Encoded[tko.Site], error) {
-	return read(ctx, s.core, Key{Kind: tko.KindSite, ID: string(id)}, revision, encoded(s.core, sharedSite, format))
+	return read(ctx, s.core, record.Key{Kind: tko.KindSite, ID: string(id)}, revision, encoded(s.core, sharedSite, format))
 }
 
 // EncodedDeployment is Deployment with the package in a format.
@@ -246,7 +205,7 @@ func (s *Entities) EncodedDeployment(ctx context.Context, id tko.DeploymentID, r
 	if !isDeploymentID(id) {
 		return tko.Encoded[tko.Deployment]{}, tko.NotFound(tko.KindDeployment, id)
 	}
-	return read(ctx, s.core, deploymentKey(id), revision, encoded(s.core, sharedDeployment, format))
+	return read(ctx, s.core, record.DeploymentKey(id), revision, encoded(s.core, sharedDeployment, format))
 }
 
 // EncodedTemplates is Templates with the packages in a format, if the options
@@ -272,20 +231,20 @@ func (s *Entities) EncodedDeployments(ctx context.Context, sel tko.DeploymentSel
 
 // encoded returns a function that returns the entity of a record, with the package in a
 // format.
-func encoded[T any](s *core, entity func(Record) T, format krm.Format) func(*caller, Record) (tko.Encoded[T], error) {
-	return func(c *caller, r Record) (tko.Encoded[T], error) {
+func encoded[T any](s *core, entity func(record.Record) T, format krm.Format) func(*caller, record.Record) (tko.Encoded[T], error) {
+	return func(c *caller, r record.Record) (tko.Encoded[T], error) {
 		pkg, err := s.encodedPackage(c, r, format)
 		return tko.Encoded[T]{Entity: entity(r), Package: pkg}, err
 	}
 }
 
-// encodedPackage returns the package of [Record.Resources] in a format, as the
+// encodedPackage returns the package of [record.Record.Resources] in a format, as the
 // caller may see it; nil if it was not read.
-func (s *core) encodedPackage(c *caller, r Record, format krm.Format) ([]byte, error) {
+func (s *core) encodedPackage(c *caller, r record.Record, format krm.Format) ([]byte, error) {
 	switch {
 	case r.Package == nil:
 		return nil, nil
-	case format != StoredFormat, krm.MayHoldSecrets(r.Package) && !c.reveals(r):
+	case format != record.StoredFormat, krm.MayHoldSecrets(r.Package) && !c.reveals(r):
 	case r.Kind == tko.KindDeployment:
 		if pkg, ok := krm.EncodedWithDeployment(r.Package, r.Template, r.Site, r.Prepared, r.Approved); ok {
 			return pkg, nil

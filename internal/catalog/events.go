@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Records returns the records that match query, sorted by ID, as of position,
@@ -17,8 +18,8 @@ import (
 // Of records that have changed since position, newer conditions are left out.
 //
 // It returns ErrGone if the state as of position is no longer retained.
-func (s *ChangeLog) Records(ctx context.Context, query Query, position int64) iter.Seq2[Record, error] {
-	return stream(func(yield func(Record) bool) error {
+func (s *ChangeLog) Records(ctx context.Context, query record.Query, position int64) iter.Seq2[record.Record, error] {
+	return stream(func(yield func(record.Record) bool) error {
 		ctx, w, err := s.reads(ctx, query.Kind)
 		if err != nil {
 			return err
@@ -32,13 +33,13 @@ func (s *ChangeLog) Records(ctx context.Context, query Query, position int64) it
 		if query.Scope, query.Offset, query.AsOf = w.caller.view(), 0, position; position == 0 {
 			return nil // there was nothing
 		}
-		return s.each(ctx, w, query, func(r Record) (bool, error) { return yield(r), nil })
+		return s.each(ctx, w, query, func(r record.Record) (bool, error) { return yield(r), nil })
 	})
 }
 
 // restoreConditions takes the conditions that are older than a time, and the
 // deployments, from the current record.
-func (r *Record) restoreConditions(now Record, before time.Time) {
+func restoreConditions(r *record.Record, now record.Record, before time.Time) {
 	r.Conditions = slices.DeleteFunc(slices.Clone(now.Conditions), func(c tko.Condition) bool {
 		return c.ObservedRevision > r.Revision || !c.LastTransition.Before(before)
 	})
@@ -48,48 +49,11 @@ func (r *Record) restoreConditions(now Record, before time.Time) {
 	}
 }
 
-// Matches reports whether a record matches the query, except for the metadata of its
-// template and site, and for Outdated.
-func (q *Query) Matches(r Record) bool {
-	match := func(patterns []tko.Pattern, text string) bool {
-		return !slices.ContainsFunc(patterns, func(p tko.Pattern) bool { return !p.Match(text) })
-	}
-	if r.ID <= q.After || !match(q.IDs, r.ID) || !match(q.Templates, r.Template) || !match(q.Sites, r.Site) ||
-		q.Parent != "" && q.Parent != r.Parent ||
-		!q.Scope.Of(q.Kind).Match(AttributesOf(r)) || q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
-		return false
-	}
-	if slices.ContainsFunc(q.Conditions, func(c tko.ConditionSelect) bool { return !c.Match(r.Conditions) }) {
-		return false
-	}
-	for column, is := range q.Is {
-		if of := FlagColumns[column]; of == nil || of(&r) != is {
-			return false
-		}
-	}
-	for column, since := range q.Since {
-		if of := TimeColumns[column]; of == nil || of(&r).Before(since) {
-			return false
-		}
-	}
-	for key, pattern := range q.Labels {
-		if value, ok := r.labels()[key]; !ok || !pattern.Match(value) {
-			return false
-		}
-	}
-	for key, pattern := range q.Metadata {
-		if value, ok := r.effective()[key]; !ok || !pattern.Match(value) {
-			return false
-		}
-	}
-	return true
-}
-
 // An Event is a change together with the record after it.
 type Event struct {
 	tko.Change
-	Record Record // after the change; of a deletion, the record before it
-	New    bool   // the change created the record
+	Record record.Record // after the change; of a deletion, the record before it
+	New    bool          // the change created the record
 }
 
 // eventBatch is the maximum number of packages in memory at once.
@@ -122,15 +86,15 @@ func (s *ChangeLog) Events(ctx context.Context, kind tko.Kind, after int64) (eve
 			upTo = c.Position
 		}
 	}
-	var keys []Key
-	now := map[string]Record{}
+	var keys []record.Key
+	now := map[string]record.Record{}
 	for _, c := range mine {
 		if _, ok := now[c.ID]; !ok {
-			now[c.ID] = Record{}
-			keys = append(keys, Key{Kind: kind, ID: c.ID})
+			now[c.ID] = record.Record{}
+			keys = append(keys, record.Key{Kind: kind, ID: c.ID})
 		}
 	}
-	records, err := s.store.Get(ctx, Fields{Package: true, Deployments: kind == tko.KindTemplate || kind == tko.KindSite, Scope: access.ScopeAll}, keys...)
+	records, err := s.store.Get(ctx, record.Fields{Package: true, Deployments: kind == tko.KindTemplate || kind == tko.KindSite, Scope: access.ScopeAll}, keys...)
 	if err != nil {
 		return nil, 0, nil, err
 	}
@@ -158,21 +122,21 @@ func (s *ChangeLog) Events(ctx context.Context, kind tko.Kind, after int64) (eve
 
 // event returns the event of a change; ok is false if the log doesn't determine
 // it.
-func (s *ChangeLog) event(ctx context.Context, c tko.Change, now Record) (e Event, ok bool, err error) {
+func (s *ChangeLog) event(ctx context.Context, c tko.Change, now record.Record) (e Event, ok bool, err error) {
 	event := Event{Change: c, Record: now}
 	if now.Position != c.Position {
 		if c.Op == tko.OpStatus {
 			return event, false, nil
 		}
-		r, err := s.store.Revision(ctx, Key{Kind: c.Kind, ID: c.ID}, c.Revision)
+		r, err := s.store.Revision(ctx, record.Key{Kind: c.Kind, ID: c.ID}, c.Revision)
 		if errors.Is(err, tko.ErrNotFound) {
-			r, err = Record{Key: Key{Kind: c.Kind, ID: c.ID}, Revision: c.Revision}, nil
+			r, err = record.Record{Key: record.Key{Kind: c.Kind, ID: c.ID}, Revision: c.Revision}, nil
 		}
 		if err != nil {
 			return event, false, err
 		}
 		if now.UID == r.UID {
-			r.restoreConditions(now, c.Time.Add(time.Microsecond))
+			restoreConditions(&r, now, c.Time.Add(time.Microsecond))
 		}
 		r.Position = c.Position
 		event.Record = r
@@ -186,16 +150,16 @@ func (s *ChangeLog) event(ctx context.Context, c tko.Change, now Record) (e Even
 
 // Before returns the record of an event as it was before the change; Revision 0
 // if it didn't exist, or if its revision is no longer retained.
-func (s *ChangeLog) Before(ctx context.Context, e Event) (Record, error) {
+func (s *ChangeLog) Before(ctx context.Context, e Event) (record.Record, error) {
 	switch {
 	case e.New:
-		return Record{}, nil
+		return record.Record{}, nil
 	case e.Op != tko.OpWritten:
 		return e.Record, nil
 	}
-	r, err := s.store.Revision(ctx, Key{Kind: e.Kind, ID: e.ID}, e.Revision-1)
+	r, err := s.store.Revision(ctx, record.Key{Kind: e.Kind, ID: e.ID}, e.Revision-1)
 	if errors.Is(err, tko.ErrNotFound) || err == nil && r.UID != e.Record.UID {
-		return Record{}, nil
+		return record.Record{}, nil
 	}
 	return r, err
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // A deafStore doesn't signal changes while it is deaf, as one that lost its connection
 // to the database.
 type deafStore struct {
-	catalog.Store
+	record.Store
 
 	deaf atomic.Bool
 }
@@ -71,7 +72,7 @@ func TestFeedLagIsTheAgeOfWhatWatchersMiss(t *testing.T) {
 
 // A deadStore is one whose database was killed.
 type deadStore struct {
-	catalog.Store
+	record.Store
 
 	dead atomic.Bool
 }

@@ -14,12 +14,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
-
-// ruleFreeze is the kind of freezes among the stored rules of access: who may change
-// what at a site is decided with them, in the same transactions.
-const ruleFreeze = "freeze"
 
 // The limits of freezes.
 const (
@@ -79,7 +76,7 @@ func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, err
 		if !extends && len(book.freezes)-len(change.remove) >= maxSiteFreezes {
 			return change, tko.Errorf(tko.ErrInvalid, "there are %d freezes, the maximum: remove some", len(book.freezes))
 		}
-		return change, change.write(ruleFreeze, f.ID, f, describeFreeze("froze", f))
+		return change, change.write(record.RuleFreeze, f.ID, f, describeFreeze("froze", f))
 	})
 	if err != nil {
 		return tko.Freeze{}, err
@@ -257,7 +254,7 @@ func checkFreeze(f tko.Freeze, now time.Time) error {
 		return tko.Errorf(tko.ErrInvalid, "the freeze selects by %d metadata keys: use at most %d", len(f.SiteMetadata), maxFreezeKeys)
 	case strings.TrimSpace(f.Reason) == "":
 		return tko.Errorf(tko.ErrInvalid, "the freeze has no reason: state one for those who wait for its end")
-	case len(f.Reason) > maxFreezeReason || !storable(f.Reason):
+	case len(f.Reason) > maxFreezeReason || !record.Storable(f.Reason):
 		return tko.Errorf(tko.ErrInvalid, "the reason of the freeze has %d bytes: use plain text of at most %d", len(f.Reason), maxFreezeReason)
 	case f.Until.IsZero():
 		return tko.Errorf(tko.ErrInvalid, "the freeze has no end: state until when")
@@ -286,7 +283,7 @@ func selectionText(f tko.Freeze) string {
 }
 
 func describeFreeze(verb string, f tko.Freeze) audit.Record {
-	return audit.Record{Kind: ruleFreeze, ID: f.ID, Op: verb, Detail: fmt.Sprintf("%s until %s", selectionText(f), f.Until.UTC().Format(time.RFC3339)), Why: f.Reason}
+	return audit.Record{Kind: record.RuleFreeze, ID: f.ID, Op: verb, Detail: fmt.Sprintf("%s until %s", selectionText(f), f.Until.UTC().Format(time.RFC3339)), Why: f.Reason}
 }
 
 // SiteHold returns why changes of a site must not be scheduled now: a rollout with

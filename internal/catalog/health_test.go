@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
@@ -12,17 +13,17 @@ import (
 func TestRolloutsKeepTheRuleOfTheirStart(t *testing.T) {
 	t.Parallel()
 	for title, test := range map[string]struct {
-		state RolloutState
+		state record.RolloutState
 		spec  spec.Rollout
 		want  bool
 	}{
 		"not started":                 {},
-		"started by an older version": {state: RolloutState{Started: 7}, want: true},
-		"started":                     {state: RolloutState{Started: 7, Rule: ruleOfReports}},
-		"started blind":               {state: RolloutState{Started: 7, Rule: ruleOfReports, Blind: true}, want: true},
-		"accepted by its spec":        {state: RolloutState{Started: 7, Rule: ruleOfReports}, spec: spec.Rollout{Health: spec.Health{AcceptNone: true}}, want: true},
+		"started by an older version": {state: record.RolloutState{Started: 7}, want: true},
+		"started":                     {state: record.RolloutState{Started: 7, Rule: record.RuleOfReports}},
+		"started blind":               {state: record.RolloutState{Started: 7, Rule: record.RuleOfReports, Blind: true}, want: true},
+		"accepted by its spec":        {state: record.RolloutState{Started: 7, Rule: record.RuleOfReports}, spec: spec.Rollout{Health: spec.Health{AcceptNone: true}}, want: true},
 	} {
-		if got := test.state.acceptsNone(test.spec); got != test.want {
+		if got := test.state.AcceptsNone(test.spec); got != test.want {
 			t.Errorf("%s: %t", title, got)
 		}
 	}
@@ -59,7 +60,7 @@ func TestHealthForRolloutsFollowsFromStatementsAboutTheRevision(t *testing.T) {
 		"drifted":                     {conditions: []tko.Condition{condition("Scheduled", "False", "Drifted", 3)}},
 		"could not be prepared again": {conditions: []tko.Condition{condition("Prepared", "False", "Failed", 3)}, failing: true},
 	} {
-		r := Record{Key: Key{Kind: tko.KindDeployment, ID: "d"}, Prepared: true, Approved: true, Site: "s", Revision: 3, Conditions: test.conditions}
+		r := record.Record{Key: record.Key{Kind: tko.KindDeployment, ID: "d"}, Prepared: true, Approved: true, Site: "s", Revision: 3, Conditions: test.conditions}
 		healthy, why := healthOf(r, false)
 		blind, _ := healthOf(r, true)
 		if healthy != test.healthy || blind != test.blind || !healthy && why == "" {

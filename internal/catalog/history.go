@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
@@ -18,7 +19,7 @@ import (
 type History struct {
 	*core
 
-	retention atomic.Pointer[Retention] // in force; nil: all is retained
+	retention atomic.Pointer[record.Retention] // in force; nil: all is retained
 }
 
 // PositionOf returns the position of a moment.
@@ -31,13 +32,13 @@ func (s *History) PositionOf(ctx context.Context, asOf tko.AsOf) (int64, error) 
 
 // RecordAt returns the record of a key as of a position. It returns ErrNotFound if there
 // was none, and ErrGone if the state is no longer retained.
-func (s *History) RecordAt(ctx context.Context, fields Fields, key Key, position int64) (Record, error) {
+func (s *History) RecordAt(ctx context.Context, fields record.Fields, key record.Key, position int64) (record.Record, error) {
 	if err := CheckKey(key); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	ctx, c, err := s.enter(ctx, key.Kind, access.Read)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	return s.recordAt(ctx, c, position, key, fields)
 }
@@ -69,7 +70,7 @@ func (s *History) history(ctx context.Context, request tko.HistoryRequest, yield
 	if alone {
 		if request.From.IsZero() {
 			first = 0 // as far as its revisions are retained
-		} else if _, err := s.store.GetAt(ctx, first, Fields{}, Key{Kind: query.Kind, ID: request.Select.ID}); err != nil {
+		} else if _, err := s.store.GetAt(ctx, first, record.Fields{}, record.Key{Kind: query.Kind, ID: request.Select.ID}); err != nil {
 			return err
 		}
 	}
@@ -81,7 +82,7 @@ func (s *History) history(ctx context.Context, request tko.HistoryRequest, yield
 	templates := relation{store: s.store, caller: c, kind: tko.KindTemplate, metadata: query.TemplateMetadata, known: map[string]relationSpan{}}
 	sent, next := 0, int64(-1) // the revision of the next change of a single entity; -1: any
 	for before := last + 1; ; {
-		changes, err := s.store.History(ctx, HistoryQuery{Kind: query.Kind, ID: request.Select.ID, After: first, Before: before, Limit: historyPage})
+		changes, err := s.store.History(ctx, record.HistoryQuery{Kind: query.Kind, ID: request.Select.ID, After: first, Before: before, Limit: historyPage})
 		if err != nil {
 			return err
 		}
@@ -145,7 +146,7 @@ func (s *History) history(ctx context.Context, request tko.HistoryRequest, yield
 // A relation selects changes of deployments by the metadata that their sites or templates
 // had at the change.
 type relation struct {
-	store    Past
+	store    record.Past
 	caller   *caller
 	kind     tko.Kind
 	metadata map[string]tko.Pattern // none: all match
@@ -170,14 +171,14 @@ func (l *relation) matches(ctx context.Context, id string, position int64) (bool
 	if span, ok := l.known[id]; ok && span.from <= position && position <= span.to {
 		return span.matches, nil
 	}
-	records, err := l.store.GetAt(ctx, position, Fields{}, Key{Kind: l.kind, ID: id})
+	records, err := l.store.GetAt(ctx, position, record.Fields{}, record.Key{Kind: l.kind, ID: id})
 	if err != nil {
 		return false, err
 	}
 	r, span := records[0], relationSpan{from: position, to: position}
 	if r.Revision != 0 {
 		span.from = r.Position
-		span.matches = l.caller.sees(r) && (&Query{Kind: l.kind, Scope: l.caller.view(), Metadata: l.metadata}).Matches(r)
+		span.matches = l.caller.sees(r) && (&record.Query{Kind: l.kind, Scope: l.caller.view(), Metadata: l.metadata}).Matches(r)
 	}
 	l.known[id] = span
 	return span.matches, nil
@@ -185,17 +186,17 @@ func (l *relation) matches(ctx context.Context, id string, position int64) (bool
 
 // around returns a record before and after a change, as far as it is retained.
 func (s *History) around(ctx context.Context, change tko.Change) (difference, error) {
-	key := Key{Kind: change.Kind, ID: change.ID}
-	revision := func(n int64) (Record, error) {
+	key := record.Key{Kind: change.Kind, ID: change.ID}
+	revision := func(n int64) (record.Record, error) {
 		r, err := s.store.Revision(ctx, key, n)
 		if n == 0 || errors.Is(err, tko.ErrNotFound) {
-			return Record{Key: key}, nil
+			return record.Record{Key: key}, nil
 		}
 		return r, err
 	}
 	if change.Op == tko.OpDeleted {
 		r, err := revision(change.Revision)
-		return difference{before: r, after: Record{Key: key}}, err
+		return difference{before: r, after: record.Record{Key: key}}, err
 	}
 	after, err := revision(change.Revision)
 	if err != nil {
@@ -203,7 +204,7 @@ func (s *History) around(ctx context.Context, change tko.Change) (difference, er
 	}
 	before, err := revision(change.Revision - 1)
 	if before.UID != after.UID {
-		before = Record{Key: key}
+		before = record.Record{Key: key}
 	}
 	return difference{before, after}, err
 }

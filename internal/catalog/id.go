@@ -2,8 +2,6 @@ package catalog
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"sync"
 	"time"
 
@@ -47,17 +45,6 @@ func isDeploymentID[ID ~string](id ID) bool {
 }
 
 func newUID() string { return uuid.NewString() }
-
-// originOf returns the stored form of an origin within a scope, such as a
-// parent. Short plain origins can be read from it.
-func originOf(within, origin string) string {
-	const long = 120
-	if len(origin) > long || !storable(origin) {
-		sum := sha256.Sum256([]byte(origin))
-		origin = "sha256:" + hex.EncodeToString(sum[:])
-	}
-	return within + "/" + origin
-}
 
 // maxOrigin is the maximum length of an origin, in bytes.
 const maxOrigin = 200

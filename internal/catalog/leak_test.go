@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -98,9 +99,9 @@ func TestPlaceholderIsRefusedOnEachRoad(t *testing.T) {
 			return err
 		}
 	}
-	record := func(kind tko.Kind, id string) func() error {
+	rec := func(kind tko.Kind, id string) func() error {
 		return func() error {
-			_, _, err := w.PutRecord(w.ctx, catalog.Put{Key: catalog.Key{Kind: kind, ID: id}, Package: placeholder})
+			_, _, err := w.PutRecord(w.ctx, catalog.Put{Key: record.Key{Kind: kind, ID: id}, Package: placeholder})
 			return err
 		}
 	}
@@ -135,10 +136,10 @@ func TestPlaceholderIsRefusedOnEachRoad(t *testing.T) {
 		},
 		"put of a template": put(tko.KindTemplate, "v", ""), "put of a site": put(tko.KindSite, "v", ""), "put of a deployment": put(tko.KindDeployment, string(id), ""),
 		"overlay of a site": put(tko.KindSite, "v", "m"), "overlay of a template": put(tko.KindTemplate, "v", "m"),
-		"record of a template": record(tko.KindTemplate, "w"), "record of a site": record(tko.KindSite, "w"), "record of a deployment": record(tko.KindDeployment, string(id)),
-		"new record of a deployment": record(tko.KindDeployment, ""),
+		"record of a template": rec(tko.KindTemplate, "w"), "record of a site": rec(tko.KindSite, "w"), "record of a deployment": rec(tko.KindDeployment, string(id)),
+		"new record of a deployment": rec(tko.KindDeployment, ""),
 		"rollout": func() error {
-			_, _, err := w.PutRecord(w.ctx, catalog.Put{Key: catalog.Key{Kind: tko.KindRollout, ID: "r"}, Package: rollout})
+			_, _, err := w.PutRecord(w.ctx, catalog.Put{Key: record.Key{Kind: tko.KindRollout, ID: "r"}, Package: rollout})
 			return err
 		},
 	} {

@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/filter"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Templates returns the selected templates, sorted by ID, all from one
@@ -33,7 +34,7 @@ func (s *Entities) Deployments(ctx context.Context, sel tko.DeploymentSelect, op
 
 // list streams the entities of a query, as of the moment of the context (see
 // [tko.WithAsOf]).
-func list[T any](ctx context.Context, s *core, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
+func list[T any](ctx context.Context, s *core, query record.Query, err error, entity func(*caller, record.Record) (T, error)) iter.Seq2[T, error] {
 	return stream(func(yield func(T) bool) error {
 		if err != nil {
 			return err
@@ -46,7 +47,7 @@ func list[T any](ctx context.Context, s *core, query Query, err error, entity fu
 		if query.AsOf, err = s.asOf(ctx); err != nil {
 			return err
 		}
-		return s.each(ctx, w, query, func(r Record) (bool, error) {
+		return s.each(ctx, w, query, func(r record.Record) (bool, error) {
 			e, err := entity(w.caller, r)
 			return err == nil && yield(e), err
 		})
@@ -55,7 +56,7 @@ func list[T any](ctx context.Context, s *core, query Query, err error, entity fu
 
 // each calls visit with the records of a list until it returns false or an error, as long as
 // the rights of the caller stay the same.
-func (s *core) each(ctx context.Context, w *Watcher, query Query, visit func(Record) (more bool, err error)) error {
+func (s *core) each(ctx context.Context, w *Watcher, query record.Query, visit func(record.Record) (more bool, err error)) error {
 	for r, err := range s.store.List(ctx, query) {
 		if err != nil {
 			return s.listFault(ctx, query, err)
@@ -113,7 +114,7 @@ func (s *Entities) Plugins(ctx context.Context, sel tko.PluginSelect, options tk
 				skip--
 				continue
 			}
-			p, err := pluginOf(r)
+			p, err := record.PluginOf(r)
 			if err != nil {
 				return err
 			}
@@ -128,7 +129,7 @@ func (s *Entities) Plugins(ctx context.Context, sel tko.PluginSelect, options tk
 // selectPlugins returns the records of the selected plugins with IDs greater
 // than after. The store selects by type and name; executor and trigger are
 // filtered here.
-func (s *Entities) selectPlugins(ctx context.Context, scope access.View, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
+func (s *Entities) selectPlugins(ctx context.Context, scope access.View, sel tko.PluginSelect, after string) (iter.Seq2[record.Record, error], error) {
 	if err := checkPatternCount(len(sel.Names)); err != nil {
 		return nil, err
 	}
@@ -136,12 +137,12 @@ func (s *Entities) selectPlugins(ctx context.Context, scope access.View, sel tko
 	if err != nil {
 		return nil, err
 	}
-	query := Query{Kind: tko.KindPlugin, Scope: scope, AsOf: asOf, After: after, Limit: -1}
+	query := record.Query{Kind: tko.KindPlugin, Scope: scope, AsOf: asOf, After: after, Limit: -1}
 	sel = sel.WithoutEmpty()
 	prefix := "*|"
 	if sel.Type != nil {
 		if !slices.Contains([]string{tko.PluginValidate, tko.PluginPrepare, tko.PluginSchedule}, *sel.Type) {
-			return func(func(Record, error) bool) {}, nil
+			return func(func(record.Record, error) bool) {}, nil
 		}
 		prefix = *sel.Type + "|"
 	}
@@ -163,12 +164,12 @@ func (s *Entities) selectPlugins(ctx context.Context, scope access.View, sel tko
 	if sel.Executor == nil && sel.Trigger == nil {
 		return records, nil
 	}
-	return stream(func(yield func(Record) bool) error {
+	return stream(func(yield func(record.Record) bool) error {
 		for r, err := range records {
 			if err != nil {
 				return err
 			}
-			p, err := pluginOf(r)
+			p, err := record.PluginOf(r)
 			if err != nil {
 				return err
 			}
@@ -180,10 +181,10 @@ func (s *Entities) selectPlugins(ctx context.Context, scope access.View, sel tko
 	}), nil
 }
 
-func templateQuery(sel tko.TemplateSelect, options tko.ListOptions) (Query, error) {
+func templateQuery(sel tko.TemplateSelect, options tko.ListOptions) (record.Query, error) {
 	p := patternParser{}
 	if err := checkPatternCount(len(sel.IDs) + len(sel.Metadata)); err != nil {
-		return Query{}, err
+		return record.Query{}, err
 	}
 	query := p.query(tko.KindTemplate, options)
 	query.IDs = p.ids("template ID", sel.IDs)
@@ -192,10 +193,10 @@ func templateQuery(sel tko.TemplateSelect, options tko.ListOptions) (Query, erro
 	return query, p.err
 }
 
-func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (Query, error) {
+func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (record.Query, error) {
 	p := patternParser{}
 	if err := checkPatternCount(len(sel.IDs) + len(sel.Templates) + len(sel.Metadata) + len(sel.Conditions)); err != nil {
-		return Query{}, err
+		return record.Query{}, err
 	}
 	query := p.query(tko.KindSite, options)
 	query.IDs = p.ids("site ID", sel.IDs)
@@ -206,10 +207,10 @@ func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (Query, error) {
 	return query, p.err
 }
 
-func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, error) {
+func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (record.Query, error) {
 	p := patternParser{}
 	if err := checkPatternCount(len(sel.IDs) + len(sel.Templates) + len(sel.Sites) + len(sel.Metadata) + len(sel.TemplateMetadata) + len(sel.SiteMetadata) + len(sel.Conditions)); err != nil {
-		return Query{}, err
+		return record.Query{}, err
 	}
 	query := p.query(tko.KindDeployment, options)
 	query.Fields.Deployments, query.Fields.Counts = false, false
@@ -230,7 +231,7 @@ func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, 
 }
 
 // plain adds the filters that compare a column.
-func plain[S any](q *Query, fields []filter.Field[S], sel *S) {
+func plain[S any](q *record.Query, fields []filter.Field[S], sel *S) {
 	for _, f := range fields {
 		switch {
 		case f.Column == "":
@@ -266,14 +267,14 @@ func checkPatternCount(n int) error {
 // A patternParser parses patterns and retains the first error.
 type patternParser struct{ err error }
 
-func (p *patternParser) query(kind tko.Kind, options tko.ListOptions) Query {
+func (p *patternParser) query(kind tko.Kind, options tko.ListOptions) record.Query {
 	p.err = checkAfter(options.Window.After)
-	return Query{
+	return record.Query{
 		Kind:   kind,
 		After:  options.Window.After,
 		Offset: options.Window.Offset,
 		Limit:  limitOf(options.Window),
-		Fields: Fields{Package: options.Packages, Deployments: options.Deployments, Counts: options.Counts},
+		Fields: record.Fields{Package: options.Packages, Deployments: options.Deployments, Counts: options.Counts},
 	}
 }
 
@@ -298,7 +299,7 @@ func (p *patternParser) metadata(what string, texts map[string]string) map[strin
 	patterns := make(map[string]tko.Pattern, len(texts))
 	for key, text := range texts {
 		pattern, err := tko.ParseValuePattern(text)
-		if err == nil && (key == "" || !storable(key) || !storable(text)) {
+		if err == nil && (key == "" || !record.Storable(key) || !record.Storable(text)) {
 			err = tko.Errorf(tko.ErrInvalid, "use a key, and UTF-8 without NUL")
 		}
 		if err != nil && p.err == nil {
@@ -317,7 +318,7 @@ func idPatterns(what string, texts []string) ([]tko.Pattern, error) {
 			continue
 		}
 		pattern, err := tko.ParsePattern(text)
-		if err == nil && !storable(text) {
+		if err == nil && !record.Storable(text) {
 			err = tko.Errorf(tko.ErrInvalid, "the pattern %.40q is not plain text: use UTF-8 without NUL", text)
 		}
 		if err != nil {
@@ -337,7 +338,7 @@ func limitOf(w tko.Window) int {
 }
 
 func checkAfter(after string) error {
-	if !storable(after) {
+	if !record.Storable(after) {
 		return tko.Errorf(tko.ErrInvalid, "the cursor %.40q is not plain text: use the ID of the last entity of the page before", after)
 	}
 	return nil

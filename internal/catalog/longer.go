@@ -5,45 +5,18 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
-// A Longer is a policy that retains the changes of the deployments that it selects longer
-// than [Retention.Changes].
-type Longer struct {
-	Name string
-	Keep time.Duration
-	// Select selects deployments by IDs, Templates, Sites, Metadata, TemplateMetadata and
-	// SiteMetadata; it has no other filters.
-	Select Query
-}
-
 // NewLonger returns a policy.
-func NewLonger(name string, keep time.Duration, sel tko.PastSelect) (Longer, error) {
+func NewLonger(name string, keep time.Duration, sel tko.PastSelect) (record.Longer, error) {
 	query, err := pastQuery(sel)
 	if err == nil && sel.Kind != tko.KindDeployment {
 		err = tko.Errorf(tko.ErrInvalid, "the past of %ss can't be retained longer, only that of deployments", sel.Kind)
 	}
 	if err != nil {
-		return Longer{}, tko.Errorf(tko.ErrInvalid, "policy %.40q: %w", name, err)
+		return record.Longer{}, tko.Errorf(tko.ErrInvalid, "policy %.40q: %w", name, err)
 	}
 	query.Scope = access.ScopeAll
-	return Longer{Name: name, Keep: keep, Select: query}, nil
-}
-
-// Matches reports whether a policy selects a deployment with its template and site, which
-// are zero if they don't exist.
-func (l *Longer) Matches(deployment, template, site Record) bool {
-	related := func(r Record, by Query) bool {
-		return len(by.Metadata) == 0 || r.Revision != 0 && by.Matches(r)
-	}
-	return l.Select.Matches(deployment) &&
-		related(template, Query{Kind: template.Kind, Scope: l.Select.Scope, Metadata: l.Select.TemplateMetadata}) &&
-		related(site, Query{Kind: site.Kind, Scope: l.Select.Scope, Metadata: l.Select.SiteMetadata})
-}
-
-// LongerSize says what a policy retains that would have been removed without it.
-type LongerSize struct {
-	Policy               string
-	Deployments, Changes int64
-	Bytes                int64 // about, of the log with its indexes; 0 if the database can't tell
+	return record.Longer{Name: name, Keep: keep, Select: query}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -16,10 +17,10 @@ import (
 // Kubernetes may have.
 const maxAnnotations = 256 << 10
 
-// annotationsPart is the part of [Metadata.Attached] that has annotations.
+// annotationsPart is the part of [record.Metadata.Attached] that has annotations.
 const annotationsPart = "annotations"
 
-// An attachedMarks is what an export reads of [Metadata.Attached].
+// An attachedMarks is what an export reads of [record.Metadata.Attached].
 type attachedMarks struct {
 	Annotations     map[string]string `json:"annotations"`
 	OwnerReferences []json.RawMessage `json:"ownerReferences"`
@@ -33,7 +34,7 @@ func (s *Entities) Marks(ctx context.Context, kind tko.Kind) iter.Seq2[tko.Entit
 		if !slices.Contains(entityKinds, kind) {
 			return tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment, plugin or rollout", string(kind))
 		}
-		for m, err := range list(ctx, s.core, Query{Kind: kind, Limit: -1}, nil, marksOf) {
+		for m, err := range list(ctx, s.core, record.Query{Kind: kind, Limit: -1}, nil, marksOf) {
 			if err != nil {
 				return err
 			}
@@ -45,9 +46,9 @@ func (s *Entities) Marks(ctx context.Context, kind tko.Kind) iter.Seq2[tko.Entit
 	})
 }
 
-func marksOf(c *caller, r Record) (tko.EntityMarks, error) {
+func marksOf(c *caller, r record.Record) (tko.EntityMarks, error) {
 	m := tko.EntityMarks{ID: r.ID}
-	m.Marks.Labels = maps.Clone(r.labels())
+	m.Marks.Labels = maps.Clone(r.Labels())
 	maps.DeleteFunc(m.Marks.Labels, func(label, _ string) bool { return !isLabelMark(r.Kind, label) })
 	if r.Attached() == nil {
 		return m, nil
@@ -95,7 +96,7 @@ func checkMarks(kind tko.Kind, m *tko.Marks) error {
 		if err := kubename.CheckAnnotation(name); err != nil {
 			return err
 		}
-		if !storable(value) {
+		if !record.Storable(value) {
 			return tko.Errorf(tko.ErrInvalid, "the annotation %q is no plain text", name)
 		}
 	}
@@ -104,12 +105,12 @@ func checkMarks(kind tko.Kind, m *tko.Marks) error {
 
 // mark sets the labels and the attached data of a Put that states marks, and what its manager
 // named. Marks that it no longer names are removed, others stay.
-func (p *Put) mark(current Record) error {
+func (p *Put) mark(current record.Record) error {
 	if p.Marks == nil {
 		return nil
 	}
-	last := current.applied()[p.Manager]
-	p.Labels = overlaidTexts(current.labels(), p.Marks.Labels, last.Labels)
+	last := current.Applied()[p.Manager]
+	p.Labels = overlaidTexts(current.Labels(), p.Marks.Labels, last.Labels)
 	var err error
 	if p.Attached, err = annotated(current.Attached(), p.Marks.Annotations, last.Annotations); err != nil {
 		return err
@@ -119,12 +120,12 @@ func (p *Put) mark(current Record) error {
 		return err
 	}
 	next := p.applied[p.Manager]
-	next.Labels, next.Annotations = setBy(current.labels(), p.Marks.Labels, last.Labels), setBy(is, p.Marks.Annotations, last.Annotations)
+	next.Labels, next.Annotations = setBy(current.Labels(), p.Marks.Labels, last.Labels), setBy(is, p.Marks.Annotations, last.Annotations)
 	applied := maps.Clone(p.applied)
 	if applied == nil {
-		applied = map[string]AppliedSet{}
+		applied = map[string]record.AppliedSet{}
 	}
-	if applied[p.Manager] = next; next.equal(AppliedSet{}) && p.Manager == "" {
+	if applied[p.Manager] = next; next.Equal(record.AppliedSet{}) && p.Manager == "" {
 		delete(applied, p.Manager)
 	}
 	p.applied = applied

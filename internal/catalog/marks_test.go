@@ -11,12 +11,13 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // attached writes what a client of the Kubernetes API attached to a site.
 func (w *world) attached(id string, labels map[string]string, attached string) {
 	w.t.Helper()
-	_, _, err := w.PutRecord(w.ctx, catalog.Put{Key: catalog.Key{Kind: tko.KindSite, ID: id}, Labels: labels, Attached: []byte(attached)})
+	_, _, err := w.PutRecord(w.ctx, catalog.Put{Key: record.Key{Kind: tko.KindSite, ID: id}, Labels: labels, Attached: []byte(attached)})
 	w.is("attach", err, nil)
 }
 
@@ -67,7 +68,7 @@ func TestMarksOfOthersStayAndOwnOnesAreRemoved(t *testing.T) {
 		check("changed", m{"example.com/theirs": "1"}, m{"theirs": "1", "both": "2", "mine": "4"})
 		w.putMarks(manager, new(tko.Marks))
 		check("none", m{"example.com/theirs": "1"}, m{"theirs": "1", "both": "2"})
-		r, err := w.Record(w.ctx, catalog.Fields{}, catalog.Key{Kind: tko.KindSite, ID: "emea/1"})
+		r, err := w.Record(w.ctx, record.Fields{}, record.Key{Kind: tko.KindSite, ID: "emea/1"})
 		w.is("record", err, nil)
 		var is, was any
 		if err := json.Unmarshal(r.Attached(), &is); err != nil {

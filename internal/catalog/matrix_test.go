@@ -19,6 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -74,7 +75,7 @@ func (m *matrix) in(scope string) place {
 
 func (m *matrix) revisionOf(id tko.DeploymentID) int64 { return m.deployment(id).Stamp.Revision }
 
-func (m *matrix) key(kind tko.Kind, id string) catalog.Key { return catalog.Key{Kind: kind, ID: id} }
+func (m *matrix) key(kind tko.Kind, id string) record.Key { return record.Key{Kind: kind, ID: id} }
 
 // last returns the last error that isn't nil.
 func last(errs ...error) error { return errors.Join(errs...) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -29,8 +30,8 @@ type Modifier struct {
 // sets how long the token is valid.
 func (s *Modifier) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
 	var pkg krm.Package
-	m, err := s.startModification(ctx, id, func(c *caller, r Record) (err error) {
-		pkg, err = deploymentPackage(r)
+	m, err := s.startModification(ctx, id, func(c *caller, r record.Record) (err error) {
+		pkg, err = record.DeploymentPackage(r)
 		pkg = s.redact(c, r, pkg)
 		return err
 	})
@@ -42,7 +43,7 @@ func (s *Modifier) StartModification(ctx context.Context, id tko.DeploymentID) (
 // if the format is empty.
 func (s *Modifier) StartEncodedModification(ctx context.Context, id tko.DeploymentID, format krm.Format) (tko.Encoded[tko.Modification], error) {
 	var pkg []byte
-	m, err := s.startModification(ctx, id, func(c *caller, r Record) (err error) {
+	m, err := s.startModification(ctx, id, func(c *caller, r record.Record) (err error) {
 		if format != "" {
 			pkg, err = s.encodedPackage(c, r, format)
 		}
@@ -53,7 +54,7 @@ func (s *Modifier) StartEncodedModification(ctx context.Context, id tko.Deployme
 
 // startModification starts a modification, and passes its deployment to read. If that
 // fails, the modification is cancelled.
-func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, read func(*caller, Record) error) (tko.Modification, error) {
+func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, read func(*caller, record.Record) error) (tko.Modification, error) {
 	if !isDeploymentID(id) {
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
 	}
@@ -62,7 +63,7 @@ func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, r
 		return tko.Modification{}, err
 	}
 	if !c.grant.IsAll() { // others neither get a token nor learn whether there is one
-		now, err := s.getVisible(ctx, c, Fields{}, deploymentKey(id))
+		now, err := s.getVisible(ctx, c, record.Fields{}, record.DeploymentKey(id))
 		if err == nil {
 			err = s.permit(ctx, &now, nil, access.Update, access.Commit)
 		}
@@ -105,7 +106,7 @@ func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, r
 // revision. After an ErrInvalid the token stays valid. An expired token is an
 // ErrBusy; a token that was ended or never issued is an ErrNotFound.
 func (s *Modifier) EndModification(ctx context.Context, token string, pkg krm.Package) (tko.DeploymentID, int64, error) {
-	if !storable(token) {
+	if !record.Storable(token) {
 		return "", 0, tokenError(tko.ErrNotFound, token)
 	}
 	call := ctx
@@ -173,7 +174,7 @@ func (s *Modifier) endFrom(ctx context.Context, reads *readSet, token, stored st
 // recently, as they were then. When it is full, it is emptied.
 type startCache struct {
 	mutex  sync.Mutex
-	starts map[string]Record
+	starts map[string]record.Record
 	size   int
 }
 
@@ -181,18 +182,18 @@ type startCache struct {
 const maxCachedStarts = 16 << 20
 
 // put caches the deployment of a token.
-func (c *startCache) put(token string, r Record) {
+func (c *startCache) put(token string, r record.Record) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	size := len(r.Package) + 1000
 	if c.size += size; c.starts == nil || c.size > maxCachedStarts {
-		c.starts, c.size = map[string]Record{}, size
+		c.starts, c.size = map[string]record.Record{}, size
 	}
 	c.starts[token] = r
 }
 
 // take removes and returns the deployment of a token.
-func (c *startCache) take(token string) (r Record, ok bool) {
+func (c *startCache) take(token string) (r record.Record, ok bool) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if r, ok = c.starts[token]; ok {
@@ -205,7 +206,7 @@ func (c *startCache) take(token string) (r Record, ok bool) {
 // CancelModification ends a token without a change. Errors as for
 // EndModification.
 func (s *Modifier) CancelModification(ctx context.Context, token string) error {
-	if !storable(token) {
+	if !record.Storable(token) {
 		return tokenError(tko.ErrNotFound, token)
 	}
 	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update, access.Commit)
@@ -243,8 +244,8 @@ func (s *Modifier) Modifications(ctx context.Context) ([]tko.OpenModification, e
 // visibleModifications returns those of the deployments that the caller may read.
 func (s *Modifier) visibleModifications(ctx context.Context, c *caller, open []tko.OpenModification) (seen []tko.OpenModification, err error) {
 	for batch := range slices.Chunk(open, selectedPage) {
-		keys := keysOf(batch, func(m tko.OpenModification) Key { return deploymentKey(m.Deployment) })
-		records, err := s.store.Get(ctx, Fields{}, keys...)
+		keys := record.Keys(batch, func(m tko.OpenModification) record.Key { return record.DeploymentKey(m.Deployment) })
+		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
 			return nil, err
 		}
@@ -268,7 +269,7 @@ func (s *Modifier) BreakModification(ctx context.Context, id tko.DeploymentID) (
 	if err != nil {
 		return tko.OpenModification{}, err
 	}
-	if r, err := s.get(ctx, Fields{}, deploymentKey(id)); err != nil {
+	if r, err := s.get(ctx, record.Fields{}, record.DeploymentKey(id)); err != nil {
 		return tko.OpenModification{}, err
 	} else if !c.sees(r) {
 		return tko.OpenModification{}, tko.Errorf(tko.ErrNotFound, "deployment %q: there is no valid modification token", id)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -332,11 +333,11 @@ func TestEarlierRevisionsCanBeRead(t *testing.T) {
 
 // A tokenCounter counts the reads of modification tokens.
 type tokenCounter struct {
-	catalog.Store
+	record.Store
 	reads int
 }
 
-func (s *tokenCounter) Modification(ctx context.Context, token string) (start, current catalog.Record, err error) {
+func (s *tokenCounter) Modification(ctx context.Context, token string) (start, current record.Record, err error) {
 	s.reads++
 	return s.Store.Modification(ctx, token)
 }

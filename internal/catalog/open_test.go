@@ -3,11 +3,11 @@ package catalog_test
 import (
 	"testing"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
 
-func openStore(t *testing.T) catalog.Store {
+func openStore(t *testing.T) record.Store {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -22,38 +23,9 @@ const (
 	maxManager  = 100
 )
 
-// An AppliedSet is what a manager named the last time.
-type AppliedSet struct {
-	Template  bool     `json:"t,omitempty"`
-	Metadata  []string `json:"k,omitempty"` // keys, sorted
-	Resources []string `json:"r,omitempty"` // identities, sorted
-	Details   []string `json:"d,omitempty"` // names, in the order of their fields
-	// Labels and Annotations are keys of marks, sorted. Those of manifests without a manager are
-	// in the set of the manager "", which has nothing else.
-	Labels      []string `json:"l,omitempty"`
-	Annotations []string `json:"a,omitempty"`
+func sameApplied(a, b record.Record) bool {
+	return maps.EqualFunc(a.Applied(), b.Applied(), record.AppliedSet.Equal)
 }
-
-func (s AppliedSet) equal(o AppliedSet) bool {
-	return s.Template == o.Template && slices.Equal(s.Metadata, o.Metadata) && slices.Equal(s.Resources, o.Resources) && slices.Equal(s.Details, o.Details) &&
-		slices.Equal(s.Labels, o.Labels) && slices.Equal(s.Annotations, o.Annotations)
-}
-
-// applied is what managers named the last time.
-func (r Record) applied() map[string]AppliedSet { return r.Metadata.orNone().Applied }
-
-// setApplied sets what managers named. The record's metadata must not be shared yet.
-func (r *Record) setApplied(sets map[string]AppliedSet) {
-	if len(sets) == 0 && r.Metadata == nil {
-		return
-	}
-	if r.Metadata == nil {
-		r.Metadata = new(Metadata)
-	}
-	r.Metadata.Applied = sets
-}
-
-func sameApplied(a, b Record) bool { return maps.EqualFunc(a.applied(), b.applied(), AppliedSet.equal) }
 
 func checkManager(name string, kind tko.Kind) error {
 	switch {
@@ -61,19 +33,19 @@ func checkManager(name string, kind tko.Kind) error {
 		return nil
 	case kind == tko.KindDeployment:
 		return tko.Errorf(tko.ErrInvalid, "manager %.40q: deployments have no managers: merge into their packages", name)
-	case len(name) > maxManager || !storable(name) || strings.TrimSpace(name) != name:
+	case len(name) > maxManager || !record.Storable(name) || strings.TrimSpace(name) != name:
 		return tko.Errorf(tko.ErrInvalid, "the manager %.40q has %d bytes: use plain text of at most %d", name, len(name), maxManager)
 	}
 	return nil
 }
 
 // overlaid returns a Put with what stays of the current record, and its manager's new set.
-func (s *RecordWriter) overlaid(ctx context.Context, p Put, current Record) (Put, error) {
+func (s *RecordWriter) overlaid(ctx context.Context, p Put, current record.Record) (Put, error) {
 	if p.Manager == "" {
-		p.applied = current.applied()
+		p.applied = current.Applied()
 		return p, nil
 	}
-	next := AppliedSet{Template: p.Template != "", Metadata: slices.Sorted(maps.Keys(p.Metadata))}
+	next := record.AppliedSet{Template: p.Template != "", Metadata: slices.Sorted(maps.Keys(p.Metadata))}
 	named := map[string]krm.Resource{}
 	for _, r := range p.Package {
 		id := r.Identity().String()
@@ -86,9 +58,9 @@ func (s *RecordWriter) overlaid(ctx context.Context, p Put, current Record) (Put
 			next.Details = append(next.Details, f.Name)
 		}
 	}
-	p.applied = maps.Clone(current.applied())
+	p.applied = maps.Clone(current.Applied())
 	if p.applied == nil {
-		p.applied = map[string]AppliedSet{}
+		p.applied = map[string]record.AppliedSet{}
 	}
 	last := p.applied[p.Manager]
 	next.Labels, next.Annotations = last.Labels, last.Annotations
@@ -99,7 +71,7 @@ func (s *RecordWriter) overlaid(ctx context.Context, p Put, current Record) (Put
 		return p, nil
 	}
 	metadata := maps.Clone(p.Metadata)
-	for key, value := range current.passed() {
+	for key, value := range current.Passed() {
 		if _, wanted := metadata[key]; !wanted && !slices.Contains(last.Metadata, key) {
 			if metadata == nil {
 				metadata = map[string]string{}
@@ -123,7 +95,7 @@ func (s *RecordWriter) overlaid(ctx context.Context, p Put, current Record) (Put
 	if err != nil {
 		return p, err
 	}
-	pkg, err := packageOf(current)
+	pkg, err := record.PackageOf(current)
 	if err != nil {
 		return p, err
 	}
@@ -159,13 +131,13 @@ func differ(a, b krm.Resource) bool {
 // givenBy returns the resources that the template of a site gave it when the site was last
 // written, by identity: others of the site's package are its own. If the template isn't
 // retained as it was then, it is taken as it is.
-func (s *RecordWriter) givenBy(ctx context.Context, current Record) (map[string]krm.Resource, error) {
+func (s *RecordWriter) givenBy(ctx context.Context, current record.Record) (map[string]krm.Resource, error) {
 	given := map[string]krm.Resource{}
 	if current.Kind != tko.KindSite || current.Template == "" {
 		return given, nil
 	}
-	key := Key{Kind: tko.KindTemplate, ID: current.Template}
-	fields := Fields{Package: true}
+	key := record.Key{Kind: tko.KindTemplate, ID: current.Template}
+	fields := record.Fields{Package: true}
 	then, err := s.store.GetAt(ctx, current.Position, fields, key)
 	if errors.Is(err, tko.ErrGone) || err == nil && then[0].Revision == 0 {
 		then, err = s.store.Get(ctx, fields, key)
@@ -173,7 +145,7 @@ func (s *RecordWriter) givenBy(ctx context.Context, current Record) (map[string]
 	if err != nil || then[0].Revision == 0 {
 		return given, err
 	}
-	base, err := packageOf(then[0])
+	base, err := record.PackageOf(then[0])
 	if err == nil {
 		base, err = startFrom(current.Template, base, nil)
 	}
@@ -185,7 +157,7 @@ func (s *RecordWriter) givenBy(ctx context.Context, current Record) (map[string]
 
 // changesOf describes the differences between a record and its next state: what goes as well as
 // what comes. Values of Secrets that the caller may not see are left out.
-func (s *RecordWriter) changesOf(c *caller, before, after Record) (changes []string, err error) {
+func (s *RecordWriter) changesOf(c *caller, before, after record.Record) (changes []string, err error) {
 	if before.Revision == 0 {
 		return nil, nil
 	}
@@ -197,7 +169,7 @@ func (s *RecordWriter) changesOf(c *caller, before, after Record) (changes []str
 			changes = append(changes, fmt.Sprintf("spec.%s: %q → %q", f.Name, was, will))
 		}
 	}
-	changes = append(changes, textChanges("labels", before.effective(), after.effective())...)
+	changes = append(changes, textChanges("labels", before.Effective(), after.Effective())...)
 	was, err := marksOf(c, before)
 	if err != nil {
 		return nil, err
@@ -208,11 +180,11 @@ func (s *RecordWriter) changesOf(c *caller, before, after Record) (changes []str
 	}
 	changes = append(changes, textChanges("labels", was.Marks.Labels, will.Marks.Labels)...)
 	changes = append(changes, textChanges("annotations", was.Marks.Annotations, will.Marks.Annotations)...)
-	old, err := packageOf(before)
+	old, err := record.PackageOf(before)
 	if err != nil {
 		return nil, err
 	}
-	now, err := packageOf(after)
+	now, err := record.PackageOf(after)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Controllers derive from entities as their owners: the callers who wrote the revisions.
@@ -21,52 +21,13 @@ import (
 // rights of the owner, as the rules of access are at the commit: lists, gets, views and
 // writes need no checks of their own.
 
-// An owner is an owner as records and definitions of sources have it.
-type owner struct {
-	Subject string   `json:"subject,omitempty"` // "" if it is a group
-	Groups  []string `json:"groups,omitempty"`
-	// Delegated reports that a cluster decides about the verbs of the subject.
-	Delegated bool `json:"delegated,omitempty"`
-	// Local reports that an anonymous caller was on this machine.
-	Local bool `json:"local,omitempty"`
-	// Seen is the day on which the subject had the groups; zero if an operator named them.
-	Seen time.Time `json:"seen,omitzero"`
-}
-
-func (o owner) isZero() bool { return o.Subject == "" && len(o.Groups) == 0 }
-
-func (o owner) public() tko.Owner {
-	return tko.Owner{Subject: o.Subject, Groups: slices.Clone(o.Groups)}
-}
-
-func (o owner) String() string { return o.public().String() }
-
-// key returns a text that is equal for owners with equal rights.
-func (o owner) key() string {
-	o.Seen = time.Time{}
-	text, _ := json.Marshal(o) // has only texts
-	return string(text)
-}
-
-// identity returns the owner as a caller.
-func (o owner) identity() identity.Identity {
-	i := identity.Identity{Subject: o.Subject, Groups: o.Groups}
-	if o.Delegated {
-		i.Authenticator = identity.Delegated
-	}
-	if o.Local {
-		i.From = "process"
-	}
-	return i
-}
-
 // ownerOf returns the owner of what a caller writes; zero if it isn't known who calls.
-func ownerOf(i identity.Identity) owner {
+func ownerOf(i identity.Identity) record.Owner {
 	switch {
 	case i.IsZero(), i.Role() != "", i.Plugin != nil, i.IsSetup(), i.IsAnonymous() && !i.IsLocal():
-		return owner{}
+		return record.Owner{}
 	}
-	o := owner{Subject: i.Subject, Groups: slices.Clone(i.Groups), Delegated: i.Authenticator == identity.Delegated, Local: i.IsAnonymous()}
+	o := record.Owner{Subject: i.Subject, Groups: slices.Clone(i.Groups), Delegated: i.Authenticator == identity.Delegated, Local: i.IsAnonymous()}
 	if len(o.Groups) > 0 {
 		o.Seen = time.Now().UTC().Truncate(24 * time.Hour)
 	}
@@ -84,86 +45,76 @@ func hasOwner(kind tko.Kind) bool { return kind == tko.KindDeployment || kind ==
 func mayHaveOwner(kind tko.Kind) bool { return hasOwner(kind) || kind == tko.KindSite }
 
 // checkOwned returns an ErrInvalid if nothing is derived from a record, so that it has no owner.
-func checkOwned(r Record) error {
-	if r.Kind == tko.KindSite && r.Awaited().isZero() {
+func checkOwned(r record.Record) error {
+	if r.Kind == tko.KindSite && r.Awaited().IsZero() {
 		return tko.Errorf(tko.ErrInvalid, "site %q has no owner, because nothing is derived from it: only a site that waits for its template has one", r.ID)
 	}
 	return nil
 }
 
-// own sets the owner of a record that is to be written.
-func (r *Record) own(o owner) {
-	r.Owner, r.Owned = Digest{}, nil
-	if o.isZero() {
-		return
-	}
-	r.Owned, _ = json.Marshal(o) // has only texts
-	r.Owner = sha256.Sum256(r.Owned)
-}
-
 // storedOwner returns the owner that a record has itself; zero if it has none.
-func (s *validation) storedOwner(ctx context.Context, r Record) (o owner, err error) {
-	if r.Owner == (Digest{}) {
-		return owner{}, nil
+func (s *validation) storedOwner(ctx context.Context, r record.Record) (o record.Owner, err error) {
+	if r.Owner == (record.Digest{}) {
+		return record.Owner{}, nil
 	}
 	doc := r.Owned
 	if doc == nil {
 		if doc, err = s.store.Derivation(ctx, r.Owner); err != nil {
-			return owner{}, fmt.Errorf("read the owner of %s %q: %w", r.Kind, r.ID, err)
+			return record.Owner{}, fmt.Errorf("read the owner of %s %q: %w", r.Kind, r.ID, err)
 		}
 	}
 	if err := json.Unmarshal(doc, &o); err != nil {
-		return owner{}, fmt.Errorf("read the owner of %s %q: %w", r.Kind, r.ID, err)
+		return record.Owner{}, fmt.Errorf("read the owner of %s %q: %w", r.Kind, r.ID, err)
 	}
 	return o, nil
 }
 
 // ownerOfRecord returns the owner of a record: its own one, or that of its nearest ancestor
 // that has one; zero if there is none.
-func (s *validation) ownerOfRecord(ctx context.Context, r Record) (owner, error) {
+func (s *validation) ownerOfRecord(ctx context.Context, r record.Record) (record.Owner, error) {
 	for range maxAncestors {
-		if r.Owner != (Digest{}) {
+		if r.Owner != (record.Digest{}) {
 			return s.storedOwner(ctx, r)
 		}
 		if r.Kind != tko.KindDeployment || r.Parent == "" {
-			return owner{}, nil
+			return record.Owner{}, nil
 		}
-		above, err := s.get(ctx, Fields{}, deploymentKey(tko.DeploymentID(r.Parent)))
+		above, err := s.get(ctx, record.Fields{}, record.DeploymentKey(tko.DeploymentID(r.Parent)))
 		if err != nil {
-			return owner{}, err
+			return record.Owner{}, err
 		}
 		if above.Revision == 0 {
-			return owner{}, nil
+			return record.Owner{}, nil
 		}
 		r = above
 	}
-	return owner{}, tko.Errorf(tko.ErrDenied, "deployment %q has more than %d ancestors, so its owner isn't known", r.ID, maxAncestors)
+	return record.Owner{}, tko.Errorf(tko.ErrDenied, "deployment %q has more than %d ancestors, so its owner isn't known", r.ID, maxAncestors)
 }
 
 // ownerFor returns the owner of what a controller works for; zero if it has none.
-func (s *rights) ownerFor(ctx context.Context, a tko.Acting) (owner, error) {
+func (s *rights) ownerFor(ctx context.Context, a tko.Acting) (record.Owner, error) {
 	switch a.Kind {
 	case tko.KindDeployment, tko.KindRollout:
-		key := Key{Kind: a.Kind, ID: a.ID}
+		key := record.Key{Kind: a.Kind, ID: a.ID}
 		if CheckKey(key) != nil {
-			return owner{}, nil //nolint:nilerr // there is no such record
+			return record.Owner{}, nil //nolint:nilerr // there is no such record
 		}
-		r, err := s.get(ctx, Fields{}, key)
+		r, err := s.get(ctx, record.Fields{}, key)
 		if err != nil || r.Revision == 0 { // if it was deleted, nothing can be derived from it
-			return owner{}, err
+			return record.Owner{}, err
 		}
 		return s.ownerOfRecord(ctx, r)
 	case tko.KindSource, tko.KindSubscription, tko.KindTemplate, tko.KindSite, tko.KindPlugin:
 	}
 	book, err := s.rulesOf(ctx, rulesAge)
 	if err != nil {
-		return owner{}, err
+		return record.Owner{}, err
 	}
 	return book.ownerOfSource(a.ID), nil
 }
 
 // ownerOfSource returns the owner of a source; zero if it is registered and has none.
-func (b *ruleBook) ownerOfSource(name string) owner {
+func (b *ruleBook) ownerOfSource(name string) record.Owner {
 	d, registered := b.definition(name)
 	if o, owned := b.owners[name]; owned {
 		return o
@@ -172,35 +123,32 @@ func (b *ruleBook) ownerOfSource(name string) owner {
 		return b.ownerOfSource(d.Parent) // which isn't declared itself
 	}
 	if registered {
-		return owner{}
+		return record.Owner{}
 	}
-	return owner{Subject: sourceOwner + name}
+	return record.Owner{Subject: sourceOwner + name}
 }
 
-// ruleOwner is the kind of owners of registered sources among the stored rules of access.
-const ruleOwner = "owner"
-
 // ownerRule returns the rule that says who owns a registered source.
-func ownerRule(source string, o owner) (AccessRule, error) {
-	return ruleOf(ruleOwner, source, o)
+func ownerRule(source string, o record.Owner) (record.AccessRule, error) {
+	return ruleOf(record.RuleOwner, source, o)
 }
 
 // eraseSource adds the definition of a source, which is to be removed, with its owner.
 func (c *ruleChange) eraseSource(book *ruleBook, name string) {
-	c.erase(ruleSource, name)
+	c.erase(record.RuleSource, name)
 	if _, owned := book.owners[name]; owned {
-		c.erase(ruleOwner, name)
+		c.erase(record.RuleOwner, name)
 	}
 }
 
 // setSourceOwner changes who owns a registered source.
-func (s *Owners) setSourceOwner(ctx context.Context, c *caller, name string, o owner) error {
+func (s *Owners) setSourceOwner(ctx context.Context, c *caller, name string, o record.Owner) error {
 	by := author(ctx)
 	_, err := changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		if _, found := book.definition(name); !found {
 			return change, tko.Errorf(tko.ErrNotFound, "source %q: not registered", name)
 		}
-		return change, change.write(ruleOwner, name, o, audit.Record{Kind: ruleSource, ID: name, Op: "owned", Detail: o.String(), Why: by.Why})
+		return change, change.write(record.RuleOwner, name, o, audit.Record{Kind: record.RuleSource, ID: name, Op: "owned", Detail: o.String(), Why: by.Why})
 	})
 	if err != nil {
 		return err
@@ -212,22 +160,22 @@ func (s *Owners) setSourceOwner(ctx context.Context, c *caller, name string, o o
 type acting struct {
 	tko.Acting
 
-	owner owner  // zero: it has none, and the controller acts with its own rights
-	role  string // of the owner: "the owner of", or "who started"
-	held  string // why the rights of the owner aren't known, or what it lost; "" if they are
+	owner record.Owner // zero: it has none, and the controller acts with its own rights
+	role  string       // of the owner: "the owner of", or "who started"
+	held  string       // why the rights of the owner aren't known, or what it lost; "" if they are
 }
 
 // is reports whether a record is what the controller works for.
-func (a *acting) is(r Record) bool { return a != nil && a.Kind == r.Kind && a.ID == r.ID }
+func (a *acting) is(r record.Record) bool { return a != nil && a.Kind == r.Kind && a.ID == r.ID }
 
 // merges reports whether the controller makes packages from a record: a source from
 // templates, which shows its owner no more than creating a deployment from them does.
-func (a *acting) merges(r Record) bool {
+func (a *acting) merges(r record.Record) bool {
 	return a != nil && a.Kind == tko.KindSource && r.Kind == tko.KindTemplate
 }
 
 // holds reports whether a record is what the controller works for, or a child of it.
-func (a *acting) holds(r Record) bool {
+func (a *acting) holds(r record.Record) bool {
 	return a.is(r) || a != nil && a.Kind == tko.KindDeployment && r.Kind == tko.KindDeployment && r.Parent == a.ID
 }
 
@@ -265,7 +213,7 @@ func (s *rights) act(ctx context.Context, c *caller, role string, unnamed *acces
 }
 
 // actAs gives a controller the rights of an owner.
-func (s *rights) actAs(ctx context.Context, c *caller, role string, named tko.Acting, o owner) error {
+func (s *rights) actAs(ctx context.Context, c *caller, role string, named tko.Acting, o record.Owner) error {
 	c.acting, c.unnamed = &acting{Acting: named, owner: o, role: "the owner of"}, nil
 	if c.identity.Role() == "" { // a client that is bound to the role, perhaps within a scope
 		c.limit = c.grant
@@ -273,7 +221,7 @@ func (s *rights) actAs(ctx context.Context, c *caller, role string, named tko.Ac
 	if role == identity.RolePreparer {
 		c.grant = c.grant.Discarding()
 	}
-	if o.isZero() {
+	if o.IsZero() {
 		return nil
 	}
 	rules, err := s.rulesOf(ctx, rulesAge)
@@ -296,12 +244,12 @@ func (s *rights) actAs(ctx context.Context, c *caller, role string, named tko.Ac
 // ownerGrant returns the rights of an owner. unlimited reports that it is a source of the
 // server's settings that no binding limits: it may do what its controller may. held says
 // why the owner's rights can't be known, or that it has none.
-func (b *ruleBook) ownerGrant(o owner, options Options) (g *access.Grant, unlimited bool, held string) {
+func (b *ruleBook) ownerGrant(o record.Owner, options Options) (g *access.Grant, unlimited bool, held string) {
 	named := func(binding access.Binding) bool { return binding.Subject == o.Subject }
 	if len(o.Subject) > len(sourceOwner) && o.Subject[:len(sourceOwner)] == sourceOwner && !slices.ContainsFunc(b.Bindings, named) {
 		return nil, true, ""
 	}
-	who := o.identity()
+	who := o.Identity()
 	g = b.grant(who, options.AccessAnonymous, options.AccessKubernetes)
 	if !o.Seen.IsZero() && options.OwnerGroups > 0 && time.Since(o.Seen) > options.OwnerGroups+24*time.Hour {
 		who.Groups = nil
@@ -380,7 +328,7 @@ func (s *rights) checkClaim(ctx context.Context, c *caller, verb access.Verb) er
 // to what the plugin is bound. Without an owner, it keeps those that it has.
 func (s *rights) asAuthor(ctx context.Context, c *caller, rules *ruleBook) error {
 	o, err := s.ownerFor(ctx, tko.Acting{Kind: tko.KindDeployment, ID: c.root})
-	if err != nil || o.isZero() {
+	if err != nil || o.IsZero() {
 		return err
 	}
 	c.author = o
@@ -399,57 +347,57 @@ func (s *rights) asAuthor(ctx context.Context, c *caller, rules *ruleBook) error
 // stampOwner sets the owner of a record that is to be written. The caller who changes the
 // content of a record owns it from then on. What a controller writes belongs to the owner of
 // what it works for: children have the owner of their parent, which isn't stored again.
-func (c *caller) stampOwner(w *Write) {
+func (c *caller) stampOwner(w *record.Write) {
 	r := &w.Record
 	if w.Op != tko.OpWritten || w.KeepsOwner {
 		return
 	}
 	if r.Kind == tko.KindSite {
-		r.own(c.ownerOfWaiting(*r))
+		r.Own(c.ownerOfWaiting(*r))
 		return
 	}
 	if !hasOwner(r.Kind) {
 		return
 	}
-	created := w.Expect == Absent
+	created := w.Expect == record.Absent
 	switch {
 	case c.acting != nil:
 		if c.acting.Kind == tko.KindDeployment && r.Kind == tko.KindDeployment {
 			if created {
-				r.own(owner{})
+				r.Own(record.Owner{})
 			}
 			return
 		}
-		r.own(c.acting.owner)
+		r.Own(c.acting.owner)
 	case c.root != "":
 		if created && r.Parent != "" {
-			r.own(owner{})
+			r.Own(record.Owner{})
 		} else if created {
-			r.own(c.author)
+			r.Own(c.author)
 		}
 	default:
-		if o := c.owner(); !o.isZero() {
-			r.own(o)
+		if o := c.owner(); !o.IsZero() {
+			r.Own(o)
 		}
 	}
 }
 
 // owner returns the owner of what the caller writes; zero if it isn't known who that is, as of
 // an anonymous caller without rights.
-func (c *caller) owner() owner {
+func (c *caller) owner() record.Owner {
 	o := ownerOf(c.identity)
 	if o.Local && !c.bound {
-		return owner{}
+		return record.Owner{}
 	}
 	return o
 }
 
 // ownerOfWaiting returns the owner of a site: nothing is derived from one that doesn't wait for
 // its template, which has none.
-func (c *caller) ownerOfWaiting(site Record) owner {
+func (c *caller) ownerOfWaiting(site record.Record) record.Owner {
 	switch {
-	case site.Awaited().isZero():
-		return owner{}
+	case site.Awaited().IsZero():
+		return record.Owner{}
 	case c.acting != nil:
 		return c.acting.owner
 	case c.root != "":
@@ -460,7 +408,7 @@ func (c *caller) ownerOfWaiting(site Record) owner {
 
 // keepsOwner reports whether a change of a record leaves what controllers derive from as it
 // is: its package, template and site, and those that it waits for.
-func keepsOwner(before, after Record) bool {
+func keepsOwner(before, after record.Record) bool {
 	return before.Awaited() == after.Awaited() && before.Revision != 0 && before.Digest == after.Digest && before.Template == after.Template && before.Site == after.Site && before.Parent == after.Parent
 }
 
@@ -487,7 +435,7 @@ func (s *Owners) Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner
 		if _, found := book.definition(id); !found {
 			return tko.Owner{}, tko.Errorf(tko.ErrNotFound, "source %q: not registered", id)
 		}
-		return book.ownerOfSource(id).public(), nil
+		return book.ownerOfSource(id).Public(), nil
 	}
 	key, err := ownedKey(kind, id)
 	if err != nil {
@@ -497,7 +445,7 @@ func (s *Owners) Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner
 	if err != nil {
 		return tko.Owner{}, err
 	}
-	r, err := s.getVisible(ctx, c, Fields{}, key)
+	r, err := s.getVisible(ctx, c, record.Fields{}, key)
 	if err == nil {
 		err = checkOwned(r)
 	}
@@ -505,11 +453,11 @@ func (s *Owners) Owner(ctx context.Context, kind tko.Kind, id string) (tko.Owner
 		return tko.Owner{}, err
 	}
 	o, err := s.ownerOfRecord(ctx, r)
-	return o.public(), err
+	return o.Public(), err
 }
 
-func ownedKey(kind tko.Kind, id string) (Key, error) {
-	key := Key{Kind: kind, ID: id}
+func ownedKey(kind tko.Kind, id string) (record.Key, error) {
+	key := record.Key{Kind: kind, ID: id}
 	if !mayHaveOwner(kind) {
 		return key, tko.Errorf(tko.ErrInvalid, "a %.40q has no owner: use deployment, rollout, source or site", string(kind))
 	}
@@ -530,7 +478,7 @@ func (s *Owners) SetOwner(ctx context.Context, kind tko.Kind, id string, to tko.
 	if err := checkOwner(to); err != nil {
 		return err
 	}
-	o := owner{Subject: to.Subject, Groups: to.Groups}
+	o := record.Owner{Subject: to.Subject, Groups: to.Groups}
 	if kind == tko.KindSource {
 		return s.setSourceOwner(ctx, c, id, o)
 	}
@@ -539,7 +487,7 @@ func (s *Owners) SetOwner(ctx context.Context, kind tko.Kind, id string, to tko.
 		return err
 	}
 	return retry(ctx, func() error {
-		r, err := s.get(ctx, Fields{Package: true}, key)
+		r, err := s.get(ctx, record.Fields{Package: true}, key)
 		if err != nil {
 			return err
 		}
@@ -549,12 +497,12 @@ func (s *Owners) SetOwner(ctx context.Context, kind tko.Kind, id string, to tko.
 		if err := checkOwned(r); err != nil {
 			return final(err)
 		}
-		r.own(o)
+		r.Own(o)
 		r.Author = author(ctx)
 		if r.Author.Why == "" {
 			r.Author.Why = fmt.Sprintf("its owner is %s", o)
 		}
-		_, err = s.commit(ctx, Write{Op: tko.OpWritten, Record: r, Expect: r.Revision, Position: r.Position, KeepsOwner: true})
+		_, err = s.commit(ctx, record.Write{Op: tko.OpWritten, Record: r, Expect: r.Revision, Position: r.Position, KeepsOwner: true})
 		return err
 	})
 }
@@ -568,7 +516,7 @@ func checkOwner(o tko.Owner) error {
 		return tko.Errorf(tko.ErrInvalid, "the owner %.80q is no subject of a client: use one as tko whoami shows it, such as oidc:ISSUER:ID, or a group (--group)", o.Subject)
 	}
 	for _, g := range o.Groups {
-		if len(g) > maxOwnerName || !storable(g) {
+		if len(g) > maxOwnerName || !record.Storable(g) {
 			return tko.Errorf(tko.ErrInvalid, "the group %.80q is too long, or not plain text", g)
 		}
 	}
@@ -598,8 +546,8 @@ func (s *core) countOwned(ctx context.Context, binding string) (n tko.Owned, err
 		return n, nil
 	}
 	now, others := time.Now(), slices.Delete(slices.Clone(book.Bindings), i, i+1)
-	gives := func(o owner) bool {
-		if o.isZero() || !book.Bindings[i].For(o.Subject, o.Groups, now) {
+	gives := func(o record.Owner) bool {
+		if o.IsZero() || !book.Bindings[i].For(o.Subject, o.Groups, now) {
 			return false
 		}
 		rights := func(bindings []access.Binding) *access.Grant {
@@ -607,13 +555,13 @@ func (s *core) countOwned(ctx context.Context, binding string) (n tko.Owned, err
 		}
 		return !rights(book.Bindings).Same(rights(others))
 	}
-	known := map[Digest]bool{} // few owners own many entities
+	known := map[record.Digest]bool{} // few owners own many entities
 	for _, kind := range []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindRollout} {
-		for r, err := range s.store.List(ctx, Query{Kind: kind, Scope: access.ScopeAll, Limit: -1}) {
+		for r, err := range s.store.List(ctx, record.Query{Kind: kind, Scope: access.ScopeAll, Limit: -1}) {
 			if err != nil {
 				return n, err
 			}
-			if r.Owner == (Digest{}) {
+			if r.Owner == (record.Digest{}) {
 				continue
 			}
 			counts, read := known[r.Owner]

@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -153,7 +154,7 @@ func TestControllerInAnotherProcessWorksOnlyForWhatItHasClaimed(t *testing.T) {
 			foreign := w.createAs(w.ctx, tko.NewDeployment{Site: "apac/1"})
 			child := w.createAs(w.as("cert:ada"), tko.NewDeployment{Parent: of, Site: "emea/1"})
 			ctx := test.as(w, of)
-			key := func(id tko.DeploymentID) catalog.Key { return catalog.Key{Kind: tko.KindDeployment, ID: string(id)} }
+			key := func(id tko.DeploymentID) record.Key { return record.Key{Kind: tko.KindDeployment, ID: string(id)} }
 			before, _ := w.Position(w.ctx)
 			for _, err := range []error{
 				w.SetConditions(ctx, tko.KindDeployment, string(foreign), conditions),
@@ -448,7 +449,7 @@ func TestOwnerOfRestoredRevisionAndOfOwnerlessChildren(t *testing.T) {
 	if w.ownerOf(ids[0]) != "cert:root" || w.ownerOf(of) != "cert:ada" {
 		t.Errorf("after an edit of the child, the owners are %s and %s", w.ownerOf(ids[0]), w.ownerOf(of))
 	}
-	_, _, err = w.PutRecord(w.ctx, catalog.Put{Key: catalog.Key{Kind: tko.KindDeployment, ID: string(of)}, Site: "emea/1", Metadata: map[string]string{"a": "b"}, Package: mustResources(t, w, of)})
+	_, _, err = w.PutRecord(w.ctx, catalog.Put{Key: record.Key{Kind: tko.KindDeployment, ID: string(of)}, Site: "emea/1", Metadata: map[string]string{"a": "b"}, Package: mustResources(t, w, of)})
 	w.is("a label", err, nil)
 	if w.ownerOf(of) != "cert:ada" {
 		t.Errorf("a label made %s the owner", w.ownerOf(of))
@@ -460,7 +461,7 @@ func TestOwnerOfRestoredRevisionAndOfOwnerlessChildren(t *testing.T) {
 
 func mustResources(t *testing.T, w *world, id tko.DeploymentID) krm.Package {
 	t.Helper()
-	r, err := w.Record(w.ctx, catalog.Fields{Package: true}, catalog.Key{Kind: tko.KindDeployment, ID: string(id)})
+	r, err := w.Record(w.ctx, record.Fields{Package: true}, record.Key{Kind: tko.KindDeployment, ID: string(id)})
 	if err != nil {
 		t.Fatal(err)
 	}

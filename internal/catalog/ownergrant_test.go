@@ -8,6 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/lru"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 func TestGroupsOfAnOwnerAreKnownForATime(t *testing.T) {
@@ -20,16 +21,16 @@ func TestGroupsOfAnOwnerAreKnownForATime(t *testing.T) {
 	may := access.Attributes{Kind: tko.KindSite, ID: "a/1"}
 	for name, test := range map[string]struct {
 		why       string
-		owner     owner
+		owner     record.Owner
 		keep      time.Duration
 		held, may bool
 	}{
-		"within the time":      {"its groups count", owner{Subject: "oidc:corp:ann", Groups: []string{"oidc:corp:noc"}, Seen: seen(24 * time.Hour)}, 72 * time.Hour, false, true},
-		"after it":             {"its rights aren't known", owner{Subject: "oidc:corp:ann", Groups: []string{"oidc:corp:noc"}, Seen: seen(240 * time.Hour)}, 72 * time.Hour, true, false},
-		"for ever":             {"no time is set", owner{Subject: "oidc:corp:ann", Groups: []string{"oidc:corp:noc"}, Seen: seen(24000 * time.Hour)}, 0, false, true},
-		"groups without rules": {"its rights don't depend on them", owner{Subject: "oidc:corp:ann", Groups: []string{"oidc:corp:other"}, Seen: seen(240 * time.Hour)}, 72 * time.Hour, false, false},
-		"a group":              {"an operator named it", owner{Groups: []string{"oidc:corp:noc"}}, 72 * time.Hour, false, true},
-		"no binding":           {"it has no rights any more", owner{Subject: "oidc:corp:eve"}, 0, true, false},
+		"within the time":      {"its groups count", record.Owner{Subject: "oidc:corp:ann", Groups: []string{"oidc:corp:noc"}, Seen: seen(24 * time.Hour)}, 72 * time.Hour, false, true},
+		"after it":             {"its rights aren't known", record.Owner{Subject: "oidc:corp:ann", Groups: []string{"oidc:corp:noc"}, Seen: seen(240 * time.Hour)}, 72 * time.Hour, true, false},
+		"for ever":             {"no time is set", record.Owner{Subject: "oidc:corp:ann", Groups: []string{"oidc:corp:noc"}, Seen: seen(24000 * time.Hour)}, 0, false, true},
+		"groups without rules": {"its rights don't depend on them", record.Owner{Subject: "oidc:corp:ann", Groups: []string{"oidc:corp:other"}, Seen: seen(240 * time.Hour)}, 72 * time.Hour, false, false},
+		"a group":              {"an operator named it", record.Owner{Groups: []string{"oidc:corp:noc"}}, 72 * time.Hour, false, true},
+		"no binding":           {"it has no rights any more", record.Owner{Subject: "oidc:corp:eve"}, 0, true, false},
 	} {
 		book := &ruleBook{Rules: access.Rules{Version: 1, Bindings: bindings}, grants: lru.New[string, *access.Grant](10)}
 		g, unlimited, held := book.ownerGrant(test.owner, Options{OwnerGroups: test.keep})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -537,11 +538,11 @@ func TestSingleDeploymentsAreReadBeforeTheOldestMoment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	collector, ok := w.store.(catalog.Collector)
+	collector, ok := w.store.(record.Collector)
 	if !ok {
 		t.Fatal("the store collects nothing")
 	}
-	if _, err := collector.Collect(w.ctx, catalog.Retention{Changes: time.Nanosecond, Revisions: 1, Longer: []catalog.Longer{policy}}); err != nil {
+	if _, err := collector.Collect(w.ctx, record.Retention{Changes: time.Nanosecond, Revisions: 1, Longer: []record.Longer{policy}}); err != nil {
 		t.Fatal(err)
 	}
 	alone := func(site string) tko.PastSelect {

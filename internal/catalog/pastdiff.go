@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -28,21 +29,21 @@ const (
 var pastKinds = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}
 
 // pastQuery returns the query of a selection.
-func pastQuery(sel tko.PastSelect) (query Query, err error) {
+func pastQuery(sel tko.PastSelect) (query record.Query, err error) {
 	bad := func(what string) error {
 		return tko.Errorf(tko.ErrInvalid, "%ss can't be selected by %s", sel.Kind, what)
 	}
 	if !slices.Contains(pastKinds, sel.Kind) {
-		return Query{}, tko.Errorf(tko.ErrInvalid, "there is no kind %.40q: use template, site, deployment or plugin", string(sel.Kind))
+		return record.Query{}, tko.Errorf(tko.ErrInvalid, "there is no kind %.40q: use template, site, deployment or plugin", string(sel.Kind))
 	}
 	if sel.Kind != tko.KindDeployment && (len(sel.Sites)+len(sel.SiteMetadata)+len(sel.TemplateMetadata) > 0 || sel.Parent != "") {
-		return Query{}, bad("sites, parents, or the metadata of templates")
+		return record.Query{}, bad("sites, parents, or the metadata of templates")
 	}
 	if sel.Kind != tko.KindDeployment && sel.Kind != tko.KindSite && len(sel.Templates) > 0 {
-		return Query{}, bad("templates")
+		return record.Query{}, bad("templates")
 	}
 	if sel.Kind == tko.KindDeployment && len(sel.IDs) > 0 {
-		return Query{}, bad("patterns of IDs")
+		return record.Query{}, bad("patterns of IDs")
 	}
 	switch sel.Kind {
 	case tko.KindDeployment:
@@ -55,41 +56,41 @@ func pastQuery(sel tko.PastSelect) (query Query, err error) {
 		query.Kind = sel.Kind
 	}
 	if sel.ID != "" {
-		if err := CheckKey(Key{Kind: sel.Kind, ID: sel.ID}); err != nil {
-			return Query{}, err
+		if err := CheckKey(record.Key{Kind: sel.Kind, ID: sel.ID}); err != nil {
+			return record.Query{}, err
 		}
 		exact, err := tko.ParsePattern(tko.LiteralPattern(sel.ID))
 		if err != nil {
-			return Query{}, err
+			return record.Query{}, err
 		}
 		query.IDs = append(query.IDs, exact)
 	}
-	query.Fields = Fields{}
+	query.Fields = record.Fields{}
 	return query, err
 }
 
 // A pastMoment is a moment of a comparison: it reads records as of a position, and
 // knows which ones a query selected then.
 type pastMoment struct {
-	store    Past
+	store    record.Past
 	caller   *caller
-	query    Query
-	fields   Fields // of the records that it reads
+	query    record.Query
+	fields   record.Fields // of the records that it reads
 	position int64
 	sites    map[string]bool // with the metadata of the query; nil: all
 	template map[string]bool
 }
 
 // momentAt returns the moment of a query at a position.
-func (s *History) momentAt(ctx context.Context, c *caller, query Query, position int64) (*pastMoment, error) {
-	m := &pastMoment{store: s.store, caller: c, query: query, fields: Fields{Package: true}, position: position}
+func (s *History) momentAt(ctx context.Context, c *caller, query record.Query, position int64) (*pastMoment, error) {
+	m := &pastMoment{store: s.store, caller: c, query: query, fields: record.Fields{Package: true}, position: position}
 	m.query.Scope, m.query.AsOf = c.view(), position
 	related := func(kind tko.Kind, metadata map[string]tko.Pattern) (map[string]bool, error) {
 		if len(metadata) == 0 {
 			return nil, nil //nolint:nilnil // all
 		}
 		found := map[string]bool{}
-		for r, err := range s.store.List(ctx, Query{Kind: kind, Metadata: metadata, Scope: m.query.Scope, Limit: -1, AsOf: position}) {
+		for r, err := range s.store.List(ctx, record.Query{Kind: kind, Metadata: metadata, Scope: m.query.Scope, Limit: -1, AsOf: position}) {
 			if err != nil {
 				return nil, err
 			}
@@ -105,18 +106,18 @@ func (s *History) momentAt(ctx context.Context, c *caller, query Query, position
 }
 
 // selects reports whether the query selects a record as of the moment.
-func (m *pastMoment) selects(r Record) bool {
+func (m *pastMoment) selects(r record.Record) bool {
 	return r.Revision != 0 && m.query.Matches(r) && (m.sites == nil || m.sites[r.Site]) && (m.template == nil || m.template[r.Template])
 }
 
 // records returns the records of keys as of the moment.
-func (m *pastMoment) records(ctx context.Context, keys []Key) ([]Record, error) {
+func (m *pastMoment) records(ctx context.Context, keys []record.Key) ([]record.Record, error) {
 	return m.store.GetAt(ctx, m.position, m.fields, keys...)
 }
 
 // changedSince returns the sorted IDs of the records of a kind that changed between two
 // positions. It returns IDs of selected records only if the selection names one.
-func (s *History) changedSince(ctx context.Context, query Query, from, to int64) ([]string, error) {
+func (s *History) changedSince(ctx context.Context, query record.Query, from, to int64) ([]string, error) {
 	changed := map[string]bool{}
 	if len(query.IDs) == 1 && query.IDs[0].Exact() {
 		return []string{query.IDs[0].Prefix()}, nil
@@ -146,7 +147,7 @@ func (s *History) changedSince(ctx context.Context, query Query, from, to int64)
 
 // A difference is an entity as of two moments; a Revision of 0 means that it didn't
 // exist.
-type difference struct{ before, after Record }
+type difference struct{ before, after record.Record }
 
 func (d difference) what() string {
 	switch {
@@ -205,7 +206,7 @@ type pageOfDifferences struct {
 // readDifferences reads the entities with IDs as of both moments, and returns those that
 // are selected and differ.
 func (s *History) readDifferences(ctx context.Context, c *caller, from, to *pastMoment, ids []string) (page pageOfDifferences) {
-	keys := keysOf(ids, func(id string) Key { return Key{Kind: from.query.Kind, ID: id} })
+	keys := record.Keys(ids, func(id string) record.Key { return record.Key{Kind: from.query.Kind, ID: id} })
 	before, err := from.records(ctx, keys)
 	if err != nil {
 		return pageOfDifferences{err: err}
@@ -214,15 +215,15 @@ func (s *History) readDifferences(ctx context.Context, c *caller, from, to *past
 	if err != nil {
 		return pageOfDifferences{err: err}
 	}
-	now := make([]Record, len(keys))
+	now := make([]record.Record, len(keys))
 	if !c.view().IsAll() {
-		if now, err = s.store.Get(ctx, Fields{}, keys...); err != nil {
+		if now, err = s.store.Get(ctx, record.Fields{}, keys...); err != nil {
 			return pageOfDifferences{err: err}
 		}
 	}
 	for i := range keys {
 		d := difference{before[i], after[i]}
-		hidden := slices.ContainsFunc([]Record{d.before, d.after, now[i]}, func(r Record) bool { return r.Revision != 0 && !c.sees(r) })
+		hidden := slices.ContainsFunc([]record.Record{d.before, d.after, now[i]}, func(r record.Record) bool { return r.Revision != 0 && !c.sees(r) })
 		if hidden || !from.selects(d.before) && !to.selects(d.after) || d.before.Revision == d.after.Revision && d.before.UID == d.after.UID {
 			continue
 		}
@@ -236,13 +237,13 @@ func (s *History) readDifferences(ctx context.Context, c *caller, from, to *past
 
 // comparablePackage returns the content of a record as a package: its package, and a resource
 // with its properties. It is nil if the record doesn't exist.
-func comparablePackage(r Record) (krm.Package, error) {
+func comparablePackage(r record.Record) (krm.Package, error) {
 	if r.Revision == 0 {
 		return nil, nil
 	}
 	properties := map[string]any{}
 	texts := map[string]any{}
-	for key, value := range r.effective() {
+	for key, value := range r.Effective() {
 		texts[key] = value
 	}
 	if len(texts) > 0 {
@@ -275,7 +276,7 @@ func comparablePackage(r Record) (krm.Package, error) {
 }
 
 // propertiesOf returns the resource that shows the properties of a record.
-func propertiesOf(r Record, properties map[string]any) krm.Resource {
+func propertiesOf(r record.Record, properties map[string]any) krm.Resource {
 	return krm.Resource{
 		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Properties",
 		"metadata": map[string]any{"name": string(r.Kind)}, "spec": properties,
@@ -284,7 +285,7 @@ func propertiesOf(r Record, properties map[string]any) krm.Resource {
 
 // tokensOf returns the texts that are a record's own, with their placeholders: entities
 // that differ in nothing else are in one group.
-func tokensOf(r Record) map[string]string {
+func tokensOf(r record.Record) map[string]string {
 	tokens := map[string]string{r.ID: "(" + string(r.Kind) + ")"}
 	if r.Kind == tko.KindDeployment && r.Site != "" {
 		tokens[r.Site] = "(site)"
@@ -386,7 +387,7 @@ func (s *History) diffRevisions(ctx context.Context, c *caller, request tko.Diff
 	if request.Select.ID == "" || !request.From.IsZero() || !request.To.IsZero() {
 		return tko.Errorf(tko.ErrInvalid, "revisions are of one entity: name it, without moments of the past")
 	}
-	key := Key{Kind: request.Select.Kind, ID: request.Select.ID}
+	key := record.Key{Kind: request.Select.Kind, ID: request.Select.ID}
 	before, err := s.atOf(ctx, c, key, request.FromRevision)
 	if err != nil {
 		return err

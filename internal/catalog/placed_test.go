@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -89,25 +90,25 @@ func TestChildrenHaveTheirOrigins(t *testing.T) {
 
 func TestChangesWakeTheQueuesThatTheyMayAffect(t *testing.T) {
 	t.Parallel()
-	record := func(kind tko.Kind, revision int64) catalog.Record {
-		return catalog.Record{Key: catalog.Key{Kind: kind, ID: "x"}, Revision: revision}
+	rec := func(kind tko.Kind, revision int64) record.Record {
+		return record.Record{Key: record.Key{Kind: kind, ID: "x"}, Revision: revision}
 	}
 	prepare := []string{tko.QueuePrepare}
 	tests := map[string]struct {
 		why           string
-		before, after catalog.Record
+		before, after record.Record
 		want          []string
 	}{
-		"a new site":       {why: "it may match", after: record(tko.KindSite, 1), want: prepare},
-		"a changed site":   {why: "it may match now, or no longer", before: record(tko.KindSite, 1), after: record(tko.KindSite, 2), want: prepare},
-		"a deleted site":   {why: "it no longer matches", before: record(tko.KindSite, 1), want: prepare},
-		"a new template":   {why: "it may match", after: record(tko.KindTemplate, 1), want: prepare},
-		"another template": {why: "deployments keep the revision that they were made from", before: record(tko.KindTemplate, 1), after: record(tko.KindTemplate, 2)},
-		"a deployment":     {why: "it has work of its own", after: record(tko.KindDeployment, 1)},
+		"a new site":       {why: "it may match", after: rec(tko.KindSite, 1), want: prepare},
+		"a changed site":   {why: "it may match now, or no longer", before: rec(tko.KindSite, 1), after: rec(tko.KindSite, 2), want: prepare},
+		"a deleted site":   {why: "it no longer matches", before: rec(tko.KindSite, 1), want: prepare},
+		"a new template":   {why: "it may match", after: rec(tko.KindTemplate, 1), want: prepare},
+		"another template": {why: "deployments keep the revision that they were made from", before: rec(tko.KindTemplate, 1), after: rec(tko.KindTemplate, 2)},
+		"a deployment":     {why: "it has work of its own", after: rec(tko.KindDeployment, 1)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, _ := catalog.QueuesToWake(test.before, test.after)
+			got, _ := record.QueuesToWake(test.before, test.after)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("%s: %s", test.why, diff)
 			}

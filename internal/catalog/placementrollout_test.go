@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // One rollout at a time changes what is derived from a topology, at all levels.
@@ -54,19 +55,19 @@ func TestTopologyHasOneOpenRollout(t *testing.T) {
 // A meeting is a store in which the first readers of all rollouts wait for each other, after
 // they have read.
 type meeting struct {
-	catalog.Store
+	record.Store
 
 	lock    sync.Mutex
 	readers int
 	all     chan struct{}
 }
 
-func (m *meeting) List(ctx context.Context, q catalog.Query) iter.Seq2[catalog.Record, error] {
+func (m *meeting) List(ctx context.Context, q record.Query) iter.Seq2[record.Record, error] {
 	if q.Kind != tko.KindRollout {
 		return m.Store.List(ctx, q)
 	}
-	return func(yield func(catalog.Record, error) bool) {
-		var records []catalog.Record
+	return func(yield func(record.Record, error) bool) {
+		var records []record.Record
 		for r, err := range m.Store.List(ctx, q) {
 			if err != nil {
 				yield(r, err)

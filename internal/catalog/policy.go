@@ -6,11 +6,12 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // policiesFor returns the policies that govern the approval of a deployment. They
 // need identities, so they are in force only if rights are enforced.
-func (s *rights) policiesFor(ctx context.Context, r Record) ([]access.Policy, error) {
+func (s *rights) policiesFor(ctx context.Context, r record.Record) ([]access.Policy, error) {
 	if s.options.Access != AccessEnforce || r.Kind != tko.KindDeployment {
 		return nil, nil
 	}
@@ -20,7 +21,7 @@ func (s *rights) policiesFor(ctx context.Context, r Record) ([]access.Policy, er
 	}
 	var policies []access.Policy
 	for _, p := range book.Policies {
-		if p.Covers(AttributesOf(r)) {
+		if p.Covers(record.AttributesOf(r)) {
 			policies = append(policies, p)
 		}
 	}
@@ -43,7 +44,7 @@ const reasonNotApproved = "WaitsForApproval"
 // permitApproval decides about a change, other than an explicit approval, that makes
 // a deployment approved: under a policy, the deployment stays unapproved; otherwise
 // the caller needs the right to approve, or is a controller.
-func (s *rights) permitApproval(ctx context.Context, before Record, after *Record) error {
+func (s *rights) permitApproval(ctx context.Context, before record.Record, after *record.Record) error {
 	if !after.Approved || before.Approved {
 		return nil
 	}
@@ -62,14 +63,14 @@ func (s *rights) permitApproval(ctx context.Context, before Record, after *Recor
 		}
 		return nil
 	}
-	if c.grant.IsAll() || c.grant.May(access.Commit, AttributesOf(*after)) {
+	if c.grant.IsAll() || c.grant.May(access.Commit, record.AttributesOf(*after)) {
 		return nil
 	}
 	return s.permit(ctx, nil, after, access.Approve)
 }
 
 // permitBatch checks writes of records that exist.
-func (s *rights) permitBatch(ctx context.Context, writes []Write, verb access.Verb) error {
+func (s *rights) permitBatch(ctx context.Context, writes []record.Write, verb access.Verb) error {
 	for i := range writes {
 		if err := s.permit(ctx, &writes[i].Record, nil, verb); err != nil {
 			return err

@@ -10,16 +10,17 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // A Put is the desired state of a whole record.
 type Put struct {
-	Key         Key    // a new deployment has no ID
-	Parent      string // deployments; can't be changed
-	Template    string // sites, deployments
-	Site        string // deployments
-	tko.Details        // templates, sites
+	Key         record.Key // a new deployment has no ID
+	Parent      string     // deployments; can't be changed
+	Template    string     // sites, deployments
+	Site        string     // deployments
+	tko.Details            // templates, sites
 	// Metadata is the complete metadata. Passed metadata that it doesn't have
 	// is removed; inherited and gathered metadata stays; new or changed
 	// metadata is passed.
@@ -28,7 +29,7 @@ type Put struct {
 	// not have. Keys that were removed earlier stay removed until Metadata has
 	// them.
 	Remove   []string
-	Labels   map[string]string // as they were written; see [Metadata]
+	Labels   map[string]string // as they were written; see [record.Metadata]
 	Package  krm.Package       // of a new deployment: merged into the template's package
 	Plugin   tko.Plugin
 	Attached []byte // opaque compact JSON of the transport, or nil
@@ -43,13 +44,13 @@ type Put struct {
 
 	// Manager, if not "", makes the Put an overlay: see [tko.Put].
 	Manager string
-	applied map[string]AppliedSet // that the record gets
+	applied map[string]record.AppliedSet // that the record gets
 
 	Origin string // of a new deployment: there is at most one with it
-	Name   string // of a new deployment: see [Record.KubernetesName]
+	Name   string // of a new deployment: see [record.Record.KubernetesName]
 
 	// Defer accepts a template and a site of a deployment, and a template of a site, that
-	// don't exist yet: it waits for them. See [Awaited].
+	// don't exist yet: it waits for them. See [record.Awaited].
 	Defer bool
 
 	FromTemplate bool   // the package of an existing deployment was made from the current revision of its template
@@ -60,16 +61,16 @@ type Put struct {
 	DryRun  bool // derive and validate, without writing
 	// Permit, if not nil, may refuse the change with an error. before has
 	// Revision 0 if the record is new.
-	Permit func(before, after Record) error
+	Permit func(before, after record.Record) error
 }
 
 // PutRecord writes a record, unless nothing would change, and returns it with
 // its package, and whether it is new. The rules are those of RegisterTemplate,
 // RegisterSite, RegisterPlugin, CreateDeployment and CommitDeployment.
-func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created bool, err error) {
+func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r record.Record, created bool, err error) {
 	ctx, c, err := s.enter(ctx, p.Key.Kind, changeVerb(p.Key.Kind, access.Create), changeVerb(p.Key.Kind, access.Update))
 	if err != nil {
-		return Record{}, false, err
+		return record.Record{}, false, err
 	}
 	if p.Key.Kind == tko.KindDeployment && p.Key.ID == "" {
 		if r, created, err = s.putNewDeployment(ctx, p); err == nil && !p.DryRun {
@@ -79,7 +80,7 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 	}
 	wrote := false
 	err = retry(ctx, func() error {
-		current, err := s.get(ctx, Fields{Package: true, Deployments: true, Scope: c.view()}, p.Key)
+		current, err := s.get(ctx, record.Fields{Package: true, Deployments: true, Scope: c.view()}, p.Key)
 		if err != nil {
 			return err
 		}
@@ -107,40 +108,40 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 		if err != nil {
 			return final(err)
 		}
-		record, requires, err := s.derived(ctx, whole, current)
+		rec, requires, err := s.derived(ctx, whole, current)
 		if err != nil {
 			return err
 		}
-		record.Author, record.UID, record.Created, record.Origin, record.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
-		record.Replaces, record.Replaced, record.Owner = current.Replaces, current.Replaced, current.Owner
+		rec.Author, rec.UID, rec.Created, rec.Origin, rec.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
+		rec.Replaces, rec.Replaced, rec.Owner = current.Replaces, current.Replaced, current.Owner
 		if created {
-			record.UID, record.Created = newUID(), time.Now().UTC()
+			rec.UID, rec.Created = newUID(), time.Now().UTC()
 		}
-		if err := s.permitWrite(ctx, current, record); err != nil {
+		if err := s.permitWrite(ctx, current, rec); err != nil {
 			return final(err)
 		}
 		if p.Permit != nil {
-			if err := p.Permit(current, record); err != nil {
+			if err := p.Permit(current, rec); err != nil {
 				return final(err)
 			}
 		}
-		if !created && sameContent(current, record) && (!p.FromTemplate || current.Base == record.Base) {
+		if !created && sameContent(current, rec) && (!p.FromTemplate || current.Base == rec.Base) {
 			r = current
 			return nil
 		}
-		record.Revision, record.Position, record.Updated = current.Revision, current.Position, current.Updated
+		rec.Revision, rec.Position, rec.Updated = current.Revision, current.Position, current.Updated
 		if p.DryRun {
-			if err := s.permitCredentials(ctx, c, []Write{{Op: tko.OpWritten, Record: record, Expect: current.Revision}}); err != nil {
+			if err := s.permitCredentials(ctx, c, []record.Write{{Op: tko.OpWritten, Record: rec, Expect: current.Revision}}); err != nil {
 				return final(err)
 			}
-			r = record
+			r = rec
 			return nil
 		}
-		write := Write{Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Requires: requires, KeepsOwner: keepsOwner(current, record)}
-		if !created && p.isBookkeeping(current, record) {
+		write := record.Write{Op: tko.OpWritten, Record: rec, Expect: current.Revision, Position: current.Position, Requires: requires, KeepsOwner: keepsOwner(current, rec)}
+		if !created && p.isBookkeeping(current, rec) {
 			write.Op, write.Requires = tko.OpStatus, nil
-			write.Record = Record{Key: record.Key, Author: record.Author, Conditions: current.Conditions, Metadata: record.Metadata}
-			record.Conditions, record.Author = current.Conditions, current.Author
+			write.Record = record.Record{Key: rec.Key, Author: rec.Author, Conditions: current.Conditions, Metadata: rec.Metadata}
+			rec.Conditions, rec.Author = current.Conditions, current.Author
 		}
 		outcomes, err := s.commit(ctx, write)
 		if err != nil {
@@ -152,7 +153,7 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 			}
 			return err
 		}
-		r, wrote = record, true
+		r, wrote = rec, true
 		r.Revision, r.Position = outcomes[0].Revision, outcomes[0].Position
 		return nil
 	})
@@ -163,11 +164,11 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created 
 }
 
 // isBookkeeping reports whether a Put changes only what its transport keeps about writers.
-func (p Put) isBookkeeping(current, record Record) bool {
+func (p Put) isBookkeeping(current, record record.Record) bool {
 	if !p.Bookkeeping || !bytes.Equal(p.AttachedFrom, current.Attached()) || p.FromTemplate && current.Base != record.Base {
 		return false
 	}
-	metadata := *record.Metadata.orNone()
+	metadata := *record.Metadata.OrNone()
 	metadata.Attached = current.Attached()
 	record.Metadata = &metadata
 	return sameContent(current, record)
@@ -175,12 +176,12 @@ func (p Put) isBookkeeping(current, record Record) bool {
 
 // reread returns a record that was just written with the properties that the
 // store sets.
-func (s *RecordWriter) reread(ctx context.Context, r Record) Record {
+func (s *RecordWriter) reread(ctx context.Context, r record.Record) record.Record {
 	c, ok := callerOf(ctx)
 	if !ok {
 		return r
 	}
-	now, err := s.get(ctx, Fields{Package: true, Deployments: true, Scope: c.view()}, r.Key)
+	now, err := s.get(ctx, record.Fields{Package: true, Deployments: true, Scope: c.view()}, r.Key)
 	if err != nil || now.UID != r.UID {
 		return r // the write itself succeeded
 	}
@@ -191,25 +192,25 @@ func (s *RecordWriter) reread(ctx context.Context, r Record) Record {
 	return r
 }
 
-func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, created bool, err error) {
+func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r record.Record, created bool, err error) {
 	if p.Parent != "" && !isDeploymentID(tko.DeploymentID(p.Parent)) {
-		return Record{}, false, explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: p.Parent}})
+		return record.Record{}, false, explain(&record.MissingError{Key: record.Key{Kind: tko.KindDeployment, ID: p.Parent}})
 	}
 	if p.Name != "" {
 		if p.Origin, err = s.nameOrigin(ctx, p.Name); err != nil {
-			return Record{}, false, err
+			return record.Record{}, false, err
 		}
 	}
 	awaited, err := s.deferNew(ctx, &p)
 	if err == nil {
-		err = p.mark(Record{})
+		err = p.mark(record.Record{})
 	}
 	if err != nil {
-		return Record{}, false, err
+		return record.Record{}, false, err
 	}
 	base, err := s.baseOf(ctx, p)
 	if err != nil {
-		return Record{}, false, err
+		return record.Record{}, false, err
 	}
 	if p.Whole {
 		base.pkg = nil
@@ -218,42 +219,42 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 		Parent: tko.DeploymentID(p.Parent), Template: tko.TemplateID(p.Template), Site: tko.SiteID(p.Site), Metadata: p.Metadata, Merge: p.Package,
 	})
 	if err != nil {
-		return Record{}, false, err
+		return record.Record{}, false, err
 	}
-	n.record.remove(p.Remove)
-	n.record.await(awaited)
-	n.record.Conditions = mergeConditions(n.record.Conditions, awaited.conditions(tko.KindDeployment, nil, n.record.Prepared), 1, time.Now())
+	removeMetadata(&n.record, p.Remove)
+	n.record.Await(awaited)
+	n.record.Conditions = mergeConditions(n.record.Conditions, conditionsOfAwaited(awaited, tko.KindDeployment, nil, n.record.Prepared), 1, time.Now())
 	if p.Template != "" && (p.Whole || p.MadeFrom != "") {
 		n.record.Base = base.revision
-		n.record.deriveWhole()
+		deriveWhole(&n.record)
 	}
-	if err := errors.Join(n.record.label(p.Labels), n.record.attach(p.Attached)); err != nil {
-		return Record{}, false, err
+	if err := errors.Join(setLabels(&n.record, p.Labels), attach(&n.record, p.Attached)); err != nil {
+		return record.Record{}, false, err
 	}
-	n.record.setApplied(p.applied)
+	n.record.SetApplied(p.applied)
 	if p.Parent != "" {
-		n.requires = append(n.requires, deploymentKey(tko.DeploymentID(p.Parent)))
+		n.requires = append(n.requires, record.DeploymentKey(tko.DeploymentID(p.Parent)))
 		if err := s.checkNesting(ctx, tko.DeploymentID(p.Parent), n.record, p.Package); err != nil {
-			return Record{}, false, err
+			return record.Record{}, false, err
 		}
 	}
 	ids, err := s.ids.next(1)
 	if err != nil {
-		return Record{}, false, err
+		return record.Record{}, false, err
 	}
 	n.record.Origin = p.Origin
-	err = s.permitWrite(ctx, Record{}, n.record)
+	err = s.permitWrite(ctx, record.Record{}, n.record)
 	if err == nil {
-		err = s.permitApproval(ctx, Record{}, &n.record)
+		err = s.permitApproval(ctx, record.Record{}, &n.record)
 	}
 	if err != nil {
-		return Record{}, false, err
+		return record.Record{}, false, err
 	}
 	w := n.write(ctx, ids[0])
 	w.Record.Created = time.Now().UTC()
 	if p.Permit != nil {
-		if err := p.Permit(Record{}, w.Record); err != nil {
-			return Record{}, false, err
+		if err := p.Permit(record.Record{}, w.Record); err != nil {
+			return record.Record{}, false, err
 		}
 	}
 	if p.DryRun {
@@ -261,13 +262,13 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, c
 	}
 	outcomes, err := s.commit(ctx, w)
 	if err != nil {
-		return Record{}, false, err
+		return record.Record{}, false, err
 	}
 	if outcomes[0].Existed && p.Name != "" {
-		return Record{}, false, &ExistsError{Key: outcomes[0].Key, Name: p.Name}
+		return record.Record{}, false, &ExistsError{Key: outcomes[0].Key, Name: p.Name}
 	}
 	if outcomes[0].Existed {
-		r, err := s.get(ctx, Fields{Package: true}, outcomes[0].Key)
+		r, err := s.get(ctx, record.Fields{Package: true}, outcomes[0].Key)
 		return r, false, err
 	}
 	w.Record.Revision, w.Record.Position = outcomes[0].Revision, outcomes[0].Position
@@ -285,7 +286,7 @@ func (s *RecordWriter) baseOf(ctx context.Context, p Put) (base, error) {
 	if err != nil || p.MadeFrom == "" || p.Template == "" {
 		return b, err
 	}
-	key := Key{Kind: tko.KindTemplate, ID: p.Template}
+	key := record.Key{Kind: tko.KindTemplate, ID: p.Template}
 	for revision := b.revision; revision > max(0, b.revision-maxMadeFrom); revision-- {
 		r, err := s.store.Revision(ctx, key, revision)
 		if errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrGone) {
@@ -294,11 +295,11 @@ func (s *RecordWriter) baseOf(ctx context.Context, p Put) (base, error) {
 		if err != nil {
 			return base{}, err
 		}
-		if digest, err := tko.RevisionDigestOf(r.Digest, r.effective()); err != nil || digest != p.MadeFrom {
+		if digest, err := tko.RevisionDigestOf(r.Digest, r.Effective()); err != nil || digest != p.MadeFrom {
 			continue
 		}
-		pkg, err := packageOf(r)
-		return base{revision: revision, pkg: pkg, metadata: r.effective()}, err
+		pkg, err := record.PackageOf(r)
+		return base{revision: revision, pkg: pkg, metadata: r.Effective()}, err
 	}
 	b.revision = 0
 	return b, nil
@@ -306,85 +307,85 @@ func (s *RecordWriter) baseOf(ctx context.Context, p Put) (base, error) {
 
 // deriveWhole states that the package was made from the revision of its template in a way
 // that isn't recorded.
-func (r *Record) deriveWhole() {
+func deriveWhole(r *record.Record) {
 	if r.Base == 0 {
-		r.Derivation, r.Derived = Digest{}, nil
+		r.Derivation, r.Derived = record.Digest{}, nil
 		return
 	}
-	r.derive(derivation.Record{Template: tko.TemplateID(r.Template), Revision: r.Base, Whole: r.Digest})
+	setDerivation(r, derivation.Record{Template: tko.TemplateID(r.Template), Revision: r.Base, Whole: r.Digest})
 }
 
 // derived derives and validates the record of a Put.
-func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (record Record, requires []Key, err error) {
+func (s *RecordWriter) derived(ctx context.Context, p Put, current record.Record) (rec record.Record, requires []record.Key, err error) {
 	passed, removed := passedOf(current, p.Metadata), removedOf(current, p)
 	switch p.Key.Kind {
 	case tko.KindTemplate:
-		record, err = s.registry.templateRecord(ctx, tko.Template{ID: tko.TemplateID(p.Key.ID), Details: p.Details, Metadata: passed, Package: p.Package})
+		rec, err = s.registry.templateRecord(ctx, tko.Template{ID: tko.TemplateID(p.Key.ID), Details: p.Details, Metadata: passed, Package: p.Package})
 	case tko.KindSite:
-		record, requires, err = s.derivedSite(ctx, p, current, passed)
+		rec, requires, err = s.derivedSite(ctx, p, current, passed)
 	case tko.KindPlugin:
-		record, err = pluginRecord(p.Plugin)
-		if err == nil && record.Key != p.Key {
-			err = tko.Errorf(tko.ErrInvalid, "the plugin is %q, and its key %q", record.ID, p.Key.ID)
+		rec, err = pluginRecord(p.Plugin)
+		if err == nil && rec.Key != p.Key {
+			err = tko.Errorf(tko.ErrInvalid, "the plugin is %q, and its key %q", rec.ID, p.Key.ID)
 		}
 	case tko.KindRollout:
-		record, err = s.control.rolloutRecord(ctx, tko.Rollout{ID: tko.RolloutID(p.Key.ID), Metadata: passed, Package: p.Package})
+		rec, err = s.control.rolloutRecord(ctx, tko.Rollout{ID: tko.RolloutID(p.Key.ID), Metadata: passed, Package: p.Package})
 	case tko.KindDeployment:
 		return s.derivedDeployment(ctx, p, current, passed, removed)
 	case tko.KindSource, tko.KindSubscription: // is no record
 	}
 	if err != nil {
-		return Record{}, nil, err
+		return record.Record{}, nil, err
 	}
-	record.remove(removed)
-	if err := errors.Join(record.label(p.Labels), record.attach(p.Attached)); err != nil {
-		return Record{}, nil, err
+	removeMetadata(&rec, removed)
+	if err := errors.Join(setLabels(&rec, p.Labels), attach(&rec, p.Attached)); err != nil {
+		return record.Record{}, nil, err
 	}
-	record.setApplied(p.applied)
-	if record.Conditions = warnedAfter(current, record); record.Kind == tko.KindSite {
-		record.Conditions = siteConditions(current, record)
+	rec.SetApplied(p.applied)
+	if rec.Conditions = warnedAfter(current, rec); rec.Kind == tko.KindSite {
+		rec.Conditions = siteConditions(current, rec)
 	}
-	s.registry.inspectPlugin(&record, current.Revision+1)
+	s.registry.inspectPlugin(&rec, current.Revision+1)
 	if p.DryRun {
 		err = s.requireAll(ctx, requires)
 	}
-	return record, requires, err
+	return rec, requires, err
 }
 
-func (s *RecordWriter) derivedDeployment(ctx context.Context, p Put, current Record, passed map[string]string, removed []string) (Record, []Key, error) {
+func (s *RecordWriter) derivedDeployment(ctx context.Context, p Put, current record.Record, passed map[string]string, removed []string) (record.Record, []record.Key, error) {
 	if current.Revision == 0 {
-		return Record{}, nil, tko.NotFound(p.Key.Kind, p.Key.ID)
+		return record.Record{}, nil, tko.NotFound(p.Key.Kind, p.Key.ID)
 	}
 	if p.Parent != current.Parent {
-		return Record{}, nil, tko.Errorf(tko.ErrInvalid, "the parent of deployment %q is %q, and can't become %q", current.ID, current.Parent, p.Parent)
+		return record.Record{}, nil, tko.Errorf(tko.ErrInvalid, "the parent of deployment %q is %q, and can't become %q", current.ID, current.Parent, p.Parent)
 	}
 	change, err := s.deployments.changedWith(ctx, nil, current, current, p.Package, attributes{
 		template: p.Template, site: p.Site, passed: passed, removed: removed, labels: p.Labels, attached: p.Attached, applied: p.applied,
 		deferred: p.Defer, made: p.FromTemplate,
 	})
 	if err != nil {
-		return Record{}, nil, err
+		return record.Record{}, nil, err
 	}
-	record := change.record
+	rec := change.record
 	if p.FromTemplate {
-		base, err := s.baseOf(ctx, Put{Template: record.Template, MadeFrom: p.MadeFrom})
+		base, err := s.baseOf(ctx, Put{Template: rec.Template, MadeFrom: p.MadeFrom})
 		if err != nil {
-			return Record{}, nil, err
+			return record.Record{}, nil, err
 		}
-		record.Base = base.revision
-		record.deriveWhole()
+		rec.Base = base.revision
+		deriveWhole(&rec)
 	}
-	record.Conditions = mergeConditions(current.Conditions, change.flags(current.Conditions), current.Revision+1, time.Now())
+	rec.Conditions = mergeConditions(current.Conditions, change.flags(current.Conditions), current.Revision+1, time.Now())
 	if p.DryRun {
 		err = s.requireAll(ctx, change.requires)
 	}
-	return record, change.requires, err
+	return rec, change.requires, err
 }
 
 // passedOf returns the metadata that must be passed so that the complete
 // metadata is as wanted.
-func passedOf(current Record, wanted map[string]string) map[string]string {
-	before, had := current.passed(), current.effective()
+func passedOf(current record.Record, wanted map[string]string) map[string]string {
+	before, had := current.Passed(), current.Effective()
 	passed := map[string]string{}
 	for key, value := range wanted {
 		_, mine := before[key]
@@ -397,9 +398,9 @@ func passedOf(current Record, wanted map[string]string) map[string]string {
 
 // removedOf returns the removed keys of metadata: the earlier and the new ones,
 // without those that are wanted again.
-func removedOf(current Record, p Put) []string {
+func removedOf(current record.Record, p Put) []string {
 	var removed []string
-	for _, key := range slices.Concat(current.removed(), p.Remove) {
+	for _, key := range slices.Concat(current.Removed(), p.Remove) {
 		if _, wanted := p.Metadata[key]; !wanted && !slices.Contains(removed, key) {
 			removed = append(removed, key)
 		}
@@ -412,7 +413,7 @@ func removedOf(current Record, p Put) []string {
 // none with it.
 func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
 	put := Put{
-		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
+		Key: record.Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
 		Details: p.Details, Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate, Whole: p.Whole, MadeFrom: p.MadeFrom, Defer: p.Defer,
 		Require: Requirement{Revision: p.Revision}, Manager: p.Manager, Marks: p.Marks,
 	}
@@ -456,27 +457,27 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 			return tko.PutResult{}, err
 		}
 		if named.ID != "" {
-			existing, err := s.get(ctx, Fields{}, named)
+			existing, err := s.get(ctx, record.Fields{}, named)
 			if err == nil && c.sees(existing) {
 				return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
 			}
 		}
 	}
-	var current Record
+	var current record.Record
 	if p.ID == "" {
 		put.Remove = p.RemoveMetadata
 	} else {
 		var err error
-		if current, err = s.get(ctx, Fields{Package: p.Manager != ""}, put.Key); err != nil {
+		if current, err = s.get(ctx, record.Fields{Package: p.Manager != ""}, put.Key); err != nil {
 			return tko.PutResult{}, err
 		}
 		switch {
 		case current.Revision == 0:
 			put.Remove = p.RemoveMetadata
 		case c.sees(current):
-			put.Attached, put.Labels = current.Attached(), current.labels()
+			put.Attached, put.Labels = current.Attached(), current.Labels()
 			for _, key := range p.RemoveMetadata {
-				if _, has := current.effective()[key]; has {
+				if _, has := current.Effective()[key]; has {
 					put.Remove = append(put.Remove, key)
 				}
 			}

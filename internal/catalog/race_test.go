@@ -9,16 +9,17 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A movingStore calls before at the start of each modification.
 type movingStore struct {
-	catalog.Store
+	record.Store
 
 	before func()
 }
 
-func (s *movingStore) StartModification(ctx context.Context, id, token string, life time.Duration) (catalog.Record, time.Time, error) {
+func (s *movingStore) StartModification(ctx context.Context, id, token string, life time.Duration) (record.Record, time.Time, error) {
 	if s.before != nil {
 		s.before()
 	}
@@ -169,7 +170,7 @@ func TestUsersOfClustersDoNotSetConditionsOfControllers(t *testing.T) {
 	w := newGuarded(t, catalog.Options{AccessKubernetes: access.Delegated})
 	w.site("s", "")
 	user := identity.With(t.Context(), identity.Identity{Subject: "k8s:ed", Authenticator: identity.Delegated, From: "192.0.2.7:4711"})
-	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
+	key := record.Key{Kind: tko.KindSite, ID: "s"}
 	put := func(typ string) error {
 		_, err := w.PutConditions(user, key, []tko.Condition{{Type: typ, Status: tko.ConditionTrue, Reason: "Fine"}}, nil, catalog.Requirement{}, false)
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -87,12 +88,12 @@ type cause struct {
 }
 
 // windowOf returns the window of a count.
-func (c cause) windowOf(count Count) time.Duration {
-	return Reach{Window: c.window, SitesWindow: c.sites}.WindowOf(count)
+func (c cause) windowOf(count record.Count) time.Duration {
+	return record.Reach{Window: c.window, SitesWindow: c.sites}.WindowOf(count)
 }
 
 // text describes the cause for users, with the window of a count.
-func (c cause) text(count Count) string {
+func (c cause) text(count record.Count) string {
 	c.window = c.windowOf(count)
 	return c.String()
 }
@@ -139,7 +140,7 @@ func derivesFromSource(ctx context.Context) bool {
 }
 
 // causeOf returns the cause of the caller's commits that begin with the record of a key.
-func (s *core) causeOf(ctx context.Context, first Key) (cause, error) {
+func (s *core) causeOf(ctx context.Context, first record.Key) (cause, error) {
 	if root, ok := ctx.Value(rootKey{}).(string); ok {
 		return rootCause(root), nil
 	}
@@ -171,38 +172,38 @@ func (s *core) causeOf(ctx context.Context, first Key) (cause, error) {
 }
 
 // reachOf returns how a commit is counted, without the limits.
-func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error) {
+func (s *core) reachOf(ctx context.Context, writes []record.Write) (record.Reach, cause, error) {
 	counted := false
 	for i := range writes {
 		w := &writes[i]
 		if w.Rollout != nil { // its plan is the consent, and limits of its own hold
-			return Reach{}, cause{}, nil
+			return record.Reach{}, cause{}, nil
 		}
 		switch w.Op {
 		case tko.OpDeleted:
 			counted = counted || !w.SingleStep
 		case tko.OpWritten: // a new deployment counts only if it is derived
-			counted = counted || w.Record.Kind == tko.KindSite && w.Expect != Absent && !suspended(w.Record) // it may have been suspended
-			counted = counted || w.Record.Kind == tko.KindDeployment && (w.Expect != Absent || ctx.Value(rootKey{}) != nil || derivesFromSource(ctx))
+			counted = counted || w.Record.Kind == tko.KindSite && w.Expect != record.Absent && !record.Suspended(w.Record) // it may have been suspended
+			counted = counted || w.Record.Kind == tko.KindDeployment && (w.Expect != record.Absent || ctx.Value(rootKey{}) != nil || derivesFromSource(ctx))
 		case tko.OpStatus:
 		}
 	}
-	grant, granted := ctx.Value(grantKey{}).(map[Count]int)
+	grant, granted := ctx.Value(grantKey{}).(map[record.Count]int)
 	reruns, err := s.rerunsOf(ctx, writes)
 	if err != nil {
-		return Reach{}, cause{}, err
+		return record.Reach{}, cause{}, err
 	}
 	retargeted, err := s.retargeted(ctx, writes)
 	if err != nil {
-		return Reach{}, cause{}, err
+		return record.Reach{}, cause{}, err
 	}
 	counted = counted || reruns > 0 || len(retargeted) > 0
 	if !counted && !granted {
-		return Reach{}, cause{}, nil
+		return record.Reach{}, cause{}, nil
 	}
 	of, err := s.causeOf(ctx, writes[0].Record.Key)
 	if err != nil {
-		return Reach{}, of, err
+		return record.Reach{}, of, err
 	}
 	if of.sites != 0 && isPreparer(ctx) && areTopologies(writes) {
 		of.sites = 0
@@ -211,12 +212,12 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 	if removals {
 		of.sites = s.options.Reach.Window
 	}
-	if of.derived && of.sites == 0 && !granted && reruns == 0 && !slices.ContainsFunc(writes, func(w Write) bool { return w.Op == tko.OpDeleted || w.Expect == Absent }) {
-		return Reach{}, of, nil // a preparer's changes of existing deployments are not counted
+	if of.derived && of.sites == 0 && !granted && reruns == 0 && !slices.ContainsFunc(writes, func(w record.Write) bool { return w.Op == tko.OpDeleted || w.Expect == record.Absent }) {
+		return record.Reach{}, of, nil // a preparer's changes of existing deployments are not counted
 	}
-	reach := Reach{Cause: of.name, Window: of.window, Derived: of.derived, SitesWindow: of.sites, RemovedSites: removals, Grant: grant, Sites: retargeted}
+	reach := record.Reach{Cause: of.name, Window: of.window, Derived: of.derived, SitesWindow: of.sites, RemovedSites: removals, Grant: grant, Sites: retargeted}
 	if reruns > 0 {
-		reach.Adds = map[Count]int{CountSites: reruns}
+		reach.Adds = map[record.Count]int{record.CountSites: reruns}
 	}
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok && !granted {
 		reach.Consent = confirmed
@@ -228,22 +229,22 @@ func (s *core) reachOf(ctx context.Context, writes []Write) (Reach, cause, error
 // rerunsOf returns the number of sites at which writes have schedule plugins run again: those
 // of existing plugins that change. It is at least that number, because only a plugin knows what
 // it does.
-func (s *core) rerunsOf(ctx context.Context, writes []Write) (int, error) {
+func (s *core) rerunsOf(ctx context.Context, writes []record.Write) (int, error) {
 	triggers := map[krm.GVK]bool{}
 	for i := range writes {
 		w := &writes[i]
-		if typ, _, _ := tko.SplitPluginID(w.Record.ID); w.Op != tko.OpWritten || w.Record.Kind != tko.KindPlugin || w.Expect == Absent || typ != tko.PluginSchedule {
+		if typ, _, _ := tko.SplitPluginID(w.Record.ID); w.Op != tko.OpWritten || w.Record.Kind != tko.KindPlugin || w.Expect == record.Absent || typ != tko.PluginSchedule {
 			continue
 		}
-		for _, r := range []Record{{Key: w.Record.Key}, w.Record} {
+		for _, r := range []record.Record{{Key: w.Record.Key}, w.Record} {
 			if r.Plugin == nil { // as it is
-				was, err := s.get(ctx, Fields{Package: true}, r.Key)
+				was, err := s.get(ctx, record.Fields{Package: true}, r.Key)
 				if err != nil || was.Revision == 0 {
 					return 0, err
 				}
 				r = was
 			}
-			p, err := pluginOf(r)
+			p, err := record.PluginOf(r)
 			if err != nil {
 				return 0, err
 			}
@@ -256,15 +257,15 @@ func (s *core) rerunsOf(ctx context.Context, writes []Write) (int, error) {
 		return 0, nil
 	}
 	sites := map[string]bool{}
-	var running []Key
+	var running []record.Key
 	count := func() error {
-		records, err := s.store.Get(ctx, Fields{Package: true}, running...)
+		records, err := s.store.Get(ctx, record.Fields{Package: true}, running...)
 		if err != nil {
 			return err
 		}
 		running = running[:0]
 		for _, r := range records {
-			pkg, err := packageOf(r)
+			pkg, err := record.PackageOf(r)
 			if err != nil {
 				return err
 			}
@@ -274,11 +275,11 @@ func (s *core) rerunsOf(ctx context.Context, writes []Write) (int, error) {
 		}
 		return nil
 	}
-	for r, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Limit: -1}) {
+	for r, err := range s.store.List(ctx, record.Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Limit: -1}) {
 		if err != nil {
 			return 0, err
 		}
-		if placed(r) == "" || sites[r.Site] {
+		if record.Placed(r) == "" || sites[r.Site] {
 			continue
 		}
 		if running = append(running, r.Key); len(running) == selectedPage {
@@ -305,17 +306,17 @@ func isProvenPreparer(ctx context.Context) bool {
 }
 
 // removesOrReplaces reports whether writes remove deployments, or create ones that replace others.
-func removesOrReplaces(writes []Write) bool {
-	return slices.ContainsFunc(writes, func(w Write) bool {
+func removesOrReplaces(writes []record.Write) bool {
+	return slices.ContainsFunc(writes, func(w record.Write) bool {
 		return w.Record.Kind == tko.KindDeployment &&
-			(w.Op == tko.OpDeleted && !w.SingleStep || w.Op == tko.OpWritten && w.Expect == Absent && len(w.Record.Replaces) > 0)
+			(w.Op == tko.OpDeleted && !w.SingleStep || w.Op == tko.OpWritten && w.Expect == record.Absent && len(w.Record.Replaces) > 0)
 	})
 }
 
 // areTopologies reports whether writes change topologies only: preparers state in them, as they
 // run, what their placements have created.
-func areTopologies(writes []Write) bool {
-	return !slices.ContainsFunc(writes, func(w Write) bool {
+func areTopologies(writes []record.Write) bool {
+	return !slices.ContainsFunc(writes, func(w record.Write) bool {
 		return w.Op != tko.OpWritten || !bytes.Contains(w.Record.Package, []byte(topologyGroup))
 	})
 }
@@ -350,15 +351,15 @@ type grantKey struct{}
 
 // withGrant returns a context whose commits grant consent to later commits of a root
 // deployment.
-func withGrant(ctx context.Context, root string, grant map[Count]int) context.Context {
+func withGrant(ctx context.Context, root string, grant map[record.Count]int) context.Context {
 	return context.WithValue(withRoot(ctx, root), grantKey{}, grant)
 }
 
 // A shares has limits that are a part of all entities of a kind, by count. They are read
 // only when a commit exceeds the few that each cause may remove.
 type shares struct {
-	most  map[Count]int
-	fresh map[Count]bool // read for this request
+	most  map[record.Count]int
+	fresh map[record.Count]bool // read for this request
 }
 
 // maxSharesAge limits how long shares are used without reading the entities again: a
@@ -367,13 +368,13 @@ const maxSharesAge = 5 * time.Second
 
 // A cachedShares is shares as of a time.
 type cachedShares struct {
-	most map[Count]int
+	most map[record.Count]int
 	at   time.Time
 }
 
 // knownShares returns the shares that were read for a cause shortly before.
 func (s *core) knownShares(of cause) shares {
-	known := shares{most: map[Count]int{}, fresh: map[Count]bool{}}
+	known := shares{most: map[record.Count]int{}, fresh: map[record.Count]bool{}}
 	if had, ok := s.shares.Get(of.name); ok && time.Since(had.at) < maxSharesAge {
 		maps.Copy(known.most, had.most)
 	}
@@ -466,11 +467,11 @@ func (s *core) ownLimit(ctx context.Context, of cause) (int, error) {
 	if !ok {
 		return 0, nil
 	}
-	r, err := s.get(ctx, Fields{Package: true}, deploymentKey(tko.DeploymentID(root)))
+	r, err := s.get(ctx, record.Fields{Package: true}, record.DeploymentKey(tko.DeploymentID(root)))
 	if err != nil || r.Revision == 0 {
 		return 0, err
 	}
-	pkg, err := packageOf(r)
+	pkg, err := record.PackageOf(r)
 	if err != nil {
 		return 0, err
 	}
@@ -498,39 +499,39 @@ func numberAt(resource krm.Resource, path ...string) int {
 }
 
 // reachLimits returns the limits of a caller.
-func (s *core) reachLimits(ctx context.Context, of cause, known shares) ([]ReachLimit, error) {
+func (s *core) reachLimits(ctx context.Context, of cause, known shares) ([]record.ReachLimit, error) {
 	o, removed, err := s.settingsOf(ctx, of)
 	if err != nil {
 		return nil, err
 	}
-	limits := []ReachLimit{
-		{Of: []Count{CountCreated}, Most: limit(o.Created)},
-		{Of: []Count{CountSites}, Most: limit(o.Sites)},
+	limits := []record.ReachLimit{
+		{Of: []record.Count{record.CountCreated}, Most: limit(o.Created)},
+		{Of: []record.Count{record.CountSites}, Most: limit(o.Sites)},
 	}
 	if !tko.CanConsent(ctx) {
 		limits[1].Most = unlimited // as before
-		for _, count := range append(Removals(), CountApproved) {
-			limits = append(limits, ReachLimit{Of: []Count{count}, Most: max(limit(o.Original), known.most[count])})
+		for _, count := range append(record.Removals(), record.CountApproved) {
+			limits = append(limits, record.ReachLimit{Of: []record.Count{count}, Most: max(limit(o.Original), known.most[count])})
 		}
 		return limits, nil
 	}
 	limits = append(limits,
-		ReachLimit{Of: []Count{CountApproved}, Most: limit(o.approved)},
-		ReachLimit{Of: append(Removals(), Orphans()...), Most: limit(removed)})
+		record.ReachLimit{Of: []record.Count{record.CountApproved}, Most: limit(o.approved)},
+		record.ReachLimit{Of: append(record.Removals(), record.Orphans()...), Most: limit(removed)})
 	if s.options.ConfirmPercent >= 0 && s.options.ConfirmPercent < 100 {
-		for _, count := range Removals() {
-			limits = append(limits, ReachLimit{Of: []Count{count, OrphanOf(kindOf(count))}, Most: max(tko.ReachFew, known.most[count])})
+		for _, count := range record.Removals() {
+			limits = append(limits, record.ReachLimit{Of: []record.Count{count, record.OrphanOf(kindOf(count))}, Most: max(tko.ReachFew, known.most[count])})
 		}
 	}
 	further, err := s.furtherLimits(ctx, of)
 	for _, l := range further {
-		limits = append(limits, ReachLimit{Of: []Count{FurtherCount(l)}, Most: limit(l.Most)})
+		limits = append(limits, record.ReachLimit{Of: []record.Count{record.FurtherCount(l)}, Most: limit(l.Most)})
 	}
 	return limits, err
 }
 
 // kindOf returns the kind of the entities of a count.
-func kindOf(count Count) tko.Kind {
+func kindOf(count record.Count) tko.Kind {
 	_, kind, ok := strings.Cut(string(count), "/")
 	if !ok {
 		return tko.KindDeployment
@@ -539,8 +540,8 @@ func kindOf(count Count) tko.Kind {
 }
 
 // isShare reports whether a limit is a share of the entities of a kind.
-func (l ReachLimit) isShare() bool {
-	return slices.Contains(Removals(), l.Of[0]) && !slices.ContainsFunc(l.Of, func(c Count) bool { return kindOf(c) != kindOf(l.Of[0]) })
+func isShare(l record.ReachLimit) bool {
+	return slices.Contains(record.Removals(), l.Of[0]) && !slices.ContainsFunc(l.Of, func(c record.Count) bool { return kindOf(c) != kindOf(l.Of[0]) })
 }
 
 func limit(n int) int {
@@ -553,10 +554,10 @@ func limit(n int) int {
 // learnShare reads how many entities of a kind the caller sees, if the limit that was
 // exceeded depends on it, and adds the share of them to what is known. It reports whether
 // the limit may be another one then.
-func (s *core) learnShare(ctx context.Context, of cause, known shares, e *ReachError) (bool, error) {
+func (s *core) learnShare(ctx context.Context, of cause, known shares, e *record.ReachError) (bool, error) {
 	count, percent := e.Limit.Of[0], s.options.ConfirmPercent
 	original := !tko.CanConsent(ctx)
-	if !e.Limit.isShare() && (count != CountApproved || !original) {
+	if !isShare(e.Limit) && (count != record.CountApproved || !original) {
 		return false, nil
 	}
 	if original {
@@ -571,10 +572,10 @@ func (s *core) learnShare(ctx context.Context, of cause, known shares, e *ReachE
 	}
 	// Twice as many as matter now, so that a loop doesn't list them each time.
 	enough, total := 2*(e.Had+e.Adds)*100/percent+2, 0
-	if count != CountApproved { // those that were approved still exist
+	if count != record.CountApproved { // those that were approved still exist
 		total = e.Had
 	}
-	for _, err := range s.store.List(ctx, Query{Kind: kindOf(count), Scope: c.view(), Limit: max(0, enough-total)}) {
+	for _, err := range s.store.List(ctx, record.Query{Kind: kindOf(count), Scope: c.view(), Limit: max(0, enough-total)}) {
 		if err != nil {
 			return false, err
 		}
@@ -586,7 +587,7 @@ func (s *core) learnShare(ctx context.Context, of cause, known shares, e *ReachE
 }
 
 // commitGated commits writes through the gate.
-func (s *core) commitGated(ctx context.Context, writes []Write) ([]Outcome, error) {
+func (s *core) commitGated(ctx context.Context, writes []record.Write) ([]record.Outcome, error) {
 	reach, of, err := s.reachOf(ctx, writes)
 	if err != nil {
 		return nil, err
@@ -601,8 +602,8 @@ func (s *core) commitGated(ctx context.Context, writes []Write) ([]Outcome, erro
 				return nil, err
 			}
 		}
-		outcomes, err := s.store.Commit(ctx, gate(reach, writes))
-		exceeded, ok := errors.AsType[*ReachError](err)
+		outcomes, err := s.store.Commit(ctx, record.Gate(reach, writes))
+		exceeded, ok := errors.AsType[*record.ReachError](err)
 		if !ok {
 			return outcomes, err
 		}
@@ -612,7 +613,7 @@ func (s *core) commitGated(ctx context.Context, writes []Write) ([]Outcome, erro
 		}
 		if !more {
 			what := ""
-			if n := reach.Adds[CountSites]; n > 0 { // only the plugin knows what it does
+			if n := reach.Adds[record.CountSites]; n > 0 { // only the plugin knows what it does
 				what = "run a schedule plugin again for at least " + entities(n, tko.KindSite)
 			}
 			return nil, s.explainReach(ctx, of, exceeded, what, exceeded.Adds)
@@ -622,7 +623,7 @@ func (s *core) commitGated(ctx context.Context, writes []Write) ([]Outcome, erro
 
 // explainReach converts the error of a store to one for users. what is the change that is
 // refused, such as "delete 3 sites"; "" for that of one commit.
-func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what string, n int) error {
+func (s *core) explainReach(ctx context.Context, of cause, e *record.ReachError, what string, n int) error {
 	had := ""
 	if e.Had > 0 {
 		had = fmt.Sprintf(", after %d without consent %s", e.Had, of.text(e.Limit.Of[0]))
@@ -636,15 +637,15 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 	}
 	outcome := "nothing was changed"
 	switch count := e.Limit.Of[0]; count {
-	case CountCreated:
+	case record.CountCreated:
 		what, limit = orElse(what, "create "+entities(n, tko.KindDeployment)), limit+" deployments"
 		remedy = fmt.Sprintf("%s: check the topology, then run tko deployment approve ID --confirm=%d", tko.Waiting{Create: n}, n)
 		if isSource {
 			remedy = "the source asks for an approval with its next reconciliation: tko gitops status " + source
 		}
-	case CountApproved:
+	case record.CountApproved:
 		what, limit = orElse(what, "approve "+entities(n, tko.KindDeployment)), limit+" deployments"
-	case CountSites:
+	case record.CountSites:
 		what, limit = orElse(what, "change running deployments at "+entities(n, tko.KindSite)), limit+" sites"
 		remedy = "use a rollout (tko rollout create), or " + consent
 		if strings.HasPrefix(of.name, causeDeployment) {
@@ -653,9 +654,9 @@ func (s *core) explainReach(ctx context.Context, of cause, e *ReachError, what s
 		if isSource {
 			remedy = "with its next reconciliation, the source makes a rollout of what is left, or asks for an approval: tko gitops status " + source
 		}
-	case CountTemplates, CountSitesGone, CountDeployments, CountPlugins, CountOrphanSites, CountOrphanDeployments:
+	case record.CountTemplates, record.CountSitesGone, record.CountDeployments, record.CountPlugins, record.CountOrphanSites, record.CountOrphanDeployments:
 		what, limit = orElse(what, removalText(n)), limit+" entities"
-		if e.Limit.isShare() {
+		if isShare(e.Limit) {
 			percent := s.options.ConfirmPercent
 			if !tko.CanConsent(ctx) {
 				percent = s.options.Reach.OriginalPercent
@@ -690,7 +691,7 @@ func orElse(text, otherwise string) string {
 // allowReach returns an error if a request, whose caller may have confirmed a number,
 // would change more than it may. It is judged before the first change; each commit is
 // counted nevertheless. most is the number of changes that the request may make.
-func (s *core) allowReach(ctx context.Context, doing string, kind tko.Kind, first Key, adds map[Count]int) (most int, err error) {
+func (s *core) allowReach(ctx context.Context, doing string, kind tko.Kind, first record.Key, adds map[record.Count]int) (most int, err error) {
 	total := 0
 	for _, n := range adds {
 		total += n
@@ -717,12 +718,12 @@ func (s *core) allowReach(ctx context.Context, doing string, kind tko.Kind, firs
 }
 
 // judge returns the first limit that changes of a cause would exceed, or nil.
-func (s *core) judge(ctx context.Context, of cause, adds map[Count]int) (*ReachError, error) {
+func (s *core) judge(ctx context.Context, of cause, adds map[record.Count]int) (*record.ReachError, error) {
 	had, err := s.hadReached(ctx, of, of.window)
-	if err == nil && of.sites != 0 && adds[CountSites] > 0 {
-		var sites map[Count]int
+	if err == nil && of.sites != 0 && adds[record.CountSites] > 0 {
+		var sites map[record.Count]int
 		sites, err = s.hadReached(ctx, of, of.sites)
-		had[CountSites] = sites[CountSites]
+		had[record.CountSites] = sites[record.CountSites]
 	}
 	if err != nil {
 		return nil, err
@@ -745,9 +746,9 @@ func (s *core) judge(ctx context.Context, of cause, adds map[Count]int) (*ReachE
 
 // hadReached returns what a cause has changed without consent within a window. It is
 // negative if it may change more with consent.
-func (s *core) hadReached(ctx context.Context, of cause, window time.Duration) (map[Count]int, error) {
+func (s *core) hadReached(ctx context.Context, of cause, window time.Duration) (map[record.Count]int, error) {
 	reached, err := s.store.Reached(ctx, of.name, window, maxReached)
-	had := map[Count]int{}
+	had := map[record.Count]int{}
 	for _, r := range reached {
 		had[r.Count] = r.N - r.Consent
 	}
@@ -756,8 +757,8 @@ func (s *core) hadReached(ctx context.Context, of cause, window time.Duration) (
 
 // sourceReach returns what a source may change now without consent.
 func (s *core) sourceReach(ctx context.Context, name string) (tko.SourceReach, error) {
-	of, had := s.sourceCause(name), map[Count]int{}
-	for _, count := range []Count{CountSites, CountCreated} {
+	of, had := s.sourceCause(name), map[record.Count]int{}
+	for _, count := range []record.Count{record.CountSites, record.CountCreated} {
 		within, err := s.hadReached(ctx, of, of.windowOf(count))
 		if err != nil {
 			return tko.SourceReach{}, err
@@ -769,8 +770,8 @@ func (s *core) sourceReach(ctx context.Context, name string) (tko.SourceReach, e
 
 // sourceReachAfter returns what a source may change without consent that has changed
 // something already.
-func (s *core) sourceReachAfter(ctx context.Context, name string, had map[Count]int) (tko.SourceReach, error) {
-	left := func(count Count, most int) int {
+func (s *core) sourceReachAfter(ctx context.Context, name string, had map[record.Count]int) (tko.SourceReach, error) {
+	left := func(count record.Count, most int) int {
 		if most < 0 {
 			return -1
 		}
@@ -781,32 +782,32 @@ func (s *core) sourceReachAfter(ctx context.Context, name string, had map[Count]
 		return tko.SourceReach{}, err
 	}
 	policy, err := json.Marshal(o.Policy)
-	return tko.SourceReach{Known: true, Sites: left(CountSites, o.Sites), Created: left(CountCreated, o.Created), Policy: string(policy)}, err
+	return tko.SourceReach{Known: true, Sites: left(record.CountSites, o.Sites), Created: left(record.CountCreated, o.Created), Policy: string(policy)}, err
 }
 
 // maxReached is the maximum number of counts of a cause.
 const maxReached = 100
 
 // exceeds returns the first limit that changes would exceed, or nil, as stores decide.
-func exceeds(limits []ReachLimit, had, adds map[Count]int) *ReachError {
+func exceeds(limits []record.ReachLimit, had, adds map[record.Count]int) *record.ReachError {
 	for _, l := range limits {
 		now, more := 0, 0
 		for _, count := range l.Of {
 			now, more = now+max(0, had[count]+adds[count]), more+adds[count]
 		}
 		if more > 0 && now > l.Most {
-			return &ReachError{Limit: l, Had: max(0, now-more), Adds: more}
+			return &record.ReachError{Limit: l, Had: max(0, now-more), Adds: more}
 		}
 	}
 	return nil
 }
 
 // reachText describes counts of removals, or a number of entities of a kind.
-func reachText(kind tko.Kind, adds map[Count]int) string {
+func reachText(kind tko.Kind, adds map[record.Count]int) string {
 	total, of := 0, 0
 	for count, n := range adds {
 		total += n
-		if !slices.Contains(Orphans(), count) {
+		if !slices.Contains(record.Orphans(), count) {
 			of += n
 		}
 	}
@@ -838,7 +839,7 @@ func (s *core) checkReach(ctx context.Context, request tko.NewChildren) error {
 		return tko.Errorf(tko.ErrInvalid, "%s: it would remove all that the topology has, whatever its budget; nothing was changed; check the topology and its sites, then run tko deployment approve %s --confirm=%d",
 			what, parent, what.Count())
 	}
-	exceeded, err := s.judge(ctx, of, map[Count]int{CountCreated: create, CountDeployments: remove})
+	exceeded, err := s.judge(ctx, of, map[record.Count]int{record.CountCreated: create, record.CountDeployments: remove})
 	if err != nil || exceeded == nil {
 		return err
 	}
@@ -854,7 +855,7 @@ func (s *core) checkSites(ctx context.Context, of cause, sites int) error {
 		return err
 	}
 	of.sites = s.options.Reach.Window
-	return s.explainReach(ctx, of, &ReachError{Cause: of.name, Limit: ReachLimit{Of: []Count{CountSites}, Most: limit(limits.Sites)}, Adds: sites}, "", sites)
+	return s.explainReach(ctx, of, &record.ReachError{Cause: of.name, Limit: record.ReachLimit{Of: []record.Count{record.CountSites}, Most: limit(limits.Sites)}, Adds: sites}, "", sites)
 }
 
 // removesAll reports whether the removal of so many children of a deployment would leave none of
@@ -864,11 +865,11 @@ func (s *core) removesAll(ctx context.Context, of cause, parent string, remove i
 		return false, nil
 	}
 	had, err := s.hadReached(ctx, of, of.window)
-	if err != nil || had[CountDeployments]+remove <= 0 { // users have consented to it
+	if err != nil || had[record.CountDeployments]+remove <= 0 { // users have consented to it
 		return false, err
 	}
 	children := 0
-	for _, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Parent: parent, Scope: access.ScopeAll, Limit: remove + 1}) {
+	for _, err := range s.store.List(ctx, record.Query{Kind: tko.KindDeployment, Parent: parent, Scope: access.ScopeAll, Limit: remove + 1}) {
 		if err != nil {
 			return false, err
 		}
@@ -880,7 +881,7 @@ func (s *core) removesAll(ctx context.Context, of cause, parent string, remove i
 // A forebear is a deployment that another one descends from.
 type forebear struct {
 	id, parent, template, site string
-	derivation                 Digest
+	derivation                 record.Digest
 }
 
 // maxForebears is the maximum number of cached forebears, and forebearAge the time for
@@ -906,7 +907,7 @@ func (s *core) forebears(ctx context.Context, id string, limit int) ([]forebear,
 			id = had.parent
 			continue
 		}
-		records, err := s.store.Get(ctx, Fields{}, deploymentKey(tko.DeploymentID(id)))
+		records, err := s.store.Get(ctx, record.Fields{}, record.DeploymentKey(tko.DeploymentID(id)))
 		if err != nil {
 			return nil, err
 		}
@@ -972,7 +973,7 @@ func (s *core) lineageOf(ctx context.Context, parent string) (lineage, error) {
 // template, the site and the merged resources of a deployment that it descends from: it
 // would create itself, without an end. A child without resources of a topology creates
 // none, so clients may create it from the template of its parent.
-func (s *core) checkCycle(ctx context.Context, l lineage, child Record, merged krm.Package) error {
+func (s *core) checkCycle(ctx context.Context, l lineage, child record.Record, merged krm.Package) error {
 	template, site := child.Template, child.Site
 	if template == "" || !bytes.Contains(child.Package, []byte(topologyGroup)) {
 		return nil
@@ -1006,7 +1007,7 @@ func (s *core) checkCycle(ctx context.Context, l lineage, child Record, merged k
 // merged. It isn't known of deployments of earlier versions, and of those whose package was
 // made in another way.
 func (s *core) sameMerge(ctx context.Context, f forebear, merged krm.Package) (bool, error) {
-	if f.derivation == (Digest{}) {
+	if f.derivation == (record.Digest{}) {
 		return false, nil
 	}
 	encoded, err := s.store.Derivation(ctx, f.derivation)
@@ -1027,26 +1028,26 @@ func (s *core) sameMerge(ctx context.Context, f forebear, merged krm.Package) (b
 
 // orphansOf returns the numbers of entities that refer to templates or sites that are to
 // be deleted, by their counts.
-func (s *core) orphansOf(ctx context.Context, keys []Key) (map[Count]int, error) {
-	adds := map[Count]int{}
+func (s *core) orphansOf(ctx context.Context, keys []record.Key) (map[record.Count]int, error) {
+	adds := map[record.Count]int{}
 	if len(keys) == 0 || keys[0].Kind != tko.KindTemplate && keys[0].Kind != tko.KindSite {
 		return adds, nil
 	}
 	chosen := make(map[string]bool, len(keys))
 	for batch := range slices.Chunk(keys, selectedPage) {
-		records, err := s.store.Get(ctx, Fields{Deployments: true, Scope: access.ScopeAll}, batch...)
+		records, err := s.store.Get(ctx, record.Fields{Deployments: true, Scope: access.ScopeAll}, batch...)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range records {
 			chosen[r.ID] = r.Revision != 0
-			adds[CountOrphanDeployments] += len(r.Deployments)
+			adds[record.CountOrphanDeployments] += len(r.Deployments)
 		}
 	}
 	if keys[0].Kind != tko.KindTemplate {
 		return adds, nil
 	}
-	query := Query{Kind: tko.KindSite, Scope: access.ScopeAll, Limit: -1}
+	query := record.Query{Kind: tko.KindSite, Scope: access.ScopeAll, Limit: -1}
 	if len(keys) == 1 {
 		pattern, err := tko.ParsePattern(tko.LiteralPattern(keys[0].ID))
 		if err != nil {
@@ -1059,7 +1060,7 @@ func (s *core) orphansOf(ctx context.Context, keys []Key) (map[Count]int, error)
 			return nil, err
 		}
 		if r.Template != "" && chosen[r.Template] {
-			adds[CountOrphanSites]++
+			adds[record.CountOrphanSites]++
 		}
 	}
 	return adds, nil

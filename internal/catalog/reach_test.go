@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -224,7 +225,7 @@ func TestRestOfAnInterruptedDeletionNeedsConsent(t *testing.T) {
 	w.many(450, tko.NewDeployment{Template: "t"})
 	w.many(1000, tko.NewDeployment{})
 	stop, commits := errors.New("stop"), 0
-	cut := catalog.New(&cuttingStore{w.store, func([]catalog.Write) error {
+	cut := catalog.New(&cuttingStore{w.store, func([]record.Write) error {
 		if commits++; commits == 2 {
 			return stop
 		}

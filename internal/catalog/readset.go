@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A readSet records the cached entities that a write was derived from. If it is
@@ -14,7 +15,7 @@ import (
 // read set is stale, so a stale cache is never written.
 type readSet struct {
 	epoch     *int64
-	versions  []Version
+	versions  []record.Version
 	fromStore bool // entities are read from the store, not from caches
 	// rollouts, if not nil, is the version of the rollouts (see RolloutView.Version) that the
 	// write was decided from. The write makes the next one.
@@ -55,16 +56,16 @@ func refused(err error) bool {
 }
 
 func isStale(err error) bool {
-	_, ok := errors.AsType[*StaleError](err)
+	_, ok := errors.AsType[*record.StaleError](err)
 	return ok
 }
 
 // write adds the read set to a write.
-func (r *readSet) write(w Write) Write {
+func (r *readSet) write(w record.Write) record.Write {
 	if r != nil {
 		w.Epoch, w.ReadSet = r.epoch, r.versions
 		if r.rollouts != nil {
-			w.Rollout = &RolloutWrite{Expect: *r.rollouts}
+			w.Rollout = &record.RolloutWrite{Expect: *r.rollouts}
 		}
 	}
 	return w
@@ -80,7 +81,7 @@ type baseCache struct {
 
 type cachedBase struct {
 	base
-	version Version
+	version record.Version
 }
 
 // maxCachedBases is the maximum size of the cached packages, in encoded bytes.
@@ -100,7 +101,7 @@ func (m *baseCache) get(id string, reads *readSet) (base, bool) {
 }
 
 // put caches a template, unless a newer version is cached.
-func (m *baseCache) put(r Record, b base) {
+func (m *baseCache) put(r record.Record, b base) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	old, ok := m.bases[r.ID]
@@ -110,5 +111,5 @@ func (m *baseCache) put(r Record, b base) {
 	if m.size += len(r.Package); m.bases == nil || m.size > maxCachedBases {
 		m.bases, m.size = map[string]cachedBase{}, len(r.Package)
 	}
-	m.bases[r.ID] = cachedBase{base: b, version: Version{Key: r.Key, Position: r.Position}}
+	m.bases[r.ID] = cachedBase{base: b, version: record.Version{Key: r.Key, Position: r.Position}}
 }

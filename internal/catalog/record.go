@@ -9,7 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // This file serves a transport that treats all kinds alike and writes whole
@@ -27,32 +27,20 @@ type RecordWriter struct {
 	control     *RolloutControl
 }
 
-// Resources returns the package of a record. The Deployment resource of a
-// deployment's package has the state of the record.
-func (r Record) Resources() (krm.Package, error) {
-	if r.Kind == tko.KindDeployment && r.Package != nil {
-		return deploymentPackage(r)
-	}
-	return packageOf(r)
-}
-
-// AsPlugin returns the plugin of a record.
-func (r Record) AsPlugin() (tko.Plugin, error) { return pluginOf(r) }
-
 // Record returns the current record of a key. It returns ErrNotFound if there
 // is none.
-func (s *RecordWriter) Record(ctx context.Context, fields Fields, key Key) (Record, error) {
+func (s *RecordWriter) Record(ctx context.Context, fields record.Fields, key record.Key) (record.Record, error) {
 	if err := CheckKey(key); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	ctx, c, err := s.enter(ctx, key.Kind, access.Read)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	fields.Scope = c.view()
 	r, err := s.get(ctx, fields, key)
 	if err == nil && !c.sees(r) {
-		return Record{}, tko.NotFound(key.Kind, key.ID)
+		return record.Record{}, tko.NotFound(key.Kind, key.ID)
 	}
 	return r, err
 }
@@ -70,7 +58,7 @@ type Requirement struct {
 
 // An ExistsError reports that a record exists that must not.
 type ExistsError struct {
-	Key  Key
+	Key  record.Key
 	Name string // the name that is taken, if it isn't the ID
 }
 
@@ -84,7 +72,7 @@ func (e *ExistsError) Error() string {
 // Is reports true for ErrConflict.
 func (e *ExistsError) Is(target error) bool { return target == tko.ErrConflict }
 
-func (q Requirement) check(key Key, r Record) error {
+func (q Requirement) check(key record.Key, r record.Record) error {
 	switch {
 	case r.Revision != 0 && q.Absent:
 		return &ExistsError{Key: key}
@@ -102,25 +90,25 @@ func (q Requirement) check(key Key, r Record) error {
 
 // PutConditions replaces conditions, by type, as SetConditions does, removes
 // those of the types without that have attached data, and returns the record.
-func (s *RecordWriter) PutConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement, dryRun bool) (Record, error) {
+func (s *RecordWriter) PutConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require Requirement, dryRun bool) (record.Record, error) {
 	if err := checkConditions(conditions); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	ctx, _, err := s.enter(ctx, key.Kind, access.Condition)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if !dryRun {
 		if err := s.statuses.setConditions(ctx, key, conditions, without, require); err != nil {
-			return Record{}, err
+			return record.Record{}, err
 		}
 	}
-	r, err := s.Record(ctx, Fields{Package: true, Deployments: true}, key)
+	r, err := s.Record(ctx, record.Fields{Package: true, Deployments: true}, key)
 	if err != nil || !dryRun {
 		return r, err
 	}
 	if err := require.check(key, r); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	r.Conditions = mergeConditions(withoutConditions(r.Conditions, without), conditions, r.Revision, time.Now())
 	return r, nil
@@ -128,15 +116,15 @@ func (s *RecordWriter) PutConditions(ctx context.Context, key Key, conditions []
 
 // PutApproval approves a deployment as ApproveDeployment does, and returns its
 // record with the package.
-func (s *RecordWriter) PutApproval(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, error) {
+func (s *RecordWriter) PutApproval(ctx context.Context, key record.Key, require Requirement, dryRun bool) (record.Record, error) {
 	require.Present = true
 	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Approve)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	r, wrote, err := s.approver.approve(ctx, key, require, dryRun)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if wrote {
 		r = s.reread(ctx, r)
@@ -146,21 +134,21 @@ func (s *RecordWriter) PutApproval(ctx context.Context, key Key, require Require
 
 // RemoveRecord deletes a record and its descendants, and returns it as it was;
 // with dryRun it only counts.
-func (s *RecordWriter) RemoveRecord(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, tko.Deleted, error) {
+func (s *RecordWriter) RemoveRecord(ctx context.Context, key record.Key, require Requirement, dryRun bool) (record.Record, tko.Deleted, error) {
 	if key.Kind == tko.KindRollout {
 		return s.control.removeRollout(ctx, key, require, dryRun)
 	}
 	require.Present = true
 	ctx, _, err := s.enter(ctx, key.Kind, changeVerb(key.Kind, access.Delete))
 	if err != nil {
-		return Record{}, tko.Deleted{}, err
+		return record.Record{}, tko.Deleted{}, err
 	}
-	var r Record
+	var r record.Record
 	var done progress
-	more := []Key{key}
+	more := []record.Key{key}
 	err = retry(ctx, func() error {
 		var err error
-		if r, err = s.Record(ctx, Fields{Package: true}, key); err == nil {
+		if r, err = s.Record(ctx, record.Fields{Package: true}, key); err == nil {
 			err = require.check(key, r)
 		}
 		if err != nil {
@@ -177,18 +165,18 @@ func (s *RecordWriter) RemoveRecord(ctx context.Context, key Key, require Requir
 		}
 		w := deletion(ctx, key)
 		w.Position = r.Position
-		more, err = s.remover.deleteStep(ctx, []Write{w}, &done)
+		more, err = s.remover.deleteStep(ctx, []record.Write{w}, &done)
 		return err
 	})
 	if err != nil {
-		return Record{}, tko.Deleted{}, err
+		return record.Record{}, tko.Deleted{}, err
 	}
 	if dryRun {
 		deleted, err := s.remover.countBelow(ctx, key)
 		if err != nil {
 			return r, deleted, err
 		}
-		adds, err := s.remover.removals(ctx, key.Kind, deleted, []Key{key})
+		adds, err := s.remover.removals(ctx, key.Kind, deleted, []record.Key{key})
 		return r, withOrphans(deleted, adds), err
 	}
 	deleted, err := s.remover.deleteRest(ctx, key, more, &done)
@@ -211,14 +199,14 @@ func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []s
 	if !c.grant.Somewhere(verb, kind) { // the selection was shown to the caller, as a list
 		verb = changeVerb(kind, access.Delete)
 	}
-	var keys []Key
+	var keys []record.Key
 	chosen := frozen{seed: maphash.MakeSeed()}
 	for batch := range slices.Chunk(ids, selectedPage) {
-		wanted := make([]Key, len(batch))
+		wanted := make([]record.Key, len(batch))
 		for i, id := range batch {
-			wanted[i] = Key{Kind: kind, ID: id}
+			wanted[i] = record.Key{Kind: kind, ID: id}
 		}
-		records, err := s.store.Get(ctx, Fields{}, wanted...)
+		records, err := s.store.Get(ctx, record.Fields{}, wanted...)
 		if err != nil {
 			return tko.Deleted{}, err
 		}
@@ -237,7 +225,7 @@ func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []s
 	if err := s.permitDeletion(ctx, verb, keys...); err != nil {
 		return tko.Deleted{}, err
 	}
-	each := func(do func(keys []Key) error) error {
+	each := func(do func(keys []record.Key) error) error {
 		for batch := range slices.Chunk(keys, selectedPage) {
 			if err := do(batch); err != nil {
 				return err
@@ -255,6 +243,6 @@ func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []s
 // RemoveEntity deletes an entity and its descendants; with dryRun it only
 // counts. An unknown entity is an ErrNotFound.
 func (s *RecordWriter) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
-	_, deleted, err := s.RemoveRecord(ctx, Key{Kind: kind, ID: id}, Requirement{}, dryRun)
+	_, deleted, err := s.RemoveRecord(ctx, record.Key{Kind: kind, ID: id}, Requirement{}, dryRun)
 	return deleted, err
 }

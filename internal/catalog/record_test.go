@@ -11,12 +11,13 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func templateKey(id string) catalog.Key { return catalog.Key{Kind: tko.KindTemplate, ID: id} }
+func templateKey(id string) record.Key { return record.Key{Kind: tko.KindTemplate, ID: id} }
 
-func (w *world) put(p catalog.Put) catalog.Record {
+func (w *world) put(p catalog.Put) record.Record {
 	w.t.Helper()
 	r, _, err := w.PutRecord(w.ctx, p)
 	if err != nil {
@@ -61,10 +62,10 @@ func TestPutChecksItsRequirement(t *testing.T) {
 func TestPutPassesOnlyChangedMetadata(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
 	w.template("base", facts("size: 1"), "from", "template")
-	site := func(metadata map[string]string) catalog.Record {
+	site := func(metadata map[string]string) record.Record {
 		t.Helper()
 		return w.put(catalog.Put{
-			Key: catalog.Key{Kind: tko.KindSite, ID: "s"}, Template: "base", Metadata: metadata, Attached: []byte(`{"a":1}`),
+			Key: record.Key{Kind: tko.KindSite, ID: "s"}, Template: "base", Metadata: metadata, Attached: []byte(`{"a":1}`),
 		})
 	}
 	first := site(map[string]string{"mine": "1"})
@@ -85,7 +86,7 @@ func TestPutPassesOnlyChangedMetadata(t *testing.T) {
 	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "s", Metadata: map[string]string{"other": "way"}}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := w.Record(w.ctx, catalog.Fields{}, catalog.Key{Kind: tko.KindSite, ID: "s"})
+	r, err := w.Record(w.ctx, record.Fields{}, record.Key{Kind: tko.KindSite, ID: "s"})
 	if err != nil || string(r.Attached()) != `{"a":1}` || r.Metadata.Effective["other"] != "way" {
 		t.Errorf("attached %q, metadata %v, error %v: want the attached data unchanged by another transport", r.Attached(), r.Metadata, err)
 	}
@@ -94,7 +95,7 @@ func TestPutPassesOnlyChangedMetadata(t *testing.T) {
 func TestPermitCanRefuseAPut(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
 	id := w.create(tko.NewDeployment{})
-	r, err := w.Record(w.ctx, catalog.Fields{Package: true}, catalog.Key{Kind: tko.KindDeployment, ID: string(id)})
+	r, err := w.Record(w.ctx, record.Fields{Package: true}, record.Key{Kind: tko.KindDeployment, ID: string(id)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestPermitCanRefuseAPut(t *testing.T) {
 	}
 	pkg = krm.Package{pkg[0].Clone()}
 	pkg[0].SetAnnotation(krm.AnnotationApproved, "true")
-	put := catalog.Put{Key: r.Key, Package: pkg, Permit: func(before, after catalog.Record) error {
+	put := catalog.Put{Key: r.Key, Package: pkg, Permit: func(before, after record.Record) error {
 		if !before.Approved && after.Approved {
 			return tko.ErrDenied
 		}
@@ -126,7 +127,7 @@ func TestRecordsAndEventsReconstructHistory(t *testing.T) {
 	state := func(at int64, after string) map[string]string {
 		t.Helper()
 		now := map[string]string{}
-		for r, err := range w.Records(w.ctx, catalog.Query{Kind: tko.KindTemplate, After: after, Limit: -1}, at) {
+		for r, err := range w.Records(w.ctx, record.Query{Kind: tko.KindTemplate, After: after, Limit: -1}, at) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +142,7 @@ func TestRecordsAndEventsReconstructHistory(t *testing.T) {
 	moments := []moment{{w.head(), state(w.head(), "")}}
 	for i := range 60 {
 		id := fmt.Sprintf("t%d", i*7%10)
-		if _, err := w.Record(w.ctx, catalog.Fields{}, templateKey(id)); err == nil && i%3 == 0 {
+		if _, err := w.Record(w.ctx, record.Fields{}, templateKey(id)); err == nil && i%3 == 0 {
 			if _, err := w.DeleteTemplate(w.ctx, tko.TemplateID(id)); err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +194,7 @@ func TestRecordsAndEventsReconstructHistory(t *testing.T) {
 // Conditions are written only if the requirement is met.
 func TestPutConditionsChecksItsRequirement(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
-	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
+	key := record.Key{Kind: tko.KindSite, ID: "s"}
 	made, _, err := w.PutRecord(t.Context(), catalog.Put{Key: key})
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +212,7 @@ func TestPutConditionsChecksItsRequirement(t *testing.T) {
 			}
 		}
 	}
-	if r, err := w.Record(t.Context(), catalog.Fields{}, key); err != nil || r.Position != put.Position {
+	if r, err := w.Record(t.Context(), record.Fields{}, key); err != nil || r.Position != put.Position {
 		t.Errorf("a refused change was written: %v, %v", r, err)
 	}
 }
@@ -220,7 +221,7 @@ func TestPutConditionsChecksItsRequirement(t *testing.T) {
 // condition removes its attached data.
 func TestPutConditionsRemovesOnlyConditionsWithAttachedData(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
-	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
+	key := record.Key{Kind: tko.KindSite, ID: "s"}
 	if _, _, err := w.PutRecord(t.Context(), catalog.Put{Key: key}); err != nil {
 		t.Fatal(err)
 	}

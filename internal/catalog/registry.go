@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -25,56 +26,56 @@ type Registry struct {
 // records that are registered from cached entities are new: they are written
 // without reading first (see readFirst). given is the number of resources that
 // the caller gave: none may be refused (see [tko.WithPackageRequired]).
-func (s *Registry) register(ctx context.Context, reads *readSet, record Record, given int, requires ...Key) (Outcome, error) {
-	var outcome Outcome
-	record.Author = author(ctx)
+func (s *Registry) register(ctx context.Context, reads *readSet, rec record.Record, given int, requires ...record.Key) (record.Outcome, error) {
+	var outcome record.Outcome
+	rec.Author = author(ctx)
 	// The right to write under the ID comes before its existence.
-	if err := s.permit(ctx, nil, &record, changeVerb(record.Kind, access.Create), changeVerb(record.Kind, access.Update)); err != nil {
-		return Outcome{}, err
+	if err := s.permit(ctx, nil, &rec, changeVerb(rec.Kind, access.Create), changeVerb(rec.Kind, access.Update)); err != nil {
+		return record.Outcome{}, err
 	}
 	if reads != nil && s.rewrites.Load() <= 0 {
-		written := record
-		if err := s.permitWrite(ctx, Record{}, written); err != nil {
-			return Outcome{}, err
+		written := rec
+		if err := s.permitWrite(ctx, record.Record{}, written); err != nil {
+			return record.Outcome{}, err
 		}
 		written.UID = newUID()
-		outcomes, err := s.commit(ctx, reads.write(Write{Op: tko.OpWritten, Record: written, Expect: Absent, Requires: requires}))
+		outcomes, err := s.commit(ctx, reads.write(record.Write{Op: tko.OpWritten, Record: written, Expect: record.Absent, Requires: requires}))
 		if err == nil {
 			return outcomes[0], nil
 		}
 		if isStale(err) || !errors.Is(err, tko.ErrConflict) {
-			return Outcome{}, err
+			return record.Outcome{}, err
 		}
 	}
 	err := retry(ctx, func() error {
-		current, err := s.get(ctx, Fields{}, record.Key)
+		current, err := s.get(ctx, record.Fields{}, rec.Key)
 		if err != nil {
 			return err
 		}
-		written := record
+		written := rec
 		written.UID = newUID()
 		if err := s.permitWrite(ctx, current, written); err != nil {
 			return final(err)
 		}
 		if s.rewrites.Add(-1); current.Revision != 0 {
 			s.rewrites.Store(readFirst)
-			written.retainAttached(current)
+			retainAttached(&written, current)
 			if written.Template != current.Template { // the caller names another one than the awaited
-				written.await(Awaited{})
+				written.Await(record.Awaited{})
 			}
 			if tko.DetailsKept(ctx) {
 				written.Details = current.Details
 			}
 			if sameContent(current, written) {
 				if reads != nil && !reads.fromStore && len(reads.versions) > 0 { // no commit would check that the cached template is the current one
-					return final(&StaleError{What: "the template"})
+					return final(&record.StaleError{What: "the template"})
 				}
-				outcome = Outcome{Key: record.Key, Revision: current.Revision, Position: current.Position}
+				outcome = record.Outcome{Key: rec.Key, Revision: current.Revision, Position: current.Position}
 				return nil
 			}
 			if given == 0 && tko.PackageRequired(ctx) && current.Digest != written.Digest && current.Digest != emptyDigest() {
 				return final(tko.Errorf(tko.ErrInvalid, "%s %q has a package, and this registration has none: nothing was changed; give the package (--url, --stdin), or confirm an empty one (--empty)",
-					record.Kind, record.ID))
+					rec.Kind, rec.ID))
 			}
 			written.Owner = current.Owner
 			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, warnedAfter(current, written)
@@ -83,7 +84,7 @@ func (s *Registry) register(ctx context.Context, reads *readSet, record Record, 
 			}
 		}
 		s.inspectPlugin(&written, current.Revision+1)
-		outcomes, err := s.commit(ctx, reads.write(Write{
+		outcomes, err := s.commit(ctx, reads.write(record.Write{
 			Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires,
 			KeepsOwner: keepsOwner(current, written),
 		}))
@@ -91,7 +92,7 @@ func (s *Registry) register(ctx context.Context, reads *readSet, record Record, 
 			return final(err)
 		}
 		if errors.Is(err, tko.ErrNotFound) {
-			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was written: try again", record.Kind, record.ID)
+			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was written: try again", rec.Kind, rec.ID)
 		}
 		if err != nil {
 			return err
@@ -100,13 +101,13 @@ func (s *Registry) register(ctx context.Context, reads *readSet, record Record, 
 		return nil
 	})
 	if errors.Is(err, tko.ErrConflict) && !isStale(err) {
-		return Outcome{}, tko.Errorf(tko.ErrConflict, "%s %q is being written by too many clients at the same time: try again", record.Kind, record.ID)
+		return record.Outcome{}, tko.Errorf(tko.ErrConflict, "%s %q is being written by too many clients at the same time: try again", rec.Kind, rec.ID)
 	}
 	return outcome, err
 }
 
 // emptyDigest is the digest of a package of no resources.
-var emptyDigest = sync.OnceValue(func() Digest {
+var emptyDigest = sync.OnceValue(func() record.Digest {
 	c, _ := contentOf(nil) // it can always be encoded
 	return c.digest
 })
@@ -131,24 +132,24 @@ func (s *Registry) base(ctx context.Context, reads *readSet, id string) (base, e
 	if b, ok := s.bases.get(id, reads); ok {
 		return b, nil
 	}
-	key := Key{Kind: tko.KindTemplate, ID: id}
+	key := record.Key{Kind: tko.KindTemplate, ID: id}
 	if CheckKey(key) != nil {
-		return base{}, explain(&MissingError{Key: key})
+		return base{}, explain(&record.MissingError{Key: key})
 	}
-	r, err := s.get(ctx, Fields{Package: true}, key)
+	r, err := s.get(ctx, record.Fields{Package: true}, key)
 	if err != nil {
 		return base{}, err
 	}
 	if r.Revision == 0 {
-		return base{}, explain(&MissingError{Key: key})
+		return base{}, explain(&record.MissingError{Key: key})
 	}
-	pkg, err := packageOf(r)
+	pkg, err := record.PackageOf(r)
 	if err != nil {
 		return base{}, err
 	}
-	b := base{revision: r.Revision, pkg: pkg, metadata: r.effective()}
+	b := base{revision: r.Revision, pkg: pkg, metadata: r.Effective()}
 	if reads != nil {
-		reads.versions = append(reads.versions, Version{Key: key, Position: r.Position})
+		reads.versions = append(reads.versions, record.Version{Key: key, Position: r.Position})
 	}
 	s.bases.put(r, b)
 	return b, nil
@@ -163,7 +164,7 @@ func (s *Registry) RegisterTemplate(ctx context.Context, t tko.Template) (int64,
 	if err != nil {
 		return 0, err
 	}
-	if t.Package, err = s.restored(ctx, Key{Kind: tko.KindTemplate, ID: string(t.ID)}, t.Package); err != nil {
+	if t.Package, err = s.restored(ctx, record.Key{Kind: tko.KindTemplate, ID: string(t.ID)}, t.Package); err != nil {
 		return 0, err
 	}
 	record, err := s.templateRecord(ctx, t)
@@ -175,27 +176,27 @@ func (s *Registry) RegisterTemplate(ctx context.Context, t tko.Template) (int64,
 }
 
 // templateRecord derives and validates a template.
-func (s *Registry) templateRecord(ctx context.Context, t tko.Template) (Record, error) {
-	key := Key{Kind: tko.KindTemplate, ID: string(t.ID)}
+func (s *Registry) templateRecord(ctx context.Context, t tko.Template) (record.Record, error) {
+	key := record.Key{Kind: tko.KindTemplate, ID: string(t.ID)}
 	if err := checkNewID(key); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if err := checkPackage(t.Package); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if _, _, err := deploymentState(t.Package); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if err := checkDetails(key, t.Details); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	metadata, err := metadataOf(t.Package, nil, t.Metadata)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
-	r, err := s.withPackage(ctx, nil, Record{Key: key, Details: t.Details, Metadata: metadata, CRDs: len(crdsOf(t.Package)) > 0}, t.Package, false)
+	r, err := s.withPackage(ctx, nil, record.Record{Key: key, Details: t.Details, Metadata: metadata, CRDs: len(crdsOf(t.Package)) > 0}, t.Package, false)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	return r, s.checkDefinitions(ctx, t.ID, t.Package)
 }
@@ -212,10 +213,10 @@ func (s *Registry) RegisterSite(ctx context.Context, site tko.Site) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	if site.Package, err = s.restored(ctx, Key{Kind: tko.KindSite, ID: string(site.ID)}, site.Package); err != nil {
+	if site.Package, err = s.restored(ctx, record.Key{Kind: tko.KindSite, ID: string(site.ID)}, site.Package); err != nil {
 		return 0, err
 	}
-	var outcome Outcome
+	var outcome record.Outcome
 	err = tryChecked(ctx, func(reads *readSet) error {
 		record, requires, err := s.siteRecord(ctx, reads, site, false)
 		if err != nil {
@@ -228,27 +229,27 @@ func (s *Registry) RegisterSite(ctx context.Context, site tko.Site) (int64, erro
 }
 
 // siteRecord derives and validates a site. A whole package isn't merged into the template's.
-func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site, whole bool) (Record, []Key, error) {
+func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site, whole bool) (record.Record, []record.Key, error) {
 	return s.deriveSite(ctx, reads, site, whole, true)
 }
 
 // partialSite is siteRecord for a site that waits for its first template, which may have what
 // the site lacks.
-func (s *Registry) partialSite(ctx context.Context, reads *readSet, site tko.Site, whole bool) (Record, []Key, error) {
+func (s *Registry) partialSite(ctx context.Context, reads *readSet, site tko.Site, whole bool) (record.Record, []record.Key, error) {
 	return s.deriveSite(ctx, reads, site, whole, false)
 }
 
-func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site, whole, complete bool) (Record, []Key, error) {
-	key := Key{Kind: tko.KindSite, ID: string(site.ID)}
+func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site, whole, complete bool) (record.Record, []record.Key, error) {
+	key := record.Key{Kind: tko.KindSite, ID: string(site.ID)}
 	if err := checkNewID(key); err != nil {
-		return Record{}, nil, err
+		return record.Record{}, nil, err
 	}
 	if err := checkDetails(key, site.Details); err != nil {
-		return Record{}, nil, err
+		return record.Record{}, nil, err
 	}
 	base, err := s.base(ctx, reads, string(site.Template))
 	if err != nil {
-		return Record{}, nil, err
+		return record.Record{}, nil, err
 	}
 	merged := base.pkg
 	if whole {
@@ -256,18 +257,18 @@ func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site
 	}
 	pkg, err := startFrom(string(site.Template), merged, site.Package)
 	if err != nil {
-		return Record{}, nil, err
+		return record.Record{}, nil, err
 	}
 	metadata, err := metadataOf(pkg, base.metadata, site.Metadata)
 	if err != nil {
-		return Record{}, nil, err
+		return record.Record{}, nil, err
 	}
-	r, err := s.withPackage(ctx, reads, Record{Key: key, Template: string(site.Template), Details: site.Details, Metadata: metadata}, pkg, complete)
+	r, err := s.withPackage(ctx, reads, record.Record{Key: key, Template: string(site.Template), Details: site.Details, Metadata: metadata}, pkg, complete)
 	if err != nil {
-		return Record{}, nil, err
+		return record.Record{}, nil, err
 	}
 	r.Untriggered = s.isUntriggered(reads, pkg)
-	return r, references(r.Template, ""), nil
+	return r, record.References(r.Template, ""), nil
 }
 
 // ProvisionSite registers a site with a generated ID "provisioned/<KSUID>",
@@ -295,20 +296,20 @@ func (s *Registry) ProvisionSite(ctx context.Context, request tko.NewSite) (id t
 	metadata := map[string]string{"type": "provisioned"}
 	maps.Copy(metadata, request.Metadata)
 	site := tko.Site{ID: tko.SiteID(provisionedPrefix + ids[0]), Template: request.Template, Details: request.Details, Metadata: metadata, Package: pkg}
-	var outcomes []Outcome
+	var outcomes []record.Outcome
 	err = tryChecked(ctx, func(reads *readSet) error {
-		record, requires, err := s.siteRecord(ctx, reads, site, false)
+		rec, requires, err := s.siteRecord(ctx, reads, site, false)
 		if err != nil {
 			return err
 		}
-		record.UID, record.Author, record.Origin = newUID(), author(ctx), originOf("", request.Origin)
-		if err := s.permit(ctx, nil, &record, access.Provision, access.Create); err != nil {
+		rec.UID, rec.Author, rec.Origin = newUID(), author(ctx), record.OriginOf("", request.Origin)
+		if err := s.permit(ctx, nil, &rec, access.Provision, access.Create); err != nil {
 			return err
 		}
-		if err := s.permitReferences(ctx, nil, &record); err != nil {
+		if err := s.permitReferences(ctx, nil, &rec); err != nil {
 			return err
 		}
-		outcomes, err = s.commit(ctx, reads.write(Write{Op: tko.OpWritten, Record: record, Expect: Absent, Requires: requires}))
+		outcomes, err = s.commit(ctx, reads.write(record.Write{Op: tko.OpWritten, Record: rec, Expect: record.Absent, Requires: requires}))
 		return err
 	})
 	if err != nil {

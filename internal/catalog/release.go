@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // The end of a stop or a freeze would let everything that waited begin at once. What is
@@ -128,10 +129,10 @@ func (s *core) releasable(ctx context.Context, stop tko.Stop) (map[tko.SiteID]re
 		if err := s.store.Descendants(ctx, []string{string(stop.Topology)}, func(id string) { below[id] = true }); err != nil {
 			return nil, err
 		}
-	} else if err := s.eachSiteOf(ctx, stop, func(r Record) error { selected[tko.SiteID(r.ID)] = true; return nil }); err != nil {
+	} else if err := s.eachSiteOf(ctx, stop, func(r record.Record) error { selected[tko.SiteID(r.ID)] = true; return nil }); err != nil {
 		return nil, err
 	}
-	for r, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Limit: -1}) {
+	for r, err := range s.store.List(ctx, record.Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Limit: -1}) {
 		if err != nil {
 			return nil, err
 		}
@@ -146,9 +147,9 @@ func (s *core) releasable(ctx context.Context, stop tko.Stop) (map[tko.SiteID]re
 }
 
 // releaseOf returns what a site has by one of its deployments.
-func releaseOf(r Record) (state releaseState) {
+func releaseOf(r record.Record) (state releaseState) {
 	switch {
-	case tko.Suspended(r.effective()):
+	case tko.Suspended(r.Effective()):
 	case isUnderWay(r):
 		state.waits = true
 	case tko.ConditionIs(r.Conditions, tko.ConditionHealthy) == tko.ConditionFalse:
@@ -160,7 +161,7 @@ func releaseOf(r Record) (state releaseState) {
 // isUnderWay reports whether a deployment will change at its site, once nothing holds it. One
 // that its preparer could not prepare won't, and neither will one at a site that nothing is
 // scheduled to.
-func isUnderWay(r Record) bool {
+func isUnderWay(r record.Record) bool {
 	if !r.Prepared {
 		was := tko.FindCondition(r.Conditions, tko.ConditionPrepared)
 		return was == nil || was.ObservedRevision != r.Revision || was.Status != tko.ConditionFalse || was.Reason == "NotPrepared"
@@ -187,13 +188,13 @@ func (s *core) endFreeze(ctx context.Context, c *caller, f tko.Freeze) error {
 		if !slices.ContainsFunc(book.freezes, func(one tko.Freeze) bool { return one.ID == f.ID && one.Until.Equal(f.Until) }) {
 			return change, nil // another caller ended or extended it
 		}
-		change.erase(ruleFreeze, f.ID)
+		change.erase(record.RuleFreeze, f.ID)
 		change.records = append(change.records, describeFreeze("unfroze", f))
 		if !waves {
 			return change, nil
 		}
 		stop = beginRelease(stop, sites, s.releaseWaves())
-		return change, change.write(ruleStop, stop.ID, stop, describeStop("began to release", stop))
+		return change, change.write(record.RuleStop, stop.ID, stop, describeStop("began to release", stop))
 	})
 	return err
 }
@@ -252,11 +253,11 @@ func (s *SiteStops) advanceRelease(ctx context.Context, c *caller, stop tko.Stop
 			return change, nil // another server did
 		}
 		if all {
-			change.erase(ruleStop, stop.ID)
+			change.erase(record.RuleStop, stop.ID)
 			change.records = append(change.records, describeStop("released", stop))
 			return change, nil
 		}
-		return change, change.write(ruleStop, stop.ID, next, describeStop(fmt.Sprintf("began wave %d to release", next.Wave), next))
+		return change, change.write(record.RuleStop, stop.ID, next, describeStop(fmt.Sprintf("began wave %d to release", next.Wave), next))
 	})
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // The transaction that makes a deployment both prepared and approved also deletes
@@ -23,8 +24,8 @@ const maxReparented = 10_000
 // withReplaced returns writes, followed by the writes that their replacements
 // require: deletions of replaced deployments, and new parents for the children
 // of those.
-func (s *core) withReplaced(ctx context.Context, writes []Write) ([]Write, error) {
-	written := map[Key]bool{}
+func (s *core) withReplaced(ctx context.Context, writes []record.Write) ([]record.Write, error) {
+	written := map[record.Key]bool{}
 	taking := false
 	for _, w := range writes {
 		written[w.Record.Key] = true
@@ -70,7 +71,7 @@ const maxReplaced = 16
 
 // replacedBy returns the deployments that r has replaced when it replaces old, the newest
 // first: also those that they have replaced, whose objects may still be at the site.
-func replacedBy(r Record, old []Record) []string {
+func replacedBy(r record.Record, old []record.Record) []string {
 	var direct, earlier []string
 	for _, one := range old {
 		direct, earlier = append(direct, one.ID), append(earlier, one.Replaced...)
@@ -86,29 +87,29 @@ func replacedBy(r Record, old []Record) []string {
 }
 
 // replacesNow reports whether a write makes a deployment replace others.
-func replacesNow(w Write) bool {
+func replacesNow(w record.Write) bool {
 	return w.Op == tko.OpWritten && len(w.Record.Replaces) > 0 && w.Record.Prepared && w.Record.Approved
 }
 
 // replaced returns the deployments that a deployment replaces, if they are
 // still its siblings at the same site. A deployment that a user has moved
 // elsewhere stays.
-func (s *core) replaced(ctx context.Context, r Record) ([]Record, error) {
-	keys := keysOf(r.Replaces, func(id string) Key { return deploymentKey(tko.DeploymentID(id)) })
-	records, err := s.store.Get(ctx, Fields{}, keys...)
+func (s *core) replaced(ctx context.Context, r record.Record) ([]record.Record, error) {
+	keys := record.Keys(r.Replaces, func(id string) record.Key { return record.DeploymentKey(tko.DeploymentID(id)) })
+	records, err := s.store.Get(ctx, record.Fields{}, keys...)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(records, func(old Record) bool {
+	return slices.DeleteFunc(records, func(old record.Record) bool {
 		return old.Revision == 0 || old.ID == r.ID || old.Parent != r.Parent || old.Site != r.Site || old.Deleting()
 	}), nil
 }
 
 // reparentings returns the writes that give the children of a deployment
 // another parent.
-func (s *core) reparentings(ctx context.Context, from Record, to string) ([]Write, error) {
-	var moves []Write
-	for child, err := range s.store.List(ctx, Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Parent: from.ID, Limit: maxReparented + 1}) {
+func (s *core) reparentings(ctx context.Context, from record.Record, to string) ([]record.Write, error) {
+	var moves []record.Write
+	for child, err := range s.store.List(ctx, record.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Parent: from.ID, Limit: maxReparented + 1}) {
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +119,7 @@ func (s *core) reparentings(ctx context.Context, from Record, to string) ([]Writ
 		}
 		child.Parent = to // the author stays, because the content doesn't change
 		child.Author.Why = fmt.Sprintf("deployment %s was replaced by %s", from.ID, to)
-		moves = append(moves, Write{Op: tko.OpWritten, Record: child, Expect: child.Revision})
+		moves = append(moves, record.Write{Op: tko.OpWritten, Record: child, Expect: child.Revision})
 	}
 	return moves, nil
 }
@@ -129,7 +130,7 @@ const maxReplacing = 5
 
 // commitReplacing commits writes and the replacements that they require, all or
 // none, and returns the outcomes of the writes. The stops of book hold them.
-func (s *core) commitReplacing(ctx context.Context, book *ruleBook, writes []Write) ([]Outcome, error) {
+func (s *core) commitReplacing(ctx context.Context, book *ruleBook, writes []record.Write) ([]record.Outcome, error) {
 	for attempt := 1; ; attempt++ {
 		all, err := s.withReplaced(ctx, writes)
 		if err != nil {

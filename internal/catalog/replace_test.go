@@ -12,19 +12,20 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // A spy is a store that records the writes of each commit, and may call a function
 // before it.
 type spy struct {
-	catalog.Store
+	record.Store
 	mu      sync.Mutex
 	commits [][]string
-	before  func([]catalog.Write)
+	before  func([]record.Write)
 }
 
-func (s *spy) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
+func (s *spy) Commit(ctx context.Context, gated record.Gated) ([]record.Outcome, error) {
 	writes := gated.Writes()
 	if s.before != nil {
 		s.before(writes)
@@ -162,7 +163,7 @@ func TestEveryApprovalReplacesInOneCommit(t *testing.T) {
 			return errors.Join(s.finish(s.new, false), errOnly(s.ApproveDeployments(s.ctx, tko.DeploymentSelect{Parent: s.parent}, false)))
 		},
 		"an approval in Kubernetes": func(s succession) error {
-			return errors.Join(s.finish(s.new, false), errOnly(s.PutApproval(s.ctx, catalog.Key{Kind: tko.KindDeployment, ID: string(s.new)}, catalog.Requirement{}, false)))
+			return errors.Join(s.finish(s.new, false), errOnly(s.PutApproval(s.ctx, record.Key{Kind: tko.KindDeployment, ID: string(s.new)}, catalog.Requirement{}, false)))
 		},
 		"the whole of it": func(s succession) error {
 			return errOnly(s.PutEntity(s.ctx, tko.Put{Kind: tko.KindDeployment, ID: string(s.new), Parent: s.parent, Site: "lagos", Package: krm.Package{}.WithDeployment("", "lagos", true, true)}))
@@ -249,7 +250,7 @@ func TestReplacementDeletesOnlySiblingsAtTheSite(t *testing.T) {
 			t.Parallel()
 			s := newSuccession(t)
 			once := true
-			s.spy.before = func(writes []catalog.Write) {
+			s.spy.before = func(writes []record.Write) {
 				if once && len(writes) > 1 {
 					once = false
 					if err := change(s); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // maxRestored is the maximum number of entities of one restore: their IDs are in
@@ -54,7 +55,7 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 	selected := map[string]bool{}
 	for _, m := range []*pastMoment{then, now} {
 		if request.Select.ID != "" {
-			r, err := s.recordAt(ctx, c, m.position, Key{Kind: query.Kind, ID: request.Select.ID}, Fields{})
+			r, err := s.recordAt(ctx, c, m.position, record.Key{Kind: query.Kind, ID: request.Select.ID}, record.Fields{})
 			if err != nil && !errors.Is(err, tko.ErrNotFound) {
 				return tko.Restored{}, err
 			}
@@ -107,7 +108,7 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 	if request.DryRun && query.Kind == tko.KindTemplate {
 		for id, what := range plans {
 			if what == tko.PastCreated {
-				err := s.eachLost(ctx, then, Key{Kind: query.Kind, ID: id}, func(Record) error { result.Associated++; return nil })
+				err := s.eachLost(ctx, then, record.Key{Kind: query.Kind, ID: id}, func(record.Record) error { result.Associated++; return nil })
 				if err != nil {
 					return tko.Restored{}, err
 				}
@@ -133,7 +134,7 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: by.Who, Why: reason})
 	done := 0
 	step := func(id string) error {
-		key := Key{Kind: query.Kind, ID: id}
+		key := record.Key{Kind: query.Kind, ID: id}
 		var err error
 		if plans[id] == tko.PastDeleted {
 			err = s.deleteCreated(ctx, key)
@@ -161,7 +162,7 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 
 // deleteCreated deletes an entity that didn't exist at the moment. It is refused if
 // other entities would be deleted with it that were not counted.
-func (s *History) deleteCreated(ctx context.Context, key Key) error {
+func (s *History) deleteCreated(ctx context.Context, key record.Key) error {
 	if err := s.permitDeletion(ctx, changeVerb(key.Kind, access.Delete), key); err != nil {
 		return err
 	}
@@ -177,13 +178,13 @@ func (s *History) deleteCreated(ctx context.Context, key Key) error {
 }
 
 // restoreOne writes an entity as it was at the moment.
-func (s *History) restoreOne(ctx context.Context, then *pastMoment, key Key) error {
+func (s *History) restoreOne(ctx context.Context, then *pastMoment, key record.Key) error {
 	return retry(ctx, func() error {
-		records, err := then.records(ctx, []Key{key})
+		records, err := then.records(ctx, []record.Key{key})
 		if err != nil {
 			return final(err)
 		}
-		current, err := s.get(ctx, Fields{}, key)
+		current, err := s.get(ctx, record.Fields{}, key)
 		if err != nil {
 			return err
 		}
@@ -193,7 +194,7 @@ func (s *History) restoreOne(ctx context.Context, then *pastMoment, key Key) err
 		}
 		r.Replaces, r.Steps = nil, nil
 		r.Author = author(ctx)
-		w := Write{Op: tko.OpWritten, Expect: current.Revision, Position: current.Position}
+		w := record.Write{Op: tko.OpWritten, Expect: current.Revision, Position: current.Position}
 		if current.Revision != 0 {
 			r.UID, r.Created, r.Origin = current.UID, current.Created, current.Origin
 		} else {
@@ -202,7 +203,7 @@ func (s *History) restoreOne(ctx context.Context, then *pastMoment, key Key) err
 		if err := s.permitWrite(ctx, current, r); err != nil {
 			return final(err)
 		}
-		references := references(r.Template, r.Site)
+		references := record.References(r.Template, r.Site)
 		if err := s.requireAll(ctx, references); err != nil {
 			return final(err)
 		}
@@ -219,16 +220,16 @@ func (s *History) restoreOne(ctx context.Context, then *pastMoment, key Key) err
 
 // eachLost calls visit with the sites and deployments, as they are, that referred to a template at
 // the moment, and have none now.
-func (s *History) eachLost(ctx context.Context, then *pastMoment, template Key, visit func(Record) error) error {
+func (s *History) eachLost(ctx context.Context, then *pastMoment, template record.Key, visit func(record.Record) error) error {
 	pattern, err := tko.ParsePattern(tko.LiteralPattern(template.ID))
 	if err != nil {
 		return err
 	}
 	for _, kind := range []tko.Kind{tko.KindSite, tko.KindDeployment} {
-		query := Query{Kind: kind, Templates: []tko.Pattern{pattern}, Scope: then.query.Scope, AsOf: then.position, Limit: -1}
-		var referred []Record
+		query := record.Query{Kind: kind, Templates: []tko.Pattern{pattern}, Scope: then.query.Scope, AsOf: then.position, Limit: -1}
+		var referred []record.Record
 		look := func() error {
-			now, err := s.store.Get(ctx, Fields{}, keysOf(referred, func(r Record) Key { return r.Key })...)
+			now, err := s.store.Get(ctx, record.Fields{}, record.Keys(referred, func(r record.Record) record.Key { return r.Key })...)
 			if err != nil {
 				return err
 			}
@@ -261,18 +262,18 @@ func (s *History) eachLost(ctx context.Context, then *pastMoment, template Key, 
 
 // associate makes the sites and deployments refer to a restored template again that did at the
 // moment, and returns their number. Nothing else of them changes.
-func (s *History) associate(ctx context.Context, then *pastMoment, template Key) (n int, err error) {
-	was, err := then.records(ctx, []Key{template})
+func (s *History) associate(ctx context.Context, then *pastMoment, template record.Key) (n int, err error) {
+	was, err := then.records(ctx, []record.Key{template})
 	if err != nil {
 		return 0, err
 	}
-	restored, err := s.get(ctx, Fields{}, template)
+	restored, err := s.get(ctx, record.Fields{}, template)
 	if err != nil {
 		return 0, err
 	}
-	err = s.eachLost(ctx, then, template, func(r Record) error {
+	err = s.eachLost(ctx, then, template, func(r record.Record) error {
 		return retry(ctx, func() error {
-			current, err := s.get(ctx, Fields{}, r.Key)
+			current, err := s.get(ctx, record.Fields{}, r.Key)
 			if err != nil || current.UID != r.UID || current.Template != "" {
 				return err
 			}
@@ -283,7 +284,7 @@ func (s *History) associate(ctx context.Context, then *pastMoment, template Key)
 			if err := s.permitWrite(ctx, current, next); err != nil {
 				return final(err)
 			}
-			_, err = s.commit(ctx, Write{Op: tko.OpWritten, Record: next, Expect: current.Revision, Position: current.Position, Requires: []Key{template}})
+			_, err = s.commit(ctx, record.Write{Op: tko.OpWritten, Record: next, Expect: current.Revision, Position: current.Position, Requires: []record.Key{template}})
 			if err == nil {
 				n++
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Retention returns which part of the past can be read, and what it takes.
@@ -51,7 +52,7 @@ const (
 // Retain lets the store remove history that retention doesn't cover, at intervals,
 // until the context ends. It returns nil then. Several servers may run it on
 // one database: only one of them collects at a time.
-func (s *History) Retain(ctx context.Context, retention Retention) error {
+func (s *History) Retain(ctx context.Context, retention record.Retention) error {
 	s.retention.Store(&retention)
 	wait := pause.Between(0, collectFirst)
 	for {
@@ -64,7 +65,7 @@ func (s *History) Retain(ctx context.Context, retention Retention) error {
 }
 
 // collect runs one collection and logs its result.
-func (s *History) collect(ctx context.Context, retention Retention) {
+func (s *History) collect(ctx context.Context, retention record.Retention) {
 	began := time.Now()
 	done, err := s.store.Collect(ctx, retention)
 	facts := []any{"changes", done.Changes, "packages", done.Packages, "metadata", done.Metadata, "pairs", done.Pairs, "tokens", done.Tokens, "took", time.Since(began)}

@@ -11,13 +11,14 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // Rollouts are records like others. Each also has a state, a plan, and rows with their
 // progress, which only this file and those that begin with rollout write. Every
-// change of them is decided from a [RolloutView] and committed with its version: if
+// change of them is decided from a [record.RolloutView] and committed with its version: if
 // anything about any rollout has changed since, it is decided again.
 
 // A RolloutControl registers rollouts, reports how far they are, and does what users command.
@@ -47,7 +48,7 @@ func (s *RolloutControl) RegisterRollout(ctx context.Context, r tko.Rollout) (in
 
 // Rollout returns a rollout with its package, as of a revision; 0 is the current one.
 func (s *RolloutControl) Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error) {
-	return read(ctx, s.core, rolloutKey(id), revision, s.rolloutOf)
+	return read(ctx, s.core, record.RolloutKey(id), revision, s.rolloutOf)
 }
 
 // Rollouts returns the selected rollouts, sorted by ID, all from one snapshot.
@@ -60,8 +61,8 @@ func (s *RolloutControl) Rollouts(ctx context.Context, sel tko.RolloutSelect, op
 }
 
 // rolloutOf returns the rollout of a record, with its package if the record has it.
-func (s *RolloutControl) rolloutOf(c *caller, r Record) (tko.Rollout, error) {
-	pkg, err := packageOf(r)
+func (s *RolloutControl) rolloutOf(c *caller, r record.Record) (tko.Rollout, error) {
+	pkg, err := record.PackageOf(r)
 	e := sharedRollout(r)
 	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
 	return e, err
@@ -69,8 +70,8 @@ func (s *RolloutControl) rolloutOf(c *caller, r Record) (tko.Rollout, error) {
 
 // sharedRollout returns the rollout of a record, without its package. Its metadata and
 // conditions are those of the record.
-func sharedRollout(r Record) tko.Rollout {
-	e := tko.Rollout{ID: tko.RolloutID(r.ID), Metadata: r.effective(), State: string(execute.Draft), Stamp: r.stamp()}
+func sharedRollout(r record.Record) tko.Rollout {
+	e := tko.Rollout{ID: tko.RolloutID(r.ID), Metadata: r.Effective(), State: string(execute.Draft), Stamp: r.Stamp()}
 	if state := tko.FindCondition(r.Conditions, tko.ConditionState); state != nil {
 		e.State, e.Reason = state.Reason, state.Message
 	}
@@ -79,16 +80,16 @@ func sharedRollout(r Record) tko.Rollout {
 
 // removeRollout deletes a rollout that isn't in progress, with its plans. What it
 // changed can't be undone any more.
-func (s *RolloutControl) removeRollout(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, tko.Deleted, error) {
+func (s *RolloutControl) removeRollout(ctx context.Context, key record.Key, require Requirement, dryRun bool) (record.Record, tko.Deleted, error) {
 	require.Present = true
 	ctx, _, err := s.enter(ctx, tko.KindRollout, access.Delete)
 	if err != nil {
-		return Record{}, tko.Deleted{}, err
+		return record.Record{}, tko.Deleted{}, err
 	}
-	var r Record
+	var r record.Record
 	err = retry(ctx, func() error {
-		var v RolloutView
-		if r, v, err = s.viewRollout(ctx, tko.RolloutID(key.ID), RowFilter{}, access.Delete); err != nil {
+		var v record.RolloutView
+		if r, v, err = s.viewRollout(ctx, tko.RolloutID(key.ID), record.RowFilter{}, access.Delete); err != nil {
 			return final(err)
 		}
 		if err := require.check(key, r); err != nil {
@@ -108,7 +109,7 @@ func (s *RolloutControl) removeRollout(ctx context.Context, key Key, require Req
 		if dryRun {
 			return nil
 		}
-		w := Write{Op: tko.OpDeleted, Record: Record{Key: key, Author: author(ctx)}, Expect: r.Revision, Rollout: &RolloutWrite{Expect: v.Version, Forget: []string{key.ID}}}
+		w := record.Write{Op: tko.OpDeleted, Record: record.Record{Key: key, Author: author(ctx)}, Expect: r.Revision, Rollout: &record.RolloutWrite{Expect: v.Version, Forget: []string{key.ID}}}
 		_, err = s.commit(ctx, w)
 		return err
 	})
@@ -124,7 +125,7 @@ func (s *RolloutControl) removeRollouts(ctx context.Context, ids []string, requi
 		}
 		done.Count = 0
 		for _, id := range ids {
-			_, deleted, err := s.removeRollout(ctx, Key{Kind: tko.KindRollout, ID: id}, require, dry)
+			_, deleted, err := s.removeRollout(ctx, record.Key{Kind: tko.KindRollout, ID: id}, require, dry)
 			if errors.Is(err, tko.ErrNotFound) {
 				continue
 			}
@@ -139,7 +140,7 @@ func (s *RolloutControl) removeRollouts(ctx context.Context, ids []string, requi
 
 // DeleteRollout deletes a rollout that isn't in progress.
 func (s *RolloutControl) DeleteRollout(ctx context.Context, id tko.RolloutID) error {
-	_, _, err := s.removeRollout(ctx, rolloutKey(id), Requirement{}, false)
+	_, _, err := s.removeRollout(ctx, record.RolloutKey(id), Requirement{}, false)
 	return err
 }
 
@@ -182,11 +183,11 @@ func (s *RolloutControl) ProposeRollout(ctx context.Context, id tko.RolloutID, p
 func (s *RolloutControl) propose(ctx context.Context, base tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error) {
 	id := base
 	for n := 2; n <= maxProposed; n++ {
-		record, err := s.rolloutRecord(ctx, tko.Rollout{ID: id, Package: pkg})
+		rec, err := s.rolloutRecord(ctx, tko.Rollout{ID: id, Package: pkg})
 		if err != nil {
 			return tko.RolloutStatus{}, err
 		}
-		r, v, err := s.viewRollout(ctx, id, RowFilter{})
+		r, v, err := s.viewRollout(ctx, id, record.RowFilter{})
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return tko.RolloutStatus{}, err
 		}
@@ -195,10 +196,10 @@ func (s *RolloutControl) propose(ctx context.Context, base tko.RolloutID, pkg kr
 				return open, err
 			}
 		}
-		same := err == nil && r.Digest == record.Digest
+		same := err == nil && r.Digest == rec.Digest
 		switch state := v.State.State; {
 		case err != nil, !same && (state == execute.Draft || state == execute.Planning || state == execute.Planned):
-			if _, err := s.registry.register(ctx, &readSet{rollouts: &v.Version}, record, len(pkg)); err != nil {
+			if _, err := s.registry.register(ctx, &readSet{rollouts: &v.Version}, rec, len(pkg)); err != nil {
 				return tko.RolloutStatus{}, err
 			}
 			return tko.RolloutStatus{ID: id, State: string(execute.Draft)}, nil
@@ -226,7 +227,7 @@ func (s *RolloutControl) openOfRoot(ctx context.Context, id tko.RolloutID) (open
 	if err != nil {
 		return open, false, err
 	}
-	for r, err := range s.store.List(ctx, Query{Kind: tko.KindRollout, IDs: []tko.Pattern{pattern}, Scope: access.ScopeAll, Limit: -1}) {
+	for r, err := range s.store.List(ctx, record.Query{Kind: tko.KindRollout, IDs: []tko.Pattern{pattern}, Scope: access.ScopeAll, Limit: -1}) {
 		if err != nil {
 			return open, false, err
 		}

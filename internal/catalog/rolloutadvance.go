@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -62,15 +63,15 @@ func (s *RolloutRunner) AdvanceRollout(ctx context.Context, id tko.RolloutID) (t
 	return wait, err
 }
 
-func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (time.Duration, error) {
+func (s *RolloutRunner) advance(ctx context.Context, r record.Record, v record.RolloutView) (time.Duration, error) {
 	st := v.State
 	if st.Undoes != "" {
 		ctx = withUndoing(ctx)
 	}
 	switch {
-	case st.plansAnew(r):
+	case plansAnew(st, r):
 		st.State, st.Reason = execute.Planning, execute.Reason{}
-		return 0, s.saveRollout(ctx, r, v, st, RolloutWrite{})
+		return 0, s.saveRollout(ctx, r, v, st, record.RolloutWrite{})
 	case st.State == execute.Planning, st.State == execute.Paused && st.Next != 0 && st.Left == (plan.Digest{}):
 		err := s.plans.makePlan(ctx, r, v)
 		if errors.Is(err, tko.ErrDenied) {
@@ -81,15 +82,15 @@ func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (t
 		}
 		return -1, err
 	case st.State == execute.Undoing && st.UndoneBy == "": // of a TKO that committed this alone
-		return 0, s.undo(ctx, r, v, RolloutWrite{})
+		return 0, s.undo(ctx, r, v, record.RolloutWrite{})
 	case st.State.Active(), st.Settling:
 		wait, err := s.evaluate(ctx, r, v)
 		if err == nil && wait < 0 {
-			wait = v.resultsWait()
+			wait = resultsWait(v)
 		}
 		return wait, err
 	}
-	return v.resultsWait(), nil
+	return resultsWait(v), nil
 }
 
 // heldAgain is the time after which the rights of an owner are asked for again.
@@ -97,8 +98,8 @@ const heldAgain = 30 * time.Second
 
 // resultsWait returns the time after which results are reported to ticket systems, by the caller
 // of AdvanceRollout; negative if none are.
-func (v RolloutView) resultsWait() time.Duration {
-	at, open := v.execution(spec.Rollout{}).ResultsDue()
+func resultsWait(v record.RolloutView) time.Duration {
+	at, open := executionOf(v, spec.Rollout{}).ResultsDue()
 	if !open {
 		return -1
 	}
@@ -106,12 +107,12 @@ func (v RolloutView) resultsWait() time.Duration {
 }
 
 // plansAnew reports whether a rollout was changed since it was planned, or never planned.
-func (st RolloutState) plansAnew(r Record) bool {
+func plansAnew(st record.RolloutState, r record.Record) bool {
 	return st.Spec != r.Revision && (st.State == execute.Draft || st.State == execute.Planned && st.Undoes == "")
 }
 
 // evaluate observes, decides, and applies.
-func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (time.Duration, error) {
+func (s *RolloutRunner) evaluate(ctx context.Context, r record.Record, v record.RolloutView) (time.Duration, error) {
 	sp, err := s.specOf(ctx, r, v.State)
 	if err != nil {
 		return 0, err
@@ -124,7 +125,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 	if err != nil {
 		return 0, err
 	}
-	observed, err := s.observe(ctx, v, v.State.acceptsNone(sp), sp.Restore != nil)
+	observed, err := s.observe(ctx, v, v.State.AcceptsNone(sp), sp.Restore != nil)
 	if err != nil {
 		return 0, err
 	}
@@ -134,11 +135,11 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (
 		return 0, in.err
 	}
 
-	change := RolloutWrite{Rollout: v.State.ID, Number: v.State.Plan}
-	st := v.State.with(out.Rollout)
-	rows := map[int]RolloutRow{}
+	change := record.RolloutWrite{Rollout: v.State.ID, Number: v.State.Plan}
+	st := stateWith(v.State, out.Rollout)
+	rows := map[int]record.RolloutRow{}
 	for _, i := range out.Update {
-		rows[index[i]] = v.Rows[index[i]].with(out.Rows[i])
+		rows[index[i]] = rowWith(v.Rows[index[i]], out.Rows[i])
 	}
 	for _, o := range observed {
 		if o.chain > v.Rows[o.row].Chain {
@@ -204,7 +205,7 @@ type input struct {
 
 // input returns what a rollout is decided from, except for observations, and the index
 // in v.Rows of each of its rows.
-func (s *RolloutRunner) input(ctx context.Context, v RolloutView, sp spec.Rollout) (*input, []int, error) {
+func (s *RolloutRunner) input(ctx context.Context, v record.RolloutView, sp spec.Rollout) (*input, []int, error) {
 	keys := sp.Limits.Keys()
 	for _, e := range v.Flight {
 		keys = append(keys, e.Apart...)
@@ -225,9 +226,9 @@ func (s *RolloutRunner) input(ctx context.Context, v RolloutView, sp spec.Rollou
 	for i := range entries {
 		entries[i].Now = metadata[string(entries[i].Site)]
 	}
-	rows, index := v.rows()
+	rows, index := executionRows(v)
 	in := &input{Input: execute.Input{
-		Rollout: v.execution(sp), Rows: rows, Flight: execute.NewFlight(entries), Keys: keys, Freezes: freezes,
+		Rollout: executionOf(v, sp), Rows: rows, Flight: execute.NewFlight(entries), Keys: keys, Freezes: freezes,
 		Held: func(id tko.DeploymentID) (string, bool) { other, ok := v.Held[id]; return other, ok }, Now: v.Now,
 	}}
 	stopped, err := s.stoppedRows(ctx, in, v)
@@ -252,7 +253,7 @@ func (s *RolloutRunner) input(ctx context.Context, v RolloutView, sp spec.Rollou
 
 // stoppedRows returns a function that returns the stop that holds a row; nil if there are no
 // stops. It reads the metadata of sites as the rest of the evaluation does.
-func (s *RolloutRunner) stoppedRows(ctx context.Context, in *input, v RolloutView) (func(int) (*tko.Stop, bool), error) {
+func (s *RolloutRunner) stoppedRows(ctx context.Context, in *input, v record.RolloutView) (func(int) (*tko.Stop, bool), error) {
 	book, err := s.rulesOf(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -339,7 +340,7 @@ const maxApartValues = 200
 
 // changing returns a function that returns the deployments that others are changing at
 // the sites from which a row must be apart.
-func (s *RolloutRunner) changing(ctx context.Context, in *input, v RolloutView, sp spec.Rollout) func(execute.Row) ([]execute.Entry, bool) {
+func (s *RolloutRunner) changing(ctx context.Context, in *input, v record.RolloutView, sp spec.Rollout) func(execute.Row) ([]execute.Entry, bool) {
 	inFlight := map[tko.DeploymentID]bool{}
 	for _, e := range v.Flight {
 		inFlight[e.Deployment] = true
@@ -362,7 +363,7 @@ func (s *RolloutRunner) changing(ctx context.Context, in *input, v RolloutView, 
 				in.err = err
 				return nil, false
 			}
-			query := Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, SiteMetadata: map[string]tko.Pattern{key: pattern}, Limit: -1}
+			query := record.Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, SiteMetadata: map[string]tko.Pattern{key: pattern}, Limit: -1}
 			for r, err := range s.store.List(ctx, query) {
 				if err != nil {
 					in.err = err
@@ -379,7 +380,7 @@ func (s *RolloutRunner) changing(ctx context.Context, in *input, v RolloutView, 
 
 // isChanging reports whether the newest revision of a deployment isn't settled at its
 // site. One that isn't after a long time is broken and doesn't count.
-func isChanging(r Record, since time.Time) bool {
+func isChanging(r record.Record, since time.Time) bool {
 	if r.Site == "" || r.Updated.Before(since) {
 		return false
 	}
@@ -390,7 +391,7 @@ func isChanging(r Record, since time.Time) bool {
 // healthOf reports whether a deployment is prepared, approved, scheduled at its revision,
 // and healthy there; and if not, why. acceptsNone lets it count as healthy once it is
 // scheduled at a site that reports no health.
-func healthOf(r Record, acceptsNone bool) (healthy bool, reason string) {
+func healthOf(r record.Record, acceptsNone bool) (healthy bool, reason string) {
 	find := func(typ string) *tko.Condition { return tko.FindCondition(r.Conditions, typ) }
 	why := func(text string, c *tko.Condition) string {
 		if c != nil && c.Message != "" {
@@ -429,14 +430,14 @@ func healthOf(r Record, acceptsNone bool) (healthy bool, reason string) {
 
 // hasNoTarget reports whether a deployment is prepared and approved at a site whose package
 // triggers no scheduler, as of its newest revision.
-func hasNoTarget(r Record) bool {
+func hasNoTarget(r record.Record) bool {
 	c := tko.FindCondition(r.Conditions, tko.ConditionScheduled)
-	return r.Revision != 0 && placed(r) != "" && c != nil && c.Reason == tko.ReasonNoScheduler && c.ObservedRevision == r.Revision
+	return r.Revision != 0 && record.Placed(r) != "" && c != nil && c.Reason == tko.ReasonNoScheduler && c.ObservedRevision == r.Revision
 }
 
 // isBroken reports whether a deployment is unhealthy at its site, or fails, before a rollout
 // changes it.
-func (r Record) isBroken() bool {
+func isBroken(r record.Record) bool {
 	healthy, _ := healthOf(r, true)
 	return r.Site != "" && !healthy && tko.Unhealthy(r.Conditions)
 }
@@ -452,9 +453,9 @@ type observation struct {
 
 // observe returns what is known of the deployments in flight. Those that a restore returns to a
 // site without a target are as they were: there is nothing to wait for.
-func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, acceptsNone, restores bool) (map[tko.DeploymentID]observation, error) {
+func (s *RolloutRunner) observe(ctx context.Context, v record.RolloutView, acceptsNone, restores bool) (map[tko.DeploymentID]observation, error) {
 	var flying []int
-	rows, index := v.rows()
+	rows, index := executionRows(v)
 	for n := range rows {
 		if rows[n].Progress.InFlight() {
 			flying = append(flying, index[n])
@@ -462,8 +463,8 @@ func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, acceptsNone,
 	}
 	out := make(map[tko.DeploymentID]observation, len(flying))
 	for batch := range slices.Chunk(flying, rowsPage) {
-		keys := keysOf(batch, func(n int) Key { return deploymentKey(v.Rows[n].Deployment) })
-		records, err := s.store.Get(ctx, Fields{}, keys...)
+		keys := record.Keys(batch, func(n int) record.Key { return record.DeploymentKey(v.Rows[n].Deployment) })
+		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
 			return nil, err
 		}
@@ -496,7 +497,7 @@ func (s *RolloutRunner) observe(ctx context.Context, v RolloutView, acceptsNone,
 }
 
 // observeOne returns what is known of a row apart from its health.
-func (s *RolloutRunner) observeOne(ctx context.Context, row RolloutRow, r Record, unscheduled bool, known revisions) (observation, error) {
+func (s *RolloutRunner) observeOne(ctx context.Context, row record.RolloutRow, r record.Record, unscheduled bool, known revisions) (observation, error) {
 	o := observation{chain: row.Chain}
 	switch {
 	case row.Kind == plan.Delete && r.Revision == 0:
@@ -530,7 +531,7 @@ const maxFollowed = 100
 
 // A move is a deployment as it is now, and the revision from which it is followed.
 type move struct {
-	now  Record
+	now  record.Record
 	from int64
 }
 
@@ -539,21 +540,21 @@ const maxAhead = 4
 
 // moved reads the revisions that deployments moved through, all in one statement.
 func (s *RolloutRunner) moved(ctx context.Context, moves []move) (revisions, error) {
-	var wanted []AtRevision
+	var wanted []record.AtRevision
 	for _, m := range moves {
 		if m.now.Revision <= m.from {
 			continue
 		}
 		for n := m.from; n <= min(m.now.Revision, m.from+maxAhead); n++ {
-			wanted = append(wanted, AtRevision{Key: m.now.Key, Revision: n})
+			wanted = append(wanted, record.AtRevision{Key: m.now.Key, Revision: n})
 		}
 	}
-	return s.revisionsOf(ctx, Fields{}, wanted)
+	return s.revisionsOf(ctx, record.Fields{}, wanted)
 }
 
 // follow returns the newest revision of a deployment, from one on, that only preparation
 // and approvals made of it; and the author of the next one, if there is one.
-func (s *RolloutRunner) follow(ctx context.Context, r Record, from int64, known revisions) (chain int64, next tko.Author, err error) {
+func (s *RolloutRunner) follow(ctx context.Context, r record.Record, from int64, known revisions) (chain int64, next tko.Author, err error) {
 	if r.Revision <= from {
 		return r.Revision, tko.Author{}, nil
 	}
@@ -562,7 +563,7 @@ func (s *RolloutRunner) follow(ctx context.Context, r Record, from int64, known 
 		if n-from > maxFollowed {
 			return n - 1, r.Author, nil
 		}
-		var after Record
+		var after record.Record
 		if after, err = s.revisionIn(ctx, known, r.Key, n); err != nil {
 			break
 		}
@@ -580,12 +581,12 @@ func (s *RolloutRunner) follow(ctx context.Context, r Record, from int64, known 
 
 // apply returns the writes of the rows that are admitted, and adds their rows and flights
 // to the change. A row that isn't as planned any more pauses the rollout.
-func (s *RolloutRunner) apply(ctx context.Context, r Record, v RolloutView, sp spec.Rollout, st RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
+func (s *RolloutRunner) apply(ctx context.Context, r record.Record, v record.RolloutView, sp spec.Rollout, st record.RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]record.RolloutRow, change *record.RolloutWrite) ([]record.Write, record.RolloutState, error) {
 	if len(out.Admit) == 0 {
 		return nil, st, nil
 	}
-	keys := keysOf(out.Admit, func(i int) Key { return deploymentKey(out.Rows[i].Deployment) })
-	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	keys := record.Keys(out.Admit, func(i int) record.Key { return record.DeploymentKey(out.Rows[i].Deployment) })
+	records, err := s.store.Get(ctx, record.Fields{Package: true}, keys...)
 	if err != nil {
 		return nil, st, err
 	}
@@ -593,7 +594,7 @@ func (s *RolloutRunner) apply(ctx context.Context, r Record, v RolloutView, sp s
 	if err != nil {
 		return nil, st, err
 	}
-	todo := make([]RolloutRow, len(out.Admit))
+	todo := make([]record.RolloutRow, len(out.Admit))
 	for n, i := range out.Admit {
 		todo[n] = v.Rows[index[i]]
 	}
@@ -613,7 +614,7 @@ func (s *RolloutRunner) apply(ctx context.Context, r Record, v RolloutView, sp s
 	for _, e := range flight.Entries() {
 		flights[e.Deployment] = e
 	}
-	var writes []Write
+	var writes []record.Write
 	for n, i := range out.Admit {
 		row := v.Rows[index[i]]
 		if row.Kind == plan.Delete && below[row.Deployment].wait {
@@ -634,12 +635,12 @@ func (s *RolloutRunner) apply(ctx context.Context, r Record, v RolloutView, sp s
 				return nil, st, err
 			}
 			to, moved := execute.Moved(out.Rollout, out.Rows[i], err)
-			st = st.with(to)
-			rows[index[i]] = row.with(moved)
+			st = stateWith(st, to)
+			rows[index[i]] = rowWith(row, moved)
 			break
 		}
 		writes = append(writes, w)
-		to := row.with(out.Rows[i].Apply(v.Now, row.Kind != plan.Create && records[n].isBroken()))
+		to := rowWith(row, out.Rows[i].Apply(v.Now, row.Kind != plan.Create && isBroken(records[n])))
 		if row.Kind != plan.Create {
 			to.Base, to.Replaces = records[n].Base, records[n].Replaces
 		}
@@ -657,7 +658,7 @@ type descendants struct {
 
 // undeleted returns, for each deployment that is admitted to be deleted, whether it still
 // has descendants after the rows that are admitted before it.
-func (s *RolloutRunner) undeleted(ctx context.Context, v RolloutView, out execute.Output) (map[tko.DeploymentID]descendants, error) {
+func (s *RolloutRunner) undeleted(ctx context.Context, v record.RolloutView, out execute.Output) (map[tko.DeploymentID]descendants, error) {
 	found := map[tko.DeploymentID]descendants{}
 	var deleted []string
 	for _, i := range out.Admit {
@@ -672,7 +673,7 @@ func (s *RolloutRunner) undeleted(ctx context.Context, v RolloutView, out execut
 	if err != nil || len(below) == 0 {
 		return found, err
 	}
-	known, admitted := map[string]RolloutRow{}, map[string]bool{}
+	known, admitted := map[string]record.RolloutRow{}, map[string]bool{}
 	for _, row := range v.Rows {
 		if row.Kind == plan.Delete {
 			known[string(row.Deployment)] = row
@@ -708,8 +709,8 @@ func (s *RolloutRunner) descendantsOf(ctx context.Context, ids []string) (map[st
 	}
 	parents := make(map[string]string, len(all))
 	for batch := range slices.Chunk(slices.Sorted(maps.Keys(all)), rowsPage) {
-		keys := keysOf(batch, func(id string) Key { return deploymentKey(tko.DeploymentID(id)) })
-		records, err := s.store.Get(ctx, Fields{}, keys...)
+		keys := record.Keys(batch, func(id string) record.Key { return record.DeploymentKey(tko.DeploymentID(id)) })
+		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
 			return nil, err
 		}

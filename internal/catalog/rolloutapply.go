@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
@@ -19,31 +20,31 @@ import (
 type applier struct {
 	*RolloutRunner
 
-	state     RolloutState
-	owner     owner                            // of the rollout
+	state     record.RolloutState
+	owner     record.Owner                     // of the rollout
 	next      func() (plan.State, error, bool) // of the rows that the planner makes again, in their order
 	close     func()
 	targets   revisions // that rows restore
 	sites     map[string]bool
-	templates map[AtRevision]Record // without packages
-	required  map[Key]error
+	templates map[record.AtRevision]record.Record // without packages
+	required  map[record.Key]error
 }
 
 // newApplier returns an applier of rows, which it must be given in their order. Rows may be
 // left out at the end only, except for those that delete.
-func (s *RolloutRunner) newApplier(ctx context.Context, st RolloutState, sp spec.Rollout, rows []RolloutRow) (*applier, error) {
-	a := &applier{RolloutRunner: s, state: st, close: func() {}, sites: map[string]bool{}, templates: map[AtRevision]Record{}, required: map[Key]error{}}
+func (s *RolloutRunner) newApplier(ctx context.Context, st record.RolloutState, sp spec.Rollout, rows []record.RolloutRow) (*applier, error) {
+	a := &applier{RolloutRunner: s, state: st, close: func() {}, sites: map[string]bool{}, templates: map[record.AtRevision]record.Record{}, required: map[record.Key]error{}}
 	var again []plan.Pinned
-	var targets []AtRevision
-	var sites []Key
+	var targets []record.AtRevision
+	var sites []record.Key
 	for _, row := range rows {
 		switch {
 		case row.Kind == plan.Delete:
 		case row.Target == 0:
 			again = append(again, plan.Pinned{Row: row.Row, Pins: row.Pins})
 		default:
-			targets = append(targets, AtRevision{Key: deploymentKey(row.Deployment), Revision: row.Target})
-			sites = append(sites, Key{Kind: tko.KindSite, ID: row.Site})
+			targets = append(targets, record.AtRevision{Key: record.DeploymentKey(row.Deployment), Revision: row.Target})
+			sites = append(sites, record.Key{Kind: tko.KindSite, ID: row.Site})
 		}
 	}
 	if len(again) > 0 {
@@ -53,11 +54,11 @@ func (s *RolloutRunner) newApplier(ctx context.Context, st RolloutState, sp spec
 		a.next, a.close = iter.Pull2(s.plans.planner.After(ctx, plan.Request{Rollout: st.ID, Spec: sp}, again))
 	}
 	var err error
-	if a.targets, err = s.revisionsOf(ctx, Fields{Package: true}, targets); err != nil {
+	if a.targets, err = s.revisionsOf(ctx, record.Fields{Package: true}, targets); err != nil {
 		a.close()
 		return nil, err
 	}
-	found, err := s.store.Get(ctx, Fields{}, sites...)
+	found, err := s.store.Get(ctx, record.Fields{}, sites...)
 	if err != nil {
 		a.close()
 		return nil, err
@@ -69,7 +70,7 @@ func (s *RolloutRunner) newApplier(ctx context.Context, st RolloutState, sp spec
 }
 
 // after returns the state that a row plans, made again.
-func (a *applier) after(row RolloutRow) (plan.State, error) {
+func (a *applier) after(row record.RolloutRow) (plan.State, error) {
 	state, err, ok := a.next()
 	if err == nil && !ok {
 		err = fmt.Errorf("deployment %q: the planner didn't make it", row.Deployment)
@@ -83,7 +84,7 @@ func (a *applier) siteExists(ctx context.Context, id string) (bool, error) {
 	if ok {
 		return exists, nil
 	}
-	r, err := a.get(ctx, Fields{}, Key{Kind: tko.KindSite, ID: id})
+	r, err := a.get(ctx, record.Fields{}, record.Key{Kind: tko.KindSite, ID: id})
 	if err == nil {
 		a.sites[id] = r.Revision != 0
 	}
@@ -91,11 +92,11 @@ func (a *applier) siteExists(ctx context.Context, id string) (bool, error) {
 }
 
 // require returns an error if one of the entities doesn't exist.
-func (a *applier) require(ctx context.Context, keys []Key) error {
+func (a *applier) require(ctx context.Context, keys []record.Key) error {
 	for _, key := range keys {
 		err, ok := a.required[key]
 		if !ok {
-			if err = a.requireAll(ctx, []Key{key}); err == nil || errors.Is(err, tko.ErrNotFound) {
+			if err = a.requireAll(ctx, []record.Key{key}); err == nil || errors.Is(err, tko.ErrNotFound) {
 				a.required[key] = err
 			}
 		}
@@ -108,7 +109,7 @@ func (a *applier) require(ctx context.Context, keys []Key) error {
 
 // applied returns the write that applies a row to a deployment as it is now. An
 // ErrConflict says why the row isn't as planned any more.
-func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Write, error) {
+func (a *applier) applied(ctx context.Context, row record.RolloutRow, now record.Record) (record.Write, error) {
 	exists := now.Revision != 0
 	if row.Force {
 		row.Revision, row.UID = now.Revision, now.UID
@@ -119,7 +120,7 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 			row.Kind = plan.Change
 		}
 	} else if err := row.Check(exists, now.UID, now.Revision); err != nil {
-		return Write{}, err
+		return record.Write{}, err
 	}
 	by := tko.Author{Who: a.state.By.Who, Why: fmt.Sprintf(rolloutReason+"%q", a.state.ID)}
 	if a.state.By.Why != "" {
@@ -127,11 +128,11 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 	}
 	if row.Kind == plan.Delete {
 		if !exists {
-			return Write{}, tko.Errorf(tko.ErrConflict, "deployment %q: it is deleted already", row.Deployment)
+			return record.Write{}, tko.Errorf(tko.ErrConflict, "deployment %q: it is deleted already", row.Deployment)
 		}
-		return Write{Op: tko.OpDeleted, Record: Record{Key: now.Key, Author: by}, Expect: now.Revision, SingleStep: true}, nil
+		return record.Write{Op: tko.OpDeleted, Record: record.Record{Key: now.Key, Author: by}, Expect: now.Revision, SingleStep: true}, nil
 	}
-	var r Record
+	var r record.Record
 	var err error
 	if row.Target != 0 {
 		r, err = a.restored(ctx, row)
@@ -139,20 +140,20 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 		r, err = a.planned(ctx, row, now)
 	}
 	if err != nil {
-		return Write{}, err
+		return record.Write{}, err
 	}
 	if row.Target != 0 && a.state.Undoes == "" {
 		if err := a.permitApproval(ctx, now, &r); err != nil {
-			return Write{}, err
+			return record.Write{}, err
 		}
 	}
 	if row.Target != 0 && !exists {
 		if err := a.checkOrigin(ctx, r); err != nil {
-			return Write{}, err
+			return record.Write{}, err
 		}
 	}
 	r.Author = by
-	w := Write{Op: tko.OpWritten, Record: r, Expect: Absent}
+	w := record.Write{Op: tko.OpWritten, Record: r, Expect: record.Absent}
 	switch {
 	case exists:
 		w.Expect = now.Revision
@@ -162,7 +163,7 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 		w.Record.UID = newUID()
 		w.Record.Conditions = mergeConditions(r.Conditions, flagConditions(r.Conditions, r.Prepared, r.Approved), 1, time.Now())
 		if r.Parent != "" {
-			w.Requires = append(w.Requires, deploymentKey(tko.DeploymentID(r.Parent)))
+			w.Requires = append(w.Requires, record.DeploymentKey(tko.DeploymentID(r.Parent)))
 		}
 	}
 	if row.Target == 0 { // what it newly refers to must exist, or the whole commit would fail
@@ -173,9 +174,9 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 		if r.Site != now.Site {
 			site = r.Site
 		}
-		required := references(template, site)
+		required := record.References(template, site)
 		if err := a.require(ctx, required); err != nil {
-			return Write{}, fmt.Errorf("deployment %q: %w", row.Deployment, err)
+			return record.Write{}, fmt.Errorf("deployment %q: %w", row.Deployment, err)
 		}
 		w.Requires = append(w.Requires, required...)
 	}
@@ -184,76 +185,78 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 
 // restored returns a deployment as it was at the revision that an undo restores,
 // with its state, whatever has become of its template.
-func (a *applier) restored(ctx context.Context, row RolloutRow) (Record, error) {
-	r, err := a.revisionIn(ctx, a.targets, deploymentKey(row.Deployment), row.Target)
+func (a *applier) restored(ctx context.Context, row record.RolloutRow) (record.Record, error) {
+	r, err := a.revisionIn(ctx, a.targets, record.DeploymentKey(row.Deployment), row.Target)
 	if err != nil {
-		return Record{}, fmt.Errorf("deployment %q: its revision %d, which is to be restored, can't be read: %w", row.Deployment, row.Target, err)
+		return record.Record{}, fmt.Errorf("deployment %q: its revision %d, which is to be restored, can't be read: %w", row.Deployment, row.Target, err)
 	}
 	r.Base, r.Replaces, r.Conditions, r.Steps = row.Base, row.Replaces, nil, nil
 	if r.Site != "" {
 		exists, err := a.siteExists(ctx, r.Site)
 		if err != nil {
-			return Record{}, err
+			return record.Record{}, err
 		}
 		if !exists {
-			return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: its site %q was deleted since: register it again, or skip the row", row.Deployment, r.Site)
+			return record.Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: its site %q was deleted since: register it again, or skip the row", row.Deployment, r.Site)
 		}
 	}
-	if digest := r.planDigest(); row.After != (plan.Digest{}) && digest != row.After {
-		return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: its revision %d isn't what the rollout found", row.Deployment, row.Target)
+	if digest := planDigestOf(r); row.After != (plan.Digest{}) && digest != row.After {
+		return record.Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: its revision %d isn't what the rollout found", row.Deployment, row.Target)
 	}
 	return r, nil
 }
 
-// planDigest returns the digest of a deployment as plans have it.
-func (r Record) planDigest() plan.Digest { return plan.StateDigest(r.Digest, sharedDeployment(r)) }
+// planDigestOf returns the digest of a deployment as plans have it.
+func planDigestOf(r record.Record) plan.Digest {
+	return plan.StateDigest(r.Digest, sharedDeployment(r))
+}
 
 // planned makes what a row plans again, and checks that it is the same.
-func (a *applier) planned(ctx context.Context, row RolloutRow, now Record) (Record, error) {
+func (a *applier) planned(ctx context.Context, row record.RolloutRow, now record.Record) (record.Record, error) {
 	state, err := a.after(row)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	d := state.Deployment
-	c := content{encoded: state.Encoded, digest: Digest(state.Content)}
+	c := content{encoded: state.Encoded, digest: record.Digest(state.Content)}
 	if c.encoded == nil {
 		if c, err = contentOf(d.Package.WithoutDeploymentState()); err != nil {
-			return Record{}, err
+			return record.Record{}, err
 		}
 	}
 	r := now
 	if row.Kind == plan.Create {
-		r = Record{Key: deploymentKey(row.Deployment), Parent: string(d.Parent)}
+		r = record.Record{Key: record.DeploymentKey(row.Deployment), Parent: string(d.Parent)}
 		switch {
 		case state.Manifest != nil:
 			r.Origin = declaredOrigin(state.Manifest.Origin)
 			existing, err := a.withOrigin(ctx, r.Origin)
 			if err != nil {
-				return Record{}, err
+				return record.Record{}, err
 			}
 			if existing.Revision != 0 {
-				return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: it was created meanwhile, as %q: plan again", state.Manifest.Name, existing.ID)
+				return record.Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: it was created meanwhile, as %q: plan again", state.Manifest.Name, existing.ID)
 			}
 		case d.Origin != "":
-			r.Origin = originOf(string(d.Parent), d.Origin)
+			r.Origin = record.OriginOf(string(d.Parent), d.Origin)
 		}
 		for _, id := range d.Replaces {
 			r.Replaces = append(r.Replaces, string(id))
 		}
 	}
-	inherited := now.inherited()
+	inherited := now.Inherited()
 	if d.Template != tko.TemplateID(now.Template) || d.TemplateRevision != now.Base {
 		t, err := a.templateAt(ctx, string(d.Template), d.TemplateRevision)
 		if err != nil {
-			return Record{}, err
+			return record.Record{}, err
 		}
-		inherited = t.effective()
+		inherited = t.Effective()
 	}
 	switch {
 	case row.Kind == plan.Create && r.Parent != "": // it has the owner of its parent
-		r.own(owner{})
-	case row.Kind == plan.Create, !a.owner.isZero() && !strings.HasPrefix(a.state.ID, placementRollouts): // who edits it owns it
-		r.own(a.owner)
+		r.Own(record.Owner{})
+	case row.Kind == plan.Create, !a.owner.IsZero() && !strings.HasPrefix(a.state.ID, placementRollouts): // who edits it owns it
+		r.Own(a.owner)
 	}
 	r.Template, r.Site, r.Prepared, r.Approved, r.Base = string(d.Template), string(d.Site), d.Prepared, d.Approved, d.TemplateRevision
 	r.Digest, r.Package = c.digest, c.encoded
@@ -261,25 +264,25 @@ func (a *applier) planned(ctx context.Context, row RolloutRow, now Record) (Reco
 	case state.Derived != nil:
 		r.Derivation, r.Derived = sha256.Sum256(state.Derived), state.Derived
 	case r.Template != now.Template:
-		r.Derivation = Digest{} // it isn't known what the package is made from
+		r.Derivation = record.Digest{} // it isn't known what the package is made from
 	}
-	passed, removed := now.metadataWith(state.Manifest)
-	if r.Metadata, err = metadataAfter(now.effective(), d.Package, inherited, passed); err != nil {
-		return Record{}, err
+	passed, removed := metadataWith(now, state.Manifest)
+	if r.Metadata, err = metadataAfter(now.Effective(), d.Package, inherited, passed); err != nil {
+		return record.Record{}, err
 	}
-	r.remove(removed)
-	r.retainAttached(now)
-	if r.planDigest() != row.After {
-		return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: what was planned can't be made again, because what it is made from has changed: plan again", row.Deployment)
+	removeMetadata(&r, removed)
+	retainAttached(&r, now)
+	if planDigestOf(r) != row.After {
+		return record.Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: what was planned can't be made again, because what it is made from has changed: plan again", row.Deployment)
 	}
 	return r, nil
 }
 
 // templateAt returns a template as of a revision, 0: as it is.
-func (a *applier) templateAt(ctx context.Context, id string, revision int64) (r Record, err error) {
-	key := AtRevision{Key: Key{Kind: tko.KindTemplate, ID: id}, Revision: revision}
+func (a *applier) templateAt(ctx context.Context, id string, revision int64) (r record.Record, err error) {
+	key := record.AtRevision{Key: record.Key{Kind: tko.KindTemplate, ID: id}, Revision: revision}
 	if id == "" {
-		return Record{}, nil
+		return record.Record{}, nil
 	}
 	if r, ok := a.templates[key]; ok {
 		return r, nil
@@ -287,7 +290,7 @@ func (a *applier) templateAt(ctx context.Context, id string, revision int64) (r 
 	if revision != 0 {
 		r, err = a.store.Revision(ctx, key.Key, revision)
 	} else {
-		r, err = a.get(ctx, Fields{}, key.Key)
+		r, err = a.get(ctx, record.Fields{}, key.Key)
 	}
 	if err == nil {
 		r.Package = nil
@@ -301,7 +304,7 @@ var errFollows = errors.New("the deployment in its place exists still")
 
 // checkOrigin returns an error if another deployment has the origin of one that is to be
 // created again.
-func (s *RolloutRunner) checkOrigin(ctx context.Context, r Record) error {
+func (s *RolloutRunner) checkOrigin(ctx context.Context, r record.Record) error {
 	holder, err := s.originHolder(ctx, r)
 	if err == nil && holder != "" {
 		err = errFollows

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
@@ -49,11 +50,11 @@ func (s *RolloutControl) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) 
 
 // viewForCommand returns the record of a rollout, and the view with the rows that a command
 // needs: all of them only to undo them.
-func (s *RolloutControl) viewForCommand(ctx context.Context, cmd tko.RolloutCommand, verb access.Verb) (Record, RolloutView, error) {
-	filter := RowFilter{}
+func (s *RolloutControl) viewForCommand(ctx context.Context, cmd tko.RolloutCommand, verb access.Verb) (record.Record, record.RolloutView, error) {
+	filter := record.RowFilter{}
 	switch cmd.Verb {
 	case string(execute.CommandUndo):
-		return s.viewSince(ctx, cmd.ID, RowsAt{}, verb)
+		return s.viewSince(ctx, cmd.ID, record.RowsAt{}, verb)
 	case string(execute.CommandStart):
 		filter.Blocked, filter.Held = true, true
 	case commandSkip:
@@ -70,15 +71,15 @@ const (
 	commandWaive = "waive"
 )
 
-func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r Record, v RolloutView) error {
+func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r record.Record, v record.RolloutView) error {
 	sp, err := s.specOf(ctx, r, v.State)
 	if err != nil {
 		return err
 	}
-	from := v.execution(sp)
-	rows, _ := v.rows()
+	from := executionOf(v, sp)
+	rows, _ := executionRows(v)
 	sum := summaryOf(v.Counts)
-	st, change := v.State, RolloutWrite{Wake: []string{r.ID}}
+	st, change := v.State, record.RolloutWrite{Wake: []string{r.ID}}
 	switch cmd.Verb {
 	case string(execute.CommandPlan):
 		return s.commandPlan(ctx, r, v, from)
@@ -93,7 +94,7 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 		if err != nil {
 			return err
 		}
-		st = st.with(to)
+		st = stateWith(st, to)
 	case string(execute.CommandPause):
 		to, changes, err := execute.Allow(from, execute.CommandPause)
 		if err != nil || !changes {
@@ -112,7 +113,7 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 		if to.State == from.State {
 			return nil
 		}
-		st = st.with(to)
+		st = stateWith(st, to)
 		if st.Next != 0 {
 			change.Rollout, change.Number, change.Replan = st.ID, st.Plan, st.Next
 			st.Digest, st.Next, st.Left = st.Left, 0, plan.Digest{}
@@ -125,7 +126,7 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 		if err != nil || to.State == from.State {
 			return err
 		}
-		st = st.with(to)
+		st = stateWith(st, to)
 		st.Blocks, st.Held = nil, false // nothing waits any more
 		st.Settling, change.Skip = sum.Total.InFlight() > 0, execute.ReasonCancelled
 		change.Rollout, change.Number = st.ID, st.Plan
@@ -141,7 +142,7 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 		if err != nil || len(changed) == 0 {
 			return err
 		}
-		change.Rows, change.Land = v.changedRows(changed), land
+		change.Rows, change.Land = changedRows(v, changed), land
 	default:
 		return tko.Errorf(tko.ErrInvalid, "rollout %q: there is no command %.40q: use one of %s", r.ID, cmd.Verb, strings.Join(tko.RolloutVerbs(), ", "))
 	}
@@ -196,7 +197,7 @@ func settle(cmd tko.RolloutCommand, rows []execute.Row) (changed []execute.Row, 
 	return changed, land, nil
 }
 
-func (s *RolloutControl) commandPlan(ctx context.Context, r Record, v RolloutView, from execute.Rollout) error {
+func (s *RolloutControl) commandPlan(ctx context.Context, r record.Record, v record.RolloutView, from execute.Rollout) error {
 	to, _, err := execute.Allow(from, execute.CommandPlan)
 	if err != nil {
 		return err
@@ -214,10 +215,10 @@ func (s *RolloutControl) commandPlan(ctx context.Context, r Record, v RolloutVie
 		st.Next, st.Left = st.Plan+1, plan.Digest{}
 		st.Reason = execute.Reason{Code: "Planning", Message: "what is left is planned again"}
 	}
-	return s.saveRollout(ctx, r, v, st, RolloutWrite{Wake: []string{r.ID}})
+	return s.saveRollout(ctx, r, v, st, record.RolloutWrite{Wake: []string{r.ID}})
 }
 
-func (s *RolloutControl) commandStart(ctx context.Context, cmd tko.RolloutCommand, r Record, v RolloutView, from execute.Rollout) error {
+func (s *RolloutControl) commandStart(ctx context.Context, cmd tko.RolloutCommand, r record.Record, v record.RolloutView, from execute.Rollout) error {
 	if cmd.Plan == "" && from.State == execute.Planned {
 		return tko.Errorf(tko.ErrInvalid, "rollout %q: no plan is named: review the plan (tko rollout plan), then start it with its digest (--plan)", r.ID)
 	}
@@ -232,19 +233,19 @@ func (s *RolloutControl) commandStart(ctx context.Context, cmd tko.RolloutComman
 	if err := s.permitPlan(ctx, st); err != nil {
 		return err
 	}
-	st.Rule, st.Blind, st.Measures = ruleOfReports, cmd.Blind, len(from.Spec.Health.Metrics) > 0
-	if st.Unreported > 0 && !st.acceptsNone(from.Spec) {
+	st.Rule, st.Blind, st.Measures = record.RuleOfReports, cmd.Blind, len(from.Spec.Health.Metrics) > 0
+	if st.Unreported > 0 && !st.AcceptsNone(from.Spec) {
 		return tko.Errorf(tko.ErrConflict, "rollout %q: %d of its deployments are at sites that report no health (such as git repositories): whether they work after the change can't be known; "+
 			"start it with --blind, or set spec.health.none to Accept, to take them for healthy once they are scheduled", r.ID, st.Unreported)
 	}
-	st = st.with(to)
+	st = stateWith(st, to)
 	st.Started, st.Time, st.By, st.Starter = v.Version+1, v.Now, author(ctx), nil
 	if c, ok := callerOf(ctx); ok {
-		if o := ownerOf(c.identity); !o.isZero() {
+		if o := ownerOf(c.identity); !o.IsZero() {
 			st.Starter = &o
 		}
 	}
-	change := RolloutWrite{Wake: []string{r.ID}}
+	change := record.RolloutWrite{Wake: []string{r.ID}}
 	for _, row := range v.Rows {
 		if row.Kind.Blocked() {
 			row.Progress, row.Reason = execute.Skipped, strings.Join(row.Findings, "; ")
@@ -258,7 +259,7 @@ func (s *RolloutControl) commandStart(ctx context.Context, cmd tko.RolloutComman
 const maxBlocked = 3
 
 // blockedOf returns the rows of a plan that keep it from being started.
-func blockedOf(v RolloutView) execute.Blocked {
+func blockedOf(v record.RolloutView) execute.Blocked {
 	b := execute.Blocked{Rows: v.State.Kinds[plan.Conflict.String()] + v.State.Kinds[plan.Invalid.String()]}
 	for _, row := range v.Rows {
 		if !row.Kind.Blocked() || len(row.Findings) == 0 {
@@ -277,7 +278,7 @@ func blockedOf(v RolloutView) execute.Blocked {
 }
 
 // permitPlan is permitRows for all rows of the current plan, a page at a time.
-func (s *RolloutControl) permitPlan(ctx context.Context, st RolloutState) error {
+func (s *RolloutControl) permitPlan(ctx context.Context, st record.RolloutState) error {
 	if c, ok := callerOf(ctx); ok && c.grant.IsAll() {
 		return nil
 	}
@@ -295,7 +296,7 @@ func (s *RolloutControl) permitPlan(ctx context.Context, st RolloutState) error 
 
 // permitRows checks that the caller may change all deployments of a plan: the caller who
 // starts a rollout is responsible, and the controller doesn't check it again.
-func (s *RolloutControl) permitRows(ctx context.Context, rows []RolloutRow) error {
+func (s *RolloutControl) permitRows(ctx context.Context, rows []record.RolloutRow) error {
 	c, ok := callerOf(ctx)
 	if !ok {
 		return errNotEntered
@@ -304,8 +305,8 @@ func (s *RolloutControl) permitRows(ctx context.Context, rows []RolloutRow) erro
 		return nil
 	}
 	for batch := range slices.Chunk(rows, selectedPage) {
-		keys := keysOf(batch, func(row RolloutRow) Key { return deploymentKey(row.Deployment) })
-		records, err := s.store.Get(ctx, Fields{}, keys...)
+		keys := record.Keys(batch, func(row record.RolloutRow) record.Key { return record.DeploymentKey(row.Deployment) })
+		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
 			return err
 		}
@@ -316,7 +317,7 @@ func (s *RolloutControl) permitRows(ctx context.Context, rows []RolloutRow) erro
 				verb = access.Delete
 			case plan.Create:
 				verb = access.Create
-				r = Record{Key: keys[i], Site: batch[i].Site, Parent: batch[i].Parent, Revision: 1}
+				r = record.Record{Key: keys[i], Site: batch[i].Site, Parent: batch[i].Parent, Revision: 1}
 			case plan.Change:
 			default:
 				continue
@@ -343,14 +344,14 @@ func (s *RolloutControl) permitRows(ctx context.Context, rows []RolloutRow) erro
 	return nil
 }
 
-func (s *RolloutControl) commandUndo(ctx context.Context, cmd tko.RolloutCommand, r Record, v RolloutView, from execute.Rollout, rows []execute.Row) error {
+func (s *RolloutControl) commandUndo(ctx context.Context, cmd tko.RolloutCommand, r record.Record, v record.RolloutView, from execute.Rollout, rows []execute.Row) error {
 	to, changed, err := execute.BeginUndo(from, rows)
 	if err != nil || to.State == from.State {
 		return err
 	}
 	// The rights were checked when the rollout was started: a caller who may command it may undo
 	// it, so that a broken network can be repaired at once.
-	st := v.State.with(to)
+	st := stateWith(v.State, to)
 	st.UndoneBy, st.AnyTime, st.Force, st.Settling = "", cmd.AnyTime, cmd.Force, false
 	return s.runner.beginUndo(ctx, r, v, st, changed)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -16,7 +17,7 @@ const maxChangedRows = 100
 var errTooManyChanges = tko.Errorf(tko.ErrInvalid, "more than %d deployments match: name one deployment, or fewer sites, to read the changes", maxChangedRows)
 
 // changesOf returns what a row of a plan changes, whether or not it was applied already.
-func (s *RolloutPlans) changesOf(ctx context.Context, r Record, st RolloutState, row RolloutRow) ([]tko.RolloutChange, error) {
+func (s *RolloutPlans) changesOf(ctx context.Context, r record.Record, st record.RolloutState, row record.RolloutRow) ([]tko.RolloutChange, error) {
 	types, mask, err := s.differ(ctx)
 	if err != nil {
 		return nil, err
@@ -29,7 +30,7 @@ func (s *RolloutPlans) changesOf(ctx context.Context, r Record, st RolloutState,
 }
 
 // packagesOf returns the packages before and after a row; nil if there is none.
-func (s *RolloutPlans) packagesOf(ctx context.Context, r Record, st RolloutState, row RolloutRow) (before, after krm.Package, err error) {
+func (s *RolloutPlans) packagesOf(ctx context.Context, r record.Record, st record.RolloutState, row record.RolloutRow) (before, after krm.Package, err error) {
 	if row.Target != 0 || row.Kind == plan.Delete || st.Undoes != "" {
 		for _, one := range []struct {
 			revision int64
@@ -53,7 +54,7 @@ func (s *RolloutPlans) packagesOf(ctx context.Context, r Record, st RolloutState
 	if !ok {
 		return nil, nil, errors.New("this server has no planner")
 	}
-	if r, err = s.get(ctx, Fields{Package: true}, r.Key); err != nil {
+	if r, err = s.get(ctx, record.Fields{Package: true}, r.Key); err != nil {
 		return nil, nil, err
 	}
 	sp, err := s.specOf(ctx, r, st)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
@@ -48,9 +49,9 @@ func (s *RolloutRunner) RolloutMeasurements(ctx context.Context, id tko.RolloutI
 	if err != nil {
 		return nil, err
 	}
-	rows, _ := v.rows()
+	rows, _ := executionRows(v)
 	var all []tko.RolloutMeasurement
-	for _, m := range execute.DueMetrics(v.execution(sp), rows, v.Now) {
+	for _, m := range execute.DueMetrics(executionOf(v, sp), rows, v.Now) {
 		one, err := s.measurement(ctx, v, sp, m)
 		if err != nil {
 			return nil, err
@@ -61,12 +62,12 @@ func (s *RolloutRunner) RolloutMeasurements(ctx context.Context, id tko.RolloutI
 }
 
 // measures reports whether metrics of a rollout are measured.
-func measures(st RolloutState) bool {
+func measures(st record.RolloutState) bool {
 	return st.Measures && (st.State == execute.Running || st.State == execute.Paused)
 }
 
 // measurement returns a measurement with its queries.
-func (s *RolloutRunner) measurement(ctx context.Context, v RolloutView, sp spec.Rollout, m execute.Measurement) (tko.RolloutMeasurement, error) {
+func (s *RolloutRunner) measurement(ctx context.Context, v record.RolloutView, sp spec.Rollout, m execute.Measurement) (tko.RolloutMeasurement, error) {
 	out := tko.RolloutMeasurement{
 		Rollout: tko.RolloutID(v.State.ID), Metric: m.Metric.Name, Plan: v.State.Digest.String(), Asked: v.Now, Text: m.Text,
 		URL: m.Metric.URL, Token: m.Metric.Token, Username: m.Metric.Username, Password: m.Metric.Password, Timeout: m.Metric.Timeout,
@@ -125,7 +126,7 @@ func (s *RolloutRunner) ReportRolloutMeasurement(ctx context.Context, m tko.Roll
 	}
 	ctx = withAllRights(ctx, c)
 	return retry(ctx, func() error {
-		r, v, err := s.viewRollout(ctx, m.Rollout, RowFilter{})
+		r, v, err := s.viewRollout(ctx, m.Rollout, record.RowFilter{})
 		if errors.Is(err, tko.ErrNotFound) {
 			return nil // it was deleted
 		}
@@ -149,7 +150,7 @@ func (s *RolloutRunner) ReportRolloutMeasurement(ctx context.Context, m tko.Roll
 			text += " (" + m.Text + ")"
 		}
 		text = plainText(text, maxReason)
-		to, changes := v.execution(sp).Measured(m.Metric, outcome, text, m.Asked)
+		to, changes := executionOf(v, sp).Measured(m.Metric, outcome, text, m.Asked)
 		if !changes {
 			return nil
 		}
@@ -178,15 +179,15 @@ func evidenceOf(metric spec.Metric, m tko.RolloutMeasurement) tko.RolloutEvidenc
 }
 
 // saveEvidence commits what changes of the metrics or tickets of a rollout, with the evidence.
-func (s *rolloutStore) saveEvidence(ctx context.Context, r Record, v RolloutView, to execute.Rollout, e tko.RolloutEvidence) error {
-	st := v.State.with(to)
+func (s *rolloutStore) saveEvidence(ctx context.Context, r record.Record, v record.RolloutView, to execute.Rollout, e tko.RolloutEvidence) error {
+	st := stateWith(v.State, to)
 	st.Evidence++
 	e.Number = st.Evidence
-	return s.saveRollout(ctx, r, v, st, RolloutWrite{Wake: []string{r.ID}, Evidence: []tko.RolloutEvidence{e}})
+	return s.saveRollout(ctx, r, v, st, record.RolloutWrite{Wake: []string{r.ID}, Evidence: []tko.RolloutEvidence{e}})
 }
 
 // waiveMetric lets a metric not count any more.
-func (s *RolloutControl) waiveMetric(ctx context.Context, cmd tko.RolloutCommand, r Record, v RolloutView, from execute.Rollout) error {
+func (s *RolloutControl) waiveMetric(ctx context.Context, cmd tko.RolloutCommand, r record.Record, v record.RolloutView, from execute.Rollout) error {
 	if cmd.Deployment != "" {
 		return tko.Errorf(tko.ErrInvalid, "rollout %q: a metric and a deployment can't be waived at once: waive one after the other", r.ID)
 	}
@@ -217,7 +218,7 @@ func (s *RolloutControl) RolloutEvidence(ctx context.Context, sel tko.RolloutEvi
 		if err != nil {
 			return err
 		}
-		if _, err := s.getVisible(ctx, c, Fields{}, rolloutKey(sel.ID)); err != nil {
+		if _, err := s.getVisible(ctx, c, record.Fields{}, record.RolloutKey(sel.ID)); err != nil {
 			return err
 		}
 		named := c.grant.On(access.Read, tko.KindSite).IsAll()

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
@@ -29,14 +30,14 @@ func (s *RolloutPlans) PlanWith(p plan.Planner) { s.planner = p }
 
 // A draftPlan is a plan that is being made: its rows without packages.
 type draftPlan struct {
-	rows []RolloutRow                // sorted by ID in the end
+	rows []record.RolloutRow         // sorted by ID in the end
 	keys map[tko.DeploymentID]string // of candidates for waves, where it isn't the ID
 
 	checker *plan.Checker
 }
 
 // key returns the key of a row among the candidates for waves.
-func (p *draftPlan) key(row *RolloutRow) string {
+func (p *draftPlan) key(row *record.RolloutRow) string {
 	if key, ok := p.keys[row.Deployment]; ok {
 		return key
 	}
@@ -44,7 +45,7 @@ func (p *draftPlan) key(row *RolloutRow) string {
 }
 
 // digestOfRows returns the digest of a plan. The rows must be sorted by ID.
-func digestOfRows(rollout Digest, algorithm int, rows []RolloutRow) plan.Digest {
+func digestOfRows(rollout record.Digest, algorithm int, rows []record.RolloutRow) plan.Digest {
 	return plan.DigestOf(plan.Digest(rollout), algorithm, len(rows), func(yield func(*plan.Row) bool) {
 		for i := range rows {
 			if !yield(&rows[i].Row) {
@@ -55,7 +56,7 @@ func digestOfRows(rollout Digest, algorithm int, rows []RolloutRow) plan.Digest 
 }
 
 // makePlan plans a rollout, or what is left of it, and writes the plan.
-func (s *RolloutPlans) makePlan(ctx context.Context, r Record, v RolloutView) error {
+func (s *RolloutPlans) makePlan(ctx context.Context, r record.Record, v record.RolloutView) error {
 	st := v.State
 	left := st.State == execute.Paused
 	if !left {
@@ -107,11 +108,11 @@ func (s *RolloutPlans) makePlan(ctx context.Context, r Record, v RolloutView) er
 	} else {
 		st.State, st.Reason, st.Plan, st.Digest, st.Kinds, st.Planner = execute.Planned, execute.Reason{}, number, digest, kinds, threeway.Version
 	}
-	return s.saveRollout(ctx, r, v, st, RolloutWrite{})
+	return s.saveRollout(ctx, r, v, st, record.RolloutWrite{})
 }
 
 // failPlan says why a rollout can't be planned, until it is changed or planned again.
-func (s *RolloutPlans) failPlan(ctx context.Context, r Record, v RolloutView, cause error) error {
+func (s *RolloutPlans) failPlan(ctx context.Context, r record.Record, v record.RolloutView, cause error) error {
 	st := v.State
 	if st.State == execute.Paused {
 		st.Next, st.Left = 0, plan.Digest{}
@@ -119,30 +120,30 @@ func (s *RolloutPlans) failPlan(ctx context.Context, r Record, v RolloutView, ca
 		st.State, st.Spec = execute.Draft, r.Revision
 	}
 	st.Reason = execute.Reason{Code: "NotPlanned", Message: "it can't be planned: " + cause.Error()}
-	return s.saveRollout(ctx, r, v, st, RolloutWrite{})
+	return s.saveRollout(ctx, r, v, st, record.RolloutWrite{})
 }
 
 // holdPlan says why the rights of the owner of a rollout keep it from being planned. It is
 // planned when they come back.
-func (s *RolloutPlans) holdPlan(ctx context.Context, r Record, v RolloutView, cause error) error {
+func (s *RolloutPlans) holdPlan(ctx context.Context, r record.Record, v record.RolloutView, cause error) error {
 	st := v.State
 	st.Reason = execute.Reason{Code: "Held", Message: "it is not planned yet: " + cause.Error()}
 	if st.Reason == v.State.Reason {
 		return nil
 	}
-	return s.saveRollout(ctx, r, v, st, RolloutWrite{})
+	return s.saveRollout(ctx, r, v, st, record.RolloutWrite{})
 }
 
 // planRows makes the rows of a plan, in the order of IDs, and the groups of equal
 // changes.
-func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, left bool) (*draftPlan, []plan.Group, error) {
+func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v record.RolloutView, left bool) (*draftPlan, []plan.Group, error) {
 	types, err := threeway.Kubernetes()
 	if err != nil {
 		return nil, nil, err
 	}
 	grouper := plan.NewGrouper(types, newMask())
 	request := plan.Request{Rollout: v.State.ID, Spec: sp}
-	before := map[tko.DeploymentID]RolloutRow{}
+	before := map[tko.DeploymentID]record.RolloutRow{}
 	if left {
 		for _, row := range v.Rows {
 			if row.Progress == execute.Waiting && row.Kind.Applies() || row.Progress == execute.Stale {
@@ -153,7 +154,7 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v RolloutV
 	}
 	out := &draftPlan{keys: map[tko.DeploymentID]string{}}
 	add := func(d plan.Draft) error {
-		row := RolloutRow{Row: d.Row, Parent: string(d.Parent), Site: string(d.Site), Broken: d.Broken, Progress: execute.Waiting}
+		row := record.RolloutRow{Row: d.Row, Parent: string(d.Parent), Site: string(d.Site), Broken: d.Broken, Progress: execute.Waiting}
 		row.Wave, row.Pins = plan.NoWave, d.Pins
 		if d.Key != string(d.Deployment) {
 			out.keys[d.Deployment] = d.Key
@@ -206,7 +207,7 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v RolloutV
 			row.Group = index[row.Group-1]
 		}
 	}
-	slices.SortFunc(out.rows, func(a, b RolloutRow) int { return cmp.Compare(a.Deployment, b.Deployment) })
+	slices.SortFunc(out.rows, func(a, b record.RolloutRow) int { return cmp.Compare(a.Deployment, b.Deployment) })
 	return out, groups, nil
 }
 
@@ -364,7 +365,7 @@ func (c *siteCheck) read(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	records, err := c.core.store.Get(ctx, Fields{}, keysOf(ids, func(id string) Key { return Key{Kind: tko.KindSite, ID: id} })...)
+	records, err := c.core.store.Get(ctx, record.Fields{}, record.Keys(ids, func(id string) record.Key { return record.Key{Kind: tko.KindSite, ID: id} })...)
 	if err != nil {
 		return err
 	}
@@ -372,7 +373,7 @@ func (c *siteCheck) read(ctx context.Context) error {
 		if records[i].Revision == 0 {
 			continue // it was deleted
 		}
-		if finding := c.checker.Site(tko.SiteID(id), plan.Site{Metadata: records[i].effective(), Unreported: tko.ReportsNoHealth(records[i].Conditions)}); finding != "" {
+		if finding := c.checker.Site(tko.SiteID(id), plan.Site{Metadata: records[i].Effective(), Unreported: tko.ReportsNoHealth(records[i].Conditions)}); finding != "" {
 			c.findings[tko.SiteID(id)] = finding
 		}
 	}
@@ -381,13 +382,13 @@ func (c *siteCheck) read(ctx context.Context) error {
 
 // vanished returns the deployments that the former plan changes, and that rows, which are
 // sorted by ID, don't have.
-func vanished(former, rows []RolloutRow) []tko.DeploymentID {
+func vanished(former, rows []record.RolloutRow) []tko.DeploymentID {
 	var gone []tko.DeploymentID
 	for _, row := range former {
 		if !row.Kind.Applies() || row.Kind == plan.Create {
 			continue
 		}
-		_, found := slices.BinarySearchFunc(rows, row.Deployment, func(r RolloutRow, id tko.DeploymentID) int { return cmp.Compare(r.Deployment, id) })
+		_, found := slices.BinarySearchFunc(rows, row.Deployment, func(r record.RolloutRow, id tko.DeploymentID) int { return cmp.Compare(r.Deployment, id) })
 		if !found {
 			gone = append(gone, row.Deployment)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
@@ -35,12 +36,12 @@ func (s *RolloutPlans) restoreDrafts(ctx context.Context, request plan.Request, 
 		return err
 	}
 	for page := range slices.Chunk(order, pastPage) {
-		keys := keysOf(page, func(r *restoration) Key { return deploymentKey(r.Deployment) })
-		then, err := s.store.GetAt(ctx, first, Fields{Package: true}, keys...)
+		keys := record.Keys(page, func(r *restoration) record.Key { return record.DeploymentKey(r.Deployment) })
+		then, err := s.store.GetAt(ctx, first, record.Fields{Package: true}, keys...)
 		if err != nil {
 			return err
 		}
-		now, err := s.store.GetAt(ctx, last, Fields{Package: true}, keys...)
+		now, err := s.store.GetAt(ctx, last, record.Fields{Package: true}, keys...)
 		if err != nil {
 			return err
 		}
@@ -101,7 +102,7 @@ func (s *RolloutPlans) restoredDifferences(ctx context.Context, restore spec.Res
 		if err != nil {
 			return nil, err
 		}
-		then.fields, now.fields = Fields{}, Fields{}
+		then.fields, now.fields = record.Fields{}, record.Fields{}
 		if err := s.history.differences(ctx, c, then, now, func(d difference) error {
 			if len(found) == maxRestored {
 				return tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", maxRestored)
@@ -134,7 +135,7 @@ func (s *RolloutPlans) withDescendants(ctx context.Context, found []difference, 
 	}
 	for len(above) > 0 {
 		below := map[string]bool{}
-		if err := s.eachChild(ctx, c, above, first, func(r Record) {
+		if err := s.eachChild(ctx, c, above, first, func(r record.Record) {
 			if !known[r.ID] {
 				known[r.ID], below[r.ID] = true, true
 			}
@@ -143,12 +144,12 @@ func (s *RolloutPlans) withDescendants(ctx context.Context, found []difference, 
 		}
 		above = map[string]bool{}
 		for page := range slices.Chunk(slices.Sorted(maps.Keys(below)), pastPage) {
-			keys := keysOf(page, func(id string) Key { return deploymentKey(tko.DeploymentID(id)) })
-			then, err := s.store.GetAt(ctx, first, Fields{Scope: c.view()}, keys...)
+			keys := record.Keys(page, func(id string) record.Key { return record.DeploymentKey(tko.DeploymentID(id)) })
+			then, err := s.store.GetAt(ctx, first, record.Fields{Scope: c.view()}, keys...)
 			if err != nil {
 				return nil, err
 			}
-			now, err := s.store.GetAt(ctx, last, Fields{Scope: c.view()}, keys...)
+			now, err := s.store.GetAt(ctx, last, record.Fields{Scope: c.view()}, keys...)
 			if err != nil {
 				return nil, err
 			}
@@ -173,9 +174,9 @@ const maxParents = 50
 
 // eachChild calls visit with the children of deployments as of a position, as far as the caller
 // may see them.
-func (s *RolloutPlans) eachChild(ctx context.Context, c *caller, parents map[string]bool, position int64, visit func(Record)) error {
-	query := Query{Kind: tko.KindDeployment, Scope: c.view(), AsOf: position, Limit: -1}
-	queries := []Query{query}
+func (s *RolloutPlans) eachChild(ctx context.Context, c *caller, parents map[string]bool, position int64, visit func(record.Record)) error {
+	query := record.Query{Kind: tko.KindDeployment, Scope: c.view(), AsOf: position, Limit: -1}
+	queries := []record.Query{query}
 	if len(parents) <= maxParents {
 		queries = nil
 		for _, id := range slices.Sorted(maps.Keys(parents)) {
@@ -202,7 +203,7 @@ func draftOf(d difference) plan.Draft {
 	then, now := d.before, d.after
 	draft := plan.Draft{Row: plan.Row{Deployment: tko.DeploymentID(now.ID), Kind: plan.Change, UID: now.UID, Revision: now.Revision}, Key: now.ID, Site: tko.SiteID(now.Site), Parent: tko.DeploymentID(now.Parent)}
 	if now.Revision != 0 {
-		draft.Broken, draft.Before = now.isBroken(), now.planDigest()
+		draft.Broken, draft.Before = isBroken(now), planDigestOf(now)
 	}
 	if then.Revision == 0 {
 		draft.Kind = plan.Delete
@@ -214,20 +215,20 @@ func draftOf(d difference) plan.Draft {
 	if then.Site != "" {
 		draft.Site = tko.SiteID(then.Site)
 	}
-	draft.After = then.planDigest()
+	draft.After = planDigestOf(then)
 	draft.Restored = &plan.Restored{Revision: then.Revision, Base: then.Base, Approves: then.Approved && !now.Approved}
 	return draft
 }
 
 // stateOf returns the state of a record with its package; nil if it doesn't exist.
-func stateOf(r Record) (*plan.State, error) {
+func stateOf(r record.Record) (*plan.State, error) {
 	if r.Revision == 0 {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	d := sharedDeployment(r)
 	var err error
 	d.Package, err = r.Resources()
-	return &plan.State{Deployment: d, Digest: r.planDigest()}, err
+	return &plan.State{Deployment: d, Digest: planDigestOf(r)}, err
 }
 
 // checkRestored marks what can't be restored as conflicts, and puts what is created or
@@ -254,14 +255,14 @@ func (s *RolloutPlans) checkRestored(ctx context.Context, all []*restoration, pl
 			if other != "" {
 				conflict(r, "it was created after the moment, but its descendant %q isn't deleted: select it, too, or delete it first", other)
 			}
-		} else if site := r.before.Site; site != "" && !exists[Key{Kind: tko.KindSite, ID: site}] {
+		} else if site := r.before.Site; site != "" && !exists[record.Key{Kind: tko.KindSite, ID: site}] {
 			conflict(r, "its site %q was deleted since: restore the site first (tko restore site %s)", site, site)
 		}
 	}
 	for again := true; again; {
 		again = false
 		for _, r := range all {
-			if parent := planned[string(r.Parent)]; r.Kind == plan.Create && r.Parent != "" && !exists[deploymentKey(r.Parent)] && (parent == nil || parent.Kind != plan.Create) {
+			if parent := planned[string(r.Parent)]; r.Kind == plan.Create && r.Parent != "" && !exists[record.DeploymentKey(r.Parent)] && (parent == nil || parent.Kind != plan.Create) {
 				conflict(r, "its parent %q was deleted since and isn't restored: select it, too", r.Parent)
 				again = true
 			}
@@ -312,18 +313,18 @@ func rootOf(r *restoration, planned map[string]*restoration) (root tko.Deploymen
 }
 
 // existing returns which sites and parents of restored deployments exist.
-func (s *RolloutPlans) existing(ctx context.Context, all []*restoration) (map[Key]bool, error) {
-	exists := map[Key]bool{}
+func (s *RolloutPlans) existing(ctx context.Context, all []*restoration) (map[record.Key]bool, error) {
+	exists := map[record.Key]bool{}
 	for _, r := range all {
 		if r.before.Site != "" {
-			exists[Key{Kind: tko.KindSite, ID: r.before.Site}] = false
+			exists[record.Key{Kind: tko.KindSite, ID: r.before.Site}] = false
 		}
 		if r.Kind == plan.Create && r.Parent != "" {
-			exists[deploymentKey(r.Parent)] = false
+			exists[record.DeploymentKey(r.Parent)] = false
 		}
 	}
 	for page := range slices.Chunk(slices.Collect(maps.Keys(exists)), rowsPage) {
-		records, err := s.store.Get(ctx, Fields{}, page...)
+		records, err := s.store.Get(ctx, record.Fields{}, page...)
 		if err != nil {
 			return nil, err
 		}

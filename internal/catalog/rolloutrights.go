@@ -8,13 +8,14 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
 
 // asOwner returns a context in which the rollout controller sees what the owner of a
 // rollout sees. Without an owner, the context is as it was. The error is an ErrDenied if the
 // rights of the owner aren't known.
-func (s *rights) asOwner(ctx context.Context, r Record) (context.Context, error) {
+func (s *rights) asOwner(ctx context.Context, r record.Record) (context.Context, error) {
 	o, err := s.ownerOfRecord(ctx, r)
 	if err != nil {
 		return ctx, err
@@ -23,12 +24,12 @@ func (s *rights) asOwner(ctx context.Context, r Record) (context.Context, error)
 }
 
 // as returns a context in which the rollout controller has the rights of an owner.
-func (s *rights) as(ctx context.Context, rollout string, o owner) (context.Context, error) {
+func (s *rights) as(ctx context.Context, rollout string, o record.Owner) (context.Context, error) {
 	c, ok := callerOf(ctx)
 	if !ok {
 		return ctx, errNotEntered
 	}
-	if s.options.Access == AccessOff || o.isZero() {
+	if s.options.Access == AccessOff || o.IsZero() {
 		return ctx, nil
 	}
 	own := *c
@@ -50,7 +51,7 @@ type rowRights struct {
 	held error
 }
 
-func (s *RolloutRunner) rowRights(ctx context.Context, r Record, st RolloutState) (rowRights, error) {
+func (s *RolloutRunner) rowRights(ctx context.Context, r record.Record, st record.RolloutState) (rowRights, error) {
 	var rr rowRights
 	if st.Undoes != "" || s.options.Access == AccessOff {
 		return rr, nil
@@ -62,12 +63,12 @@ func (s *RolloutRunner) rowRights(ctx context.Context, r Record, st RolloutState
 	if _, err := s.rulesOf(ctx, 0); err != nil { // as of the commit: it fails if they have changed since
 		return rr, err
 	}
-	persons := []owner{owns}
-	if st.Starter != nil && st.Starter.key() != owns.key() {
+	persons := []record.Owner{owns}
+	if st.Starter != nil && st.Starter.Key() != owns.Key() {
 		persons = append(persons, *st.Starter)
 	}
 	for i, o := range persons {
-		if o.isZero() {
+		if o.IsZero() {
 			continue
 		}
 		as, err := s.as(ctx, r.ID, o)
@@ -87,7 +88,7 @@ func (s *RolloutRunner) rowRights(ctx context.Context, r Record, st RolloutState
 }
 
 // permit checks the write of a row.
-func (rr rowRights) permit(s *core, before Record, w Write) error {
+func (rr rowRights) permit(s *core, before record.Record, w record.Write) error {
 	if rr.held != nil {
 		return rr.held
 	}
@@ -120,19 +121,19 @@ func (rr rowRights) permit(s *core, before Record, w Write) error {
 
 // visibleRows returns those of the rows of a plan whose deployments the caller may read: as
 // they are, or where they are to be created.
-func (s *core) visibleRows(ctx context.Context, c *caller, rows []RolloutRow) ([]RolloutRow, error) {
+func (s *core) visibleRows(ctx context.Context, c *caller, rows []record.RolloutRow) ([]record.RolloutRow, error) {
 	if len(rows) == 0 || c.view().IsAll() {
 		return rows, nil
 	}
-	records, err := s.store.Get(ctx, Fields{}, keysOf(rows, func(r RolloutRow) Key { return deploymentKey(r.Deployment) })...)
+	records, err := s.store.Get(ctx, record.Fields{}, record.Keys(rows, func(r record.RolloutRow) record.Key { return record.DeploymentKey(r.Deployment) })...)
 	if err != nil {
 		return nil, err
 	}
-	var seen []RolloutRow
+	var seen []record.RolloutRow
 	for i, row := range rows {
 		r := records[i]
 		if r.Revision == 0 {
-			r = Record{Key: deploymentKey(row.Deployment), Site: row.Site, Parent: row.Parent, Revision: 1}
+			r = record.Record{Key: record.DeploymentKey(row.Deployment), Site: row.Site, Parent: row.Parent, Revision: 1}
 		}
 		if c.sees(r) {
 			seen = append(seen, row)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
@@ -29,8 +30,8 @@ type knownRows struct {
 	count int  // of rows, with the mutex of knownRollouts
 	lock  lock // held while the rollout is advanced
 
-	at    RowsAt
-	rows  []RolloutRow
+	at    record.RowsAt
+	rows  []record.RolloutRow
 	index map[tko.DeploymentID]int // in rows
 	apply []execute.Row            // those that the rollout applies, without metadata
 	of    []int                    // the index in rows of each of them
@@ -69,7 +70,7 @@ func (k *knownRollouts) trim(last *knownRows, needed bool) {
 // update takes the rows of a view over, and makes a view of changes one of all rows. They
 // share memory: the caller uses the view only while it holds the lock. It returns false if
 // the changes don't fit the known rows.
-func (k *knownRows) update(v *RolloutView) bool {
+func (k *knownRows) update(v *record.RolloutView) bool {
 	if !v.Changes {
 		k.rows = v.Rows
 		k.index = make(map[tko.DeploymentID]int, len(k.rows))
@@ -79,40 +80,40 @@ func (k *knownRows) update(v *RolloutView) bool {
 			k.index[r.Deployment], k.place[i] = i, -1
 			if r.Kind.Applies() {
 				k.place[i] = len(k.apply)
-				k.apply, k.of = append(k.apply, r.execution()), append(k.of, i)
+				k.apply, k.of = append(k.apply, executionRow(r)), append(k.of, i)
 			}
 		}
 	} else {
 		for _, r := range v.Rows {
 			i, ok := k.index[r.Deployment]
 			if !ok || k.rows[i].Kind != r.Kind {
-				k.at = RowsAt{}
+				k.at = record.RowsAt{}
 				return false
 			}
 			k.rows[i] = r
 			if n := k.place[i]; n >= 0 {
-				k.apply[n] = r.execution()
+				k.apply[n] = executionRow(&r)
 			}
 		}
 	}
-	k.at = RowsAt{Set: v.State.Rows, Version: v.Version}
+	k.at = record.RowsAt{Set: v.State.Rows, Version: v.Version}
 	v.Rows, v.Changes, v.Execution, v.Of = k.rows, false, k.apply, k.of
 	return true
 }
 
 // viewKnown is viewRollout for a caller who holds the lock of the known rows.
-func (s *RolloutRunner) viewKnown(ctx context.Context, id tko.RolloutID, known *knownRows, verbs ...access.Verb) (Record, RolloutView, error) {
+func (s *RolloutRunner) viewKnown(ctx context.Context, id tko.RolloutID, known *knownRows, verbs ...access.Verb) (record.Record, record.RolloutView, error) {
 	r, v, err := s.viewSince(ctx, id, known.at, verbs...)
 	if err == nil && v.Found && !known.update(&v) {
-		if r, v, err = s.viewSince(ctx, id, RowsAt{}, verbs...); err == nil && !known.update(&v) {
+		if r, v, err = s.viewSince(ctx, id, record.RowsAt{}, verbs...); err == nil && !known.update(&v) {
 			err = errors.New("the rows of the rollout are inconsistent")
 		}
 	}
 	return r, v, err
 }
 
-// execution returns the row as package execute has it, without metadata of its site.
-func (r *RolloutRow) execution() execute.Row {
+// executionRow returns the row as package execute has it, without metadata of its site.
+func executionRow(r *record.RolloutRow) execute.Row {
 	return execute.Row{
 		Deployment: r.Deployment, Parent: tko.DeploymentID(r.Parent), Site: tko.SiteID(r.Site), Kind: r.Kind, Wave: r.Wave, Rank: r.Rank,
 		Progress: r.Progress, Since: r.Since, Evaluated: r.Evaluated, Credit: r.Credit, Counted: r.Counted, Broken: r.Broken, Reason: r.Reason,

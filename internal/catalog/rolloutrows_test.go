@@ -9,26 +9,27 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
 
 // A rowsStore has a rollout with many rows. Between two reads, all of them move on.
 type rowsStore struct {
-	catalog.Store
+	record.Store
 
 	rows, reads int
 }
 
-func (s *rowsStore) RolloutStates(context.Context, ...string) ([]catalog.RolloutState, int64, time.Time, error) {
-	return []catalog.RolloutState{{ID: "r", Plan: 1, State: execute.Running}}, 1, time.Now(), nil
+func (s *rowsStore) RolloutStates(context.Context, ...string) ([]record.RolloutState, int64, time.Time, error) {
+	return []record.RolloutState{{ID: "r", Plan: 1, State: execute.Running}}, 1, time.Now(), nil
 }
 
-func (s *rowsStore) RolloutRows(_ context.Context, _ string, _ int64, after string, limit int) (rows []catalog.RolloutRow, err error) {
+func (s *rowsStore) RolloutRows(_ context.Context, _ string, _ int64, after string, limit int) (rows []record.RolloutRow, err error) {
 	s.reads++
 	for i := range s.rows {
 		if id := fmt.Sprintf("d%05d", i); id > after && len(rows) < limit {
-			rows = append(rows, catalog.RolloutRow{
+			rows = append(rows, record.RolloutRow{
 				Row: plan.Row{Deployment: tko.DeploymentID(id), Kind: plan.Change, Wave: i % 2}, Progress: execute.Waiting, Reason: strconv.Itoa(s.reads),
 			})
 		}

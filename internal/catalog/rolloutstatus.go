@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -26,7 +27,7 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	var v RolloutSummary
+	var v record.RolloutSummary
 	r, err := s.record(ctx, id, func() (err error) { v, err = s.store.RolloutSummary(ctx, string(id), maxExamples); return err }, access.Read)
 	if err != nil {
 		return tko.RolloutStatus{}, err
@@ -39,7 +40,7 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 		return tko.RolloutStatus{}, err
 	}
 	st := v.State
-	if st.Spec != 0 && st.plansAnew(r) { // the controller will do so: what was planned can't be started
+	if st.Spec != 0 && plansAnew(st, r) { // the controller will do so: what was planned can't be started
 		st.State, st.Reason, st.Plan = execute.Planning, execute.Reason{}, 0
 	}
 	sum := summaryOf(v.Counts)
@@ -57,7 +58,7 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 	if v.Examples, err = s.visibleRows(ctx, c, v.Examples); err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	if out.Examples, err = s.examples(ctx, v, st.acceptsNone(sp)); err != nil {
+	if out.Examples, err = s.examples(ctx, v, st.AcceptsNone(sp)); err != nil {
 		return tko.RolloutStatus{}, err
 	}
 	out.Commands = commandsOf(st, awaitsUser(sp, out.Waves), sum)
@@ -70,7 +71,7 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 // expectedEnd returns when a rollout ends if its rows go on as those of the wave in progress
 // did: zero if that isn't known. A wave that a person must approve has no end, and neither
 // has one that stands still for longer than it moved.
-func expectedEnd(now time.Time, counts []RolloutCount, waves []tko.RolloutWave) time.Time {
+func expectedEnd(now time.Time, counts []record.RolloutCount, waves []tko.RolloutWave) time.Time {
 	if slices.ContainsFunc(waves, func(w tko.RolloutWave) bool { return w.Approval == approvalRequired }) {
 		return time.Time{}
 	}
@@ -115,21 +116,21 @@ const (
 
 // examples returns rows as a status shows them. Of those that are applied, it returns a
 // few whose deployments aren't healthy, with the reason.
-func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary, acceptsNone bool) ([]tko.RolloutRow, error) {
+func (s *RolloutControl) examples(ctx context.Context, v record.RolloutSummary, acceptsNone bool) ([]tko.RolloutRow, error) {
 	var shown []tko.RolloutRow
-	var waiting []RolloutRow
-	var keys []Key
+	var waiting []record.RolloutRow
+	var keys []record.Key
 	for _, row := range v.Examples {
 		if row.Progress == execute.Applied {
-			waiting, keys = append(waiting, row), append(keys, deploymentKey(row.Deployment))
+			waiting, keys = append(waiting, row), append(keys, record.DeploymentKey(row.Deployment))
 			continue
 		}
-		shown = append(shown, row.shown())
+		shown = append(shown, shownRow(row))
 	}
 	if len(keys) == 0 {
 		return shown, nil
 	}
-	records, err := s.store.Get(ctx, Fields{}, keys...)
+	records, err := s.store.Get(ctx, record.Fields{}, keys...)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +140,7 @@ func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary, accepts
 		if records[i].Revision == 0 || healthy || !reported && v.Now.Sub(waiting[i].Since) < soon {
 			continue
 		}
-		row := waiting[i].shown()
+		row := shownRow(waiting[i])
 		row.Reason = plainText(reason, maxReason)
 		shown = append(shown, row)
 		left--
@@ -149,7 +150,7 @@ func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary, accepts
 
 // commandsOf returns the commands that the state of a rollout allows and that would change
 // something.
-func commandsOf(st RolloutState, approvable bool, sum execute.Summary) []string {
+func commandsOf(st record.RolloutState, approvable bool, sum execute.Summary) []string {
 	var out []string
 	for _, command := range execute.Commands() {
 		next, changes, err := execute.Allow(execute.Rollout{ID: st.ID, State: st.State}, command)
@@ -195,7 +196,7 @@ func awaitsUser(sp spec.Rollout, waves []tko.RolloutWave) bool {
 const approvalRequired = "Required"
 
 // summaryOf returns the summary of the rows that the rollout applies, by their counts.
-func summaryOf(counts []RolloutCount) execute.Summary {
+func summaryOf(counts []record.RolloutCount) execute.Summary {
 	s := execute.Summary{Total: execute.Count{By: map[execute.Progress]int{}}}
 	for _, c := range counts {
 		if !c.Kind.Applies() || c.Wave < 0 {
@@ -215,7 +216,7 @@ func summaryOf(counts []RolloutCount) execute.Summary {
 	return s
 }
 
-func wavesOf(sp spec.Rollout, st RolloutState, sum execute.Summary) []tko.RolloutWave {
+func wavesOf(sp spec.Rollout, st record.RolloutState, sum execute.Summary) []tko.RolloutWave {
 	var out []tko.RolloutWave
 	for i, w := range sp.Waves {
 		wave := tko.RolloutWave{Name: w.Name, Progress: map[string]int{}}
@@ -238,16 +239,16 @@ func wavesOf(sp spec.Rollout, st RolloutState, sum execute.Summary) []tko.Rollou
 	return out
 }
 
-func (r RolloutRow) shown() tko.RolloutRow {
+func shownRow(r record.RolloutRow) tko.RolloutRow {
 	return tko.RolloutRow{
 		Deployment: r.Deployment, Site: tko.SiteID(r.Site), Kind: r.Kind.String(), Wave: r.Wave, Rank: r.Rank, Revision: r.Revision, Group: r.Group,
 		Findings: r.Findings, Unknown: r.Unknown, Progress: string(r.Progress), Reason: r.Reason, Since: r.Since, Applied: r.Applied,
 	}
 }
 
-// current returns the number and digest of the plan to show: that of what is left, if
+// currentPlan returns the number and digest of the plan to show: that of what is left, if
 // one was made.
-func (st RolloutState) current() (int64, plan.Digest) {
+func currentPlan(st record.RolloutState) (int64, plan.Digest) {
 	if st.Next != 0 && st.Left != (plan.Digest{}) {
 		return st.Next, st.Left
 	}
@@ -260,11 +261,11 @@ func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko
 	if err != nil {
 		return tko.RolloutPlan{}, err
 	}
-	r, v, err := s.viewRollout(ctx, id, RowFilter{}, access.Read)
+	r, v, err := s.viewRollout(ctx, id, record.RowFilter{}, access.Read)
 	if err != nil {
 		return tko.RolloutPlan{}, err
 	}
-	number, digest := v.State.current()
+	number, digest := currentPlan(v.State)
 	out := tko.RolloutPlan{ID: id, State: string(v.State.State), Kinds: v.State.Kinds, Warnings: v.State.Warnings, Unreported: v.State.Unreported}
 	if number == 0 {
 		return out, nil
@@ -322,7 +323,7 @@ func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) i
 				return err
 			}
 		}
-		record, err := s.getVisible(ctx, c, Fields{}, rolloutKey(sel.ID))
+		record, err := s.getVisible(ctx, c, record.Fields{}, record.RolloutKey(sel.ID))
 		if err != nil {
 			return err
 		}
@@ -332,7 +333,7 @@ func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) i
 		}
 		changed := 0
 		for _, r := range selected {
-			row := r.shown()
+			row := shownRow(r)
 			if sel.Changes && (r.Kind.Applies() || r.Kind == plan.Conflict) {
 				if changed++; changed > maxChangedRows {
 					return errTooManyChanges
@@ -351,7 +352,7 @@ func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) i
 
 // selectedRows returns the state of a rollout, and the rows of its current plan that are
 // selected and that the caller may see, as of one moment.
-func (s *RolloutControl) selectedRows(ctx context.Context, c *caller, sel tko.RolloutRows, sites []tko.Pattern) (st RolloutState, selected []RolloutRow, err error) {
+func (s *RolloutControl) selectedRows(ctx context.Context, c *caller, sel tko.RolloutRows, sites []tko.Pattern) (st record.RolloutState, selected []record.RolloutRow, err error) {
 	limit := allRows
 	if sel.Limit > 0 && sel.Limit <= rowsPage {
 		limit = rowsPage // most pages are among the first rows
@@ -381,17 +382,17 @@ func (s *RolloutControl) selectedRows(ctx context.Context, c *caller, sel tko.Ro
 }
 
 // currentPlan returns the state of a rollout, and the number of its plan; 0 if it has none.
-func (s *RolloutControl) currentPlan(ctx context.Context, id tko.RolloutID) (st RolloutState, number int64, err error) {
+func (s *RolloutControl) currentPlan(ctx context.Context, id tko.RolloutID) (st record.RolloutState, number int64, err error) {
 	states, _, _, err := s.store.RolloutStates(ctx, string(id))
 	if err != nil || len(states) == 0 {
 		return st, 0, err
 	}
-	number, _ = states[0].current()
+	number, _ = currentPlan(states[0])
 	return states[0], number, nil
 }
 
 // visibleSelection returns the first rows that are selected and that the caller may see.
-func (s *RolloutControl) visibleSelection(ctx context.Context, c *caller, sel tko.RolloutRows, sites []tko.Pattern, rows []RolloutRow) (selected []RolloutRow, err error) {
+func (s *RolloutControl) visibleSelection(ctx context.Context, c *caller, sel tko.RolloutRows, sites []tko.Pattern, rows []record.RolloutRow) (selected []record.RolloutRow, err error) {
 	for page := range slices.Chunk(rows, rowsPage) {
 		visible, err := s.visibleRows(ctx, c, page)
 		if err != nil {
@@ -409,7 +410,7 @@ func (s *RolloutControl) visibleSelection(ctx context.Context, c *caller, sel tk
 	return selected, nil
 }
 
-func selects(sel tko.RolloutRows, sites []tko.Pattern, r RolloutRow) bool {
+func selects(sel tko.RolloutRows, sites []tko.Pattern, r record.RolloutRow) bool {
 	return (sel.Deployment == "" || sel.Deployment == r.Deployment) && (sel.Group == nil || *sel.Group == r.Group && r.Kind != plan.Same) && (len(sites) == 0 || r.Site != "" && sites[0].Match(r.Site)) &&
 		(len(sel.Kinds) == 0 || slices.Contains(sel.Kinds, r.Kind.String())) && (len(sel.Progress) == 0 || slices.Contains(sel.Progress, string(r.Progress)))
 }

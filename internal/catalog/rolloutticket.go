@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -34,7 +35,7 @@ func (s *RolloutRunner) RolloutTickets(ctx context.Context, id tko.RolloutID) ([
 	if err != nil || len(states) == 0 || len(states[0].Tickets) == 0 {
 		return nil, err
 	}
-	r, v, err := s.viewRollout(ctx, id, RowFilter{})
+	r, v, err := s.viewRollout(ctx, id, record.RowFilter{})
 	if errors.Is(err, tko.ErrNotFound) {
 		return nil, nil // it was deleted
 	}
@@ -50,7 +51,7 @@ func (s *RolloutRunner) RolloutTickets(ctx context.Context, id tko.RolloutID) ([
 		return nil, err
 	}
 	var all []tko.RolloutTicket
-	for _, task := range execute.DueTickets(v.execution(sp), v.Now) {
+	for _, task := range execute.DueTickets(executionOf(v, sp), v.Now) {
 		d := ticketDocumentOf(v, sp, task)
 		if task.Action == execute.TicketAsk {
 			if err := s.describe(ctx, &d, v, windowsOf(pkg)); err != nil {
@@ -122,7 +123,7 @@ type ticketPerson struct {
 var ticketTypes = map[string]string{execute.TicketAsk: "approval", execute.TicketRead: "state", execute.TicketTell: "result"}
 
 // ticketDocumentOf returns what identifies a ticket, and the result if there is one.
-func ticketDocumentOf(v RolloutView, sp spec.Rollout, task execute.TicketTask) ticketDocument {
+func ticketDocumentOf(v record.RolloutView, sp spec.Rollout, task execute.TicketTask) ticketDocument {
 	sum := summaryOf(v.Counts)
 	d := ticketDocument{
 		Type: ticketTypes[task.Action], Key: task.Key, Rollout: v.State.ID, Plan: task.Plan.String(), Wave: waveOf(sp, task.Wave), Round: task.Round, Ticket: task.ID, Since: task.Since.UTC(),
@@ -170,7 +171,7 @@ const (
 
 // describe adds what an approver must know: what changes, when, who asks, and what an undo
 // would do.
-func (s *RolloutRunner) describe(ctx context.Context, d *ticketDocument, v RolloutView, windows any) error {
+func (s *RolloutRunner) describe(ctx context.Context, d *ticketDocument, v record.RolloutView, windows any) error {
 	st := v.State
 	d.Kinds, d.Windows, d.Warnings = st.Kinds, windows, st.Warnings
 	d.Requester = &ticketPerson{Who: st.By.Who, Why: st.By.Why, Time: st.Time.UTC()}
@@ -241,7 +242,7 @@ func (s *RolloutRunner) ReportRolloutTicket(ctx context.Context, t tko.RolloutTi
 	var refused error
 	err = retry(ctx, func() error {
 		refused = nil
-		r, v, err := s.viewRollout(ctx, t.Rollout, RowFilter{})
+		r, v, err := s.viewRollout(ctx, t.Rollout, record.RowFilter{})
 		if err != nil {
 			return final(err)
 		}
@@ -249,7 +250,7 @@ func (s *RolloutRunner) ReportRolloutTicket(ctx context.Context, t tko.RolloutTi
 		if err != nil {
 			return err
 		}
-		to, note, err := v.execution(sp).Report(report, v.Now)
+		to, note, err := executionOf(v, sp).Report(report, v.Now)
 		if err != nil {
 			return final(err)
 		}
@@ -265,10 +266,10 @@ func (s *RolloutRunner) ReportRolloutTicket(ctx context.Context, t tko.RolloutTi
 const maxTicketName = 200
 
 // saveTicket commits what became of a ticket.
-func (s *RolloutRunner) saveTicket(ctx context.Context, r Record, v RolloutView, to execute.Rollout, wave string, note execute.TicketNote) error {
+func (s *RolloutRunner) saveTicket(ctx context.Context, r record.Record, v record.RolloutView, to execute.Rollout, wave string, note execute.TicketNote) error {
 	name := cmp.Or(note.Number, note.ID)
 	if note.Outcome == "" {
-		return s.saveRollout(ctx, r, v, v.State.with(to), RolloutWrite{Wake: []string{r.ID}})
+		return s.saveRollout(ctx, r, v, stateWith(v.State, to), record.RolloutWrite{Wake: []string{r.ID}})
 	}
 	by := author(ctx)
 	by.Why = plainText(fmt.Sprintf("wave %q: %s: %s", wave, note.Outcome, note.Text), maxBlocksText)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -16,33 +17,33 @@ import (
 
 // beginUndo commits that a rollout is undone from now on, and makes the rollout that
 // undoes it.
-func (s *RolloutRunner) beginUndo(ctx context.Context, r Record, v RolloutView, st RolloutState, skipped []execute.Row) error {
+func (s *RolloutRunner) beginUndo(ctx context.Context, r record.Record, v record.RolloutView, st record.RolloutState, skipped []execute.Row) error {
 	by := author(ctx)
 	st.Reason = execute.Reason{Code: "Undone", Message: "it is undone by " + by.Who}
 	if by.Who == "" {
 		st.Reason.Message = "it is undone"
 	}
 	v.State = st
-	return s.undo(ctx, r, v, RolloutWrite{Rows: v.changedRows(skipped)})
+	return s.undo(ctx, r, v, record.RolloutWrite{Rows: changedRows(v, skipped)})
 }
 
 // undo makes the rollout that undoes another one, and commits it together with a change of
 // that one. v has the state and rows after the change.
-func (s *RolloutRunner) undo(ctx context.Context, r Record, v RolloutView, change RolloutWrite) error {
+func (s *RolloutRunner) undo(ctx context.Context, r record.Record, v record.RolloutView, change record.RolloutWrite) error {
 	sp, err := s.specOf(ctx, r, v.State)
 	if err != nil {
 		return err
 	}
-	all, _ := v.rows()
+	all, _ := executionRows(v)
 	todo, left := execute.Undo(all, len(sp.Waves), v.State.Force)
-	of := make(map[tko.DeploymentID]RolloutRow, len(v.Rows))
+	of := make(map[tko.DeploymentID]record.RolloutRow, len(v.Rows))
 	for _, row := range v.Rows {
 		of[row.Deployment] = row
 	}
-	var rows []RolloutRow
+	var rows []record.RolloutRow
 	conflict := func(e execute.Row, reason string) {
 		was := of[e.Deployment]
-		rows = append(rows, RolloutRow{
+		rows = append(rows, record.RolloutRow{
 			Row:    plan.Row{Deployment: e.Deployment, UID: was.UID, Revision: was.Chain, Kind: plan.Conflict, Wave: plan.NoWave, Findings: []string{reason}},
 			Parent: was.Parent, Site: was.Site, Progress: execute.Skipped, Reason: reason,
 		})
@@ -51,8 +52,8 @@ func (s *RolloutRunner) undo(ctx context.Context, r Record, v RolloutView, chang
 		conflict(e, e.Reason)
 	}
 	for batch := range slices.Chunk(todo, rowsPage) {
-		keys := keysOf(batch, func(e execute.Row) Key { return deploymentKey(e.Deployment) })
-		records, err := s.store.Get(ctx, Fields{}, keys...)
+		keys := record.Keys(batch, func(e execute.Row) record.Key { return record.DeploymentKey(e.Deployment) })
+		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (s *RolloutRunner) undo(ctx context.Context, r Record, v RolloutView, chang
 			rows = append(rows, row)
 		}
 	}
-	pkg, err := packageOf(r)
+	pkg, err := record.PackageOf(r)
 	if err != nil {
 		return err
 	}
@@ -87,15 +88,15 @@ func (s *RolloutRunner) undo(ctx context.Context, r Record, v RolloutView, chang
 	if pkg, err = undoPackage(id, pkg, v.State.ID); err != nil {
 		return err
 	}
-	record, err := s.unparsedRollout(ctx, tko.Rollout{ID: tko.RolloutID(id), Package: pkg})
+	rec, err := s.unparsedRollout(ctx, tko.Rollout{ID: tko.RolloutID(id), Package: pkg})
 	if err != nil {
 		return err
 	}
-	record.UID, record.Author = newUID(), author(ctx)
-	if record.Author.Why == "" {
-		record.Author.Why = fmt.Sprintf("undoes rollout %q", v.State.ID)
+	rec.UID, rec.Author = newUID(), author(ctx)
+	if rec.Author.Why == "" {
+		rec.Author.Why = fmt.Sprintf("undoes rollout %q", v.State.ID)
 	}
-	slices.SortFunc(rows, func(a, b RolloutRow) int { return strings.Compare(string(a.Deployment), string(b.Deployment)) })
+	slices.SortFunc(rows, func(a, b record.RolloutRow) int { return strings.Compare(string(a.Deployment), string(b.Deployment)) })
 	kinds := map[string]int{}
 	for i := range rows {
 		kinds[rows[i].Kind.String()]++
@@ -105,21 +106,21 @@ func (s *RolloutRunner) undo(ctx context.Context, r Record, v RolloutView, chang
 	}
 	st := v.State
 	st.UndoneBy = id
-	undoing := RolloutState{
-		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: digestOfRows(record.Digest, 0, rows),
+	undoing := record.RolloutState{
+		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: digestOfRows(rec.Digest, 0, rows),
 		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime, Rows: v.Version + 1, Rule: st.Rule, Blind: st.Blind,
 	}
 	if undoing.By.Who == "" {
 		undoing.By.Who = st.By.Who
 	}
-	record.Conditions = mergeConditions(nil, undoing.conditions(), 1, v.Now)
+	rec.Conditions = mergeConditions(nil, conditionsOfRollout(undoing), 1, v.Now)
 	change.States, change.Wake = append(change.States, undoing), append(change.Wake, id, st.ID)
 	return s.saveRollout(ctx, r, v, st, change,
-		Write{Op: tko.OpWritten, Record: record, Expect: Absent})
+		record.Write{Op: tko.OpWritten, Record: rec, Expect: record.Absent})
 }
 
 // undoID returns an ID for the rollout that undoes another one.
-func (s *RolloutRunner) undoID(ctx context.Context, st RolloutState) (string, error) {
+func (s *RolloutRunner) undoID(ctx context.Context, st record.RolloutState) (string, error) {
 	base := st.ID
 	if len(base) > tko.MaxIDLength-20 {
 		base = base[:tko.MaxIDLength-20]
@@ -130,7 +131,7 @@ func (s *RolloutRunner) undoID(ctx context.Context, st RolloutState) (string, er
 			id = fmt.Sprintf("%s-undo-%d", base, n)
 		}
 		id = strings.TrimSuffix(id, "/")
-		r, err := s.get(ctx, Fields{}, Key{Kind: tko.KindRollout, ID: id})
+		r, err := s.get(ctx, record.Fields{}, record.Key{Kind: tko.KindRollout, ID: id})
 		if err != nil || r.Revision == 0 {
 			return id, err
 		}
@@ -138,11 +139,11 @@ func (s *RolloutRunner) undoID(ctx context.Context, st RolloutState) (string, er
 }
 
 // undoRow returns the row that undoes another one; or why that must be left as it is.
-func (s *RolloutRunner) undoRow(ctx context.Context, was RolloutRow, e execute.Row, now Record, force bool, known revisions) (row RolloutRow, reason string, err error) {
-	row = RolloutRow{
+func (s *RolloutRunner) undoRow(ctx context.Context, was record.RolloutRow, e execute.Row, now record.Record, force bool, known revisions) (row record.RolloutRow, reason string, err error) {
+	row = record.RolloutRow{
 		Row:    plan.Row{Deployment: was.Deployment, UID: was.UID, Kind: e.Kind, Wave: e.Wave, Rank: e.Rank, Before: was.After, After: was.Before},
 		Parent: was.Parent, Site: was.Site, Progress: execute.Waiting, Broken: e.Broken,
-		RowDetails: RowDetails{Base: was.Base, Replaces: was.Replaces, Force: force},
+		RowDetails: record.RowDetails{Base: was.Base, Replaces: was.Replaces, Force: force},
 	}
 	if was.Kind != plan.Create {
 		row.Target = was.Revision

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -17,23 +18,23 @@ import (
 type rolloutStore struct{ *core }
 
 // rolloutRecord derives and validates a rollout.
-func (s *rolloutStore) rolloutRecord(ctx context.Context, r tko.Rollout) (Record, error) {
-	key := rolloutKey(r.ID)
+func (s *rolloutStore) rolloutRecord(ctx context.Context, r tko.Rollout) (record.Record, error) {
+	key := record.RolloutKey(r.ID)
 	if err := checkNewID(key); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if err := checkPackage(r.Package); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	parsed, err := spec.Parse(r.Package)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if parsed.Undoes != "" {
-		return Record{}, tko.Errorf(tko.ErrInvalid, "rollout %q: spec.undoes is set by TKO: use tko rollout undo %s", r.ID, parsed.Undoes)
+		return record.Record{}, tko.Errorf(tko.ErrInvalid, "rollout %q: spec.undoes is set by TKO: use tko rollout undo %s", r.ID, parsed.Undoes)
 	}
 	if err := s.checkFunctions(ctx, r.ID, parsed); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	return s.unparsedRollout(ctx, r)
 }
@@ -55,7 +56,7 @@ func (s *rolloutStore) checkFunctions(ctx context.Context, id tko.RolloutID, par
 				return tko.Errorf(tko.ErrInvalid, "rollout %q: spec.edits[%d].function: %q: %w", id, i, image, err)
 			}
 		}
-		program := Record{Key: pluginKey(tko.PluginPrepare, image)}
+		program := record.Record{Key: record.PluginKey(tko.PluginPrepare, image)}
 		if err := s.permit(ctx, nil, &program, access.Register); err != nil {
 			return err
 		}
@@ -63,27 +64,27 @@ func (s *rolloutStore) checkFunctions(ctx context.Context, id tko.RolloutID, par
 	return nil
 }
 
-func (s *rolloutStore) unparsedRollout(ctx context.Context, r tko.Rollout) (Record, error) {
+func (s *rolloutStore) unparsedRollout(ctx context.Context, r tko.Rollout) (record.Record, error) {
 	metadata, err := metadataOf(r.Package, nil, r.Metadata)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
-	return s.withPackage(ctx, nil, Record{Key: rolloutKey(r.ID), Metadata: metadata}, r.Package, false)
+	return s.withPackage(ctx, nil, record.Record{Key: record.RolloutKey(r.ID), Metadata: metadata}, r.Package, false)
 }
 
 // viewRollout returns the record of a rollout that the caller may use, and a view of it
 // with selected rows only. A rollout without a state is a draft.
-func (s *rolloutStore) viewRollout(ctx context.Context, id tko.RolloutID, filter RowFilter, verbs ...access.Verb) (Record, RolloutView, error) {
-	return s.viewWith(ctx, id, func() (RolloutView, error) { return s.store.RolloutCommandView(ctx, string(id), filter) }, verbs...)
+func (s *rolloutStore) viewRollout(ctx context.Context, id tko.RolloutID, filter record.RowFilter, verbs ...access.Verb) (record.Record, record.RolloutView, error) {
+	return s.viewWith(ctx, id, func() (record.RolloutView, error) { return s.store.RolloutCommandView(ctx, string(id), filter) }, verbs...)
 }
 
 // viewSince is viewRollout with all rows, or the changes to those that are known.
-func (s *rolloutStore) viewSince(ctx context.Context, id tko.RolloutID, known RowsAt, verbs ...access.Verb) (Record, RolloutView, error) {
-	return s.viewWith(ctx, id, func() (RolloutView, error) { return s.store.RolloutView(ctx, string(id), known) }, verbs...)
+func (s *rolloutStore) viewSince(ctx context.Context, id tko.RolloutID, known record.RowsAt, verbs ...access.Verb) (record.Record, record.RolloutView, error) {
+	return s.viewWith(ctx, id, func() (record.RolloutView, error) { return s.store.RolloutView(ctx, string(id), known) }, verbs...)
 }
 
-func (s *rolloutStore) viewWith(ctx context.Context, id tko.RolloutID, read func() (RolloutView, error), verbs ...access.Verb) (Record, RolloutView, error) {
-	var v RolloutView
+func (s *rolloutStore) viewWith(ctx context.Context, id tko.RolloutID, read func() (record.RolloutView, error), verbs ...access.Verb) (record.Record, record.RolloutView, error) {
+	var v record.RolloutView
 	r, err := s.record(ctx, id, func() (err error) { v, err = read(); return err }, verbs...)
 	if !v.Found && r.Revision != 0 {
 		v.State = draftOfRollout(id)
@@ -92,20 +93,20 @@ func (s *rolloutStore) viewWith(ctx context.Context, id tko.RolloutID, read func
 }
 
 // record returns the record of a rollout that the caller may use, after reading its state.
-func (s *rolloutStore) record(ctx context.Context, id tko.RolloutID, read func() error, verbs ...access.Verb) (Record, error) {
-	key := rolloutKey(id)
+func (s *rolloutStore) record(ctx context.Context, id tko.RolloutID, read func() error, verbs ...access.Verb) (record.Record, error) {
+	key := record.RolloutKey(id)
 	if err := CheckKey(key); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if err := read(); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
-	r, err := s.get(ctx, Fields{Package: true}, key)
+	r, err := s.get(ctx, record.Fields{Package: true}, key)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if r.Revision == 0 {
-		return Record{}, missing(key)
+		return record.Record{}, missing(key)
 	}
 	if len(verbs) > 0 {
 		err = s.permit(ctx, &r, nil, verbs...)
@@ -114,12 +115,12 @@ func (s *rolloutStore) record(ctx context.Context, id tko.RolloutID, read func()
 }
 
 // draftOfRollout returns the state of a rollout that has none.
-func draftOfRollout(id tko.RolloutID) RolloutState {
-	return RolloutState{ID: string(id), State: execute.Draft, Family: string(id)}
+func draftOfRollout(id tko.RolloutID) record.RolloutState {
+	return record.RolloutState{ID: string(id), State: execute.Draft, Family: string(id)}
 }
 
 // specOf returns the spec that a rollout was planned with; a draft's is the current one.
-func (s *rolloutStore) specOf(ctx context.Context, r Record, st RolloutState) (spec.Rollout, error) {
+func (s *rolloutStore) specOf(ctx context.Context, r record.Record, st record.RolloutState) (spec.Rollout, error) {
 	pkg, err := s.plannedPackage(ctx, r, st)
 	if err != nil {
 		return spec.Rollout{}, err
@@ -129,7 +130,7 @@ func (s *rolloutStore) specOf(ctx context.Context, r Record, st RolloutState) (s
 
 // plannedPackage returns the package that a rollout was planned with; a draft's is the
 // current one.
-func (s *rolloutStore) plannedPackage(ctx context.Context, r Record, st RolloutState) (krm.Package, error) {
+func (s *rolloutStore) plannedPackage(ctx context.Context, r record.Record, st record.RolloutState) (krm.Package, error) {
 	if st.Spec != 0 && st.Spec != r.Revision {
 		old, err := s.store.Revision(ctx, r.Key, st.Spec)
 		if err != nil {
@@ -137,11 +138,11 @@ func (s *rolloutStore) plannedPackage(ctx context.Context, r Record, st RolloutS
 		}
 		r = old
 	}
-	return packageOf(r)
+	return record.PackageOf(r)
 }
 
-// execution returns the state of a rollout as package execute has it.
-func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
+// executionOf returns the state of a rollout as package execute has it.
+func executionOf(v record.RolloutView, sp spec.Rollout) execute.Rollout {
 	st := v.State
 	r := execute.Rollout{
 		ID: st.ID, State: st.State, Family: st.Family, Undoes: st.Undoes, Spec: sp, Plan: st.Digest, Reason: st.Reason,
@@ -157,45 +158,45 @@ func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
 	return r
 }
 
-// with returns a state with what package execute has changed of it.
-func (st RolloutState) with(r execute.Rollout) RolloutState {
+// stateWith returns a state with what package execute has changed of it.
+func stateWith(st record.RolloutState, r execute.Rollout) record.RolloutState {
 	st.State, st.Reason, st.Approvals, st.Acknowledged = r.State, r.Reason, r.Approvals, r.Acknowledged
 	st.FirstFailure, st.Touched, st.Failing, st.Metrics = r.FirstFailure, r.Touched, r.Failing, r.Metrics
 	st.Tickets = r.Tickets
 	return st
 }
 
-// rows returns the rows that a rollout applies, without metadata of sites, and the index in
+// executionRows returns the rows that a rollout applies, without metadata of sites, and the index in
 // v.Rows of each. The caller must not change them.
-func (v RolloutView) rows() (rows []execute.Row, index []int) {
+func executionRows(v record.RolloutView) (rows []execute.Row, index []int) {
 	if v.Execution != nil {
 		return v.Execution, v.Of
 	}
 	for i := range v.Rows {
 		if v.Rows[i].Kind.Applies() {
-			rows, index = append(rows, v.Rows[i].execution()), append(index, i)
+			rows, index = append(rows, executionRow(&v.Rows[i])), append(index, i)
 		}
 	}
 	return rows, index
 }
 
-// with returns a row with the progress of another.
-func (r RolloutRow) with(e execute.Row) RolloutRow {
+// rowWith returns a row with the progress of another.
+func rowWith(r record.RolloutRow, e execute.Row) record.RolloutRow {
 	r.Progress, r.Since, r.Evaluated, r.Credit, r.Counted, r.Broken, r.Reason = e.Progress, e.Since, e.Evaluated, e.Credit, e.Counted, e.Broken, e.Reason
 	r.Stands = e.Stands
 	return r
 }
 
 // changedRows returns the rows of a view with changed progress.
-func (v RolloutView) changedRows(changed []execute.Row) []RolloutRow {
+func changedRows(v record.RolloutView, changed []execute.Row) []record.RolloutRow {
 	by := make(map[tko.DeploymentID]execute.Row, len(changed))
 	for _, e := range changed {
 		by[e.Deployment] = e
 	}
-	out := make([]RolloutRow, 0, len(changed))
+	out := make([]record.RolloutRow, 0, len(changed))
 	for _, r := range v.Rows {
 		if e, ok := by[r.Deployment]; ok {
-			out = append(out, r.with(e))
+			out = append(out, rowWith(r, e))
 		}
 	}
 	return out
@@ -203,7 +204,7 @@ func (v RolloutView) changedRows(changed []execute.Row) []RolloutRow {
 
 // saveRollout commits a state of a rollout, its conditions, other changes of rollouts,
 // and writes of deployments. All are decided from the view.
-func (s *rolloutStore) saveRollout(ctx context.Context, r Record, v RolloutView, st RolloutState, change RolloutWrite, writes ...Write) error {
+func (s *rolloutStore) saveRollout(ctx context.Context, r record.Record, v record.RolloutView, st record.RolloutState, change record.RolloutWrite, writes ...record.Write) error {
 	change.Expect = v.Version
 	if st.Plan != v.State.Plan || change.Replan != 0 {
 		st.Rows = v.Version + 1
@@ -226,8 +227,8 @@ func (s *rolloutStore) saveRollout(ctx context.Context, r Record, v RolloutView,
 	if by.Why == "" {
 		by.Why = fmt.Sprintf("is %s", st.State)
 	}
-	conditions := mergeConditions(r.Conditions, st.conditions(), r.Revision, v.Now)
-	writes = append(writes, Write{Op: tko.OpStatus, Record: Record{Key: r.Key, Author: by, Conditions: conditions}, Expect: Any, Rollout: &change})
+	conditions := mergeConditions(r.Conditions, conditionsOfRollout(st), r.Revision, v.Now)
+	writes = append(writes, record.Write{Op: tko.OpStatus, Record: record.Record{Key: r.Key, Author: by, Conditions: conditions}, Expect: record.Any, Rollout: &change})
 	_, err := s.commit(ctx, writes...)
 	return err
 }
@@ -235,7 +236,7 @@ func (s *rolloutStore) saveRollout(ctx context.Context, r Record, v RolloutView,
 // maxBlocksText limits the text of a condition about what a rollout waits for.
 const maxBlocksText = 2000
 
-func (st RolloutState) conditions() []tko.Condition {
+func conditionsOfRollout(st record.RolloutState) []tko.Condition {
 	flag := func(b bool) string { return map[bool]string{true: tko.ConditionTrue, false: tko.ConditionFalse}[b] }
 	state := string(st.State)
 	planned := tko.Condition{Type: tko.ConditionPlanned, Status: flag(st.Plan != 0 && st.State != execute.Planning), Reason: state}

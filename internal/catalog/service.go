@@ -8,6 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/lru"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -134,7 +135,7 @@ type Service struct {
 }
 
 // New makes a catalog on a store. The caller closes the store.
-func New(store Store, validator Validator, options Options) *Service {
+func New(store record.Store, validator Validator, options Options) *Service {
 	setDefault(&options.DefaultFormat, krm.CBOR)
 	setDefault(&options.ModificationTime, 10*time.Second)
 	setDefault(&options.MinBackoff, time.Second)

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -32,22 +33,22 @@ type Snapshot struct {
 	position int64
 
 	mutex     sync.Mutex
-	packages  map[Digest]krm.Package // decoded
-	size      int                    // of their encodings
+	packages  map[record.Digest]krm.Package // decoded
+	size      int                           // of their encodings
 	resources sharedResources
 }
 
 // sharedResources are decoded resources by the digests of their encodings. Packages that
 // are made from one template share them: so they take little memory, and are compared fast.
 type sharedResources struct {
-	young, old         map[Digest]krm.Resource // old ones occur more than once
+	young, old         map[record.Digest]krm.Resource // old ones occur more than once
 	youngSize, oldSize int
 }
 
 // maxSharedResources is the maximum size of the encodings of young and of old resources.
 const maxSharedResources = 1 << 20
 
-func (s *sharedResources) get(digest Digest, size int) (krm.Resource, bool) {
+func (s *sharedResources) get(digest record.Digest, size int) (krm.Resource, bool) {
 	if r, ok := s.old[digest]; ok {
 		return r, true
 	}
@@ -56,35 +57,35 @@ func (s *sharedResources) get(digest Digest, size int) (krm.Resource, bool) {
 		return nil, false
 	}
 	if s.oldSize += size; s.old == nil || s.oldSize > maxSharedResources {
-		s.old, s.oldSize = map[Digest]krm.Resource{}, size
+		s.old, s.oldSize = map[record.Digest]krm.Resource{}, size
 	}
 	s.old[digest] = r
 	return r, true
 }
 
-func (s *sharedResources) put(digest Digest, size int, r krm.Resource) {
+func (s *sharedResources) put(digest record.Digest, size int, r krm.Resource) {
 	if s.youngSize += size; s.young == nil || s.youngSize > maxSharedResources {
-		s.young, s.youngSize = map[Digest]krm.Resource{}, size
+		s.young, s.youngSize = map[record.Digest]krm.Resource{}, size
 	}
 	s.young[digest] = r
 }
 
 // decode decodes a package. Equal resources of packages share memory.
-func (s *Snapshot) decode(r Record) (krm.Package, error) {
+func (s *Snapshot) decode(r record.Record) (krm.Package, error) {
 	encoded, ok := krm.EncodedResources(r.Package)
 	if !ok {
-		return packageOf(r)
+		return record.PackageOf(r)
 	}
 	pkg := make(krm.Package, len(encoded))
 	for i, data := range encoded {
-		digest := Digest(sha256.Sum256(data))
+		digest := record.Digest(sha256.Sum256(data))
 		s.mutex.Lock()
 		resource, known := s.resources.get(digest, len(data))
 		s.mutex.Unlock()
 		if !known {
 			var err error
-			if resource, err = krm.DecodeResource(data, krm.Limits{Bytes: maxPackageBytes, Depth: maxPackageDepth, Resources: maxResources}); err != nil {
-				return packageOf(r) // its error names the place
+			if resource, err = krm.DecodeResource(data, krm.Limits{Bytes: record.MaxPackageBytes, Depth: record.MaxPackageDepth, Resources: record.MaxResources}); err != nil {
+				return record.PackageOf(r) // its error names the place
 			}
 			s.mutex.Lock()
 			s.resources.put(digest, len(data), resource)
@@ -114,7 +115,7 @@ func (s *Snapshots) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if _, err := s.currentRules(ctx); err != nil {
 		return nil, err
 	}
-	return &Snapshot{service: s, position: position, packages: map[Digest]krm.Package{}}, nil
+	return &Snapshot{service: s, position: position, packages: map[record.Digest]krm.Package{}}, nil
 }
 
 // Position returns the position of the snapshot.
@@ -122,13 +123,13 @@ func (s *Snapshot) Position() int64 { return s.position }
 
 // Deployments returns the records of the selected deployments, with their packages,
 // sorted by ID.
-func (s *Snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[Record, error] {
-	return stream(func(yield func(Record) bool) error {
-		var page []Record
+func (s *Snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[record.Record, error] {
+	return stream(func(yield func(record.Record) bool) error {
+		var page []record.Record
 		send := func() (more bool, err error) {
 			full, err := s.withPackages(ctx, page)
 			page = page[:0]
-			return err == nil && !slices.ContainsFunc(full, func(r Record) bool { return !yield(r) }), err
+			return err == nil && !slices.ContainsFunc(full, func(r record.Record) bool { return !yield(r) }), err
 		}
 		for r, err := range s.matching(ctx, sel) {
 			if err != nil {
@@ -148,90 +149,90 @@ func (s *Snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) it
 
 // Children returns the records of the children of a deployment, without packages,
 // sorted by ID.
-func (s *Snapshot) Children(ctx context.Context, parent tko.DeploymentID) iter.Seq2[Record, error] {
+func (s *Snapshot) Children(ctx context.Context, parent tko.DeploymentID) iter.Seq2[record.Record, error] {
 	return s.matching(ctx, tko.DeploymentSelect{Parent: parent})
 }
 
 // matching returns the records of the selected deployments, without packages.
-func (s *Snapshot) matching(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[Record, error] {
+func (s *Snapshot) matching(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[record.Record, error] {
 	query, err := deploymentQuery(sel, tko.ListOptions{})
 	if err != nil {
-		return func(yield func(Record, error) bool) { yield(Record{}, err) }
+		return func(yield func(record.Record, error) bool) { yield(record.Record{}, err) }
 	}
 	return s.service.changeLog.Records(ctx, query, s.position)
 }
 
 // withPackages returns records with their packages as of the snapshot.
-func (s *Snapshot) withPackages(ctx context.Context, records []Record) ([]Record, error) {
+func (s *Snapshot) withPackages(ctx context.Context, records []record.Record) ([]record.Record, error) {
 	if len(records) == 0 {
 		return nil, nil
 	}
-	keys := keysOf(records, func(r Record) Key { return r.Key })
-	return s.service.store.GetAt(ctx, s.position, Fields{Package: true}, keys...)
+	keys := record.Keys(records, func(r record.Record) record.Key { return r.Key })
+	return s.service.store.GetAt(ctx, s.position, record.Fields{Package: true}, keys...)
 }
 
 // Record returns a deployment or template with its package as of a revision; 0 is that
 // of the snapshot. It returns ErrNotFound if it doesn't exist or is no longer retained.
-func (s *Snapshot) Record(ctx context.Context, key Key, revision int64) (Record, error) {
+func (s *Snapshot) Record(ctx context.Context, key record.Key, revision int64) (record.Record, error) {
 	ctx, c, err := s.service.enter(ctx, key.Kind, access.Read)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	none := tko.NotFound(key.Kind, key.ID)
 	if CheckKey(key) != nil {
-		return Record{}, none
+		return record.Record{}, none
 	}
-	r, err := s.service.get(ctx, Fields{Package: true}, key)
+	r, err := s.service.get(ctx, record.Fields{Package: true}, key)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if r.Revision != 0 && !c.sees(r) {
-		return Record{}, none
+		return record.Record{}, none
 	}
 	now := r
 	switch {
 	case revision != 0:
 		if r, err = s.service.store.Revision(ctx, key, revision); err != nil {
-			return Record{}, err
+			return record.Record{}, err
 		}
 	case now.Revision == 0:
-		return Record{}, none // if it was deleted since, what is planned for it is stale
+		return record.Record{}, none // if it was deleted since, what is planned for it is stale
 	case r.Position > s.position:
-		read, err := s.service.store.GetAt(ctx, s.position, Fields{Package: true}, key)
+		read, err := s.service.store.GetAt(ctx, s.position, record.Fields{Package: true}, key)
 		if err != nil {
-			return Record{}, err
+			return record.Record{}, err
 		}
 		if r = read[0]; r.Revision == 0 || r.UID != now.UID {
-			return Record{}, none
+			return record.Record{}, none
 		}
 	}
 	if revision != 0 && r.UID == now.UID { // revisions don't record them
 		r.Base, r.Replaces, r.Replaced = now.Base, now.Replaces, now.Replaced
 	}
 	if !c.sees(r) {
-		return Record{}, none
+		return record.Record{}, none
 	}
 	return r, nil
 }
 
 // Current returns the records, with their packages, of those of the deployments that exist
 // now, which may be after the snapshot, in no order.
-func (s *Snapshot) Current(ctx context.Context, ids []tko.DeploymentID) ([]Record, error) {
+func (s *Snapshot) Current(ctx context.Context, ids []tko.DeploymentID) ([]record.Record, error) {
 	ctx, c, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]Key, 0, len(ids))
+	keys := make([]record.Key, 0, len(ids))
 	for _, id := range ids {
-		if key := deploymentKey(id); CheckKey(key) == nil {
+		if key := record.DeploymentKey(id); CheckKey(key) == nil {
 			keys = append(keys, key)
 		}
 	}
-	records, err := s.service.store.Get(ctx, Fields{Package: true}, keys...)
+	records, err := s.service.store.Get(ctx, record.Fields{Package: true}, keys...)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(records, func(r Record) bool { return r.Revision == 0 || !c.sees(r) }), nil
+	return slices.DeleteFunc(records, func(r record.Record) bool { return r.Revision == 0 || !c.sees(r) }), nil
 }
 
 // Templates returns the selected templates, without packages, sorted by ID.
@@ -249,11 +250,11 @@ func (s *Snapshot) Sites(ctx context.Context, sel tko.SiteSelect, options tko.Li
 // Plugins returns the plugins of a type, sorted by name.
 func (s *Snapshot) Plugins(ctx context.Context, typ string) iter.Seq2[tko.Plugin, error] {
 	pattern, err := tko.ParsePattern(typ + "|**")
-	query := Query{Kind: tko.KindPlugin, IDs: []tko.Pattern{pattern}, Limit: -1}
-	return listAt(ctx, s, query, err, func(_ *caller, r Record) (tko.Plugin, error) { return pluginOf(r) })
+	query := record.Query{Kind: tko.KindPlugin, IDs: []tko.Pattern{pattern}, Limit: -1}
+	return listAt(ctx, s, query, err, func(_ *caller, r record.Record) (tko.Plugin, error) { return record.PluginOf(r) })
 }
 
-func listAt[T any](ctx context.Context, s *Snapshot, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
+func listAt[T any](ctx context.Context, s *Snapshot, query record.Query, err error, entity func(*caller, record.Record) (T, error)) iter.Seq2[T, error] {
 	return stream(func(yield func(T) bool) error {
 		if err != nil {
 			return err
@@ -262,7 +263,7 @@ func listAt[T any](ctx context.Context, s *Snapshot, query Query, err error, ent
 		if err != nil {
 			return err
 		}
-		query.Fields = Fields{}
+		query.Fields = record.Fields{}
 		for r, err := range s.service.changeLog.Records(ctx, query, s.position) {
 			if err != nil {
 				return err
@@ -281,11 +282,11 @@ func listAt[T any](ctx context.Context, s *Snapshot, query Query, err error, ent
 
 // Package returns the package of a record, for a deployment with the state in its
 // Deployment resource. It is shared and must not be changed.
-func (s *Snapshot) Package(r Record) (krm.Package, error) {
+func (s *Snapshot) Package(r record.Record) (krm.Package, error) {
 	s.mutex.Lock()
 	pkg, ok := s.packages[r.Digest]
 	s.mutex.Unlock()
-	if !ok || r.Digest == (Digest{}) {
+	if !ok || r.Digest == (record.Digest{}) {
 		var err error
 		if pkg, err = s.decode(r); err != nil {
 			return nil, err
@@ -305,10 +306,10 @@ func (s *Snapshot) Package(r Record) (krm.Package, error) {
 }
 
 // Deployment returns the deployment of a record, without its package.
-func (s *Snapshot) Deployment(r Record) tko.Deployment { return sharedDeployment(r) }
+func (s *Snapshot) Deployment(r record.Record) tko.Deployment { return sharedDeployment(r) }
 
 // Template returns the template of a record, without its package.
-func (s *Snapshot) Template(r Record) tko.Template {
+func (s *Snapshot) Template(r record.Record) tko.Template {
 	t := sharedTemplate(r)
 	t.Deployments = nil
 	return t
@@ -325,8 +326,8 @@ func (s *Snapshot) Definitions(ctx context.Context) (krm.Package, error) {
 
 // Derivation returns what the package of a record was made from; false if that isn't
 // known.
-func (s *Snapshot) Derivation(ctx context.Context, r Record) (derivation.Record, bool) {
-	if r.Derivation == (Digest{}) {
+func (s *Snapshot) Derivation(ctx context.Context, r record.Record) (derivation.Record, bool) {
+	if r.Derivation == (record.Digest{}) {
 		return derivation.Record{}, false
 	}
 	encoded, err := s.service.store.Derivation(ctx, r.Derivation)
@@ -347,41 +348,41 @@ type Changes struct {
 // Changed returns a deployment's record with another package, as a commit would store
 // it. from, if its Revision isn't 0, is the template that the package is made from. An
 // invalid package is an ErrInvalid.
-func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package, from Record, with Changes) (Record, error) {
+func (s *Snapshot) Changed(ctx context.Context, current record.Record, pkg krm.Package, from record.Record, with Changes) (record.Record, error) {
 	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	before, err := s.Package(current)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
-	attributes := current.attributes()
-	attributes.passed, attributes.removed = current.metadataWith(with.Manifest)
+	attributes := attributesOf(current)
+	attributes.passed, attributes.removed = metadataWith(current, with.Manifest)
 	change, err := s.service.deployments.changedFrom(ctx, new(readSet), current, func() (krm.Package, error) { return before, nil }, current, pkg, attributes)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	r := change.record
 	if from.Revision != 0 {
 		r.Base = from.Revision
-		if r.Metadata, err = metadataAfter(current.effective(), pkg, from.effective(), attributes.passed); err != nil {
-			return Record{}, err
+		if r.Metadata, err = metadataAfter(current.Effective(), pkg, from.Effective(), attributes.passed); err != nil {
+			return record.Record{}, err
 		}
-		r.remove(attributes.removed)
-		r.retainAttached(current)
+		removeMetadata(&r, attributes.removed)
+		retainAttached(&r, current)
 	}
 	if with.Derived != nil {
-		r.derive(*with.Derived)
+		setDerivation(&r, *with.Derived)
 	}
 	return r, nil
 }
 
 // metadataWith returns the passed and removed metadata of a deployment that a manifest
 // replaces; nil is none.
-func (r Record) metadataWith(m *spec.Manifest) (passed map[string]string, removed []string) {
+func metadataWith(r record.Record, m *spec.Manifest) (passed map[string]string, removed []string) {
 	if m == nil {
-		return r.passed(), r.removed()
+		return r.Passed(), r.Removed()
 	}
 	return passedOf(r, m.Metadata), removedOf(r, Put{Metadata: m.Metadata})
 }
@@ -402,22 +403,22 @@ func (s *Snapshot) Named(ctx context.Context, origin string) (tko.DeploymentID, 
 
 // declaredOrigin returns the origin of the deployment that a manifest declares, as
 // PutEntity stores it.
-func declaredOrigin(origin string) string { return originOf("named", origin) }
+func declaredOrigin(origin string) string { return record.OriginOf("named", origin) }
 
 // Declared returns the record of a new deployment that a manifest declares, without an ID,
 // as PutEntity would store it. template is zero if it has none.
-func (s *Snapshot) Declared(ctx context.Context, template tko.Template, m spec.Manifest) (Record, error) {
+func (s *Snapshot) Declared(ctx context.Context, template tko.Template, m spec.Manifest) (record.Record, error) {
 	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if err := checkOrigin(m.Origin); err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	n, err := s.service.deployments.newRecord(ctx, nil, base{revision: template.Stamp.Revision, pkg: template.Package, metadata: template.Metadata},
 		tko.NewDeployment{Parent: m.Parent, Template: m.Template, Site: m.Site, Metadata: m.Metadata, Merge: m.Package})
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	n.record.Origin = declaredOrigin(m.Origin)
 	return n.record, s.service.requireAll(ctx, n.requires)
@@ -425,18 +426,18 @@ func (s *Snapshot) Declared(ctx context.Context, template tko.Template, m spec.M
 
 // Created returns the record of a child that is made from a template, without an ID, as
 // CreateChildren would store it.
-func (s *Snapshot) Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (Record, error) {
+func (s *Snapshot) Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (record.Record, error) {
 	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	n, err := s.service.deployments.newRecord(ctx, nil, base{revision: template.Stamp.Revision, pkg: template.Package, metadata: template.Metadata},
 		tko.NewDeployment{Parent: request.Parent, Template: child.Template, Site: child.Site, Merge: request.Merge})
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	r := n.record
-	r.Origin = originOf(string(request.Parent), child.Origin)
+	r.Origin = record.OriginOf(string(request.Parent), child.Origin)
 	r.Replaces = slices.Sorted(func(yield func(string) bool) {
 		for _, id := range child.Replaces {
 			if !yield(string(id)) {

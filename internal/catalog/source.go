@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // The limits of GitOps sources.
@@ -22,7 +23,7 @@ const (
 type SourceRegistry struct{ *core }
 
 func checkSourceName(name string) error {
-	if name == "" || len(name) > maxSourceName || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }) || !storable(name) {
+	if name == "" || len(name) > maxSourceName || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }) || !record.Storable(name) {
 		return tko.Errorf(tko.ErrInvalid, "source %.40q: use a name of 1 to %d visible characters", name, maxSourceName)
 	}
 	return nil

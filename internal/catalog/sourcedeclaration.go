@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // DeclareSources registers the sources that the repository of another one declares: all of
@@ -102,7 +103,7 @@ func (in declaring) decide(book *ruleBook) (r declaration, err error) {
 			continue
 		}
 		r.done.Changed = append(r.done.Changed, d.Name)
-		if err := r.write(ruleSource, d.Name, d, describeDefinition("declared by "+in.request.Parent, d)); err != nil {
+		if err := r.write(record.RuleSource, d.Name, d, describeDefinition("declared by "+in.request.Parent, d)); err != nil {
 			return r, err
 		}
 	}
@@ -117,7 +118,7 @@ func (in declaring) decide(book *ruleBook) (r declaration, err error) {
 		if declared[d.Name] {
 			continue
 		}
-		record := audit.Record{Kind: ruleSource, ID: d.Name, Op: "undeclared by " + in.request.Parent, Why: in.by.Why}
+		rec := audit.Record{Kind: record.RuleSource, ID: d.Name, Op: "undeclared by " + in.request.Parent, Why: in.by.Why}
 		if !in.request.Prune {
 			if r.done.Kept = append(r.done.Kept, d.Name); d.Undeclared {
 				continue
@@ -125,15 +126,15 @@ func (in declaring) decide(book *ruleBook) (r declaration, err error) {
 			d.Undeclared = true
 		} else {
 			r.done.Removed = append(r.done.Removed, d.Name)
-			record.Detail = "deleted, its entities are kept"
+			rec.Detail = "deleted, its entities are kept"
 			if !in.applied[d.Name] {
 				r.eraseSource(book, d.Name)
-				r.records = append(r.records, record)
+				r.records = append(r.records, rec)
 				continue
 			}
 			d.Ending, d.Updated, d.By = &tko.SourceEnding{Keep: true}, in.now, in.by
 		}
-		if err := r.write(ruleSource, d.Name, d, record); err != nil {
+		if err := r.write(record.RuleSource, d.Name, d, rec); err != nil {
 			return r, err
 		}
 	}

@@ -14,11 +14,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
-
-// ruleSource is the kind of definitions of GitOps sources among the stored rules of access:
-// they decide which repositories may change what is stored.
-const ruleSource = "source"
 
 // The limits of definitions of GitOps sources.
 const (
@@ -77,7 +74,7 @@ type registration struct {
 
 // register returns how definitions change the rules; taken has the names that sources have
 // which aren't registered.
-func (b *ruleBook) register(definitions []tko.SourceDefinition, taken map[string]bool, owns owner) (r registration, err error) {
+func (b *ruleBook) register(definitions []tko.SourceDefinition, taken map[string]bool, owns record.Owner) (r registration, err error) {
 	for _, d := range definitions {
 		result, err := b.define(&d, taken[d.Name])
 		if err != nil {
@@ -86,11 +83,11 @@ func (b *ruleBook) register(definitions []tko.SourceDefinition, taken map[string
 		if r.results = append(r.results, result); !result.Changed {
 			continue
 		}
-		if err := r.write(ruleSource, d.Name, d, describeDefinition("registered", d)); err != nil {
+		if err := r.write(record.RuleSource, d.Name, d, describeDefinition("registered", d)); err != nil {
 			return r, err
 		}
 	}
-	if err := b.fits(r.put); err != nil || owns.isZero() {
+	if err := b.fits(r.put); err != nil || owns.IsZero() {
 		return r, err
 	}
 	for _, one := range r.put { // who changes a source owns it
@@ -104,7 +101,7 @@ func (b *ruleBook) register(definitions []tko.SourceDefinition, taken map[string
 }
 
 func describeDefinition(verb string, d tko.SourceDefinition) audit.Record {
-	return audit.Record{Kind: ruleSource, ID: d.Name, Op: verb, Detail: printable.Short(fmt.Sprintf("%s %s", d.Kind, d.Spec), maxDetail), Why: d.By.Why}
+	return audit.Record{Kind: record.RuleSource, ID: d.Name, Op: verb, Detail: printable.Short(fmt.Sprintf("%s %s", d.Kind, d.Spec), maxDetail), Why: d.By.Why}
 }
 
 // checkSources returns the definitions, completed and checked, and which of their names
@@ -226,10 +223,10 @@ func own(d *tko.SourceDefinition, before tko.SourceDefinition) error {
 }
 
 // fits returns an ErrInvalid if there would be too many definitions.
-func (b *ruleBook) fits(put []AccessRule) error {
+func (b *ruleBook) fits(put []record.AccessRule) error {
 	n, size := 0, 0
 	for _, d := range b.sources {
-		if !slices.ContainsFunc(put, func(r AccessRule) bool { return r.ID == d.Name }) {
+		if !slices.ContainsFunc(put, func(r record.AccessRule) bool { return r.ID == d.Name }) {
 			n, size = n+1, size+len(d.Spec)
 		}
 	}
@@ -279,7 +276,7 @@ func (s *SourceRegistry) DeleteSource(ctx context.Context, name string, keep boo
 	by, now := author(ctx), time.Now().UTC().Truncate(time.Second)
 	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		d, exists := book.definition(name)
-		record := audit.Record{Kind: ruleSource, ID: name, Op: "deleted", Why: by.Why}
+		rec := audit.Record{Kind: record.RuleSource, ID: name, Op: "deleted", Why: by.Why}
 		switch {
 		case !exists && known && !source.Status.Registered:
 			return change, tko.Errorf(tko.ErrInvalid, "source %q isn't registered: the role gitops has it from its own settings, or from Flux: remove it there", name)
@@ -288,9 +285,9 @@ func (s *SourceRegistry) DeleteSource(ctx context.Context, name string, keep boo
 		case d.Parent != "" && !d.Undeclared:
 			return change, tko.Errorf(tko.ErrInvalid, "the repository of source %q declares source %q: remove its manifest there. If that source is gone, take this one over first: tko gitops source register --take-over", d.Parent, name)
 		case !known || !source.Status.Registered && !d.TakeOver:
-			record.Detail = "never applied"
+			rec.Detail = "never applied"
 			change.eraseSource(book, name)
-			change.records = []audit.Record{record}
+			change.records = []audit.Record{rec}
 			return change, nil
 		}
 		confirmed, err := deletable(ctx, d, len(source.Status.Items), keep)
@@ -299,11 +296,11 @@ func (s *SourceRegistry) DeleteSource(ctx context.Context, name string, keep boo
 		}
 		d.Ending = &tko.SourceEnding{Keep: keep, Confirmed: confirmed}
 		d.Updated, d.By = now, by
-		record.Detail = fmt.Sprintf("with %d entities", confirmed)
+		rec.Detail = fmt.Sprintf("with %d entities", confirmed)
 		if keep {
-			record.Detail = fmt.Sprintf("%d entities are kept", len(source.Status.Items))
+			rec.Detail = fmt.Sprintf("%d entities are kept", len(source.Status.Items))
 		}
-		return change, change.write(ruleSource, name, d, record)
+		return change, change.write(record.RuleSource, name, d, rec)
 	})
 	if err != nil {
 		return err
@@ -351,7 +348,7 @@ func (s *SourceRegistry) endDefinition(ctx context.Context, c *caller, name stri
 		return nil
 	}
 	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (ruleChange, error) {
-		change := ruleChange{records: []audit.Record{{Kind: ruleSource, ID: name, Op: "removed"}}}
+		change := ruleChange{records: []audit.Record{{Kind: record.RuleSource, ID: name, Op: "removed"}}}
 		if d, exists := book.definition(name); exists && d.Ending != nil {
 			change.eraseSource(book, name)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 func TestRegisteringASiteAgainTakesItsChangedTemplate(t *testing.T) {
@@ -34,12 +35,12 @@ func TestRegisteringASiteAgainTakesItsChangedTemplate(t *testing.T) {
 
 // A changingStore calls before at the start of each commit.
 type changingStore struct {
-	catalog.Store
+	record.Store
 
 	before func()
 }
 
-func (s *changingStore) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
+func (s *changingStore) Commit(ctx context.Context, gated record.Gated) ([]record.Outcome, error) {
 	if s.before != nil {
 		s.before()
 	}

@@ -13,12 +13,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
-
-// ruleStop is the kind of stops among the stored rules of access: they hold from the commit
-// that writes them, because every other commit checks the version of the rules.
-const ruleStop = "stop"
 
 // The limits of stops.
 const (
@@ -53,7 +50,7 @@ func (s *SiteStops) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, er
 		} else if len(book.stops) >= maxStops {
 			return change, tko.Errorf(tko.ErrInvalid, "there are %d stops, the maximum: use --all, or release some (tko stop list)", len(book.stops))
 		}
-		return change, change.write(ruleStop, stop.ID, stop, describeStop("stopped", stop))
+		return change, change.write(record.RuleStop, stop.ID, stop, describeStop("stopped", stop))
 	})
 	if err != nil {
 		return tko.StopStatus{}, err
@@ -102,7 +99,7 @@ func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopSt
 		}
 		if request.OnlyUndo {
 			stop.OnlyUndo, status.Stop.OnlyUndo = true, true
-			return change, change.write(ruleStop, stop.ID, stop, describeStop("released for undos", stop))
+			return change, change.write(record.RuleStop, stop.ID, stop, describeStop("released for undos", stop))
 		}
 		if waves {
 			if stop.Releasing {
@@ -110,9 +107,9 @@ func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopSt
 			}
 			stop = beginRelease(stop, sites, s.releaseWaves())
 			status.Stop = stop
-			return change, change.write(ruleStop, stop.ID, stop, describeStop("began to release", stop))
+			return change, change.write(record.RuleStop, stop.ID, stop, describeStop("began to release", stop))
 		}
-		change.erase(ruleStop, stop.ID)
+		change.erase(record.RuleStop, stop.ID)
 		change.records = []audit.Record{describeStop("resumed", stop)}
 		return change, nil
 	})
@@ -189,9 +186,9 @@ func (s *SiteStops) SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, 
 	for _, stop := range book.stops {
 		switch {
 		case stop.IsReleased(id):
-		case stop.SelectsSite(id, site.effective()) && !stop.OnlyUndo:
+		case stop.SelectsSite(id, site.Effective()) && !stop.OnlyUndo:
 			return tko.SiteStop{Whole: true, Reason: stop.Text()}, nil
-		case stop.SelectsSite(id, site.effective()), stop.Topology != "":
+		case stop.SelectsSite(id, site.Effective()), stop.Topology != "":
 			partial = append(partial, stop)
 		}
 	}
@@ -260,7 +257,7 @@ func (s *core) beingUndone(ctx context.Context, stops []tko.Stop) (map[string]bo
 		if st.Undoes == "" {
 			continue
 		}
-		v, err := s.store.RolloutView(ctx, st.ID, RowsAt{})
+		v, err := s.store.RolloutView(ctx, st.ID, record.RowsAt{})
 		if err != nil {
 			return nil, err
 		}
@@ -274,9 +271,9 @@ func (s *core) beingUndone(ctx context.Context, stops []tko.Stop) (map[string]bo
 }
 
 // activeRollouts returns the states of the rollouts that are in progress.
-func (s *core) activeRollouts(ctx context.Context) ([]RolloutState, error) {
+func (s *core) activeRollouts(ctx context.Context) ([]record.RolloutState, error) {
 	active, _, _, err := s.store.RolloutStates(ctx)
-	return slices.DeleteFunc(active, func(st RolloutState) bool { return !st.State.Active() }), err
+	return slices.DeleteFunc(active, func(st record.RolloutState) bool { return !st.State.Active() }), err
 }
 
 func checkStop(stop tko.Stop) error {
@@ -295,7 +292,7 @@ func checkStop(stop tko.Stop) error {
 		return tko.Errorf(tko.ErrInvalid, "the stop has %d patterns: use at most %d", len(stop.Sites)+len(stop.SiteMetadata), maxStopPatterns)
 	case strings.TrimSpace(stop.Reason) == "":
 		return tko.Errorf(tko.ErrInvalid, "the stop has no reason: state one for those who find that nothing happens")
-	case len(stop.Reason) > maxFreezeReason || !storable(stop.Reason):
+	case len(stop.Reason) > maxFreezeReason || !record.Storable(stop.Reason):
 		return tko.Errorf(tko.ErrInvalid, "the reason of the stop has %d bytes: use plain text of at most %d", len(stop.Reason), maxFreezeReason)
 	case stop.Topology != "" && !isDeploymentID(stop.Topology):
 		return tko.NotFound(tko.KindDeployment, stop.Topology)
@@ -323,7 +320,7 @@ func sameStop(a, b tko.Stop) bool {
 }
 
 func describeStop(verb string, stop tko.Stop) audit.Record {
-	return audit.Record{Kind: ruleStop, ID: stop.ID, Op: verb, Detail: stop.Selection(), Why: stop.Reason}
+	return audit.Record{Kind: record.RuleStop, ID: stop.ID, Op: verb, Detail: stop.Selection(), Why: stop.Reason}
 }
 
 // permitStop checks that the caller may stop everything that a stop selects, and that there is
@@ -343,16 +340,16 @@ func (s *SiteStops) permitStop(ctx context.Context, c *caller, stop tko.Stop) er
 		return refuse()
 	}
 	if stop.Topology != "" {
-		r, err := s.getVisible(ctx, c, Fields{}, deploymentKey(stop.Topology))
+		r, err := s.getVisible(ctx, c, record.Fields{}, record.DeploymentKey(stop.Topology))
 		if err != nil || all {
 			return err
 		}
 		return s.permitTopologyStop(ctx, c, r, refuse)
 	}
 	found, refused := 0, false
-	err := s.eachSiteOf(ctx, stop, func(r Record) error {
+	err := s.eachSiteOf(ctx, stop, func(r record.Record) error {
 		found++
-		refused = refused || !all && !c.grant.May(access.Call, AttributesOf(r))
+		refused = refused || !all && !c.grant.May(access.Call, record.AttributesOf(r))
 		return nil
 	})
 	switch {
@@ -367,24 +364,24 @@ func (s *SiteStops) permitStop(ctx context.Context, c *caller, stop tko.Stop) er
 }
 
 // permitTopologyStop checks the sites of a topology.
-func (s *SiteStops) permitTopologyStop(ctx context.Context, c *caller, top Record, refuse func() error) error {
+func (s *SiteStops) permitTopologyStop(ctx context.Context, c *caller, top record.Record, refuse func() error) error {
 	sites := map[string]bool{}
-	note := func(r Record) {
+	note := func(r record.Record) {
 		if r.Site != "" {
 			sites[r.Site] = true
 		}
 	}
 	note(top)
-	if err := s.eachBelow(ctx, top.ID, func(r Record) error { note(r); return nil }); err != nil {
+	if err := s.eachBelow(ctx, top.ID, func(r record.Record) error { note(r); return nil }); err != nil {
 		return err
 	}
 	for batch := range slices.Chunk(slices.Sorted(maps.Keys(sites)), selectedPage) {
-		records, err := s.store.Get(ctx, Fields{}, keysOf(batch, func(id string) Key { return Key{Kind: tko.KindSite, ID: id} })...)
+		records, err := s.store.Get(ctx, record.Fields{}, record.Keys(batch, func(id string) record.Key { return record.Key{Kind: tko.KindSite, ID: id} })...)
 		if err != nil {
 			return err
 		}
 		for _, r := range records {
-			if r.Revision != 0 && !c.grant.May(access.Call, AttributesOf(r)) {
+			if r.Revision != 0 && !c.grant.May(access.Call, record.AttributesOf(r)) {
 				return refuse()
 			}
 		}
@@ -393,7 +390,7 @@ func (s *SiteStops) permitTopologyStop(ctx context.Context, c *caller, top Recor
 }
 
 // eachSiteOf calls visit with the sites that a stop selects.
-func (s *core) eachSiteOf(ctx context.Context, stop tko.Stop, visit func(Record) error) error {
+func (s *core) eachSiteOf(ctx context.Context, stop tko.Stop, visit func(record.Record) error) error {
 	if stop.Topology != "" {
 		return nil
 	}
@@ -411,7 +408,7 @@ func (s *core) eachSiteOf(ctx context.Context, stop tko.Stop, visit func(Record)
 		if err != nil {
 			return err
 		}
-		if stop.SelectsSite(tko.SiteID(r.ID), r.effective()) {
+		if stop.SelectsSite(tko.SiteID(r.ID), r.Effective()) {
 			if err := visit(r); err != nil {
 				return err
 			}
@@ -421,8 +418,8 @@ func (s *core) eachSiteOf(ctx context.Context, stop tko.Stop, visit func(Record)
 }
 
 // eachBelow calls visit with the descendants of a deployment.
-func (s *core) eachBelow(ctx context.Context, id string, visit func(Record) error) error {
-	return s.eachBelowInPages(ctx, id, func(page []Record) error {
+func (s *core) eachBelow(ctx context.Context, id string, visit func(record.Record) error) error {
+	return s.eachBelowInPages(ctx, id, func(page []record.Record) error {
 		for _, r := range page {
 			if err := visit(r); err != nil {
 				return err
@@ -433,17 +430,17 @@ func (s *core) eachBelow(ctx context.Context, id string, visit func(Record) erro
 }
 
 // eachBelowInPages calls visit with pages of the descendants of a deployment.
-func (s *core) eachBelowInPages(ctx context.Context, id string, visit func([]Record) error) error {
+func (s *core) eachBelowInPages(ctx context.Context, id string, visit func([]record.Record) error) error {
 	below := map[string]bool{}
 	if err := s.store.Descendants(ctx, []string{id}, func(id string) { below[id] = true }); err != nil {
 		return err
 	}
 	for batch := range slices.Chunk(slices.Sorted(maps.Keys(below)), selectedPage) {
-		records, err := s.store.Get(ctx, Fields{}, keysOf(batch, func(id string) Key { return deploymentKey(tko.DeploymentID(id)) })...)
+		records, err := s.store.Get(ctx, record.Fields{}, record.Keys(batch, func(id string) record.Key { return record.DeploymentKey(tko.DeploymentID(id)) })...)
 		if err != nil {
 			return err
 		}
-		if err := visit(slices.DeleteFunc(records, func(r Record) bool { return r.Revision == 0 })); err != nil {
+		if err := visit(slices.DeleteFunc(records, func(r record.Record) bool { return r.Revision == 0 })); err != nil {
 			return err
 		}
 	}
@@ -459,7 +456,7 @@ type heldSet struct {
 	unprepared   int
 }
 
-func (h *heldSet) add(stop tko.Stop, r Record) {
+func (h *heldSet) add(stop tko.Stop, r record.Record) {
 	h.deployments[r.ID] = true
 	if !r.Prepared {
 		h.unprepared++
@@ -478,7 +475,7 @@ func (s *SiteStops) heldBy(ctx context.Context, stop tko.Stop, view access.View)
 		sees = c.sees
 	}
 	if stop.Topology != "" {
-		note := func(r Record) error {
+		note := func(r record.Record) error {
 			if !sees(r) {
 				return nil
 			}
@@ -487,7 +484,7 @@ func (s *SiteStops) heldBy(ctx context.Context, stop tko.Stop, view access.View)
 			}
 			return nil
 		}
-		top, err := s.get(ctx, Fields{}, deploymentKey(stop.Topology))
+		top, err := s.get(ctx, record.Fields{}, record.DeploymentKey(stop.Topology))
 		if err == nil && top.Revision != 0 {
 			err = note(top)
 		}
@@ -496,7 +493,7 @@ func (s *SiteStops) heldBy(ctx context.Context, stop tko.Stop, view access.View)
 		}
 		return h, err
 	}
-	err = s.eachSiteOf(ctx, stop, func(r Record) error {
+	err = s.eachSiteOf(ctx, stop, func(r record.Record) error {
 		if sees(r) {
 			h.sites[r.ID] = true
 		}
@@ -505,7 +502,7 @@ func (s *SiteStops) heldBy(ctx context.Context, stop tko.Stop, view access.View)
 	if err != nil {
 		return h, err
 	}
-	for r, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Scope: view, Limit: -1}) {
+	for r, err := range s.store.List(ctx, record.Query{Kind: tko.KindDeployment, Scope: view, Limit: -1}) {
 		if err != nil {
 			return h, err
 		}

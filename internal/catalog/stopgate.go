@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Each commit is checked against the stops here, for each caller, and carries the version of
@@ -36,9 +37,9 @@ func withoutReleasing(stops []tko.Stop) []tko.Stop {
 }
 
 // checkStops returns an ErrStopped if stops hold one of the writes.
-func (s *core) checkStops(ctx context.Context, book *ruleBook, writes []Write) error {
+func (s *core) checkStops(ctx context.Context, book *ruleBook, writes []record.Write) error {
 	stops := stopsFor(ctx, book.stops)
-	if !slices.ContainsFunc(writes, func(w Write) bool { return w.Rollout != nil }) {
+	if !slices.ContainsFunc(writes, func(w record.Write) bool { return w.Rollout != nil }) {
 		stops = withoutReleasing(stops)
 	}
 	if len(stops) == 0 {
@@ -48,14 +49,14 @@ func (s *core) checkStops(ctx context.Context, book *ruleBook, writes []Write) e
 }
 
 // freeOf returns those of some writes that no stop holds.
-func (s *core) freeOf(ctx context.Context, writes []Write) (free []Write, err error) {
+func (s *core) freeOf(ctx context.Context, writes []record.Write) (free []record.Write, err error) {
 	book, err := s.rulesOf(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
 	g := newStopGate(s, stopsFor(ctx, book.stops), true)
 	for _, w := range writes {
-		err := g.check(ctx, []Write{w})
+		err := g.check(ctx, []record.Write{w})
 		if err == nil {
 			free = append(free, w)
 		} else if !errors.Is(err, tko.ErrStopped) {
@@ -72,15 +73,15 @@ type stopGate struct {
 	// needs says what must be read to decide.
 	topologies, metadata bool
 
-	sites   map[string]Record // as they are; Revision 0: there is none
-	parents map[string]string // of deployments, by ID
-	written map[Key]Record    // by the commit that is checked
+	sites   map[string]record.Record     // as they are; Revision 0: there is none
+	parents map[string]string            // of deployments, by ID
+	written map[record.Key]record.Record // by the commit that is checked
 }
 
 func newStopGate(s *core, stops []tko.Stop, writing bool) *stopGate {
-	g := &stopGate{s: s, stops: stops, sites: map[string]Record{}, parents: map[string]string{}}
+	g := &stopGate{s: s, stops: stops, sites: map[string]record.Record{}, parents: map[string]string{}}
 	if writing {
-		g.written = map[Key]Record{}
+		g.written = map[record.Key]record.Record{}
 	}
 	for _, stop := range stops {
 		g.topologies = g.topologies || stop.Topology != ""
@@ -90,8 +91,8 @@ func newStopGate(s *core, stops []tko.Stop, writing bool) *stopGate {
 }
 
 // check returns an ErrStopped if a write changes, creates or removes what is stopped.
-func (g *stopGate) check(ctx context.Context, writes []Write) error {
-	var keys []Key
+func (g *stopGate) check(ctx context.Context, writes []record.Write) error {
+	var keys []record.Key
 	for _, w := range writes {
 		if w.Op != tko.OpStatus {
 			keys = append(keys, w.Record.Key)
@@ -101,7 +102,7 @@ func (g *stopGate) check(ctx context.Context, writes []Write) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	before, err := g.s.store.Get(ctx, Fields{}, keys...)
+	before, err := g.s.store.Get(ctx, record.Fields{}, keys...)
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (g *stopGate) check(ctx context.Context, writes []Write) error {
 		if w.Op == tko.OpStatus {
 			continue
 		}
-		for _, r := range []Record{before[n], w.Record} {
+		for _, r := range []record.Record{before[n], w.Record} {
 			if r.Kind == tko.KindDeployment && r.Site != "" {
 				sites[r.Site] = true
 			}
@@ -144,16 +145,16 @@ func (g *stopGate) check(ctx context.Context, writes []Write) error {
 
 // readSites reads the sites whose metadata decides.
 func (g *stopGate) readSites(ctx context.Context, ids map[string]bool) error {
-	var keys []Key
+	var keys []record.Key
 	for id := range ids {
 		if _, ok := g.sites[id]; !ok {
-			keys = append(keys, Key{Kind: tko.KindSite, ID: id})
+			keys = append(keys, record.Key{Kind: tko.KindSite, ID: id})
 		}
 	}
 	if len(keys) == 0 || g.written != nil && !g.metadata {
 		return nil
 	}
-	records, err := g.s.store.Get(ctx, Fields{}, keys...)
+	records, err := g.s.store.Get(ctx, record.Fields{}, keys...)
 	if err != nil {
 		return err
 	}
@@ -164,11 +165,11 @@ func (g *stopGate) readSites(ctx context.Context, ids map[string]bool) error {
 }
 
 // record returns an ErrStopped if a stop holds a record as it was or becomes.
-func (g *stopGate) record(ctx context.Context, r Record) error {
+func (g *stopGate) record(ctx context.Context, r record.Record) error {
 	switch r.Kind {
 	case tko.KindSite:
 		for _, stop := range g.stops {
-			if stop.SelectsSite(tko.SiteID(r.ID), r.effective()) {
+			if stop.SelectsSite(tko.SiteID(r.ID), r.Effective()) {
 				return stoppedError(stop, r.Key)
 			}
 		}
@@ -186,7 +187,7 @@ func (g *stopGate) record(ctx context.Context, r Record) error {
 }
 
 // holding returns the stop that holds a deployment.
-func (g *stopGate) holding(ctx context.Context, r Record) (tko.Stop, bool, error) {
+func (g *stopGate) holding(ctx context.Context, r record.Record) (tko.Stop, bool, error) {
 	for _, stop := range g.stops {
 		if stop.Releasing && (r.Site == "" || stop.IsReleased(tko.SiteID(r.Site))) {
 			continue
@@ -196,10 +197,10 @@ func (g *stopGate) holding(ctx context.Context, r Record) (tko.Stop, bool, error
 		}
 		if r.Site != "" {
 			site := g.sites[r.Site]
-			if stop.SelectsSite(tko.SiteID(r.Site), site.effective()) {
+			if stop.SelectsSite(tko.SiteID(r.Site), site.Effective()) {
 				return stop, true, nil
 			}
-			if coming, ok := g.written[Key{Kind: tko.KindSite, ID: r.Site}]; ok && stop.SelectsSite(tko.SiteID(r.Site), coming.effective()) {
+			if coming, ok := g.written[record.Key{Kind: tko.KindSite, ID: r.Site}]; ok && stop.SelectsSite(tko.SiteID(r.Site), coming.Effective()) {
 				return stop, true, nil
 			}
 		}
@@ -213,7 +214,7 @@ func (g *stopGate) holding(ctx context.Context, r Record) (tko.Stop, bool, error
 }
 
 // isBelow reports whether a deployment is another one or descends from it.
-func (g *stopGate) isBelow(ctx context.Context, r Record, top string) (bool, error) {
+func (g *stopGate) isBelow(ctx context.Context, r record.Record, top string) (bool, error) {
 	if r.ID == top {
 		return true, nil
 	}
@@ -226,11 +227,11 @@ func (g *stopGate) isBelow(ctx context.Context, r Record, top string) (bool, err
 			return false, nil
 		}
 		parent, ok := g.parents[id]
-		if w, written := g.written[deploymentKey(tko.DeploymentID(id))]; written && w.Parent != "" {
+		if w, written := g.written[record.DeploymentKey(tko.DeploymentID(id))]; written && w.Parent != "" {
 			parent, ok = w.Parent, true
 		}
 		if !ok {
-			above, err := g.s.get(ctx, Fields{}, deploymentKey(tko.DeploymentID(id)))
+			above, err := g.s.get(ctx, record.Fields{}, record.DeploymentKey(tko.DeploymentID(id)))
 			if err != nil {
 				return false, err
 			}
@@ -244,13 +245,13 @@ func (g *stopGate) isBelow(ctx context.Context, r Record, top string) (bool, err
 
 // deletion returns an ErrStopped if a stop holds a record, or one that would be deleted or
 // orphaned with it.
-func (g *stopGate) deletion(ctx context.Context, r Record) error {
+func (g *stopGate) deletion(ctx context.Context, r record.Record) error {
 	if err := g.record(ctx, r); err != nil {
 		return err
 	}
-	orphan := func(query Query) error {
+	orphan := func(query record.Query) error {
 		query.Scope, query.Limit = access.ScopeAll, -1
-		var batch []Record
+		var batch []record.Record
 		flush := func() error {
 			err := g.each(ctx, batch)
 			batch = batch[:0]
@@ -270,29 +271,29 @@ func (g *stopGate) deletion(ctx context.Context, r Record) error {
 	}
 	switch r.Kind {
 	case tko.KindDeployment:
-		return g.s.eachBelowInPages(ctx, r.ID, func(page []Record) error { return g.each(ctx, page) })
+		return g.s.eachBelowInPages(ctx, r.ID, func(page []record.Record) error { return g.each(ctx, page) })
 	case tko.KindTemplate:
 		pattern, err := tko.ParsePattern(tko.LiteralPattern(r.ID))
 		if err != nil {
 			return err
 		}
-		if err := orphan(Query{Kind: tko.KindSite, Templates: []tko.Pattern{pattern}}); err != nil {
+		if err := orphan(record.Query{Kind: tko.KindSite, Templates: []tko.Pattern{pattern}}); err != nil {
 			return err
 		}
-		return orphan(Query{Kind: tko.KindDeployment, Templates: []tko.Pattern{pattern}})
+		return orphan(record.Query{Kind: tko.KindDeployment, Templates: []tko.Pattern{pattern}})
 	case tko.KindSite:
 		pattern, err := tko.ParsePattern(tko.LiteralPattern(r.ID))
 		if err != nil || !g.topologies {
 			return err
 		}
-		return orphan(Query{Kind: tko.KindDeployment, Sites: []tko.Pattern{pattern}})
+		return orphan(record.Query{Kind: tko.KindDeployment, Sites: []tko.Pattern{pattern}})
 	case tko.KindPlugin, tko.KindRollout, tko.KindSource, tko.KindSubscription:
 	}
 	return nil
 }
 
 // each returns an ErrStopped if a stop holds one of some records.
-func (g *stopGate) each(ctx context.Context, records []Record) error {
+func (g *stopGate) each(ctx context.Context, records []record.Record) error {
 	sites := map[string]bool{}
 	for _, r := range records {
 		if r.Kind == tko.KindDeployment && r.Site != "" {
@@ -313,7 +314,7 @@ func (g *stopGate) each(ctx context.Context, records []Record) error {
 	return nil
 }
 
-func stoppedError(stop tko.Stop, key Key) error {
+func stoppedError(stop tko.Stop, key record.Key) error {
 	return tko.Errorf(tko.ErrStopped, "%s %q can't be changed: %s", key.Kind, key.ID, stop.Text())
 }
 
@@ -325,11 +326,11 @@ const stopAge = 250 * time.Millisecond
 const stoppedRetry = 5 * time.Minute
 
 // preparedKey returns the key of the record that work of preparation is on.
-func preparedKey(work string) Key {
+func preparedKey(work string) record.Key {
 	if site, ok := tko.SiteOfWork(work); ok {
-		return Key{Kind: tko.KindSite, ID: string(site)}
+		return record.Key{Kind: tko.KindSite, ID: string(site)}
 	}
-	return deploymentKey(tko.DeploymentID(work))
+	return record.DeploymentKey(tko.DeploymentID(work))
 }
 
 // withoutStopped returns those claimed items of preparation that no stop holds, and ends the
@@ -350,7 +351,7 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 	if err != nil {
 		return nil, err
 	}
-	records, err := s.store.Get(ctx, Fields{}, keysOf(items, func(i tko.WorkItem) Key { return preparedKey(i.Key) })...)
+	records, err := s.store.Get(ctx, record.Fields{}, record.Keys(items, func(i tko.WorkItem) record.Key { return preparedKey(i.Key) })...)
 	if err != nil {
 		return nil, err
 	}
@@ -395,7 +396,7 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 }
 
 // reportStopped reports on a deployment that isn't prepared why it waits.
-func (s *WorkQueue) reportStopped(ctx context.Context, r Record, stop tko.Stop) error {
+func (s *WorkQueue) reportStopped(ctx context.Context, r record.Record, stop tko.Stop) error {
 	if r.Revision == 0 || r.Prepared {
 		return nil
 	}
@@ -405,7 +406,7 @@ func (s *WorkQueue) reportStopped(ctx context.Context, r Record, stop tko.Stop) 
 		return nil
 	}
 	condition := tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: tko.ReasonStopped, Message: text, ObservedRevision: r.Revision}
-	write := Write{Op: tko.OpStatus, Record: Record{Key: r.Key, Author: author(ctx), Conditions: mergeConditions(r.Conditions, []tko.Condition{condition}, r.Revision, time.Now())}, Expect: r.Revision, Position: r.Position}
+	write := record.Write{Op: tko.OpStatus, Record: record.Record{Key: r.Key, Author: author(ctx), Conditions: mergeConditions(r.Conditions, []tko.Condition{condition}, r.Revision, time.Now())}, Expect: r.Revision, Position: r.Position}
 	_, err := s.commit(ctx, write)
 	if isStale(err) {
 		return nil // it has changed: it is reported with the next claim

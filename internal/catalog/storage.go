@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A [Service] combines parts with one purpose each. All of them embed a [core], whose layers
@@ -19,52 +20,52 @@ import (
 
 // storage reads the store.
 type storage struct {
-	store   Store
+	store   record.Store
 	options Options
 	log     *slog.Logger
 	ids     idSource
 }
 
 // get returns one record; Revision 0 if it doesn't exist.
-func (s *storage) get(ctx context.Context, fields Fields, key Key) (Record, error) {
+func (s *storage) get(ctx context.Context, fields record.Fields, key record.Key) (record.Record, error) {
 	records, err := s.store.Get(ctx, fields, key)
 	if err != nil {
-		return Record{}, err
+		return record.Record{}, err
 	}
 	if len(records) != 1 {
-		return Record{}, errors.New("the number of records that the store returned differs from the number of keys")
+		return record.Record{}, errors.New("the number of records that the store returned differs from the number of keys")
 	}
 	return records[0], nil
 }
 
 // requireAll checks references as a commit does.
-func (s *storage) requireAll(ctx context.Context, keys []Key) error {
+func (s *storage) requireAll(ctx context.Context, keys []record.Key) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	records, err := s.store.Get(ctx, Fields{}, keys...)
+	records, err := s.store.Get(ctx, record.Fields{}, keys...)
 	if err != nil {
 		return err
 	}
 	for _, r := range records {
 		if r.Revision == 0 || r.Deleting() {
-			return explain(&MissingError{Key: r.Key, Deleting: r.Revision != 0})
+			return explain(&record.MissingError{Key: r.Key, Deleting: r.Revision != 0})
 		}
 	}
 	return nil
 }
 
 // withOrigin returns the deployment with an origin. Its revision is 0 if there is none.
-func (s *storage) withOrigin(ctx context.Context, origin string) (Record, error) {
-	for r, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Origin: origin, Limit: 1}) {
+func (s *storage) withOrigin(ctx context.Context, origin string) (record.Record, error) {
+	for r, err := range s.store.List(ctx, record.Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Origin: origin, Limit: 1}) {
 		return r, err
 	}
-	return Record{}, nil
+	return record.Record{}, nil
 }
 
 // originHolder returns the deployment that has the origin of a deployment to be created
 // again, or "": a placement may have made its child again since.
-func (s *storage) originHolder(ctx context.Context, r Record) (string, error) {
+func (s *storage) originHolder(ctx context.Context, r record.Record) (string, error) {
 	if r.Origin == "" {
 		return "", nil
 	}
@@ -78,30 +79,30 @@ func (s *storage) metadataOf(ctx context.Context, kind tko.Kind, ids []string) (
 	ids = slices.Compact(ids)
 	out := make(map[string]map[string]string, len(ids))
 	for batch := range slices.Chunk(ids, rowsPage) {
-		keys := make([]Key, 0, len(batch))
+		keys := make([]record.Key, 0, len(batch))
 		for _, id := range batch {
 			if id != "" {
-				keys = append(keys, Key{Kind: kind, ID: id})
+				keys = append(keys, record.Key{Kind: kind, ID: id})
 			}
 		}
 		if len(keys) == 0 {
 			continue
 		}
-		records, err := s.store.Get(ctx, Fields{}, keys...)
+		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range records {
-			out[r.ID] = r.effective()
+			out[r.ID] = r.Effective()
 		}
 	}
 	return out, nil
 }
 
 // revisions are some revisions that were read, or aren't retained.
-type revisions map[AtRevision]Record
+type revisions map[record.AtRevision]record.Record
 
-func (s *storage) revisionsOf(ctx context.Context, fields Fields, wanted []AtRevision) (revisions, error) {
+func (s *storage) revisionsOf(ctx context.Context, fields record.Fields, wanted []record.AtRevision) (revisions, error) {
 	known := make(revisions, len(wanted))
 	if len(wanted) == 0 {
 		return known, nil
@@ -114,8 +115,8 @@ func (s *storage) revisionsOf(ctx context.Context, fields Fields, wanted []AtRev
 }
 
 // revisionIn returns a revision out of those that were read; another one is read now.
-func (s *storage) revisionIn(ctx context.Context, known revisions, key Key, revision int64) (Record, error) {
-	r, ok := known[AtRevision{Key: key, Revision: revision}]
+func (s *storage) revisionIn(ctx context.Context, known revisions, key record.Key, revision int64) (record.Record, error) {
+	r, ok := known[record.AtRevision{Key: key, Revision: revision}]
 	switch {
 	case !ok:
 		return s.store.Revision(ctx, key, revision)
@@ -164,7 +165,7 @@ func (s *storage) orAlone(ctx context.Context, kind tko.Kind, gone error) error 
 }
 
 // listFault returns the error of a list of the store.
-func (s *storage) listFault(ctx context.Context, query Query, err error) error {
+func (s *storage) listFault(ctx context.Context, query record.Query, err error) error {
 	if query.AsOf != 0 && errors.Is(err, tko.ErrGone) {
 		return s.orAlone(ctx, query.Kind, err)
 	}

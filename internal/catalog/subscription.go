@@ -17,11 +17,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
-
-// ruleSubscription is the kind of subscriptions among the stored rules of access: whether
-// their owners may read what they tell is decided with these.
-const ruleSubscription = "subscription"
 
 // The limits of subscriptions.
 const (
@@ -40,7 +37,7 @@ type SubscriptionRegistry struct {
 type subscription struct {
 	tko.Subscription
 
-	Owns owner `json:"owner"`
+	Owns record.Owner `json:"owner"`
 	// Undeclared means that the repository of its parent declares it no longer.
 	Undeclared bool `json:"undeclared,omitempty"`
 }
@@ -74,7 +71,7 @@ func (s *SubscriptionRegistry) RegisterSubscriptions(ctx context.Context, all []
 }
 
 // checkSubscriptions completes and checks subscriptions.
-func (s *core) checkSubscriptions(ctx context.Context, c *caller, all []tko.Subscription, parent string, owns owner) (wanted []subscription, err error) {
+func (s *core) checkSubscriptions(ctx context.Context, c *caller, all []tko.Subscription, parent string, owns record.Owner) (wanted []subscription, err error) {
 	book, err := s.rulesOf(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -131,8 +128,8 @@ func oneOf(wrong []error) error {
 }
 
 // mayAudit reports whether the owner of a subscription may read the audit log.
-func (c *caller) mayAudit(book *ruleBook, owns owner, options Options) bool {
-	if owns.isZero() {
+func (c *caller) mayAudit(book *ruleBook, owns record.Owner, options Options) bool {
+	if owns.IsZero() {
 		return c.grant.May(access.Audit, access.Attributes{})
 	}
 	own, unlimited, _ := book.ownerGrant(owns, options)
@@ -182,13 +179,13 @@ func (b *ruleBook) subscribe(wanted []subscription) (r subscribing, err error) {
 				return r, tko.Errorf(tko.ErrConflict, "subscription %q: %s: use another name, or remove that one first", d.Name, before.declaredBy())
 			}
 			d.UID, d.Created, d.Begin, d.BeginAudit = before.UID, before.Created, before.Begin, before.BeginAudit // its cursor stays
-			result.Changed = !d.Same(before.Subscription) || d.Owns.key() != before.Owns.key() || before.Undeclared
+			result.Changed = !d.Same(before.Subscription) || d.Owns.Key() != before.Owns.Key() || before.Undeclared
 		}
 		if r.results = append(r.results, result); !result.Changed {
 			continue
 		}
-		record := audit.Record{Kind: ruleSubscription, ID: d.Name, Op: "registered", Detail: printable.Short(fmt.Sprintf("as %s: %s", d.Owns, d.Spec), maxDetail), Why: d.By.Why}
-		if err := r.write(ruleSubscription, d.Name, d, record); err != nil {
+		rec := audit.Record{Kind: record.RuleSubscription, ID: d.Name, Op: "registered", Detail: printable.Short(fmt.Sprintf("as %s: %s", d.Owns, d.Spec), maxDetail), Why: d.By.Why}
+		if err := r.write(record.RuleSubscription, d.Name, d, rec); err != nil {
 			return r, err
 		}
 	}
@@ -247,17 +244,17 @@ func (b *ruleBook) declareSubscriptions(c *ruleChange, wanted []subscription, in
 		if d.Parent != in.request.Parent || slices.ContainsFunc(wanted, func(w subscription) bool { return w.Name == d.Name }) {
 			continue
 		}
-		record := audit.Record{Kind: ruleSubscription, ID: d.Name, Op: "undeclared by " + in.request.Parent, Why: in.by.Why}
+		rec := audit.Record{Kind: record.RuleSubscription, ID: d.Name, Op: "undeclared by " + in.request.Parent, Why: in.by.Why}
 		if in.request.Prune {
-			c.erase(ruleSubscription, d.Name)
-			c.records = append(c.records, record)
+			c.erase(record.RuleSubscription, d.Name)
+			c.records = append(c.records, rec)
 			continue
 		}
 		if kept = append(kept, tko.UndeclaredSubscription+d.Name); d.Undeclared {
 			continue
 		}
 		d.Undeclared = true
-		if err := c.write(ruleSubscription, d.Name, d, record); err != nil {
+		if err := c.write(record.RuleSubscription, d.Name, d, rec); err != nil {
 			return nil, err
 		}
 	}
@@ -265,10 +262,10 @@ func (b *ruleBook) declareSubscriptions(c *ruleChange, wanted []subscription, in
 }
 
 // fitsSubscriptions returns an ErrInvalid if there would be too many subscriptions.
-func (b *ruleBook) fitsSubscriptions(put []AccessRule) error {
+func (b *ruleBook) fitsSubscriptions(put []record.AccessRule) error {
 	n, size := 0, 0
 	for _, d := range b.subscriptions {
-		if !slices.ContainsFunc(put, func(r AccessRule) bool { return r.ID == d.Name }) {
+		if !slices.ContainsFunc(put, func(r record.AccessRule) bool { return r.ID == d.Name }) {
 			n, size = n+1, size+len(d.Spec)
 		}
 	}
@@ -304,7 +301,7 @@ func (s *SubscriptionRegistry) Subscriptions(ctx context.Context) ([]tko.Subscri
 	for _, d := range book.subscriptions {
 		one := d.public()
 		if s.options.Notify != nil {
-			i := slices.IndexFunc(states, func(state SubscriptionState) bool { return state.Name == d.Name })
+			i := slices.IndexFunc(states, func(state record.SubscriptionState) bool { return state.Name == d.Name })
 			var doc []byte
 			if i >= 0 {
 				doc = states[i].Doc
@@ -319,7 +316,7 @@ func (s *SubscriptionRegistry) Subscriptions(ctx context.Context) ([]tko.Subscri
 // public returns a subscription with its owner.
 func (s subscription) public() tko.Subscription {
 	one := s.Subscription
-	one.Owner = s.Owns.public()
+	one.Owner = s.Owns.Public()
 	return one
 }
 
@@ -339,8 +336,8 @@ func (s *SubscriptionRegistry) DeleteSubscription(ctx context.Context, name stri
 		case d.Parent != "" && !d.Undeclared:
 			return change, tko.Errorf(tko.ErrInvalid, "subscription %q: %s: remove its manifest there", name, d.declaredBy())
 		}
-		change.erase(ruleSubscription, name)
-		change.records = []audit.Record{{Kind: ruleSubscription, ID: name, Op: "deleted", Why: why}}
+		change.erase(record.RuleSubscription, name)
+		change.records = []audit.Record{{Kind: record.RuleSubscription, ID: name, Op: "deleted", Why: why}}
 		return change, nil
 	})
 	return err
@@ -365,7 +362,7 @@ func (s *SubscriptionRegistry) TestSubscription(ctx context.Context, name string
 		return "", tko.Errorf(tko.ErrInvalid, "this server sends no messages: ask another one")
 	}
 	if s.options.Audit {
-		record := audit.Record{Caller: *c.auditCaller(ctx), Kind: ruleSubscription, ID: name, Op: "tested", Why: author(ctx).Why}
+		record := audit.Record{Caller: *c.auditCaller(ctx), Kind: record.RuleSubscription, ID: name, Op: "tested", Why: author(ctx).Why}
 		record.Decision = audit.Allow
 		if err := s.store.Audit(ctx, record); err != nil {
 			return "", err
@@ -428,7 +425,7 @@ func (t *Told) All(ctx context.Context) (all []tko.Subscription, states map[stri
 // Save saves the state of a subscription, or removes it if doc is nil. The error is an
 // ErrConflict if another server has the lease.
 func (t *Told) Save(ctx context.Context, holder, name string, doc []byte) error {
-	return t.store.SaveSubscription(ctx, holder, SubscriptionState{Name: name, Doc: doc})
+	return t.store.SaveSubscription(ctx, holder, record.SubscriptionState{Name: name, Doc: doc})
 }
 
 // newest returns the newest positions of the change log and of the audit log.
@@ -456,11 +453,11 @@ func (t *Told) as(ctx context.Context, name string) (context.Context, *caller, e
 	if !found {
 		return ctx, nil, tko.Errorf(tko.ErrNotFound, "subscription %q: not found", name)
 	}
-	c := &caller{identity: d.Owns.identity(), grant: access.All, reporting: t.options.Access == AccessReport, verified: true}
+	c := &caller{identity: d.Owns.Identity(), grant: access.All, reporting: t.options.Access == AccessReport, verified: true}
 	if t.options.Access == AccessEnforce {
 		own, unlimited, held := book.ownerGrant(d.Owns, t.options)
 		switch {
-		case d.Owns.isZero():
+		case d.Owns.IsZero():
 			return ctx, nil, tko.Errorf(tko.ErrDenied, "subscription %q has no owner, because it was registered without rights: register it again", name)
 		case held != "":
 			return ctx, nil, tko.Errorf(tko.ErrDenied, "subscription %q is held: %s", name, held)
@@ -515,19 +512,19 @@ func (t *Told) Changes(ctx context.Context, name string, after, upTo int64, limi
 
 // describe adds what is known about the entities of changes now.
 func (t *Told) describe(ctx context.Context, c *caller, changes []tko.SubscribedChange) error {
-	now := map[Key]Record{}
-	var keys []Key
-	add := func(key Key) {
+	now := map[record.Key]record.Record{}
+	var keys []record.Key
+	add := func(key record.Key) {
 		if _, ok := now[key]; !ok && key.ID != "" {
-			now[key] = Record{}
+			now[key] = record.Record{}
 			keys = append(keys, key)
 		}
 	}
 	for _, change := range changes {
-		add(Key{Kind: change.Kind, ID: change.ID})
+		add(record.Key{Kind: change.Kind, ID: change.ID})
 	}
 	get := func() error {
-		records, err := t.store.Get(ctx, Fields{}, keys...)
+		records, err := t.store.Get(ctx, record.Fields{}, keys...)
 		for _, r := range records {
 			now[r.Key] = r
 		}
@@ -538,7 +535,7 @@ func (t *Told) describe(ctx context.Context, c *caller, changes []tko.Subscribed
 		return err
 	}
 	for _, r := range now {
-		add(Key{Kind: tko.KindSite, ID: r.Site})
+		add(record.Key{Kind: tko.KindSite, ID: r.Site})
 	}
 	if err := get(); err != nil {
 		return err
@@ -549,10 +546,10 @@ func (t *Told) describe(ctx context.Context, c *caller, changes []tko.Subscribed
 	}
 	for i := range changes {
 		change := &changes[i]
-		r := now[Key{Kind: change.Kind, ID: change.ID}]
+		r := now[record.Key{Kind: change.Kind, ID: change.ID}]
 		switch {
 		case c.sees(r):
-			change.Template, change.Site, change.Metadata, change.Conditions = tko.TemplateID(r.Template), tko.SiteID(r.Site), r.effective(), r.Conditions
+			change.Template, change.Site, change.Metadata, change.Conditions = tko.TemplateID(r.Template), tko.SiteID(r.Site), r.Effective(), r.Conditions
 			change.Current = r.Position == change.Position
 		case r.Revision == 0 && change.Op == tko.OpDeleted:
 			states, err := t.changes.states(ctx, change.Change)
@@ -567,8 +564,8 @@ func (t *Told) describe(ctx context.Context, c *caller, changes []tko.Subscribed
 		if change.Kind == tko.KindSite {
 			at = tko.SiteID(change.ID)
 		}
-		if site := now[Key{Kind: tko.KindSite, ID: string(at)}]; len(book.freezes) > 0 && site.Revision != 0 {
-			_, change.Frozen = tko.Frozen(book.freezes, site.effective(), time.Now())
+		if site := now[record.Key{Kind: tko.KindSite, ID: string(at)}]; len(book.freezes) > 0 && site.Revision != 0 {
+			_, change.Frozen = tko.Frozen(book.freezes, site.Effective(), time.Now())
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/schedule/place"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -15,11 +16,11 @@ import (
 
 // retargeted returns the sites that writes give another target and that have running
 // deployments.
-func (s *core) retargeted(ctx context.Context, writes []Write) ([]string, error) {
+func (s *core) retargeted(ctx context.Context, writes []record.Write) ([]string, error) {
 	var sites []string
 	for i := range writes {
 		w := &writes[i]
-		if w.Op != tko.OpWritten || w.Record.Kind != tko.KindSite || w.Expect == Absent {
+		if w.Op != tko.OpWritten || w.Record.Kind != tko.KindSite || w.Expect == record.Absent {
 			continue
 		}
 		changes, err := s.changesTarget(ctx, w.Record)
@@ -35,8 +36,8 @@ func (s *core) retargeted(ctx context.Context, writes []Write) ([]string, error)
 
 // changesTarget reports whether a new revision of an existing site has another target than
 // the current one, and deployments run there.
-func (s *core) changesTarget(ctx context.Context, after Record) (bool, error) {
-	before, err := s.get(ctx, Fields{Package: true}, after.Key)
+func (s *core) changesTarget(ctx context.Context, after record.Record) (bool, error) {
+	before, err := s.get(ctx, record.Fields{Package: true}, after.Key)
 	if err != nil || before.Revision == 0 || before.Digest == after.Digest {
 		return false, err
 	}
@@ -56,8 +57,8 @@ func (s *core) changesTarget(ctx context.Context, after Record) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for r, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Sites: []tko.Pattern{pattern}, Scope: access.ScopeAll, Limit: -1}) {
-		if err != nil || placed(r) != "" {
+	for r, err := range s.store.List(ctx, record.Query{Kind: tko.KindDeployment, Sites: []tko.Pattern{pattern}, Scope: access.ScopeAll, Limit: -1}) {
+		if err != nil || record.Placed(r) != "" {
 			return err == nil, err
 		}
 	}
@@ -65,8 +66,8 @@ func (s *core) changesTarget(ctx context.Context, after Record) (bool, error) {
 }
 
 // targetsOf returns the digest of the resources of a site that name its targets.
-func targetsOf(site Record, isTarget func(krm.GVK) bool) ([32]byte, error) {
-	pkg, err := packageOf(site)
+func targetsOf(site record.Record, isTarget func(krm.GVK) bool) ([32]byte, error) {
+	pkg, err := record.PackageOf(site)
 	if err != nil {
 		return [32]byte{}, err
 	}
@@ -81,14 +82,14 @@ func (s *core) targetKinds(ctx context.Context) (func(krm.GVK) bool, error) {
 	for _, k := range place.All {
 		kinds[k.GVK] = true
 	}
-	for r, err := range s.store.List(ctx, Query{Kind: tko.KindPlugin, Fields: Fields{Package: true}, Scope: access.ScopeAll, Limit: -1}) {
+	for r, err := range s.store.List(ctx, record.Query{Kind: tko.KindPlugin, Fields: record.Fields{Package: true}, Scope: access.ScopeAll, Limit: -1}) {
 		if err != nil {
 			return nil, err
 		}
 		if typ, _, _ := tko.SplitPluginID(r.ID); typ != tko.PluginSchedule {
 			continue
 		}
-		p, err := pluginOf(r)
+		p, err := record.PluginOf(r)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/record"
 	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -118,7 +119,7 @@ func (s *validation) validate(ctx context.Context, reads *readSet, c content, co
 
 // withPackage returns a record with a package, which it validates. The package was made from
 // the record's template, if it has one.
-func (s *validation) withPackage(ctx context.Context, reads *readSet, r Record, pkg krm.Package, complete bool) (Record, error) {
+func (s *validation) withPackage(ctx context.Context, reads *readSet, r record.Record, pkg krm.Package, complete bool) (record.Record, error) {
 	c, err := contentOf(pkg)
 	if err == nil {
 		err = s.validate(ctx, reads, c, complete, "", s.acceptedOf(r.Key, complete, r.Template))
@@ -227,7 +228,7 @@ func (s *validation) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 	known := s.rules.templates
 	now := map[string]templateCRDs{}
 	var order, stale []string
-	for r, err := range s.store.List(ctx, Query{Scope: access.ScopeAll, Kind: tko.KindTemplate, CRDs: true, Limit: -1}) {
+	for r, err := range s.store.List(ctx, record.Query{Scope: access.ScopeAll, Kind: tko.KindTemplate, CRDs: true, Limit: -1}) {
 		if err != nil {
 			return nil, err
 		}
@@ -238,7 +239,7 @@ func (s *validation) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 			stale = append(stale, r.ID)
 		}
 	}
-	contents := map[Digest][]byte{}
+	contents := map[record.Digest][]byte{}
 	for _, t := range now {
 		for _, crd := range t.crds {
 			contents[crd.Digest] = crd.Content
@@ -257,12 +258,12 @@ func (s *validation) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 
 // readCRDs reads the CRDs of a template; none if it was deleted concurrently.
 // Known contents are shared.
-func (s *validation) readCRDs(ctx context.Context, id string, contents map[Digest][]byte) (templateCRDs, error) {
-	r, err := s.get(ctx, Fields{Package: true}, Key{Kind: tko.KindTemplate, ID: id})
+func (s *validation) readCRDs(ctx context.Context, id string, contents map[record.Digest][]byte) (templateCRDs, error) {
+	r, err := s.get(ctx, record.Fields{Package: true}, record.Key{Kind: tko.KindTemplate, ID: id})
 	if err != nil || r.Revision == 0 {
 		return templateCRDs{}, err
 	}
-	pkg, err := decode(r)
+	pkg, err := record.Decode(r)
 	if err != nil {
 		return templateCRDs{}, fmt.Errorf("template %q: %w", id, err)
 	}
@@ -283,7 +284,7 @@ func (s *validation) readCRDs(ctx context.Context, id string, contents map[Diges
 
 func distinct(order []string, templates map[string]templateCRDs) []tko.CRD {
 	var crds []tko.CRD
-	at := map[Digest]int{}
+	at := map[record.Digest]int{}
 	for _, id := range order {
 		for _, crd := range templates[id].crds {
 			i, ok := at[crd.Digest]
@@ -316,7 +317,7 @@ func (s *validation) checkDefinitions(ctx context.Context, id tko.TemplateID, pk
 		return err
 	}
 	type groupKind struct{ group, kind string }
-	different := map[groupKind]map[Digest]bool{}
+	different := map[groupKind]map[record.Digest]bool{}
 	for _, resource := range brought {
 		crd, err := tko.NewCRD(resource)
 		if err != nil {
@@ -324,7 +325,7 @@ func (s *validation) checkDefinitions(ctx context.Context, id tko.TemplateID, pk
 		}
 		kind := groupKind{crd.Group, crd.Kind}
 		if different[kind] == nil {
-			different[kind] = map[Digest]bool{}
+			different[kind] = map[record.Digest]bool{}
 		}
 		different[kind][crd.Digest] = true
 	}
@@ -349,11 +350,11 @@ func (s *validation) loadPlugins(ctx context.Context, typ string) ([]tko.Plugin,
 		return nil, err
 	}
 	var plugins []tko.Plugin
-	for r, err := range s.store.List(ctx, Query{Scope: access.ScopeAll, Kind: tko.KindPlugin, IDs: []tko.Pattern{pattern}, Limit: -1}) {
+	for r, err := range s.store.List(ctx, record.Query{Scope: access.ScopeAll, Kind: tko.KindPlugin, IDs: []tko.Pattern{pattern}, Limit: -1}) {
 		if err != nil {
 			return nil, err
 		}
-		p, err := pluginOf(r)
+		p, err := record.PluginOf(r)
 		if err != nil {
 			return nil, err
 		}
@@ -369,24 +370,24 @@ const maxAcceptedRevisions = 50
 // acceptedOf returns a reader of the stored package of a record and of the
 // package of a template. complete states how the record was validated. Either
 // may be missing.
-func (s *validation) acceptedOf(key Key, complete bool, template string) acceptedPackages {
+func (s *validation) acceptedOf(key record.Key, complete bool, template string) acceptedPackages {
 	return func(ctx context.Context) ([]tko.AcceptedPackage, error) {
 		var accepted []tko.AcceptedPackage
 		for _, one := range []struct {
-			key      Key
+			key      record.Key
 			complete bool
-		}{{key, complete}, {Key{Kind: tko.KindTemplate, ID: template}, false}} {
+		}{{key, complete}, {record.Key{Kind: tko.KindTemplate, ID: template}, false}} {
 			if one.key.ID == "" {
 				continue
 			}
-			r, err := s.get(ctx, Fields{Package: true}, one.key)
+			r, err := s.get(ctx, record.Fields{Package: true}, one.key)
 			if err != nil {
 				return nil, err
 			}
 			if r.Revision == 0 {
 				continue
 			}
-			pkg, err := packageOf(r)
+			pkg, err := record.PackageOf(r)
 			if err != nil {
 				return nil, err
 			}
@@ -399,14 +400,14 @@ func (s *validation) acceptedOf(key Key, complete bool, template string) accepte
 // acceptedOfDeployment returns a reader of the package of a deployment that is
 // to change, of its template's package and, if the deployment isn't prepared,
 // of its last prepared package, which its site runs.
-func (s *validation) acceptedOfDeployment(start Record, template string) acceptedPackages {
+func (s *validation) acceptedOfDeployment(start record.Record, template string) acceptedPackages {
 	return func(ctx context.Context) ([]tko.AcceptedPackage, error) {
-		accepted, err := s.acceptedOf(Key{}, false, template)(ctx)
+		accepted, err := s.acceptedOf(record.Key{}, false, template)(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for r, n := start, 0; n < maxAcceptedRevisions; n++ {
-			pkg, err := packageOf(r)
+			pkg, err := record.PackageOf(r)
 			if err != nil {
 				return nil, err
 			}

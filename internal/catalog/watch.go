@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/crowd"
 	"github.com/tko-orchestrator/tko/internal/lru"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A ChangeLog reads the changes of entities, and lists records as of its positions.
@@ -243,7 +244,7 @@ func (s *ChangeLog) states(ctx context.Context, c tko.Change) (transition, error
 	if known, ok := s.transitions.Get(c.Position); ok {
 		return known, nil
 	}
-	key := Key{Kind: c.Kind, ID: c.ID}
+	key := record.Key{Kind: c.Kind, ID: c.ID}
 	at := func(revision int64) (*access.Attributes, string, error) {
 		if revision < 1 {
 			return nil, "", nil
@@ -255,7 +256,7 @@ func (s *ChangeLog) states(ctx context.Context, c tko.Change) (transition, error
 		if err != nil {
 			return nil, "", err
 		}
-		a := AttributesOf(r)
+		a := record.AttributesOf(r)
 		return &a, r.UID, nil
 	}
 	is, uid, err := at(c.Revision)

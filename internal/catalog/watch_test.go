@@ -12,11 +12,12 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A countingStore counts how often its changes are read.
 type countingStore struct {
-	catalog.Store
+	record.Store
 	reads atomic.Int64
 }
 
@@ -155,15 +156,15 @@ func TestWatchContinuesAfterAPauseOfAllWatchers(t *testing.T) {
 }
 
 // commitSites writes sites in one transaction.
-func commitSites(t *testing.T, store catalog.Store, series, count int) {
+func commitSites(t *testing.T, store record.Store, series, count int) {
 	t.Helper()
-	var batch []catalog.Write
+	var batch []record.Write
 	for i := range count {
-		batch = append(batch, catalog.Write{
-			Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprintf("site-%d-%d", series, i)}, UID: "u"},
+		batch = append(batch, record.Write{
+			Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: fmt.Sprintf("site-%d-%d", series, i)}, UID: "u"},
 		})
 	}
-	if _, err := store.Commit(t.Context(), catalog.Ungated(batch...)); err != nil {
+	if _, err := store.Commit(t.Context(), record.Ungated(batch...)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -210,7 +211,7 @@ func TestEventsOfOneKindArriveAfterCachedChangesOfAnother(t *testing.T) {
 
 // An earlierHead is a store that has changed since its head was read.
 type earlierHead struct {
-	catalog.Store
+	record.Store
 
 	head int64
 }

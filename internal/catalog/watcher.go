@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A Watcher is what the caller of a watch may see. It is for transports that filter
@@ -19,7 +20,7 @@ type Watcher struct {
 // process.
 type Rights interface {
 	// Sees reports whether the caller may read a record.
-	Sees(r Record) bool
+	Sees(r record.Record) bool
 	// All reports whether the caller may read everything.
 	All() bool
 	// Interval returns a channel that ticks when Still must be called.
@@ -33,7 +34,7 @@ func (w *Watcher) Key() string { return w.caller.view().Key() }
 
 // Sees reports whether the caller may read a record. It doesn't see a record that
 // doesn't exist.
-func (w *Watcher) Sees(r Record) bool { return w.caller.sees(r) }
+func (w *Watcher) Sees(r record.Record) bool { return w.caller.sees(r) }
 
 // All reports whether the caller may read everything.
 func (w *Watcher) All() bool { return w.caller.view().IsAll() }

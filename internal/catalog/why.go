@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
@@ -99,7 +100,7 @@ func (s *Explainer) TemplateImpact(ctx context.Context, request tko.TemplateImpa
 		if err := checkPackage(request.Package); err != nil {
 			return tko.TemplateImpact{}, err
 		}
-		if request.Package, err = s.restored(ctx, Key{Kind: tko.KindTemplate, ID: string(t.ID)}, request.Package); err != nil {
+		if request.Package, err = s.restored(ctx, record.Key{Kind: tko.KindTemplate, ID: string(t.ID)}, request.Package); err != nil {
 			return tko.TemplateImpact{}, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -17,7 +18,7 @@ const topologyGroup = "topology.nephio.org"
 // approval although its new package sets it: a user must approve the content
 // that runs at its site, and that content changes. A package that changes only
 // the approval approves. before returns the deployment's package.
-func (s *DeploymentWriter) withdrawsApproval(ctx context.Context, current Record, before func() (krm.Package, error), d draft) (bool, error) {
+func (s *DeploymentWriter) withdrawsApproval(ctx context.Context, current record.Record, before func() (krm.Package, error), d draft) (bool, error) {
 	policies, err := s.policiesFor(ctx, current)
 	if err != nil {
 		return false, err
@@ -86,7 +87,7 @@ func approvable(pkg krm.Package) krm.Package {
 
 // withdrawal returns the Approved condition of a deployment whose approval was
 // withdrawn because of a change; nil if it was never approved.
-func withdrawal(current Record) *tko.Condition {
+func withdrawal(current record.Record) *tko.Condition {
 	if !current.Approved {
 		if !tko.HasCondition(current.Conditions, tko.ConditionApproved, tko.ReasonApprovalWithdrawn) {
 			return nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -56,7 +57,7 @@ func TestEditingAnApprovedDeploymentWithdrawsItsApproval(t *testing.T) {
 				},
 				"put": func(w *world, d tko.Deployment, p krm.Package) error {
 					_, _, err := w.PutRecord(w.ctx, catalog.Put{
-						Key: catalog.Key{Kind: tko.KindDeployment, ID: string(d.ID)}, Site: string(d.Site), Metadata: d.Metadata, Package: p,
+						Key: record.Key{Kind: tko.KindDeployment, ID: string(d.ID)}, Site: string(d.Site), Metadata: d.Metadata, Package: p,
 					})
 					return err
 				},

@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // The limits of work.
@@ -163,7 +164,7 @@ func checkItem(item tko.WorkItem) error {
 	if err := checkQueue(item.Queue); err != nil {
 		return err
 	}
-	if !storable(item.Key) || !storable(item.Claim) {
+	if !record.Storable(item.Key) || !record.Storable(item.Claim) {
 		return tko.Errorf(tko.ErrInvalid, "the item %.40q of the queue %q is not plain text: give it as it was claimed", item.Key, item.Queue)
 	}
 	return nil
@@ -233,11 +234,11 @@ func (s *WorkQueue) readable(ctx context.Context, c *caller, queue string, items
 	if len(items) == 0 || c.view().IsAll() || workKind(queue) == "" {
 		return items, nil
 	}
-	records, err := s.store.Get(ctx, Fields{}, keysOf(items, func(item tko.FailingWork) Key {
+	records, err := s.store.Get(ctx, record.Fields{}, record.Keys(items, func(item tko.FailingWork) record.Key {
 		if site, ok := tko.SiteOfWork(item.Key); ok && queue == tko.QueuePrepare {
-			return Key{Kind: tko.KindSite, ID: string(site)}
+			return record.Key{Kind: tko.KindSite, ID: string(site)}
 		}
-		return Key{Kind: workKind(queue), ID: item.Key}
+		return record.Key{Kind: workKind(queue), ID: item.Key}
 	})...)
 	if err != nil {
 		return nil, err
@@ -324,7 +325,7 @@ func (s *WorkQueue) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	}
 	keys := make([]string, len(ids))
 	for i, id := range ids {
-		if key := (Key{Kind: tko.KindSite, ID: string(id)}); CheckKey(key) != nil {
+		if key := (record.Key{Kind: tko.KindSite, ID: string(id)}); CheckKey(key) != nil {
 			return missing(key)
 		}
 		keys[i] = string(id)
@@ -344,8 +345,8 @@ func (s *WorkQueue) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 // permitCall checks that the caller may request a reconciliation of each site. A site
 // that it may not read is reported as missing.
 func (s *WorkQueue) permitCall(ctx context.Context, c *caller, ids []string) error {
-	keys := keysOf(ids, func(id string) Key { return Key{Kind: tko.KindSite, ID: id} })
-	records, err := s.store.Get(ctx, Fields{}, keys...)
+	keys := record.Keys(ids, func(id string) record.Key { return record.Key{Kind: tko.KindSite, ID: id} })
+	records, err := s.store.Get(ctx, record.Fields{}, keys...)
 	if err != nil {
 		return err
 	}
@@ -424,7 +425,7 @@ func checkTarget(site tko.SiteID, name string) error {
 	if err := tko.CheckID("the site of a target", string(site)); err != nil {
 		return err
 	}
-	if name == "" || len(name) > maxTargetName || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }) || !storable(name) {
+	if name == "" || len(name) > maxTargetName || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }) || !record.Storable(name) {
 		return tko.Errorf(tko.ErrInvalid, "target %.40q of site %q: use a name of 1 to %d visible characters", name, site, maxTargetName)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -20,7 +21,7 @@ type world struct {
 	*catalog.Service
 	t         *testing.T
 	ctx       context.Context
-	store     catalog.Store
+	store     record.Store
 	validator *validator
 }
 

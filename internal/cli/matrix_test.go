@@ -24,6 +24,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/notify"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -129,7 +130,7 @@ func commandRows() map[string]commandRow {
 type commandWorld struct {
 	t       *testing.T
 	service *catalog.Service
-	store   catalog.Store
+	store   record.Store
 	root    context.Context
 	dial    func(token string) *client.Client
 	words   *strings.Replacer

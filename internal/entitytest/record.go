@@ -5,14 +5,14 @@ import (
 	"reflect"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // Record returns the stored record of an entity, field by field: each field of the entity and
 // of its stamp needs a counterpart.
-func Record[E any](e E) catalog.Record {
-	r := catalog.Record{Metadata: &catalog.Metadata{}}
+func Record[E any](e E) record.Record {
+	r := record.Record{Metadata: &record.Metadata{}}
 	switch own := any(e).(type) {
 	case tko.Plugin:
 		pluginRecord(&r, own)
@@ -36,8 +36,8 @@ func Record[E any](e E) catalog.Record {
 	return r
 }
 
-func pluginRecord(r *catalog.Record, p tko.Plugin) {
-	r.Key = catalog.Key{Kind: tko.KindPlugin, ID: p.ID()}
+func pluginRecord(r *record.Record, p tko.Plugin) {
+	r.Key = record.Key{Kind: tko.KindPlugin, ID: p.ID()}
 	stored, err := json.Marshal(map[string]any{"executor": p.Executor, "arguments": p.Arguments, "properties": p.Properties, "triggers": triggers(p)})
 	if err != nil {
 		panic(err)
@@ -58,29 +58,29 @@ func triggers(p tko.Plugin) []map[string]string {
 var renamed = map[string]string{"ID": "ID", "DeploymentCount": "Count", "TemplateRevision": "Base"}
 
 // apart are fields of entities that aren't fields of records of their own.
-var apart = map[string]func(r *catalog.Record, v reflect.Value){
-	"Metadata": func(r *catalog.Record, v reflect.Value) {
+var apart = map[string]func(r *record.Record, v reflect.Value){
+	"Metadata": func(r *record.Record, v reflect.Value) {
 		r.Metadata.Effective, _ = reflect.TypeAssert[map[string]string](v)
 	},
-	"Package": func(r *catalog.Record, v reflect.Value) {
+	"Package": func(r *record.Record, v reflect.Value) {
 		p, _ := reflect.TypeAssert[krm.Package](v)
 		r.Digest, r.Package, _ = krm.DigestOf(p)
 	},
-	"AwaitedTemplate": func(r *catalog.Record, v reflect.Value) { awaited(r).Template = v.String() },
-	"AwaitedSite":     func(r *catalog.Record, v reflect.Value) { awaited(r).Site = v.String() },
-	"LeftOut":         func(*catalog.Record, reflect.Value) {}, // only servers cut rows
-	"State":           func(*catalog.Record, reflect.Value) {}, // of rollouts: a condition
-	"Reason":          func(*catalog.Record, reflect.Value) {},
+	"AwaitedTemplate": func(r *record.Record, v reflect.Value) { awaited(r).Template = v.String() },
+	"AwaitedSite":     func(r *record.Record, v reflect.Value) { awaited(r).Site = v.String() },
+	"LeftOut":         func(*record.Record, reflect.Value) {}, // only servers cut rows
+	"State":           func(*record.Record, reflect.Value) {}, // of rollouts: a condition
+	"Reason":          func(*record.Record, reflect.Value) {},
 }
 
-func awaited(r *catalog.Record) *catalog.Awaited {
+func awaited(r *record.Record) *record.Awaited {
 	if r.Metadata.Awaited == nil {
-		r.Metadata.Awaited = &catalog.Awaited{}
+		r.Metadata.Awaited = &record.Awaited{}
 	}
 	return r.Metadata.Awaited
 }
 
-func copyFields(r *catalog.Record, from reflect.Value) {
+func copyFields(r *record.Record, from reflect.Value) {
 	for field, v := range from.Fields() {
 		if field.Name == "Stamp" {
 			copyFields(r, v)

@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/internal/wire"
@@ -92,7 +93,7 @@ func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	large := &catalog.Metadata{Effective: map[string]string{"small": "uncut"}}
+	large := &record.Metadata{Effective: map[string]string{"small": "uncut"}}
 	for i := range 84 { // 5 MB
 		large.Effective[fmt.Sprintf("large-%02d", i)] = strings.Repeat("v", 60_000)
 	}
@@ -101,16 +102,16 @@ func TestLargeRowsDontBreakListsOfDefaultClients(t *testing.T) {
 		conditions = append(conditions, tko.Condition{Type: fmt.Sprint("T", i), Status: tko.ConditionTrue, Message: strings.Repeat("ä", 50_000)})
 	}
 	const id = "2AAAAAAAAAAAAAAAAAAAAAAAAAA"
-	for _, r := range []catalog.Record{
-		{Key: catalog.Key{Kind: tko.KindTemplate, ID: "large"}, Metadata: large},
-		{Key: catalog.Key{Kind: tko.KindSite, ID: "a"}},
-		{Key: catalog.Key{Kind: tko.KindSite, ID: "large"}, Metadata: large},
-		{Key: catalog.Key{Kind: tko.KindSite, ID: "talks"}, Conditions: conditions},
-		{Key: catalog.Key{Kind: tko.KindSite, ID: "z"}},
-		{Key: catalog.Key{Kind: tko.KindDeployment, ID: id}, Metadata: large, Conditions: conditions},
+	for _, r := range []record.Record{
+		{Key: record.Key{Kind: tko.KindTemplate, ID: "large"}, Metadata: large},
+		{Key: record.Key{Kind: tko.KindSite, ID: "a"}},
+		{Key: record.Key{Kind: tko.KindSite, ID: "large"}, Metadata: large},
+		{Key: record.Key{Kind: tko.KindSite, ID: "talks"}, Conditions: conditions},
+		{Key: record.Key{Kind: tko.KindSite, ID: "z"}},
+		{Key: record.Key{Kind: tko.KindDeployment, ID: id}, Metadata: large, Conditions: conditions},
 	} {
 		r.UID = "u"
-		if _, err := store.Commit(ctx, catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: r, Expect: catalog.Absent})); err != nil {
+		if _, err := store.Commit(ctx, record.Ungated(record.Write{Op: tko.OpWritten, Record: r, Expect: record.Absent})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -31,7 +32,7 @@ type failing struct {
 	kubeapi.Catalog
 	err    atomic.Pointer[error]
 	events atomic.Pointer[error]
-	fields atomic.Pointer[catalog.Fields]
+	fields atomic.Pointer[record.Fields]
 }
 
 func (f *failing) fault() error {
@@ -48,9 +49,9 @@ func (f *failing) Position(ctx context.Context) (int64, error) {
 	return f.Catalog.Position(ctx)
 }
 
-func (f *failing) Record(ctx context.Context, fields catalog.Fields, key catalog.Key) (catalog.Record, error) {
+func (f *failing) Record(ctx context.Context, fields record.Fields, key record.Key) (record.Record, error) {
 	if err := f.fault(); err != nil {
-		return catalog.Record{}, err
+		return record.Record{}, err
 	}
 	return f.Catalog.Record(ctx, fields, key)
 }
@@ -62,7 +63,7 @@ func (f *failing) Events(ctx context.Context, kind tko.Kind, after int64) (event
 	return f.Catalog.Events(ctx, kind, after)
 }
 
-func (f *failing) Records(ctx context.Context, query catalog.Query, position int64) iter.Seq2[catalog.Record, error] {
+func (f *failing) Records(ctx context.Context, query record.Query, position int64) iter.Seq2[record.Record, error] {
 	f.fields.Store(&query.Fields)
 	return f.Catalog.Records(ctx, query, position)
 }
@@ -122,20 +123,20 @@ func TestMetadataAndRowsAreReadWithoutPackages(t *testing.T) {
 	w.must("POST", "templates", template("t", nil, configMap("a", nil)))
 	tests := map[string]struct {
 		query, accept, kind string
-		fields              catalog.Fields
+		fields              record.Fields
 		at, not             string
 	}{
-		"everything": {accept: "application/json", kind: "TemplateList", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
+		"everything": {accept: "application/json", kind: "TemplateList", fields: record.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
 		"metadata": {
 			accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", kind: "PartialObjectMetadataList",
-			fields: catalog.Fields{Counts: true}, at: "creationTimestamp", not: "ConfigMap",
+			fields: record.Fields{Counts: true}, at: "creationTimestamp", not: "ConfigMap",
 		},
-		"rows":         {accept: "application/json;as=Table;v=v1;g=meta.k8s.io", kind: "Table", fields: catalog.Fields{Counts: true}, at: "cells", not: "ConfigMap"},
-		"whole rows":   {query: "?includeObject=Object", accept: "application/json;as=Table;v=v1;g=meta.k8s.io", kind: "Table", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
-		"another kind": {accept: "application/json;as=Table;v=v1;g=other, application/json", kind: "TemplateList", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
-		"another form": {accept: "text/html;as=Table;v=v1;g=meta.k8s.io, application/json", kind: "TemplateList", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
-		"rather whole": {accept: "application/json;as=Table;v=v1;g=meta.k8s.io;q=0.1, application/json", kind: "TemplateList", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
-		"protobuf":     {accept: "application/vnd.kubernetes.protobuf,application/json", kind: "TemplateList", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
+		"rows":         {accept: "application/json;as=Table;v=v1;g=meta.k8s.io", kind: "Table", fields: record.Fields{Counts: true}, at: "cells", not: "ConfigMap"},
+		"whole rows":   {query: "?includeObject=Object", accept: "application/json;as=Table;v=v1;g=meta.k8s.io", kind: "Table", fields: record.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
+		"another kind": {accept: "application/json;as=Table;v=v1;g=other, application/json", kind: "TemplateList", fields: record.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
+		"another form": {accept: "text/html;as=Table;v=v1;g=meta.k8s.io, application/json", kind: "TemplateList", fields: record.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
+		"rather whole": {accept: "application/json;as=Table;v=v1;g=meta.k8s.io;q=0.1, application/json", kind: "TemplateList", fields: record.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
+		"protobuf":     {accept: "application/vnd.kubernetes.protobuf,application/json", kind: "TemplateList", fields: record.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
 	}
 	for name, test := range tests {
 		response := w.must("GET", "templates"+test.query, nil, "Accept", test.accept)

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/crowd"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // The limits of the cached events.
@@ -23,7 +24,7 @@ type event struct {
 	catalog.Event
 
 	views  map[view]func() (object, error) // the returned objects are shared: don't change them
-	before func(context.Context) (catalog.Record, error)
+	before func(context.Context) (record.Record, error)
 }
 
 // A hub caches the changes of one kind for all its watchers. The first watcher
@@ -170,8 +171,8 @@ func (h *hub) event(e catalog.Event) *event {
 		own.views[v] = sync.OnceValues(func() (object, error) { return h.kind.object(at, shown) })
 	}
 	var mutex sync.Mutex
-	var known *catalog.Record
-	own.before = func(ctx context.Context) (catalog.Record, error) {
+	var known *record.Record
+	own.before = func(ctx context.Context) (record.Record, error) {
 		mutex.Lock()
 		defer mutex.Unlock()
 		if known == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A silent catalog has changes only when a test makes them. Its signal is a value instead of a
@@ -25,20 +26,20 @@ type silent struct {
 	waits  int // number of calls that returned the signal
 }
 
-func (s *silent) Position(context.Context) (int64, error)             { return s.head, nil }
-func (s *silent) CheckPosition(context.Context, int64) error          { return nil }
-func (s *silent) Rights(context.Context) (catalog.Rights, error)      { return allRights{}, nil }
-func (s *silent) RevealsSecrets(context.Context, catalog.Record) bool { return true }
+func (s *silent) Position(context.Context) (int64, error)            { return s.head, nil }
+func (s *silent) CheckPosition(context.Context, int64) error         { return nil }
+func (s *silent) Rights(context.Context) (catalog.Rights, error)     { return allRights{}, nil }
+func (s *silent) RevealsSecrets(context.Context, record.Record) bool { return true }
 
 func (s *silent) Events(_ context.Context, kind tko.Kind, after int64) ([]catalog.Event, int64, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var events []catalog.Event
 	for position := after + 1; position <= s.head; position++ {
-		key := catalog.Key{Kind: kind, ID: "s"}
+		key := record.Key{Kind: kind, ID: "s"}
 		events = append(events, catalog.Event{
 			Change: tko.Change{Kind: kind, ID: key.ID, Op: tko.OpWritten, Position: position, Revision: position}, New: position == 2,
-			Record: catalog.Record{Key: key, UID: "u", Revision: position, Position: position, Metadata: new(catalog.Metadata)},
+			Record: record.Record{Key: key, UID: "u", Revision: position, Position: position, Metadata: new(record.Metadata)},
 		})
 	}
 	if len(events) == 0 {
@@ -57,7 +58,7 @@ func (s *silent) change(count int64) {
 
 type allRights struct{}
 
-func (allRights) Sees(catalog.Record) bool                     { return true }
+func (allRights) Sees(record.Record) bool                      { return true }
 func (allRights) All() bool                                    { return true }
 func (allRights) Interval() (ticks <-chan time.Time, _ func()) { return nil, func() {} }
 func (allRights) Still(context.Context) error                  { return nil }

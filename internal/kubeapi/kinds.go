@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -31,7 +32,7 @@ type kind struct {
 
 	making
 	// encode sets the spec and status of an object whose metadata is already set.
-	encode func(o object, r catalog.Record, resources []runtime.RawExtension) error
+	encode func(o object, r record.Record, resources []runtime.RawExtension) error
 	// decode returns the change that an object requests, and the ID in its spec,
 	// or "".
 	decode  func(o object) (put catalog.Put, resources []runtime.RawExtension, id string, err error)
@@ -81,9 +82,9 @@ func (k *kind) gvk() schema.GroupVersionKind { return v1alpha1.GroupVersion.With
 func (k *kind) gr() schema.GroupResource     { return v1alpha1.Resource(k.resource) }
 
 // read returns the fields of records that a list or a watch reads.
-func (k *kind) read(whole bool) catalog.Fields {
+func (k *kind) read(whole bool) record.Fields {
 	associated := k.kind == tko.KindTemplate || k.kind == tko.KindSite
-	return catalog.Fields{Package: whole && k.kind != tko.KindPlugin, Deployments: whole && associated, Counts: !whole && associated}
+	return record.Fields{Package: whole && k.kind != tko.KindPlugin, Deployments: whole && associated, Counts: !whole && associated}
 }
 
 // kinds returns all kinds.
@@ -96,7 +97,7 @@ func templates() *kind {
 		kind: tko.KindTemplate, name: "Template", resource: "templates", singular: "template", shortNames: []string{"tkot"},
 		fields: map[string]fieldSelector{"spec.templateId": byID},
 		making: makingOf(func(l *v1alpha1.TemplateList) *[]v1alpha1.Template { return &l.Items }),
-		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
+		encode: func(o object, r record.Record, resources []runtime.RawExtension) error {
 			t := as[*v1alpha1.Template](o)
 			t.Spec = v1alpha1.TemplateSpec{TemplateID: r.ID, Details: v1alpha1.Details(r.Details), Package: v1alpha1.Package{Resources: resources}}
 			t.Status = v1alpha1.TemplateStatus{DeploymentIDs: r.Deployments, DeploymentCount: count(r)}
@@ -122,7 +123,7 @@ func sites() *kind {
 		kind: tko.KindSite, name: "Site", resource: "sites", singular: "site", shortNames: []string{"tkos"},
 		fields: map[string]fieldSelector{"spec.siteId": byID, "spec.templateId": byTemplate},
 		making: makingOf(func(l *v1alpha1.SiteList) *[]v1alpha1.Site { return &l.Items }),
-		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
+		encode: func(o object, r record.Record, resources []runtime.RawExtension) error {
 			s := as[*v1alpha1.Site](o)
 			template, _ := r.Wanted()
 			s.Spec = v1alpha1.SiteSpec{SiteID: r.ID, TemplateID: template, Details: v1alpha1.Details(r.Details), Package: v1alpha1.Package{Resources: resources}}
@@ -162,7 +163,7 @@ func deployments() *kind {
 			"status.prepared": byPrepared, "status.approved": byApproved,
 		},
 		making: makingOf(func(l *v1alpha1.DeploymentList) *[]v1alpha1.Deployment { return &l.Items }),
-		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
+		encode: func(o object, r record.Record, resources []runtime.RawExtension) error {
 			d := as[*v1alpha1.Deployment](o)
 			template, site := r.Wanted()
 			d.Spec = v1alpha1.DeploymentSpec{
@@ -208,7 +209,7 @@ func plugins() *kind {
 		kind: tko.KindPlugin, name: "Plugin", resource: "plugins", singular: "plugin", shortNames: []string{"tkop"},
 		fields: map[string]fieldSelector{"spec.type": byPluginType, "spec.pluginId": byPluginName, "spec.executor": byExecutor},
 		making: makingOf(func(l *v1alpha1.PluginList) *[]v1alpha1.Plugin { return &l.Items }),
-		encode: func(o object, r catalog.Record, _ []runtime.RawExtension) error {
+		encode: func(o object, r record.Record, _ []runtime.RawExtension) error {
 			p, err := r.AsPlugin()
 			if err != nil {
 				return err
@@ -281,7 +282,7 @@ func as[T runtime.Object](o runtime.Object) T {
 	return t
 }
 
-func count(r catalog.Record) int32 {
+func count(r record.Record) int32 {
 	return int32(min(max(r.Count, len(r.Deployments)), 1<<31-1))
 }
 
@@ -308,7 +309,7 @@ func status(list []metav1.Condition, typ string) string {
 }
 
 // suspended reports whether a site or deployment is suspended.
-func suspended(r catalog.Record) bool {
+func suspended(r record.Record) bool {
 	return r.Metadata != nil && tko.Suspended(r.Metadata.Effective)
 }
 

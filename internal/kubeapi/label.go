@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
@@ -21,7 +21,7 @@ import (
 
 // labelsOf returns the labels of a record. Metadata that can't be a label is
 // omitted.
-func labelsOf(r catalog.Record) map[string]string {
+func labelsOf(r record.Record) map[string]string {
 	if r.Metadata == nil || len(r.Metadata.Effective)+len(r.Metadata.Labels) == 0 {
 		return nil
 	}
@@ -41,7 +41,7 @@ func labelsOf(r catalog.Record) map[string]string {
 
 // shownVerbatim reports whether metadata is shown as the verbatim label. It is not if
 // the metadata was changed elsewhere since.
-func shownVerbatim(r catalog.Record, key string) bool {
+func shownVerbatim(r record.Record, key string) bool {
 	label, ok := r.Metadata.Labels[key]
 	value, there := r.Metadata.Effective[key]
 	return ok && there && label == value && !kubename.HasPrefix(key)
@@ -64,7 +64,7 @@ type givenLabels struct {
 
 // fromLabels returns the change from a record's labels to the given ones.
 // Metadata of the record that can't be a label is not changed.
-func (k *kind) fromLabels(labels map[string]string, before catalog.Record) (given givenLabels, wrong field.ErrorList) {
+func (k *kind) fromLabels(labels map[string]string, before record.Record) (given givenLabels, wrong field.ErrorList) {
 	given = givenLabels{metadata: make(map[string]string, len(labels)), verbatim: map[string]string{}}
 	shown := labelsOf(before)
 	if before.Metadata != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // managers returns the managers of an object, with operations and fields.
@@ -260,7 +261,7 @@ func (w *world) appliedLongAgo(site, typ string) string {
 	if c.Attached = regexp.MustCompile(`"time":"[^"]*"`).ReplaceAllString(before, `"time":"2020-01-01T00:00:00Z"`); c.Attached == before {
 		w.t.Fatalf("it has no time: %s", before)
 	}
-	r, err := w.PutConditions(w.t.Context(), catalog.Key{Kind: tko.KindSite, ID: site}, []tko.Condition{c}, nil, catalog.Requirement{}, false)
+	r, err := w.PutConditions(w.t.Context(), record.Key{Kind: tko.KindSite, ID: site}, []tko.Condition{c}, nil, catalog.Requirement{}, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -55,7 +56,7 @@ func resourceDigest(r krm.Resource) (string, error) {
 
 // manifest sets the package of a deployment that keeps its name from the
 // written manifest, and returns the manifest's resources to store.
-func (s *storage) manifest(ctx context.Context, put *catalog.Put, before catalog.Record) ([]givenResource, error) {
+func (s *storage) manifest(ctx context.Context, put *catalog.Put, before record.Record) ([]givenResource, error) {
 	if put.Name != "" {
 		return givenOf(put.Package)
 	}
@@ -124,7 +125,7 @@ func (s *storage) applied(ctx context.Context, was, given []givenResource, curre
 		return current, nil
 	}
 	if len(removed) > 0 && template != "" {
-		r, err := s.catalog.Record(ctx, catalog.Fields{Package: true}, catalog.Key{Kind: tko.KindTemplate, ID: template})
+		r, err := s.catalog.Record(ctx, record.Fields{Package: true}, record.Key{Kind: tko.KindTemplate, ID: template})
 		if errors.Is(err, tko.ErrNotFound) { // the deployment waits for it
 			err = nil
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -67,7 +68,7 @@ func newTenants(t *testing.T) *tenants {
 	}
 	_, err := w.RegisterPlugin(w.root, tko.Plugin{Type: "validate", Name: "marked-b", Executor: "command", Arguments: []string{"true"}})
 	check(err)
-	_, _, err = w.PutRecord(w.root, catalog.Put{Key: catalog.Key{Kind: tko.KindRollout, ID: "marked-b"}, Package: krm.Package{{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": "r"}, "spec": map[string]any{
+	_, _, err = w.PutRecord(w.root, catalog.Put{Key: record.Key{Kind: tko.KindRollout, ID: "marked-b"}, Package: krm.Package{{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": "r"}, "spec": map[string]any{
 		"edits": []any{map[string]any{"delete": map[string]any{}, "select": map[string]any{"siteIdPatterns": []any{"b/**"}}}},
 	}}}})
 	check(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -52,7 +53,7 @@ func kustomizedOf(o object) *kustomized {
 }
 
 // attachedTo returns the Kubernetes metadata of a record; none if it has none.
-func attachedTo(r catalog.Record) (a attached, err error) {
+func attachedTo(r record.Record) (a attached, err error) {
 	if raw := r.Attached(); len(raw) > 0 {
 		err = json.Unmarshal(raw, &a)
 	}
@@ -70,7 +71,7 @@ type view struct {
 
 // nameOf returns the name of a record in Kubernetes, or a tko.ErrInvalid if it
 // has none.
-func nameOf(r catalog.Record) (string, error) {
+func nameOf(r record.Record) (string, error) {
 	if name := r.KubernetesName(); name != "" {
 		return name, nil
 	}
@@ -96,7 +97,7 @@ func unescape(kind tko.Kind, name string) (string, error) {
 
 // object returns a record as a Kubernetes object, or a tko.ErrInvalid if it has
 // no name there.
-func (k *kind) object(r catalog.Record, v view) (object, error) {
+func (k *kind) object(r record.Record, v view) (object, error) {
 	o := k.newObject()
 	name, err := nameOf(r)
 	if err != nil {
@@ -160,7 +161,7 @@ func (k *kind) object(r catalog.Record, v view) (object, error) {
 // put returns the change that an object requests. before is the record that it
 // replaces, with metadata and package; its Revision is 0 if there is none. key
 // is that of the request, without an ID for a new deployment.
-func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Put, error) {
+func (k *kind) put(o object, key record.Key, before record.Record) (catalog.Put, error) {
 	put, raw, id, err := k.decode(o)
 	if err != nil {
 		return put, err
@@ -204,7 +205,7 @@ func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Pu
 
 // restoreSecrets restores the redacted values of Secrets in a package that a
 // client read and writes back.
-func restoreSecrets(put *catalog.Put, before catalog.Record) error {
+func restoreSecrets(put *catalog.Put, before record.Record) error {
 	if before.Revision == 0 || !krm.MayHoldSecrets(before.Package) {
 		return nil
 	}
@@ -253,7 +254,7 @@ func short(raw []byte) string { return printable.Within(string(raw), 80) }
 
 // attach sets the Kubernetes metadata of an object: to the stored encoding if only times of
 // managed fields differ.
-func attach(put *catalog.Put, o object, before catalog.Record, given []givenResource) error {
+func attach(put *catalog.Put, o object, before record.Record, given []givenResource) error {
 	annotations, err := restoreAnnotations(o.GetAnnotations(), before)
 	if err != nil {
 		return err
@@ -287,7 +288,7 @@ func content(encoded []byte) []byte {
 
 // restoreAnnotations restores annotations that were shown redacted to a reader
 // without the right to see Secrets.
-func restoreAnnotations(annotations map[string]string, before catalog.Record) (map[string]string, error) {
+func restoreAnnotations(annotations map[string]string, before record.Record) (map[string]string, error) {
 	if !krm.MayHoldSecrets(before.Attached()) {
 		return annotations, nil
 	}
@@ -344,8 +345,8 @@ func parsePosition(text string) (int64, error) {
 
 // newKey returns the key of a new object: from its metadata, its spec or both;
 // without an ID if TKO generates it.
-func (k *kind) newKey(o object, generate func(base string) string) (catalog.Key, error) {
-	key := catalog.Key{Kind: k.kind}
+func (k *kind) newKey(o object, generate func(base string) string) (record.Key, error) {
+	key := record.Key{Kind: k.kind}
 	if k.kind == tko.KindDeployment {
 		return key, nil
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // conditionReady is the condition that summarizes the others for tools that
@@ -30,7 +30,7 @@ const (
 )
 
 // conditions returns the conditions of a record, including Ready.
-func conditions(r catalog.Record) []metav1.Condition {
+func conditions(r record.Record) []metav1.Condition {
 	r.Conditions = storedConditions(r)
 	list := conditionsOf(r)
 	if ready, ok := readyOf(r); ok {
@@ -42,12 +42,12 @@ func conditions(r catalog.Record) []metav1.Condition {
 
 // storedConditions returns the stored conditions of a record, except Ready,
 // which a client may have written.
-func storedConditions(r catalog.Record) []tko.Condition {
+func storedConditions(r record.Record) []tko.Condition {
 	return tko.WithoutCondition(r.Conditions, conditionReady)
 }
 
 // conditionsOf returns the stored conditions in Kubernetes' form.
-func conditionsOf(r catalog.Record) []metav1.Condition {
+func conditionsOf(r record.Record) []metav1.Condition {
 	var list []metav1.Condition
 	for _, c := range r.Conditions {
 		reason := c.Reason
@@ -68,7 +68,7 @@ func conditionsOf(r catalog.Record) []metav1.Condition {
 
 // withoutReady removes Ready from a status that a client writes. Changing Ready
 // is an ErrInvalid.
-func withoutReady(current catalog.Record, list []metav1.Condition) ([]metav1.Condition, error) {
+func withoutReady(current record.Record, list []metav1.Condition) ([]metav1.Condition, error) {
 	ready, _ := readyOf(current)
 	for _, c := range list {
 		if c.Type == conditionReady && !sameCondition(c, ready) {
@@ -83,7 +83,7 @@ func withoutReady(current catalog.Record, list []metav1.Condition) ([]metav1.Con
 // names exists, it is prepared, approved, scheduled, and, unless its site can't report that, healthy; a site
 // once all its deployments are scheduled and healthy, or can't report it. A site without conditions
 // has no Ready.
-func readyOf(r catalog.Record) (metav1.Condition, bool) {
+func readyOf(r record.Record) (metav1.Condition, bool) {
 	ready := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonReady, ObservedGeneration: r.Revision}
 	since := r.Created
 	byType := map[string]tko.Condition{}

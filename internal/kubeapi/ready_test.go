@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Tools that wait for Ready must not wait for ever at sites that report no health, and must
@@ -29,9 +29,9 @@ func TestReadyAtASiteThatReportsNoHealth(t *testing.T) {
 		"not reachable":                      {[]tko.Condition{scheduled(2), health("Unknown", "Unreachable", 2)}, "Unknown Unreachable"},
 		"not asked":                          {[]tko.Condition{scheduled(2), health("Unknown", tko.ReasonNotAsked, 2)}, "Unknown NotAsked"},
 	} {
-		for kind, r := range map[tko.Kind]catalog.Record{
-			tko.KindDeployment: {Key: catalog.Key{Kind: tko.KindDeployment, ID: "d"}, Prepared: true, Approved: true, Site: "s", Revision: 2},
-			tko.KindSite:       {Key: catalog.Key{Kind: tko.KindSite, ID: "s"}, Revision: 2},
+		for kind, r := range map[tko.Kind]record.Record{
+			tko.KindDeployment: {Key: record.Key{Kind: tko.KindDeployment, ID: "d"}, Prepared: true, Approved: true, Site: "s", Revision: 2},
+			tko.KindSite:       {Key: record.Key{Kind: tko.KindSite, ID: "s"}, Revision: 2},
 		} {
 			r.Conditions = test.conditions
 			ready, ok := readyOf(r)

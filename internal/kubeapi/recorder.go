@@ -23,6 +23,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // EventNamespace is the namespace of Events of objects without a namespace.
@@ -195,7 +196,7 @@ func draftEvents(e catalog.Event, before map[string]uint64) []eventDraft {
 }
 
 // conditionHashes returns a hash of each condition's content, by type.
-func conditionHashes(r catalog.Record) map[string]uint64 {
+func conditionHashes(r record.Record) map[string]uint64 {
 	hashes := make(map[string]uint64, len(r.Conditions))
 	for _, c := range r.Conditions {
 		applied := int64(0)

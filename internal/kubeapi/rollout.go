@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A rolloutResource is the Rollout resource of a rollout's package. Its spec is that of
@@ -24,7 +25,7 @@ type rolloutName struct {
 	Name string `json:"name"`
 }
 
-func encodeRollout(o object, r catalog.Record, resources []runtime.RawExtension) error {
+func encodeRollout(o object, r record.Record, resources []runtime.RawExtension) error {
 	out := as[*v1alpha1.Rollout](o)
 	out.Spec = v1alpha1.RolloutSpec{}
 	var others []runtime.RawExtension

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -29,7 +29,7 @@ func (s *storage) reader(ctx context.Context, name string) *reader {
 
 // sees reports whether the user may see the values of Secrets in a record. It
 // asks only if the record may contain any.
-func (r *reader) sees(record catalog.Record) bool {
+func (r *reader) sees(record record.Record) bool {
 	return !krm.MayHoldSecrets(record.Package) && !krm.MayHoldSecrets(record.Attached()) || r.storage.catalog.RevealsSecrets(r.ctx, record) && r.allowed()
 }
 

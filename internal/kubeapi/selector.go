@@ -13,37 +13,38 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
 // A selector holds the conditions of a list or watch. The store evaluates
 // query; rest holds the conditions that the store can't evaluate.
 type selector struct {
-	query catalog.Query
-	all   []func(catalog.Record) bool // all conditions, for single records
-	rest  []func(catalog.Record) bool
+	query record.Query
+	all   []func(record.Record) bool // all conditions, for single records
+	rest  []func(record.Record) bool
 }
 
 // A fieldSelector returns how to select by a field: ask adds the condition to a
 // query (nil if the store can't evaluate it), and match evaluates it for one
 // record.
-type fieldSelector func(value string) (ask func(*catalog.Query), match func(catalog.Record) bool, err error)
+type fieldSelector func(value string) (ask func(*record.Query), match func(record.Record) bool, err error)
 
 // everything reports whether there are no conditions.
 func (s *selector) everything() bool { return len(s.all) == 0 }
 
 // matches reports whether a record fulfills all conditions.
-func (s *selector) matches(r catalog.Record) bool { return matchesAll(s.all, r) }
+func (s *selector) matches(r record.Record) bool { return matchesAll(s.all, r) }
 
 // matchesRest reports whether a record of the query's result fulfills the other
 // conditions.
-func (s *selector) matchesRest(r catalog.Record) bool { return matchesAll(s.rest, r) }
+func (s *selector) matchesRest(r record.Record) bool { return matchesAll(s.rest, r) }
 
-func matchesAll(all []func(catalog.Record) bool, r catalog.Record) bool {
-	return !slices.ContainsFunc(all, func(match func(catalog.Record) bool) bool { return !match(r) })
+func matchesAll(all []func(record.Record) bool, r record.Record) bool {
+	return !slices.ContainsFunc(all, func(match func(record.Record) bool) bool { return !match(r) })
 }
 
-func (s *selector) add(ask func(*catalog.Query), match func(catalog.Record) bool) {
+func (s *selector) add(ask func(*record.Query), match func(record.Record) bool) {
 	s.all = append(s.all, match)
 	if ask == nil {
 		s.rest = append(s.rest, match)
@@ -54,14 +55,14 @@ func (s *selector) add(ask func(*catalog.Query), match func(catalog.Record) bool
 
 // selector parses the selectors in options. Errors are tko.ErrInvalid.
 func (k *kind) selector(options *metainternalversion.ListOptions) (*selector, error) {
-	s := &selector{query: catalog.Query{Kind: k.kind, Limit: -1, Metadata: map[string]tko.Pattern{}, Labels: map[string]tko.Pattern{}}}
+	s := &selector{query: record.Query{Kind: k.kind, Limit: -1, Metadata: map[string]tko.Pattern{}, Labels: map[string]tko.Pattern{}}}
 	if options == nil {
 		return s, nil
 	}
 	if l := options.LabelSelector; l != nil && !l.Empty() {
 		requirements, selectable := l.Requirements()
 		if !selectable {
-			s.add(nil, func(catalog.Record) bool { return false })
+			s.add(nil, func(record.Record) bool { return false })
 		}
 		for _, r := range requirements {
 			if err := k.label(s, r); err != nil {
@@ -86,13 +87,13 @@ type labelTerm struct {
 	label   bool // in Metadata.Labels instead of the metadata
 }
 
-func (t labelTerm) match(r catalog.Record) bool {
+func (t labelTerm) match(r record.Record) bool {
 	value, ok := t.value(r)
 	return ok && t.pattern.Match(value)
 }
 
 // value returns the text that the term is about.
-func (t labelTerm) value(r catalog.Record) (text string, ok bool) {
+func (t labelTerm) value(r record.Record) (text string, ok bool) {
 	switch {
 	case r.Metadata == nil:
 	case t.label:
@@ -144,20 +145,20 @@ func (k *kind) label(s *selector, r labels.Requirement) error {
 			return err
 		}
 	}
-	one := func(r catalog.Record) bool {
+	one := func(r record.Record) bool {
 		return slices.ContainsFunc(terms, func(t labelTerm) bool { return t.match(r) })
 	}
 	switch r.Operator() {
 	case selection.Equals, selection.DoubleEquals, selection.In, selection.Exists:
 		s.add(s.askFor(terms), one)
 	case selection.NotEquals, selection.NotIn, selection.DoesNotExist:
-		s.add(nil, func(r catalog.Record) bool { return !one(r) })
+		s.add(nil, func(r record.Record) bool { return !one(r) })
 	case selection.GreaterThan, selection.LessThan:
 		bound, err := strconv.ParseInt(r.Values().List()[0], 10, 64)
 		if err != nil {
 			return tko.Errorf(tko.ErrInvalid, "label selector, key %q: %w", r.Key(), err)
 		}
-		s.add(nil, func(record catalog.Record) bool {
+		s.add(nil, func(record record.Record) bool {
 			return slices.ContainsFunc(terms, func(t labelTerm) bool {
 				text, _ := t.value(record)
 				n, err := strconv.ParseInt(text, 10, 64)
@@ -172,12 +173,12 @@ func (k *kind) label(s *selector, r labels.Requirement) error {
 
 // askFor returns the query condition for a label, or nil if the store can't
 // evaluate it: it can for one pattern of a key.
-func (s *selector) askFor(terms []labelTerm) func(*catalog.Query) {
+func (s *selector) askFor(terms []labelTerm) func(*record.Query) {
 	if len(terms) != 1 {
 		return nil
 	}
 	t := terms[0]
-	asks := func(q *catalog.Query) map[string]tko.Pattern {
+	asks := func(q *record.Query) map[string]tko.Pattern {
 		if t.label {
 			return q.Labels
 		}
@@ -186,7 +187,7 @@ func (s *selector) askFor(terms []labelTerm) func(*catalog.Query) {
 	if _, asked := asks(&s.query)[t.key]; asked {
 		return nil
 	}
-	return func(q *catalog.Query) { asks(q)[t.key] = t.pattern }
+	return func(q *record.Query) { asks(q)[t.key] = t.pattern }
 }
 
 // labelsField is the prefix of field selectors for labels whose escaped value
@@ -198,10 +199,10 @@ const labelsField = "metadata.labels."
 // and the value is a status, or a status, a colon and a reason.
 const conditionsField = "status.conditions."
 
-func byConditionField(typ, value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+func byConditionField(typ, value string) (func(*record.Query), func(record.Record) bool, error) {
 	c, err := tko.ParseConditionSelect(typ + "=" + value)
-	return func(q *catalog.Query) { q.Conditions = append(q.Conditions, c) },
-		func(r catalog.Record) bool { return c.Match(r.Conditions) }, err
+	return func(q *record.Query) { q.Conditions = append(q.Conditions, c) },
+		func(r record.Record) bool { return c.Match(r.Conditions) }, err
 }
 
 // field adds a requirement for a field.
@@ -212,11 +213,11 @@ func (k *kind) field(s *selector, r fields.Requirement) error {
 	case name == "metadata.name":
 		by = k.byName
 	case strings.HasPrefix(name, labelsField):
-		by = func(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+		by = func(value string) (func(*record.Query), func(record.Record) bool, error) {
 			return k.byLabel(s, strings.TrimPrefix(name, labelsField), value)
 		}
 	case strings.HasPrefix(name, conditionsField):
-		by = func(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+		by = func(value string) (func(*record.Query), func(record.Record) bool, error) {
 			return byConditionField(strings.TrimPrefix(name, conditionsField), value)
 		}
 	case !ok:
@@ -227,7 +228,7 @@ func (k *kind) field(s *selector, r fields.Requirement) error {
 		return tko.Errorf(tko.ErrInvalid, "field selector, %s: %w", name, err)
 	}
 	if r.Operator == selection.NotEquals {
-		s.add(nil, func(r catalog.Record) bool { return !match(r) })
+		s.add(nil, func(r record.Record) bool { return !match(r) })
 		return nil
 	}
 	s.add(ask, match)
@@ -243,27 +244,27 @@ func unknownField(k *kind, name string) error {
 	return tko.Errorf(tko.ErrInvalid, "%s can't be selected by the field %q: use %s", k.resource, name, strings.Join(known, ", "))
 }
 
-func (k *kind) byLabel(s *selector, label, value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+func (k *kind) byLabel(s *selector, label, value string) (func(*record.Query), func(record.Record) bool, error) {
 	term, err := k.labelTerm(label, value)
 	return s.askFor([]labelTerm{term}), term.match, err
 }
 
 // byName selects by a pattern of escaped names. A name that no record can have
 // selects nothing.
-func (k *kind) byName(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+func (k *kind) byName(value string) (func(*record.Query), func(record.Record) bool, error) {
 	text, err := unescape(k.kind, value)
 	if k.kind == tko.KindDeployment {
 		return byDeploymentName(value, text, err == nil)
 	}
 	if err != nil {
-		return nil, func(catalog.Record) bool { return false }, nil //nolint:nilerr // a name that no record can have is not an error
+		return nil, func(record.Record) bool { return false }, nil //nolint:nilerr // a name that no record can have is not an error
 	}
 	return byID(text)
 }
 
 // byDeploymentName selects by an ID or by a given name. escaped reports that
 // value is also a pattern, whose unescaped form is text.
-func byDeploymentName(value, text string, escaped bool) (func(*catalog.Query), func(catalog.Record) bool, error) {
+func byDeploymentName(value, text string, escaped bool) (func(*record.Query), func(record.Record) bool, error) {
 	var pattern tko.Pattern
 	if escaped {
 		var err error
@@ -271,7 +272,7 @@ func byDeploymentName(value, text string, escaped bool) (func(*catalog.Query), f
 			return nil, nil, err
 		}
 	}
-	match := func(r catalog.Record) bool {
+	match := func(r record.Record) bool {
 		name := r.KubernetesName()
 		if name == "" {
 			return escaped && pattern.Match(r.ID)
@@ -279,54 +280,54 @@ func byDeploymentName(value, text string, escaped bool) (func(*catalog.Query), f
 		return name == value || escaped && pattern.Match(name)
 	}
 	switch {
-	case escaped && catalog.CheckKey(catalog.Key{Kind: tko.KindDeployment, ID: text}) == nil:
-		return func(q *catalog.Query) { q.IDs = append(q.IDs, pattern) }, match, nil
+	case escaped && catalog.CheckKey(record.Key{Kind: tko.KindDeployment, ID: text}) == nil:
+		return func(q *record.Query) { q.IDs = append(q.IDs, pattern) }, match, nil
 	case !escaped || pattern.Exact():
-		return func(q *catalog.Query) { q.Origin = catalog.NameOrigin(value) }, match, nil
+		return func(q *record.Query) { q.Origin = record.NameOrigin(value) }, match, nil
 	}
 	return nil, match, nil // ID or name: the store can't evaluate that
 }
 
-func byPattern(value string, of func(catalog.Record) string, ask func(*catalog.Query, tko.Pattern)) (func(*catalog.Query), func(catalog.Record) bool, error) {
+func byPattern(value string, of func(record.Record) string, ask func(*record.Query, tko.Pattern)) (func(*record.Query), func(record.Record) bool, error) {
 	pattern, err := tko.ParsePattern(value)
 	if err != nil {
 		return nil, nil, err
 	}
-	var asks func(*catalog.Query)
+	var asks func(*record.Query)
 	if ask != nil {
-		asks = func(q *catalog.Query) { ask(q, pattern) }
+		asks = func(q *record.Query) { ask(q, pattern) }
 	}
-	return asks, func(r catalog.Record) bool { return pattern.Match(of(r)) }, nil
+	return asks, func(r record.Record) bool { return pattern.Match(of(r)) }, nil
 }
 
-func byID(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	return byPattern(value, func(r catalog.Record) string { return r.ID }, func(q *catalog.Query, p tko.Pattern) { q.IDs = append(q.IDs, p) })
+func byID(value string) (func(*record.Query), func(record.Record) bool, error) {
+	return byPattern(value, func(r record.Record) string { return r.ID }, func(q *record.Query, p tko.Pattern) { q.IDs = append(q.IDs, p) })
 }
 
-func byTemplate(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	return byPattern(value, func(r catalog.Record) string { return r.Template }, func(q *catalog.Query, p tko.Pattern) { q.Templates = append(q.Templates, p) })
+func byTemplate(value string) (func(*record.Query), func(record.Record) bool, error) {
+	return byPattern(value, func(r record.Record) string { return r.Template }, func(q *record.Query, p tko.Pattern) { q.Templates = append(q.Templates, p) })
 }
 
-func bySite(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	return byPattern(value, func(r catalog.Record) string { return r.Site }, func(q *catalog.Query, p tko.Pattern) { q.Sites = append(q.Sites, p) })
+func bySite(value string) (func(*record.Query), func(record.Record) bool, error) {
+	return byPattern(value, func(r record.Record) string { return r.Site }, func(q *record.Query, p tko.Pattern) { q.Sites = append(q.Sites, p) })
 }
 
-func byParent(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	var ask func(*catalog.Query)
+func byParent(value string) (func(*record.Query), func(record.Record) bool, error) {
+	var ask func(*record.Query)
 	if value != "" {
-		ask = func(q *catalog.Query) { q.Parent = value }
+		ask = func(q *record.Query) { q.Parent = value }
 	}
-	return ask, func(r catalog.Record) bool { return r.Parent == value }, nil
+	return ask, func(r record.Record) bool { return r.Parent == value }, nil
 }
 
-func byPrepared(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+func byPrepared(value string) (func(*record.Query), func(record.Record) bool, error) {
 	want, err := strconv.ParseBool(value)
-	return func(q *catalog.Query) { q.Is = merged(q.Is, "prepared", want) }, func(r catalog.Record) bool { return r.Prepared == want }, err
+	return func(q *record.Query) { q.Is = merged(q.Is, "prepared", want) }, func(r record.Record) bool { return r.Prepared == want }, err
 }
 
-func byApproved(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+func byApproved(value string) (func(*record.Query), func(record.Record) bool, error) {
 	want, err := strconv.ParseBool(value)
-	return func(q *catalog.Query) { q.Is = merged(q.Is, "approved", want) }, func(r catalog.Record) bool { return r.Approved == want }, err
+	return func(q *record.Query) { q.Is = merged(q.Is, "approved", want) }, func(r record.Record) bool { return r.Approved == want }, err
 }
 
 // merged returns what a query compares, with one more column.
@@ -336,16 +337,16 @@ func merged(is map[string]bool, column string, want bool) map[string]bool {
 	return all
 }
 
-func byPluginType(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	return byPattern(value, func(r catalog.Record) string { typ, _, _ := tko.SplitPluginID(r.ID); return typ }, nil)
+func byPluginType(value string) (func(*record.Query), func(record.Record) bool, error) {
+	return byPattern(value, func(r record.Record) string { typ, _, _ := tko.SplitPluginID(r.ID); return typ }, nil)
 }
 
-func byPluginName(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	return byPattern(value, func(r catalog.Record) string { _, name, _ := tko.SplitPluginID(r.ID); return name }, nil)
+func byPluginName(value string) (func(*record.Query), func(record.Record) bool, error) {
+	return byPattern(value, func(r record.Record) string { _, name, _ := tko.SplitPluginID(r.ID); return name }, nil)
 }
 
-func byExecutor(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	return nil, func(r catalog.Record) bool {
+func byExecutor(value string) (func(*record.Query), func(record.Record) bool, error) {
+	return nil, func(r record.Record) bool {
 		p, err := r.AsPlugin()
 		return err == nil && p.Executor == value
 	}, nil

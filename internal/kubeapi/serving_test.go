@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -208,7 +208,7 @@ func TestOnlyExpiredVersionsFail(t *testing.T) {
 	}
 	collect := func(keep time.Duration) {
 		t.Helper()
-		if _, err := w.store.Collect(t.Context(), catalog.Retention{Changes: keep, Revisions: 1}); err != nil {
+		if _, err := w.store.Collect(t.Context(), record.Retention{Changes: keep, Revisions: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,9 +253,9 @@ type counted struct {
 	limit atomic.Int64 // of the newest list
 }
 
-func (c *counted) Records(ctx context.Context, query catalog.Query, position int64) iter.Seq2[catalog.Record, error] {
+func (c *counted) Records(ctx context.Context, query record.Query, position int64) iter.Seq2[record.Record, error] {
 	c.limit.Store(int64(query.Limit))
-	return func(yield func(catalog.Record, error) bool) {
+	return func(yield func(record.Record, error) bool) {
 		for r, err := range c.Catalog.Records(ctx, query, position) {
 			if c.read.Add(1); !yield(r, err) {
 				return

@@ -32,6 +32,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -47,27 +48,27 @@ type Catalog interface {
 // A Reader reads records.
 type Reader interface {
 	Position(ctx context.Context) (int64, error)
-	Record(ctx context.Context, fields catalog.Fields, key catalog.Key) (catalog.Record, error)
-	Records(ctx context.Context, query catalog.Query, position int64) iter.Seq2[catalog.Record, error]
-	Named(ctx context.Context, name string) (catalog.Key, error)
+	Record(ctx context.Context, fields record.Fields, key record.Key) (record.Record, error)
+	Records(ctx context.Context, query record.Query, position int64) iter.Seq2[record.Record, error]
+	Named(ctx context.Context, name string) (record.Key, error)
 	// RevealsSecrets reports whether the caller may see the values of Secrets in a
 	// record, as far as TKO decides.
-	RevealsSecrets(ctx context.Context, r catalog.Record) bool
+	RevealsSecrets(ctx context.Context, r record.Record) bool
 }
 
 // Past reads records as they were.
 type Past interface {
 	PositionOf(ctx context.Context, asOf tko.AsOf) (int64, error)
-	RecordAt(ctx context.Context, fields catalog.Fields, key catalog.Key, position int64) (catalog.Record, error)
+	RecordAt(ctx context.Context, fields record.Fields, key record.Key, position int64) (record.Record, error)
 }
 
 // A Writer writes records.
 type Writer interface {
-	PutRecord(ctx context.Context, p catalog.Put) (r catalog.Record, created bool, err error)
-	PutConditions(ctx context.Context, key catalog.Key, conditions []tko.Condition, without []string, require catalog.Requirement, dryRun bool) (catalog.Record, error)
-	RemoveRecord(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, tko.Deleted, error)
+	PutRecord(ctx context.Context, p catalog.Put) (r record.Record, created bool, err error)
+	PutConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require catalog.Requirement, dryRun bool) (record.Record, error)
+	RemoveRecord(ctx context.Context, key record.Key, require catalog.Requirement, dryRun bool) (record.Record, tko.Deleted, error)
 	RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require catalog.Requirement, dryRun bool) (tko.Deleted, error)
-	PutApproval(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, error)
+	PutApproval(ctx context.Context, key record.Key, require catalog.Requirement, dryRun bool) (record.Record, error)
 	Commander
 }
 
@@ -80,7 +81,7 @@ type Commander interface {
 type Follower interface {
 	CheckPosition(ctx context.Context, position int64) error
 	Events(ctx context.Context, kind tko.Kind, after int64) (events []catalog.Event, upTo int64, wait <-chan struct{}, err error)
-	Before(ctx context.Context, e catalog.Event) (catalog.Record, error)
+	Before(ctx context.Context, e catalog.Event) (record.Record, error)
 	// Rights returns what the caller of a watch may see.
 	Rights(ctx context.Context) (catalog.Rights, error)
 }
@@ -163,7 +164,7 @@ func (s *storage) Get(ctx context.Context, name string, options *metav1.GetOptio
 }
 
 // show returns a record as the user may see it.
-func (s *storage) show(ctx context.Context, name string, r catalog.Record, whole bool) (runtime.Object, error) {
+func (s *storage) show(ctx context.Context, name string, r record.Record, whole bool) (runtime.Object, error) {
 	o, err := s.kind.object(r, view{whole: whole, secrets: s.reader(ctx, name).sees(r)})
 	if err != nil {
 		return nil, s.failed(ctx, name, nil, err)
@@ -173,8 +174,8 @@ func (s *storage) show(ctx context.Context, name string, r catalog.Record, whole
 
 // key returns the key of the record with a name, or an ErrNotFound if no record
 // can have the name.
-func (s *storage) key(ctx context.Context, name string) (catalog.Key, error) {
-	key := catalog.Key{Kind: s.kind.kind}
+func (s *storage) key(ctx context.Context, name string) (record.Key, error) {
+	key := record.Key{Kind: s.kind.kind}
 	id, err := unescape(key.Kind, name)
 	if err == nil {
 		key.ID = id
@@ -192,25 +193,25 @@ func (s *storage) key(ctx context.Context, name string) (catalog.Key, error) {
 }
 
 // record returns the record with a name.
-func (s *storage) record(ctx context.Context, fields catalog.Fields, name string) (catalog.Record, error) {
+func (s *storage) record(ctx context.Context, fields record.Fields, name string) (record.Record, error) {
 	key, err := s.key(ctx, name)
 	if err != nil {
-		return catalog.Record{}, err
+		return record.Record{}, err
 	}
 	r, err := s.catalog.Record(ctx, fields, key)
 	if err == nil && r.KubernetesName() != "" && r.KubernetesName() != name { // its name is not derived from its ID
-		return catalog.Record{}, tko.NotFound(s.kind.kind, name)
+		return record.Record{}, tko.NotFound(s.kind.kind, name)
 	}
 	return r, err
 }
 
 // pastRecord returns the record with a name as of the moment of the context.
-func (s *storage) pastRecord(ctx context.Context, fields catalog.Fields, name string) (catalog.Record, error) {
+func (s *storage) pastRecord(ctx context.Context, fields record.Fields, name string) (record.Record, error) {
 	position, err := s.catalog.PositionOf(ctx, tko.AsOfOf(ctx))
 	if err != nil {
-		return catalog.Record{}, err
+		return record.Record{}, err
 	}
-	key := catalog.Key{Kind: s.kind.kind}
+	key := record.Key{Kind: s.kind.kind}
 	if key.ID, err = unescape(key.Kind, name); err == nil && catalog.CheckKey(key) == nil {
 		r, err := s.catalog.RecordAt(ctx, fields, key, position)
 		if err == nil && r.KubernetesName() != "" && r.KubernetesName() != name {
@@ -219,12 +220,12 @@ func (s *storage) pastRecord(ctx context.Context, fields catalog.Fields, name st
 		return r, err
 	}
 	if s.kind.kind == tko.KindDeployment { // a deployment that keeps its name, and may be deleted now
-		query := catalog.Query{Kind: key.Kind, Fields: fields, Origin: catalog.NameOrigin(name), Limit: 1}
+		query := record.Query{Kind: key.Kind, Fields: fields, Origin: record.NameOrigin(name), Limit: 1}
 		for r, err := range s.catalog.Records(ctx, query, position) {
 			return r, err
 		}
 	}
-	return catalog.Record{}, tko.NotFound(s.kind.kind, name)
+	return record.Record{}, tko.NotFound(s.kind.kind, name)
 }
 
 // notOlder returns an error if the store has not reached a resourceVersion yet.
@@ -408,7 +409,7 @@ func (s *storage) objects(ctx context.Context, options *metainternalversion.List
 }
 
 // named reports whether a record has a name in Kubernetes.
-func named(r catalog.Record) bool {
+func named(r record.Record) bool {
 	_, err := nameOf(r)
 	return err == nil
 }
@@ -465,7 +466,7 @@ const noApply = "apply never creates a deployment without the annotation " + nam
 // discarded is the warning that a deployment does not keep its given name.
 const discarded = "metadata.name %q is discarded, because TKO names deployments: to keep the name, set the annotation " + nameAnnotation + ": " + keepName
 
-func (s *storage) create(ctx context.Context, o object, key catalog.Key, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
+func (s *storage) create(ctx context.Context, o object, key record.Key, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
 	if key.ID != "" {
 		name, err := escape(key.Kind, key.ID)
 		if err != nil {
@@ -481,7 +482,7 @@ func (s *storage) create(ctx context.Context, o object, key catalog.Key, validat
 			return nil, err
 		}
 	}
-	put, err := s.kind.put(o, key, catalog.Record{})
+	put, err := s.kind.put(o, key, record.Record{})
 	if err != nil {
 		return nil, s.failed(ctx, o.GetName(), nil, err)
 	}
@@ -497,12 +498,12 @@ func (s *storage) create(ctx context.Context, o object, key catalog.Key, validat
 		warning.AddWarning(ctx, "", fmt.Sprintf(discarded, given))
 	}
 	put.Require, put.DryRun = catalog.Requirement{Absent: true}, dryRun
-	return s.write(ctx, o, put, catalog.Record{})
+	return s.write(ctx, o, put, record.Record{})
 }
 
 // write writes the record of an object in place of another one, and returns the
 // new object.
-func (s *storage) write(ctx context.Context, written object, put catalog.Put, before catalog.Record) (runtime.Object, error) {
+func (s *storage) write(ctx context.Context, written object, put catalog.Put, before record.Record) (runtime.Object, error) {
 	name := written.GetName()
 	given, err := s.manifest(ctx, &put, before)
 	if err == nil {
@@ -511,7 +512,7 @@ func (s *storage) write(ctx context.Context, written object, put catalog.Put, be
 	if err != nil {
 		return nil, s.failed(ctx, name, put.Package, err)
 	}
-	put.Permit = func(before, after catalog.Record) error { return s.permit(ctx, before, after) }
+	put.Permit = func(before, after record.Record) error { return s.permit(ctx, before, after) }
 	warned := tko.WithWarnings(ctx, func(text string) { warning.AddWarning(ctx, "", text) }) // the request has each once
 	r, _, err := s.catalog.PutRecord(withAuthor(warned), put)
 	if err != nil {
@@ -526,7 +527,7 @@ func (s *storage) write(ctx context.Context, written object, put catalog.Put, be
 
 // permit asks the authorizer whether the user may approve a deployment, if the
 // change approves it: the same right as for the subresource approval.
-func (s *storage) permit(ctx context.Context, before, after catalog.Record) error {
+func (s *storage) permit(ctx context.Context, before, after record.Record) error {
 	if s.authorizer == nil || before.Approved || !after.Approved {
 		return nil
 	}
@@ -561,7 +562,7 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	dryRun := len(options.DryRun) > 0
 	ctx = managedBy(ctx, options.FieldManager)
 	err = s.retryRaces(ctx, name, func() error {
-		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
+		current, err := s.record(ctx, record.Fields{Package: true, Deployments: true}, name)
 		created = mayCreate && errors.Is(err, tko.ErrNotFound)
 		switch {
 		case created:
@@ -677,7 +678,7 @@ func (s *storage) updated(ctx context.Context, info rest.UpdatedObjectInfo, old 
 
 // change returns the new object of an update, and the precondition for writing
 // it.
-func (s *storage) change(ctx context.Context, name string, current catalog.Record, info rest.UpdatedObjectInfo, validate rest.ValidateObjectUpdateFunc) (object, catalog.Requirement, error) {
+func (s *storage) change(ctx context.Context, name string, current record.Record, info rest.UpdatedObjectInfo, validate rest.ValidateObjectUpdateFunc) (object, catalog.Requirement, error) {
 	require := catalog.Requirement{Present: true, UID: current.UID}
 	// The client changes what the user may see: a patch can't copy values that
 	// the user can't read.
@@ -739,7 +740,7 @@ func required(p *metav1.Preconditions) (require catalog.Requirement, err error) 
 
 // Delete deletes an object and its descendants.
 func (s *storage) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	found, err := s.record(ctx, catalog.Fields{}, name)
+	found, err := s.record(ctx, record.Fields{}, name)
 	if err != nil {
 		return nil, false, s.failed(ctx, name, nil, err)
 	}

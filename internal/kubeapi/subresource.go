@@ -14,13 +14,14 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A partStorage serves a subresource that changes one part of an object. It implements only
 // the methods of subresources.
 type partStorage struct {
 	storage *storage
-	apply   func(ctx context.Context, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error)
+	apply   func(ctx context.Context, o object, current record.Record, require catalog.Requirement, dryRun bool) (record.Record, error)
 }
 
 var (
@@ -56,9 +57,9 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 	validate rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
 	s := p.storage
-	var r catalog.Record
+	var r record.Record
 	err := s.retryRaces(ctx, name, func() error {
-		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
+		current, err := s.record(ctx, record.Fields{Package: true, Deployments: true}, name)
 		if err != nil {
 			return s.failed(ctx, name, nil, err)
 		}
@@ -81,7 +82,7 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 // statusOf returns the storage of the subresource status, which holds
 // conditions.
 func statusOf(s *storage) rest.Storage {
-	return &partStorage{s, func(ctx context.Context, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
+	return &partStorage{s, func(ctx context.Context, o object, current record.Record, require catalog.Requirement, dryRun bool) (record.Record, error) {
 		var list []metav1.Condition
 		switch o := o.(type) {
 		case *v1alpha1.Site:
@@ -114,7 +115,7 @@ func statusOf(s *storage) rest.Storage {
 // approvalOf returns the storage of the subresource approval, which holds
 // status.approved.
 func approvalOf(s *storage) rest.Storage {
-	return &partStorage{s, func(ctx context.Context, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
+	return &partStorage{s, func(ctx context.Context, o object, current record.Record, require catalog.Requirement, dryRun bool) (record.Record, error) {
 		d := as[*v1alpha1.Deployment](o)
 		if !d.Status.Approved {
 			return current, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("status", "approved"), false,

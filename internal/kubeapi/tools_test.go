@@ -16,8 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -435,8 +435,8 @@ func TestIDsAreCheckedByAllAPIs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}, UID: "uid-" + id, Metadata: &catalog.Metadata{}, Digest: digest, Package: encoded}
-			if _, err := w.store.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: r})); err != nil {
+			r := record.Record{Key: record.Key{Kind: tko.KindSite, ID: id}, UID: "uid-" + id, Metadata: &record.Metadata{}, Digest: digest, Package: encoded}
+			if _, err := w.store.Commit(t.Context(), record.Ungated(record.Write{Op: tko.OpWritten, Record: r})); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/turn"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -29,7 +29,7 @@ type gated struct {
 	begun map[string]int // by address
 }
 
-func (g *gated) Records(ctx context.Context, q catalog.Query, at int64) iter.Seq2[catalog.Record, error] {
+func (g *gated) Records(ctx context.Context, q record.Query, at int64) iter.Seq2[record.Record, error] {
 	i, _ := identity.From(ctx)
 	host, _, _ := net.SplitHostPort(i.From)
 	g.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -51,7 +52,7 @@ type late struct {
 	meanwhile func()
 }
 
-func (l *late) PutApproval(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
+func (l *late) PutApproval(ctx context.Context, key record.Key, require catalog.Requirement, dryRun bool) (record.Record, error) {
 	l.meanwhile()
 	return l.Catalog.PutApproval(ctx, key, require, dryRun)
 }

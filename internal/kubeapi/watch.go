@@ -15,6 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Watch sends changes after a resourceVersion. Without one, with "0", or if
@@ -275,7 +276,7 @@ func (w *watcher) sendLimited(ctx context.Context, e *event, typ watch.EventType
 }
 
 // matches reports whether the watcher selects a record and may see it.
-func (w *watcher) matches(r catalog.Record) bool { return w.selector.matches(r) && w.rights.Sees(r) }
+func (w *watcher) matches(r record.Record) bool { return w.selector.matches(r) && w.rights.Sees(r) }
 
 // typeOf returns the type of an event for the watcher: Deleted if its object is
 // no longer selected, Added if it is newly selected.

@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/remote"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/sibling/siblingtest"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/turn"
@@ -26,7 +27,7 @@ import (
 type world struct {
 	*catalog.Service
 	t      *testing.T
-	store  catalog.Store
+	store  record.Store
 	url    string
 	client *http.Client
 }

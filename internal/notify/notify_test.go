@@ -24,6 +24,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/notify"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
@@ -50,7 +51,7 @@ type world struct {
 	*catalog.Service
 	t        *testing.T
 	ctx      context.Context
-	store    catalog.Store
+	store    record.Store
 	notifier *notify.Notifier
 }
 
@@ -447,7 +448,7 @@ func TestRemovedHistoryIsSaidWithNumbers(t *testing.T) {
 		w.site(fmt.Sprint("s", i), "")
 	}
 	time.Sleep(10 * time.Millisecond)
-	if _, err := w.store.Collect(w.ctx, catalog.Retention{Changes: time.Millisecond, Revisions: 1}); err != nil {
+	if _, err := w.store.Collect(w.ctx, record.Retention{Changes: time.Millisecond, Revisions: 1}); err != nil {
 		t.Fatal(err)
 	}
 	head, err := w.Position(w.ctx)

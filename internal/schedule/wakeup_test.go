@@ -15,6 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
@@ -33,7 +34,7 @@ type sequence struct {
 	*catalog.Service
 	t           *testing.T
 	random      *rand.Rand
-	store       catalog.Store
+	store       record.Store
 	scheduler   *schedule.Scheduler
 	held        []tko.WorkItem
 	deployments []tko.DeploymentID

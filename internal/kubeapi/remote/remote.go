@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/turn"
 )
@@ -43,16 +44,16 @@ const (
 type (
 	none     struct{}
 	recordOf struct {
-		Fields catalog.Fields
-		Key    catalog.Key
+		Fields record.Fields
+		Key    record.Key
 	}
 	recordAtOf struct {
-		Fields   catalog.Fields
-		Key      catalog.Key
+		Fields   record.Fields
+		Key      record.Key
 		Position int64
 	}
 	recordsOf struct {
-		Query    catalog.Query
+		Query    record.Query
 		Position int64
 	}
 	// A put is a catalog.Put without its function.
@@ -64,20 +65,20 @@ type (
 	// A step of PutRecord: a change to permit, or the result.
 	step struct {
 		Ask           bool
-		Before, After catalog.Record
+		Before, After record.Record
 		Created       bool
 		Warnings      []string // with the result
 	}
 	permission   struct{ Refusal *refusal }
 	conditionsOf struct {
-		Key        catalog.Key
+		Key        record.Key
 		Conditions []tko.Condition
 		Without    []string
 		Require    catalog.Requirement
 		DryRun     bool
 	}
 	change struct {
-		Key     catalog.Key
+		Key     record.Key
 		Require catalog.Requirement
 		DryRun  bool
 	}
@@ -88,7 +89,7 @@ type (
 		DryRun  bool
 	}
 	removal struct {
-		Record  catalog.Record
+		Record  record.Record
 		Deleted tko.Deleted
 	}
 	// rightsOf are what a caller may see.
@@ -152,10 +153,10 @@ func methodsOf(service *catalog.Service) sibling.Endpoint {
 	return sibling.Endpoint{
 		position:   sibling.Unary(func(ctx context.Context, _ none) (int64, error) { return service.Position(ctx) }),
 		positionOf: sibling.Unary(service.PositionOf),
-		recordAt: sibling.Unary(func(ctx context.Context, in recordAtOf) (catalog.Record, error) {
+		recordAt: sibling.Unary(func(ctx context.Context, in recordAtOf) (record.Record, error) {
 			return service.RecordAt(ctx, in.Fields, in.Key, in.Position)
 		}),
-		recordNow: sibling.Unary(func(ctx context.Context, in recordOf) (catalog.Record, error) {
+		recordNow: sibling.Unary(func(ctx context.Context, in recordOf) (record.Record, error) {
 			return service.Record(ctx, in.Fields, in.Key)
 		}),
 		records: func(ctx context.Context, s *sibling.Stream) error {
@@ -175,7 +176,7 @@ func methodsOf(service *catalog.Service) sibling.Endpoint {
 		},
 		named:     sibling.Unary(service.Named),
 		putRecord: func(ctx context.Context, s *sibling.Stream) error { return servePut(ctx, service, s) },
-		putConditions: sibling.Unary(func(ctx context.Context, in conditionsOf) (catalog.Record, error) {
+		putConditions: sibling.Unary(func(ctx context.Context, in conditionsOf) (record.Record, error) {
 			return service.PutConditions(ctx, in.Key, in.Conditions, in.Without, in.Require, in.DryRun)
 		}),
 		removeRecord: sibling.Unary(func(ctx context.Context, in change) (out removal, err error) {
@@ -185,7 +186,7 @@ func methodsOf(service *catalog.Service) sibling.Endpoint {
 		removeRecords: sibling.Unary(func(ctx context.Context, in changes) (tko.Deleted, error) {
 			return service.RemoveRecords(ctx, in.Kind, in.IDs, in.Require, in.DryRun)
 		}),
-		putApproval: sibling.Unary(func(ctx context.Context, in change) (catalog.Record, error) {
+		putApproval: sibling.Unary(func(ctx context.Context, in change) (record.Record, error) {
 			return service.PutApproval(ctx, in.Key, in.Require, in.DryRun)
 		}),
 		rolloutDo:     sibling.Unary(service.RolloutDo),
@@ -199,11 +200,11 @@ func methodsOf(service *catalog.Service) sibling.Endpoint {
 			}
 			return rightsOf{All: w.All(), Key: w.Key()}, nil
 		}),
-		sees: sibling.Unary(func(ctx context.Context, r catalog.Record) (bool, error) {
+		sees: sibling.Unary(func(ctx context.Context, r record.Record) (bool, error) {
 			w, err := service.Watcher(ctx)
 			return err == nil && w.Sees(r), err
 		}),
-		reveals: sibling.Unary(func(ctx context.Context, r catalog.Record) (bool, error) { return service.RevealsSecrets(ctx, r), nil }),
+		reveals: sibling.Unary(func(ctx context.Context, r record.Record) (bool, error) { return service.RevealsSecrets(ctx, r), nil }),
 	}
 }
 
@@ -216,7 +217,7 @@ func servePut(ctx context.Context, service *catalog.Service, s *sibling.Stream) 
 	}
 	p := in.Put
 	if in.Permit {
-		p.Permit = func(before, after catalog.Record) error {
+		p.Permit = func(before, after record.Record) error {
 			if err := s.Send(step{Ask: true, Before: before, After: after}); err != nil {
 				return err
 			}
@@ -289,7 +290,7 @@ func (c *Catalog) Position(ctx context.Context) (at int64, err error) {
 }
 
 // Record implements kubeapi.Reader.
-func (c *Catalog) Record(ctx context.Context, fields catalog.Fields, key catalog.Key) (r catalog.Record, err error) {
+func (c *Catalog) Record(ctx context.Context, fields record.Fields, key record.Key) (r record.Record, err error) {
 	err = sibling.Call(ctx, c.peer, recordNow, recordOf{fields, key}, &r)
 	return r, err
 }
@@ -301,14 +302,14 @@ func (c *Catalog) PositionOf(ctx context.Context, asOf tko.AsOf) (at int64, err 
 }
 
 // RecordAt implements kubeapi.Past.
-func (c *Catalog) RecordAt(ctx context.Context, fields catalog.Fields, key catalog.Key, at int64) (r catalog.Record, err error) {
+func (c *Catalog) RecordAt(ctx context.Context, fields record.Fields, key record.Key, at int64) (r record.Record, err error) {
 	err = sibling.Call(ctx, c.peer, recordAt, recordAtOf{fields, key, at}, &r)
 	return r, err
 }
 
 // Records implements kubeapi.Reader.
-func (c *Catalog) Records(ctx context.Context, query catalog.Query, at int64) iter.Seq2[catalog.Record, error] {
-	return func(yield func(catalog.Record, error) bool) {
+func (c *Catalog) Records(ctx context.Context, query record.Query, at int64) iter.Seq2[record.Record, error] {
+	return func(yield func(record.Record, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		s, _, err := sibling.Open(ctx, c.peer, records)
@@ -316,11 +317,11 @@ func (c *Catalog) Records(ctx context.Context, query catalog.Query, at int64) it
 			err = s.Send(recordsOf{query, at})
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			yield(catalog.Record{}, err)
+			yield(record.Record{}, err)
 			return
 		}
 		for {
-			var r catalog.Record
+			var r record.Record
 			err := s.Receive(&r)
 			if errors.Is(err, io.EOF) || !yield(r, err) || err != nil {
 				return
@@ -330,13 +331,13 @@ func (c *Catalog) Records(ctx context.Context, query catalog.Query, at int64) it
 }
 
 // Named implements kubeapi.Reader.
-func (c *Catalog) Named(ctx context.Context, name string) (key catalog.Key, err error) {
+func (c *Catalog) Named(ctx context.Context, name string) (key record.Key, err error) {
 	err = sibling.Call(ctx, c.peer, named, name, &key)
 	return key, err
 }
 
 // PutRecord implements kubeapi.Writer.
-func (c *Catalog) PutRecord(ctx context.Context, p catalog.Put) (r catalog.Record, created bool, err error) {
+func (c *Catalog) PutRecord(ctx context.Context, p catalog.Put) (r record.Record, created bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, _, err := sibling.Open(ctx, c.peer, putRecord)
@@ -374,13 +375,13 @@ func (c *Catalog) PutRecord(ctx context.Context, p catalog.Put) (r catalog.Recor
 }
 
 // PutConditions implements kubeapi.Writer.
-func (c *Catalog) PutConditions(ctx context.Context, key catalog.Key, conditions []tko.Condition, without []string, require catalog.Requirement, dryRun bool) (r catalog.Record, err error) {
+func (c *Catalog) PutConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require catalog.Requirement, dryRun bool) (r record.Record, err error) {
 	err = sibling.Call(ctx, c.peer, putConditions, conditionsOf{key, conditions, without, require, dryRun}, &r)
 	return r, err
 }
 
 // RemoveRecord implements kubeapi.Writer.
-func (c *Catalog) RemoveRecord(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, tko.Deleted, error) {
+func (c *Catalog) RemoveRecord(ctx context.Context, key record.Key, require catalog.Requirement, dryRun bool) (record.Record, tko.Deleted, error) {
 	var out removal
 	err := sibling.Call(ctx, c.peer, removeRecord, change{key, require, dryRun}, &out)
 	return out.Record, out.Deleted, err
@@ -393,7 +394,7 @@ func (c *Catalog) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string
 }
 
 // PutApproval implements kubeapi.Writer.
-func (c *Catalog) PutApproval(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (r catalog.Record, err error) {
+func (c *Catalog) PutApproval(ctx context.Context, key record.Key, require catalog.Requirement, dryRun bool) (r record.Record, err error) {
 	err = sibling.Call(ctx, c.peer, putApproval, change{key, require, dryRun}, &r)
 	return r, err
 }
@@ -410,7 +411,7 @@ func (c *Catalog) CheckPosition(ctx context.Context, at int64) error {
 }
 
 // Before implements kubeapi.Follower.
-func (c *Catalog) Before(ctx context.Context, e catalog.Event) (r catalog.Record, err error) {
+func (c *Catalog) Before(ctx context.Context, e catalog.Event) (r record.Record, err error) {
 	err = sibling.Call(ctx, c.peer, before, e, &r)
 	return r, err
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 )
 
@@ -13,7 +14,7 @@ import (
 const rightsAge = time.Second
 
 // RevealsSecrets implements kubeapi.Reader. Without a response, it reveals nothing.
-func (c *Catalog) RevealsSecrets(ctx context.Context, r catalog.Record) bool {
+func (c *Catalog) RevealsSecrets(ctx context.Context, r record.Record) bool {
 	may := false
 	return sibling.Call(ctx, c.peer, reveals, withoutPackage(r), &may) == nil && may
 }
@@ -38,7 +39,7 @@ func (w *watcher) All() bool { return w.rightsOf.All }
 
 // Sees asks the server, for watchers that don't see everything. Without a response,
 // they see nothing.
-func (w *watcher) Sees(r catalog.Record) bool {
+func (w *watcher) Sees(r record.Record) bool {
 	if w.rightsOf.All {
 		return r.Revision != 0
 	}
@@ -47,7 +48,7 @@ func (w *watcher) Sees(r catalog.Record) bool {
 }
 
 // withoutPackage returns what rights depend on.
-func withoutPackage(r catalog.Record) catalog.Record {
+func withoutPackage(r record.Record) record.Record {
 	r.Package, r.Plugin, r.Conditions, r.Deployments = nil, nil, nil, nil
 	return r
 }

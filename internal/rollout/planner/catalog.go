@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -21,7 +22,7 @@ func OnCatalog(service *catalog.Service) func(ctx context.Context) (Snapshot, er
 		if err != nil {
 			return nil, err
 		}
-		return &stored{Snapshot: s, templates: map[templateKey]catalog.Record{}}, nil
+		return &stored{Snapshot: s, templates: map[templateKey]record.Record{}}, nil
 	}
 }
 
@@ -30,11 +31,11 @@ type stored struct {
 	*catalog.Snapshot
 
 	mutex     sync.Mutex
-	templates map[templateKey]catalog.Record // some, without packages
+	templates map[templateKey]record.Record // some, without packages
 }
 
 // templateRow returns the record of a template at a revision, without its package.
-func (s *stored) templateRow(ctx context.Context, key templateKey) (catalog.Record, error) {
+func (s *stored) templateRow(ctx context.Context, key templateKey) (record.Record, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if r, ok := s.templates[key]; ok {
@@ -51,7 +52,7 @@ func (s *stored) templateRow(ctx context.Context, key templateKey) (catalog.Reco
 	return r, nil
 }
 
-func (s *stored) deployment(r catalog.Record) (Deployment, error) {
+func (s *stored) deployment(r record.Record) (Deployment, error) {
 	pkg, err := s.Package(r)
 	if err != nil {
 		return Deployment{}, err
@@ -88,7 +89,7 @@ func (s *stored) Children(ctx context.Context, parent tko.DeploymentID) iter.Seq
 }
 
 func (s *stored) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (Deployment, error) {
-	r, err := s.Record(ctx, catalog.Key{Kind: tko.KindDeployment, ID: string(id)}, revision)
+	r, err := s.Record(ctx, record.Key{Kind: tko.KindDeployment, ID: string(id)}, revision)
 	if err != nil {
 		return Deployment{}, err
 	}
@@ -112,15 +113,15 @@ func (s *stored) Current(ctx context.Context, ids []tko.DeploymentID) ([]Deploym
 }
 
 func (s *stored) Derivation(ctx context.Context, d Deployment) (derivation.Record, bool) {
-	r, ok := d.Handle.(catalog.Record)
+	r, ok := d.Handle.(record.Record)
 	if !ok {
 		return derivation.Record{}, false
 	}
 	return s.Snapshot.Derivation(ctx, r)
 }
 
-func (s *stored) templateRecord(ctx context.Context, id tko.TemplateID, revision int64) (catalog.Record, error) {
-	return s.Record(ctx, catalog.Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
+func (s *stored) templateRecord(ctx context.Context, id tko.TemplateID, revision int64) (record.Record, error) {
+	return s.Record(ctx, record.Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
 }
 
 func (s *stored) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
@@ -150,11 +151,11 @@ func (s *stored) Types(ctx context.Context) (merge.Types, error) {
 }
 
 func (s *stored) Changed(ctx context.Context, d Deployment, change Change) (Deployment, error) {
-	current, ok := d.Handle.(catalog.Record)
+	current, ok := d.Handle.(record.Record)
 	if !ok {
 		return Deployment{}, errors.New("the deployment is not of this snapshot")
 	}
-	var from catalog.Record
+	var from record.Record
 	if change.From != nil {
 		var err error
 		if from, err = s.templateRow(ctx, templateKey{change.From.ID, change.From.Stamp.Revision}); err != nil {

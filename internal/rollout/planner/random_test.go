@@ -16,6 +16,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/fleettest"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -393,7 +394,7 @@ func (s *simulation) step(passed time.Duration) {
 
 // check checks the rows that a step applied, and all limits.
 func (s *simulation) check(id tko.RolloutID, before, after tko.RolloutStatus) {
-	view, err := s.counted.Store.RolloutView(s.ctx, string(id), catalog.RowsAt{})
+	view, err := s.counted.Store.RolloutView(s.ctx, string(id), record.RowsAt{})
 	if err != nil {
 		s.fatal("%v", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -319,11 +319,11 @@ func TestBlameSaysWhereHistoryWasCollected(t *testing.T) {
 	}
 	w.template("t:v1", config("c", `x: one, v: two, z: one`))
 	w.template("t:v1", config("c", `x: two, v: two, z: one`))
-	collector, ok := w.counted.Store.(catalog.Collector)
+	collector, ok := w.counted.Store.(record.Collector)
 	if !ok {
 		t.Fatal("the store collects nothing")
 	}
-	if _, err := collector.Collect(w.ctx, catalog.Retention{Changes: time.Nanosecond, Revisions: 2}); err != nil {
+	if _, err := collector.Collect(w.ctx, record.Retention{Changes: time.Nanosecond, Revisions: 2}); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{"x": fmt.Sprintf("edit by ann at %d", last), "v": fmt.Sprintf("unknown at %d", last-1), "z": fmt.Sprintf("unknown at %d", last-1)} {

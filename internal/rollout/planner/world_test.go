@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/prepare"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/planner"
@@ -107,30 +108,30 @@ func (s snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) ite
 
 // A counted store counts what is read of rollouts and sites.
 type counted struct {
-	catalog.Store
+	record.Store
 
 	rows, sites atomic.Int64
 }
 
-func (c *counted) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (catalog.RolloutView, error) {
+func (c *counted) RolloutView(ctx context.Context, id string, known record.RowsAt) (record.RolloutView, error) {
 	v, err := c.Store.RolloutView(ctx, id, known)
 	c.rows.Add(int64(len(v.Rows)))
 	return v, err
 }
 
-func (c *counted) RolloutCommandView(ctx context.Context, id string, filter catalog.RowFilter) (catalog.RolloutView, error) {
+func (c *counted) RolloutCommandView(ctx context.Context, id string, filter record.RowFilter) (record.RolloutView, error) {
 	v, err := c.Store.RolloutCommandView(ctx, id, filter)
 	c.rows.Add(int64(len(v.Rows)))
 	return v, err
 }
 
-func (c *counted) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]catalog.RolloutRow, error) {
+func (c *counted) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]record.RolloutRow, error) {
 	rows, err := c.Store.RolloutRows(ctx, id, number, after, limit)
 	c.rows.Add(int64(len(rows)))
 	return rows, err
 }
 
-func (c *counted) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
+func (c *counted) Get(ctx context.Context, fields record.Fields, keys ...record.Key) ([]record.Record, error) {
 	for _, k := range keys {
 		if k.Kind == tko.KindSite {
 			c.sites.Add(1)

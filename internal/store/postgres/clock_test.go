@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
@@ -25,7 +25,7 @@ func TestClockSetForwardReordersNothing(t *testing.T) {
 }
 
 // withClock returns what opens stores on a database whose clock step moves.
-func withClock(t *testing.T) (_ *testing.T, opened func(t *testing.T) catalog.Store, step func(by time.Duration)) {
+func withClock(t *testing.T) (_ *testing.T, opened func(t *testing.T) record.Store, step func(by time.Duration)) {
 	t.Helper()
 	dsn := pgtest.DSN(t)
 	db, err := pgx.Connect(t.Context(), dsn)
@@ -51,7 +51,7 @@ func withClock(t *testing.T) (_ *testing.T, opened func(t *testing.T) catalog.St
 	query.Set("search_path", "public,fake,pg_catalog")
 	u.RawQuery = query.Encode()
 	offset := time.Duration(0)
-	return t, func(t *testing.T) catalog.Store { return open(t, u.String()) }, func(by time.Duration) {
+	return t, func(t *testing.T) record.Store { return open(t, u.String()) }, func(by time.Duration) {
 		offset += by
 		run(fmt.Sprintf("UPDATE fake.clock SET ahead = '%d seconds'", int(offset.Seconds())))
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
@@ -49,7 +49,7 @@ func TestStoreKeepsAllPromisesWithoutOptionalFeatures(t *testing.T) {
 	r := new(recorder)
 	p := r.proxy(without)
 	t.Run("promises", func(t *testing.T) {
-		storetest.Run(t, func(t *testing.T) catalog.Store { return open(t, p.Start(t, pgtest.DSN(t))) })
+		storetest.Run(t, func(t *testing.T) record.Store { return open(t, p.Start(t, pgtest.DSN(t))) })
 	})
 	t.Run("an empty database", func(t *testing.T) {
 		s := open(t, p.Start(t, pgtest.EmptyDSN(t)))
@@ -74,8 +74,8 @@ func TestSignalsArriveIfListenHasNoEffect(t *testing.T) {
 	other := open(t, dsn)
 	for n := range int64(3) {
 		signal := deaf.Signal()
-		write := catalog.Write{Op: tko.OpWritten, Expect: n, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
-		if _, err := other.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+		write := record.Write{Op: tko.OpWritten, Expect: n, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: "s"}}}
+		if _, err := other.Commit(t.Context(), record.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 		for deadline := time.After(eventually.Limit); ; {

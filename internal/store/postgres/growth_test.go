@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -35,13 +35,13 @@ func TestStatisticsOfGrownTablesAreCollected(t *testing.T) {
 	write := func(kind tko.Kind, site string, n int) {
 		t.Helper()
 		for written[kind] < n {
-			var writes []catalog.Write
+			var writes []record.Write
 			for range 50 {
-				r := catalog.Record{Key: catalog.Key{Kind: kind, ID: fmt.Sprint(kind, written[kind])}, UID: "u", Site: site, Metadata: &catalog.Metadata{}}
-				writes = append(writes, catalog.Write{Op: tko.OpWritten, Record: r})
+				r := record.Record{Key: record.Key{Kind: kind, ID: fmt.Sprint(kind, written[kind])}, UID: "u", Site: site, Metadata: &record.Metadata{}}
+				writes = append(writes, record.Write{Op: tko.OpWritten, Record: r})
 				written[kind]++
 			}
-			if _, err := s.Commit(t.Context(), catalog.Ungated(writes...)); err != nil {
+			if _, err := s.Commit(t.Context(), record.Ungated(writes...)); err != nil {
 				t.Fatal(err)
 			}
 		}

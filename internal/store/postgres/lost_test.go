@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
@@ -67,8 +67,8 @@ func TestUnknownOutcomeIsReported(t *testing.T) {
 	t.Parallel()
 	l := newLossy()
 	store := open(t, l.Start(t, pgtest.DSN(t)))
-	write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindDeployment, ID: "d"}}}
-	if _, err := store.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+	write := record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindDeployment, ID: "d"}}}
+	if _, err := store.Commit(t.Context(), record.Ungated(write)); err != nil {
 		t.Fatal(err)
 	}
 	l.when.Store(int64(Before))
@@ -109,8 +109,8 @@ func TestDatabaseErrorsHaveAKind(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	store := open(t, dsn)
-	write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindDeployment, ID: "d"}}}
-	if _, err := store.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+	write := record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindDeployment, ID: "d"}}}
+	if _, err := store.Commit(t.Context(), record.Ungated(write)); err != nil {
 		t.Fatal(err)
 	}
 	for code, want := range map[string]error{"53100": tko.ErrUnavailable, "25006": tko.ErrUnavailable, "55P03": tko.ErrUnavailable, "57014": tko.ErrUnavailable, "22012": nil} {
@@ -147,7 +147,7 @@ func TestStatementsHaveATimeLimit(t *testing.T) {
 	var wait sync.WaitGroup
 	for _, id := range []string{"quick", "slow", "next"} {
 		wait.Go(func() {
-			_, err := store.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}))
+			_, err := store.Commit(t.Context(), record.Ungated(record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: id}}}))
 			if id == "slow" && !errors.Is(err, tko.ErrUnavailable) || id != "slow" && err != nil {
 				t.Errorf("%s: %v", id, err)
 			}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
@@ -99,8 +99,8 @@ func TestCommitOfAnotherServerSignals(t *testing.T) {
 	one, other := open(t, dsn), open(t, dsn)
 	for n := range int64(5) {
 		signal := other.Signal()
-		write := catalog.Write{Op: tko.OpWritten, Expect: n, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
-		if _, err := one.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+		write := record.Write{Op: tko.OpWritten, Expect: n, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: "s"}}}
+		if _, err := one.Commit(t.Context(), record.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -115,12 +115,12 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	s := open(t, dsn)
 	for n := range int64(5) {
-		write := catalog.Write{Op: tko.OpWritten, Expect: n, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
-		if _, err := s.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+		write := record.Write{Op: tko.OpWritten, Expect: n, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: "s"}}}
+		if _, err := s.Commit(t.Context(), record.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 		execute(t, dsn, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
-		if records, err := s.Get(t.Context(), catalog.Fields{}, write.Record.Key); err != nil || records[0].Revision != n+1 {
+		if records, err := s.Get(t.Context(), record.Fields{}, write.Record.Key); err != nil || records[0].Revision != n+1 {
 			t.Fatalf("after the connections were lost: %v, %v", records, err)
 		}
 	}
@@ -132,11 +132,11 @@ func TestMoreCallersThanConnectionsAreServed(t *testing.T) {
 	for i := range 256 {
 		wait.Go(func() {
 			id := strings.Repeat("x", i+1)
-			write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}
-			if _, err := s.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+			write := record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: id}}}
+			if _, err := s.Commit(t.Context(), record.Ungated(write)); err != nil {
 				t.Error(err)
 			}
-			for r, err := range s.List(t.Context(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 1}) {
+			for r, err := range s.List(t.Context(), record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 1}) {
 				if err != nil || r.ID == "" {
 					t.Error(err)
 				}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -38,8 +38,8 @@ func TestRegistrationsReadLittleOfTheLog(t *testing.T) {
 			store.Observe(&done)
 			for i := range n {
 				kind := []tko.Kind{tko.KindSite, tko.KindTemplate}[i%2]
-				w := catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{Key: catalog.Key{Kind: kind, ID: strconv.Itoa(i)}}}
-				if _, err := store.Commit(t.Context(), catalog.Ungated(w)); err != nil {
+				w := record.Write{Op: tko.OpWritten, Expect: record.Absent, Record: record.Record{Key: record.Key{Kind: kind, ID: strconv.Itoa(i)}}}
+				if _, err := store.Commit(t.Context(), record.Ungated(w)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -88,7 +88,7 @@ func TestReadsOfSitesReadTheirOwnDeployments(t *testing.T) {
 		}
 		found := 0
 		for i := range 10 {
-			records, err := store.Get(t.Context(), catalog.Fields{Deployments: true, Scope: access.ScopeAll}, catalog.Key{Kind: tko.KindSite, ID: strconv.Itoa(i)})
+			records, err := store.Get(t.Context(), record.Fields{Deployments: true, Scope: access.ScopeAll}, record.Key{Kind: tko.KindSite, ID: strconv.Itoa(i)})
 			if err != nil {
 				t.Fatal(err)
 			}

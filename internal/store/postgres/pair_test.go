@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -21,9 +21,9 @@ func TestNewMetadataValueReadsNoOtherValues(t *testing.T) {
 	store := open(t, dsn+"&pool_max_conns=4")
 	register := func(n int) {
 		t.Helper()
-		set := &catalog.Metadata{Effective: map[string]string{"name": fmt.Sprint("site ", n)}}
-		_, err := store.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{
-			Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprint("site-", n)}, Metadata: set,
+		set := &record.Metadata{Effective: map[string]string{"name": fmt.Sprint("site ", n)}}
+		_, err := store.Commit(t.Context(), record.Ungated(record.Write{Op: tko.OpWritten, Record: record.Record{
+			Key: record.Key{Kind: tko.KindSite, ID: fmt.Sprint("site-", n)}, Metadata: set,
 		}}))
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	rollouts "github.com/tko-orchestrator/tko/internal/rollout/execute" // execute is a function here
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestStoreKeepsAllPromises(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) catalog.Store { return open(t, pgtest.DSN(t)) })
+	storetest.Run(t, func(t *testing.T) record.Store { return open(t, pgtest.DSN(t)) })
 }
 
 func TestPastOfALongLogEqualsAModel(t *testing.T) {
@@ -40,9 +40,9 @@ func TestTwoStoresOnOneDatabaseKeepAllPromises(t *testing.T) {
 	r := new(recorder)
 	p := r.proxy(asItIs)
 	t.Run("promises", func(t *testing.T) {
-		storetest.Run(t, func(t *testing.T) catalog.Store {
+		storetest.Run(t, func(t *testing.T) record.Store {
 			dsn := pgtest.DSN(t)
-			return &alternating{stores: [2]catalog.Store{open(t, dsn), open(t, p.Start(t, dsn))}}
+			return &alternating{stores: [2]record.Store{open(t, dsn), open(t, p.Start(t, dsn))}}
 		})
 	})
 	t.Run("grammar", r.checkGrammar)
@@ -68,7 +68,7 @@ func TestConcurrentWorkersDoNotDeadlock(t *testing.T) {
 	}
 }
 
-func open(t *testing.T, dsn string) catalog.Store {
+func open(t *testing.T, dsn string) record.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
 	if err != nil {
@@ -84,29 +84,29 @@ func open(t *testing.T, dsn string) catalog.Store {
 
 // alternating is a store that passes calls to two stores alternately.
 type alternating struct {
-	stores [2]catalog.Store
+	stores [2]record.Store
 	calls  atomic.Int64
 }
 
-func (a *alternating) next() catalog.Store { return a.stores[a.calls.Add(1)%2] }
+func (a *alternating) next() record.Store { return a.stores[a.calls.Add(1)%2] }
 
-func (a *alternating) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
+func (a *alternating) Get(ctx context.Context, fields record.Fields, keys ...record.Key) ([]record.Record, error) {
 	return a.next().Get(ctx, fields, keys...)
 }
 
-func (a *alternating) Revision(ctx context.Context, key catalog.Key, revision int64) (catalog.Record, error) {
+func (a *alternating) Revision(ctx context.Context, key record.Key, revision int64) (record.Record, error) {
 	return a.next().Revision(ctx, key, revision)
 }
 
-func (a *alternating) Revisions(ctx context.Context, fields catalog.Fields, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
+func (a *alternating) Revisions(ctx context.Context, fields record.Fields, wanted ...record.AtRevision) ([]record.Record, error) {
 	return a.next().Revisions(ctx, fields, wanted...)
 }
 
-func (a *alternating) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
+func (a *alternating) List(ctx context.Context, query record.Query) iter.Seq2[record.Record, error] {
 	return a.next().List(ctx, query)
 }
 
-func (a *alternating) Derivation(ctx context.Context, digest catalog.Digest) ([]byte, error) {
+func (a *alternating) Derivation(ctx context.Context, digest record.Digest) ([]byte, error) {
 	return a.next().Derivation(ctx, digest)
 }
 
@@ -114,7 +114,7 @@ func (a *alternating) Descendants(ctx context.Context, ids []string, tell func(i
 	return a.next().Descendants(ctx, ids, tell)
 }
 
-func (a *alternating) Collect(ctx context.Context, keep catalog.Retention) (catalog.Collected, error) {
+func (a *alternating) Collect(ctx context.Context, keep record.Retention) (record.Collected, error) {
 	return a.next().Collect(ctx, keep)
 }
 
@@ -136,11 +136,11 @@ func (a *alternating) AccessVersion(ctx context.Context) (int64, error) {
 	return a.next().AccessVersion(ctx)
 }
 
-func (a *alternating) Access(ctx context.Context) (version int64, rules []catalog.AccessRule, err error) {
+func (a *alternating) Access(ctx context.Context) (version int64, rules []record.AccessRule, err error) {
 	return a.next().Access(ctx)
 }
 
-func (a *alternating) ChangeAccess(ctx context.Context, expect int64, put, remove []catalog.AccessRule, records ...audit.Record) (version int64, err error) {
+func (a *alternating) ChangeAccess(ctx context.Context, expect int64, put, remove []record.AccessRule, records ...audit.Record) (version int64, err error) {
 	return a.next().ChangeAccess(ctx, expect, put, remove, records...)
 }
 
@@ -168,11 +168,11 @@ func (a *alternating) HoldNotifier(ctx context.Context, holder string, lease tim
 	return a.next().HoldNotifier(ctx, holder, lease)
 }
 
-func (a *alternating) Subscriptions(ctx context.Context) ([]catalog.SubscriptionState, error) {
+func (a *alternating) Subscriptions(ctx context.Context) ([]record.SubscriptionState, error) {
 	return a.next().Subscriptions(ctx)
 }
 
-func (a *alternating) SaveSubscription(ctx context.Context, holder string, state catalog.SubscriptionState) error {
+func (a *alternating) SaveSubscription(ctx context.Context, holder string, state record.SubscriptionState) error {
 	return a.next().SaveSubscription(ctx, holder, state)
 }
 
@@ -182,19 +182,19 @@ func (a *alternating) TrimAudit(ctx context.Context, before time.Time, limit int
 
 func (a *alternating) Epoch(ctx context.Context) (int64, error) { return a.next().Epoch(ctx) }
 
-func (a *alternating) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
+func (a *alternating) Commit(ctx context.Context, gated record.Gated) ([]record.Outcome, error) {
 	return a.next().Commit(ctx, gated)
 }
 
-func (a *alternating) Reached(ctx context.Context, cause string, window time.Duration, limit int) ([]catalog.Reached, error) {
+func (a *alternating) Reached(ctx context.Context, cause string, window time.Duration, limit int) ([]record.Reached, error) {
 	return a.next().Reached(ctx, cause, window, limit)
 }
 
-func (a *alternating) StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (catalog.Record, time.Time, error) {
+func (a *alternating) StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (record.Record, time.Time, error) {
 	return a.next().StartModification(ctx, deployment, token, ttl)
 }
 
-func (a *alternating) Modification(ctx context.Context, token string) (start, current catalog.Record, err error) {
+func (a *alternating) Modification(ctx context.Context, token string) (start, current record.Record, err error) {
 	return a.next().Modification(ctx, token)
 }
 
@@ -267,15 +267,15 @@ func (a *alternating) SaveTargetState(ctx context.Context, s tko.TargetState, cl
 	return a.next().SaveTargetState(ctx, s, claim)
 }
 
-func (a *alternating) RolloutStates(ctx context.Context, ids ...string) ([]catalog.RolloutState, int64, time.Time, error) {
+func (a *alternating) RolloutStates(ctx context.Context, ids ...string) ([]record.RolloutState, int64, time.Time, error) {
 	return a.next().RolloutStates(ctx, ids...)
 }
 
-func (a *alternating) RolloutCommandView(ctx context.Context, id string, filter catalog.RowFilter) (catalog.RolloutView, error) {
+func (a *alternating) RolloutCommandView(ctx context.Context, id string, filter record.RowFilter) (record.RolloutView, error) {
 	return a.next().RolloutCommandView(ctx, id, filter)
 }
 
-func (a *alternating) WorkOf(ctx context.Context, queue string) ([]catalog.QueuedWork, error) {
+func (a *alternating) WorkOf(ctx context.Context, queue string) ([]record.QueuedWork, error) {
 	return a.next().WorkOf(ctx, queue)
 }
 
@@ -291,7 +291,7 @@ func (a *alternating) ApartFlights(ctx context.Context) ([]rollouts.Entry, error
 	return a.next().ApartFlights(ctx)
 }
 
-func (a *alternating) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (catalog.RolloutView, error) {
+func (a *alternating) RolloutView(ctx context.Context, id string, known record.RowsAt) (record.RolloutView, error) {
 	return a.next().RolloutView(ctx, id, known)
 }
 
@@ -299,7 +299,7 @@ func (a *alternating) RolloutEvidence(ctx context.Context, id string, after int6
 	return a.next().RolloutEvidence(ctx, id, after, limit)
 }
 
-func (a *alternating) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]catalog.RolloutRow, error) {
+func (a *alternating) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]record.RolloutRow, error) {
 	return a.next().RolloutRows(ctx, id, number, after, limit)
 }
 
@@ -307,7 +307,7 @@ func (a *alternating) RolloutPlan(ctx context.Context, id string, number int64) 
 	return a.next().RolloutPlan(ctx, id, number)
 }
 
-func (a *alternating) RolloutSummary(ctx context.Context, id string, examples int) (catalog.RolloutSummary, error) {
+func (a *alternating) RolloutSummary(ctx context.Context, id string, examples int) (record.RolloutSummary, error) {
 	return a.next().RolloutSummary(ctx, id, examples)
 }
 
@@ -315,19 +315,19 @@ func (a *alternating) ReservedOrigins(ctx context.Context, parent tko.Deployment
 	return a.next().ReservedOrigins(ctx, parent)
 }
 
-func (a *alternating) WriteRolloutPlan(ctx context.Context, id string, number int64, rows []catalog.RolloutRow, groups []byte) error {
+func (a *alternating) WriteRolloutPlan(ctx context.Context, id string, number int64, rows []record.RolloutRow, groups []byte) error {
 	return a.next().WriteRolloutPlan(ctx, id, number, rows, groups)
 }
 
-func (a *alternating) GetAt(ctx context.Context, position int64, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
+func (a *alternating) GetAt(ctx context.Context, position int64, fields record.Fields, keys ...record.Key) ([]record.Record, error) {
 	return a.next().GetAt(ctx, position, fields, keys...)
 }
 
-func (a *alternating) Past(ctx context.Context) (oldest, newest catalog.Moment, err error) {
+func (a *alternating) Past(ctx context.Context) (oldest, newest record.Moment, err error) {
 	return a.next().Past(ctx)
 }
 
-func (a *alternating) HistorySize(ctx context.Context) (catalog.HistorySize, error) {
+func (a *alternating) HistorySize(ctx context.Context) (record.HistorySize, error) {
 	return a.next().HistorySize(ctx)
 }
 
@@ -335,6 +335,6 @@ func (a *alternating) PositionAt(ctx context.Context, t time.Time) (int64, error
 	return a.next().PositionAt(ctx, t)
 }
 
-func (a *alternating) History(ctx context.Context, q catalog.HistoryQuery) ([]tko.Change, error) {
+func (a *alternating) History(ctx context.Context, q record.HistoryQuery) ([]tko.Change, error) {
 	return a.next().History(ctx, q)
 }

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
@@ -44,7 +44,7 @@ func second(t *testing.T, dsn string) *exec.Cmd {
 
 func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 	dsn := pgtest.DSN(t)
-	storetest.KillWriter(t, func() *exec.Cmd { return second(t, dsn) }, func(t *testing.T) catalog.Store { return open(t, dsn) })
+	storetest.KillWriter(t, func() *exec.Cmd { return second(t, dsn) }, func(t *testing.T) record.Store { return open(t, dsn) })
 }
 
 func TestTwoProcessesBehaveAsOne(t *testing.T) {

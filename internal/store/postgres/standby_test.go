@@ -15,7 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
@@ -55,8 +55,8 @@ func newReplicated(t *testing.T) *replicated {
 // write registers a site on the primary.
 func (r *replicated) write(id string) {
 	r.t.Helper()
-	_, err := r.Commit(r.t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{
-		Key: catalog.Key{Kind: tko.KindSite, ID: id}, UID: id, Metadata: &catalog.Metadata{Effective: map[string]string{"of": id}},
+	_, err := r.Commit(r.t.Context(), record.Ungated(record.Write{Op: tko.OpWritten, Record: record.Record{
+		Key: record.Key{Kind: tko.KindSite, ID: id}, UID: id, Metadata: &record.Metadata{Effective: map[string]string{"of": id}},
 	}}))
 	if err != nil {
 		r.t.Fatal(err)
@@ -69,7 +69,7 @@ func (r *replicated) list() (ids []string, onStandby bool) {
 	ctx := relational.WithStatementHook(r.t.Context(), func(tx sqldb.Tx, _ sqldb.Statement) error {
 		return tx.Run(r.t.Context(), sqldb.Statement{SQL: "SELECT pg_is_in_recovery()", Scan: func(from sqldb.Row) error { return from.Scan(&onStandby) }})
 	})
-	for record, err := range r.List(ctx, catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
+	for record, err := range r.List(ctx, record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestListsSeeWhatWasAcknowledgedThoughTheStandbyIsBehind(t *testing.T) {
 	r := newReplicated(t)
 	r.exec("SELECT pg_wal_replay_pause()")
 	other := open(t, r.primary.DSN())
-	if _, err := other.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "b"}, UID: "b", Metadata: new(catalog.Metadata)}})); err != nil {
+	if _, err := other.Commit(t.Context(), record.Ungated(record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: "b"}, UID: "b", Metadata: new(record.Metadata)}})); err != nil {
 		t.Fatal(err)
 	}
 	if ids, onStandby := r.list(); strings.Join(ids, " ") != "a b" || onStandby {
@@ -174,14 +174,14 @@ func TestConcurrentGetsSeeWhatWasAcknowledged(t *testing.T) {
 		for i := range 64 {
 			id := fmt.Sprintf("g%d-%d", n, i)
 			all.Go(func() {
-				key := catalog.Key{Kind: tko.KindSite, ID: id}
-				outcome, err := r.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: key, UID: id, Metadata: &catalog.Metadata{Effective: map[string]string{"of": id}}}}))
+				key := record.Key{Kind: tko.KindSite, ID: id}
+				outcome, err := r.Commit(t.Context(), record.Ungated(record.Write{Op: tko.OpWritten, Record: record.Record{Key: key, UID: id, Metadata: &record.Metadata{Effective: map[string]string{"of": id}}}}))
 				if err != nil {
 					wrong.Store(id, err)
 					return
 				}
 				for range 20 {
-					got, err := r.Get(t.Context(), catalog.Fields{Package: true}, key)
+					got, err := r.Get(t.Context(), record.Fields{Package: true}, key)
 					if err != nil || got[0].Position != outcome[0].Position || got[0].Metadata.Effective["of"] != id {
 						wrong.Store(id, fmt.Errorf("%+v: %w", got, err))
 					}

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
@@ -49,7 +49,7 @@ func TestFullDiskOfTheDatabaseServerIsReportedUntilItEnds(t *testing.T) {
 	register := func(id string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		_, err := s.Commit(ctx, catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}))
+		_, err := s.Commit(ctx, record.Ungated(record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: id}}}))
 		return err
 	}
 	if err := register("a"); !errors.Is(err, tko.ErrUnavailable) || !strings.Contains(err.Error(), "disk of the database is full, nothing was changed: free space") {

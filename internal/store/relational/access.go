@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -16,7 +16,7 @@ const staleAccess = "the rules of access"
 func (s *Store) AccessVersion(ctx context.Context) (int64, error) { return s.headColumn(ctx, "access") }
 
 // Access returns the rules of access.
-func (s *Store) Access(ctx context.Context) (version int64, rules []catalog.AccessRule, err error) {
+func (s *Store) Access(ctx context.Context) (version int64, rules []record.AccessRule, err error) {
 	err = s.read(ctx, func(tx Tx) error {
 		rules = nil
 		return tx.Commit(
@@ -28,7 +28,7 @@ func (s *Store) Access(ctx context.Context) (version int64, rules []catalog.Acce
 			Statement{
 				SQL: "SELECT kind, id, doc FROM access_rule ORDER BY kind, id",
 				Scan: func(from Row) error {
-					var r catalog.AccessRule
+					var r record.AccessRule
 					var doc string
 					err := from.Scan(&r.Kind, &r.ID, &doc)
 					r.Doc = []byte(doc)
@@ -47,7 +47,7 @@ var (
 )
 
 // ChangeAccess writes and removes rules of access.
-func (s *Store) ChangeAccess(ctx context.Context, expect int64, put, remove []catalog.AccessRule, records ...audit.Record) (version int64, err error) {
+func (s *Store) ChangeAccess(ctx context.Context, expect int64, put, remove []record.AccessRule, records ...audit.Record) (version int64, err error) {
 	for _, r := range slices.Concat(put, remove) {
 		if err := checkTexts("kind", r.Kind, "ID", r.ID, "rule", string(r.Doc)); err != nil {
 			return 0, err
@@ -63,7 +63,7 @@ func (s *Store) ChangeAccess(ctx context.Context, expect int64, put, remove []ca
 			return nil, nil
 		}
 		if g.head.access != expect {
-			return nil, &catalog.StaleError{What: staleAccess}
+			return nil, &record.StaleError{What: staleAccess}
 		}
 		g.audits = records
 		audits, err := g.auditStatements()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -89,8 +89,8 @@ func hasStatus(conditions []tko.Condition, c tko.Condition) bool {
 	return was != nil && was.Status == c.Status && was.ObservedRevision == c.ObservedRevision
 }
 
-func digestText(d catalog.Digest) string {
-	if d == (catalog.Digest{}) {
+func digestText(d record.Digest) string {
+	if d == (record.Digest{}) {
 		return ""
 	}
 	return hex.EncodeToString(d[:])

@@ -8,7 +8,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -61,14 +61,14 @@ func decompress(encoding, size int, stored []byte) ([]byte, error) {
 }
 
 // fillPackages sets the packages of records.
-func (s *Store) fillPackages(ctx context.Context, run sqldb.Runner, records []*catalog.Record) error {
+func (s *Store) fillPackages(ctx context.Context, run sqldb.Runner, records []*record.Record) error {
 	missing := Statement{
 		SQL:     "SELECT b.digest, b.encoding, b.size, b.data FROM {rows} CROSS JOIN blob b WHERE b.digest = r.digest",
 		Columns: []Column{Bytes.As("digest")},
 	}
-	found := map[catalog.Digest][]byte{}
+	found := map[record.Digest][]byte{}
 	for _, r := range records {
-		if _, ok := found[r.Digest]; ok || r.Digest == (catalog.Digest{}) {
+		if _, ok := found[r.Digest]; ok || r.Digest == (record.Digest{}) {
 			continue
 		}
 		data, ok := s.blobs.Get(r.Digest)
@@ -87,7 +87,7 @@ func (s *Store) fillPackages(ctx context.Context, run sqldb.Runner, records []*c
 		if err != nil {
 			return err
 		}
-		digest := catalog.Digest(key)
+		digest := record.Digest(key)
 		found[digest] = data
 		s.blobs.Put(digest, data, len(data)+100)
 		return nil
@@ -99,7 +99,7 @@ func (s *Store) fillPackages(ctx context.Context, run sqldb.Runner, records []*c
 	}
 	for _, r := range records {
 		r.Package = found[r.Digest]
-		if r.Package == nil && r.Digest != (catalog.Digest{}) {
+		if r.Package == nil && r.Digest != (record.Digest{}) {
 			return fmt.Errorf("the package %x of %s %q is missing from the database", r.Digest, r.Kind, r.ID)
 		}
 	}
@@ -108,7 +108,7 @@ func (s *Store) fillPackages(ctx context.Context, run sqldb.Runner, records []*c
 
 // metadataOf sets the metadata of all numbers in ids. It is an error if one is
 // missing.
-func (s *Store) metadataOf(ctx context.Context, run sqldb.Runner, ids map[int64]*catalog.Metadata) error {
+func (s *Store) metadataOf(ctx context.Context, run sqldb.Runner, ids map[int64]*record.Metadata) error {
 	missing := Statement{
 		SQL:     "SELECT m.id, m.doc FROM {rows} CROSS JOIN metaset m WHERE m.id = r.id",
 		Columns: []Column{Int.As("id")},
@@ -127,7 +127,7 @@ func (s *Store) metadataOf(ctx context.Context, run sqldb.Runner, ids map[int64]
 		if err := from.Scan(&id, &doc); err != nil {
 			return err
 		}
-		metadata := new(catalog.Metadata)
+		metadata := new(record.Metadata)
 		if err := json.Unmarshal([]byte(doc), metadata); err != nil {
 			return fmt.Errorf("metadata %d: %w", id, err)
 		}
@@ -150,7 +150,7 @@ func (s *Store) metadataOf(ctx context.Context, run sqldb.Runner, ids map[int64]
 
 // fillMetadata sets the metadata of rows.
 func (s *Store) fillMetadata(ctx context.Context, run sqldb.Runner, rows []row) error {
-	ids := map[int64]*catalog.Metadata{}
+	ids := map[int64]*record.Metadata{}
 	for i := range rows {
 		if rows[i].Revision != 0 {
 			ids[rows[i].metaset] = nil

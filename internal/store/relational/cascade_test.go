@@ -10,19 +10,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
 // removeInSteps deletes records, in steps of a size, and returns how many were deleted. Each
 // step is bounded, except that it may exceed its size by one.
-func removeInSteps(t *testing.T, s *relational.Store, size int, keys ...catalog.Key) (removed, steps int) {
+func removeInSteps(t *testing.T, s *relational.Store, size int, keys ...record.Key) (removed, steps int) {
 	t.Helper()
 	for {
 		for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment} {
 			s.SetStep(kind, size)
 		}
-		var writes []catalog.Write
+		var writes []record.Write
 		for _, key := range keys {
 			writes = append(writes, deleted(key.Kind, key.ID))
 		}
@@ -61,7 +61,7 @@ func TestFamiliesAreDeletedInStepsOfAnySize(t *testing.T) {
 	random := rand.New(rand.NewPCG(51, 52))
 	for round := range 25 {
 		parents, children := map[string]string{}, map[string][]string{}
-		var writes []catalog.Write
+		var writes []record.Write
 		ids := []string{}
 		for i := range 5 + random.IntN(120) {
 			id := fmt.Sprintf("r%02d/%03d", round, i)
@@ -99,7 +99,7 @@ func TestFamiliesAreDeletedInStepsOfAnySize(t *testing.T) {
 				mark(child)
 			}
 		}
-		keys := make([]catalog.Key, len(roots))
+		keys := make([]record.Key, len(roots))
 		for i, root := range roots {
 			mark(root)
 			keys[i] = deploymentKey(root)
@@ -141,21 +141,21 @@ func TestReferencesAreRemovedInStepsOfAnySize(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 2, 7, 29, 30, 31, 60} {
 		s, _ := open(t)
-		ofTemplate := func(r *catalog.Record) { r.Template = "t" }
-		writes := []catalog.Write{written(tko.KindTemplate, "t"), written(tko.KindTemplate, "other"), written(tko.KindSite, "s")}
+		ofTemplate := func(r *record.Record) { r.Template = "t" }
+		writes := []record.Write{written(tko.KindTemplate, "t"), written(tko.KindTemplate, "other"), written(tko.KindSite, "s")}
 		for i := range 10 {
 			writes = append(writes, written(tko.KindSite, fmt.Sprintf("s%02d", i), ofTemplate))
 		}
 		for i := range 30 {
 			writes = append(writes, written(tko.KindDeployment, fmt.Sprintf("d%02d", i), at("s"), ofTemplate))
 		}
-		writes = append(writes, written(tko.KindDeployment, "other", func(r *catalog.Record) { r.Template = "other" }))
+		writes = append(writes, written(tko.KindDeployment, "other", func(r *record.Record) { r.Template = "other" }))
 		commit(t, s, writes...)
-		removed, steps := removeInSteps(t, s, size, catalog.Key{Kind: tko.KindTemplate, ID: "t"})
+		removed, steps := removeInSteps(t, s, size, record.Key{Kind: tko.KindTemplate, ID: "t"})
 		if least := 40 / (size + 1); removed != 1 || steps < least {
 			t.Errorf("steps of %d: %d removed in %d steps, want %d at least", size, removed, steps, least)
 		}
-		if removed, steps = removeInSteps(t, s, size, catalog.Key{Kind: tko.KindSite, ID: "s"}); removed != 1 || steps < 30/(size+1) {
+		if removed, steps = removeInSteps(t, s, size, record.Key{Kind: tko.KindSite, ID: "s"}); removed != 1 || steps < 30/(size+1) {
 			t.Errorf("steps of %d: %d removed in %d steps", size, removed, steps)
 		}
 		for _, kind := range []tko.Kind{tko.KindSite, tko.KindDeployment} {
@@ -181,7 +181,7 @@ func TestDeletionInStepsSurvivesLostConnections(t *testing.T) {
 	for _, kind := range []fault{notSent, unknown, committed} {
 		for n := 1; ; n += 3 {
 			root := fmt.Sprintf("%d/%02d", kind, n)
-			writes := []catalog.Write{written(tko.KindDeployment, root)}
+			writes := []record.Write{written(tko.KindDeployment, root)}
 			for i := range 12 {
 				writes = append(writes, written(tko.KindDeployment, fmt.Sprintf("%s/%02d", root, i), under(root)))
 			}

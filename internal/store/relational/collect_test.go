@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -50,7 +50,7 @@ func (h *history) age() {
 }
 
 // collect removes what was made up to a time, in microseconds.
-func (h *history) collect(cutoff int64, keep catalog.Retention) catalog.Collected {
+func (h *history) collect(cutoff int64, keep record.Retention) record.Collected {
 	h.Helper()
 	h.cutoff = cutoff
 	keep.Changes = time.Hour
@@ -93,7 +93,7 @@ func TestChangesAreRemovedFromTheirTimeOn(t *testing.T) {
 			case tko.OpDeleted:
 				w = deleted(tko.KindSite, id)
 			default:
-				w = catalog.Write{Op: op, Expect: catalog.Any, Record: catalog.Record{Key: w.Record.Key, Conditions: []tko.Condition{{Type: "c", Message: strconv.Itoa(len(log))}}}}
+				w = record.Write{Op: op, Expect: record.Any, Record: record.Record{Key: w.Record.Key, Conditions: []tko.Condition{{Type: "c", Message: strconv.Itoa(len(log))}}}}
 			}
 			commit(t, h.store, w)
 			log = append(log, entry{id, op, now[id]})
@@ -137,7 +137,7 @@ func TestChangesAreRemovedFromTheirTimeOn(t *testing.T) {
 		}
 		for old := int64(1); old <= int64(len(log)); old++ {
 			for _, cutoff := range []int64{old*second - 1, old * second} {
-				h.collect(cutoff, catalog.Retention{Revisions: revisions})
+				h.collect(cutoff, record.Retention{Revisions: revisions})
 				examined := cutoff / second
 				var want []int64
 				for n := range log {
@@ -163,11 +163,11 @@ func TestChangesAreRemovedFromTheirTimeOn(t *testing.T) {
 						delete(want, e.id)
 					}
 				}
-				keys := []catalog.Key{}
+				keys := []record.Key{}
 				for _, id := range []string{"deleted", "often", "once", "sometimes"} {
-					keys = append(keys, catalog.Key{Kind: tko.KindSite, ID: id})
+					keys = append(keys, record.Key{Kind: tko.KindSite, ID: id})
 				}
-				records, err := h.store.GetAt(t.Context(), position, catalog.Fields{Package: true}, keys...)
+				records, err := h.store.GetAt(t.Context(), position, record.Fields{Package: true}, keys...)
 				if err != nil {
 					t.Fatalf("%d revisions, of which %d are old: position %d: %v", revisions, old, position, err)
 				}
@@ -212,7 +212,7 @@ func TestRevisionsInUseStay(t *testing.T) {
 		}
 		return list
 	}
-	h.collect(1000*second, catalog.Retention{Revisions: 2})
+	h.collect(1000*second, record.Retention{Revisions: 2})
 	if diff := cmp.Diff([]string{"3 5 6", "2 5 6", "5 6"}, retained()); diff != "" {
 		t.Errorf("revisions that are in use (-want +got)\n%s", diff)
 	}
@@ -221,7 +221,7 @@ func TestRevisionsInUseStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.collect(1000*second, catalog.Retention{Revisions: 1}) // fewer: everything is examined again
+	h.collect(1000*second, record.Retention{Revisions: 1}) // fewer: everything is examined again
 	if diff := cmp.Diff([]string{"6", "6", "6"}, retained()); diff != "" {
 		t.Errorf("revisions that were in use (-want +got)\n%s", diff)
 	}
@@ -232,16 +232,16 @@ func TestRevisionsInUseStay(t *testing.T) {
 func TestContentsAreRemovedWithTheirLastUse(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t)
-	tagged := func(value string) func(*catalog.Record) {
-		return func(r *catalog.Record) { r.Metadata = &catalog.Metadata{Effective: map[string]string{"k": value}} }
+	tagged := func(value string) func(*record.Record) {
+		return func(r *record.Record) { r.Metadata = &record.Metadata{Effective: map[string]string{"k": value}} }
 	}
-	shared := func(value string) func(*catalog.Record) {
-		return func(r *catalog.Record) {
+	shared := func(value string) func(*record.Record) {
+		return func(r *record.Record) {
 			m := map[string]string{"k": value}
-			r.Metadata = &catalog.Metadata{Effective: m, Inherited: m}
+			r.Metadata = &record.Metadata{Effective: m, Inherited: m}
 		}
 	}
-	same := func(r *catalog.Record) { r.Digest, r.Package = catalog.Digest{1}, []byte("same") }
+	same := func(r *record.Record) { r.Digest, r.Package = record.Digest{1}, []byte("same") }
 	commit(t, h.store, written(tko.KindDeployment, "a", tagged("of a")), written(tko.KindDeployment, "b", tagged("of both"), same))
 	commit(t, h.store, written(tko.KindDeployment, "c", tagged("of both"), same), written(tko.KindDeployment, "d", shared("shared")))
 	commit(t, h.store, deleted(tko.KindDeployment, "a"), deleted(tko.KindDeployment, "b"), deleted(tko.KindDeployment, "d"))
@@ -260,11 +260,11 @@ func TestContentsAreRemovedWithTheirLastUse(t *testing.T) {
 	if got, want := count(), []int64{3, 3, 3, 1, 1}; !slices.Equal(got, want) {
 		t.Errorf("contents before: %v, want %v", got, want)
 	}
-	h.collect(6*second, catalog.Retention{}) // the deletions of a and b
+	h.collect(6*second, record.Retention{}) // the deletions of a and b
 	if got, want := count(), []int64{2, 2, 2, 1, 1}; !slices.Equal(got, want) {
 		t.Errorf("contents after two deletions: %v, want %v", got, want)
 	}
-	done := h.collect(7*second, catalog.Retention{})
+	done := h.collect(7*second, record.Retention{})
 	if got, want := count(), []int64{1, 1, 1, 0, 1}; !slices.Equal(got, want) {
 		t.Errorf("contents after all deletions: %v, want %v", got, want)
 	}
@@ -288,7 +288,7 @@ func TestCollectionInBatchesSurvivesLostConnections(t *testing.T) {
 	h := newHistory(t)
 	for revision := range int64(2) {
 		for i := range 3 {
-			var writes []catalog.Write
+			var writes []record.Write
 			for n := range 200 {
 				writes = append(writes, rewritten(tko.KindSite, fmt.Sprintf("s%d-%03d", i, n), revision))
 			}
@@ -298,19 +298,19 @@ func TestCollectionInBatchesSurvivesLostConnections(t *testing.T) {
 	h.age()
 	for n := 1; ; n++ {
 		h.db.arm(n, committed)
-		h.collect(int64(n)*40*second, catalog.Retention{Revisions: 1})
+		h.collect(int64(n)*40*second, record.Retention{Revisions: 1})
 		if failed := h.db.disarm(); failed == 0 || n > 25 {
 			break
 		}
 	}
-	h.collect(2000*second, catalog.Retention{Revisions: 1})
+	h.collect(2000*second, record.Retention{Revisions: 1})
 	if got := h.positions(); len(got) != 600 || got[0] != 601 {
 		t.Errorf("%d changes stay, from %d", len(got), got[0])
 	}
 	if err := h.store.Exec(t.Context(), "UPDATE collector SET holder = 'other', until = 9000000000000000 WHERE one = 1"); err != nil {
 		t.Fatal(err)
 	}
-	if done := h.collect(3000*second, catalog.Retention{Revisions: 1}); !done.Elsewhere {
+	if done := h.collect(3000*second, record.Retention{Revisions: 1}); !done.Elsewhere {
 		t.Errorf("a second collector removed %+v", done)
 	}
 }

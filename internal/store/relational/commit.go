@@ -9,7 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
@@ -19,14 +19,14 @@ import (
 type call struct {
 	caller   context.Context //nolint:containedctx // ends when the caller stops waiting
 	begun    time.Time
-	writes   []catalog.Write
-	reach    catalog.Reach
+	writes   []record.Write
+	reach    record.Reach
 	cascades bool           // deletes a record on which other records may depend
 	token    *tokenCall     // instead of writes
 	audits   []audit.Record // instead of writes
 	deferred bool           // was not decided by the last transaction, and needs another one
 	done     chan struct{}
-	outcomes []catalog.Outcome
+	outcomes []record.Outcome
 	err      error
 }
 
@@ -48,7 +48,7 @@ const maxCommit = 5 * time.Minute
 const maxKey = 1024
 
 // Commit applies writes in one transaction.
-func (s *Store) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outcome, error) {
+func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcome, error) {
 	writes := gated.Writes()
 	if len(writes) == 0 {
 		return nil, ctx.Err()
@@ -57,7 +57,7 @@ func (s *Store) Commit(ctx context.Context, gated catalog.Gated) ([]catalog.Outc
 	if err := checkText("cause", c.reach.Cause); err != nil {
 		return nil, err
 	}
-	keys := make(map[catalog.Key]bool, len(writes))
+	keys := make(map[record.Key]bool, len(writes))
 	for i := range writes {
 		w := &writes[i]
 		if keys[w.Record.Key] {
@@ -92,7 +92,7 @@ func (s *Store) submit(ctx context.Context, c *call) (err error) {
 	return c.err
 }
 
-func checkWrite(w *catalog.Write) error {
+func checkWrite(w *record.Write) error {
 	r := &w.Record
 	switch w.Op {
 	case tko.OpWritten, tko.OpDeleted, tko.OpStatus:
@@ -365,7 +365,7 @@ func (g *group) decideAll(ctx context.Context, tx Tx, calls []*call) error {
 }
 
 // logged reports whether the group wrote changes to the log.
-func (g *group) logged() bool { return g.last != catalog.Key{} }
+func (g *group) logged() bool { return g.last != record.Key{} }
 
 // wasCommitted reports whether a group was committed whose outcome was unknown. It
 // locks the head, as the lost transaction did, so that transaction has ended. If

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -24,7 +24,7 @@ const (
 	// maximum.
 	minStep   = 32
 	firstStep = 100
-	maxStep   = catalog.MaxStep
+	maxStep   = record.MaxStep
 )
 
 // A stepSizer adapts the number of records that a step changes. Only the committer uses
@@ -90,7 +90,7 @@ func (g *group) referrerStatements() []*referrerStatement {
 					" = r.i AND x." + r.column + " <> '' LIMIT 1) AS found) > 0",
 				Columns: keyColumns,
 				Scan: func(from Row) error {
-					key := catalog.Key{Kind: r.to}
+					key := record.Key{Kind: r.to}
 					err := from.Scan(&key.ID)
 					g.referred[key] = true
 					return err
@@ -101,7 +101,7 @@ func (g *group) referrerStatements() []*referrerStatement {
 	return list
 }
 
-func (r *referrerStatement) add(key catalog.Key) {
+func (r *referrerStatement) add(key record.Key) {
 	if key.Kind == r.to {
 		r.statement.Rows = append(r.statement.Rows, []any{string(r.from), key.ID})
 	}
@@ -110,7 +110,7 @@ func (r *referrerStatement) add(key catalog.Key) {
 // hasDependents reports whether other records depend on one that a call deletes: in the
 // database, or because of earlier calls or of writes of this one.
 func (g *group) hasDependents(c *call) bool {
-	deleted := map[catalog.Key]bool{}
+	deleted := map[record.Key]bool{}
 	for i := range c.writes {
 		if w := &c.writes[i]; w.Op == tko.OpDeleted && g.state[w.Record.Key] != nil {
 			if g.referred[w.Record.Key] {
@@ -119,9 +119,9 @@ func (g *group) hasDependents(c *call) bool {
 			deleted[w.Record.Key] = true
 		}
 	}
-	refers := func(r *catalog.Record) bool {
-		return r.Parent != "" && deleted[catalog.Key{Kind: r.Kind, ID: r.Parent}] || r.Site != "" && deleted[catalog.Key{Kind: tko.KindSite, ID: r.Site}] ||
-			r.Template != "" && deleted[catalog.Key{Kind: tko.KindTemplate, ID: r.Template}]
+	refers := func(r *record.Record) bool {
+		return r.Parent != "" && deleted[record.Key{Kind: r.Kind, ID: r.Parent}] || r.Site != "" && deleted[record.Key{Kind: tko.KindSite, ID: r.Site}] ||
+			r.Template != "" && deleted[record.Key{Kind: tko.KindTemplate, ID: r.Template}]
 	}
 	for i := range c.writes {
 		if w := &c.writes[i]; w.Op == tko.OpWritten && refers(&w.Record) {
@@ -154,9 +154,9 @@ func independent(c *call) dependents {
 // dependents are the records that depend on those that a call deletes, as far as
 // they were read.
 type dependents struct {
-	more     map[catalog.Key]bool // templates and sites with more referring records than were read
-	whole    map[string]bool      // deployments that were read with all their descendants
-	open     map[string]bool      // deployments some of whose descendants were read
+	more     map[record.Key]bool // templates and sites with more referring records than were read
+	whole    map[string]bool     // deployments that were read with all their descendants
+	open     map[string]bool     // deployments some of whose descendants were read
 	children map[string][]string
 }
 
@@ -165,7 +165,7 @@ type dependents struct {
 // were decided before, so that the reads see them.
 func (g *group) loadDependents(ctx context.Context, tx Tx, c *call) error {
 	g.dependents = dependents{
-		more: map[catalog.Key]bool{}, whole: map[string]bool{}, open: map[string]bool{}, children: map[string][]string{},
+		more: map[record.Key]bool{}, whole: map[string]bool{}, open: map[string]bool{}, children: map[string][]string{},
 	}
 	if len(g.changes) > 0 {
 		statements, err := g.flush(ctx, tx.Run)
@@ -220,7 +220,7 @@ func (g *group) loadReferrers(ctx context.Context, tx Tx, to tko.Kind, ids []str
 			}
 			if len(rows) > *remaining || len(rows) == 0 {
 				rows = rows[:min(len(rows), *remaining)]
-				g.dependents.more[catalog.Key{Kind: to, ID: id}] = true
+				g.dependents.more[record.Key{Kind: to, ID: id}] = true
 			}
 			g.addRows(rows)
 			*remaining -= len(rows)
@@ -340,7 +340,7 @@ func (g *group) loadDescendants(ctx context.Context, tx Tx, ids []string, little
 		return g.loadDescendants(ctx, tx, ids[half:], little, remaining)
 	}
 	d.open[ids[0]] = true
-	if r := g.state[catalog.Key{Kind: tko.KindDeployment, ID: ids[0]}]; r != nil && !r.Deleting() {
+	if r := g.state[record.Key{Kind: tko.KindDeployment, ID: ids[0]}]; r != nil && !r.Deleting() {
 		*remaining--
 	}
 	rows, err = g.readBy(ctx, tx, tko.KindDeployment, "parent", ids[0], *remaining)
@@ -359,8 +359,8 @@ func (g *group) loadDescendants(ctx context.Context, tx Tx, ids []string, little
 	return g.loadDescendants(ctx, tx, children, little, remaining)
 }
 
-func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
-	outcome := catalog.Outcome{Key: w.Record.Key}
+func (g *group) decideDelete(w *record.Write, current *row) record.Outcome {
+	outcome := record.Outcome{Key: w.Record.Key}
 	if current == nil {
 		return outcome
 	}
@@ -376,7 +376,7 @@ func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
 		for _, r := range g.rowsWhere(func(r *row) bool { return r.Site == current.ID }) {
 			after := *r
 			after.Site = ""
-			after.Conditions = catalog.Orphaned(r.Conditions, current.ID, g.now, r.Revision+1)
+			after.Conditions = record.Orphaned(r.Conditions, current.ID, g.now, r.Revision+1)
 			g.dissociate(w, r, after)
 			outcome.Dissociated++
 		}
@@ -409,7 +409,7 @@ func (g *group) decideDelete(w *catalog.Write, current *row) catalog.Outcome {
 	return outcome
 }
 
-func (g *group) dissociate(w *catalog.Write, before *row, after row) {
+func (g *group) dissociate(w *record.Write, before *row, after row) {
 	after.Revision++
 	after.Updated = g.now
 	after.Author = w.Record.Author
@@ -419,7 +419,7 @@ func (g *group) dissociate(w *catalog.Write, before *row, after row) {
 
 // markDeleting sets the Deleting condition of a record. From then on, no new record
 // may refer to it, so that the deletion ends.
-func (g *group) markDeleting(w *catalog.Write, before *row) {
+func (g *group) markDeleting(w *record.Write, before *row) {
 	if before.Deleting() {
 		return
 	}
@@ -433,7 +433,7 @@ func (g *group) markDeleting(w *catalog.Write, before *row) {
 	g.change(tko.OpStatus, *before, after)
 }
 
-func (g *group) remove(w *catalog.Write, r *row) (position int64) {
+func (g *group) remove(w *record.Write, r *row) (position int64) {
 	after := *r
 	after.Author = w.Record.Author
 	after.Updated = g.now
@@ -480,7 +480,7 @@ func (g *group) descendantsOf(id string) []*row {
 		var next []*row
 		for _, parent := range level {
 			for _, child := range d.children[parent] {
-				if r := g.state[catalog.Key{Kind: tko.KindDeployment, ID: child}]; r != nil && !seen[child] {
+				if r := g.state[record.Key{Kind: tko.KindDeployment, ID: child}]; r != nil && !seen[child] {
 					seen[child] = true
 					next = append(next, r)
 				}
@@ -498,7 +498,7 @@ func (g *group) descendantsOf(id string) []*row {
 
 func compareRows(a, b *row) int { return compareKeys(a.Key, b.Key) }
 
-func compareKeys(a, b catalog.Key) int {
+func compareKeys(a, b record.Key) int {
 	if a.Kind != b.Kind {
 		return strings.Compare(string(a.Kind), string(b.Kind))
 	}

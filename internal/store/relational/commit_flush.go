@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -48,7 +48,7 @@ func (g *group) blobStatements() ([]Statement, error) {
 		}
 		r := &g.changes[i].after
 		for _, blob := range []struct {
-			digest catalog.Digest
+			digest record.Digest
 			data   []byte
 		}{{r.Digest, r.Package}, {r.Derivation, r.Derived}, {r.Owner, r.Owned}} {
 			row, err := g.blobRow(blob.digest, blob.data)
@@ -64,8 +64,8 @@ func (g *group) blobStatements() ([]Statement, error) {
 }
 
 // blobRow returns the row of a content; nil if it is known to be stored.
-func (g *group) blobRow(digest catalog.Digest, content []byte) ([]any, error) {
-	if content == nil || digest == (catalog.Digest{}) || g.written[digest] {
+func (g *group) blobRow(digest record.Digest, content []byte) ([]any, error) {
+	if content == nil || digest == (record.Digest{}) || g.written[digest] {
 		return nil, nil
 	}
 	g.written[digest] = true
@@ -132,7 +132,7 @@ func (g *group) logStatements() ([]Statement, error) {
 				metaset = r.metaset // also here, so that the collection of unused metadata sees it
 				noted = append(noted, noteMetadata(&r))
 			}
-			r = row{metaset: metaset, Record: catalog.Record{
+			r = row{metaset: metaset, Record: record.Record{
 				Key: r.Key, UID: r.UID, Revision: r.Revision, Position: r.Position, Created: r.Created, Updated: r.Updated, Author: r.Author,
 			}}
 		}
@@ -174,15 +174,15 @@ func (g *group) workStatements() ([]Statement, error) {
 		}
 		before, after := c.before.Record, c.after.Record
 		if c.op == tko.OpDeleted {
-			after = catalog.Record{}
+			after = record.Record{}
 		}
-		for _, w := range catalog.WorkFor(before, after) {
+		for _, w := range record.WorkFor(before, after) {
 			enqueued[item{w.Queue, w.Key}] = enqueued[item{w.Queue, w.Key}] || !w.Again
 			if c.cause != "" {
 				causes[item{w.Queue, w.Key}] = c.cause
 			}
 		}
-		queues, allSites := catalog.QueuesToWake(before, after)
+		queues, allSites := record.QueuesToWake(before, after)
 		for _, q := range queues {
 			wakes[q] = true
 		}
@@ -205,7 +205,7 @@ func (g *group) workStatements() ([]Statement, error) {
 		enqueue.Rows = append(enqueue.Rows, []any{w.queue, w.key, needed, causes[w]})
 	}
 	statements := []Statement{enqueue}
-	soon := catalog.WakeDelay.Microseconds()
+	soon := record.WakeDelay.Microseconds()
 	for _, queue := range slices.Sorted(maps.Keys(wakes)) {
 		g.news.addSoon(queue)
 		statements = append(

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A group is one transaction of commits: the records as the database has them, the
@@ -20,15 +20,15 @@ type group struct {
 	read  time.Time // the database's time when the group was loaded under the lock
 	head  head
 
-	state    map[catalog.Key]*row // as decided so far; nil: does not exist
-	newest   map[catalog.Key]int64
+	state    map[record.Key]*row // as decided so far; nil: does not exist
+	newest   map[record.Key]int64
 	origins  map[originKey]string // IDs
 	tokens   map[string]modification
 	held     map[string]holder   // deployments with a valid token
 	claims   map[claimName]bool  // of work, still valid
 	children map[string][]string // of deployments that are deleted in a single step, as the database has them
 
-	base    map[catalog.Key]*row // records to be written, as the database has them
+	base    map[record.Key]*row // records to be written, as the database has them
 	changes []change
 	started []*tokenCall  // whose tokens are to be written
 	ended   []string      // tokens
@@ -44,25 +44,25 @@ type group struct {
 	// newSites those to be written.
 	reachSites map[reachSite]int64
 	newSites   map[reachSite]bool
-	suspended  map[catalog.Key]*catalog.Metadata // of records that were suspended, as the database has them
-	dirty      bool                              // statements were already run
-	news       News                              // of the work that the transaction enqueues
-	last       catalog.Key                       // of the last change of the transaction
-	undo       []func()                          // reverts the decisions of the call under way
+	suspended  map[record.Key]*record.Metadata // of records that were suspended, as the database has them
+	dirty      bool                            // statements were already run
+	news       News                            // of the work that the transaction enqueues
+	last       record.Key                      // of the last change of the transaction
+	undo       []func()                        // reverts the decisions of the call under way
 
 	recorded bool // the transaction has audit records without changes
 
-	referred   map[catalog.Key]bool // records to delete on which other records depend, as the database has them
-	step       *stepSizer           // if a step of a deletion was decided
-	stepSize   int                  // number of records that the step may change
-	remaining  int                  // number of records that may still be changed
-	dependents dependents           // of the records that the step deletes
+	referred   map[record.Key]bool // records to delete on which other records depend, as the database has them
+	step       *stepSizer          // if a step of a deletion was decided
+	stepSize   int                 // number of records that the step may change
+	remaining  int                 // number of records that may still be changed
+	dependents dependents          // of the records that the step deletes
 
-	sets map[int64]*catalog.Metadata // metadata by number, of the last flush; not all of it
+	sets map[int64]*record.Metadata // metadata by number, of the last flush; not all of it
 
 	stored     *storedContent // content that need not be written again
 	cacheFills []func()       // run after the commit
-	written    map[catalog.Digest]bool
+	written    map[record.Digest]bool
 }
 
 // A head is the row of the table head.
@@ -108,11 +108,11 @@ type change struct {
 
 func newGroup(s *Store) *group {
 	return &group{
-		store: s, remaining: math.MaxInt, state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
-		tokens: map[string]modification{}, held: map[string]holder{}, base: map[catalog.Key]*row{}, claims: map[claimName]bool{}, written: map[catalog.Digest]bool{},
-		children: map[string][]string{}, referred: map[catalog.Key]bool{},
+		store: s, remaining: math.MaxInt, state: map[record.Key]*row{}, newest: map[record.Key]int64{}, origins: map[originKey]string{},
+		tokens: map[string]modification{}, held: map[string]holder{}, base: map[record.Key]*row{}, claims: map[claimName]bool{}, written: map[record.Digest]bool{},
+		children: map[string][]string{}, referred: map[record.Key]bool{},
 		reach: map[reachKey]*reachRow{}, reachSites: map[reachSite]int64{}, newSites: map[reachSite]bool{},
-		suspended: map[catalog.Key]*catalog.Metadata{},
+		suspended: map[record.Key]*record.Metadata{},
 	}
 }
 
@@ -155,7 +155,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			"FROM {rows} LEFT JOIN entity e ON e.kind = r.k AND e.id = r.i",
 		Columns: keyColumns,
 		Scan: func(from Row) error {
-			var key catalog.Key
+			var key record.Key
 			var kind string
 			var newest *int64
 			if err := from.Scan(&kind, &key.ID, &newest); err != nil {
@@ -216,7 +216,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 	}
 	referrers := g.referrerStatements()
 	claimed := map[claimName]bool{}
-	need := func(key catalog.Key, written bool) {
+	need := func(key record.Key, written bool) {
 		if _, ok := g.state[key]; !ok {
 			g.state[key] = nil
 			entities.Rows = append(entities.Rows, []any{string(key.Kind), key.ID})
@@ -233,14 +233,14 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			tokens.Rows = append(tokens.Rows, []any{t.token})
 		default:
 			if t.op == startToken {
-				need(catalog.Key{Kind: tko.KindDeployment, ID: t.deployment}, false)
+				need(record.Key{Kind: tko.KindDeployment, ID: t.deployment}, false)
 			}
 			capped.Rows = append(capped.Rows, []any{t.deployment})
 			held.Rows = append(held.Rows, []any{t.deployment})
 		}
 		for i := range c.writes {
 			w := &c.writes[i]
-			need(w.Record.Key, w.Op == tko.OpWritten && w.Expect <= catalog.Absent)
+			need(w.Record.Key, w.Op == tko.OpWritten && w.Expect <= record.Absent)
 			for _, key := range w.Requires {
 				need(key, false)
 			}
@@ -248,7 +248,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 				need(version.Key, false)
 			}
 			if w.Record.Parent != "" && w.ParentRevision != 0 {
-				need(catalog.Key{Kind: w.Record.Kind, ID: w.Record.Parent}, false)
+				need(record.Key{Kind: w.Record.Kind, ID: w.Record.Parent}, false)
 			}
 			if w.Record.Origin != "" {
 				origins.Rows = append(origins.Rows, []any{string(w.Record.Kind), w.Record.Origin})
@@ -268,7 +268,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 				claimed[claimOf(*c)] = true
 				claims.Rows = append(claims.Rows, []any{c.Queue, c.Key, c.Claim})
 			}
-			if w.Record.Kind == tko.KindDeployment && w.Op == tko.OpWritten && w.Expect != catalog.Absent && w.Token == "" {
+			if w.Record.Kind == tko.KindDeployment && w.Op == tko.OpWritten && w.Expect != record.Absent && w.Token == "" {
 				held.Rows = append(held.Rows, []any{w.Record.ID})
 			}
 		}
@@ -301,17 +301,17 @@ func (g *group) addRow(r *row) {
 }
 
 // decide applies the writes of one call, all or none.
-func (g *group) decide(c *call) ([]catalog.Outcome, error) {
+func (g *group) decide(c *call) ([]record.Outcome, error) {
 	writes := c.writes
 	g.undo = g.undo[:0]
 	from := len(g.changes)
-	outcomes := make([]catalog.Outcome, len(writes))
+	outcomes := make([]record.Outcome, len(writes))
 	deleted := 0
 	for i := range writes {
 		outcome, err := g.decideOne(&writes[i])
 		deleted += outcome.Deleted
 		if most := writes[i].DeleteLimit; err == nil && most != nil && deleted > *most {
-			err = &catalog.ExceededError{Limit: *most}
+			err = &record.ExceededError{Limit: *most}
 		}
 		if err != nil {
 			g.revert()
@@ -333,26 +333,26 @@ func (g *group) revert() {
 	}
 }
 
-func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
+func (g *group) decideOne(w *record.Write) (record.Outcome, error) {
 	key := w.Record.Key
 	current := g.state[key]
 	g.caller, g.cause, g.replacing, g.orphans = w.Audit, w.Cause, w.Op == tko.OpDeleted && w.SingleStep, w.Op == tko.OpDeleted
-	if current == nil && w.Op == tko.OpWritten && w.Expect <= catalog.Absent && w.Record.Origin != "" {
+	if current == nil && w.Op == tko.OpWritten && w.Expect <= record.Absent && w.Record.Origin != "" {
 		if id, ok := g.origins[originKey{key.Kind, w.Record.Origin}]; ok {
-			there := catalog.Key{Kind: key.Kind, ID: id}
+			there := record.Key{Kind: key.Kind, ID: id}
 			if r := g.state[there]; r != nil {
-				return catalog.Outcome{Key: there, Revision: r.Revision, Position: r.Position, Existed: true}, nil
+				return record.Outcome{Key: there, Revision: r.Revision, Position: r.Position, Existed: true}, nil
 			}
 		}
 	}
 	if err := g.check(w, current); err != nil {
-		return catalog.Outcome{}, err
+		return record.Outcome{}, err
 	}
 	defer g.decideRollout(w)
 	switch w.Op {
 	case tko.OpDeleted:
 		if w.SingleStep && current != nil {
-			return catalog.Outcome{Key: key, Revision: current.Revision, Deleted: 1, Position: g.remove(w, current)}, nil
+			return record.Outcome{Key: key, Revision: current.Revision, Deleted: 1, Position: g.remove(w, current)}, nil
 		}
 		return g.decideDelete(w, current), nil
 	case tko.OpStatus:
@@ -363,14 +363,14 @@ func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 			after.Metadata = w.Record.Metadata
 		}
 		position := g.change(tko.OpStatus, *current, after)
-		return catalog.Outcome{Key: key, Revision: after.Revision, Position: position}, nil
+		return record.Outcome{Key: key, Revision: after.Revision, Position: position}, nil
 	default:
 		return g.decideWritten(w, current), nil
 	}
 }
 
 // check returns an error if a write's conditions don't hold.
-func (g *group) check(w *catalog.Write, current *row) error {
+func (g *group) check(w *record.Write, current *row) error {
 	key := w.Record.Key
 	if err := g.checkToken(w); err != nil {
 		return err
@@ -379,11 +379,11 @@ func (g *group) check(w *catalog.Write, current *row) error {
 		return errClaimLost(*w.Claim)
 	}
 	switch {
-	case current == nil && w.Expect > catalog.Absent, current == nil && w.Op == tko.OpStatus:
+	case current == nil && w.Expect > record.Absent, current == nil && w.Op == tko.OpStatus:
 		return tko.NotFound(key.Kind, key.ID)
-	case current != nil && w.Expect == catalog.Absent:
+	case current != nil && w.Expect == record.Absent:
 		return tko.Errorf(tko.ErrConflict, "%s %q exists already", key.Kind, key.ID)
-	case current != nil && w.Expect > catalog.Absent && w.Expect != current.Revision:
+	case current != nil && w.Expect > record.Absent && w.Expect != current.Revision:
 		return tko.Errorf(tko.ErrConflict, "%s %q is at revision %d, not %d: read it again", key.Kind, key.ID, current.Revision, w.Expect)
 	}
 	if w.Position != 0 && (current == nil || current.Position != w.Position) {
@@ -391,21 +391,21 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	}
 	for _, required := range w.Requires {
 		if r := g.state[required]; r == nil || r.Deleting() {
-			return &catalog.MissingError{Key: required, Deleting: r != nil}
+			return &record.MissingError{Key: required, Deleting: r != nil}
 		}
 	}
 	if w.Access != nil && *w.Access != g.head.access {
-		return &catalog.StaleError{What: staleAccess}
+		return &record.StaleError{What: staleAccess}
 	}
 	if w.Rollout != nil && w.Rollout.Expect != g.head.rollouts {
-		return &catalog.StaleError{What: "the set of rollouts in progress"}
+		return &record.StaleError{What: "the set of rollouts in progress"}
 	}
 	if w.Epoch != nil && *w.Epoch != g.head.epoch {
-		return &catalog.StaleError{What: "the set of plugins and custom resource definitions"}
+		return &record.StaleError{What: "the set of plugins and custom resource definitions"}
 	}
 	for _, version := range w.ReadSet {
 		if r := g.state[version.Key]; r == nil || r.Position != version.Position {
-			return &catalog.StaleError{What: fmt.Sprintf("%s %q", version.Key.Kind, version.Key.ID)}
+			return &record.StaleError{What: fmt.Sprintf("%s %q", version.Key.Kind, version.Key.ID)}
 		}
 	}
 	if w.SingleStep && w.Op == tko.OpDeleted && current != nil {
@@ -416,7 +416,7 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	if w.ParentRevision == 0 {
 		return nil
 	}
-	parent := g.state[catalog.Key{Kind: key.Kind, ID: w.Record.Parent}]
+	parent := g.state[record.Key{Kind: key.Kind, ID: w.Record.Parent}]
 	if parent == nil {
 		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q was deleted: read it again", w.Record.Parent, key.Kind, key.ID)
 	}
@@ -431,7 +431,7 @@ func (g *group) check(w *catalog.Write, current *row) error {
 }
 
 // checkSingleStep returns an error if other records depend on the record.
-func (g *group) checkSingleStep(key catalog.Key) error {
+func (g *group) checkSingleStep(key record.Key) error {
 	if key.Kind != tko.KindDeployment {
 		return tko.Errorf(tko.ErrInvalid, "%s %q can't be deleted in a single step: only deployments can", key.Kind, key.ID)
 	}
@@ -439,7 +439,7 @@ func (g *group) checkSingleStep(key catalog.Key) error {
 		return tko.Errorf(tko.ErrConflict, "deployment %q has the child %q: read it again", key.ID, child)
 	}
 	for _, id := range g.children[key.ID] {
-		if _, known := g.state[catalog.Key{Kind: key.Kind, ID: id}]; !known {
+		if _, known := g.state[record.Key{Kind: key.Kind, ID: id}]; !known {
 			return refuse(id)
 		}
 	}
@@ -451,7 +451,7 @@ func (g *group) checkSingleStep(key catalog.Key) error {
 	return nil
 }
 
-func (g *group) checkToken(w *catalog.Write) error {
+func (g *group) checkToken(w *record.Write) error {
 	id := w.Record.ID
 	if w.Token == "" {
 		if h, ok := g.held[id]; ok && w.Op == tko.OpWritten && w.Record.Kind == tko.KindDeployment {
@@ -469,13 +469,13 @@ func (g *group) checkToken(w *catalog.Write) error {
 	return nil
 }
 
-func (g *group) decideWritten(w *catalog.Write, current *row) catalog.Outcome {
+func (g *group) decideWritten(w *record.Write, current *row) record.Outcome {
 	key := w.Record.Key
 	var before row
 	after := row{Record: w.Record}
 	after.Updated = g.now
 	if after.Metadata == nil {
-		after.Metadata = new(catalog.Metadata)
+		after.Metadata = new(record.Metadata)
 	}
 	if current != nil {
 		before = *current
@@ -497,7 +497,7 @@ func (g *group) decideWritten(w *catalog.Write, current *row) catalog.Outcome {
 	if w.Token != "" {
 		g.endToken(w.Token)
 	}
-	return catalog.Outcome{Key: key, Revision: after.Revision, Position: position}
+	return record.Outcome{Key: key, Revision: after.Revision, Position: position}
 }
 
 // endToken ends a known token.

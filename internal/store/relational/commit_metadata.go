@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
@@ -20,13 +20,13 @@ import (
 // because it may be different for each record.
 
 // isShared reports whether a record's metadata is indexed by itself.
-func isShared(kind tko.Kind, m *catalog.Metadata) bool {
+func isShared(kind tko.Kind, m *record.Metadata) bool {
 	return kind == tko.KindDeployment && len(m.Passed) == 0 && len(m.Labels) == 0 && len(m.Inherited) > 0 && maps.Equal(m.Effective, m.Inherited)
 }
 
 // digestOf returns the digest of encoded metadata. Shared and unshared metadata have
 // different digests, even if they are equal.
-func digestOf(text []byte, shared bool) catalog.Digest {
+func digestOf(text []byte, shared bool) record.Digest {
 	if shared {
 		text = append([]byte("shared "), text...)
 	}
@@ -35,18 +35,18 @@ func digestOf(text []byte, shared bool) catalog.Digest {
 
 // numberMetadata sets the metadata numbers of the rows that were written. It returns
 // the statements that write new metadata, and the new shared metadata by number.
-func (g *group) numberMetadata(ctx context.Context, run sqldb.Runner) (statements []Statement, shared map[int64]*catalog.Metadata, err error) {
+func (g *group) numberMetadata(ctx context.Context, run sqldb.Runner) (statements []Statement, shared map[int64]*record.Metadata, err error) {
 	type use struct {
-		metadata *catalog.Metadata
+		metadata *record.Metadata
 		shared   bool
 	}
 	type doc struct {
 		text string
 		use
 	}
-	docs := map[catalog.Digest]doc{}
-	digests := map[use]catalog.Digest{}
-	known := map[catalog.Digest]int64{}
+	docs := map[record.Digest]doc{}
+	digests := map[use]record.Digest{}
+	known := map[record.Digest]int64{}
 	read := Statement{
 		SQL:     "SELECT m.id, m.digest FROM {rows} CROSS JOIN metaset m WHERE m.digest = r.digest",
 		Columns: []Column{Bytes.As("digest")},
@@ -54,7 +54,7 @@ func (g *group) numberMetadata(ctx context.Context, run sqldb.Runner) (statement
 			var id int64
 			var digest []byte
 			err := from.Scan(&id, &digest)
-			known[catalog.Digest(digest)] = id
+			known[record.Digest(digest)] = id
 			return err
 		},
 	}
@@ -88,10 +88,10 @@ func (g *group) numberMetadata(ctx context.Context, run sqldb.Runner) (statement
 			return nil, nil, fault("read metadata", err)
 		}
 	}
-	shared = map[int64]*catalog.Metadata{}
+	shared = map[int64]*record.Metadata{}
 	write := addMetasets
 	for _, row := range read.Rows {
-		digest := catalog.Digest(row[0].([]byte)) //nolint:forcetypeassert,errcheck // put there above
+		digest := record.Digest(row[0].([]byte)) //nolint:forcetypeassert,errcheck // put there above
 		if known[digest] == 0 {
 			g.head.number++
 			number := g.head.number
@@ -106,7 +106,7 @@ func (g *group) numberMetadata(ctx context.Context, run sqldb.Runner) (statement
 		g.cacheFills = append(g.cacheFills, func() {
 			g.stored.metasets.Put(digest, id, 1)
 			// The maps belong to the caller: the cache holds a copy.
-			metadata := new(catalog.Metadata)
+			metadata := new(record.Metadata)
 			if json.Unmarshal([]byte(d.text), metadata) == nil {
 				g.store.metasets.Put(id, metadata, 3*len(d.text)+200)
 			}
@@ -128,19 +128,19 @@ func (g *group) numberMetadata(ctx context.Context, run sqldb.Runner) (statement
 
 // indexMetadata returns the statements that update the metadata index for the rows
 // that were written, and add the new shared metadata.
-func (g *group) indexMetadata(ctx context.Context, run sqldb.Runner, shared map[int64]*catalog.Metadata) ([]Statement, error) {
+func (g *group) indexMetadata(ctx context.Context, run sqldb.Runner, shared map[int64]*record.Metadata) ([]Statement, error) {
 	type difference struct {
-		key       catalog.Key
+		key       record.Key
 		old, next int64
 	}
 	var differences []difference
-	sets := map[int64]*catalog.Metadata{}
+	sets := map[int64]*record.Metadata{}
 	for i := range g.changes {
 		if after := &g.changes[i].after; after.Metadata != nil {
 			sets[after.metaset] = after.Metadata
 		}
 	}
-	missing := map[int64]*catalog.Metadata{}
+	missing := map[int64]*record.Metadata{}
 	for key, base := range g.base {
 		d := difference{key: key}
 		if base != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/lru"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A commitCache holds the state of the database after the committer's last
@@ -16,10 +16,10 @@ import (
 type commitCache struct {
 	valid        bool
 	head         head
-	databaseTime time.Time                      // the database's time
-	observedAt   time.Time                      // the local time before databaseTime was read
-	newest       time.Time                      // of the changes of the last group
-	positions    *lru.Cache[catalog.Key, int64] // of records
+	databaseTime time.Time                     // the database's time
+	observedAt   time.Time                     // the local time before databaseTime was read
+	newest       time.Time                     // of the changes of the last group
+	positions    *lru.Cache[record.Key, int64] // of records
 
 	pause  int // number of groups to commit under the lock
 	misses int // failed optimistic commits in a row
@@ -50,7 +50,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 	if ok, err := g.loadCached(ctx, calls); err != nil || !ok {
 		return false, err
 	}
-	outcomes := make([][]catalog.Outcome, len(calls))
+	outcomes := make([][]record.Outcome, len(calls))
 	for i, c := range calls {
 		if outcomes[i], err = g.decide(c); err != nil {
 			return false, nil // errors of calls are decided under the lock
@@ -117,7 +117,7 @@ func optimistic(calls []*call) bool {
 		}
 		for i := range c.writes {
 			w := &c.writes[i]
-			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil || w.Rollout != nil || w.Used {
+			if w.Op != tko.OpWritten || w.Expect != record.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil || w.Rollout != nil || w.Used {
 				return false
 			}
 		}
@@ -154,7 +154,7 @@ func (g *group) loadCached(ctx context.Context, calls []*call) (ok bool, err err
 		SQL:     "SELECT r.k, r.i, h.position, e.position, e.conditions FROM {rows} CROSS JOIN head h LEFT JOIN entity e ON e.kind = r.k AND e.id = r.i",
 		Columns: keyColumns,
 		Scan: func(from Row) error {
-			var key catalog.Key
+			var key record.Key
 			var kind string
 			var position int64
 			var there *int64
@@ -171,7 +171,7 @@ func (g *group) loadCached(ctx context.Context, calls []*call) (ok bool, err err
 			return r.readConditions(string(conditions))
 		},
 	}
-	need := func(key catalog.Key) {
+	need := func(key record.Key) {
 		if _, known := g.state[key]; known {
 			return
 		}
@@ -206,8 +206,8 @@ func (g *group) loadCached(ctx context.Context, calls []*call) (ok bool, err err
 
 // placeholder returns a row of a record of which only its existence and position
 // matter.
-func placeholder(key catalog.Key, position int64) *row {
-	return &row{Record: catalog.Record{Key: key, Revision: 1, Position: position}}
+func placeholder(key record.Key, position int64) *row {
+	return &row{Record: record.Record{Key: key, Revision: 1, Position: position}}
 }
 
 // update records the state after a group was committed.

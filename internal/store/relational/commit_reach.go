@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -21,7 +21,7 @@ import (
 // A reachKey identifies a count of a cause.
 type reachKey struct {
 	cause string
-	count catalog.Count
+	count record.Count
 }
 
 // A reachRow is a count of a cause as decided so far.
@@ -82,7 +82,7 @@ func (r *reachRow) left(now int64, window time.Duration) int64 {
 
 // partLength returns the length of the parts of a window, in microseconds.
 func partLength(window time.Duration) int64 {
-	return max(1, window.Microseconds()/catalog.ReachParts)
+	return max(1, window.Microseconds()/record.ReachParts)
 }
 
 // partOf returns the microsecond at which the part of a moment begins.
@@ -119,7 +119,7 @@ func (g *group) loadReach(calls []*call) []Statement {
 		}
 		most := int64(math.MaxInt64 / 2)
 		if c.reach.Window > 0 {
-			most = max(span(c.reach.Window), span(c.reach.WindowOf(catalog.CountSites)))
+			most = max(span(c.reach.Window), span(c.reach.WindowOf(record.CountSites)))
 		}
 		spans[c.reach.Cause] = max(spans[c.reach.Cause], most)
 		for i := range c.writes {
@@ -127,7 +127,7 @@ func (g *group) loadReach(calls []*call) []Statement {
 			if c.reach.RemovedSites && w.Record.Kind == tko.KindDeployment { // those of descendants may count twice
 				sites = append(sites, []any{c.reach.Cause, w.Record.ID, w.Record.Site})
 			}
-			if !c.reach.CountsSites() || w.Op != tko.OpWritten || w.Expect == catalog.Absent {
+			if !c.reach.CountsSites() || w.Op != tko.OpWritten || w.Expect == record.Absent {
 				continue
 			}
 			switch w.Record.Kind {
@@ -148,7 +148,7 @@ func (g *group) loadReach(calls []*call) []Statement {
 		return nil
 	}
 	row := func(cause, what string) *reachRow {
-		key := reachKey{cause, catalog.Count(what)}
+		key := reachKey{cause, record.Count(what)}
 		if g.reach[key] == nil {
 			g.reach[key] = (*reachRow)(nil).clone()
 		}
@@ -200,8 +200,8 @@ func (g *group) loadReach(calls []*call) []Statement {
 				if err := from.Scan(&kind, &id, &doc); err != nil {
 					return err
 				}
-				metadata := new(catalog.Metadata)
-				g.suspended[catalog.Key{Kind: tko.Kind(kind), ID: id}] = metadata
+				metadata := new(record.Metadata)
+				g.suspended[record.Key{Kind: tko.Kind(kind), ID: id}] = metadata
 				return json.Unmarshal([]byte(doc), metadata)
 			},
 		},
@@ -209,7 +209,7 @@ func (g *group) loadReach(calls []*call) []Statement {
 }
 
 // changeReach changes a count of a cause until the decisions of the call are undone.
-func (g *group) changeReach(cause string, count catalog.Count, change func(*reachRow)) {
+func (g *group) changeReach(cause string, count record.Count, change func(*reachRow)) {
 	key := reachKey{cause, count}
 	before, known := g.reach[key]
 	g.undo = append(g.undo, func() {
@@ -224,17 +224,17 @@ func (g *group) changeReach(cause string, count catalog.Count, change func(*reac
 
 // countReach counts the changes that a call made, from the given ones on, and returns an
 // error if they exceed a limit.
-func (g *group) countReach(reach *catalog.Reach, from int) error {
+func (g *group) countReach(reach *record.Reach, from int) error {
 	if reach.Cause == "" {
 		return nil
 	}
-	adds, now := map[catalog.Count]int{}, micros(g.now)
+	adds, now := map[record.Count]int{}, micros(g.now)
 	for i := range g.changes[from:] {
 		g.countChange(reach, &g.changes[from+i], adds)
 	}
 	if reach.CountsSites() {
 		for _, site := range reach.Sites {
-			g.countSite(reach, catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: site}}, site, adds)
+			g.countSite(reach, record.Record{Key: record.Key{Kind: tko.KindSite, ID: site}}, site, adds)
 		}
 	}
 	for count, n := range reach.Adds {
@@ -248,7 +248,7 @@ func (g *group) countReach(reach *catalog.Reach, from int) error {
 	}
 	consented := reach.Consent > 0
 	if consented && total > reach.Consent {
-		return &catalog.ExceededError{Limit: reach.Consent}
+		return &record.ExceededError{Limit: reach.Consent}
 	}
 	for _, count := range slices.Sorted(maps.Keys(adds)) {
 		window, n := reach.WindowOf(count), int64(adds[count])
@@ -277,20 +277,20 @@ func (g *group) countReach(reach *catalog.Reach, from int) error {
 			added += adds[count]
 		}
 		if added > 0 && free > int64(limit.Most) {
-			return &catalog.ReachError{Cause: reach.Cause, Limit: limit, Had: max(0, int(free)-added), Adds: added}
+			return &record.ReachError{Cause: reach.Cause, Limit: limit, Had: max(0, int(free)-added), Adds: added}
 		}
 	}
 	return nil
 }
 
 // countChange adds what one change counts as.
-func (g *group) countChange(reach *catalog.Reach, c *change, adds map[catalog.Count]int) {
+func (g *group) countChange(reach *record.Reach, c *change, adds map[record.Count]int) {
 	was, after := c.before.Record, &c.after.Record
 	if was.Metadata == nil {
 		was.Metadata = g.suspended[after.Key]
 	}
 	before := &was
-	count := func(count catalog.Count, of catalog.Record) {
+	count := func(count record.Count, of record.Record) {
 		of.Key = after.Key
 		for _, one := range reach.Counts(count, of, "") {
 			adds[one]++
@@ -299,22 +299,22 @@ func (g *group) countChange(reach *catalog.Reach, c *change, adds map[catalog.Co
 	switch {
 	case c.op == tko.OpStatus, c.replacing:
 	case c.op == tko.OpDeleted:
-		count(catalog.RemovalOf(after.Kind), *before)
+		count(record.RemovalOf(after.Kind), *before)
 		if reach.RemovedSites {
-			for _, site := range catalog.Touched(*before, catalog.Record{Key: after.Key}) {
+			for _, site := range record.Touched(*before, record.Record{Key: after.Key}) {
 				g.countSite(reach, *before, site, adds)
 			}
 		}
 	case c.orphans:
-		count(catalog.OrphanOf(after.Kind), *before)
+		count(record.OrphanOf(after.Kind), *before)
 	case after.Kind == tko.KindSite && before.Revision != 0 && reach.CountsSites():
-		for _, site := range catalog.Touched(*before, *after) {
+		for _, site := range record.Touched(*before, *after) {
 			g.countSite(reach, *after, site, adds)
 		}
 	case after.Kind != tko.KindDeployment:
 	case before.Revision == 0:
 		if reach.Derived {
-			count(catalog.CountCreated, *after)
+			count(record.CountCreated, *after)
 		}
 		if reach.RemovedSites && len(after.Replaces) > 0 && after.Site != "" {
 			g.countSite(reach, *after, after.Site, adds)
@@ -322,9 +322,9 @@ func (g *group) countChange(reach *catalog.Reach, c *change, adds map[catalog.Co
 	case !reach.CountsSites():
 	default:
 		if after.Approved && !before.Approved && !reach.Derived {
-			count(catalog.CountApproved, *after)
+			count(record.CountApproved, *after)
 		}
-		for _, site := range catalog.Touched(*before, *after) {
+		for _, site := range record.Touched(*before, *after) {
 			g.countSite(reach, *after, site, adds)
 		}
 	}
@@ -332,9 +332,9 @@ func (g *group) countChange(reach *catalog.Reach, c *change, adds map[catalog.Co
 
 // countSite counts a site that a change has an effect at. A site counts once in each
 // period: a change there moves what it counts as to the present part.
-func (g *group) countSite(reach *catalog.Reach, of catalog.Record, site string, adds map[catalog.Count]int) {
-	counts := reach.Counts(catalog.CountSites, of, site)
-	key, now, window := reachSite{reach.Cause, site}, micros(g.now), reach.WindowOf(catalog.CountSites)
+func (g *group) countSite(reach *record.Reach, of record.Record, site string, adds map[record.Count]int) {
+	counts := reach.Counts(record.CountSites, of, site)
+	key, now, window := reachSite{reach.Cause, site}, micros(g.now), reach.WindowOf(record.CountSites)
 	at, known := g.reachSites[key]
 	from, to := partOf(at, window), partOf(now, window)
 	counted := known && isWithin(from, now, window)
@@ -407,12 +407,12 @@ func (g *group) reachStatements() ([]Statement, error) {
 // Reached returns the counts of a cause within a window that ends now; an empty cause
 // stands for the most recent ones of all causes, at most limit. What a cause may still
 // change with consent is in Consent.
-func (s *Store) Reached(ctx context.Context, cause string, window time.Duration, limit int) (reached []catalog.Reached, err error) {
+func (s *Store) Reached(ctx context.Context, cause string, window time.Duration, limit int) (reached []record.Reached, err error) {
 	if err := checkText("cause", cause); err != nil {
 		return nil, err
 	}
-	found := map[reachKey]*catalog.Reached{}
-	add := func(r catalog.Reached) {
+	found := map[reachKey]*record.Reached{}
+	add := func(r record.Reached) {
 		key := reachKey{r.Cause, r.Count}
 		had := found[key]
 		if had == nil {
@@ -428,11 +428,11 @@ func (s *Store) Reached(ctx context.Context, cause string, window time.Duration,
 		}
 	}
 	scan := func(from Row) error {
-		var r catalog.Reached
+		var r record.Reached
 		var what string
 		var n, consent, since, updated int64
 		err := from.Scan(&r.Cause, &what, &n, &consent, &since, &updated)
-		r.Count, r.N, r.Consent, r.Since, r.Updated = catalog.Count(what), int(n), int(consent), moment(since), moment(updated)
+		r.Count, r.N, r.Consent, r.Since, r.Updated = record.Count(what), int(n), int(consent), moment(since), moment(updated)
 		add(r)
 		return err
 	}
@@ -443,7 +443,7 @@ func (s *Store) Reached(ctx context.Context, cause string, window time.Duration,
 	made := Statement{SQL: parts + "x.cause = $1 AND x.part > (SELECT {now} - $2)", Args: []any{cause, span(window)}, Scan: scan}
 	may := Statement{SQL: grants + "x.cause = $1 AND x.since > (SELECT {now} - $2)", Args: []any{cause, window.Microseconds()}, Scan: scan}
 	if cause == "" {
-		made = Statement{SQL: parts + "x.part > (SELECT {now} - $1) ORDER BY x.updated DESC LIMIT $2", Args: []any{span(window), int64(limit) * (catalog.ReachParts + 1)}, Scan: scan}
+		made = Statement{SQL: parts + "x.part > (SELECT {now} - $1) ORDER BY x.updated DESC LIMIT $2", Args: []any{span(window), int64(limit) * (record.ReachParts + 1)}, Scan: scan}
 		may = Statement{SQL: grants + "x.since > (SELECT {now} - $1) ORDER BY x.updated DESC LIMIT $2", Args: []any{window.Microseconds(), int64(limit)}, Scan: scan}
 	}
 	err = s.retry(ctx, func() error {
@@ -453,7 +453,7 @@ func (s *Store) Reached(ctx context.Context, cause string, window time.Duration,
 	for _, r := range found {
 		reached = append(reached, *r)
 	}
-	slices.SortFunc(reached, func(a, b catalog.Reached) int {
+	slices.SortFunc(reached, func(a, b record.Reached) int {
 		newest := 0
 		if cause == "" {
 			newest = b.Updated.Compare(a.Updated)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -38,33 +38,33 @@ func TestCommitsHappenOnceWhereverTheConnectionIsLost(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	commit(t, s, written(tko.KindTemplate, "t"), written(tko.KindSite, "s"))
-	template, err := s.Get(t.Context(), catalog.Fields{}, catalog.Key{Kind: tko.KindTemplate, ID: "t"})
+	template, err := s.Get(t.Context(), record.Fields{}, record.Key{Kind: tko.KindTemplate, ID: "t"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	basis := []catalog.Version{{Key: template[0].Key, Position: template[0].Position}}
+	basis := []record.Version{{Key: template[0].Key, Position: template[0].Position}}
 	type scenario struct {
 		why  string
 		run  func(id string) error
 		want []string // changes of the log, with %s for the ID
 	}
-	create := func(id string, change ...func(*catalog.Record)) error {
-		_, err := s.Commit(t.Context(), catalog.Ungated(written(tko.KindDeployment, id, change...)))
+	create := func(id string, change ...func(*record.Record)) error {
+		_, err := s.Commit(t.Context(), record.Ungated(written(tko.KindDeployment, id, change...)))
 		return err
 	}
 	scenarios := map[string]scenario{
 		"new record": {"it is decided without the lock of the head", func(id string) error { return create(id) }, []string{"written %s 1"}},
 		"derived record": {"it is checked that its basis has not changed", func(id string) error {
 			w := written(tko.KindDeployment, id)
-			w.ReadSet, w.Requires = basis, []catalog.Key{template[0].Key}
-			_, err := s.Commit(t.Context(), catalog.Ungated(w))
+			w.ReadSet, w.Requires = basis, []record.Key{template[0].Key}
+			_, err := s.Commit(t.Context(), record.Ungated(w))
 			return err
 		}, []string{"written %s 1"}},
 		"revision": {"it needs the lock", func(id string) error {
 			if err := create(id); err != nil {
 				return err
 			}
-			outcomes, err := s.Commit(t.Context(), catalog.Ungated(rewritten(tko.KindDeployment, id, 1)))
+			outcomes, err := s.Commit(t.Context(), record.Ungated(rewritten(tko.KindDeployment, id, 1)))
 			if err == nil && (outcomes[0].Revision != 2 || outcomes[0].Existed) {
 				return fmt.Errorf("outcome is %+v", outcomes)
 			}
@@ -72,11 +72,11 @@ func TestCommitsHappenOnceWhereverTheConnectionIsLost(t *testing.T) {
 		}, []string{"written %s 1", "written %s 2"}},
 		"several kinds of changes": {"all are in one transaction", func(id string) error {
 			w := written(tko.KindDeployment, id+"b")
-			status := catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{Key: deploymentKey(id), Conditions: []tko.Condition{{Type: "c"}}}}
+			status := record.Write{Op: tko.OpStatus, Expect: record.Any, Record: record.Record{Key: deploymentKey(id), Conditions: []tko.Condition{{Type: "c"}}}}
 			if err := create(id); err != nil {
 				return err
 			}
-			_, err := s.Commit(t.Context(), catalog.Ungated(status, w, deleted(tko.KindDeployment, id+"none")))
+			_, err := s.Commit(t.Context(), record.Ungated(status, w, deleted(tko.KindDeployment, id+"none")))
 			return err
 		}, []string{"written %s 1", "status %s 1", "written %sb 1"}},
 		"deletion": {"a second deletion would find nothing", func(id string) error {
@@ -86,7 +86,7 @@ func TestCommitsHappenOnceWhereverTheConnectionIsLost(t *testing.T) {
 			if err := create(id+"child", under(id)); err != nil {
 				return err
 			}
-			outcomes, err := s.Commit(t.Context(), catalog.Ungated(deleted(tko.KindDeployment, id)))
+			outcomes, err := s.Commit(t.Context(), record.Ungated(deleted(tko.KindDeployment, id)))
 			if err == nil && (outcomes[0].Deleted != 2 || outcomes[0].Descendants != 1 || outcomes[0].More) {
 				return fmt.Errorf("outcome is %+v", outcomes)
 			}
@@ -99,12 +99,12 @@ func TestCommitsHappenOnceWhereverTheConnectionIsLost(t *testing.T) {
 			if _, _, err := s.StartModification(t.Context(), id, "token of "+id, time.Minute); err != nil {
 				return err
 			}
-			if _, err := s.Commit(t.Context(), catalog.Ungated(rewritten(tko.KindDeployment, id, 1))); !errors.Is(err, tko.ErrBusy) {
+			if _, err := s.Commit(t.Context(), record.Ungated(rewritten(tko.KindDeployment, id, 1))); !errors.Is(err, tko.ErrBusy) {
 				return fmt.Errorf("a write without the token: %w", err)
 			}
 			w := rewritten(tko.KindDeployment, id, 1)
 			w.Token = "token of " + id
-			if _, err := s.Commit(t.Context(), catalog.Ungated(w)); err != nil {
+			if _, err := s.Commit(t.Context(), record.Ungated(w)); err != nil {
 				return err
 			}
 			if err := s.CancelModification(t.Context(), "token of "+id); !errors.Is(err, tko.ErrNotFound) {
@@ -216,9 +216,9 @@ func TestRefusedCallsOfAGroupLeaveNoTrace(t *testing.T) {
 	var once sync.Once
 	db.ran = func(relational.Statement) { once.Do(func() { <-release }) }
 	var calls sync.WaitGroup
-	submit := func(want error, writes ...catalog.Write) {
+	submit := func(want error, writes ...record.Write) {
 		calls.Go(func() {
-			if _, err := s.Commit(t.Context(), catalog.Ungated(writes...)); !errors.Is(err, want) {
+			if _, err := s.Commit(t.Context(), record.Ungated(writes...)); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", writes[0].Record.ID, err, want)
 			}
 		})
@@ -226,15 +226,15 @@ func TestRefusedCallsOfAGroupLeaveNoTrace(t *testing.T) {
 	submit(nil, rewritten(tko.KindDeployment, "d0", 1)) // holds the committer, while the others gather
 	for i := range 20 {
 		id := fmt.Sprintf("d%02d", i)
-		submit(nil, written(tko.KindDeployment, id), rewritten(tko.KindSite, fmt.Sprintf("new %d", i), catalog.Absent))
+		submit(nil, written(tko.KindDeployment, id), rewritten(tko.KindSite, fmt.Sprintf("new %d", i), record.Absent))
 		missing := written(tko.KindDeployment, "m"+id)
-		missing.Requires = []catalog.Key{{Kind: tko.KindSite, ID: "none"}}
+		missing.Requires = []record.Key{{Kind: tko.KindSite, ID: "none"}}
 		// The first write of the call is fine, the second one isn't.
 		submit(tko.ErrConflict, written(tko.KindDeployment, "c"+id), rewritten(tko.KindDeployment, "d0", 7))
 		submit(tko.ErrNotFound, written(tko.KindDeployment, "n"+id), rewritten(tko.KindDeployment, "none", 3))
 		calls.Go(func() {
-			var m *catalog.MissingError
-			if _, err := s.Commit(t.Context(), catalog.Ungated(missing)); !errors.As(err, &m) {
+			var m *record.MissingError
+			if _, err := s.Commit(t.Context(), record.Ungated(missing)); !errors.As(err, &m) {
 				t.Errorf("%s: %v", id, err)
 			}
 		})
@@ -295,7 +295,7 @@ func TestNewRecordsAreCommittedWithoutLockUntilTheHeadMoves(t *testing.T) {
 	c := new(counter)
 	s.Observe(c)
 	n := 0
-	create := func() catalog.Outcome {
+	create := func() record.Outcome {
 		n++
 		return commit(t, s, written(tko.KindDeployment, fmt.Sprintf("d%04d", n)))[0]
 	}
@@ -336,7 +336,7 @@ func TestNewRecordsAreCommittedWithoutLockUntilTheHeadMoves(t *testing.T) {
 	if pauses != misses { // a success in between forgets the misses before
 		t.Errorf("%d more commits took the lock after %d other writers", pauses, misses)
 	}
-	if outcome, err := s.Commit(t.Context(), catalog.Ungated(written(tko.KindDeployment, "d0001"))); !errors.Is(err, tko.ErrConflict) {
+	if outcome, err := s.Commit(t.Context(), record.Ungated(written(tko.KindDeployment, "d0001"))); !errors.Is(err, tko.ErrConflict) {
 		t.Errorf("an ID that exists: %v, %v", outcome, err)
 	}
 	if c.conflict != 1 {
@@ -348,7 +348,7 @@ func TestNewRecordsAreCommittedWithoutLockUntilTheHeadMoves(t *testing.T) {
 // another writer did to them refuses the commit.
 func TestChangesOfOtherWritersRefuseCommitsWithoutLock(t *testing.T) {
 	t.Parallel()
-	site := catalog.Key{Kind: tko.KindSite, ID: "s"}
+	site := record.Key{Kind: tko.KindSite, ID: "s"}
 	for name, other := range map[string]string{
 		"deleted": "DELETE FROM entity WHERE kind = 'site'",
 		"written": "UPDATE entity SET position = position + 1 WHERE kind = 'site'",
@@ -357,7 +357,7 @@ func TestChangesOfOtherWritersRefuseCommitsWithoutLock(t *testing.T) {
 		commit(t, s, written(tko.KindSite, "s"))
 		known := commit(t, s, written(tko.KindDeployment, "d1"))[0]
 		derived := written(tko.KindDeployment, "d2")
-		derived.Requires, derived.ReadSet = []catalog.Key{site}, []catalog.Version{{Key: site, Position: 1}}
+		derived.Requires, derived.ReadSet = []record.Key{site}, []record.Version{{Key: site, Position: 1}}
 		commit(t, s, derived)
 		for _, sql := range []string{other, "UPDATE head SET position = position + 1 WHERE one = 1"} {
 			if err := s.Exec(t.Context(), sql); err != nil {
@@ -365,9 +365,9 @@ func TestChangesOfOtherWritersRefuseCommitsWithoutLock(t *testing.T) {
 			}
 		}
 		derived.Record.ID = "d3"
-		_, err := s.Commit(t.Context(), catalog.Ungated(derived))
-		var missing *catalog.MissingError
-		var stale *catalog.StaleError
+		_, err := s.Commit(t.Context(), record.Ungated(derived))
+		var missing *record.MissingError
+		var stale *record.StaleError
 		if name == "deleted" && !errors.As(err, &missing) || name == "written" && !errors.As(err, &stale) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -67,7 +67,7 @@ func (g *group) decideToken(t *tokenCall) error {
 }
 
 func (g *group) decideStart(t *tokenCall) error {
-	t.row = g.state[catalog.Key{Kind: tko.KindDeployment, ID: t.deployment}]
+	t.row = g.state[record.Key{Kind: tko.KindDeployment, ID: t.deployment}]
 	h, held := g.held[t.deployment]
 	switch {
 	case t.row == nil:
@@ -106,13 +106,13 @@ var (
 
 // StartModification stores token as the modification token of a deployment, valid
 // for ttl, and returns the deployment and the time when the token expires.
-func (s *Store) StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (catalog.Record, time.Time, error) {
+func (s *Store) StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (record.Record, time.Time, error) {
 	if err := checkTexts("deployment", deployment, "token", token); err != nil {
-		return catalog.Record{}, time.Time{}, err
+		return record.Record{}, time.Time{}, err
 	}
 	t := &tokenCall{op: startToken, deployment: deployment, token: token, ttl: ttl, author: tko.AuthorOf(ctx)}
 	if err := s.submit(ctx, &call{token: t}); err != nil {
-		return catalog.Record{}, time.Time{}, err
+		return record.Record{}, time.Time{}, err
 	}
 	// The token is issued: a caller that gives up now gets it nevertheless, so that it isn't
 	// lost, and the deployment isn't kept from others.
@@ -189,7 +189,7 @@ func (s *Store) BreakModification(ctx context.Context, deployment string) (tko.O
 // complete sets the metadata and package of a row.
 func (s *Store) complete(ctx context.Context, r *row) error {
 	rows := []row{*r}
-	err := s.fill(ctx, catalog.Fields{Package: true}, rows)
+	err := s.fill(ctx, record.Fields{Package: true}, rows)
 	*r = rows[0]
 	return err
 }
@@ -207,9 +207,9 @@ func (m *modification) check(now time.Time) error {
 
 // Modification returns the deployment at the revision for which a token was issued, and
 // the deployment as it is now.
-func (s *Store) Modification(ctx context.Context, token string) (start, current catalog.Record, err error) {
+func (s *Store) Modification(ctx context.Context, token string) (start, current record.Record, err error) {
 	if checkText("token", token) != nil {
-		return catalog.Record{}, catalog.Record{}, errUnknownToken()
+		return record.Record{}, record.Record{}, errUnknownToken()
 	}
 	var m modification
 	var now time.Time
@@ -228,17 +228,17 @@ func (s *Store) Modification(ctx context.Context, token string) (start, current 
 		},
 	})
 	if err != nil {
-		return catalog.Record{}, catalog.Record{}, fault("read a modification token", err)
+		return record.Record{}, record.Record{}, fault("read a modification token", err)
 	}
 	if err := m.check(now); err != nil {
-		return catalog.Record{}, catalog.Record{}, err
+		return record.Record{}, record.Record{}, err
 	}
 	if err := s.complete(ctx, &found); err != nil {
-		return catalog.Record{}, catalog.Record{}, err
+		return record.Record{}, record.Record{}, err
 	}
 	if start = cloneRecord(found.Record); found.Revision != m.revision {
 		if start, err = s.Revision(ctx, found.Key, m.revision); err != nil {
-			return catalog.Record{}, catalog.Record{}, fault("read the revision that is being modified", err)
+			return record.Record{}, record.Record{}, fault("read the revision that is being modified", err)
 		}
 	}
 	start.Conditions, start.Position = nil, 0

@@ -1,5 +1,5 @@
 // Package relational holds the parts that the stores on SQL databases share: every
-// rule of [catalog.Store], written once over a small interface to a database.
+// rule of [record.Store], written once over a small interface to a database.
 //
 // A database package (sqlite, postgres) implements [Database]: it opens and
 // migrates the database, runs statements in transactions and describes its SQL

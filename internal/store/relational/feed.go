@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 )
 
@@ -43,7 +43,7 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) ([]tko.Chan
 }
 
 // History returns changes newest first, without those of conditions.
-func (s *Store) History(ctx context.Context, q catalog.HistoryQuery) ([]tko.Change, error) {
+func (s *Store) History(ctx context.Context, q record.HistoryQuery) ([]tko.Change, error) {
 	if q.Limit <= 0 {
 		return nil, ctx.Err()
 	}

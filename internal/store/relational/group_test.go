@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 var groupTime = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -26,16 +26,16 @@ func groupOf(ids ...string) *group {
 	g.now = groupTime
 	g.head = head{position: 20, epoch: 4, access: 6, rollouts: 7}
 	for i, id := range ids {
-		g.addRow(&row{Record: catalog.Record{
-			Key: catalog.Key{Kind: tko.KindDeployment, ID: id}, UID: "uid of " + id, Revision: 3, Position: int64(11 + i), Created: groupTime.Add(-time.Hour), Site: "s",
+		g.addRow(&row{Record: record.Record{
+			Key: record.Key{Kind: tko.KindDeployment, ID: id}, UID: "uid of " + id, Revision: 3, Position: int64(11 + i), Created: groupTime.Add(-time.Hour), Site: "s",
 		}})
 	}
-	g.addRow(&row{Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}, Revision: 1, Position: 5}})
+	g.addRow(&row{Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: "s"}, Revision: 1, Position: 5}})
 	return g
 }
 
-func groupWrite(op tko.Op, id string, change ...func(*catalog.Write)) catalog.Write {
-	w := catalog.Write{Op: op, Expect: catalog.Any, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindDeployment, ID: id}}}
+func groupWrite(op tko.Op, id string, change ...func(*record.Write)) record.Write {
+	w := record.Write{Op: op, Expect: record.Any, Record: record.Record{Key: record.Key{Kind: tko.KindDeployment, ID: id}}}
 	if op == tko.OpWritten {
 		w.Expect = 3
 	}
@@ -49,57 +49,57 @@ func groupWrite(op tko.Op, id string, change ...func(*catalog.Write)) catalog.Wr
 // nearest value that is right doesn't.
 func TestEachConditionOfAWriteIsChecked(t *testing.T) {
 	t.Parallel()
-	site, number := catalog.Key{Kind: tko.KindSite, ID: "s"}, func(n int64) *int64 { return &n }
+	site, number := record.Key{Kind: tko.KindSite, ID: "s"}, func(n int64) *int64 { return &n }
 	claim := tko.WorkItem{Queue: "q", Key: "k", Claim: "c"}
-	var missing *catalog.MissingError
-	var stale *catalog.StaleError
+	var missing *record.MissingError
+	var stale *record.StaleError
 	tests := map[string]struct {
 		why   string
-		write catalog.Write
+		write record.Write
 		group func(*group)
 		want  error // nil: it is written
 		as    any   // or a type of error
 	}{
 		"the revision":               {write: groupWrite(tko.OpWritten, "d")},
-		"an older revision":          {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Expect = 2 }), want: tko.ErrConflict},
-		"a newer revision":           {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Expect = 4 }), want: tko.ErrConflict},
-		"a record that is there":     {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Expect = catalog.Absent }), want: tko.ErrConflict},
+		"an older revision":          {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Expect = 2 }), want: tko.ErrConflict},
+		"a newer revision":           {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Expect = 4 }), want: tko.ErrConflict},
+		"a record that is there":     {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Expect = record.Absent }), want: tko.ErrConflict},
 		"a record that isn't":        {write: groupWrite(tko.OpWritten, "new"), want: tko.ErrNotFound},
-		"a new record":               {write: groupWrite(tko.OpWritten, "new", func(w *catalog.Write) { w.Expect = catalog.Absent })},
+		"a new record":               {write: groupWrite(tko.OpWritten, "new", func(w *record.Write) { w.Expect = record.Absent })},
 		"a condition of none":        {write: groupWrite(tko.OpStatus, "new"), want: tko.ErrNotFound},
-		"the position":               {write: groupWrite(tko.OpStatus, "d", func(w *catalog.Write) { w.Position = 11 })},
-		"another position":           {write: groupWrite(tko.OpStatus, "d", func(w *catalog.Write) { w.Position = 10 }), want: tko.ErrConflict},
-		"the position of none":       {write: groupWrite(tko.OpDeleted, "new", func(w *catalog.Write) { w.Position = 10 }), want: tko.ErrConflict},
-		"a required record":          {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Requires = []catalog.Key{site} })},
-		"a missing required record":  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Requires = []catalog.Key{site, {Kind: tko.KindSite, ID: "t"}} }), as: &missing},
-		"a required one, deleting":   {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Requires = []catalog.Key{site} }), group: func(g *group) { deleting(g.state[site]) }, as: &missing},
-		"the rules of access":        {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Access = number(6) })},
-		"older rules of access":      {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Access = number(5) }), as: &stale},
-		"the epoch":                  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Epoch = number(4) })},
-		"another epoch":              {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Epoch = number(3) }), as: &stale},
-		"the rollouts":               {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Rollout = &catalog.RolloutWrite{Expect: 7} })},
-		"other rollouts":             {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Rollout = &catalog.RolloutWrite{Expect: 6} }), as: &stale},
-		"what was read":              {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.ReadSet = []catalog.Version{{Key: site, Position: 5}} })},
-		"a change of what was read":  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.ReadSet = []catalog.Version{{Key: site, Position: 4}} }), as: &stale},
-		"a deletion of it":           {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.ReadSet = []catalog.Version{{Key: site, Position: 5}} }), group: func(g *group) { g.state[site] = nil }, as: &stale},
-		"a claim":                    {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Claim = &claim }), group: func(g *group) { g.claims[claimOf(claim)] = true }},
-		"a claim that ended":         {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Claim = &claim }), want: tko.ErrConflict},
-		"the parent's revision":      {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Record.Parent, w.ParentRevision = "p", 3 })},
-		"another one of the parent":  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Record.Parent, w.ParentRevision = "p", 2 }), want: tko.ErrConflict},
-		"a parent that isn't there":  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Record.Parent, w.ParentRevision = "none", 3 }), want: tko.ErrConflict},
-		"a parent, deleting":         {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Record.Parent, w.ParentRevision = "p", 3 }), group: func(g *group) { deleting(g.state[catalog.Key{Kind: tko.KindDeployment, ID: "p"}]) }, want: tko.ErrConflict},
+		"the position":               {write: groupWrite(tko.OpStatus, "d", func(w *record.Write) { w.Position = 11 })},
+		"another position":           {write: groupWrite(tko.OpStatus, "d", func(w *record.Write) { w.Position = 10 }), want: tko.ErrConflict},
+		"the position of none":       {write: groupWrite(tko.OpDeleted, "new", func(w *record.Write) { w.Position = 10 }), want: tko.ErrConflict},
+		"a required record":          {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Requires = []record.Key{site} })},
+		"a missing required record":  {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Requires = []record.Key{site, {Kind: tko.KindSite, ID: "t"}} }), as: &missing},
+		"a required one, deleting":   {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Requires = []record.Key{site} }), group: func(g *group) { deleting(g.state[site]) }, as: &missing},
+		"the rules of access":        {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Access = number(6) })},
+		"older rules of access":      {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Access = number(5) }), as: &stale},
+		"the epoch":                  {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Epoch = number(4) })},
+		"another epoch":              {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Epoch = number(3) }), as: &stale},
+		"the rollouts":               {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Rollout = &record.RolloutWrite{Expect: 7} })},
+		"other rollouts":             {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Rollout = &record.RolloutWrite{Expect: 6} }), as: &stale},
+		"what was read":              {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.ReadSet = []record.Version{{Key: site, Position: 5}} })},
+		"a change of what was read":  {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.ReadSet = []record.Version{{Key: site, Position: 4}} }), as: &stale},
+		"a deletion of it":           {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.ReadSet = []record.Version{{Key: site, Position: 5}} }), group: func(g *group) { g.state[site] = nil }, as: &stale},
+		"a claim":                    {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Claim = &claim }), group: func(g *group) { g.claims[claimOf(claim)] = true }},
+		"a claim that ended":         {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Claim = &claim }), want: tko.ErrConflict},
+		"the parent's revision":      {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Record.Parent, w.ParentRevision = "p", 3 })},
+		"another one of the parent":  {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Record.Parent, w.ParentRevision = "p", 2 }), want: tko.ErrConflict},
+		"a parent that isn't there":  {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Record.Parent, w.ParentRevision = "none", 3 }), want: tko.ErrConflict},
+		"a parent, deleting":         {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Record.Parent, w.ParentRevision = "p", 3 }), group: func(g *group) { deleting(g.state[record.Key{Kind: tko.KindDeployment, ID: "p"}]) }, want: tko.ErrConflict},
 		"a deployment that is held":  {write: groupWrite(tko.OpWritten, "d"), group: hold(1), want: tko.ErrBusy},
 		"a condition of one held":    {write: groupWrite(tko.OpStatus, "d"), group: hold(1)},
-		"a site of the same name":    {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Record.Kind, w.Expect = tko.KindSite, catalog.Absent }), group: hold(1)},
-		"its token":                  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Token = "token" }), group: hold(1)},
-		"an unknown token":           {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Token = "other" }), group: hold(1), want: tko.ErrNotFound},
-		"the token of another":       {write: groupWrite(tko.OpWritten, "p", func(w *catalog.Write) { w.Token = "token" }), group: hold(1), want: tko.ErrNotFound},
-		"a token that just expires":  {write: groupWrite(tko.OpWritten, "d", func(w *catalog.Write) { w.Token = "token" }), group: hold(0), want: tko.ErrBusy},
-		"a deletion of several":      {write: groupWrite(tko.OpDeleted, "d", func(w *catalog.Write) { w.DeleteLimit = new(int) }), as: new(*catalog.ExceededError)},
-		"a single step with a child": {write: groupWrite(tko.OpDeleted, "p", func(w *catalog.Write) { w.SingleStep = true }), group: func(g *group) { g.state[catalog.Key{Kind: tko.KindDeployment, ID: "d"}].Parent = "p" }, want: tko.ErrConflict},
-		"a child that isn't known":   {write: groupWrite(tko.OpDeleted, "p", func(w *catalog.Write) { w.SingleStep = true }), group: func(g *group) { g.children["p"] = []string{"unread"} }, want: tko.ErrConflict},
-		"a child that left":          {write: groupWrite(tko.OpDeleted, "p", func(w *catalog.Write) { w.SingleStep = true }), group: func(g *group) { g.children["p"] = []string{"d"} }},
-		"a single step of a site":    {write: groupWrite(tko.OpDeleted, "s", func(w *catalog.Write) { w.Record.Kind, w.SingleStep = tko.KindSite, true }), want: tko.ErrInvalid},
+		"a site of the same name":    {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Record.Kind, w.Expect = tko.KindSite, record.Absent }), group: hold(1)},
+		"its token":                  {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Token = "token" }), group: hold(1)},
+		"an unknown token":           {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Token = "other" }), group: hold(1), want: tko.ErrNotFound},
+		"the token of another":       {write: groupWrite(tko.OpWritten, "p", func(w *record.Write) { w.Token = "token" }), group: hold(1), want: tko.ErrNotFound},
+		"a token that just expires":  {write: groupWrite(tko.OpWritten, "d", func(w *record.Write) { w.Token = "token" }), group: hold(0), want: tko.ErrBusy},
+		"a deletion of several":      {write: groupWrite(tko.OpDeleted, "d", func(w *record.Write) { w.DeleteLimit = new(int) }), as: new(*record.ExceededError)},
+		"a single step with a child": {write: groupWrite(tko.OpDeleted, "p", func(w *record.Write) { w.SingleStep = true }), group: func(g *group) { g.state[record.Key{Kind: tko.KindDeployment, ID: "d"}].Parent = "p" }, want: tko.ErrConflict},
+		"a child that isn't known":   {write: groupWrite(tko.OpDeleted, "p", func(w *record.Write) { w.SingleStep = true }), group: func(g *group) { g.children["p"] = []string{"unread"} }, want: tko.ErrConflict},
+		"a child that left":          {write: groupWrite(tko.OpDeleted, "p", func(w *record.Write) { w.SingleStep = true }), group: func(g *group) { g.children["p"] = []string{"d"} }},
+		"a single step of a site":    {write: groupWrite(tko.OpDeleted, "s", func(w *record.Write) { w.Record.Kind, w.SingleStep = tko.KindSite, true }), want: tko.ErrInvalid},
 	}
 	for name, test := range tests {
 		g := groupOf("d", "p")
@@ -108,7 +108,7 @@ func TestEachConditionOfAWriteIsChecked(t *testing.T) {
 		}
 		g.dependents = dependents{whole: map[string]bool{"d": true, "p": true}, children: map[string][]string{}}
 		before := snapshotOf(g)
-		outcomes, err := g.decideWrites([]catalog.Write{test.write})
+		outcomes, err := g.decideWrites([]record.Write{test.write})
 		switch {
 		case test.as != nil && !errors.As(err, test.as), test.want != nil && !errors.Is(err, test.want), test.want == nil && test.as == nil && err != nil:
 			t.Errorf("%s: %v", name, err)
@@ -171,16 +171,16 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 	for round := range 3000 {
 		g := groupOf("d", "p", "c")
 		hold(1)(g)
-		g.state[catalog.Key{Kind: tko.KindDeployment, ID: "c"}].Parent = "p"
-		g.addRow(&row{Record: catalog.Record{Key: catalog.Key{Kind: tko.KindDeployment, ID: "o"}, Origin: "origin of o", Revision: 1, Position: 9}})
-		g.dependents = dependents{whole: map[string]bool{"d": true, "p": true, "c": true}, children: map[string][]string{"p": {"c"}}, open: map[string]bool{}, more: map[catalog.Key]bool{}}
-		one := func() catalog.Write {
+		g.state[record.Key{Kind: tko.KindDeployment, ID: "c"}].Parent = "p"
+		g.addRow(&row{Record: record.Record{Key: record.Key{Kind: tko.KindDeployment, ID: "o"}, Origin: "origin of o", Revision: 1, Position: 9}})
+		g.dependents = dependents{whole: map[string]bool{"d": true, "p": true, "c": true}, children: map[string][]string{"p": {"c"}}, open: map[string]bool{}, more: map[record.Key]bool{}}
+		one := func() record.Write {
 			id := ids[random.IntN(len(ids))]
 			w := groupWrite([]tko.Op{tko.OpWritten, tko.OpWritten, tko.OpStatus, tko.OpDeleted}[random.IntN(4)], id)
 			r := g.state[w.Record.Key]
 			switch {
 			case w.Op == tko.OpWritten && r == nil:
-				w.Expect, w.Record.Origin = catalog.Absent, []string{"", "origin of " + id, "origin of o"}[random.IntN(3)]
+				w.Expect, w.Record.Origin = record.Absent, []string{"", "origin of " + id, "origin of o"}[random.IntN(3)]
 			case w.Op == tko.OpWritten:
 				w.Expect = r.Revision
 			}
@@ -188,16 +188,16 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 				w.Token = "token"
 			}
 			if random.IntN(4) == 0 {
-				w.Rollout = &catalog.RolloutWrite{Expect: g.head.rollouts}
+				w.Rollout = &record.RolloutWrite{Expect: g.head.rollouts}
 			}
 			w.Record.CRDs = random.IntN(4) == 0
 			return w
 		}
-		if _, err := g.decideWrites([]catalog.Write{one()}); err == nil {
+		if _, err := g.decideWrites([]record.Write{one()}); err == nil {
 			written++
 		}
 		before := snapshotOf(g)
-		var writes []catalog.Write
+		var writes []record.Write
 		for range random.IntN(4) {
 			writes = append(writes, one())
 		}
@@ -219,8 +219,8 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 func TestWritesContinueTheDecisionsBeforeThem(t *testing.T) {
 	t.Parallel()
 	g := groupOf("d")
-	g.newest[catalog.Key{Kind: tko.KindDeployment, ID: "again"}] = 8
-	decide := func(writes ...catalog.Write) []catalog.Outcome {
+	g.newest[record.Key{Kind: tko.KindDeployment, ID: "again"}] = 8
+	decide := func(writes ...record.Write) []record.Outcome {
 		t.Helper()
 		outcomes, err := g.decideWrites(writes)
 		if err != nil {
@@ -228,28 +228,28 @@ func TestWritesContinueTheDecisionsBeforeThem(t *testing.T) {
 		}
 		return outcomes
 	}
-	absent := func(w *catalog.Write) {
-		w.Expect, w.Record.Origin, w.Record.UID = catalog.Absent, "of "+w.Record.ID, "new"
+	absent := func(w *record.Write) {
+		w.Expect, w.Record.Origin, w.Record.UID = record.Absent, "of "+w.Record.ID, "new"
 	}
 	first := decide(groupWrite(tko.OpWritten, "new", absent), groupWrite(tko.OpWritten, "again", absent))
 	if first[0].Revision != 1 || first[0].Position != 21 || first[1].Revision != 9 || first[1].Position != 22 {
 		t.Errorf("new records are %+v", first)
 	}
-	same := decide(groupWrite(tko.OpWritten, "other", func(w *catalog.Write) { w.Expect, w.Record.Origin = catalog.Absent, "of new" }))
+	same := decide(groupWrite(tko.OpWritten, "other", func(w *record.Write) { w.Expect, w.Record.Origin = record.Absent, "of new" }))
 	if same[0].Key.ID != "new" || !same[0].Existed || same[0].Revision != 1 || len(g.changes) != 2 {
 		t.Errorf("a record of a known origin is %+v", same)
 	}
-	changed := decide(groupWrite(tko.OpWritten, "d", func(w *catalog.Write) {
+	changed := decide(groupWrite(tko.OpWritten, "d", func(w *record.Write) {
 		w.Record.UID, w.Record.Origin, w.Record.Created, w.Record.Author = "other", "other", groupTime, tko.Author{Who: "me"}
 	}))
-	r := g.state[catalog.Key{Kind: tko.KindDeployment, ID: "d"}]
+	r := g.state[record.Key{Kind: tko.KindDeployment, ID: "d"}]
 	if changed[0].Revision != 4 || r.UID != "uid of d" || r.Origin != "" || !r.Created.Equal(groupTime.Add(-time.Hour)) || !r.Updated.Equal(groupTime) {
 		t.Errorf("the next revision is %+v: %+v", changed, r)
 	}
-	decide(groupWrite(tko.OpStatus, "d", func(w *catalog.Write) {
+	decide(groupWrite(tko.OpStatus, "d", func(w *record.Write) {
 		w.Record.Author, w.Record.Conditions = tko.Author{Who: "other"}, []tko.Condition{{Type: "c"}}
 	}))
-	if r = g.state[catalog.Key{Kind: tko.KindDeployment, ID: "d"}]; r.Author.Who != "me" || r.Revision != 4 || r.Position != 24 || len(r.Conditions) != 1 {
+	if r = g.state[record.Key{Kind: tko.KindDeployment, ID: "d"}]; r.Author.Who != "me" || r.Revision != 4 || r.Position != 24 || len(r.Conditions) != 1 {
 		t.Errorf("after a condition, the record is %+v", r)
 	}
 	if last := g.changes[3]; last.after.Author.Who != "other" {
@@ -268,7 +268,7 @@ func TestWritesContinueTheDecisionsBeforeThem(t *testing.T) {
 		t.Errorf("positions are %v, head %d", positions, g.head.position)
 	}
 	base := slices.Collect(maps.Keys(g.base))
-	if len(base) != 3 || g.base[catalog.Key{Kind: tko.KindDeployment, ID: "d"}].Revision != 3 {
+	if len(base) != 3 || g.base[record.Key{Kind: tko.KindDeployment, ID: "d"}].Revision != 3 {
 		t.Errorf("records as the database has them: %v", base)
 	}
 }
@@ -278,16 +278,16 @@ func TestWritesContinueTheDecisionsBeforeThem(t *testing.T) {
 func TestEpochMovesWithPluginsAndDefinitions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		before, after catalog.Record
+		before, after record.Record
 		op            tko.Op
 		moves         bool
 	}{
-		"a deployment":          {op: tko.OpWritten, after: catalog.Record{Key: catalog.Key{Kind: tko.KindDeployment}}},
-		"a plugin":              {op: tko.OpWritten, after: catalog.Record{Key: catalog.Key{Kind: tko.KindPlugin}}, moves: true},
-		"a deleted plugin":      {op: tko.OpDeleted, after: catalog.Record{Key: catalog.Key{Kind: tko.KindPlugin}}, moves: true},
-		"a plugin's condition":  {op: tko.OpStatus, after: catalog.Record{Key: catalog.Key{Kind: tko.KindPlugin}}},
-		"definitions":           {op: tko.OpWritten, after: catalog.Record{Key: catalog.Key{Kind: tko.KindTemplate}, CRDs: true}, moves: true},
-		"definitions that left": {op: tko.OpWritten, before: catalog.Record{CRDs: true}, after: catalog.Record{Key: catalog.Key{Kind: tko.KindTemplate}}, moves: true},
+		"a deployment":          {op: tko.OpWritten, after: record.Record{Key: record.Key{Kind: tko.KindDeployment}}},
+		"a plugin":              {op: tko.OpWritten, after: record.Record{Key: record.Key{Kind: tko.KindPlugin}}, moves: true},
+		"a deleted plugin":      {op: tko.OpDeleted, after: record.Record{Key: record.Key{Kind: tko.KindPlugin}}, moves: true},
+		"a plugin's condition":  {op: tko.OpStatus, after: record.Record{Key: record.Key{Kind: tko.KindPlugin}}},
+		"definitions":           {op: tko.OpWritten, after: record.Record{Key: record.Key{Kind: tko.KindTemplate}, CRDs: true}, moves: true},
+		"definitions that left": {op: tko.OpWritten, before: record.Record{CRDs: true}, after: record.Record{Key: record.Key{Kind: tko.KindTemplate}}, moves: true},
 	} {
 		g := groupOf()
 		g.change(test.op, row{Record: test.before}, row{Record: test.after})
@@ -332,13 +332,13 @@ func TestStepsAdaptToTheirTime(t *testing.T) {
 // it was read; it ends with the record only when nothing is left.
 func TestDeletionDissociatesWhatWasRead(t *testing.T) {
 	t.Parallel()
-	site := catalog.Key{Kind: tko.KindSite, ID: "s"}
+	site := record.Key{Kind: tko.KindSite, ID: "s"}
 	for _, more := range []bool{false, true} {
 		g := groupOf("b", "a", "c")
-		g.state[catalog.Key{Kind: tko.KindDeployment, ID: "c"}].Site = "other"
+		g.state[record.Key{Kind: tko.KindDeployment, ID: "c"}].Site = "other"
 		g.remaining = 10
-		g.dependents = dependents{more: map[catalog.Key]bool{site: more}, open: map[string]bool{}}
-		outcomes, err := g.decideWrites([]catalog.Write{{Op: tko.OpDeleted, Expect: catalog.Any, Record: catalog.Record{Key: site, Author: tko.Author{Who: "me"}}}})
+		g.dependents = dependents{more: map[record.Key]bool{site: more}, open: map[string]bool{}}
+		outcomes, err := g.decideWrites([]record.Write{{Op: tko.OpDeleted, Expect: record.Any, Record: record.Record{Key: site, Author: tko.Author{Who: "me"}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +357,7 @@ func TestDeletionDissociatesWhatWasRead(t *testing.T) {
 		if o := outcomes[0]; o.More != more || o.Deleted != removed || o.Dissociated != 2 || o.Revision != 1 {
 			t.Errorf("more %t: outcome %+v", more, o)
 		}
-		a := g.state[catalog.Key{Kind: tko.KindDeployment, ID: "a"}]
+		a := g.state[record.Key{Kind: tko.KindDeployment, ID: "a"}]
 		if a.Site != "" || a.Revision != 4 || a.Author.Who != "me" {
 			t.Errorf("a deployment of the site is %+v", a)
 		}
@@ -381,7 +381,7 @@ func TestDescendantsAreDeletedBeforeTheirAncestors(t *testing.T) {
 		"deep":  {"c1", []string{"deleted c2a", "deleted c1a", "deleted c1b", "deleted c2", "status c1", "status p"}, true},
 	} {
 		g := groupOf("p", "c1", "c2", "c1a", "c1b", "c2a", "other")
-		d := dependents{whole: map[string]bool{}, open: map[string]bool{}, more: map[catalog.Key]bool{}, children: map[string][]string{"p": {"c2", "c1"}, "c1": {"c1b", "c1a"}, "c2": {"c2a"}}}
+		d := dependents{whole: map[string]bool{}, open: map[string]bool{}, more: map[record.Key]bool{}, children: map[string][]string{"p": {"c2", "c1"}, "c1": {"c1b", "c1a"}, "c2": {"c2a"}}}
 		for _, id := range []string{"p", "c1", "c2", "c1a", "c1b", "c2a"} {
 			d.whole[id] = id != test.open && (test.open != "c1" || id != "p")
 		}
@@ -389,7 +389,7 @@ func TestDescendantsAreDeletedBeforeTheirAncestors(t *testing.T) {
 			d.open[test.open], d.open["p"] = true, true
 		}
 		g.dependents, g.remaining = d, 100
-		outcomes, err := g.decideWrites([]catalog.Write{groupWrite(tko.OpDeleted, "p")})
+		outcomes, err := g.decideWrites([]record.Write{groupWrite(tko.OpDeleted, "p")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -416,6 +416,6 @@ func TestDescendantsAreDeletedBeforeTheirAncestors(t *testing.T) {
 	}
 }
 
-func (g *group) decideWrites(writes []catalog.Write) ([]catalog.Outcome, error) {
+func (g *group) decideWrites(writes []record.Write) ([]record.Outcome, error) {
 	return g.decide(&call{writes: writes})
 }

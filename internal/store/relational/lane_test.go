@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -100,9 +100,9 @@ func TestWritersWaitForOneStepOfADeletionAtMost(t *testing.T) {
 		var calls sync.WaitGroup
 		submit := func(id string, op tko.Op) {
 			calls.Go(func() {
-				expect := catalog.Any
-				record := catalog.Record{Key: catalog.Key{Kind: tko.KindDeployment, ID: id}}
-				outcomes, err := store.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: op, Expect: expect, Record: record}))
+				expect := record.Any
+				rec := record.Record{Key: record.Key{Kind: tko.KindDeployment, ID: id}}
+				outcomes, err := store.Commit(t.Context(), record.Ungated(record.Write{Op: op, Expect: expect, Record: rec}))
 				if err != nil {
 					t.Errorf("%s: %v", id, err)
 				} else if op == tko.OpDeleted && outcomes[0].More != strings.HasPrefix(id, "big") {

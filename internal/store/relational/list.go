@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 )
 
@@ -21,8 +21,8 @@ const (
 )
 
 // List returns the records that match query, ordered by ID.
-func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
-	return func(yield func(catalog.Record, error) bool) {
+func (s *Store) List(ctx context.Context, query record.Query) iter.Seq2[record.Record, error] {
+	return func(yield func(record.Record, error) bool) {
 		err := checkQuery(&query)
 		switch {
 		case err != nil:
@@ -31,19 +31,19 @@ func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog
 		case query.AsOf != 0:
 			err = s.listAt(ctx, query, yield)
 		default:
-			err = s.stream(ctx, yield, func(yield func(catalog.Record, error) bool) error {
+			err = s.stream(ctx, yield, func(yield func(record.Record, error) bool) error {
 				query.Fields.Scope = query.Scope
 				l := &lister{store: s, query: query, yield: yield}
 				return l.list(ctx)
 			})
 		}
 		if err != nil {
-			yield(catalog.Record{}, fault("list", err))
+			yield(record.Record{}, fault("list", err))
 		}
 	}
 }
 
-func checkQuery(q *catalog.Query) error {
+func checkQuery(q *record.Query) error {
 	texts := []string{"kind", string(q.Kind), "parent", q.Parent, "origin", q.Origin, "ID to start after", q.After}
 	for _, p := range slices.Concat(q.IDs, q.Templates, q.Sites) {
 		texts = append(texts, "pattern", p.String())
@@ -59,8 +59,8 @@ func checkQuery(q *catalog.Query) error {
 // A lister executes one query.
 type lister struct {
 	store   *Store
-	query   catalog.Query
-	yield   func(catalog.Record, error) bool
+	query   record.Query
+	yield   func(record.Record, error) bool
 	yielded bool // a row was given to the caller
 
 	lease     *snapshotLease
@@ -250,7 +250,7 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 	if !fields.Package {
 		return rows, nil
 	}
-	records := make([]*catalog.Record, len(rows))
+	records := make([]*record.Record, len(rows))
 	for i := range rows {
 		records[i] = &rows[i].Record
 	}

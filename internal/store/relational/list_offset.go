@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Clients page by growing offsets. Skipping rows costs time, so the store caches, for
@@ -104,7 +104,7 @@ func (p *offsetMarks) add(m mark) {
 }
 
 // queryKey returns a text that is equal for queries that select the same records.
-func queryKey(q *catalog.Query) string {
+func queryKey(q *record.Query) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q %q", q.Kind, q.Parent)
 	for _, list := range [][]tko.Pattern{q.IDs, q.Templates, q.Sites} {
@@ -139,8 +139,8 @@ func queryKey(q *catalog.Query) string {
 }
 
 // selectsAll reports whether a query selects all records of its kind.
-func selectsAll(q *catalog.Query) bool {
-	return queryKey(q) == queryKey(&catalog.Query{Kind: q.Kind, Scope: q.Scope}) && q.Scope.Of(q.Kind).IsAll()
+func selectsAll(q *record.Query) bool {
+	return queryKey(q) == queryKey(&record.Query{Kind: q.Kind, Scope: q.Scope}) && q.Scope.Of(q.Kind).IsAll()
 }
 
 // loadMarks returns the marks of the query that are valid in the list's snapshot.

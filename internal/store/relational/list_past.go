@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // maxMoved is the maximum number of deployments that are candidates of a list only
@@ -19,16 +19,16 @@ const maxMoved = 20_000
 type pastLister struct {
 	*pastReader
 
-	query     catalog.Query // as the caller asked
-	now       catalog.Query // selects among current records, in place of query
-	bits      int64         // of departures that matter
-	more      []string      // sorted IDs of further candidates
-	sites     map[string]catalog.Record
-	templates map[string]catalog.Record
+	query     record.Query // as the caller asked
+	now       record.Query // selects among current records, in place of query
+	bits      int64        // of departures that matter
+	more      []string     // sorted IDs of further candidates
+	sites     map[string]record.Record
+	templates map[string]record.Record
 }
 
 // listAt lists the records that matched a query at its position.
-func (s *Store) listAt(ctx context.Context, query catalog.Query, yield func(catalog.Record, error) bool) error {
+func (s *Store) listAt(ctx context.Context, query record.Query, yield func(record.Record, error) bool) error {
 	query.Fields.Scope = query.Scope
 	p, err := s.newPastReader(ctx, query.AsOf)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Store) listAt(ctx context.Context, query catalog.Query, yield func(cata
 func (l *pastLister) prepare(ctx context.Context) error {
 	q := &l.query
 	l.now = *q
-	l.now.AsOf, l.now.Offset, l.now.Limit, l.now.Fields = 0, 0, -1, catalog.Fields{}
+	l.now.AsOf, l.now.Offset, l.now.Limit, l.now.Fields = 0, 0, -1, record.Fields{}
 	l.now.Is, l.now.Since, l.now.Outdated, l.now.CRDs = nil, nil, nil, false
 	if len(q.Sites) > 0 || len(q.SiteMetadata) > 0 {
 		l.bits |= departedSite
@@ -92,14 +92,14 @@ func (l *pastLister) prepare(ctx context.Context) error {
 
 // related returns the templates or sites that had metadata at the position, with
 // their revisions only.
-func (l *pastLister) related(ctx context.Context, kind tko.Kind, metadata map[string]tko.Pattern) (map[string]catalog.Record, error) {
-	found := map[string]catalog.Record{}
-	query := catalog.Query{Kind: kind, Scope: l.query.Scope, Metadata: metadata, Limit: -1, AsOf: l.position}
+func (l *pastLister) related(ctx context.Context, kind tko.Kind, metadata map[string]tko.Pattern) (map[string]record.Record, error) {
+	found := map[string]record.Record{}
+	query := record.Query{Kind: kind, Scope: l.query.Scope, Metadata: metadata, Limit: -1, AsOf: l.position}
 	for r, err := range l.store.List(ctx, query) {
 		if err != nil {
 			return nil, err
 		}
-		found[r.ID] = catalog.Record{Revision: r.Revision, Updated: r.Updated}
+		found[r.ID] = record.Record{Revision: r.Revision, Updated: r.Updated}
 	}
 	return found, nil
 }
@@ -107,7 +107,7 @@ func (l *pastLister) related(ctx context.Context, kind tko.Kind, metadata map[st
 // moved adds to more the current deployments of those templates or sites that had the
 // metadata at the position and may not have it now. If they are too many, all
 // deployments are candidates: then it returns no metadata to select by.
-func (l *pastLister) moved(ctx context.Context, kind tko.Kind, then map[string]catalog.Record, metadata map[string]tko.Pattern, more map[string]bool) (map[string]tko.Pattern, error) {
+func (l *pastLister) moved(ctx context.Context, kind tko.Kind, then map[string]record.Record, metadata map[string]tko.Pattern, more map[string]bool) (map[string]tko.Pattern, error) {
 	var left []string
 	if err := l.allDepartures(ctx, kind, departedMetadata, func(id string) {
 		if _, ok := then[id]; ok {
@@ -128,7 +128,7 @@ func (l *pastLister) moved(ctx context.Context, kind tko.Kind, then map[string]c
 }
 
 // matches reports whether a record as of the position matches the query.
-func (l *pastLister) matches(r *catalog.Record) bool {
+func (l *pastLister) matches(r *record.Record) bool {
 	if !l.query.Matches(*r) {
 		return false
 	}
@@ -152,7 +152,7 @@ func (l *pastLister) matches(r *catalog.Record) bool {
 }
 
 // list merges the candidates, chunk by chunk, and yields those that match.
-func (l *pastLister) list(ctx context.Context, yield func(catalog.Record, error) bool) error {
+func (l *pastLister) list(ctx context.Context, yield func(record.Record, error) bool) error {
 	next, stop := iter.Pull2(l.store.List(ctx, l.now))
 	defer stop()
 	most := fullChunk
@@ -161,7 +161,7 @@ func (l *pastLister) list(ctx context.Context, yield func(catalog.Record, error)
 	}
 	after := l.query.After
 	skip, left := int(l.query.Offset), l.query.Limit
-	var ahead []catalog.Record // read, and not yet listed
+	var ahead []record.Record // read, and not yet listed
 	for size, ended := firstChunk, false; ; size = min(4*size, most) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -188,7 +188,7 @@ func (l *pastLister) list(ctx context.Context, yield func(catalog.Record, error)
 		if !complete {
 			end = departed[len(departed)-1]
 		}
-		ids, now := departed, map[string]catalog.Record{}
+		ids, now := departed, map[string]record.Record{}
 		for len(ahead) > 0 && (end == "" || ahead[0].ID <= end) {
 			r := ahead[0]
 			now[r.ID] = r
@@ -206,7 +206,7 @@ func (l *pastLister) list(ctx context.Context, yield func(catalog.Record, error)
 		if err != nil {
 			return err
 		}
-		records = slices.DeleteFunc(records, func(r catalog.Record) bool { return !l.matches(&r) })
+		records = slices.DeleteFunc(records, func(r record.Record) bool { return !l.matches(&r) })
 		skipped := min(skip, len(records))
 		skip -= skipped
 		records = records[skipped:]

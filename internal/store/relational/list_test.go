@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/test/soak"
 )
@@ -80,7 +80,7 @@ func TestListsOfRandomFiltersHaveTheirMatches(t *testing.T) {
 }
 
 // statements returns the statements of a list, as the database receives them.
-func statements(t *testing.T, s *relational.Store, q catalog.Query) (list []string, rows int) {
+func statements(t *testing.T, s *relational.Store, q record.Query) (list []string, rows int) {
 	t.Helper()
 	ctx := relational.WithStatementHook(t.Context(), func(_ relational.Tx, s relational.Statement) error {
 		if !s.Idle() {
@@ -111,24 +111,24 @@ func TestFirstPageFollowsTheShortestIndex(t *testing.T) {
 	}
 	tests := map[string]struct {
 		why        string
-		query      catalog.Query
+		query      record.Query
 		rows       int
 		path       string // in the statement that reads the rows
 		statements int    // all of them
 	}{
-		"all":                   {why: "the records in the order of the table", query: catalog.Query{}, rows: 20, path: "FROM entity e WHERE e.kind", statements: 1},
-		"one site":              {why: "a filter with an index of its own", query: catalog.Query{Sites: []tko.Pattern{pattern(t, "r03/s003")}}, rows: 5, path: "INDEXED BY entity_by_site", statements: 1},
-		"parent":                {why: "a filter with an index of its own", query: catalog.Query{Parent: "00008"}, rows: 20, path: "INDEXED BY entity_by_parent", statements: 1},
-		"unprepared":            {why: "few are", query: catalog.Query{Is: map[string]bool{"prepared": false}}, rows: 6, path: "INDEXED BY entity_unprepared", statements: 1},
-		"prepared":              {why: "most are: there is no index", query: catalog.Query{Is: map[string]bool{"prepared": true}}, rows: 20, path: "FROM entity e WHERE e.kind", statements: 2},
-		"unapproved at a site":  {why: "more are unapproved than a range has", query: catalog.Query{Is: map[string]bool{"approved": false}, Sites: []tko.Pattern{pattern(t, "r03/s003")}}, path: "INDEXED BY entity_by_site", statements: 3},
-		"at a site, with a tag": {why: "all have the tag", query: catalog.Query{Sites: []tko.Pattern{pattern(t, "r03/s003")}, Metadata: metadata("all", "x")}, rows: 5, path: "INDEXED BY entity_by_site", statements: 4},
-		"tagged and unapproved": {why: "few have the tag", query: catalog.Query{Is: map[string]bool{"approved": false}, Metadata: metadata("rare", "*")}, path: "e.kind = r.k AND e.id = r.i", statements: 10},
-		"metadata and parent":   {why: "all have the metadata", query: catalog.Query{Parent: "00008", Metadata: metadata("all", "x")}, rows: 20, path: "INDEXED BY entity_by_parent", statements: 4},
-		"sites of a group":      {why: "the deployments of each site are merged", query: catalog.Query{SiteMetadata: metadata("group", "g07"), Is: map[string]bool{"approved": true}}, path: "e.kind = r.k AND e.id = r.i", statements: 21},
-		"sites of half":         {why: "the deployments of each of 170 sites are merged", query: catalog.Query{SiteMetadata: metadata("half", "h1"), Is: map[string]bool{"prepared": false}}, path: "INDEXED BY entity_unprepared", statements: 174},
-		"the only site":         {why: "it is the same as naming it", query: catalog.Query{SiteMetadata: metadata("one", "yes")}, path: "INDEXED BY entity_by_site", statements: 3},
-		"template of a vendor":  {why: "each deployment has one of four templates", query: catalog.Query{TemplateMetadata: metadata("vendor", "v1")}, rows: 20, path: "e.kind = r.k AND e.id = r.i", statements: 7},
+		"all":                   {why: "the records in the order of the table", query: record.Query{}, rows: 20, path: "FROM entity e WHERE e.kind", statements: 1},
+		"one site":              {why: "a filter with an index of its own", query: record.Query{Sites: []tko.Pattern{pattern(t, "r03/s003")}}, rows: 5, path: "INDEXED BY entity_by_site", statements: 1},
+		"parent":                {why: "a filter with an index of its own", query: record.Query{Parent: "00008"}, rows: 20, path: "INDEXED BY entity_by_parent", statements: 1},
+		"unprepared":            {why: "few are", query: record.Query{Is: map[string]bool{"prepared": false}}, rows: 6, path: "INDEXED BY entity_unprepared", statements: 1},
+		"prepared":              {why: "most are: there is no index", query: record.Query{Is: map[string]bool{"prepared": true}}, rows: 20, path: "FROM entity e WHERE e.kind", statements: 2},
+		"unapproved at a site":  {why: "more are unapproved than a range has", query: record.Query{Is: map[string]bool{"approved": false}, Sites: []tko.Pattern{pattern(t, "r03/s003")}}, path: "INDEXED BY entity_by_site", statements: 3},
+		"at a site, with a tag": {why: "all have the tag", query: record.Query{Sites: []tko.Pattern{pattern(t, "r03/s003")}, Metadata: metadata("all", "x")}, rows: 5, path: "INDEXED BY entity_by_site", statements: 4},
+		"tagged and unapproved": {why: "few have the tag", query: record.Query{Is: map[string]bool{"approved": false}, Metadata: metadata("rare", "*")}, path: "e.kind = r.k AND e.id = r.i", statements: 10},
+		"metadata and parent":   {why: "all have the metadata", query: record.Query{Parent: "00008", Metadata: metadata("all", "x")}, rows: 20, path: "INDEXED BY entity_by_parent", statements: 4},
+		"sites of a group":      {why: "the deployments of each site are merged", query: record.Query{SiteMetadata: metadata("group", "g07"), Is: map[string]bool{"approved": true}}, path: "e.kind = r.k AND e.id = r.i", statements: 21},
+		"sites of half":         {why: "the deployments of each of 170 sites are merged", query: record.Query{SiteMetadata: metadata("half", "h1"), Is: map[string]bool{"prepared": false}}, path: "INDEXED BY entity_unprepared", statements: 174},
+		"the only site":         {why: "it is the same as naming it", query: record.Query{SiteMetadata: metadata("one", "yes")}, path: "INDEXED BY entity_by_site", statements: 3},
+		"template of a vendor":  {why: "each deployment has one of four templates", query: record.Query{TemplateMetadata: metadata("vendor", "v1")}, rows: 20, path: "e.kind = r.k AND e.id = r.i", statements: 7},
 	}
 	for name, test := range tests {
 		q := test.query
@@ -197,7 +197,7 @@ func TestPageWithFewMatchesChecksManyIDsAtOnce(t *testing.T) {
 func TestLostListContinuesAfterItsLastRow(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	queries := map[string]catalog.Query{"all": {}, "by offset": {Offset: 1200}, "unapproved": {Is: map[string]bool{"approved": false}}, "metadata": {Metadata: map[string]tko.Pattern{"tenth": value(t, "t3")}}, "at once": {Limit: 20}}
+	queries := map[string]record.Query{"all": {}, "by offset": {Offset: 1200}, "unapproved": {Is: map[string]bool{"approved": false}}, "metadata": {Metadata: map[string]tko.Pattern{"tenth": value(t, "t3")}}, "at once": {Limit: 20}}
 	for name, q := range queries {
 		q.Kind, q.Scope = tko.KindDeployment, everything("").Scope
 		if q.Limit == 0 {
@@ -247,7 +247,7 @@ func TestLostListContinuesAfterItsLastRow(t *testing.T) {
 }
 
 // skips returns whether a page at an offset was found without reading the matches before it.
-func skips(t *testing.T, s *relational.Store, q catalog.Query, offset, limit int) (ids []string, counted bool) {
+func skips(t *testing.T, s *relational.Store, q record.Query, offset, limit int) (ids []string, counted bool) {
 	t.Helper()
 	q.Offset, q.Limit = uint32(offset), limit
 	ctx := relational.WithStatementHook(t.Context(), func(_ relational.Tx, s relational.Statement) error {
@@ -269,7 +269,7 @@ func TestPagesContinueEachOtherUntilMatchesBeforeThemChange(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
 	ids := map[string]bool{}
-	var writes []catalog.Write
+	var writes []record.Write
 	for i := range 1000 {
 		id := fmt.Sprintf("s%05d", 10*i)
 		ids[id] = true
@@ -283,7 +283,7 @@ func TestPagesContinueEachOtherUntilMatchesBeforeThemChange(t *testing.T) {
 	// next reads the next page of both lists.
 	next := func(what string, countsAll, countsSome bool) {
 		t.Helper()
-		for q, counts := range map[*catalog.Query]bool{&all: countsAll, &some: countsSome} {
+		for q, counts := range map[*record.Query]bool{&all: countsAll, &some: countsSome} {
 			got, counted := skips(t, s, *q, offset, size)
 			if want := slices.Sorted(maps.Keys(ids))[offset : offset+size]; !slices.Equal(got, want) {
 				t.Fatalf("%s: page at %d: (-want +got)\n%s", what, offset, cmp.Diff(want, got))
@@ -304,7 +304,7 @@ func TestPagesContinueEachOtherUntilMatchesBeforeThemChange(t *testing.T) {
 	ids["s09001"] = true
 	delete(ids, "s09010")
 	next("changes behind the page", false, false)
-	commit(t, s, catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s00000"}, Conditions: []tko.Condition{{Type: "c"}}}})
+	commit(t, s, record.Write{Op: tko.OpStatus, Expect: record.Any, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: "s00000"}, Conditions: []tko.Condition{{Type: "c"}}}})
 	next("a condition before the page", false, false)
 	commit(t, s, rewritten(tko.KindSite, "s00050", 1))
 	next("a revision before the page", false, true)
@@ -321,14 +321,14 @@ func TestPagesContinueEachOtherUntilMatchesBeforeThemChange(t *testing.T) {
 	change := func(revision int64) {
 		t.Helper()
 		for i := 0; i < relational.MaxMissed; i += 1000 {
-			var writes []catalog.Write
+			var writes []record.Write
 			for n := range 1000 {
 				writes = append(writes, rewritten(tko.KindTemplate, fmt.Sprintf("t%05d", i+n), revision))
 			}
 			commit(t, s, writes...)
 		}
 	}
-	change(catalog.Absent)
+	change(record.Absent)
 	next("as many changes as are read at most", false, false)
 	change(1)
 	commit(t, s, written(tko.KindTemplate, "one more"))
@@ -342,7 +342,7 @@ func TestOffsetsEqualAModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(31, 32))
 	revisions, sites := map[string]int64{}, map[string]string{}
 	last := map[string]int64{} // of deleted ones
-	query := func(n int) catalog.Query {
+	query := func(n int) record.Query {
 		q := everything(tko.KindDeployment)
 		switch n {
 		case 1:
@@ -355,10 +355,10 @@ func TestOffsetsEqualAModel(t *testing.T) {
 		return q
 	}
 	for round := range soak.Rounds(t, 100, 300) {
-		var writes []catalog.Write
+		var writes []record.Write
 		for i := range 1 + random.IntN(6) {
 			id := fmt.Sprintf("d%03d", (random.IntN(200)*5+i)%1000)
-			if slices.ContainsFunc(writes, func(w catalog.Write) bool { return w.Record.ID == id }) {
+			if slices.ContainsFunc(writes, func(w record.Write) bool { return w.Record.ID == id }) {
 				continue
 			}
 			site := []string{"a", "b1", "b2"}[random.IntN(3)]
@@ -383,7 +383,7 @@ func TestOffsetsEqualAModel(t *testing.T) {
 			q := query(n)
 			want := []string{}
 			for _, id := range slices.Sorted(maps.Keys(revisions)) {
-				if q.Matches(catalog.Record{Key: deploymentKey(id), Site: sites[id]}) {
+				if q.Matches(record.Record{Key: deploymentKey(id), Site: sites[id]}) {
 					want = append(want, id)
 				}
 			}
@@ -415,7 +415,7 @@ func TestListEndsWithItsContext(t *testing.T) {
 	if !errors.Is(last, context.Canceled) || rows > 1200 {
 		t.Errorf("after %d rows: %v", rows, last)
 	}
-	if got := listed(t, f.store, catalog.Query{Kind: tko.KindDeployment, Scope: everything("").Scope}); len(got) != 0 {
+	if got := listed(t, f.store, record.Query{Kind: tko.KindDeployment, Scope: everything("").Scope}); len(got) != 0 {
 		t.Errorf("a list of no rows has %v", got)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // News are the queues in which a transaction made items due. Stores notify each
@@ -14,7 +14,7 @@ import (
 type News struct {
 	everything bool            // all queues may have due items
 	now        map[string]bool // due at once
-	soon       map[string]bool // due within [catalog.WakeDelay]
+	soon       map[string]bool // due within [record.WakeDelay]
 }
 
 // newsPrefix distinguishes the text of news from those of earlier versions,
@@ -130,7 +130,7 @@ func (s *Store) Wake(n News) {
 
 // wakePause combines successive changes that make waiting work due. It is shorter
 // than the time after which that work is due.
-const wakePause = catalog.WakeDelay / 4
+const wakePause = record.WakeDelay / 4
 
 // wakeWorkers closes the channel of a queue. The caller holds the mutex.
 func (s *Store) wakeWorkers(queue string) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
@@ -67,7 +67,7 @@ func (g *group) losesMetadata(before, after *row) bool {
 	if before.Metadata == nil && before.metaset == after.metaset {
 		return false
 	}
-	of := func(r *row) *catalog.Metadata {
+	of := func(r *row) *record.Metadata {
 		if r.Metadata != nil {
 			return r.Metadata
 		}
@@ -88,7 +88,7 @@ func (g *group) losesMetadata(before, after *row) bool {
 }
 
 // timeOf returns the time of a moment as the end of a sentence; "" if it isn't known.
-func timeOf(m catalog.Moment) string {
+func timeOf(m record.Moment) string {
 	if m.Time.IsZero() {
 		return ""
 	}
@@ -96,7 +96,7 @@ func timeOf(m catalog.Moment) string {
 }
 
 // Past returns the oldest and the newest state that can be read.
-func (s *Store) Past(ctx context.Context) (oldest, newest catalog.Moment, err error) {
+func (s *Store) Past(ctx context.Context) (oldest, newest record.Moment, err error) {
 	var at, first, last int64
 	err = s.run(ctx, Statement{
 		SQL: "SELECT CASE WHEN k.past < k.position THEN k.position ELSE k.past END, CASE WHEN k.past < k.position THEN 0 ELSE k.past_at END, h.position, " +
@@ -123,7 +123,7 @@ func (s *Store) Past(ctx context.Context) (oldest, newest catalog.Moment, err er
 }
 
 // HistorySize returns about what the log takes.
-func (s *Store) HistorySize(ctx context.Context) (size catalog.HistorySize, err error) {
+func (s *Store) HistorySize(ctx context.Context) (size record.HistorySize, err error) {
 	if err := s.run(ctx, Statement{SQL: s.dialect.HistorySize, Scan: func(from Row) error { return from.Scan(&size.Changes, &size.Bytes) }}); err != nil {
 		return size, fault("read the size of the history", err)
 	}
@@ -135,11 +135,11 @@ func (s *Store) HistorySize(ctx context.Context) (size catalog.HistorySize, err 
 }
 
 // longerSizes returns what policies retain.
-func (s *Store) longerSizes(ctx context.Context, size catalog.HistorySize) (list []catalog.LongerSize, err error) {
+func (s *Store) longerSizes(ctx context.Context, size record.HistorySize) (list []record.LongerSize, err error) {
 	err = s.run(ctx, Statement{
 		SQL: "SELECT policy, count(*), CAST(sum(changes) AS bigint) FROM longer GROUP BY policy ORDER BY policy",
 		Scan: func(from Row) error {
-			var l catalog.LongerSize
+			var l record.LongerSize
 			err := from.Scan(&l.Policy, &l.Deployments, &l.Changes)
 			if size.Changes > 0 {
 				l.Bytes = int64(float64(l.Changes) * float64(size.Bytes) / float64(size.Changes))
@@ -226,7 +226,7 @@ func (p *pastReader) retained(ctx context.Context) (at int64, err error) {
 	case p.position > head:
 		err = tko.Errorf(tko.ErrInvalid, "the position %d is beyond the newest change, which is %d", p.position, head)
 	case p.position < oldest:
-		var moment catalog.Moment
+		var moment record.Moment
 		if moment, _, err = p.store.Past(ctx); err == nil {
 			err = tko.Errorf(tko.ErrGone, "the state as of position %d is no longer retained: the oldest position is %d%s", p.position, moment.Position, timeOf(moment))
 		}
@@ -235,8 +235,8 @@ func (p *pastReader) retained(ctx context.Context) (at int64, err error) {
 }
 
 // GetAt returns the records of keys as of a position.
-func (s *Store) GetAt(ctx context.Context, position int64, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
-	others := func(key catalog.Key) bool { return key.Kind != tko.KindDeployment }
+func (s *Store) GetAt(ctx context.Context, position int64, fields record.Fields, keys ...record.Key) ([]record.Record, error) {
+	others := func(key record.Key) bool { return key.Kind != tko.KindDeployment }
 	p, err := s.newPastReader(ctx, position)
 	if errors.Is(err, tko.ErrGone) && len(keys) > 0 && !slices.ContainsFunc(keys, others) {
 		records, err := p.getBefore(ctx, fields, keys)
@@ -245,7 +245,7 @@ func (s *Store) GetAt(ctx context.Context, position int64, fields catalog.Fields
 	if err != nil {
 		return nil, fault("read the past", err)
 	}
-	records := make([]catalog.Record, len(keys))
+	records := make([]record.Record, len(keys))
 	byKind := map[tko.Kind][]string{}
 	for i, key := range keys {
 		records[i].Key = key
@@ -253,7 +253,7 @@ func (s *Store) GetAt(ctx context.Context, position int64, fields catalog.Fields
 			byKind[key.Kind] = append(byKind[key.Kind], key.ID)
 		}
 	}
-	found := map[catalog.Key]catalog.Record{}
+	found := map[record.Key]record.Record{}
 	for kind, ids := range byKind {
 		slices.Sort(ids)
 		rows, err := p.records(ctx, access.ScopeAll, kind, slices.Compact(ids), nil)
@@ -287,18 +287,18 @@ type tombstone struct {
 // records returns those of the records with the sorted IDs that existed at the
 // position, in their order, with their metadata. It leaves out those that exist outside
 // of a view now. now has current records by ID; the other ones are read.
-func (p *pastReader) records(ctx context.Context, view access.View, kind tko.Kind, ids []string, now map[string]catalog.Record) ([]catalog.Record, error) {
-	current := make(map[string]catalog.Record, len(ids))
-	var unread []catalog.Key
+func (p *pastReader) records(ctx context.Context, view access.View, kind tko.Kind, ids []string, now map[string]record.Record) ([]record.Record, error) {
+	current := make(map[string]record.Record, len(ids))
+	var unread []record.Key
 	for _, id := range ids {
 		if r, ok := now[id]; ok {
 			current[id] = r
 		} else {
-			unread = append(unread, catalog.Key{Kind: kind, ID: id})
+			unread = append(unread, record.Key{Kind: kind, ID: id})
 		}
 	}
 	if len(unread) > 0 {
-		read, err := p.store.Get(ctx, catalog.Fields{}, unread...)
+		read, err := p.store.Get(ctx, record.Fields{}, unread...)
 		if err != nil {
 			return nil, err
 		}
@@ -309,7 +309,7 @@ func (p *pastReader) records(ctx context.Context, view access.View, kind tko.Kin
 	if scope := view.Of(kind); !scope.IsAll() {
 		ids = slices.DeleteFunc(ids, func(id string) bool {
 			r := current[id]
-			return r.Revision != 0 && !scope.Match(catalog.AttributesOf(r))
+			return r.Revision != 0 && !scope.Match(record.AttributesOf(r))
 		})
 	}
 	var moved [][]any
@@ -333,7 +333,7 @@ func (p *pastReader) records(ctx context.Context, view access.View, kind tko.Kin
 	if err != nil {
 		return nil, err
 	}
-	records := make([]catalog.Record, 0, len(ids))
+	records := make([]record.Record, 0, len(ids))
 	for _, id := range ids {
 		cur := current[id]
 		if cur.Revision != 0 && cur.Position <= p.position {
@@ -430,7 +430,7 @@ func (p *pastReader) deletions(ctx context.Context, kind tko.Kind, ids [][]any) 
 }
 
 // complete adds the deployments and packages of records.
-func (p *pastReader) complete(ctx context.Context, kind tko.Kind, fields catalog.Fields, records []catalog.Record) error {
+func (p *pastReader) complete(ctx context.Context, kind tko.Kind, fields record.Fields, records []record.Record) error {
 	if hasDeployments(kind) && (fields.Deployments || fields.Counts) {
 		if err := p.fillDeployments(ctx, kind, fields, records); err != nil {
 			return err
@@ -439,7 +439,7 @@ func (p *pastReader) complete(ctx context.Context, kind tko.Kind, fields catalog
 	if !fields.Package {
 		return nil
 	}
-	pointers := make([]*catalog.Record, len(records))
+	pointers := make([]*record.Record, len(records))
 	for i := range records {
 		pointers[i] = &records[i]
 	}
@@ -448,8 +448,8 @@ func (p *pastReader) complete(ctx context.Context, kind tko.Kind, fields catalog
 
 // fillDeployments sets the deployments of templates or sites, and their numbers, as of
 // the position.
-func (p *pastReader) fillDeployments(ctx context.Context, kind tko.Kind, fields catalog.Fields, records []catalog.Record) error {
-	owners := make(map[string]*catalog.Record, len(records))
+func (p *pastReader) fillDeployments(ctx context.Context, kind tko.Kind, fields record.Fields, records []record.Record) error {
+	owners := make(map[string]*record.Record, len(records))
 	owned := make([]string, len(records))
 	for i := range records {
 		r := &records[i]
@@ -482,7 +482,7 @@ func (p *pastReader) fillDeployments(ctx context.Context, kind tko.Kind, fields 
 				owner = d.Template
 			}
 			r := owners[owner]
-			if r == nil || !scope.Match(catalog.AttributesOf(d)) {
+			if r == nil || !scope.Match(record.AttributesOf(d)) {
 				continue
 			}
 			r.Count++

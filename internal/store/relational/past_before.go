@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // This file reads deployments as of positions whose state is no longer retained as a whole,
@@ -13,12 +13,12 @@ import (
 
 // getBefore returns deployments as of a position before the oldest one as of which
 // everything can be read.
-func (p *pastReader) getBefore(ctx context.Context, fields catalog.Fields, keys []catalog.Key) ([]catalog.Record, error) {
+func (p *pastReader) getBefore(ctx context.Context, fields record.Fields, keys []record.Key) ([]record.Record, error) {
 	oldest, _, err := p.store.Past(ctx)
 	if err != nil {
 		return nil, err
 	}
-	records := make([]catalog.Record, len(keys))
+	records := make([]record.Record, len(keys))
 	for i, key := range keys {
 		records[i].Key = key
 		if checkTexts("ID", key.ID) != nil {
@@ -38,14 +38,14 @@ func (p *pastReader) getBefore(ctx context.Context, fields catalog.Fields, keys 
 // before returns a deployment as of the position, with Revision 0 if it didn't exist. It
 // is certain if its revisions have no gap from the position on: the collector removes
 // revisions from the oldest one on, and rollouts may retain single ones.
-func (p *pastReader) before(ctx context.Context, key catalog.Key, oldest catalog.Moment, fields catalog.Fields) (catalog.Record, error) {
+func (p *pastReader) before(ctx context.Context, key record.Key, oldest record.Moment, fields record.Fields) (record.Record, error) {
 	then, err := p.revisions(ctx, key.Kind, [][]any{{key.ID}})
 	if err != nil {
-		return catalog.Record{}, err
+		return record.Record{}, err
 	}
-	now, err := p.store.Get(ctx, catalog.Fields{}, key)
+	now, err := p.store.Get(ctx, record.Fields{}, key)
 	if err != nil {
-		return catalog.Record{}, err
+		return record.Record{}, err
 	}
 	var next, after, afterAt int64 // the revision after the position
 	if err := p.store.run(ctx, Statement{
@@ -54,21 +54,21 @@ func (p *pastReader) before(ctx context.Context, key catalog.Key, oldest catalog
 		Args: []any{key.ID, p.position},
 		Scan: func(from Row) error { return from.Scan(&next, &after, &afterAt) },
 	}); err != nil {
-		return catalog.Record{}, err
+		return record.Record{}, err
 	}
 	if next == 1 {
-		return catalog.Record{}, nil // it was created later
+		return record.Record{}, nil // it was created later
 	}
 	gone := tko.Errorf(tko.ErrGone, "the state of deployment %q as of position %d is no longer retained: the oldest position is %d%s",
 		key.ID, p.position, oldest.Position, timeOf(oldest))
 	if next != 0 && after < oldest.Position {
-		own := catalog.Moment{Position: after, Time: moment(afterAt)}
+		own := record.Moment{Position: after, Time: moment(afterAt)}
 		gone = tko.Errorf(tko.ErrGone, "the state of deployment %q as of position %d is no longer retained: its oldest position is %d%s",
 			key.ID, p.position, own.Position, timeOf(own))
 	}
 	r, ok := then[key.ID]
 	if !ok {
-		return catalog.Record{}, gone
+		return record.Record{}, gone
 	}
 	deletedAt, last := int64(0), int64(0)
 	if err := p.store.run(ctx, Statement{
@@ -77,30 +77,30 @@ func (p *pastReader) before(ctx context.Context, key catalog.Key, oldest catalog
 		Args: []any{key.ID, r.UID},
 		Scan: func(from Row) error { return from.Scan(&deletedAt, &last) },
 	}); err != nil {
-		return catalog.Record{}, err
+		return record.Record{}, err
 	}
 	switch {
 	case deletedAt != 0 && deletedAt <= p.position:
-		return catalog.Record{}, nil
+		return record.Record{}, nil
 	case deletedAt == 0 && now[0].UID != r.UID,
 		next != r.Revision+1 && (deletedAt == 0 || last != r.Revision) && (deletedAt != 0 || now[0].Revision != r.Revision):
-		return catalog.Record{}, gone
+		return record.Record{}, gone
 	}
 	if now[0].UID == r.UID {
 		r.Conditions = slices.DeleteFunc(slices.Clone(now[0].Conditions), func(c tko.Condition) bool {
 			return c.ObservedRevision > r.Revision || micros(c.LastTransition) > p.at
 		})
 	}
-	records := []catalog.Record{r.Record}
+	records := []record.Record{r.Record}
 	if err := p.complete(ctx, key.Kind, fields, records); err != nil {
-		return catalog.Record{}, err
+		return record.Record{}, err
 	}
 	// What was read is complete if the revision is still there.
 	if then, err = p.revisions(ctx, key.Kind, [][]any{{key.ID}}); err != nil {
-		return catalog.Record{}, err
+		return record.Record{}, err
 	}
 	if then[key.ID].Revision != r.Revision {
-		return catalog.Record{}, gone
+		return record.Record{}, gone
 	}
 	return cloneRecord(records[0]), nil
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
@@ -21,7 +21,7 @@ func TestStatementsOfSQLiteSearchByIndexes(t *testing.T) {
 	var mutex sync.Mutex
 	statements := map[string]relational.Statement{}
 	t.Run("promises", func(t *testing.T) {
-		storetest.Run(t, func(t *testing.T) catalog.Store {
+		storetest.Run(t, func(t *testing.T) record.Store {
 			s, db := open(t)
 			dialect := db.Dialect()
 			db.ran = func(s relational.Statement) {

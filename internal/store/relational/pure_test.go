@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Marks of a query, whatever was added in whatever order: they are sorted, bounded, and the
@@ -165,7 +165,7 @@ func TestCompressedPackagesAreReadAsWritten(t *testing.T) {
 // Columns are read from both drivers, NULL included; other types are errors, not data.
 func TestColumnsAreReadFromBothDrivers(t *testing.T) {
 	t.Parallel()
-	want := catalog.Digest{1, 2, 3}
+	want := record.Digest{1, 2, 3}
 	for _, value := range []any{"a", []byte("a")} {
 		column := text("before")
 		if err := column.Scan(value); err != nil || column != "a" {
@@ -192,13 +192,13 @@ func TestColumnsAreReadFromBothDrivers(t *testing.T) {
 // A derivation is of one revision. Older programs leave that of an earlier revision.
 func TestDerivationIsOfItsRevision(t *testing.T) {
 	t.Parallel()
-	want := catalog.Digest{9, 8, 7}
+	want := record.Digest{9, 8, 7}
 	value := derivationValue(want, 1<<40)
 	var d derivation
-	if err := d.Scan(value); err != nil || d.of(1<<40) != want || d.of(1<<40+1) != (catalog.Digest{}) || d.of(0) != (catalog.Digest{}) {
+	if err := d.Scan(value); err != nil || d.of(1<<40) != want || d.of(1<<40+1) != (record.Digest{}) || d.of(0) != (record.Digest{}) {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if want[3] != 0 || derivationValue(catalog.Digest{}, 5) != nil {
+	if want[3] != 0 || derivationValue(record.Digest{}, 5) != nil {
 		t.Error("no digest has a derivation, or it was changed")
 	}
 	if err := d.Scan(want[:]); err != nil || d != (derivation{}) {
@@ -208,8 +208,8 @@ func TestDerivationIsOfItsRevision(t *testing.T) {
 
 func TestCopiesOfRecordsBelongToTheCaller(t *testing.T) {
 	t.Parallel()
-	of := func() catalog.Record {
-		return catalog.Record{Plugin: []byte("p"), Conditions: []tko.Condition{{Type: "c"}}, Deployments: []string{"d"}, Replaces: []string{"r"}}
+	of := func() record.Record {
+		return record.Record{Plugin: []byte("p"), Conditions: []tko.Condition{{Type: "c"}}, Deployments: []string{"d"}, Replaces: []string{"r"}}
 	}
 	original := of()
 	clone := cloneRecord(original)
@@ -222,12 +222,12 @@ func TestCopiesOfRecordsBelongToTheCaller(t *testing.T) {
 // Only new records that nothing else depends on are committed without the lock of the log.
 func TestOnlyPlainCreationsAreOptimistic(t *testing.T) {
 	t.Parallel()
-	created := func(change func(*catalog.Write)) *call {
-		w := catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{}}
+	created := func(change func(*record.Write)) *call {
+		w := record.Write{Op: tko.OpWritten, Expect: record.Absent, Record: record.Record{}}
 		if change != nil {
 			change(&w)
 		}
-		return &call{writes: []catalog.Write{{Op: tko.OpWritten, Expect: catalog.Absent}, w}}
+		return &call{writes: []record.Write{{Op: tko.OpWritten, Expect: record.Absent}, w}}
 	}
 	if !optimistic([]*call{created(nil), created(nil)}) {
 		t.Error("creations are not optimistic")
@@ -235,15 +235,15 @@ func TestOnlyPlainCreationsAreOptimistic(t *testing.T) {
 	if optimistic([]*call{created(nil), {}}) {
 		t.Error("a call without writes, such as of a token, is optimistic")
 	}
-	for name, change := range map[string]func(*catalog.Write){
-		"a deletion":            func(w *catalog.Write) { w.Op = tko.OpDeleted },
-		"a condition":           func(w *catalog.Write) { w.Op = tko.OpStatus },
-		"a change":              func(w *catalog.Write) { w.Expect = 3 },
-		"any revision":          func(w *catalog.Write) { w.Expect = catalog.Any },
-		"a modification":        func(w *catalog.Write) { w.Token = "t" },
-		"a child with origin":   func(w *catalog.Write) { w.Record.Origin = "o" },
-		"a revision of parents": func(w *catalog.Write) { w.ParentRevision = 1 },
-		"an ID of a deletion":   func(w *catalog.Write) { w.Used = true },
+	for name, change := range map[string]func(*record.Write){
+		"a deletion":            func(w *record.Write) { w.Op = tko.OpDeleted },
+		"a condition":           func(w *record.Write) { w.Op = tko.OpStatus },
+		"a change":              func(w *record.Write) { w.Expect = 3 },
+		"any revision":          func(w *record.Write) { w.Expect = record.Any },
+		"a modification":        func(w *record.Write) { w.Token = "t" },
+		"a child with origin":   func(w *record.Write) { w.Record.Origin = "o" },
+		"a revision of parents": func(w *record.Write) { w.ParentRevision = 1 },
+		"an ID of a deletion":   func(w *record.Write) { w.Used = true },
 	} {
 		if optimistic([]*call{created(nil), created(change)}) {
 			t.Errorf("%s is optimistic", name)

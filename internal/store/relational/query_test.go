@@ -11,7 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Texts that databases can't store are refused in every filter of a list.
@@ -23,7 +23,7 @@ func TestTextsThatCantBeStoredAreRefusedInQueries(t *testing.T) {
 			t.Fatal(err)
 		}
 		list, byKey, inValue := []tko.Pattern{pattern}, map[string]tko.Pattern{bad: {}}, map[string]tko.Pattern{"k": pattern}
-		for name, q := range map[string]catalog.Query{
+		for name, q := range map[string]record.Query{
 			"kind": {Kind: tko.Kind(bad)}, "parent": {Parent: bad}, "after": {After: bad}, "origin": {Origin: bad},
 			"ids": {IDs: list}, "templates": {Templates: list}, "sites": {Sites: list},
 			"metadata": {Metadata: byKey}, "template metadata": {TemplateMetadata: byKey}, "site metadata": {SiteMetadata: byKey}, "labels": {Labels: byKey},
@@ -34,7 +34,7 @@ func TestTextsThatCantBeStoredAreRefusedInQueries(t *testing.T) {
 			}
 		}
 	}
-	if err := checkQuery(&catalog.Query{Parent: "é", After: "a\nb"}); err != nil {
+	if err := checkQuery(&record.Query{Parent: "é", After: "a\nb"}); err != nil {
 		t.Error(err)
 	}
 }
@@ -58,14 +58,14 @@ func TestEachFilterOfQueryIsInItsKey(t *testing.T) {
 	// Marks are of no use with conditions or After; a past state has its own lists; the
 	// others don't select. Scopes have keys of their own.
 	others := []string{"Scope", "Conditions", "AsOf", "After", "Offset", "Limit", "Fields"}
-	keys := map[string]string{queryKey(&catalog.Query{}): "nothing"}
-	for i := range reflect.TypeFor[catalog.Query]().NumField() {
-		field := reflect.TypeFor[catalog.Query]().Field(i).Name
+	keys := map[string]string{queryKey(&record.Query{}): "nothing"}
+	for i := range reflect.TypeFor[record.Query]().NumField() {
+		field := reflect.TypeFor[record.Query]().Field(i).Name
 		if values[field] == nil && !slices.Contains(others, field) {
 			t.Errorf("%s is new: decide whether it selects records", field)
 		}
 		for _, value := range values[field] {
-			var q catalog.Query
+			var q record.Query
 			reflect.ValueOf(&q).Elem().Field(i).Set(reflect.ValueOf(value))
 			key, name := queryKey(&q), fmt.Sprintf("%s %v", field, value)
 			if other, ok := keys[key]; ok {

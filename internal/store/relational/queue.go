@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -166,7 +166,7 @@ func (s *Store) WorkClaim(ctx context.Context, queue, key string) (claim string,
 }
 
 // WorkOf returns the items of a queue.
-func (s *Store) WorkOf(ctx context.Context, queue string) (items []catalog.QueuedWork, err error) {
+func (s *Store) WorkOf(ctx context.Context, queue string) (items []record.QueuedWork, err error) {
 	if err := checkTexts("queue", queue); err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (s *Store) WorkOf(ctx context.Context, queue string) (items []catalog.Queue
 		SQL:  "SELECT key, claimed, lease_until, {now} FROM work WHERE queue = $1 ORDER BY key",
 		Args: []any{queue},
 		Scan: func(from Row) error {
-			var item catalog.QueuedWork
+			var item record.QueuedWork
 			var claimed, until, now int64
 			if err := from.Scan(&item.Key, &claimed, &until, &now); err != nil {
 				return err
@@ -341,7 +341,7 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 				wait = backoff(attempt)
 			}
 			if newWork { // it may succeed now, but the failed attempt may itself have enqueued it
-				wait = min(wait, catalog.WakeDelay)
+				wait = min(wait, record.WakeDelay)
 			}
 			due = now.Add(wait)
 		case tko.WorkReleased:
@@ -351,8 +351,8 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 			}
 		}
 		// The queue was woken while the item was claimed: it would have become due soon.
-		if at := wakes[item.Queue]; at >= c.at && due.After(now.Add(catalog.WakeDelay)) {
-			due = now.Add(catalog.WakeDelay)
+		if at := wakes[item.Queue]; at >= c.at && due.After(now.Add(record.WakeDelay)) {
+			due = now.Add(record.WakeDelay)
 		}
 		wake = true
 		keep.Rows = append(keep.Rows, []any{item.Queue, item.Key, item.Claim, micros(due), int64(attempt), text, released})

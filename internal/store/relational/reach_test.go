@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Counts that have not changed for long go, also without a retention of changes: each
@@ -15,15 +15,15 @@ import (
 func TestOldCountsOfCausesAreCollected(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t)
-	key := catalog.Key{Kind: tko.KindDeployment, ID: "d"}
-	write := func(revision int64, content string) catalog.Write {
-		r := catalog.Record{Key: key, UID: "d", Site: "s", Prepared: true, Approved: true, Package: []byte(content)}
+	key := record.Key{Kind: tko.KindDeployment, ID: "d"}
+	write := func(revision int64, content string) record.Write {
+		r := record.Record{Key: key, UID: "d", Site: "s", Prepared: true, Approved: true, Package: []byte(content)}
 		copy(r.Digest[:], content)
-		return catalog.Write{Op: tko.OpWritten, Expect: revision, Record: r}
+		return record.Write{Op: tko.OpWritten, Expect: revision, Record: r}
 	}
-	commit := func(cause string, w catalog.Write) {
+	commit := func(cause string, w record.Write) {
 		t.Helper()
-		if _, err := h.store.Commit(t.Context(), catalog.UngatedReach(catalog.Reach{Cause: cause, Window: time.Hour}, w)); err != nil {
+		if _, err := h.store.Commit(t.Context(), record.UngatedReach(record.Reach{Cause: cause, Window: time.Hour}, w)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,7 +39,7 @@ func TestOldCountsOfCausesAreCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit("author/new", write(2, "c"))
-	if _, err := h.store.Collect(t.Context(), catalog.Retention{}); err != nil {
+	if _, err := h.store.Collect(t.Context(), record.Retention{}); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

@@ -6,23 +6,23 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // Get returns the records of keys, in their order.
-func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
-	fields.Deployments = fields.Deployments && slices.ContainsFunc(keys, func(key catalog.Key) bool { return hasDeployments(key.Kind) })
+func (s *Store) Get(ctx context.Context, fields record.Fields, keys ...record.Key) ([]record.Record, error) {
+	fields.Deployments = fields.Deployments && slices.ContainsFunc(keys, func(key record.Key) bool { return hasDeployments(key.Kind) })
 	if len(keys) == 1 && !fields.Deployments {
 		r, err := s.getOne(ctx, fields, keys[0])
 		if err != nil {
 			return nil, err
 		}
-		return []catalog.Record{r}, nil
+		return []record.Record{r}, nil
 	}
-	wanted := map[catalog.Key]bool{}
-	var distinct []catalog.Key
+	wanted := map[record.Key]bool{}
+	var distinct []record.Key
 	for _, key := range keys {
 		if wanted[key] || checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
 			continue // a key that can't be stored doesn't exist
@@ -48,12 +48,12 @@ func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.
 	if err := s.fill(ctx, fields, rows); err != nil {
 		return nil, err
 	}
-	found := make(map[catalog.Key]*row, len(rows))
+	found := make(map[record.Key]*row, len(rows))
 	for i := range rows {
 		found[rows[i].Key] = &rows[i]
 	}
-	records := make([]catalog.Record, len(keys))
-	taken := make(map[catalog.Key]bool, len(keys))
+	records := make([]record.Record, len(keys))
+	taken := make(map[record.Key]bool, len(keys))
 	for i, key := range keys {
 		r := found[key]
 		switch {
@@ -70,7 +70,7 @@ func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.
 
 // view runs fn, which reads. It begins a transaction only if several statements must
 // see one snapshot. Packages and metadata never change.
-func (s *Store) view(ctx context.Context, fields catalog.Fields, fn func(sqldb.Runner) error) error {
+func (s *Store) view(ctx context.Context, fields record.Fields, fn func(sqldb.Runner) error) error {
 	if fields.Deployments {
 		return s.read(ctx, func(tx Tx) error { return fn(tx.Run) })
 	}
@@ -78,14 +78,14 @@ func (s *Store) view(ctx context.Context, fields catalog.Fields, fn func(sqldb.R
 }
 
 // fill sets the parts of rows that are in other tables.
-func (s *Store) fill(ctx context.Context, fields catalog.Fields, rows []row) error {
+func (s *Store) fill(ctx context.Context, fields record.Fields, rows []row) error {
 	if err := s.fillMetadata(ctx, s.run, rows); err != nil {
 		return err
 	}
 	if !fields.Package {
 		return nil
 	}
-	records := make([]*catalog.Record, len(rows))
+	records := make([]*record.Record, len(rows))
 	for i := range rows {
 		records[i] = &rows[i].Record
 	}
@@ -93,7 +93,7 @@ func (s *Store) fill(ctx context.Context, fields catalog.Fields, rows []row) err
 }
 
 // fillDeployments sets the IDs of the deployments of templates and sites.
-func (s *Store) fillDeployments(ctx context.Context, run sqldb.Runner, fields catalog.Fields, rows []row) error {
+func (s *Store) fillDeployments(ctx context.Context, run sqldb.Runner, fields record.Fields, rows []row) error {
 	if !fields.Deployments {
 		return nil
 	}
@@ -139,9 +139,9 @@ func (s *Store) fillDeployments(ctx context.Context, run sqldb.Runner, fields ca
 }
 
 // Derivation returns the content of a derivation.
-func (s *Store) Derivation(ctx context.Context, digest catalog.Digest) ([]byte, error) {
-	r := catalog.Record{Digest: digest}
-	err := s.fillPackages(ctx, s.run, []*catalog.Record{&r})
+func (s *Store) Derivation(ctx context.Context, digest record.Digest) ([]byte, error) {
+	r := record.Record{Digest: digest}
+	err := s.fillPackages(ctx, s.run, []*record.Record{&r})
 	if err == nil && r.Package == nil {
 		err = fmt.Errorf("derivation %x: %w", digest, tko.ErrNotFound)
 	}
@@ -149,13 +149,13 @@ func (s *Store) Derivation(ctx context.Context, digest catalog.Digest) ([]byte, 
 }
 
 // Revision returns a record at a revision, with its package.
-func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (catalog.Record, error) {
-	records, err := s.Revisions(ctx, catalog.Fields{Package: true}, catalog.AtRevision{Key: key, Revision: revision})
+func (s *Store) Revision(ctx context.Context, key record.Key, revision int64) (record.Record, error) {
+	records, err := s.Revisions(ctx, record.Fields{Package: true}, record.AtRevision{Key: key, Revision: revision})
 	if err == nil && records[0].Revision == 0 {
 		err = fmt.Errorf("%s %q at revision %d: %w", key.Kind, key.ID, revision, tko.ErrNotFound)
 	}
 	if err != nil {
-		return catalog.Record{}, err
+		return record.Record{}, err
 	}
 	return records[0], nil
 }
@@ -163,13 +163,13 @@ func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (
 var revisionColumns = []Column{Text.As("k"), Text.As("i"), Int.As("v")}
 
 // Revisions returns records at revisions.
-func (s *Store) Revisions(ctx context.Context, fields catalog.Fields, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
+func (s *Store) Revisions(ctx context.Context, fields record.Fields, wanted ...record.AtRevision) ([]record.Record, error) {
 	statement := Statement{
 		SQL: "SELECT " + sqldb.Names(stateColumns, "c.") + ", c.steps FROM {rows} CROSS JOIN change c " +
 			"WHERE c.kind = r.k AND c.id = r.i AND c.revision = r.v AND c.op = 'written'",
 		Columns: revisionColumns,
 	}
-	asked := make(map[catalog.AtRevision]bool, len(wanted))
+	asked := make(map[record.AtRevision]bool, len(wanted))
 	for _, w := range wanted {
 		if !asked[w] && checkTexts("kind", string(w.Kind), "ID", w.ID) == nil {
 			asked[w] = true
@@ -184,7 +184,7 @@ func (s *Store) Revisions(ctx context.Context, fields catalog.Fields, wanted ...
 		if err != nil {
 			return nil, err
 		}
-		out, taken := make([]catalog.Record, len(wanted)), map[catalog.AtRevision]bool{}
+		out, taken := make([]record.Record, len(wanted)), map[record.AtRevision]bool{}
 		for i, w := range wanted {
 			out[i].Key = w.Key
 			r, ok := found[w]
@@ -200,7 +200,7 @@ func (s *Store) Revisions(ctx context.Context, fields catalog.Fields, wanted ...
 	}
 }
 
-func (s *Store) revisions(ctx context.Context, fields catalog.Fields, statement Statement) (map[catalog.AtRevision]*row, error) {
+func (s *Store) revisions(ctx context.Context, fields record.Fields, statement Statement) (map[record.AtRevision]*row, error) {
 	var rows []row
 	var steps []text
 	statement.Scan = func(from Row) error {
@@ -215,14 +215,14 @@ func (s *Store) revisions(ctx context.Context, fields catalog.Fields, statement 
 			return nil, fault("read revisions", err)
 		}
 	}
-	found := make(map[catalog.AtRevision]*row, len(rows))
+	found := make(map[record.AtRevision]*row, len(rows))
 	for i := range rows {
 		r := &rows[i]
 		var err error
 		if r.Steps, err = parseSteps(string(steps[i])); err != nil {
 			return nil, fmt.Errorf("steps of %s %q at revision %d: %w", r.Kind, r.ID, r.Revision, err)
 		}
-		found[catalog.AtRevision{Key: r.Key, Revision: r.Revision}] = r
+		found[record.AtRevision{Key: r.Key, Revision: r.Revision}] = r
 	}
-	return found, s.fill(ctx, catalog.Fields{Package: fields.Package}, rows)
+	return found, s.fill(ctx, record.Fields{Package: fields.Package}, rows)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 const (
@@ -33,7 +33,7 @@ type readGroup struct {
 
 // A groupedRead is a read of a record that another goroutine executes.
 type groupedRead struct {
-	key  catalog.Key
+	key  record.Key
 	done chan struct{} // closed when the fields below are set
 
 	row row
@@ -42,7 +42,7 @@ type groupedRead struct {
 
 // readRow returns the row of a key, without the parts that are in other tables. Its
 // Revision is 0 if the key doesn't exist.
-func (s *Store) readRow(ctx context.Context, key catalog.Key) (row, error) {
+func (s *Store) readRow(ctx context.Context, key record.Key) (row, error) {
 	g := &s.reads
 	g.mutex.Lock()
 	if g.running < maxReadStatements {
@@ -68,13 +68,13 @@ func (s *Store) readRow(ctx context.Context, key catalog.Key) (row, error) {
 	return s.readAlone(ctx, key)
 }
 
-func (s *Store) readAlone(ctx context.Context, key catalog.Key) (found row, err error) {
-	err = s.run(ctx, rowsOf([]catalog.Key{key}, func(r row) { found = r }))
+func (s *Store) readAlone(ctx context.Context, key record.Key) (found row, err error) {
+	err = s.run(ctx, rowsOf([]record.Key{key}, func(r row) { found = r }))
 	return found, err
 }
 
 // rowsOf returns the statement that reads the rows of keys, in no order.
-func rowsOf(keys []catalog.Key, found func(row)) Statement {
+func rowsOf(keys []record.Key, found func(row)) Statement {
 	statement := Statement{
 		SQL:     selectRows,
 		Columns: keyColumns,
@@ -132,8 +132,8 @@ func (s *Store) readWaiting() {
 
 // readTogether reads for several callers, in one statement.
 func (s *Store) readTogether(group []*groupedRead) {
-	keys := make([]catalog.Key, 0, len(group))
-	rows := make(map[catalog.Key]*row, len(group))
+	keys := make([]record.Key, 0, len(group))
+	rows := make(map[record.Key]*row, len(group))
 	for _, read := range group {
 		if _, ok := rows[read.key]; !ok {
 			rows[read.key] = nil
@@ -146,7 +146,7 @@ func (s *Store) readTogether(group []*groupedRead) {
 		clear(rows)
 		err = s.db.Run(s.ended, statement)
 	}
-	taken := make(map[catalog.Key]bool, len(group))
+	taken := make(map[record.Key]bool, len(group))
 	for _, read := range group {
 		read.err = err
 		if r := rows[read.key]; err == nil && r != nil {
@@ -170,16 +170,16 @@ func (s *Store) closeReads() {
 }
 
 // getOne is Get for one record without its deployments.
-func (s *Store) getOne(ctx context.Context, fields catalog.Fields, key catalog.Key) (catalog.Record, error) {
+func (s *Store) getOne(ctx context.Context, fields record.Fields, key record.Key) (record.Record, error) {
 	if checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
-		return catalog.Record{Key: key}, nil //nolint:nilerr // a key that can't be stored doesn't exist
+		return record.Record{Key: key}, nil //nolint:nilerr // a key that can't be stored doesn't exist
 	}
 	r, err := s.readRow(ctx, key)
 	if err != nil {
-		return catalog.Record{}, fault("read", err)
+		return record.Record{}, fault("read", err)
 	}
 	if r.Revision == 0 {
-		return catalog.Record{Key: key}, nil
+		return record.Record{Key: key}, nil
 	}
 	if s.fillCached(fields, &r) {
 		return r.Record, nil
@@ -191,13 +191,13 @@ func (s *Store) getOne(ctx context.Context, fields catalog.Fields, key catalog.K
 
 // fillCached is fill for a row whose metadata and package are cached. Otherwise it
 // returns false.
-func (s *Store) fillCached(fields catalog.Fields, r *row) (filled bool) {
+func (s *Store) fillCached(fields record.Fields, r *row) (filled bool) {
 	metadata, ok := s.metasets.Get(r.metaset)
 	if !ok {
 		return false
 	}
 	r.Metadata = metadata
-	if !fields.Package || r.Digest == (catalog.Digest{}) {
+	if !fields.Package || r.Digest == (record.Digest{}) {
 		return true
 	}
 	r.Package, ok = s.blobs.Get(r.Digest)

@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/archive"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -136,7 +136,7 @@ func withoutRights(t archive.Table, rows [][]any) [][]any {
 	at := slices.IndexFunc(t.Columns, func(c archive.Column) bool { return c.Name == "kind" })
 	return slices.DeleteFunc(rows, func(row []any) bool {
 		kind, _ := row[at].(string)
-		return catalog.AccessRule{Kind: kind}.IsRight()
+		return record.AccessRule{Kind: kind}.IsRight()
 	})
 }
 

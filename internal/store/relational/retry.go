@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // MaxWait is the time after which a call fails if the database is unavailable or
@@ -85,10 +85,10 @@ func (s *Store) away(err error) error {
 
 // stream lists, and lists again as long as no row was given to the caller: later rows
 // must be from the same snapshot, which is lost with the connection.
-func (s *Store) stream(ctx context.Context, yield func(catalog.Record, error) bool, list func(func(catalog.Record, error) bool) error) error {
+func (s *Store) stream(ctx context.Context, yield func(record.Record, error) bool, list func(func(record.Record, error) bool) error) error {
 	came, last := false, ""
 	return s.retry(ctx, func() error {
-		err := list(func(r catalog.Record, err error) bool {
+		err := list(func(r record.Record, err error) bool {
 			came, last = true, r.ID
 			return yield(r, err)
 		})

@@ -10,23 +10,23 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	fleetplan "github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
-// A rolloutChange is a decided [catalog.RolloutWrite].
+// A rolloutChange is a decided [record.RolloutWrite].
 type rolloutChange struct {
-	*catalog.RolloutWrite
+	*record.RolloutWrite
 
-	rows    []catalog.RolloutRow // with the revisions that were applied
-	version int64                // that the change makes
+	rows    []record.RolloutRow // with the revisions that were applied
+	version int64               // that the change makes
 }
 
 // decideRollout adds the change of rollouts that belongs to a write.
-func (g *group) decideRollout(w *catalog.Write) {
+func (g *group) decideRollout(w *record.Write) {
 	if w.Rollout == nil {
 		return
 	}
@@ -40,7 +40,7 @@ func (g *group) decideRollout(w *catalog.Write) {
 			continue
 		}
 		r.Applied = r.Revision
-		if now := g.state[catalog.Key{Kind: tko.KindDeployment, ID: string(r.Deployment)}]; now != nil {
+		if now := g.state[record.Key{Kind: tko.KindDeployment, ID: string(r.Deployment)}]; now != nil {
 			r.Applied, r.UID = now.Revision, cmp.Or(r.UID, now.UID)
 		}
 		r.Chain = r.Applied
@@ -81,7 +81,7 @@ var rolloutRowNames = sqldb.Names(rolloutRowColumns[2:len(rolloutRowColumns)-1],
 
 // A rowDoc holds what only few rows have.
 type rowDoc struct {
-	catalog.RowDetails
+	record.RowDetails
 
 	Findings []string         `json:"findings,omitempty"`
 	Unknown  []string         `json:"unknown,omitempty"`
@@ -89,7 +89,7 @@ type rowDoc struct {
 	Root     tko.DeploymentID `json:"root,omitempty"`
 }
 
-func rolloutRowValues(id string, number, version int64, r catalog.RolloutRow) ([]any, error) {
+func rolloutRowValues(id string, number, version int64, r record.RolloutRow) ([]any, error) {
 	doc := ""
 	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || d.Approves || !d.Stands.IsZero() || d.Origin != "" || len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
 		text, err := json.Marshal(d)
@@ -100,7 +100,7 @@ func rolloutRowValues(id string, number, version int64, r catalog.RolloutRow) ([
 	}
 	return []any{
 		id, number, string(r.Deployment), r.UID, r.Revision, int64(r.Kind), int64(r.Wave), int64(r.Rank),
-		digestValue(catalog.Digest(r.Before)), digestValue(catalog.Digest(r.After)), int64(r.Group), r.Parent, r.Site, string(r.Progress), microsOrZero(r.Since), microsOrZero(r.Evaluated),
+		digestValue(record.Digest(r.Before)), digestValue(record.Digest(r.After)), int64(r.Group), r.Parent, r.Site, string(r.Progress), microsOrZero(r.Since), microsOrZero(r.Evaluated),
 		int64(r.Credit), r.Counted, r.Broken, printable.Storable(r.Reason), r.Applied, r.Chain, r.Target, doc, version,
 	}, nil
 }
@@ -120,8 +120,8 @@ func momentOrZero(m int64) time.Time {
 }
 
 // scanRolloutRow reads the columns from deployment on.
-func scanRolloutRow(from Row) (catalog.RolloutRow, error) {
-	var r catalog.RolloutRow
+func scanRolloutRow(from Row) (record.RolloutRow, error) {
+	var r record.RolloutRow
 	var id, progress, doc string
 	var kind, wave, rank, group, since, evaluated, credit int64
 	var before, after digest
@@ -250,7 +250,7 @@ func evidenceStatements(c rolloutChange) ([]Statement, error) {
 		}
 		put.Rows, last = append(put.Rows, []any{c.Rollout, e.Number, printable.Storable(string(doc))}), max(last, e.Number)
 	}
-	return []Statement{put, {SQL: "DELETE FROM rollout_evidence WHERE rollout = $1 AND n <= $2", Args: []any{c.Rollout, last - catalog.MaxEvidence}}}, nil
+	return []Statement{put, {SQL: "DELETE FROM rollout_evidence WHERE rollout = $1 AND n <= $2", Args: []any{c.Rollout, last - record.MaxEvidence}}}, nil
 }
 
 // RolloutEvidence returns evidence of a rollout after a number.
@@ -304,7 +304,7 @@ func (s *Store) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (m
 				return err
 			}
 			var d rowDoc
-			var h catalog.RolloutState
+			var h record.RolloutState
 			if row == "" {
 				return nil
 			}
@@ -336,7 +336,7 @@ func scanDocs[T any](list *[]T) func(Row) error {
 	}
 }
 
-func scanRolloutRows(rows *[]catalog.RolloutRow) func(Row) error {
+func scanRolloutRows(rows *[]record.RolloutRow) func(Row) error {
 	return func(from Row) error {
 		r, err := scanRolloutRow(from)
 		*rows = append(*rows, r)
@@ -364,7 +364,7 @@ func (s *Store) ApartFlights(ctx context.Context) ([]execute.Entry, error) {
 }
 
 // RolloutStates returns the states of rollouts.
-func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []catalog.RolloutState, version int64, now time.Time, err error) {
+func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []record.RolloutState, version int64, now time.Time, err error) {
 	read := Statement{SQL: rolloutDocs + " WHERE active ORDER BY id"}
 	if len(ids) > 0 {
 		read = Statement{SQL: rolloutDocs + " WHERE " + s.dialect.In("id", "$1") + " ORDER BY id", Args: []any{s.dialect.List(ids)}}
@@ -378,8 +378,8 @@ func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []cata
 }
 
 // readRollout reads the version of all rollouts, and the state of one.
-func readRollout(ctx context.Context, tx Tx, id string, version *int64, now *time.Time) (state catalog.RolloutState, found bool, err error) {
-	var own []catalog.RolloutState
+func readRollout(ctx context.Context, tx Tx, id string, version *int64, now *time.Time) (state record.RolloutState, found bool, err error) {
+	var own []record.RolloutState
 	err = tx.Run(ctx, rolloutHead(version, now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanDocs(&own)})
 	if err != nil || len(own) == 0 {
 		return state, false, err
@@ -388,14 +388,14 @@ func readRollout(ctx context.Context, tx Tx, id string, version *int64, now *tim
 }
 
 // countRows counts the rows of the current plan.
-func countRows(state catalog.RolloutState, counts *[]catalog.RolloutCount) Statement {
+func countRows(state record.RolloutState, counts *[]record.RolloutCount) Statement {
 	return Statement{
 		SQL:  "SELECT wave, kind, progress, counted, count(*), min(since), max(since) FROM rollout_row WHERE rollout = $1 AND plan = $2 GROUP BY wave, kind, progress, counted",
 		Args: []any{state.ID, state.Plan},
 		Scan: func(from Row) error {
 			var wave, kind, rows, first, last int64
 			var progress string
-			var c catalog.RolloutCount
+			var c record.RolloutCount
 			err := from.Scan(&wave, &kind, &progress, &c.Counted, &rows, &first, &last)
 			c.First, c.Last = momentOrZero(first), momentOrZero(last)
 			c.Wave, c.Kind, c.Progress, c.Rows = int(wave), fleetplan.Kind(kind), execute.Progress(progress), int(rows) //nolint:gosec // written as such
@@ -406,9 +406,9 @@ func countRows(state catalog.RolloutState, counts *[]catalog.RolloutCount) State
 }
 
 // RolloutSummary returns how far a rollout is.
-func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (sum catalog.RolloutSummary, err error) {
+func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (sum record.RolloutSummary, err error) {
 	err = s.read(ctx, func(tx Tx) error {
-		sum = catalog.RolloutSummary{}
+		sum = record.RolloutSummary{}
 		var version int64
 		if sum.State, sum.Found, err = readRollout(ctx, tx, id, &version, &sum.Now); !sum.Found {
 			return err
@@ -428,9 +428,9 @@ func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (su
 }
 
 // RolloutView returns what a rollout is evaluated from.
-func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (v catalog.RolloutView, err error) {
+func (s *Store) RolloutView(ctx context.Context, id string, known record.RowsAt) (v record.RolloutView, err error) {
 	err = s.read(ctx, func(tx Tx) error {
-		v = catalog.RolloutView{Held: map[tko.DeploymentID]string{}, Unscheduled: map[string]bool{}}
+		v = record.RolloutView{Held: map[tko.DeploymentID]string{}, Unscheduled: map[string]bool{}}
 		if v.State, v.Found, err = readRollout(ctx, tx, id, &v.Version, &v.Now); !v.Found {
 			return err
 		}
@@ -469,17 +469,17 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 }
 
 // activeRollouts reads the states that belong to a view.
-func activeRollouts(v *catalog.RolloutView) Statement {
+func activeRollouts(v *record.RolloutView) Statement {
 	return Statement{SQL: rolloutDocs + " WHERE active OR undoes = $1 OR id = $2 ORDER BY id", Args: []any{v.State.ID, v.State.UndoneBy}, Scan: scanDocs(&v.Active)}
 }
 
 // RolloutCommandView returns what a command of a rollout is decided from.
-func (s *Store) RolloutCommandView(ctx context.Context, id string, filter catalog.RowFilter) (v catalog.RolloutView, err error) {
+func (s *Store) RolloutCommandView(ctx context.Context, id string, filter record.RowFilter) (v record.RolloutView, err error) {
 	if err := checkText("deployment ID", string(filter.Deployment)); err != nil {
 		return v, err
 	}
 	err = s.read(ctx, func(tx Tx) error {
-		v = catalog.RolloutView{Held: map[tko.DeploymentID]string{}}
+		v = record.RolloutView{Held: map[tko.DeploymentID]string{}}
 		if v.State, v.Found, err = readRollout(ctx, tx, id, &v.Version, &v.Now); !v.Found {
 			return err
 		}
@@ -516,7 +516,7 @@ func (s *Store) RolloutCommandView(ctx context.Context, id string, filter catalo
 
 // heldRows reads the deployments of a plan that an active rollout of another family has,
 // which started earlier (or at all, if this one has not started).
-func (s *Store) heldRows(state catalog.RolloutState, found func(deployment, rollout string)) Statement {
+func (s *Store) heldRows(state record.RolloutState, found func(deployment, rollout string)) Statement {
 	return Statement{
 		SQL: "SELECT o.deployment, o.rollout, h.doc FROM rollout h CROSS JOIN rollout_row o CROSS JOIN rollout_row m " + // in this order: mostly there is no h
 			"WHERE o.rollout = h.id AND m.deployment = o.deployment AND m.rollout = $1 AND m.plan = $2 AND m.kind IN (1, 2, 3) AND h.active AND h.id <> $1 AND h.started > 0 AND (h.started < $3 OR $3 = 0) AND o.kind IN (1, 2, 3) " +
@@ -527,7 +527,7 @@ func (s *Store) heldRows(state catalog.RolloutState, found func(deployment, roll
 			if err := from.Scan(&deployment, &rollout, &doc); err != nil {
 				return err
 			}
-			var h catalog.RolloutState
+			var h record.RolloutState
 			if err := json.Unmarshal([]byte(doc), &h); err != nil {
 				return err
 			}
@@ -540,7 +540,7 @@ func (s *Store) heldRows(state catalog.RolloutState, found func(deployment, roll
 }
 
 // RolloutRows returns rows of a plan.
-func (s *Store) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) (rows []catalog.RolloutRow, err error) {
+func (s *Store) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) (rows []record.RolloutRow, err error) {
 	err = s.read(ctx, func(tx Tx) error {
 		rows = nil
 		return tx.Commit(ctx, Statement{
@@ -566,7 +566,7 @@ func (s *Store) RolloutPlan(ctx context.Context, id string, number int64) ([]byt
 const planBatch = 1000
 
 // WriteRolloutPlan replaces a plan that no state refers to.
-func (s *Store) WriteRolloutPlan(ctx context.Context, id string, number int64, rows []catalog.RolloutRow, groups []byte) error {
+func (s *Store) WriteRolloutPlan(ctx context.Context, id string, number int64, rows []record.RolloutRow, groups []byte) error {
 	err := s.write(ctx, func(Tx) ([]Statement, error) {
 		return []Statement{
 			{SQL: "DELETE FROM rollout_row WHERE rollout = $1 AND plan = $2", Args: []any{id, number}},

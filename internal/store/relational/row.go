@@ -9,13 +9,13 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/archive"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
 // A row is a record as the tables have it, with its metadata by number.
 type row struct {
-	catalog.Record
+	record.Record
 	metaset    int64
 	conditions any // as they are stored, while the row is written
 }
@@ -151,7 +151,7 @@ func (t *text) Scan(value any) error {
 }
 
 // A digest is a digest column of a row; zero for NULL.
-type digest catalog.Digest
+type digest record.Digest
 
 // ScanBytes is called by pgx.
 func (d *digest) ScanBytes(value []byte) error {
@@ -177,19 +177,19 @@ type derivation struct {
 	revision int64
 }
 
-func derivationValue(d catalog.Digest, revision int64) any {
-	if d == (catalog.Digest{}) {
+func derivationValue(d record.Digest, revision int64) any {
+	if d == (record.Digest{}) {
 		return nil
 	}
 	return binary.BigEndian.AppendUint64(slices.Clone(d[:]), uint64(revision)) //nolint:gosec // revisions are positive
 }
 
 // of returns the derivation of a revision; zero if it isn't known.
-func (d *derivation) of(revision int64) catalog.Digest {
+func (d *derivation) of(revision int64) record.Digest {
 	if d.revision != revision {
-		return catalog.Digest{}
+		return record.Digest{}
 	}
-	return catalog.Digest(d.digest)
+	return record.Digest(d.digest)
 }
 
 // ScanBytes is called by pgx.
@@ -261,7 +261,7 @@ func (s *scanner) scan(from Row) (row, error) {
 	r.Parent, r.Template, r.Site = string(s.parent), string(s.template), string(s.site)
 	r.Author = tko.Author{Who: string(s.who), Why: string(s.why)}
 	r.Created, r.Updated, r.Plugin = moment(s.created), moment(s.updated), s.plugin
-	r.Digest, r.Derivation, r.Owner = catalog.Digest(s.digest), s.derivation.of(r.Revision), catalog.Digest(s.owner)
+	r.Digest, r.Derivation, r.Owner = record.Digest(s.digest), s.derivation.of(r.Revision), record.Digest(s.owner)
 	if s.replaces != "" {
 		r.Replaces = strings.Split(string(s.replaces), " ") // IDs have no spaces
 	}
@@ -304,8 +304,8 @@ func conditionsValue(conditions []tko.Condition) (any, error) {
 
 func micros(t time.Time) int64 { return t.UnixMicro() }
 func moment(m int64) time.Time { return time.UnixMicro(m).UTC() }
-func digestValue(d catalog.Digest) any {
-	if d == (catalog.Digest{}) {
+func digestValue(d record.Digest) any {
+	if d == (record.Digest{}) {
 		return nil
 	}
 	return d[:]
@@ -319,7 +319,7 @@ func orNull(text string) any {
 }
 
 // cloneRecord copies the parts of a record that belong to the caller.
-func cloneRecord(r catalog.Record) catalog.Record {
+func cloneRecord(r record.Record) record.Record {
 	r.Plugin = slices.Clone(r.Plugin)
 	r.Conditions = slices.Clone(r.Conditions)
 	r.Deployments = slices.Clone(r.Deployments)

@@ -14,7 +14,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
@@ -248,7 +248,7 @@ func (s *Store) AllowOlder(ctx context.Context, version int64, ignoreRights bool
 // blocksOlder returns a rollout, a freeze and a stop that older programs would break; "" if
 // there is none.
 func blocksOlder(ctx context.Context, tx Tx, now time.Time) (rollout, freeze, stop string, err error) {
-	var rollouts []catalog.RolloutState
+	var rollouts []record.RolloutState
 	var freezes []tko.Freeze
 	var stops []tko.Stop
 	err = tx.Run(
@@ -260,7 +260,7 @@ func blocksOlder(ctx context.Context, tx Tx, now time.Time) (rollout, freeze, st
 		Statement{SQL: "SELECT doc FROM access_rule WHERE kind = 'freeze' ORDER BY id", Scan: scanDocs(&freezes)},
 		Statement{SQL: "SELECT doc FROM access_rule WHERE kind = 'stop' ORDER BY id", Scan: scanDocs(&stops)},
 	)
-	if i := slices.IndexFunc(rollouts, func(s catalog.RolloutState) bool { return s.State != execute.Undone }); i >= 0 {
+	if i := slices.IndexFunc(rollouts, func(s record.RolloutState) bool { return s.State != execute.Undone }); i >= 0 {
 		rollout = rollouts[i].ID
 	}
 	if i := slices.IndexFunc(freezes, func(f tko.Freeze) bool { return now.Before(f.Until) }); i >= 0 {

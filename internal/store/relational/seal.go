@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A Sealer encrypts packages. Both methods authenticate the identity, too: a
@@ -24,7 +24,7 @@ const encodingSealed = 1 << 4
 func (s *Store) Encrypt(sealer Sealer) { s.sealer = sealer }
 
 // encode returns a package as it is stored.
-func (s *Store) encode(digest catalog.Digest, data []byte) (encoding int, stored []byte, err error) {
+func (s *Store) encode(digest record.Digest, data []byte) (encoding int, stored []byte, err error) {
 	encoding, stored = compress(data)
 	if s.sealer == nil {
 		return encoding, stored, nil
@@ -132,7 +132,7 @@ func (s *Store) resealRows(ctx context.Context, after []byte) (rows [][]any, nex
 			if err != nil {
 				return err
 			}
-			if encoding, stored, err = s.encode(catalog.Digest(digest), data); err != nil {
+			if encoding, stored, err = s.encode(record.Digest(digest), data); err != nil {
 				return err
 			}
 			rows = append(rows, []any{digest, int64(encoding), stored})

@@ -11,13 +11,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/lru"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
-// A Store is a [catalog.Store] on a relational database.
+// A Store is a [record.Store] on a relational database.
 type Store struct {
 	db      Database // observed
 	base    Database // the same, not observed
@@ -35,8 +35,8 @@ type Store struct {
 	disk     diskState
 
 	sealer      Sealer // nil if packages are not encrypted
-	blobs       *lru.Cache[catalog.Digest, []byte]
-	metasets    *lru.Cache[int64, *catalog.Metadata]
+	blobs       *lru.Cache[record.Digest, []byte]
+	metasets    *lru.Cache[int64, *record.Metadata]
 	commitCache commitCache
 
 	reads readGroup
@@ -84,9 +84,9 @@ func newStore(ctx context.Context, db Database, backend string) *Store {
 		dialect:     db.Dialect(),
 		backend:     backend,
 		calls:       make(chan *call),
-		blobs:       lru.New[catalog.Digest, []byte](cachedPackages),
-		metasets:    lru.New[int64, *catalog.Metadata](cachedMetasets),
-		commitCache: commitCache{positions: lru.New[catalog.Key, int64](cachedPositions)},
+		blobs:       lru.New[record.Digest, []byte](cachedPackages),
+		metasets:    lru.New[int64, *record.Metadata](cachedMetasets),
+		commitCache: commitCache{positions: lru.New[record.Key, int64](cachedPositions)},
 		leases:      map[*snapshotLease]bool{},
 		signal:      make(chan struct{}),
 		workSignals: map[string]chan struct{}{},
@@ -113,17 +113,17 @@ func newStore(ctx context.Context, db Database, backend string) *Store {
 // read with the head locked. Content that was read without that lock may have
 // been collected, and must not be added.
 type storedContent struct {
-	generation int64                             // head.collected
-	metasets   *lru.Cache[catalog.Digest, int64] // of metasets, by digest
-	packages   *lru.Cache[catalog.Digest, struct{}]
+	generation int64                            // head.collected
+	metasets   *lru.Cache[record.Digest, int64] // of metasets, by digest
+	packages   *lru.Cache[record.Digest, struct{}]
 	pairs      *lru.Cache[selection.PairKey, int64]
 }
 
 func newStoredContent(generation int64) *storedContent {
 	return &storedContent{
 		generation,
-		lru.New[catalog.Digest, int64](cachedNumbers),
-		lru.New[catalog.Digest, struct{}](cachedNumbers),
+		lru.New[record.Digest, int64](cachedNumbers),
+		lru.New[record.Digest, struct{}](cachedNumbers),
 		lru.New[selection.PairKey, int64](cachedPairs),
 	}
 }

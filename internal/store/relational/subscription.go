@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // HoldNotifier takes or extends the lease of the server that sends messages.
@@ -30,13 +30,13 @@ func (s *Store) HoldNotifier(ctx context.Context, holder string, lease time.Dura
 }
 
 // Subscriptions returns the states of subscriptions.
-func (s *Store) Subscriptions(ctx context.Context) (states []catalog.SubscriptionState, err error) {
+func (s *Store) Subscriptions(ctx context.Context) (states []record.SubscriptionState, err error) {
 	err = s.read(ctx, func(tx Tx) error {
 		states = nil
 		return tx.Commit(ctx, Statement{
 			SQL: "SELECT name, doc FROM subscription ORDER BY name",
 			Scan: func(from Row) error {
-				var one catalog.SubscriptionState
+				var one record.SubscriptionState
 				var doc string
 				err := from.Scan(&one.Name, &doc)
 				one.Doc = []byte(doc)
@@ -49,7 +49,7 @@ func (s *Store) Subscriptions(ctx context.Context) (states []catalog.Subscriptio
 }
 
 // SaveSubscription writes the state of a subscription, or removes it.
-func (s *Store) SaveSubscription(ctx context.Context, holder string, state catalog.SubscriptionState) error {
+func (s *Store) SaveSubscription(ctx context.Context, holder string, state record.SubscriptionState) error {
 	if err := checkTexts("holder", holder, "name", state.Name, "state", string(state.Doc)); err != nil {
 		return err
 	}

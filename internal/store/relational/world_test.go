@@ -12,41 +12,41 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
 
-func deploymentKey(id string) catalog.Key { return catalog.Key{Kind: tko.KindDeployment, ID: id} }
+func deploymentKey(id string) record.Key { return record.Key{Kind: tko.KindDeployment, ID: id} }
 
 // written returns a write of a new record with a package of its own.
-func written(kind tko.Kind, id string, change ...func(*catalog.Record)) catalog.Write {
-	r := catalog.Record{Key: catalog.Key{Kind: kind, ID: id}, UID: "uid of " + id, Package: []byte("package of " + id), Metadata: &catalog.Metadata{}}
+func written(kind tko.Kind, id string, change ...func(*record.Record)) record.Write {
+	r := record.Record{Key: record.Key{Kind: kind, ID: id}, UID: "uid of " + id, Package: []byte("package of " + id), Metadata: &record.Metadata{}}
 	r.Digest = sha256.Sum256(r.Package)
 	for _, c := range change {
 		c(&r)
 	}
-	return catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: r}
+	return record.Write{Op: tko.OpWritten, Expect: record.Absent, Record: r}
 }
 
 // rewritten returns a write of the next revision of a record.
-func rewritten(kind tko.Kind, id string, revision int64, change ...func(*catalog.Record)) catalog.Write {
+func rewritten(kind tko.Kind, id string, revision int64, change ...func(*record.Record)) record.Write {
 	w := written(kind, id, change...)
 	w.Expect = revision
 	return w
 }
 
-func deleted(kind tko.Kind, id string) catalog.Write {
-	return catalog.Write{Op: tko.OpDeleted, Expect: catalog.Any, Record: catalog.Record{Key: catalog.Key{Kind: kind, ID: id}}}
+func deleted(kind tko.Kind, id string) record.Write {
+	return record.Write{Op: tko.OpDeleted, Expect: record.Any, Record: record.Record{Key: record.Key{Kind: kind, ID: id}}}
 }
 
-func under(parent string) func(*catalog.Record) { return func(r *catalog.Record) { r.Parent = parent } }
+func under(parent string) func(*record.Record) { return func(r *record.Record) { r.Parent = parent } }
 
-func at(site string) func(*catalog.Record) { return func(r *catalog.Record) { r.Site = site } }
+func at(site string) func(*record.Record) { return func(r *record.Record) { r.Site = site } }
 
-func commit(t *testing.T, s *relational.Store, writes ...catalog.Write) []catalog.Outcome {
+func commit(t *testing.T, s *relational.Store, writes ...record.Write) []record.Outcome {
 	t.Helper()
-	outcomes, err := s.Commit(t.Context(), catalog.Ungated(writes...))
+	outcomes, err := s.Commit(t.Context(), record.Ungated(writes...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func commit(t *testing.T, s *relational.Store, writes ...catalog.Write) []catalo
 }
 
 // listed returns the IDs that a list has.
-func listed(t *testing.T, s *relational.Store, q catalog.Query) []string {
+func listed(t *testing.T, s *relational.Store, q record.Query) []string {
 	t.Helper()
 	ids := []string{}
 	for r, err := range s.List(t.Context(), q) {
@@ -66,8 +66,8 @@ func listed(t *testing.T, s *relational.Store, q catalog.Query) []string {
 	return ids
 }
 
-func everything(kind tko.Kind) catalog.Query {
-	return catalog.Query{Kind: kind, Scope: access.ScopeAll, Limit: -1}
+func everything(kind tko.Kind) record.Query {
+	return record.Query{Kind: kind, Scope: access.ScopeAll, Limit: -1}
 }
 
 func pattern(t *testing.T, text string) tko.Pattern {
@@ -92,7 +92,7 @@ func value(t *testing.T, text string) tko.Pattern {
 type fleet struct {
 	store       *relational.Store
 	database    *faulty
-	records     map[tko.Kind]map[string]catalog.Record
+	records     map[tko.Kind]map[string]record.Record
 	deployments []string // sorted
 }
 
@@ -149,16 +149,16 @@ func newFleet(t *testing.T) *fleet {
 // value (one of 700) and late (the last 200); odd ones inherit them from their template.
 func fill(t *testing.T, s *relational.Store) *fleet {
 	t.Helper()
-	f := &fleet{store: s, records: map[tko.Kind]map[string]catalog.Record{tko.KindTemplate: {}, tko.KindSite: {}, tko.KindDeployment: {}}}
+	f := &fleet{store: s, records: map[tko.Kind]map[string]record.Record{tko.KindTemplate: {}, tko.KindSite: {}, tko.KindDeployment: {}}}
 	random := rand.New(rand.NewPCG(11, 12))
-	var writes []catalog.Write
-	add := func(w catalog.Write) {
+	var writes []record.Write
+	add := func(w record.Write) {
 		w.Record.Revision = 1
 		f.records[w.Record.Kind][w.Record.ID] = w.Record
 		writes = append(writes, w)
 	}
-	tags := func(pairs ...string) *catalog.Metadata {
-		m := &catalog.Metadata{Effective: map[string]string{}}
+	tags := func(pairs ...string) *record.Metadata {
+		m := &record.Metadata{Effective: map[string]string{}}
 		for pair := range slices.Chunk(pairs, 2) {
 			if pair[1] != "" {
 				m.Effective[pair[0]] = pair[1]
@@ -167,16 +167,16 @@ func fill(t *testing.T, s *relational.Store) *fleet {
 		return m
 	}
 	for i := range fleetTemplates {
-		add(written(tko.KindTemplate, fmt.Sprintf("nf/t%02d", i), func(r *catalog.Record) { r.Metadata = tags("vendor", fmt.Sprintf("v%d", i%3)) }))
+		add(written(tko.KindTemplate, fmt.Sprintf("nf/t%02d", i), func(r *record.Record) { r.Metadata = tags("vendor", fmt.Sprintf("v%d", i%3)) }))
 	}
 	for i := range fleetSites {
-		add(written(tko.KindSite, fmt.Sprintf("r%02d/s%03d", i%17, i), func(r *catalog.Record) {
+		add(written(tko.KindSite, fmt.Sprintf("r%02d/s%03d", i%17, i), func(r *record.Record) {
 			r.Metadata = tags("half", fmt.Sprintf("h%d", i%2), "group", fmt.Sprintf("g%02d", i%34), "one", map[bool]string{i == 77: "yes"}[true])
 		}))
 	}
 	for i := range fleetDeployments {
 		id := fmt.Sprintf("%05d", i)
-		add(written(tko.KindDeployment, id, func(r *catalog.Record) {
+		add(written(tko.KindDeployment, id, func(r *record.Record) {
 			r.Template = fmt.Sprintf("nf/t%02d", random.IntN(fleetTemplates))
 			if n := random.IntN(fleetSites + 50); n < fleetSites {
 				r.Site = fmt.Sprintf("r%02d/s%03d", n%17, n)
@@ -206,10 +206,10 @@ func fill(t *testing.T, s *relational.Store) *fleet {
 }
 
 // matches returns the sorted IDs of the deployments that match a query, without its window.
-func (f *fleet) matches(q catalog.Query) []string {
+func (f *fleet) matches(q record.Query) []string {
 	related := func(kind tko.Kind, id string, metadata map[string]tko.Pattern) bool {
 		r, ok := f.records[kind][id]
-		other := catalog.Query{Kind: kind, Scope: access.ScopeAll, Metadata: metadata}
+		other := record.Query{Kind: kind, Scope: access.ScopeAll, Metadata: metadata}
 		return len(metadata) == 0 || ok && other.Matches(r)
 	}
 	ids := []string{}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -39,8 +39,8 @@ type collection struct {
 	store  Store
 	id     string // the holder of the lease
 	cutoff int64  // changes since this time are retained
-	keep   catalog.Retention
-	done   catalog.Collected
+	keep   record.Retention
+	done   record.Collected
 
 	position  int64  // of the newest change that was examined
 	revisions int64  // number of revisions that were retained then
@@ -68,12 +68,12 @@ type Store struct {
 // Records are the records of a store.
 type Records interface {
 	Head(ctx context.Context) (int64, error)
-	Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error)
-	Revisions(ctx context.Context, fields catalog.Fields, wanted ...catalog.AtRevision) ([]catalog.Record, error)
+	Get(ctx context.Context, fields record.Fields, keys ...record.Key) ([]record.Record, error)
+	Revisions(ctx context.Context, fields record.Fields, wanted ...record.AtRevision) ([]record.Record, error)
 }
 
 // Collect removes the changes, contents and tokens that need not be retained.
-func Collect(ctx context.Context, s Store, keep catalog.Retention) (catalog.Collected, error) {
+func Collect(ctx context.Context, s Store, keep record.Retention) (record.Collected, error) {
 	c := &collection{store: s, id: rand.Text(), keep: keep}
 	err := c.run(ctx)
 	if !errors.Is(err, errElsewhere) { // release the lease even after an error
@@ -203,7 +203,7 @@ func (c *collection) reach(ctx context.Context) (more bool, err error) {
 	counts, parts, sites := 0, 0, 0
 	err = c.commit(ctx, func(sqldb.Tx) ([]sqldb.Statement, error) {
 		counts, parts, sites = 0, 0, 0
-		args := []any{catalog.ReachRetention.Microseconds(), int64(collectBatch)}
+		args := []any{record.ReachRetention.Microseconds(), int64(collectBatch)}
 		return []sqldb.Statement{
 			{
 				SQL:  "DELETE FROM reach WHERE (cause, what) IN (SELECT x.cause, x.what FROM reach x WHERE x.updated < (SELECT {now} - $1) LIMIT $2) RETURNING what",
@@ -226,7 +226,7 @@ func (c *collection) reach(ctx context.Context) (more bool, err error) {
 // record.
 type pastChange struct {
 	position int64
-	key      catalog.Key
+	key      record.Key
 	op       tko.Op
 	revision int64
 	at       int64 // when it was made
@@ -253,7 +253,7 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 	}
 	var entries []int64
 	var longer [][]any
-	limits := map[catalog.Key]int64{}
+	limits := map[record.Key]int64{}
 	for _, p := range past {
 		policy := policies[p.key]
 		if p.op == tko.OpStatus || p.op == tko.OpDeleted && policy == "" {

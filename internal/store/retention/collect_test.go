@@ -19,7 +19,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
@@ -82,9 +82,9 @@ func (d *database) read(query string, args ...any) []string {
 	return list
 }
 
-func (d *database) commit(writes ...catalog.Write) {
+func (d *database) commit(writes ...record.Write) {
 	d.Helper()
-	if _, err := d.Commit(d.Context(), catalog.Ungated(writes...)); err != nil {
+	if _, err := d.Commit(d.Context(), record.Ungated(writes...)); err != nil {
 		d.Fatal(err)
 	}
 }
@@ -107,7 +107,7 @@ func (d *database) old(position int64) time.Duration {
 }
 
 // collect removes what is old, after changes got their times.
-func (d *database) collect(old int64, keep catalog.Retention) catalog.Collected {
+func (d *database) collect(old int64, keep record.Retention) record.Collected {
 	d.Helper()
 	d.age()
 	keep.Changes = d.old(old)
@@ -118,33 +118,33 @@ func (d *database) collect(old int64, keep catalog.Retention) catalog.Collected 
 	return done
 }
 
-func keyOf(id string) catalog.Key {
-	return catalog.Key{Kind: map[byte]tko.Kind{'t': tko.KindTemplate, 's': tko.KindSite, 'd': tko.KindDeployment}[id[0]], ID: id}
+func keyOf(id string) record.Key {
+	return record.Key{Kind: map[byte]tko.Kind{'t': tko.KindTemplate, 's': tko.KindSite, 'd': tko.KindDeployment}[id[0]], ID: id}
 }
 
 // written returns a write of a record with content of its own. The policy of a deployment
 // is in its metadata, and in the second letter of its ID.
-func written(id, uid, content string, expect int64) catalog.Write {
-	r := catalog.Record{Key: keyOf(id), UID: uid, Package: []byte(content), Digest: sha256.Sum256([]byte(content))}
-	r.Metadata = &catalog.Metadata{Effective: map[string]string{"keep": id[1:2]}}
-	return catalog.Write{Op: tko.OpWritten, Expect: expect, Record: r, Used: true}
+func written(id, uid, content string, expect int64) record.Write {
+	r := record.Record{Key: keyOf(id), UID: uid, Package: []byte(content), Digest: sha256.Sum256([]byte(content))}
+	r.Metadata = &record.Metadata{Effective: map[string]string{"keep": id[1:2]}}
+	return record.Write{Op: tko.OpWritten, Expect: expect, Record: r, Used: true}
 }
 
-func deleted(id string) catalog.Write {
-	return catalog.Write{Op: tko.OpDeleted, Expect: catalog.Any, Record: catalog.Record{Key: keyOf(id)}}
+func deleted(id string) record.Write {
+	return record.Write{Op: tko.OpDeleted, Expect: record.Any, Record: record.Record{Key: keyOf(id)}}
 }
 
-func condition(id, message string) catalog.Write {
-	return catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{Key: keyOf(id), Conditions: []tko.Condition{{Type: "Healthy", Message: message}}}}
+func condition(id, message string) record.Write {
+	return record.Write{Op: tko.OpStatus, Expect: record.Any, Record: record.Record{Key: keyOf(id), Conditions: []tko.Condition{{Type: "Healthy", Message: message}}}}
 }
 
-func policy(t *testing.T, name string, keep time.Duration) catalog.Longer {
+func policy(t *testing.T, name string, keep time.Duration) record.Longer {
 	t.Helper()
 	value, err := tko.ParseValuePattern(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return catalog.Longer{Name: name, Keep: keep, Select: catalog.Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Metadata: map[string]tko.Pattern{"keep": value}}}
+	return record.Longer{Name: name, Keep: keep, Select: record.Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Metadata: map[string]tko.Pattern{"keep": value}}}
 }
 
 // An entry is a change, as the model has it.
@@ -318,7 +318,7 @@ func TestWhatIsRemovedIsThatOfTheModel(t *testing.T) {
 				size, revisions := int64(len(m.log)), random.IntN(4)
 				old := random.Int64N(size + 1)
 				before := len(m.gone)
-				keep := catalog.Retention{Revisions: revisions, Longer: []catalog.Longer{
+				keep := record.Retention{Revisions: revisions, Longer: []record.Longer{
 					policy(t, "l", 1000*time.Hour), policy(t, "m", d.old(max(old-15, -5))), policy(t, "e", time.Minute),
 				}}
 				done := d.collect(old, keep)
@@ -347,7 +347,7 @@ func TestWhatIsRemovedIsThatOfTheModel(t *testing.T) {
 // step commits some changes of different records.
 func (d *database) step(m *model, random *rand.Rand, ids []string) {
 	d.Helper()
-	var writes []catalog.Write
+	var writes []record.Write
 	for _, n := range random.Perm(len(ids))[:1+random.IntN(3)] {
 		id, revision := ids[n], m.now[ids[n]]
 		e := entry{id: id, op: tko.OpWritten, content: fmt.Sprint("content ", random.IntN(6))}
@@ -372,7 +372,7 @@ func (d *database) step(m *model, random *rand.Rand, ids []string) {
 // readAll compares all states since the newest change that was examined.
 func (d *database) readAll(m *model, ids []string, collected bool) {
 	d.Helper()
-	var keys []catalog.Key
+	var keys []record.Key
 	for _, id := range ids {
 		keys = append(keys, keyOf(id))
 	}
@@ -387,7 +387,7 @@ func (d *database) readAll(m *model, ids []string, collected bool) {
 		d.Fatalf("the changes after %d, before the oldest position: %v", oldest.Position-1, err)
 	}
 	for position := max(oldest.Position, 1); position <= newest.Position; position++ {
-		records, err := d.GetAt(d.Context(), position, catalog.Fields{Package: true}, keys...)
+		records, err := d.GetAt(d.Context(), position, record.Fields{Package: true}, keys...)
 		if err != nil {
 			d.Fatalf("as of %d of %d: %v", position, newest.Position, err)
 		}
@@ -431,15 +431,15 @@ func TestRevisionsOfARecordThatWasCreatedAgainStay(t *testing.T) {
 		d.commit(written(id, "second", "two", 0))
 		d.commit(written("sy", "other", "", 0)) // to here it is old
 		d.commit(deleted(id))
-		done := d.collect(4, catalog.Retention{Revisions: 1})
+		done := d.collect(4, record.Retention{Revisions: 1})
 		if done.Changes != 2 {
 			t.Errorf("%s: %d changes were removed, want the first revision and its deletion", id, done.Changes)
 		}
-		r, err := d.GetAt(t.Context(), 4, catalog.Fields{Package: true}, keyOf(id))
+		r, err := d.GetAt(t.Context(), 4, record.Fields{Package: true}, keyOf(id))
 		if err != nil || string(r[0].Package) != "two" {
 			t.Errorf("%s as of the oldest position: %q, %v", id, r[0].Package, err)
 		}
-		if done := d.collect(5, catalog.Retention{Revisions: 1}); done.Changes != 2 {
+		if done := d.collect(5, record.Retention{Revisions: 1}); done.Changes != 2 {
 			t.Errorf("%s: %d changes were removed with the second deletion", id, done.Changes)
 		}
 	}
@@ -452,9 +452,9 @@ func TestRevisionsOfRowsOfRolloutsStay(t *testing.T) {
 	for revision := range int64(6) {
 		d.commit(written("dx1", "u", fmt.Sprint("d", revision), revision), written("dl1", "v", fmt.Sprint("l", revision), revision))
 	}
-	rows := []catalog.RolloutRow{{
+	rows := []record.RolloutRow{{
 		Row: plan.Row{Deployment: "dx1", UID: "u", Revision: 2, Kind: plan.Change}, Progress: execute.Waiting, Target: 4,
-		RowDetails: catalog.RowDetails{Pins: []plan.Pin{{Kind: tko.KindDeployment, ID: "dl1", Revision: 3}}},
+		RowDetails: record.RowDetails{Pins: []plan.Pin{{Kind: tko.KindDeployment, ID: "dl1", Revision: 3}}},
 	}}
 	if err := d.WriteRolloutPlan(t.Context(), "r", 1, rows, []byte("[]")); err != nil {
 		t.Fatal(err)
@@ -466,14 +466,14 @@ func TestRevisionsOfRowsOfRolloutsStay(t *testing.T) {
 		}
 		return all
 	}
-	d.collect(12, catalog.Retention{Revisions: 1})
+	d.collect(12, record.Retention{Revisions: 1})
 	if diff := cmp.Diff(map[string][]string{"dx1": {"2", "4", "6"}, "dl1": {"3", "6"}}, retained()); diff != "" {
 		t.Errorf("revisions that a rollout needs (-want +got)\n%s", diff)
 	}
 	d.exec("DELETE FROM rollout_row")
 	d.exec("DELETE FROM rollout_pin")
 	d.commit(written("dx1", "u", "d6", 6), written("dl1", "v", "l6", 6))
-	d.collect(14, catalog.Retention{Revisions: 1})
+	d.collect(14, record.Retention{Revisions: 1})
 	if diff := cmp.Diff(map[string][]string{"dx1": {"7"}, "dl1": {"7"}}, retained()); diff != "" {
 		t.Errorf("revisions that no rollout needs any more (-want +got)\n%s", diff)
 	}
@@ -509,8 +509,8 @@ func TestTokensGoAnHourAfterTheyExpired(t *testing.T) {
 			d.commit(written("dx"+name, "u", "second", 1))
 		}
 	}
-	done, err := d.Collect(t.Context(), catalog.Retention{}) // all changes are retained
-	if err != nil || done != (catalog.Collected{Tokens: 2}) {
+	done, err := d.Collect(t.Context(), record.Retention{}) // all changes are retained
+	if err != nil || done != (record.Collected{Tokens: 2}) {
 		t.Errorf("removed: %+v, %v", done, err)
 	}
 	tokens := d.read("SELECT token FROM modification")
@@ -523,7 +523,7 @@ func TestTokensGoAnHourAfterTheyExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.collect(head, catalog.Retention{Revisions: 1})
+	d.collect(head, record.Retention{Revisions: 1})
 	for name, test := range tests {
 		want := []string{"1", "2"}
 		switch {
@@ -545,9 +545,9 @@ func TestOneCollectorHoldsTheLease(t *testing.T) {
 	for revision := range int64(3) {
 		d.commit(written("sa", "u", strconv.FormatInt(revision, 10), revision))
 	}
-	keep := catalog.Retention{Changes: time.Nanosecond, Revisions: 1}
+	keep := record.Retention{Changes: time.Nanosecond, Revisions: 1}
 	d.exec("UPDATE collector SET holder = 'another', until = ?", time.Now().Add(time.Hour).UnixMicro())
-	if done, err := d.Collect(t.Context(), keep); err != nil || done != (catalog.Collected{Elsewhere: true}) {
+	if done, err := d.Collect(t.Context(), keep); err != nil || done != (record.Collected{Elsewhere: true}) {
 		t.Errorf("while another one works: %+v, %v", done, err)
 	}
 	if got := d.read("SELECT holder FROM collector"); !slices.Equal(got, []string{"another"}) || len(d.read(entries)) != 3 {
@@ -565,7 +565,7 @@ func TestOneCollectorHoldsTheLease(t *testing.T) {
 	if got := d.read("SELECT until FROM collector"); !slices.Equal(got, []string{"0"}) {
 		t.Errorf("the lease is held until %v after the collection", got)
 	}
-	if done, err := d.Collect(t.Context(), keep); err != nil || done != (catalog.Collected{}) {
+	if done, err := d.Collect(t.Context(), keep); err != nil || done != (record.Collected{}) {
 		t.Errorf("again: %+v, %v", done, err)
 	}
 }
@@ -574,26 +574,26 @@ func TestOneCollectorHoldsTheLease(t *testing.T) {
 func TestMetadataGoesWithItsLastUse(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
-	tagged := func(id, value string, expect int64) catalog.Write {
+	tagged := func(id, value string, expect int64) record.Write {
 		w := written(id, "u of "+id, "same", expect)
-		w.Record.Metadata = &catalog.Metadata{Effective: map[string]string{"k": value}, Inherited: map[string]string{"k": value}}
+		w.Record.Metadata = &record.Metadata{Effective: map[string]string{"k": value}, Inherited: map[string]string{"k": value}}
 		return w
 	}
 	for revision, value := range []string{"a", "b", "c"} {
 		d.commit(tagged("dx1", value, int64(revision)))
 	}
 	d.commit(tagged("dx2", "a", 0))
-	done := d.collect(4, catalog.Retention{Revisions: 1})
-	if want := (catalog.Collected{Changes: 2, Metadata: 1, Pairs: 1}); done != want {
+	done := d.collect(4, record.Retention{Revisions: 1})
+	if want := (record.Collected{Changes: 2, Metadata: 1, Pairs: 1}); done != want {
 		t.Errorf("removed %+v, want %+v: the metadata b, and nothing that another deployment has", done, want)
 	}
 	d.commit(deleted("dx2"))
 	d.commit(tagged("dx3", "b", 0)) // written again after it was removed
-	done = d.collect(6, catalog.Retention{Revisions: 1})
-	if want := (catalog.Collected{Changes: 2, Metadata: 1, Pairs: 1}); done != want {
+	done = d.collect(6, record.Retention{Revisions: 1})
+	if want := (record.Collected{Changes: 2, Metadata: 1, Pairs: 1}); done != want {
 		t.Errorf("removed %+v, want %+v: the metadata a", done, want)
 	}
-	records, err := d.Get(t.Context(), catalog.Fields{Package: true}, keyOf("dx1"), keyOf("dx3"))
+	records, err := d.Get(t.Context(), record.Fields{Package: true}, keyOf("dx1"), keyOf("dx3"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -612,7 +612,7 @@ func TestRemovedPackagesAreStoredAgain(t *testing.T) {
 	for revision := range int64(6) {
 		content := []string{"even", "odd"}[revision%2]
 		d.commit(written("sa", "u", content, revision))
-		if done := d.collect(revision+1, catalog.Retention{Revisions: 1}); done.Packages != int(min(revision, 1)) {
+		if done := d.collect(revision+1, record.Retention{Revisions: 1}); done.Packages != int(min(revision, 1)) {
 			t.Errorf("revision %d: removed %+v", revision+1, done)
 		}
 		r, err := d.Revision(t.Context(), keyOf("sa"), revision+1)
@@ -627,7 +627,7 @@ func TestRemovedPackagesAreStoredAgain(t *testing.T) {
 func TestCountsOfCausesGoAfterTheirLastChange(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
-	for name, age := range map[string]time.Duration{"new": 0, "young": catalog.ReachRetention - time.Minute, "old": catalog.ReachRetention + time.Minute} {
+	for name, age := range map[string]time.Duration{"new": 0, "young": record.ReachRetention - time.Minute, "old": record.ReachRetention + time.Minute} {
 		at := time.Now().Add(-age).UnixMicro()
 		d.exec("INSERT INTO reach (cause, what, n, consent, since, updated) VALUES (?, 'x', 1, 0, 0, ?)", name, at)
 		d.exec("INSERT INTO reach_part (cause, what, part, n, consent, updated) VALUES (?, 'x', 1, 1, 0, ?)", name, at)
@@ -635,7 +635,7 @@ func TestCountsOfCausesGoAfterTheirLastChange(t *testing.T) {
 	}
 	d.exec("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1100) " + // more than one transaction removes
 		"INSERT INTO reach_site (cause, site, updated) SELECT 'old', CAST(i AS TEXT), 0 FROM n")
-	if _, err := d.Collect(t.Context(), catalog.Retention{}); err != nil {
+	if _, err := d.Collect(t.Context(), record.Retention{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, table := range []string{"reach", "reach_part", "reach_site"} {

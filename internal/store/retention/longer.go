@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -15,11 +15,11 @@ import (
 
 // policiesOf returns the names of the policies of those deployments of which the general
 // retention would remove something for the changes.
-func (c *collection) policiesOf(ctx context.Context, past []pastChange) (map[catalog.Key]string, error) {
+func (c *collection) policiesOf(ctx context.Context, past []pastChange) (map[record.Key]string, error) {
 	if len(c.keep.Longer) == 0 {
 		return nil, nil //nolint:nilnil // there are none
 	}
-	revisions := map[catalog.Key]int64{} // to judge by: 0 is the current one
+	revisions := map[record.Key]int64{} // to judge by: 0 is the current one
 	for _, p := range past {
 		if p.key.Kind != tko.KindDeployment {
 			continue
@@ -36,34 +36,34 @@ func (c *collection) policiesOf(ctx context.Context, past []pastChange) (map[cat
 
 // judge returns the names of the policies of deployments as of revisions; 0 is the current
 // one. A deployment without a policy is not in the result.
-func (c *collection) judge(ctx context.Context, revisions map[catalog.Key]int64) (map[catalog.Key]string, error) {
-	var current []catalog.Key
-	var deleted []catalog.AtRevision
+func (c *collection) judge(ctx context.Context, revisions map[record.Key]int64) (map[record.Key]string, error) {
+	var current []record.Key
+	var deleted []record.AtRevision
 	for key, revision := range revisions {
 		if revision == 0 {
 			current = append(current, key)
 		} else {
-			deleted = append(deleted, catalog.AtRevision{Key: key, Revision: revision})
+			deleted = append(deleted, record.AtRevision{Key: key, Revision: revision})
 		}
 	}
-	records, err := c.store.Get(ctx, catalog.Fields{}, current...)
+	records, err := c.store.Get(ctx, record.Fields{}, current...)
 	if err != nil {
 		return nil, err
 	}
-	last, err := c.store.Revisions(ctx, catalog.Fields{}, deleted...)
+	last, err := c.store.Revisions(ctx, record.Fields{}, deleted...)
 	if err != nil {
 		return nil, err
 	}
 	records = append(records, last...)
-	var related []catalog.Key
+	var related []record.Key
 	for _, r := range records {
-		related = append(related, catalog.Key{Kind: tko.KindTemplate, ID: r.Template}, catalog.Key{Kind: tko.KindSite, ID: r.Site})
+		related = append(related, record.Key{Kind: tko.KindTemplate, ID: r.Template}, record.Key{Kind: tko.KindSite, ID: r.Site})
 	}
-	others, err := c.store.Get(ctx, catalog.Fields{}, related...)
+	others, err := c.store.Get(ctx, record.Fields{}, related...)
 	if err != nil {
 		return nil, err
 	}
-	policies := map[catalog.Key]string{}
+	policies := map[record.Key]string{}
 	for i, r := range records {
 		if r.Revision == 0 {
 			continue
@@ -80,7 +80,7 @@ func (c *collection) judge(ctx context.Context, revisions map[catalog.Key]int64)
 
 // A held is a deployment whose changes a policy retains.
 type held struct {
-	key      catalog.Key
+	key      record.Key
 	policy   string // "": no longer one
 	current  int64  // its revision; 0 if it was deleted
 	revision int64  // the newest one that is old enough to be superseded
@@ -183,7 +183,7 @@ func (c *collection) nextHeld(ctx context.Context) ([]held, error) {
 			"LEFT JOIN entity e ON e.kind = 'deployment' AND e.id = l.id ORDER BY l.id",
 		Args: []any{c.longer, int64(collectBatch)},
 		Scan: func(from sqldb.Row) error {
-			h := held{key: catalog.Key{Kind: tko.KindDeployment}}
+			h := held{key: record.Key{Kind: tko.KindDeployment}}
 			err := from.Scan(&h.key.ID, &h.policy, &h.current)
 			list = append(list, h)
 			return err
@@ -191,7 +191,7 @@ func (c *collection) nextHeld(ctx context.Context) ([]held, error) {
 	}); err != nil {
 		return nil, err
 	}
-	exist := map[catalog.Key]int64{}
+	exist := map[record.Key]int64{}
 	for _, h := range list {
 		if h.current != 0 {
 			exist[h.key] = 0

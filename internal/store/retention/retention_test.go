@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A policy retains changes for its time, counted from when the collection began; one that
@@ -12,7 +12,7 @@ import (
 func TestCutoffOfPolicyIsItsTimeAgo(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
-	keep := catalog.Retention{Changes: 24 * time.Hour, Longer: []catalog.Longer{{Name: "month", Keep: 30 * 24 * time.Hour}, {Name: "hour", Keep: time.Hour}}}
+	keep := record.Retention{Changes: 24 * time.Hour, Longer: []record.Longer{{Name: "month", Keep: 30 * 24 * time.Hour}, {Name: "hour", Keep: time.Hour}}}
 	c := &collection{keep: keep, cutoff: now.Add(-keep.Changes).UnixMicro()}
 	for policy, ago := range map[string]time.Duration{"": keep.Changes, "gone": keep.Changes, "month": 30 * 24 * time.Hour, "hour": keep.Changes} {
 		if got, want := time.UnixMicro(c.cutoffOf(policy)), now.Add(-ago); !got.Equal(want) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -39,7 +39,7 @@ const (
 // the path for each range of IDs, by how far each path leads.
 type Plan struct {
 	dialect *sqldb.Dialect
-	query   *catalog.Query
+	query   *record.Query
 	run     sqldb.Runner
 
 	empty    bool // no record can match
@@ -90,7 +90,7 @@ type residualFilter struct {
 
 // New returns the plan of a query, whose statements run runs. It is prepared before it is
 // used.
-func New(dialect *sqldb.Dialect, query *catalog.Query, run sqldb.Runner) *Plan {
+func New(dialect *sqldb.Dialect, query *record.Query, run sqldb.Runner) *Plan {
 	return &Plan{dialect: dialect, query: query, run: run, low: bound{id: query.After, set: query.After != ""}}
 }
 
@@ -105,7 +105,7 @@ func (p *Plan) Unfiltered() bool { return len(p.filters) == 0 && !p.HasResidual(
 func (p *Plan) HasResidual() bool { return p.residual != nil || len(p.query.Conditions) > 0 }
 
 // Matches reports whether a record fulfils the residual filters.
-func (p *Plan) Matches(r *catalog.Record) bool {
+func (p *Plan) Matches(r *record.Record) bool {
 	for _, c := range p.query.Conditions {
 		if !c.Match(r.Conditions) {
 			return false

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -85,7 +85,7 @@ func TestRangeOfPatternsHasAllMatches(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	narrow, empty := 0, 0
 	for range 20_000 {
-		p := &Plan{query: &catalog.Query{Kind: tko.KindSite}}
+		p := &Plan{query: &record.Query{Kind: tko.KindSite}}
 		var patterns []tko.Pattern
 		for range 1 + random.IntN(3) {
 			text := randomText(random, 2) + []string{"", "*", "**", "*a", "?b"}[random.IntN(5)]
@@ -199,7 +199,7 @@ func TestMergedPathsLeadToAllTheirIDsOnce(t *testing.T) {
 			}
 			on[i] = append(on[i], id)
 		}
-		c := &Cursor{Plan: New(&sqldb.Dialect{}, &catalog.Query{Kind: tko.KindDeployment}, nil), size: 1 + random.IntN(30)}
+		c := &Cursor{Plan: New(&sqldb.Dialect{}, &record.Query{Kind: tko.KindDeployment}, nil), size: 1 + random.IntN(30)}
 		merged := &mergedPaths{paths: paths, read: make([]pathIDs, paths.count())}
 		var got []string
 		for rounds := 0; ; rounds++ {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
@@ -52,15 +52,15 @@ func BenchmarkBackup(b *testing.B) {
 	defer from.Close()
 	for first := 0; first < deployments; first += batch {
 		for revision := range int64(2) {
-			var writes []catalog.Write
+			var writes []record.Write
 			for i := first; i < first+batch; i++ {
 				text := fmt.Sprintf("package %d of revision %d: %s", i, revision, strings.Repeat("some text ", 100))
-				writes = append(writes, catalog.Write{Op: tko.OpWritten, Expect: revision, Record: catalog.Record{
-					Key: catalog.Key{Kind: tko.KindDeployment, ID: fmt.Sprintf("deployment-%06d", i)}, UID: strconv.Itoa(i), Package: []byte(text), Digest: sha256.Sum256([]byte(text)),
-					Metadata: &catalog.Metadata{Effective: map[string]string{"number": strconv.Itoa(i % 1000), "region": "north"}},
+				writes = append(writes, record.Write{Op: tko.OpWritten, Expect: revision, Record: record.Record{
+					Key: record.Key{Kind: tko.KindDeployment, ID: fmt.Sprintf("deployment-%06d", i)}, UID: strconv.Itoa(i), Package: []byte(text), Digest: sha256.Sum256([]byte(text)),
+					Metadata: &record.Metadata{Effective: map[string]string{"number": strconv.Itoa(i % 1000), "region": "north"}},
 				}})
 			}
-			if _, err := from.Commit(b.Context(), catalog.Ungated(writes...)); err != nil {
+			if _, err := from.Commit(b.Context(), record.Ungated(writes...)); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
@@ -27,7 +27,7 @@ func TestConnectionsOfReadersHaveSmallCaches(t *testing.T) {
 			return err
 		}})
 	})
-	for _, err := range s.List(ctx, catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 1}) {
+	for _, err := range s.List(ctx, record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 1}) {
 		if err != nil {
 			t.Fatal(err)
 		}

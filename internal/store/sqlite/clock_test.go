@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
@@ -15,7 +15,7 @@ func TestDeadlinesSurviveClockSetBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	t.Cleanup(func() { sqlite.SetClock(0) })
 	offset := time.Duration(0)
-	storetest.SetClockBack(t, func(t *testing.T) catalog.Store { return file(t, path) }, func(by time.Duration) {
+	storetest.SetClockBack(t, func(t *testing.T) record.Store { return file(t, path) }, func(by time.Duration) {
 		offset += by
 		sqlite.SetClock(offset)
 	})
@@ -25,7 +25,7 @@ func TestClockSetForwardReordersNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	t.Cleanup(func() { sqlite.SetClock(0) })
 	offset := time.Duration(0)
-	storetest.SetClockForward(t, func(t *testing.T) catalog.Store { return file(t, path) }, func(by time.Duration) {
+	storetest.SetClockForward(t, func(t *testing.T) record.Store { return file(t, path) }, func(by time.Duration) {
 		offset += by
 		sqlite.SetClock(offset)
 	})

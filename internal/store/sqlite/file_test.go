@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -78,7 +78,7 @@ func TestWritesFailWhileFileIsRemoved(t *testing.T) {
 	}
 	t.Cleanup(func() { closed(t, s) })
 	write := func(id string) error {
-		_, err := s.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}))
+		_, err := s.Commit(t.Context(), record.Ungated(record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: id}}}))
 		return err
 	}
 	if err := write("a"); err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
 
@@ -57,7 +57,7 @@ func TestClosedStoreHasNoOpenFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, err := range store.List(t.Context(), catalog.Query{Kind: tko.KindSite, Scope: access.ScopeAll, Limit: -1}) {
+		for _, err := range store.List(t.Context(), record.Query{Kind: tko.KindSite, Scope: access.ScopeAll, Limit: -1}) {
 			t.Error(err)
 		}
 		if err := store.Close(); err != nil {

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 func TestCommitWithoutWorkDoesNotWakeWorkers(t *testing.T) {
@@ -12,9 +12,9 @@ func TestCommitWithoutWorkDoesNotWakeWorkers(t *testing.T) {
 	store := memory(t)
 	register := func(id string, untriggered bool) {
 		t.Helper()
-		_, err := store.Commit(t.Context(), catalog.Ungated(catalog.Write{
-			Op: tko.OpWritten, Expect: catalog.Absent,
-			Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}, UID: "uid of " + id, Untriggered: untriggered},
+		_, err := store.Commit(t.Context(), record.Ungated(record.Write{
+			Op: tko.OpWritten, Expect: record.Absent,
+			Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: id}, UID: "uid of " + id, Untriggered: untriggered},
 		}))
 		if err != nil {
 			t.Fatal(err)

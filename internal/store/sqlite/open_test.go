@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
@@ -122,8 +122,8 @@ func TestFurtherStoresInMemoryBeginAsMigrated(t *testing.T) {
 		if changes, err := m.Changes(t.Context(), 0, 10); err != nil || len(changes) > 0 {
 			t.Errorf("store %d in memory begins with %v, %v; want no changes", i, changes, err)
 		}
-		write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
-		if _, err := m.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+		write := record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: "s"}}}
+		if _, err := m.Commit(t.Context(), record.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(t.TempDir(), "store.db")
@@ -158,8 +158,8 @@ func TestChangesBeforeRemovedOnesAreGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := file(t, path)
 	for _, id := range []string{"a", "b", "c"} {
-		write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: id}}}
-		if _, err := s.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+		write := record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: id}}}
+		if _, err := s.Commit(t.Context(), record.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,22 +191,22 @@ func TestClosedStoreFails(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Errorf("closed twice: %v", err)
 	}
-	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
-	if _, err := s.Get(t.Context(), catalog.Fields{}, key); err == nil {
+	key := record.Key{Kind: tko.KindSite, ID: "s"}
+	if _, err := s.Get(t.Context(), record.Fields{}, key); err == nil {
 		t.Error("a read of a closed store succeeded")
 	}
-	if _, err := s.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: key}})); err == nil {
+	if _, err := s.Commit(t.Context(), record.Ungated(record.Write{Op: tko.OpWritten, Record: record.Record{Key: key}})); err == nil {
 		t.Error("a write to a closed store succeeded")
 	}
 }
 
 func TestRecordsStayWhenStoreIsOpenedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	key := catalog.Key{Kind: tko.KindSite, ID: "s"}
+	key := record.Key{Kind: tko.KindSite, ID: "s"}
 	for n := int64(1); n <= 3; n++ {
 		s := file(t, path)
-		write := catalog.Write{Op: tko.OpWritten, Expect: n - 1, Record: catalog.Record{Key: key, Metadata: &catalog.Metadata{Effective: map[string]string{"k": "v"}}}}
-		if _, err := s.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+		write := record.Write{Op: tko.OpWritten, Expect: n - 1, Record: record.Record{Key: key, Metadata: &record.Metadata{Effective: map[string]string{"k": "v"}}}}
+		if _, err := s.Commit(t.Context(), record.Ungated(write)); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {
@@ -218,17 +218,17 @@ func TestRecordsStayWhenStoreIsOpenedAgain(t *testing.T) {
 func TestOneStoreCollectsAtATime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := file(t, path)
-	write := catalog.Write{Op: tko.OpWritten, Record: catalog.Record{Key: catalog.Key{Kind: tko.KindSite, ID: "s"}}}
-	if _, err := s.Commit(t.Context(), catalog.Ungated(write)); err != nil {
+	write := record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: "s"}}}
+	if _, err := s.Commit(t.Context(), record.Ungated(write)); err != nil {
 		t.Fatal(err)
 	}
-	remove := catalog.Write{Op: tko.OpDeleted, Expect: catalog.Any, Record: write.Record}
-	if _, err := s.Commit(t.Context(), catalog.Ungated(remove)); err != nil {
+	remove := record.Write{Op: tko.OpDeleted, Expect: record.Any, Record: write.Record}
+	if _, err := s.Commit(t.Context(), record.Ungated(remove)); err != nil {
 		t.Fatal(err)
 	}
-	keep := catalog.Retention{Changes: 1, Revisions: 1}
+	keep := record.Retention{Changes: 1, Revisions: 1}
 	tamper(t, path, "UPDATE collector SET holder = 'another', until = 9000000000000000")
-	if done, err := s.Collect(t.Context(), keep); err != nil || done != (catalog.Collected{Elsewhere: true}) {
+	if done, err := s.Collect(t.Context(), keep); err != nil || done != (record.Collected{Elsewhere: true}) {
 		t.Errorf("got %+v, %v, want Elsewhere: another store holds the lease", done, err)
 	}
 	tamper(t, path, "UPDATE collector SET until = 1")

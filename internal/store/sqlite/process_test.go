@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
@@ -51,7 +51,7 @@ func second(t *testing.T, path string) *exec.Cmd {
 
 func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	storetest.KillWriter(t, func() *exec.Cmd { return second(t, path) }, func(t *testing.T) catalog.Store { return file(t, path) })
+	storetest.KillWriter(t, func() *exec.Cmd { return second(t, path) }, func(t *testing.T) record.Store { return file(t, path) })
 }
 
 func TestTwoProcessesOnOneFileDoNotHarmEachOther(t *testing.T) {

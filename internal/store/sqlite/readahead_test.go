@@ -11,7 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
@@ -30,19 +30,19 @@ func manySites(t *testing.T) *relational.Store {
 			t.Error(err)
 		}
 	})
-	var writes []catalog.Write
+	var writes []record.Write
 	for i := range 5000 {
-		writes = append(writes, catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{
-			Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprintf("s%05d", i)}, UID: strconv.Itoa(i), Metadata: &catalog.Metadata{},
+		writes = append(writes, record.Write{Op: tko.OpWritten, Expect: record.Absent, Record: record.Record{
+			Key: record.Key{Kind: tko.KindSite, ID: fmt.Sprintf("s%05d", i)}, UID: strconv.Itoa(i), Metadata: &record.Metadata{},
 		}})
 	}
-	if _, err := s.Commit(t.Context(), catalog.Ungated(writes...)); err != nil {
+	if _, err := s.Commit(t.Context(), record.Ungated(writes...)); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-var allSites = catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}
+var allSites = record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}
 
 // While the caller reads rows, the next chunk is read, but not more.
 func TestListReadsOneChunkAhead(t *testing.T) {

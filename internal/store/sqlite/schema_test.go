@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
@@ -48,7 +48,7 @@ func TestOlderProgramIsAllowedAndTheNewerOneGoesOn(t *testing.T) {
 			t.Errorf("allow schema %d: %v, want ErrInvalid", version, err)
 		}
 	}
-	if _, err := s.ChangeAccess(t.Context(), 0, []catalog.AccessRule{{Kind: "binding", ID: "b", Doc: []byte("{}")}}, nil); err != nil {
+	if _, err := s.ChangeAccess(t.Context(), 0, []record.AccessRule{{Kind: "binding", ID: "b", Doc: []byte("{}")}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.AllowOlder(t.Context(), 49, false); !errors.Is(err, tko.ErrConflict) || !strings.Contains(err.Error(), "--ignore-rights") {
@@ -106,10 +106,10 @@ func TestProgramsThatBreakRolloutsAreAllowedOnlyIfThereAreNone(t *testing.T) {
 		t.Helper()
 		_, version, _, err := s.RolloutStates(t.Context())
 		if err == nil {
-			key := catalog.Key{Kind: tko.KindRollout, ID: "r"}
-			_, err = s.Commit(t.Context(), catalog.Ungated(catalog.Write{
-				Op: tko.OpWritten, Record: catalog.Record{Key: key, UID: "u"}, Expect: catalog.Any,
-				Rollout: &catalog.RolloutWrite{Expect: version, States: []catalog.RolloutState{{ID: "r", Family: "r", State: state, Plan: 1}}},
+			key := record.Key{Kind: tko.KindRollout, ID: "r"}
+			_, err = s.Commit(t.Context(), record.Ungated(record.Write{
+				Op: tko.OpWritten, Record: record.Record{Key: key, UID: "u"}, Expect: record.Any,
+				Rollout: &record.RolloutWrite{Expect: version, States: []record.RolloutState{{ID: "r", Family: "r", State: state, Plan: 1}}},
 			}))
 		}
 		if err != nil {
@@ -129,7 +129,7 @@ func TestProgramsThatBreakRolloutsAreAllowedOnlyIfThereAreNone(t *testing.T) {
 	for i, f := range []tko.Freeze{{ID: "f", Until: until}, {ID: "f", Until: until.Add(-2 * time.Hour)}} {
 		doc, err := json.Marshal(f)
 		if err == nil {
-			_, err = s.ChangeAccess(t.Context(), int64(i), []catalog.AccessRule{{Kind: "freeze", ID: "f", Doc: doc}}, nil)
+			_, err = s.ChangeAccess(t.Context(), int64(i), []record.AccessRule{{Kind: "freeze", ID: "f", Doc: doc}}, nil)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -138,7 +138,7 @@ func TestProgramsThatBreakRolloutsAreAllowedOnlyIfThereAreNone(t *testing.T) {
 			refused(`freeze "f"`)
 		}
 	}
-	stop := []catalog.AccessRule{{Kind: "stop", ID: "x", Doc: []byte(`{"ID":"x","All":true}`)}}
+	stop := []record.AccessRule{{Kind: "stop", ID: "x", Doc: []byte(`{"ID":"x","All":true}`)}}
 	if _, err := s.ChangeAccess(t.Context(), 2, stop, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -171,26 +171,26 @@ func TestDerivationIsNotTakenForThatOfARevisionOfAnOlderProgram(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := file(t, path)
-	key := catalog.Key{Kind: tko.KindDeployment, ID: "d"}
-	r := catalog.Record{Key: key, UID: "u", Derived: []byte("made"), Derivation: catalog.Digest{1}}
-	if _, err := s.Commit(t.Context(), catalog.Ungated(catalog.Write{Op: tko.OpWritten, Record: r, Expect: catalog.Absent})); err != nil {
+	key := record.Key{Kind: tko.KindDeployment, ID: "d"}
+	r := record.Record{Key: key, UID: "u", Derived: []byte("made"), Derivation: record.Digest{1}}
+	if _, err := s.Commit(t.Context(), record.Ungated(record.Write{Op: tko.OpWritten, Record: r, Expect: record.Absent})); err != nil {
 		t.Fatal(err)
 	}
-	read := func() catalog.Digest {
+	read := func() record.Digest {
 		t.Helper()
-		found, err := s.Get(t.Context(), catalog.Fields{}, key)
+		found, err := s.Get(t.Context(), record.Fields{}, key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return found[0].Derivation
 	}
-	if read() != (catalog.Digest{1}) {
+	if read() != (record.Digest{1}) {
 		t.Error("the derivation isn't as it was written")
 	}
 	s.Close()
 	tamper(t, path, "UPDATE entity SET revision = 2 WHERE id = 'd'")
 	s = file(t, path)
-	if read() != (catalog.Digest{}) {
+	if read() != (record.Digest{}) {
 		t.Error("a revision has the derivation of an earlier one")
 	}
 }

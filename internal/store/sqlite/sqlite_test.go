@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
@@ -16,7 +16,7 @@ func TestMemoryStoreKeepsAllPromises(t *testing.T) {
 }
 
 func TestFileStoreKeepsAllPromises(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) catalog.Store {
+	storetest.Run(t, func(t *testing.T) record.Store {
 		return file(t, filepath.Join(t.TempDir(), "a %23?file.db"))
 	})
 }
@@ -28,7 +28,7 @@ func TestPastOfALongLogEqualsAModel(t *testing.T) {
 
 // Positions ascend, and are not dense: another store's may be moments.
 func TestStoreWithGapsKeepsAllPromises(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) catalog.Store {
+	storetest.Run(t, func(t *testing.T) record.Store {
 		s, err := sqlite.OpenMemory(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestStoreWithGapsKeepsAllPromises(t *testing.T) {
 	})
 }
 
-func memory(t *testing.T) catalog.Store {
+func memory(t *testing.T) record.Store {
 	t.Helper()
 	s, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
@@ -51,7 +51,7 @@ func memory(t *testing.T) catalog.Store {
 
 // file opens the store in a file. One that doesn't exist begins as stores in memory do: the tests
 // of opening and migrating files (open_test.go, schema_test.go) call Open alone.
-func file(t *testing.T, path string) catalog.Store {
+func file(t *testing.T, path string) record.Store {
 	t.Helper()
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		if err := sqlite.CreateMigrated(t.Context(), path); err != nil {
@@ -66,7 +66,7 @@ func file(t *testing.T, path string) catalog.Store {
 	return s
 }
 
-func closed(t *testing.T, s catalog.Store) {
+func closed(t *testing.T, s record.Store) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -75,5 +75,5 @@ func closed(t *testing.T, s catalog.Store) {
 
 func TestCollectionKeepsContentWrittenMeanwhile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	storetest.CollectWhileWriting(t, func(t *testing.T) catalog.Store { return file(t, path) })
+	storetest.CollectWhileWriting(t, func(t *testing.T) record.Store { return file(t, path) })
 }

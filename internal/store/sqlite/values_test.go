@@ -11,7 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
 
@@ -31,27 +31,27 @@ func TestListsByPatternsOfManyValuesAreComplete(t *testing.T) {
 	})
 	random := rand.New(rand.NewPCG(1, 2))
 	const sites, deployments = 12_000, 300
-	var records []catalog.Record
+	var records []record.Record
 	metadata := make([]map[string]string, sites)
 	for i := range sites {
 		metadata[i] = map[string]string{"serial": strconv.Itoa(random.IntN(100_000)), "half": strconv.Itoa(i % 2)}
-		records = append(records, catalog.Record{
-			Key: catalog.Key{Kind: tko.KindSite, ID: fmt.Sprintf("s%05d", i)}, UID: "s" + strconv.Itoa(i), Metadata: &catalog.Metadata{Effective: metadata[i]},
+		records = append(records, record.Record{
+			Key: record.Key{Kind: tko.KindSite, ID: fmt.Sprintf("s%05d", i)}, UID: "s" + strconv.Itoa(i), Metadata: &record.Metadata{Effective: metadata[i]},
 		})
 	}
 	at := make([]int, deployments)
 	for i := range deployments {
 		at[i] = random.IntN(sites)
-		records = append(records, catalog.Record{
-			Key: catalog.Key{Kind: tko.KindDeployment, ID: fmt.Sprintf("d%05d", i)}, UID: "d" + strconv.Itoa(i), Site: fmt.Sprintf("s%05d", at[i]), Metadata: &catalog.Metadata{Effective: map[string]string{}},
+		records = append(records, record.Record{
+			Key: record.Key{Kind: tko.KindDeployment, ID: fmt.Sprintf("d%05d", i)}, UID: "d" + strconv.Itoa(i), Site: fmt.Sprintf("s%05d", at[i]), Metadata: &record.Metadata{Effective: map[string]string{}},
 		})
 	}
 	for chunk := range slices.Chunk(records, 1000) {
-		writes := make([]catalog.Write, len(chunk))
+		writes := make([]record.Write, len(chunk))
 		for i, r := range chunk {
-			writes[i] = catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: r}
+			writes[i] = record.Write{Op: tko.OpWritten, Expect: record.Absent, Record: r}
 		}
-		if _, err := s.Commit(t.Context(), catalog.Ungated(writes...)); err != nil {
+		if _, err := s.Commit(t.Context(), record.Ungated(writes...)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,11 +98,11 @@ func TestListsByPatternsOfManyValuesAreComplete(t *testing.T) {
 				}
 			}
 			for _, test := range []struct {
-				query catalog.Query
+				query record.Query
 				want  []string
 			}{
-				{catalog.Query{Kind: tko.KindSite, IDs: ids, Metadata: wanted}, wantSites},
-				{catalog.Query{Kind: tko.KindDeployment, IDs: ids, SiteMetadata: wanted}, wantDeployments},
+				{record.Query{Kind: tko.KindSite, IDs: ids, Metadata: wanted}, wantSites},
+				{record.Query{Kind: tko.KindDeployment, IDs: ids, SiteMetadata: wanted}, wantDeployments},
 			} {
 				for _, page := range []struct{ skip, limit int }{{0, -1}, {len(test.want) / 2, 10}} {
 					q := test.query

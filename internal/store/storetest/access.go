@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 var accessPromises = []promise{
@@ -24,7 +24,7 @@ var accessPromises = []promise{
 	{"a write under a former version of the rules of access fails", staleAccessFails},
 }
 
-func attributesOf(r catalog.Record) access.Attributes {
+func attributesOf(r record.Record) access.Attributes {
 	a := access.Attributes{Kind: r.Kind, ID: r.ID, Template: r.Template, Site: r.Site}
 	if r.Metadata != nil {
 		a.Metadata = r.Metadata.Effective
@@ -34,9 +34,9 @@ func attributesOf(r catalog.Record) access.Attributes {
 
 func noScopeSelectsNothing(w *world) {
 	w.commit(site("s"), deployment("d", at("s")))
-	w.equal("no scope", len(w.within(catalog.Query{Kind: tko.KindSite, Limit: -1})), 0)
-	w.equal("no scope, with a filter", len(w.within(catalog.Query{Kind: tko.KindDeployment, Sites: patterns("s"), Limit: -1})), 0)
-	records, err := w.store.Get(w.ctx(), catalog.Fields{Deployments: true}, siteKey("s"))
+	w.equal("no scope", len(w.within(record.Query{Kind: tko.KindSite, Limit: -1})), 0)
+	w.equal("no scope, with a filter", len(w.within(record.Query{Kind: tko.KindDeployment, Sites: patterns("s"), Limit: -1})), 0)
+	records, err := w.store.Get(w.ctx(), record.Fields{Deployments: true}, siteKey("s"))
 	w.ok(err)
 	w.equal("deployments without a scope", len(records[0].Deployments), 0)
 }
@@ -57,7 +57,7 @@ func scopesAgreeWithMatch(w *world) {
 		w.commit(site(id, of(templates[i%len(templates)]), own("k", values[i%3])))
 	}
 	for i := range 60 {
-		change := []func(*catalog.Write){metadata("k", values[i%3], "n", strconv.Itoa(i%2))}
+		change := []func(*record.Write){metadata("k", values[i%3], "n", strconv.Itoa(i%2))}
 		if i%4 != 0 {
 			change = append(change, of(templates[i%len(templates)]))
 		}
@@ -70,10 +70,10 @@ func scopesAgreeWithMatch(w *world) {
 		w.commit(deployment(fmt.Sprintf("d%02d", i), change...))
 	}
 	w.commit(written(tko.KindPlugin, "prepare|p"))
-	everything := map[tko.Kind][]catalog.Record{}
+	everything := map[tko.Kind][]record.Record{}
 	kinds := []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}
 	for _, kind := range kinds {
-		everything[kind] = w.list(catalog.Query{Kind: kind, Limit: -1})
+		everything[kind] = w.list(record.Query{Kind: kind, Limit: -1})
 	}
 	// A scope is within none, one or more of these.
 	siteIDs := []string{"", "emea/**", "emea**", "emea/1", "apac/**", "**", "none/**", "emea"}
@@ -98,7 +98,7 @@ func scopesAgreeWithMatch(w *world) {
 		})
 		view := access.ViewOf(rapid.SliceOfN(scope, 0, 4).Draw(t, "scopes")...)
 		kind := rapid.SampledFrom(kinds).Draw(t, "kind")
-		query := catalog.Query{Kind: kind, Limit: -1, Scope: view}
+		query := record.Query{Kind: kind, Limit: -1, Scope: view}
 		if rapid.Bool().Draw(t, "filter") {
 			query.Metadata = map[string]tko.Pattern{"k": patterns("*")[0]}
 		}
@@ -144,10 +144,10 @@ func associationsAreWithinScope(w *world) {
 		"all": {access.Scope{}, []string{"d1", "d2", "d3", "d4"}}, "no deployments": {access.Scope{Kinds: []tko.Kind{tko.KindTemplate}}, nil},
 	} {
 		view := access.ViewOf(c.scope, access.Scope{Kinds: []tko.Kind{tko.KindTemplate}})
-		records, err := w.store.Get(w.ctx(), catalog.Fields{Deployments: true, Scope: view}, templateKey("t"))
+		records, err := w.store.Get(w.ctx(), record.Fields{Deployments: true, Scope: view}, templateKey("t"))
 		w.ok(err)
 		w.equal(name+", read", records[0].Deployments, c.want)
-		query := catalog.Query{Kind: tko.KindTemplate, Limit: -1, Scope: view, Fields: catalog.Fields{Deployments: true, Counts: true}}
+		query := record.Query{Kind: tko.KindTemplate, Limit: -1, Scope: view, Fields: record.Fields{Deployments: true, Counts: true}}
 		listed := w.within(query)
 		w.equal(name+", listed", listed[0].Deployments, c.want)
 		w.equal(name+", counted", listed[0].Count, len(c.want))
@@ -160,7 +160,7 @@ func associationsAreWithinScope(w *world) {
 	}
 	view := access.ViewOf(access.Scope{Metadata: map[string]string{"k": "v"}, Kinds: []tko.Kind{tko.KindDeployment}}, access.Scope{Kinds: []tko.Kind{tko.KindSite}})
 	var listed []string
-	for _, r := range w.within(catalog.Query{Kind: tko.KindSite, After: "many", Limit: 60, Scope: view, Fields: catalog.Fields{Deployments: true}}) {
+	for _, r := range w.within(record.Query{Kind: tko.KindSite, After: "many", Limit: 60, Scope: view, Fields: record.Fields{Deployments: true}}) {
 		listed = append(listed, r.Deployments...)
 	}
 	w.equal("of many sites, listed", listed, whole)
@@ -172,7 +172,7 @@ func offsetsDifferByScope(w *world) {
 	}
 	page := func(scope, want string) {
 		w.Helper()
-		query := catalog.Query{Kind: tko.KindSite, Offset: 10, Limit: 5, Scope: access.ViewOf(access.Scope{SiteID: scope})}
+		query := record.Query{Kind: tko.KindSite, Offset: 10, Limit: 5, Scope: access.ViewOf(access.Scope{SiteID: scope})}
 		for range 2 { // the second time with the remembered end of a page
 			w.equal("first of the page of "+scope, w.within(query)[0].ID, want)
 		}
@@ -180,7 +180,7 @@ func offsetsDifferByScope(w *world) {
 	page("**", "a/20")
 	page("b/**", "b/21")
 	page("a/**", "a/20")
-	query := catalog.Query{Kind: tko.KindSite, Offset: 10, Limit: 5, Scope: access.ViewOf(access.Scope{SiteID: "b/**"}, access.Scope{SiteID: "a/0**"})}
+	query := record.Query{Kind: tko.KindSite, Offset: 10, Limit: 5, Scope: access.ViewOf(access.Scope{SiteID: "b/**"}, access.Scope{SiteID: "a/0**"})}
 	w.equal("of a union", w.within(query)[0].ID, "b/11")
 }
 
@@ -188,7 +188,7 @@ func relatedMetadataIsWithinScope(w *world) {
 	w.commit(template("t", own("secret", "x")), site("s", own("secret", "y")), site("other", own("secret", "y")))
 	w.commit(deployment("d1", of("t"), at("s")), deployment("d2", of("t"), at("other")))
 	deployments := access.Scope{Kinds: []tko.Kind{tko.KindDeployment}}
-	query := catalog.Query{Kind: tko.KindDeployment, Limit: -1, Scope: access.ViewOf(deployments), TemplateMetadata: values("secret", "x")}
+	query := record.Query{Kind: tko.KindDeployment, Limit: -1, Scope: access.ViewOf(deployments), TemplateMetadata: values("secret", "x")}
 	w.equal("by the metadata of a template", len(w.within(query)), 0)
 	query.TemplateMetadata, query.SiteMetadata = nil, values("secret", "y")
 	w.equal("by the metadata of a site", len(w.within(query)), 0)
@@ -203,40 +203,40 @@ func accessRulesAreAsWritten(w *world) {
 	w.ok(err)
 	w.equal("version of an empty store", version, int64(0))
 	w.equal("rules of an empty store", len(rules), 0)
-	a, b := catalog.AccessRule{Kind: "binding", ID: "b1", Doc: []byte(`{"a":1}`)}, catalog.AccessRule{Kind: "policy", ID: "p1", Doc: []byte(`{}`)}
-	version, err = w.store.ChangeAccess(w.ctx(), 0, []catalog.AccessRule{b, a}, nil, audit.Record{Kind: "binding"})
+	a, b := record.AccessRule{Kind: "binding", ID: "b1", Doc: []byte(`{"a":1}`)}, record.AccessRule{Kind: "policy", ID: "p1", Doc: []byte(`{}`)}
+	version, err = w.store.ChangeAccess(w.ctx(), 0, []record.AccessRule{b, a}, nil, audit.Record{Kind: "binding"})
 	w.ok(err)
 	w.equal("version", version, int64(1))
-	_, err = w.store.ChangeAccess(w.ctx(), 0, []catalog.AccessRule{{Kind: "binding", ID: "b2", Doc: []byte("{}")}}, nil)
+	_, err = w.store.ChangeAccess(w.ctx(), 0, []record.AccessRule{{Kind: "binding", ID: "b2", Doc: []byte("{}")}}, nil)
 	w.failed(err, tko.ErrConflict)
 	version, rules, err = w.store.Access(w.ctx())
 	w.ok(err)
 	w.equal("version read", version, int64(1))
-	w.equal("rules", rules, []catalog.AccessRule{a, b})
-	version, err = w.store.ChangeAccess(w.ctx(), 1, nil, []catalog.AccessRule{a})
+	w.equal("rules", rules, []record.AccessRule{a, b})
+	version, err = w.store.ChangeAccess(w.ctx(), 1, nil, []record.AccessRule{a})
 	w.ok(err)
 	w.equal("version of a removal", version, int64(2))
 	_, rules, err = w.store.Access(w.ctx())
 	w.ok(err)
-	w.equal("rules left", rules, []catalog.AccessRule{b})
+	w.equal("rules left", rules, []record.AccessRule{b})
 	version, err = w.store.AccessVersion(w.ctx())
 	w.ok(err)
 	w.equal("version alone", version, int64(2))
 }
 
 func staleAccessFails(w *world) {
-	under := func(version int64) func(*catalog.Write) {
-		return func(w *catalog.Write) { w.Access = &version }
+	under := func(version int64) func(*record.Write) {
+		return func(w *record.Write) { w.Access = &version }
 	}
 	w.commit(site("s0"), site("s1", under(0)))
 	_, err := w.store.ChangeAccess(w.ctx(), 0, nil, nil)
 	w.ok(err)
-	for _, change := range []catalog.Write{site("s2", under(0)), site("s1", under(0), expect(1)), deleted(siteKey("s1"))} {
+	for _, change := range []record.Write{site("s2", under(0)), site("s1", under(0), expect(1)), deleted(siteKey("s1"))} {
 		if change.Op == tko.OpDeleted {
 			under(0)(&change)
 		}
 		w.refused(tko.ErrConflict, change)
 	}
 	w.commit(site("s2", under(1)), site("s1", under(1), expect(1)))
-	w.equal("written", w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1}), []string{"s0", "s1", "s2"})
+	w.equal("written", w.ids(record.Query{Kind: tko.KindSite, Limit: -1}), []string{"s0", "s1", "s2"})
 }

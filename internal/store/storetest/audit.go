@@ -10,7 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 var auditPromises = []promise{
@@ -22,8 +22,8 @@ var auditPromises = []promise{
 	{"one server has the lease of the notifier, and only it saves states of subscriptions", oneServerNotifies},
 }
 
-func audited(subject string) func(*catalog.Write) {
-	return func(w *catalog.Write) { w.Audit = &audit.Caller{Subject: subject, Source: "192.0.2.1:1"} }
+func audited(subject string) func(*record.Write) {
+	return func(w *record.Write) { w.Audit = &audit.Caller{Subject: subject, Source: "192.0.2.1:1"} }
 }
 
 // auditLog returns the records of the log, and checks the chain.
@@ -52,9 +52,9 @@ func (w *world) auditLog() []audit.Record {
 func changesAreAudited(w *world) {
 	w.commit(site("s", audited("cert:ada")), deployment("d1", at("s"), audited("cert:ada"), by("ada", "because")), deployment("d2", under("d1"), audited("cert:ada")))
 	w.commit(site("silent"))
-	status := catalog.Write{
-		Op: tko.OpStatus, Expect: catalog.Any,
-		Record: catalog.Record{Key: siteKey("s"), Conditions: []tko.Condition{{Type: "Scheduled", Status: "True"}}},
+	status := record.Write{
+		Op: tko.OpStatus, Expect: record.Any,
+		Record: record.Record{Key: siteKey("s"), Conditions: []tko.Condition{{Type: "Scheduled", Status: "True"}}},
 	}
 	audited("tko:meta-scheduler")(&status)
 	w.commit(status)
@@ -98,7 +98,7 @@ func auditIsOneChain(w *world) {
 					}
 					continue
 				}
-				if _, err := w.store.Commit(w.ctx(), catalog.Ungated(site(id, audited(id)))); err != nil {
+				if _, err := w.store.Commit(w.ctx(), record.Ungated(site(id, audited(id)))); err != nil {
 					w.Error(err)
 				}
 				if n == 5 {
@@ -186,7 +186,7 @@ func oneServerNotifies(w *world) {
 	held, err = w.store.HoldNotifier(w.ctx(), "b", time.Minute)
 	w.ok(err)
 	w.equal("another one has it meanwhile", held, false)
-	state := catalog.SubscriptionState{Name: "ops", Doc: []byte(`{"n":1}`)}
+	state := record.SubscriptionState{Name: "ops", Doc: []byte(`{"n":1}`)}
 	w.ok(w.store.SaveSubscription(w.ctx(), "a", state))
 	state.Doc = []byte(`{"n":2}`)
 	if err := w.store.SaveSubscription(w.ctx(), "b", state); !errors.Is(err, tko.ErrConflict) {
@@ -204,7 +204,7 @@ func oneServerNotifies(w *world) {
 	held, err = w.store.HoldNotifier(w.ctx(), "b", time.Minute)
 	w.ok(err)
 	w.equal("another one takes the lease that has ended", held, true)
-	w.ok(w.store.SaveSubscription(w.ctx(), "b", catalog.SubscriptionState{Name: "ops"}))
+	w.ok(w.store.SaveSubscription(w.ctx(), "b", record.SubscriptionState{Name: "ops"}))
 	w.equal("states after the removal", w.subscriptions(), "")
 }
 

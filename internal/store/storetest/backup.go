@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/archive"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
@@ -26,7 +26,7 @@ import (
 
 // An Archiver is a store that can be backed up and restored.
 type Archiver interface {
-	catalog.Store
+	record.Store
 	Archive(ctx context.Context, w io.Writer, program string) (archive.Summary, error)
 	Restore(ctx context.Context, r io.Reader, o relational.Restore) (archive.Summary, error)
 	CheckComplete(ctx context.Context) error
@@ -38,7 +38,7 @@ func (w *world) contents() string {
 	w.Helper()
 	var b strings.Builder
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin} {
-		query := catalog.Query{Kind: kind, Limit: -1, Fields: catalog.Fields{Package: true, Deployments: true}}
+		query := record.Query{Kind: kind, Limit: -1, Fields: record.Fields{Package: true, Deployments: true}}
 		for _, r := range w.list(query) {
 			metadata := *r.Metadata
 			r.Metadata = nil
@@ -51,7 +51,7 @@ func (w *world) contents() string {
 			}
 		}
 	}
-	find := catalog.Query{Kind: tko.KindDeployment, Limit: -1, Metadata: values("region", "north")}
+	find := record.Query{Kind: tko.KindDeployment, Limit: -1, Metadata: values("region", "north")}
 	fmt.Fprintln(&b, "north", w.ids(find))
 	version, rules, err := w.store.Access(w.ctx())
 	w.ok(err)
@@ -87,14 +87,14 @@ func (w *world) contents() string {
 }
 
 // noRights are rules that are stored with rights, and are none.
-var noRights = []catalog.AccessRule{{Kind: "freeze", ID: "f", Doc: []byte(`{"id":"f"}`)}, {Kind: "source", ID: "s", Doc: []byte(`{"name":"s"}`)}}
+var noRights = []record.AccessRule{{Kind: "freeze", ID: "f", Doc: []byte(`{"id":"f"}`)}, {Kind: "source", ID: "s", Doc: []byte(`{"name":"s"}`)}}
 
 // fillAll writes some of everything.
 func (w *world) fillAll() {
 	w.Helper()
 	w.commit(template("cu", metadata("region", "north")), site("lagos", metadata("region", "north")), site("oslo"))
-	w.commit(written(tko.KindPlugin, "prepare|x", func(c *catalog.Write) {
-		c.Record.Plugin, c.Record.Package, c.Record.Digest = []byte(`{"name":"x"}`), nil, catalog.Digest{}
+	w.commit(written(tko.KindPlugin, "prepare|x", func(c *record.Write) {
+		c.Record.Plugin, c.Record.Package, c.Record.Digest = []byte(`{"name":"x"}`), nil, record.Digest{}
 	}))
 	for i := range 9 {
 		id := fmt.Sprint("d", i)
@@ -105,21 +105,21 @@ func (w *world) fillAll() {
 	w.commit(status(siteKey("lagos"), tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}))
 	w.free(reach("ann", 100), deleted(deploymentKey("d8")))
 	w.free(reach("ann", 100), deployment("d7", expect(2), of("cu"), at("lagos"), withPackage("changed at its site"), ready))
-	grant := func(r *catalog.Reach) { r.Grant = map[catalog.Count]int{catalog.CountCreated: 5} }
+	grant := func(r *record.Reach) { r.Grant = map[record.Count]int{record.CountCreated: 5} }
 	w.free(reach("ann", 100, derived, grant), deployment("unprepared", under("d0")))
 	w.free(reach("author/ann", 100), deployment("d7", expect(3), of("cu"), at("lagos"), metadata("region", "west"), withPackage("counted"), ready))
-	rules := append([]catalog.AccessRule{{Kind: "binding", ID: "b", Doc: []byte(`{"subject":"token:root"}`)}}, noRights...)
+	rules := append([]record.AccessRule{{Kind: "binding", ID: "b", Doc: []byte(`{"subject":"token:root"}`)}}, noRights...)
 	_, err := w.store.ChangeAccess(w.ctx(), 0, rules, nil,
 		audit.Record{Caller: audit.Caller{Subject: "token:root"}, Kind: "binding"})
 	w.ok(err)
 	w.ok(w.store.Audit(w.ctx(), audit.Record{Kind: "login", Detail: "refused"}))
 	_, err = w.store.SaveSource(w.ctx(), tko.Source{Name: "fleet", State: []byte("state")}, w.claimSource(time.Hour, "fleet")[0])
 	w.ok(err)
-	w.rollout("r", 1, execute.Running, rolloutRow("d1"), rolloutRow("d2", func(r *catalog.RolloutRow) { r.Pins = []plan.Pin{{Kind: tko.KindTemplate, ID: "cu", Revision: 1}} }))
+	w.rollout("r", 1, execute.Running, rolloutRow("d1"), rolloutRow("d2", func(r *record.RolloutRow) { r.Pins = []plan.Pin{{Kind: tko.KindTemplate, ID: "cu", Revision: 1}} }))
 	entry := execute.Entry{Deployment: "d1", Site: "lagos", Rollout: "r", Family: "r", Values: map[string]string{"pair": "p"}, Apart: []string{"pair"}}
 	view := w.view("r")
-	w.commit(site("oslo", expect(1), changing(catalog.RolloutWrite{
-		Expect: view.Version, Rollout: "r", Number: 1, States: []catalog.RolloutState{view.State}, Rows: view.Rows[:1], Flight: []execute.Entry{entry},
+	w.commit(site("oslo", expect(1), changing(record.RolloutWrite{
+		Expect: view.Version, Rollout: "r", Number: 1, States: []record.RolloutState{view.State}, Rows: view.Rows[:1], Flight: []execute.Entry{entry},
 		Evidence: []tko.RolloutEvidence{{Number: 1, Metric: "errors", Outcome: "Bad"}},
 	})))
 	_, err = w.store.SaveTargetState(w.ctx(), tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 1}}, w.claimSite(time.Hour))
@@ -142,7 +142,7 @@ func Backups(t *testing.T, from, to Archiver) { //nolint:funlen // one story
 	started := make(chan struct{})
 	writer.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			if _, err := from.Commit(context.WithoutCancel(ctx), catalog.Ungated(template(fmt.Sprintf("pair/%d/a", i)), template(fmt.Sprintf("pair/%d/b", i)))); err != nil {
+			if _, err := from.Commit(context.WithoutCancel(ctx), record.Ungated(template(fmt.Sprintf("pair/%d/a", i)), template(fmt.Sprintf("pair/%d/b", i)))); err != nil {
 				t.Error(err)
 			}
 			if i == 3 {
@@ -167,10 +167,10 @@ func Backups(t *testing.T, from, to Archiver) { //nolint:funlen // one story
 	}
 	checkRowsRestored(t, buffer.Bytes(), to)
 	pairs := map[string]int{}
-	for _, id := range restored.ids(catalog.Query{Kind: tko.KindTemplate, Limit: -1}) {
+	for _, id := range restored.ids(record.Query{Kind: tko.KindTemplate, Limit: -1}) {
 		if name, ok := strings.CutPrefix(id, "pair/"); ok {
 			pairs[strings.TrimSuffix(strings.TrimSuffix(name, "/a"), "/b")]++
-			_, err := to.Commit(t.Context(), catalog.Ungated(deleted(templateKey(id))))
+			_, err := to.Commit(t.Context(), record.Ungated(deleted(templateKey(id))))
 			restored.ok(err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 var cascadePromises = []promise{
@@ -30,7 +30,7 @@ var cascadePromises = []promise{
 type deletion struct{ Deleted, Descendants, Dissociated, Commits int }
 
 // remove deletes records with as many commits as it takes.
-func (w *world) remove(keys ...catalog.Key) deletion {
+func (w *world) remove(keys ...record.Key) deletion {
 	w.Helper()
 	var d deletion
 	for d.Commits = 1; ; d.Commits++ {
@@ -38,16 +38,16 @@ func (w *world) remove(keys ...catalog.Key) deletion {
 		if keys = w.step(&d, keys...); len(keys) == 0 {
 			return d
 		}
-		if changed := len(w.changes(head)); changed > catalog.MaxStep+len(keys) || changed == 0 {
-			w.Fatalf("one commit of a deletion made %d changes, want 1 to %d", changed, catalog.MaxStep+len(keys))
+		if changed := len(w.changes(head)); changed > record.MaxStep+len(keys) || changed == 0 {
+			w.Fatalf("one commit of a deletion made %d changes, want 1 to %d", changed, record.MaxStep+len(keys))
 		}
 	}
 }
 
 // step commits deletions once, and returns the keys that need more steps.
-func (w *world) step(d *deletion, keys ...catalog.Key) (more []catalog.Key) {
+func (w *world) step(d *deletion, keys ...record.Key) (more []record.Key) {
 	w.Helper()
-	writes := make([]catalog.Write, len(keys))
+	writes := make([]record.Write, len(keys))
 	for i, k := range keys {
 		writes[i] = deleted(k)
 	}
@@ -61,11 +61,11 @@ func (w *world) step(d *deletion, keys ...catalog.Key) (more []catalog.Key) {
 }
 
 // many writes n equal deployments.
-func (w *world) many(n int, format string, change ...func(*catalog.Write)) {
+func (w *world) many(n int, format string, change ...func(*record.Write)) {
 	w.Helper()
-	writes := make([]catalog.Write, n)
+	writes := make([]record.Write, n)
 	for i, id := range ids(format, n) {
-		writes[i] = deployment(id, append([]func(*catalog.Write){withPackage("the same")}, change...)...)
+		writes[i] = deployment(id, append([]func(*record.Write){withPackage("the same")}, change...)...)
 	}
 	w.commit(writes...)
 }
@@ -73,11 +73,11 @@ func (w *world) many(n int, format string, change ...func(*catalog.Write)) {
 // all returns the IDs of all deployments.
 func (w *world) all() []string {
 	w.Helper()
-	return w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})
+	return w.ids(record.Query{Kind: tko.KindDeployment, Limit: -1})
 }
 
 // big is more records than one commit may change.
-const big = catalog.MaxStep + 500
+const big = record.MaxStep + 500
 
 // wide is more records than the first step of a deletion changes.
 const wide = 300
@@ -98,7 +98,7 @@ func deleteBigTemplate(w *world) {
 	w.equal("last change", log[len(log)-1], loggedChange{tko.OpDeleted, "template t", 1})
 	w.equal("the Deleting condition is set once", log[slices.Index(log, loggedChange{tko.OpStatus, "template t", 1})], loggedChange{tko.OpStatus, "template t", 1})
 	w.equal("number of changes", len(log), big+2+2)
-	w.equal("referring deployments", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Templates: patterns("t"), Limit: -1})), 0)
+	w.equal("referring deployments", len(w.ids(record.Query{Kind: tko.KindDeployment, Templates: patterns("t"), Limit: -1})), 0)
 	w.equal("others", len(w.one(templateKey("other")).Deployments), 10)
 	w.equal("site", w.one(siteKey("s1")).Template+w.one(siteKey("s3")).Template, "other")
 	w.commit(template("t"))
@@ -128,22 +128,22 @@ func (w *world) family() (descendants int) {
 func deletionLimitIsChecked(w *world) {
 	w.commit(deployment("r"), deployment("other"))
 	w.many(5, "a%04d", under("r"))
-	atMost := func(most int, keys ...catalog.Key) ([]catalog.Outcome, error) {
-		writes := make([]catalog.Write, len(keys))
+	atMost := func(most int, keys ...record.Key) ([]record.Outcome, error) {
+		writes := make([]record.Write, len(keys))
 		for i, k := range keys {
 			writes[i] = deleted(k)
 			writes[i].DeleteLimit = &most
 		}
-		return w.store.Commit(w.ctx(), catalog.Ungated(writes...))
+		return w.store.Commit(w.ctx(), record.Ungated(writes...))
 	}
 	head := w.head()
-	for most, keys := range map[int][]catalog.Key{
+	for most, keys := range map[int][]record.Key{
 		5: {deploymentKey("r")},
 		6: {deploymentKey("r"), deploymentKey("other")},
 		0: {deploymentKey("other")},
 	} {
 		_, err := atMost(most, keys...)
-		if exceeded := (*catalog.ExceededError)(nil); !errors.As(err, &exceeded) || exceeded.Limit != most {
+		if exceeded := (*record.ExceededError)(nil); !errors.As(err, &exceeded) || exceeded.Limit != most {
 			w.Errorf("at most %d: %v", most, err)
 		}
 	}
@@ -159,7 +159,7 @@ func deleteBigFamily(w *world) {
 	n := w.family()
 	w.commit(deployment("other"), deployment("child", under("other")))
 	parents := map[string]string{}
-	for _, r := range w.list(catalog.Query{Kind: tko.KindDeployment, Limit: -1}) {
+	for _, r := range w.list(record.Query{Kind: tko.KindDeployment, Limit: -1}) {
 		parents[r.ID] = r.Parent
 	}
 	head := w.head()
@@ -169,7 +169,7 @@ func deleteBigFamily(w *world) {
 		w.Errorf("%d records were deleted in one commit", n)
 	}
 	w.equal("left", w.all(), []string{"child", "other"})
-	w.equal("index", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("k", "v"), Limit: -1})), 0)
+	w.equal("index", len(w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values("k", "v"), Limit: -1})), 0)
 	gone := map[string]bool{}
 	for _, c := range w.changes(head) {
 		if c.Op == tko.OpDeleted {
@@ -191,8 +191,8 @@ func interruptedDeletionContinues(w *world) {
 		w.Fatalf("one step leaves %v, want both", more)
 	}
 	CheckConsistency(w.T, w.store)
-	for _, r := range w.list(catalog.Query{Kind: tko.KindDeployment, Limit: -1}) {
-		if r.Parent != "" && w.get(catalog.Fields{}, deploymentKey(r.Parent))[0].Revision == 0 {
+	for _, r := range w.list(record.Query{Kind: tko.KindDeployment, Limit: -1}) {
+		if r.Parent != "" && w.get(record.Fields{}, deploymentKey(r.Parent))[0].Revision == 0 {
 			w.Fatalf("the parent of %s was deleted before it", r.ID)
 		}
 	}
@@ -210,13 +210,13 @@ func deletingRecordIsNotReferred(w *world) {
 	var d deletion
 	w.step(&d, templateKey("t"))
 	w.step(&d, deploymentKey("r"))
-	for _, k := range []catalog.Key{templateKey("t"), deploymentKey("r")} {
+	for _, k := range []record.Key{templateKey("t"), deploymentKey("r")} {
 		r := w.one(k)
 		if !r.Deleting() {
 			w.Errorf("%v has no Deleting condition: %v", k, r.Conditions)
 		}
 		err := w.refusal(tko.ErrInvalid, deployment("new", requires(k)))
-		missing := (*catalog.MissingError)(nil)
+		missing := (*record.MissingError)(nil)
 		if !errors.As(err, &missing) || missing.Key != k || !missing.Deleting {
 			w.Errorf("error is %v", err)
 		}
@@ -248,8 +248,8 @@ func deleteWhileChildrenComeBack(w *world) {
 				}
 				child := deployment(fmt.Sprintf("%s-new%d", parent, i), under(parent), origin(fmt.Sprintf("of %s %d", parent, i%50)))
 				child.ParentRevision = 1
-				if _, err := w.store.Commit(w.ctx(), catalog.Ungated(child)); errors.Is(err, tko.ErrConflict) {
-					if w.get(catalog.Fields{}, deploymentKey(parent))[0].Revision == 0 {
+				if _, err := w.store.Commit(w.ctx(), record.Ungated(child)); errors.Is(err, tko.ErrConflict) {
+					if w.get(record.Fields{}, deploymentKey(parent))[0].Revision == 0 {
 						return
 					}
 				} else if err != nil {
@@ -277,7 +277,7 @@ func deleteTwiceAtOnce(w *world) {
 	var wait sync.WaitGroup
 	for i := range both {
 		wait.Go(func() {
-			keys := []catalog.Key{deploymentKey("r"), templateKey("t")}
+			keys := []record.Key{deploymentKey("r"), templateKey("t")}
 			for len(keys) > 0 {
 				keys = w.step(&both[i], keys...)
 			}
@@ -322,7 +322,7 @@ func deleteTemplate(w *world) {
 	before, head := w.one(deploymentKey("d")), w.head()
 	outcome := w.commit(deleted(templateKey("t"), by("Ann", "tidy")))[0]
 	made := w.changes(head)
-	w.equal("outcome", outcome, catalog.Outcome{Key: templateKey("t"), Revision: 1, Position: made[2].Position, Deleted: 1, Dissociated: 2})
+	w.equal("outcome", outcome, record.Outcome{Key: templateKey("t"), Revision: 1, Position: made[2].Position, Deleted: 1, Dissociated: 2})
 	w.equal("log", w.logged(head), []loggedChange{
 		{tko.OpWritten, "deployment d", 2}, {tko.OpWritten, "site s", 2}, {tko.OpDeleted, "template t", 1},
 	})
@@ -335,7 +335,7 @@ func deleteTemplate(w *world) {
 	w.equal("deployment", after, want)
 	w.equal("site", w.one(siteKey("s")).Template, "")
 	w.equal("others", w.one(siteKey("s2")).Template+w.one(deploymentKey("d2")).Template, "t2t2")
-	w.equal("metadata", w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("k", "v"), Limit: -1}), []string{"d"})
+	w.equal("metadata", w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values("k", "v"), Limit: -1}), []string{"d"})
 	revision, err := w.store.Revision(w.ctx(), deploymentKey("d"), 1)
 	w.ok(err)
 	w.equal("template of revision 1", revision.Template, "t")
@@ -375,7 +375,7 @@ func deleteDeployment(w *world) {
 	head := w.head()
 	outcome := w.commit(deleted(deploymentKey("a")))[0]
 	w.equal("counts", []int{outcome.Deleted, outcome.Descendants}, []int{5, 4})
-	w.equal("left", w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"f", "other"})
+	w.equal("left", w.ids(record.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"f", "other"})
 	log := w.logged(head)
 	w.equal("last change", log[len(log)-1], loggedChange{tko.OpDeleted, "deployment a", 1})
 	w.equal("number of changes", len(log), 5)
@@ -390,7 +390,7 @@ func deleteDeployment(w *world) {
 }
 
 func deleteMany(w *world) {
-	var writes, deletes []catalog.Write
+	var writes, deletes []record.Write
 	w.commit(template("t"), site("s"))
 	for i := range 50 {
 		parent := fmt.Sprintf("p%02d", i)
@@ -402,20 +402,20 @@ func deleteMany(w *world) {
 	}
 	w.commit(writes...)
 	deletes = append(deletes, deleted(templateKey("t")), deleted(siteKey("s")))
-	keys := make([]catalog.Key, len(deletes))
+	keys := make([]record.Key, len(deletes))
 	for i := range deletes {
 		keys[i] = deletes[i].Record.Key
 	}
 	w.equal("deleted", w.remove(keys...).Deleted, 202)
 	w.commit(deployment("p"), deployment("q", under("p")))
-	w.equal("the child", w.commit(deleted(deploymentKey("p")), deleted(deploymentKey("q")))[1], catalog.Outcome{Key: deploymentKey("q")})
-	w.equal("left", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})), 0)
-	w.equal("index", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("k", "v"), Limit: -1})), 0)
+	w.equal("the child", w.commit(deleted(deploymentKey("p")), deleted(deploymentKey("q")))[1], record.Outcome{Key: deploymentKey("q")})
+	w.equal("left", len(w.ids(record.Query{Kind: tko.KindDeployment, Limit: -1})), 0)
+	w.equal("index", len(w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values("k", "v"), Limit: -1})), 0)
 }
 
 func deletePlugin(w *world) {
 	k := key(tko.KindPlugin, "prepare|a")
 	w.commit(written(tko.KindPlugin, "prepare|a"), deployment("d"))
 	w.equal("outcome", w.commit(deleted(k))[0].Deleted, 1)
-	w.equal("deployments", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})), 1)
+	w.equal("deployments", len(w.ids(record.Query{Kind: tko.KindDeployment, Limit: -1})), 1)
 }

@@ -7,13 +7,13 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // SetClockBack checks that leases and tokens expire, and work becomes due, without an
 // extra hour after the database's clock is set back by an hour. step moves the clock.
-func SetClockBack(t *testing.T, open func(t *testing.T) catalog.Store, step func(by time.Duration)) {
+func SetClockBack(t *testing.T, open func(t *testing.T) record.Store, step func(by time.Duration)) {
 	t.Helper()
 	const short = 2 * time.Second // far less than an hour, and long enough for a check
 	w := &world{T: t, store: open(t)}
@@ -51,7 +51,7 @@ func SetClockBack(t *testing.T, open func(t *testing.T) catalog.Store, step func
 		t.Error("a lease of an hour has expired, want it to end an hour after the step")
 	}
 	eventually.True(w, "the token expires", func() bool {
-		_, err := w.store.Commit(w.ctx(), catalog.Ungated(deployment("d", expect(1))))
+		_, err := w.store.Commit(w.ctx(), record.Ungated(deployment("d", expect(1))))
 		return err == nil
 	})
 	w.start("U", time.Hour)
@@ -71,7 +71,7 @@ func SetClockBack(t *testing.T, open func(t *testing.T) catalog.Store, step func
 
 // SetClockForward checks that nothing is done twice or reordered after the database's
 // clock is set forward by an hour, and back again. step moves the clock.
-func SetClockForward(t *testing.T, open func(t *testing.T) catalog.Store, step func(by time.Duration)) {
+func SetClockForward(t *testing.T, open func(t *testing.T) record.Store, step func(by time.Duration)) {
 	t.Helper()
 	w := &world{T: t, store: open(t)}
 	w.commit(deployment("d"))
@@ -99,7 +99,7 @@ func SetClockForward(t *testing.T, open func(t *testing.T) catalog.Store, step f
 	renewed, err := w.store.RenewWork(w.ctx(), first, time.Minute)
 	w.ok(err)
 	w.equal("leases renewed by the first worker", len(renewed), 0)
-	_, err = w.store.Commit(w.ctx(), catalog.Ungated(deployment("d", expect(1), func(c *catalog.Write) { c.Claim = &first[0] })))
+	_, err = w.store.Commit(w.ctx(), record.Ungated(deployment("d", expect(1), func(c *record.Write) { c.Claim = &first[0] })))
 	if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) {
 		t.Errorf("a write of the first worker: %v, want it refused", err)
 	}

@@ -16,30 +16,30 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Write runs in a process that will be killed (see [KillWriter]). It writes deployments
 // whose IDs begin with name, with a child each, modifies and deletes some, and prints
 // the ID of each once the write is acknowledged. It ends after count deployments, or
 // with an error.
-func Write(ctx context.Context, store catalog.Store, name string, count int, out io.Writer) error {
+func Write(ctx context.Context, store record.Store, name string, count int, out io.Writer) error {
 	for i := range count {
 		id := fmt.Sprintf("%s-%06d", name, i)
 		_, err := store.Commit(ctx,
-			catalog.Ungated(deployment(id, metadata("writer", name), withPackage(fmt.Sprint("package ", i%7)), origin(id)),
+			record.Ungated(deployment(id, metadata("writer", name), withPackage(fmt.Sprint("package ", i%7)), origin(id)),
 				deployment(id+"-child", under(id), ready, at("s")),
 			))
 		if err != nil {
 			return err
 		}
 		if i%3 == 0 {
-			if _, err = store.Commit(ctx, catalog.Ungated(deployment(id, expect(1), metadata("writer", name, "i", strconv.Itoa(i))))); err != nil {
+			if _, err = store.Commit(ctx, record.Ungated(deployment(id, expect(1), metadata("writer", name, "i", strconv.Itoa(i))))); err != nil {
 				return err
 			}
 		}
 		if i%5 == 4 {
-			if _, err = store.Commit(ctx, catalog.Ungated(deleted(deploymentKey(fmt.Sprintf("%s-%06d", name, i-1))))); err != nil {
+			if _, err = store.Commit(ctx, record.Ungated(deleted(deploymentKey(fmt.Sprintf("%s-%06d", name, i-1))))); err != nil {
 				return err
 			}
 		}
@@ -53,7 +53,7 @@ func Write(ctx context.Context, store catalog.Store, name string, count int, out
 // KillWriter starts a process that calls [Write], kills it, and checks that a store
 // opened afterwards has all acknowledged writes and is consistent. It does so several
 // times on the same database.
-func KillWriter(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) catalog.Store) {
+func KillWriter(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) record.Store) {
 	t.Helper()
 	for round := range 3 {
 		cmd := command()
@@ -85,14 +85,14 @@ func KillWriter(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) 
 			w := &world{T: t, store: store}
 			for i, id := range acknowledged {
 				gone := i%5 == 3 && i+1 < len(acknowledged)
-				for _, k := range []catalog.Key{deploymentKey(id), deploymentKey(id + "-child")} {
+				for _, k := range []record.Key{deploymentKey(id), deploymentKey(id + "-child")} {
 					if r := w.one(k); r.Revision == 0 && !gone && i+1 < len(acknowledged) || r.Revision != 0 && gone {
 						t.Errorf("%s (%d of %d) is at revision %d", k.ID, i+1, len(acknowledged), r.Revision)
 					}
 				}
 			}
 			CheckConsistency(t, store)
-			if _, err := store.Commit(t.Context(), catalog.Ungated(site("after "+name))); err != nil {
+			if _, err := store.Commit(t.Context(), record.Ungated(site("after "+name))); err != nil {
 				t.Errorf("a write afterwards: %v", err)
 			}
 		})
@@ -101,11 +101,11 @@ func KillWriter(t *testing.T, command func() *exec.Cmd, open func(t *testing.T) 
 
 // CheckConsistency checks that the head, the log, the revisions, the records and the
 // metadata index of a store agree.
-func CheckConsistency(t *testing.T, store catalog.Store) {
+func CheckConsistency(t *testing.T, store record.Store) {
 	t.Helper()
 	w := &world{T: t, store: store}
 	type state struct{ Revision, Position int64 }
-	records := map[catalog.Key]state{}
+	records := map[record.Key]state{}
 	last := int64(0)
 	for {
 		changes, err := store.Changes(t.Context(), last, 1000)
@@ -118,7 +118,7 @@ func CheckConsistency(t *testing.T, store catalog.Store) {
 				t.Fatalf("the log has position %d after %d", c.Position, last)
 			}
 			last = c.Position
-			k := catalog.Key{Kind: c.Kind, ID: c.ID}
+			k := record.Key{Kind: c.Kind, ID: c.ID}
 			if c.Op == tko.OpDeleted {
 				delete(records, k)
 				continue
@@ -127,10 +127,10 @@ func CheckConsistency(t *testing.T, store catalog.Store) {
 		}
 	}
 	w.equal("head", w.head(), last)
-	stored := map[catalog.Key]state{}
+	stored := map[record.Key]state{}
 	indexed := map[string]int{}
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin} {
-		for r, err := range store.List(t.Context(), catalog.Query{Scope: access.ScopeAll, Kind: kind, Limit: -1, Fields: catalog.Fields{Package: true}}) {
+		for r, err := range store.List(t.Context(), record.Query{Scope: access.ScopeAll, Kind: kind, Limit: -1, Fields: record.Fields{Package: true}}) {
 			w.ok(err)
 			stored[r.Key] = state{r.Revision, r.Position}
 			revision, err := store.Revision(t.Context(), r.Key, r.Revision)
@@ -150,13 +150,13 @@ func CheckConsistency(t *testing.T, store catalog.Store) {
 	}
 	for pair, count := range indexed {
 		key, value, _ := strings.Cut(pair, "=")
-		w.equal("deployments of "+pair, len(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values(key, value), Limit: -1})), count)
+		w.equal("deployments of "+pair, len(w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values(key, value), Limit: -1})), count)
 	}
 }
 
 // CompeteWithProcess starts a process that calls [Compete] on the same database as a
 // store, and calls Compete concurrently. It checks that both stores behave as one.
-func CompeteWithProcess(t *testing.T, cmd *exec.Cmd, store catalog.Store) {
+func CompeteWithProcess(t *testing.T, cmd *exec.Cmd, store record.Store) {
 	t.Helper()
 	w := &world{T: t, store: store}
 	w.commit(ones("shared", contested)...)
@@ -204,8 +204,8 @@ func CompeteWithProcess(t *testing.T, cmd *exec.Cmd, store catalog.Store) {
 // contested is the number of deployments for which two processes compete.
 const contested = 60
 
-func ones(name string, n int) []catalog.Write {
-	var writes []catalog.Write
+func ones(name string, n int) []record.Write {
+	var writes []record.Write
 	for _, id := range ids(name+"%03d", n) {
 		writes = append(writes, deployment(id))
 	}
@@ -214,7 +214,7 @@ func ones(name string, n int) []catalog.Write {
 
 // Compete runs in both processes of [CompeteWithProcess]. It tries to get every token,
 // every origin and every work item, and prints those it got.
-func Compete(ctx context.Context, store catalog.Store, name string, out io.Writer) error {
+func Compete(ctx context.Context, store record.Store, name string, out io.Writer) error {
 	for _, id := range ids("shared%03d", contested) {
 		_, _, err := store.StartModification(ctx, id, "token of "+name+" for "+id, time.Hour)
 		switch {
@@ -224,7 +224,7 @@ func Compete(ctx context.Context, store catalog.Store, name string, out io.Write
 			return err
 		}
 		fresh := "new " + id
-		outcomes, err := store.Commit(ctx, catalog.Ungated(site(fmt.Sprintf("%s/%s", name, id), origin(fresh)), site(fmt.Sprintf("%s-only/%s", name, id))))
+		outcomes, err := store.Commit(ctx, record.Ungated(site(fmt.Sprintf("%s/%s", name, id), origin(fresh)), site(fmt.Sprintf("%s-only/%s", name, id))))
 		if err != nil {
 			return err
 		}
@@ -257,7 +257,7 @@ func count(out io.Reader) map[string]int {
 
 // LoseCommits checks that calls whose commit loses its connection are executed exactly
 // once. lose runs a call, and closes the connection at its commit.
-func LoseCommits(t *testing.T, store catalog.Store, lose func(what string, call func() error)) {
+func LoseCommits(t *testing.T, store record.Store, lose func(what string, call func() error)) {
 	t.Helper()
 	w := &world{T: t, store: store}
 	w.commit(deployment("a"), deployment("b"), deployment("c"))
@@ -265,7 +265,7 @@ func LoseCommits(t *testing.T, store catalog.Store, lose func(what string, call 
 	const count = 4 // of work items, including that of the deleted deployment
 
 	lose("create", func() error {
-		outcomes, err := store.Commit(w.ctx(), catalog.Ungated(site("x"), site("y")))
+		outcomes, err := store.Commit(w.ctx(), record.Ungated(site("x"), site("y")))
 		if err == nil && (outcomes[0].Revision != 1 || outcomes[1].Revision != 1) {
 			t.Errorf("outcomes are %+v", outcomes)
 		}
@@ -274,7 +274,7 @@ func LoseCommits(t *testing.T, store catalog.Store, lose func(what string, call 
 	w.equal("changes", w.logged(before), []loggedChange{{tko.OpWritten, "site x", 1}, {tko.OpWritten, "site y", 1}})
 	before += 2
 	lose("write", func() error {
-		outcomes, err := store.Commit(w.ctx(), catalog.Ungated(deployment("new", metadata("k", "v")), deployment("a", expect(1))))
+		outcomes, err := store.Commit(w.ctx(), record.Ungated(deployment("new", metadata("k", "v")), deployment("a", expect(1))))
 		if err == nil && (outcomes[0].Revision != 1 || outcomes[1].Revision != 2) {
 			t.Errorf("outcomes are %+v", outcomes)
 		}
@@ -282,14 +282,14 @@ func LoseCommits(t *testing.T, store catalog.Store, lose func(what string, call 
 	})
 	w.equal("changes", w.logged(before), []loggedChange{{tko.OpWritten, "deployment new", 1}, {tko.OpWritten, "deployment a", 2}})
 	lose("delete", func() error {
-		outcomes, err := store.Commit(w.ctx(), catalog.Ungated(deleted(deploymentKey("new"))))
+		outcomes, err := store.Commit(w.ctx(), record.Ungated(deleted(deploymentKey("new"))))
 		if err == nil && outcomes[0].Deleted != 1 {
 			t.Errorf("outcomes are %+v", outcomes)
 		}
 		return err
 	})
 	lose("set conditions", func() error {
-		_, err := store.Commit(w.ctx(), catalog.Ungated(status(deploymentKey("b"), tko.Condition{Type: "Fine"})))
+		_, err := store.Commit(w.ctx(), record.Ungated(status(deploymentKey("b"), tko.Condition{Type: "Fine"})))
 		return err
 	})
 	w.equal("changes", w.logged(before+2), []loggedChange{{tko.OpDeleted, "deployment new", 1}, {tko.OpStatus, "deployment b", 1}})
@@ -352,7 +352,7 @@ func loseModifications(w *world, lose func(what string, call func() error)) {
 				}
 				return err
 			}
-			outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(deployment("modified", expect(1), token(name))))
+			outcomes, err := w.store.Commit(w.ctx(), record.Ungated(deployment("modified", expect(1), token(name))))
 			if err == nil && outcomes[0].Revision != 2 {
 				w.Errorf("outcomes are %+v", outcomes)
 			}
@@ -363,11 +363,11 @@ func loseModifications(w *world, lose func(what string, call func() error)) {
 	w.equal("revision", w.one(deploymentKey("modified")).Revision, int64(2))
 	w.commit(deployment("below", under("modified"), ready))
 	lose("delete a deployment with a child", func() error {
-		outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(deleted(deploymentKey("modified"))))
+		outcomes, err := w.store.Commit(w.ctx(), record.Ungated(deleted(deploymentKey("modified"))))
 		if err == nil && (outcomes[0].Deleted != 2 || outcomes[0].More) {
 			w.Errorf("outcomes are %+v", outcomes)
 		}
 		return err
 	})
-	w.equal("deployments", w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"a", "b", "c"})
+	w.equal("deployments", w.ids(record.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"a", "b", "c"})
 }

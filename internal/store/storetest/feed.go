@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -81,7 +81,7 @@ func readersMissNothing(w *world) {
 		wait.Go(func() {
 			for n := range commits {
 				id := fmt.Sprintf("s%02d-%02d", i, n)
-				if _, err := w.store.Commit(ctx, catalog.Ungated(site(id), site(id+"x"))); err != nil {
+				if _, err := w.store.Commit(ctx, record.Ungated(site(id), site(id+"x"))); err != nil {
 					w.Error(err)
 					return
 				}

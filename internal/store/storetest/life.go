@@ -7,14 +7,14 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
 // Life makes an empty store grow to a number of deployments, with a tenth as many sites that are
 // there before them, and then deletes half of them. Several times in between it does one of
 // everything, each time about the same amount, and calls before and after around it.
-func Life(t *testing.T, store catalog.Store, size int, before, after func(when string)) {
+func Life(t *testing.T, store record.Store, size int, before, after func(when string)) {
 	t.Helper()
 	l := &life{world: &world{T: t, store: store}}
 	stage := func(when string) {
@@ -55,7 +55,7 @@ type life struct {
 func (l *life) growSites(n int) {
 	l.Helper()
 	for l.sites < n {
-		var batch []catalog.Write
+		var batch []record.Write
 		for range lifeBatch {
 			batch = append(batch, l.newSite(fmt.Sprintf("s-%06d", l.sites)))
 			l.sites++
@@ -64,7 +64,7 @@ func (l *life) growSites(n int) {
 	}
 }
 
-func (l *life) newSite(id string) catalog.Write {
+func (l *life) newSite(id string) record.Write {
 	return site(id, of("t0"), audited("ada"), metadata("region", fmt.Sprint("r", l.sites%20), "tier", "edge"))
 }
 
@@ -74,9 +74,9 @@ func (l *life) growDeployments(n int) {
 	for l.parents*lifeChildren < n {
 		parent := fmt.Sprintf("p-%05d", l.parents)
 		l.commit(deployment(parent, of("t1"), audited("ada")))
-		var rows []catalog.RolloutRow
+		var rows []record.RolloutRow
 		for i := 0; i < lifeChildren; i += lifeBatch {
-			var batch []catalog.Write
+			var batch []record.Write
 			for j := range lifeBatch {
 				id := fmt.Sprintf("d-%05d-%03d", l.parents, i+j)
 				at := at(fmt.Sprintf("s-%06d", (l.parents*lifeChildren+i+j)%l.sites))
@@ -106,7 +106,7 @@ func (l *life) write(name string) {
 	tmpl, r := "day-template-"+name, "day-rollout-"+name
 	l.commit(template(tmpl, metadata("vendor", name)), l.newSite(s))
 	l.commit(deployment(top, of(tmpl), at(s), origin(top), audited("ada"), metadata("function", "f1")))
-	var children []catalog.Write
+	var children []record.Write
 	for i := range 20 {
 		children = append(children, deployment(fmt.Sprint(child, i), under(top), of(tmpl), at(s), origin(fmt.Sprint(child, i)), ready, metadata("function", fmt.Sprint("f", i%3))))
 	}
@@ -140,7 +140,7 @@ func (l *life) write(name string) {
 // roll plans a rollout of children, applies a row and deletes the rollout.
 func (l *life) roll(r, child, site string) {
 	l.Helper()
-	var rows []catalog.RolloutRow
+	var rows []record.RolloutRow
 	for i := range 20 {
 		rows = append(rows, rolloutRow(fmt.Sprint(child, i)))
 	}
@@ -149,13 +149,13 @@ func (l *life) roll(r, child, site string) {
 	row := v.Rows[4]
 	row.Progress = execute.Applied
 	entry := execute.Entry{Deployment: row.Deployment, Site: tko.SiteID(site), Rollout: r, Family: r, Apart: []string{"k"}, Values: map[string]string{"k": "v"}}
-	l.commit(deployment(string(row.Deployment), expect(1), at(site), changing(catalog.RolloutWrite{
-		Expect: v.Version, States: []catalog.RolloutState{v.State}, Rollout: r, Number: 1, Rows: []catalog.RolloutRow{row}, Flight: []execute.Entry{entry}, Evidence: []tko.RolloutEvidence{{Number: 1, Metric: "errors"}},
+	l.commit(deployment(string(row.Deployment), expect(1), at(site), changing(record.RolloutWrite{
+		Expect: v.Version, States: []record.RolloutState{v.State}, Rollout: r, Number: 1, Rows: []record.RolloutRow{row}, Flight: []execute.Entry{entry}, Evidence: []tko.RolloutEvidence{{Number: 1, Metric: "errors"}},
 	})))
 	l.commit(deployment(string(row.Deployment), expect(2), at(site)))
-	_, err := l.store.RolloutView(l.ctx(), r, catalog.RowsAt{Set: v.State.Rows, Version: v.Version})
+	_, err := l.store.RolloutView(l.ctx(), r, record.RowsAt{Set: v.State.Rows, Version: v.Version})
 	l.ok(err)
-	for _, filter := range []catalog.RowFilter{{Stale: true}, {Counted: true}, {Blocked: true, Held: true}, {Deployment: row.Deployment}} {
+	for _, filter := range []record.RowFilter{{Stale: true}, {Counted: true}, {Blocked: true, Held: true}, {Deployment: row.Deployment}} {
 		_, err := l.store.RolloutCommandView(l.ctx(), r, filter)
 		l.ok(err)
 	}
@@ -168,32 +168,32 @@ func (l *life) roll(r, child, site string) {
 	_, err = l.store.ReservedOrigins(l.ctx(), "day")
 	l.ok(err)
 	v = l.view(r)
-	l.commit(deleted(key(tko.KindRollout, r), changing(catalog.RolloutWrite{Expect: v.Version, Land: []string{string(entry.Deployment)}, Forget: []string{r}})))
+	l.commit(deleted(key(tko.KindRollout, r), changing(record.RolloutWrite{Expect: v.Version, Land: []string{string(entry.Deployment)}, Forget: []string{r}})))
 }
 
 // read reads a few records in all ways.
 func (l *life) read(name string) {
 	l.Helper()
 	head := l.head()
-	var keys []catalog.Key
+	var keys []record.Key
 	for i := range 20 {
 		keys = append(keys, siteKey(fmt.Sprintf("s-%06d", i*7)), deploymentKey(fmt.Sprintf("d-%05d-%03d", i, i)), siteKey(fmt.Sprint("none", name, i)))
 	}
-	l.get(catalog.Fields{Package: true, Deployments: false}, keys...)
+	l.get(record.Fields{Package: true, Deployments: false}, keys...)
 	for i, k := range keys {
 		if k.Kind == tko.KindSite && i < 20 {
-			l.get(catalog.Fields{Package: true, Deployments: true}, k)
+			l.get(record.Fields{Package: true, Deployments: true}, k)
 		}
-		l.get(catalog.Fields{Package: true}, k)
+		l.get(record.Fields{Package: true}, k)
 	}
-	_, err := l.store.GetAt(l.ctx(), head-1, catalog.Fields{Package: true}, keys[:20]...)
+	_, err := l.store.GetAt(l.ctx(), head-1, record.Fields{Package: true}, keys[:20]...)
 	l.ok(err)
 	_, err = l.store.Changes(l.ctx(), head-20, 20)
 	l.ok(err)
 	for _, kind := range []tko.Kind{tko.KindSite, tko.KindDeployment} {
-		_, err := l.store.History(l.ctx(), catalog.HistoryQuery{Kind: kind, ID: keys[1].ID, Limit: 20})
+		_, err := l.store.History(l.ctx(), record.HistoryQuery{Kind: kind, ID: keys[1].ID, Limit: 20})
 		l.ok(err)
-		_, err = l.store.History(l.ctx(), catalog.HistoryQuery{Kind: kind, After: head - 50, Limit: 20})
+		_, err = l.store.History(l.ctx(), record.HistoryQuery{Kind: kind, After: head - 50, Limit: 20})
 		l.ok(err)
 	}
 	_, err = l.store.PositionAt(l.ctx(), time.Now())

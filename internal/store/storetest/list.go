@@ -13,7 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -48,18 +48,18 @@ func listIsSorted(w *world) {
 		w.commit(site(name, metadata("k", "v")))
 	}
 	slices.Sort(names)
-	w.equal("all", w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1}), names)
-	w.equal("by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1, Metadata: values("k", "v")}), names)
+	w.equal("all", w.ids(record.Query{Kind: tko.KindSite, Limit: -1}), names)
+	w.equal("by metadata", w.ids(record.Query{Kind: tko.KindSite, Limit: -1, Metadata: values("k", "v")}), names)
 	for i, name := range names {
-		w.equal("after "+name, w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1, After: name}), slices.Clone(names[i+1:]))
+		w.equal("after "+name, w.ids(record.Query{Kind: tko.KindSite, Limit: -1, After: name}), slices.Clone(names[i+1:]))
 	}
 }
 
 // labelsAreSeparateFromMetadata checks that the index of labels is updated with the
 // records, also if a record has only labels in addition to its template's metadata.
 func labelsAreSeparateFromMetadata(w *world) {
-	labelled := func(key, value string) func(*catalog.Write) {
-		return func(w *catalog.Write) {
+	labelled := func(key, value string) func(*record.Write) {
+		return func(w *record.Write) {
 			m := *w.Record.Metadata
 			m.Labels = map[string]string{key: value}
 			w.Record.Metadata = &m
@@ -70,7 +70,7 @@ func labelsAreSeparateFromMetadata(w *world) {
 	w.commit(deployment("d5", inherited("k", "v"), labelled(by, "helm")), deployment("d6", own("k", "v"), labelled(by, "flux")), deployment("d7", own(by, "helm")))
 	w.commit(site("s1", own("k", "v"), labelled(by, "helm")))
 	query := func(kind tko.Kind, labels, metadata map[string]tko.Pattern) []string {
-		return w.ids(catalog.Query{Kind: kind, Limit: -1, Labels: labels, Metadata: metadata})
+		return w.ids(record.Query{Kind: kind, Limit: -1, Labels: labels, Metadata: metadata})
 	}
 	w.equal("a value", query(tko.KindDeployment, values(by, "helm"), nil), []string{"d5"})
 	w.equal("a pattern", query(tko.KindDeployment, values(by, "*l*"), nil), []string{"d5", "d6"})
@@ -99,7 +99,7 @@ func labelsAreSeparateFromMetadata(w *world) {
 
 func originSelectsRecord(w *world) {
 	w.commit(deployment("d1", origin("group/a")), deployment("d2", origin("group/b")), site("s", origin("group/a")))
-	query := catalog.Query{Kind: tko.KindDeployment, Limit: -1, Origin: "group/a"}
+	query := record.Query{Kind: tko.KindDeployment, Limit: -1, Origin: "group/a"}
 	w.equal("by origin", w.ids(query), []string{"d1"})
 	query.Origin = "group/c"
 	w.equal("none", w.ids(query), []string{})
@@ -137,8 +137,8 @@ func values(pairs ...string) map[string]tko.Pattern {
 
 // writeSample writes records of all kinds, with all sorts of fields.
 func writeSample(w *world) {
-	crds := func(x *catalog.Write) { x.Record.CRDs = true }
-	prepared := func(x *catalog.Write) { x.Record.Prepared = true }
+	crds := func(x *record.Write) { x.Record.CRDs = true }
+	prepared := func(x *record.Write) { x.Record.Prepared = true }
 	w.commit(
 		template("core/upf", metadata("tier", "core", "v", "1.2")),
 		template("core/smf", metadata("tier", "core", "v", "1.3"), crds),
@@ -167,50 +167,50 @@ func filtersSelect(w *world) {
 	all := "d1 d2 d3 d4 d5 d6"
 	tests := map[string]struct {
 		why   string
-		query catalog.Query
+		query record.Query
 		want  string
 	}{
-		"nothing":                   {"without filters, all match", catalog.Query{}, all},
-		"id exact":                  {"", catalog.Query{IDs: patterns("d3")}, "d3"},
-		"id unknown":                {"", catalog.Query{IDs: patterns("d")}, ""},
-		"id prefix":                 {"", catalog.Query{IDs: patterns("d**")}, all},
-		"id and":                    {"all patterns must match", catalog.Query{IDs: patterns("d*", "*2")}, "d2"},
-		"id and nothing":            {"all patterns must match", catalog.Query{IDs: patterns("d1", "d2")}, ""},
-		"template exact":            {"", catalog.Query{Templates: patterns("core/upf")}, "d1 d5"},
-		"template star":             {"* ends at /", catalog.Query{Templates: patterns("core*")}, ""},
-		"template star in part":     {"* stays between /", catalog.Query{Templates: patterns("core/*")}, "d1 d2 d5"},
-		"template two stars":        {"** crosses / and :", catalog.Query{Templates: patterns("**u**")}, "d1 d3 d5"},
-		"template any":              {"a deployment without a template doesn't match", catalog.Query{Templates: patterns("**")}, "d1 d2 d3 d5"},
-		"templates and":             {"", catalog.Query{Templates: patterns("core/**", "**f")}, "d1 d2 d5"},
-		"template unknown":          {"", catalog.Query{Templates: patterns("core")}, ""},
-		"site exact":                {"", catalog.Query{Sites: patterns("lab")}, "d4"},
-		"site prefix":               {"", catalog.Query{Sites: patterns("eu/**")}, "d1 d2"},
-		"site any":                  {"", catalog.Query{Sites: patterns("**")}, "d1 d2 d3 d4"},
-		"parent":                    {"", catalog.Query{Parent: "d1"}, "d2 d3"},
-		"parent unknown":            {"", catalog.Query{Parent: "d3"}, ""},
-		"prepared":                  {"", catalog.Query{Is: map[string]bool{"prepared": true}}, "d1 d2 d4"},
-		"not prepared":              {"", catalog.Query{Is: map[string]bool{"prepared": false}}, "d3 d5 d6"},
-		"approved":                  {"", catalog.Query{Is: map[string]bool{"approved": true}}, "d2 d4"},
-		"prepared, not approved":    {"", catalog.Query{Is: map[string]bool{"prepared": true, "approved": false}}, "d1"},
-		"metadata exact":            {"", catalog.Query{Metadata: values("app", "upf")}, "d1"},
-		"metadata empty":            {"an empty value is a value", catalog.Query{Metadata: values("app", "")}, "d5"},
-		"metadata any":              {"the key must exist", catalog.Query{Metadata: values("app", "*")}, "d1 d2 d3 d4 d5"},
-		"metadata prefix":           {"", catalog.Query{Metadata: values("app", "upf*")}, "d1 d4"},
-		"metadata inside":           {"", catalog.Query{Metadata: values("app", "*u*")}, "d1 d3 d4"},
-		"metadata star crosses":     {"* of values crosses every boundary", catalog.Query{Metadata: values("path", "a*c")}, "d3"},
-		"metadata two keys":         {"", catalog.Query{Metadata: values("app", "*f", "rank", "*")}, "d1 d2"},
-		"metadata two exact":        {"", catalog.Query{Metadata: values("app", "smf", "rank", "2")}, "d2"},
-		"metadata apart":            {"of one record", catalog.Query{Metadata: values("app", "smf", "rank", "1")}, ""},
-		"metadata unknown key":      {"", catalog.Query{Metadata: values("none", "*")}, ""},
-		"metadata of another kind":  {"sites' metadata is not deployments'", catalog.Query{Metadata: values("region", "eu")}, ""},
-		"template metadata":         {"", catalog.Query{TemplateMetadata: values("tier", "core")}, "d1 d2 d5"},
-		"template metadata both":    {"", catalog.Query{TemplateMetadata: values("tier", "core", "v", "1.3")}, "d2"},
-		"template metadata pattern": {"", catalog.Query{TemplateMetadata: values("tier", "*e*")}, "d1 d2 d3 d5"},
-		"template metadata nothing": {"", catalog.Query{TemplateMetadata: values("tier", "x")}, ""},
-		"site metadata":             {"", catalog.Query{SiteMetadata: values("region", "eu")}, "d1 d2"},
-		"site metadata two":         {"", catalog.Query{SiteMetadata: values("region", "eu", "type", "edge")}, "d1"},
-		"site metadata pattern":     {"", catalog.Query{SiteMetadata: values("type", "e*")}, "d1 d3"},
-		"everything": {"", catalog.Query{
+		"nothing":                   {"without filters, all match", record.Query{}, all},
+		"id exact":                  {"", record.Query{IDs: patterns("d3")}, "d3"},
+		"id unknown":                {"", record.Query{IDs: patterns("d")}, ""},
+		"id prefix":                 {"", record.Query{IDs: patterns("d**")}, all},
+		"id and":                    {"all patterns must match", record.Query{IDs: patterns("d*", "*2")}, "d2"},
+		"id and nothing":            {"all patterns must match", record.Query{IDs: patterns("d1", "d2")}, ""},
+		"template exact":            {"", record.Query{Templates: patterns("core/upf")}, "d1 d5"},
+		"template star":             {"* ends at /", record.Query{Templates: patterns("core*")}, ""},
+		"template star in part":     {"* stays between /", record.Query{Templates: patterns("core/*")}, "d1 d2 d5"},
+		"template two stars":        {"** crosses / and :", record.Query{Templates: patterns("**u**")}, "d1 d3 d5"},
+		"template any":              {"a deployment without a template doesn't match", record.Query{Templates: patterns("**")}, "d1 d2 d3 d5"},
+		"templates and":             {"", record.Query{Templates: patterns("core/**", "**f")}, "d1 d2 d5"},
+		"template unknown":          {"", record.Query{Templates: patterns("core")}, ""},
+		"site exact":                {"", record.Query{Sites: patterns("lab")}, "d4"},
+		"site prefix":               {"", record.Query{Sites: patterns("eu/**")}, "d1 d2"},
+		"site any":                  {"", record.Query{Sites: patterns("**")}, "d1 d2 d3 d4"},
+		"parent":                    {"", record.Query{Parent: "d1"}, "d2 d3"},
+		"parent unknown":            {"", record.Query{Parent: "d3"}, ""},
+		"prepared":                  {"", record.Query{Is: map[string]bool{"prepared": true}}, "d1 d2 d4"},
+		"not prepared":              {"", record.Query{Is: map[string]bool{"prepared": false}}, "d3 d5 d6"},
+		"approved":                  {"", record.Query{Is: map[string]bool{"approved": true}}, "d2 d4"},
+		"prepared, not approved":    {"", record.Query{Is: map[string]bool{"prepared": true, "approved": false}}, "d1"},
+		"metadata exact":            {"", record.Query{Metadata: values("app", "upf")}, "d1"},
+		"metadata empty":            {"an empty value is a value", record.Query{Metadata: values("app", "")}, "d5"},
+		"metadata any":              {"the key must exist", record.Query{Metadata: values("app", "*")}, "d1 d2 d3 d4 d5"},
+		"metadata prefix":           {"", record.Query{Metadata: values("app", "upf*")}, "d1 d4"},
+		"metadata inside":           {"", record.Query{Metadata: values("app", "*u*")}, "d1 d3 d4"},
+		"metadata star crosses":     {"* of values crosses every boundary", record.Query{Metadata: values("path", "a*c")}, "d3"},
+		"metadata two keys":         {"", record.Query{Metadata: values("app", "*f", "rank", "*")}, "d1 d2"},
+		"metadata two exact":        {"", record.Query{Metadata: values("app", "smf", "rank", "2")}, "d2"},
+		"metadata apart":            {"of one record", record.Query{Metadata: values("app", "smf", "rank", "1")}, ""},
+		"metadata unknown key":      {"", record.Query{Metadata: values("none", "*")}, ""},
+		"metadata of another kind":  {"sites' metadata is not deployments'", record.Query{Metadata: values("region", "eu")}, ""},
+		"template metadata":         {"", record.Query{TemplateMetadata: values("tier", "core")}, "d1 d2 d5"},
+		"template metadata both":    {"", record.Query{TemplateMetadata: values("tier", "core", "v", "1.3")}, "d2"},
+		"template metadata pattern": {"", record.Query{TemplateMetadata: values("tier", "*e*")}, "d1 d2 d3 d5"},
+		"template metadata nothing": {"", record.Query{TemplateMetadata: values("tier", "x")}, ""},
+		"site metadata":             {"", record.Query{SiteMetadata: values("region", "eu")}, "d1 d2"},
+		"site metadata two":         {"", record.Query{SiteMetadata: values("region", "eu", "type", "edge")}, "d1"},
+		"site metadata pattern":     {"", record.Query{SiteMetadata: values("type", "e*")}, "d1 d3"},
+		"everything": {"", record.Query{
 			IDs: patterns("d*"), Templates: patterns("core/*"), Sites: patterns("eu/*"), Metadata: values("rank", "*", "app", "*mf"),
 			TemplateMetadata: values("tier", "core"), SiteMetadata: values("region", "eu"), Parent: "d1", Is: map[string]bool{"prepared": true, "approved": true},
 		}, "d2"},
@@ -222,19 +222,19 @@ func filtersSelect(w *world) {
 		}
 	}
 	others := map[string]struct {
-		query catalog.Query
+		query record.Query
 		want  string
 	}{
-		"templates":                     {catalog.Query{Kind: tko.KindTemplate}, "base core/smf core/upf edge:du"},
-		"templates with CRDs":           {catalog.Query{Kind: tko.KindTemplate, CRDs: true}, "core/smf"},
-		"templates by metadata":         {catalog.Query{Kind: tko.KindTemplate, Metadata: values("tier", "core")}, "core/smf core/upf"},
-		"sites by template":             {catalog.Query{Kind: tko.KindSite, Templates: patterns("base")}, "eu/berlin eu/paris"},
-		"sites by metadata":             {catalog.Query{Kind: tko.KindSite, Metadata: values("type", "edge")}, "eu/berlin us/nyc"},
-		"plugins":                       {catalog.Query{Kind: tko.KindPlugin}, "prepare|a validate|a"},
-		"plugins of a type":             {catalog.Query{Kind: tko.KindPlugin, IDs: patterns("prepare|**")}, "prepare|a"},
-		"unknown kind":                  {catalog.Query{Kind: "nothing"}, ""},
-		"offset beyond the end":         {catalog.Query{Kind: tko.KindSite, Offset: 1 << 31}, ""},
-		"templates by an unknown value": {catalog.Query{Kind: tko.KindTemplate, Metadata: values("tier", "cor")}, ""},
+		"templates":                     {record.Query{Kind: tko.KindTemplate}, "base core/smf core/upf edge:du"},
+		"templates with CRDs":           {record.Query{Kind: tko.KindTemplate, CRDs: true}, "core/smf"},
+		"templates by metadata":         {record.Query{Kind: tko.KindTemplate, Metadata: values("tier", "core")}, "core/smf core/upf"},
+		"sites by template":             {record.Query{Kind: tko.KindSite, Templates: patterns("base")}, "eu/berlin eu/paris"},
+		"sites by metadata":             {record.Query{Kind: tko.KindSite, Metadata: values("type", "edge")}, "eu/berlin us/nyc"},
+		"plugins":                       {record.Query{Kind: tko.KindPlugin}, "prepare|a validate|a"},
+		"plugins of a type":             {record.Query{Kind: tko.KindPlugin, IDs: patterns("prepare|**")}, "prepare|a"},
+		"unknown kind":                  {record.Query{Kind: "nothing"}, ""},
+		"offset beyond the end":         {record.Query{Kind: tko.KindSite, Offset: 1 << 31}, ""},
+		"templates by an unknown value": {record.Query{Kind: tko.KindTemplate, Metadata: values("tier", "cor")}, ""},
 	}
 	for name, test := range others {
 		test.query.Limit = -1
@@ -246,7 +246,7 @@ func filtersSelect(w *world) {
 
 func windowsSelectParts(w *world) {
 	const n = 150 // more than a chunk
-	var writes []catalog.Write
+	var writes []record.Write
 	all := ids("s%03d", n)
 	for i, id := range all {
 		writes = append(writes, site(id, metadata("k", "v", "odd", strconv.Itoa(i%2))))
@@ -255,7 +255,7 @@ func windowsSelectParts(w *world) {
 	for _, after := range []string{"", "s", "s010", "s0105", "s148", "s149", "t"} {
 		for _, offset := range []int{0, 1, 31, 32, 33, 149, 150, 151} {
 			for _, limit := range []int{-1, 0, 1, 32, 33, 150, 1000} {
-				for _, query := range []catalog.Query{{}, {Metadata: values("k", "v")}, {IDs: patterns("s**")}, {Metadata: values("odd", "1")}} {
+				for _, query := range []record.Query{{}, {Metadata: values("k", "v")}, {IDs: patterns("s**")}, {Metadata: values("odd", "1")}} {
 					var want []string
 					for i, id := range all {
 						if id > after && (query.Metadata["odd"].String() == "" || i%2 == 1) {
@@ -278,7 +278,7 @@ func windowsSelectParts(w *world) {
 
 func metadataIndexIsUpdated(w *world) {
 	find := func(pairs ...string) string {
-		return strings.Join(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values(pairs...), Limit: -1}), " ")
+		return strings.Join(w.ids(record.Query{Kind: tko.KindSite, Metadata: values(pairs...), Limit: -1}), " ")
 	}
 	w.commit(site("a", metadata("k", "1", "same", "x")), site("b", metadata("k", "1", "same", "x")))
 	w.equal("written", find("k", "1"), "a b")
@@ -305,49 +305,49 @@ func longValuesDiffer(w *world) {
 	for pattern, want := range map[string]string{
 		long + "a": "a", long + "b": "b", long + "*": "a b", long[:302] + "*": "a b c", "*b": "b", long + "c": "", long[:302] + "c": "c",
 	} {
-		got := strings.Join(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", pattern), Limit: -1}), " ")
+		got := strings.Join(w.ids(record.Query{Kind: tko.KindSite, Metadata: values("k", pattern), Limit: -1}), " ")
 		w.equal(pattern, got, want)
 	}
 }
 
 func manyValues(w *world) {
 	const n = 2500
-	var writes []catalog.Write
+	var writes []record.Write
 	for i, id := range ids("s%04d", n) {
 		writes = append(writes, site(id, metadata("name", id, "third", strconv.Itoa(i%3))))
 	}
 	w.commit(writes...)
-	w.equal("any", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: -1})), n)
-	w.equal("with another", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "s*", "third", "1"), Limit: -1})), n/3)
-	w.equal("few", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "s000*"), Limit: -1, Offset: 8}), []string{"s0008", "s0009"})
-	w.equal("page", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: 2, Offset: 2000, After: "s0009"}), []string{"s2010", "s2011"})
-	w.equal("an unknown key", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("nam", "*"), Limit: -1})), 0)
+	w.equal("any", len(w.ids(record.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: -1})), n)
+	w.equal("with another", len(w.ids(record.Query{Kind: tko.KindSite, Metadata: values("name", "s*", "third", "1"), Limit: -1})), n/3)
+	w.equal("few", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("name", "s000*"), Limit: -1, Offset: 8}), []string{"s0008", "s0009"})
+	w.equal("page", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: 2, Offset: 2000, After: "s0009"}), []string{"s2010", "s2011"})
+	w.equal("an unknown key", len(w.ids(record.Query{Kind: tko.KindSite, Metadata: values("nam", "*"), Limit: -1})), 0)
 }
 
 // manySharedMetasets checks more shared metasets than a list reads one by one.
 func manySharedMetasets(w *world) {
 	const n = 1100
-	var writes []catalog.Write
+	var writes []record.Write
 	for i, id := range ids("d%04d", n) {
 		writes = append(writes, deployment(id, inherited("name", id, "third", strconv.Itoa(i%3))))
 	}
 	w.commit(writes...)
-	w.equal("any", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("name", "*"), Limit: -1})), n)
-	w.equal("with another", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("name", "d*", "third", "1"), Limit: -1})), (n+1)/3)
-	w.equal("few", w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("name", "d000*"), Limit: -1, Offset: 8}), []string{"d0008", "d0009"})
-	w.equal("page", w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values("third", "2"), Limit: 2, After: "d1009"}), []string{"d1010", "d1013"})
+	w.equal("any", len(w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values("name", "*"), Limit: -1})), n)
+	w.equal("with another", len(w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values("name", "d*", "third", "1"), Limit: -1})), (n+1)/3)
+	w.equal("few", w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values("name", "d000*"), Limit: -1, Offset: 8}), []string{"d0008", "d0009"})
+	w.equal("page", w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values("third", "2"), Limit: 2, After: "d1009"}), []string{"d1010", "d1013"})
 }
 
 func inheritedMetadataIsFound(w *world) {
 	find := func(pairs ...string) string {
-		return strings.Join(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values(pairs...), Limit: -1}), " ")
+		return strings.Join(w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values(pairs...), Limit: -1}), " ")
 	}
 	w.commit(deployment("a", inherited("k", "1", "same", "x")), deployment("b", own("k", "1", "same", "x")), site("s", inherited("k", "1", "same", "x")))
 	w.commit(deployment("c", inherited("k", "1", "same", "x")), deployment("d", inherited("k", "1")))
 	w.equal("one key", find("k", "1"), "a b c d")
 	w.equal("two keys", find("k", "1", "same", "x"), "a b c")
 	w.equal("patterns", find("k", "*", "same", "*"), "a b c")
-	w.equal("sites", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "1", "same", "x"), Limit: -1}), []string{"s"})
+	w.equal("sites", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("k", "1", "same", "x"), Limit: -1}), []string{"s"})
 	w.commit(deployment("a", expect(1), inherited("k", "2", "same", "x")))
 	w.equal("another template", find("k", "1"), "b c d")
 	w.equal("another template, its value", find("k", "2"), "a")
@@ -370,7 +370,7 @@ func inheritedMetadataIsFound(w *world) {
 // other, some mixed, some with their own metadata.
 func manyTemplatesInOrder(w *world) {
 	const n = 600
-	var writes []catalog.Write
+	var writes []record.Write
 	want := map[string][]string{}
 	for i, id := range ids("d%04d", n) {
 		of := i / 20  // one template after the other
@@ -389,7 +389,7 @@ func manyTemplatesInOrder(w *world) {
 	for part := range slices.Chunk(writes, 500) {
 		w.commit(part...)
 	}
-	check := func(text string, query catalog.Query) {
+	check := func(text string, query record.Query) {
 		query.Kind, query.Limit = tko.KindDeployment, -1
 		all := append([]string{}, want[text]...)
 		w.equal(text, w.ids(query), all)
@@ -405,13 +405,13 @@ func manyTemplatesInOrder(w *world) {
 	for text := range want {
 		key, value, _ := strings.Cut(text, "=")
 		if !strings.Contains(value, " ") && (key != "template" || strings.HasSuffix(value, "4")) {
-			check(text, catalog.Query{Metadata: values(key, value)})
+			check(text, record.Query{Metadata: values(key, value)})
 		}
 	}
 	for third := range 3 {
 		for tens := range 6 {
 			text := fmt.Sprintf("third=%d tens=t%d", third, tens)
-			check(text, catalog.Query{Metadata: values("third", strconv.Itoa(third), "template", fmt.Sprintf("t%d*", tens), "all", "*")})
+			check(text, record.Query{Metadata: values("third", strconv.Itoa(third), "template", fmt.Sprintf("t%d*", tens), "all", "*")})
 		}
 	}
 }
@@ -429,7 +429,7 @@ func patternsMatch(w *world) {
 	}
 	stored = append(stored, "\n", "a\nb", "\U0010FFFF", "\U0010FFFFa", "\uD7FF", "\uE000")
 	slices.Sort(stored)
-	var writes []catalog.Write
+	var writes []record.Write
 	for _, id := range stored {
 		writes = append(writes, site(id, metadata("k", id)))
 	}
@@ -447,7 +447,7 @@ func patternsMatch(w *world) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		queries := map[string]catalog.Query{
+		queries := map[string]record.Query{
 			"ID":    {Kind: tko.KindSite, Limit: -1, IDs: []tko.Pattern{p}},
 			"value": {Kind: tko.KindSite, Limit: -1, Metadata: map[string]tko.Pattern{"k": v}},
 		}
@@ -471,18 +471,18 @@ func patternsMatch(w *world) {
 
 func listIsOneSnapshot(w *world) {
 	const n = 300
-	var writes []catalog.Write
+	var writes []record.Write
 	all := ids("s%03d", n)
 	for _, id := range all {
 		writes = append(writes, site(id, metadata("k", "old")))
 	}
 	w.commit(writes...)
 	seen := map[string]string{}
-	for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}) {
+	for r, err := range w.store.List(w.ctx(), record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1, Fields: record.Fields{Package: true}}) {
 		w.ok(err)
 		seen[r.ID] = r.Metadata.Effective["k"] + " " + string(r.Package)
 		if len(seen) == 1 { // all others are changed, one is deleted and one created
-			changed := []catalog.Write{deleted(siteKey("s299")), site("s1505")}
+			changed := []record.Write{deleted(siteKey("s299")), site("s1505")}
 			for _, id := range all[:299] {
 				changed = append(changed, site(id, expect(1), metadata("k", "new"), withPackage("new")))
 			}
@@ -494,18 +494,18 @@ func listIsOneSnapshot(w *world) {
 		want[id] = "old package of " + id
 	}
 	w.equal("records read", seen, want)
-	w.equal("afterwards", len(w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "new"), Limit: -1})), n-1)
+	w.equal("afterwards", len(w.ids(record.Query{Kind: tko.KindSite, Metadata: values("k", "new"), Limit: -1})), n-1)
 	w.equal("IDs", slices.Sorted(maps.Keys(seen)), all)
 }
 
 func listMayBeAbandoned(w *world) {
-	var writes []catalog.Write
+	var writes []record.Write
 	for _, id := range ids("s%03d", 100) {
 		writes = append(writes, site(id))
 	}
 	w.commit(writes...)
 	for range 50 { // more than there can be connections
-		for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
+		for r, err := range w.store.List(w.ctx(), record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 			w.ok(err)
 			if r.ID == "s040" {
 				break
@@ -515,9 +515,9 @@ func listMayBeAbandoned(w *world) {
 	var wait sync.WaitGroup
 	for range 40 { // more lists than connections, each of which writes
 		wait.Go(func() {
-			for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 3}) {
+			for r, err := range w.store.List(w.ctx(), record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 3}) {
 				if err == nil {
-					_, err = w.store.Commit(w.ctx(), catalog.Ungated(status(r.Key)))
+					_, err = w.store.Commit(w.ctx(), record.Ungated(status(r.Key)))
 				}
 				if err != nil {
 					w.Error(err)
@@ -532,7 +532,7 @@ func listsCountDeployments(w *world) {
 	w.commit(template("t"), template("u"), site("s", of("t")), deployment("d2", of("t"), at("s")), deployment("d1", of("t")), deployment("d3"))
 	counts := func(kind tko.Kind) map[string]int {
 		m := map[string]int{}
-		for _, r := range w.list(catalog.Query{Kind: kind, Limit: -1, Fields: catalog.Fields{Counts: true}}) {
+		for _, r := range w.list(record.Query{Kind: kind, Limit: -1, Fields: record.Fields{Counts: true}}) {
 			m[r.ID] = r.Count
 			w.equal("deployments", r.Deployments, []string(nil))
 		}
@@ -541,20 +541,20 @@ func listsCountDeployments(w *world) {
 	w.equal("of templates: sites don't count", counts(tko.KindTemplate), map[string]int{"t": 2, "u": 0})
 	w.equal("of sites", counts(tko.KindSite), map[string]int{"s": 1})
 	w.equal("of deployments", counts(tko.KindDeployment), map[string]int{"d1": 0, "d2": 0, "d3": 0})
-	w.equal("not selected", w.list(catalog.Query{Kind: tko.KindTemplate, Limit: 1})[0].Count, 0)
+	w.equal("not selected", w.list(record.Query{Kind: tko.KindTemplate, Limit: 1})[0].Count, 0)
 }
 
 // offsetsAreExact pages, and changes rows before the offset between the pages.
 func offsetsAreExact(w *world) {
 	w.commit(template("t", metadata("tier", "core")), site("here", metadata("region", "eu")), site("there"))
 	present := map[string]bool{}
-	var writes []catalog.Write
+	var writes []record.Write
 	for _, id := range ids("d%04d", 300) {
 		present[id] = true
 		writes = append(writes, deployment(id, of("t"), at("here"), ready, metadata("k", "v", "name", id)))
 	}
 	w.commit(writes...)
-	queries := map[string]catalog.Query{
+	queries := map[string]record.Query{
 		"all":               {},
 		"metadata":          {Metadata: values("k", "v")},
 		"many values":       {Metadata: values("name", "d*")},
@@ -580,18 +580,18 @@ func offsetsAreExact(w *world) {
 	}
 	steps := []struct {
 		what   string
-		writes []catalog.Write
+		writes []record.Write
 		gone   []string
 		come   []string
 	}{
-		{"create one behind the offset", []catalog.Write{deployment("d9999", of("t"), at("here"), ready, metadata("k", "v", "name", "d"))}, nil, []string{"d9999"}},
-		{"create one before the offset", []catalog.Write{deployment("a", of("t"), at("here"), ready, metadata("k", "v", "name", "d"))}, nil, []string{"a"}},
-		{"delete one", []catalog.Write{deleted(deploymentKey("d0050"))}, []string{"d0050"}, nil},
-		{"delete one and create one", []catalog.Write{
+		{"create one behind the offset", []record.Write{deployment("d9999", of("t"), at("here"), ready, metadata("k", "v", "name", "d"))}, nil, []string{"d9999"}},
+		{"create one before the offset", []record.Write{deployment("a", of("t"), at("here"), ready, metadata("k", "v", "name", "d"))}, nil, []string{"a"}},
+		{"delete one", []record.Write{deleted(deploymentKey("d0050"))}, []string{"d0050"}, nil},
+		{"delete one and create one", []record.Write{
 			deleted(deploymentKey("d0060")), deployment("b", of("t"), at("here"), ready, metadata("k", "v", "name", "d")),
 		}, []string{"d0060"}, []string{"b"}},
-		{"set conditions", []catalog.Write{status(deploymentKey("d0001"), tko.Condition{Type: tko.ConditionHealthy})}, nil, nil},
-		{"delete several in one commit", []catalog.Write{
+		{"set conditions", []record.Write{status(deploymentKey("d0001"), tko.Condition{Type: tko.ConditionHealthy})}, nil, nil},
+		{"delete several in one commit", []record.Write{
 			deleted(deploymentKey("d0001")), deleted(deploymentKey("d0100")), deleted(deploymentKey("d0200")),
 		}, []string{"d0001", "d0100", "d0200"}, nil},
 	}
@@ -626,7 +626,7 @@ func offsetsAreExact(w *world) {
 // matchesAtTheEnd checks matches for which the first choice of an access path is wrong.
 func matchesAtTheEnd(w *world) {
 	const n = 6000
-	var sites, writes []catalog.Write
+	var sites, writes []record.Write
 	for i, id := range ids("s%04d", 600) {
 		sites = append(sites, site(id, metadata("half", strconv.Itoa(i/300), "name", id)))
 	}
@@ -643,23 +643,23 @@ func matchesAtTheEnd(w *world) {
 		}
 	}
 	tests := map[string]struct {
-		query catalog.Query
+		query record.Query
 		want  func(i int) bool
 	}{
-		"sites of late ones":  {catalog.Query{SiteMetadata: values("half", "1")}, func(i int) bool { return i >= n/2 }},
-		"by site ID":          {catalog.Query{Sites: patterns("s0[5]**", "s05**")}, func(int) bool { return false }},
-		"by prefix":           {catalog.Query{Sites: patterns("s05**")}, func(i int) bool { return i*600/n >= 500 }},
-		"by end":              {catalog.Query{Sites: patterns("**99")}, func(i int) bool { return i*600/n%100 == 99 }},
-		"late":                {catalog.Query{Metadata: values("late", "true")}, func(i int) bool { return i >= n-10 }},
-		"odd and prepared":    {catalog.Query{Metadata: values("odd", "1"), Is: map[string]bool{"prepared": true}}, func(int) bool { return false }},
-		"odd, not prepared":   {catalog.Query{Metadata: values("odd", "1"), Is: map[string]bool{"prepared": false}}, func(i int) bool { return i%2 == 1 }},
-		"odd and late":        {catalog.Query{Metadata: values("odd", "1", "late", "true")}, func(i int) bool { return i%2 == 1 && i >= n-10 }},
-		"many values, late":   {catalog.Query{Metadata: values("nr", "*99", "late", "true")}, func(i int) bool { return i%100 == 99 && i >= n-10 }},
-		"many values":         {catalog.Query{Metadata: values("nr", "d059*")}, func(i int) bool { return i >= 5900 && i < 6000 }},
-		"very many values":    {catalog.Query{Metadata: values("nr", "d05*", "odd", "0")}, func(i int) bool { return i >= 5000 && i%2 == 0 }},
-		"sites of many names": {catalog.Query{SiteMetadata: values("name", "s0*9")}, func(i int) bool { return i*600/n%10 == 9 }},
-		"both halves":         {catalog.Query{SiteMetadata: values("half", "0", "name", "s05*")}, func(int) bool { return false }},
-		"one half of some":    {catalog.Query{SiteMetadata: values("half", "1", "name", "s05*")}, func(i int) bool { return i*600/n >= 500 }},
+		"sites of late ones":  {record.Query{SiteMetadata: values("half", "1")}, func(i int) bool { return i >= n/2 }},
+		"by site ID":          {record.Query{Sites: patterns("s0[5]**", "s05**")}, func(int) bool { return false }},
+		"by prefix":           {record.Query{Sites: patterns("s05**")}, func(i int) bool { return i*600/n >= 500 }},
+		"by end":              {record.Query{Sites: patterns("**99")}, func(i int) bool { return i*600/n%100 == 99 }},
+		"late":                {record.Query{Metadata: values("late", "true")}, func(i int) bool { return i >= n-10 }},
+		"odd and prepared":    {record.Query{Metadata: values("odd", "1"), Is: map[string]bool{"prepared": true}}, func(int) bool { return false }},
+		"odd, not prepared":   {record.Query{Metadata: values("odd", "1"), Is: map[string]bool{"prepared": false}}, func(i int) bool { return i%2 == 1 }},
+		"odd and late":        {record.Query{Metadata: values("odd", "1", "late", "true")}, func(i int) bool { return i%2 == 1 && i >= n-10 }},
+		"many values, late":   {record.Query{Metadata: values("nr", "*99", "late", "true")}, func(i int) bool { return i%100 == 99 && i >= n-10 }},
+		"many values":         {record.Query{Metadata: values("nr", "d059*")}, func(i int) bool { return i >= 5900 && i < 6000 }},
+		"very many values":    {record.Query{Metadata: values("nr", "d05*", "odd", "0")}, func(i int) bool { return i >= 5000 && i%2 == 0 }},
+		"sites of many names": {record.Query{SiteMetadata: values("name", "s0*9")}, func(i int) bool { return i*600/n%10 == 9 }},
+		"both halves":         {record.Query{SiteMetadata: values("half", "0", "name", "s05*")}, func(int) bool { return false }},
+		"one half of some":    {record.Query{SiteMetadata: values("half", "1", "name", "s05*")}, func(i int) bool { return i*600/n >= 500 }},
 	}
 	for name, test := range tests {
 		want := []string{}
@@ -691,7 +691,7 @@ func siteOf(i, n int) string {
 
 // stalledListsAreClosed reads the first row of more lists than there are connections.
 func stalledListsAreClosed(w *world) {
-	var writes []catalog.Write
+	var writes []record.Write
 	all := ids("s%04d", 100)
 	for _, id := range all {
 		writes = append(writes, site(id))
@@ -706,7 +706,7 @@ func stalledListsAreClosed(w *world) {
 	for i := range lists {
 		wait.Go(func() {
 			first := true
-			for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
+			for r, err := range w.store.List(w.ctx(), record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 				if err != nil {
 					results[i] = err
 					return
@@ -740,7 +740,7 @@ func stalledListsAreClosed(w *world) {
 		if !strings.Contains(err.Error(), strconv.Quote(cursors[i])) {
 			w.Errorf("the error of a list that was closed after %q doesn't name it: %v", cursors[i], err)
 		}
-		rest := w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1, After: cursors[i]})
+		rest := w.ids(record.Query{Kind: tko.KindSite, Limit: -1, After: cursors[i]})
 		if i := slices.Index(all, cursors[i]); !slices.Equal(rest, all[i+1:]) {
 			w.Errorf("continued after %q, the list returns %q", cursors[i], rest)
 		}
@@ -751,15 +751,15 @@ func stalledListsAreClosed(w *world) {
 }
 
 func outdatedAreFound(w *world) {
-	made := func(revision int64) func(*catalog.Write) {
-		return func(w *catalog.Write) { w.Record.Base = revision }
+	made := func(revision int64) func(*record.Write) {
+		return func(w *record.Write) { w.Record.Base = revision }
 	}
 	w.commit(template("t"), template("u"))
 	w.commit(deployment("d1", of("t"), made(1)), deployment("d2", of("u"), made(1)), deployment("d3"), deployment("d4", of("t")), deployment("d5", of("none"), made(1)))
 	w.commit(template("t", expect(1)))
 	w.commit(deployment("d6", of("t"), made(2)), deployment("d7", of("t")))
 	find := func(outdated bool, patterns ...string) []string {
-		q := catalog.Query{Kind: tko.KindDeployment, Outdated: &outdated, Limit: -1}
+		q := record.Query{Kind: tko.KindDeployment, Outdated: &outdated, Limit: -1}
 		for _, text := range patterns {
 			pattern, err := tko.ParsePattern(text)
 			w.equal("pattern", err, error(nil))
@@ -779,7 +779,7 @@ func outdatedAreFound(w *world) {
 func updatesSinceAreFound(w *world) {
 	w.commit(site("s1"), site("s2"), template("t1"), deployment("d1"), deployment("d2"))
 	updated := func(kind tko.Kind, id string) time.Time {
-		return w.one(catalog.Key{Kind: kind, ID: id}).Updated
+		return w.one(record.Key{Kind: kind, ID: id}).Updated
 	}
 	first := updated(tko.KindDeployment, "d2")
 	position := w.head()
@@ -787,11 +787,11 @@ func updatesSinceAreFound(w *world) {
 		time.Sleep(time.Microsecond)
 	}
 	w.commit(site("s2", expect(1)), deployment("d1", expect(1)))
-	w.commit(catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{
-		Key: catalog.Key{Kind: tko.KindSite, ID: "s1"}, Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionTrue, Reason: "R"}},
+	w.commit(record.Write{Op: tko.OpStatus, Expect: record.Any, Record: record.Record{
+		Key: record.Key{Kind: tko.KindSite, ID: "s1"}, Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionTrue, Reason: "R"}},
 	}})
 	find := func(kind tko.Kind, since time.Time, asOf int64) []string {
-		return w.ids(catalog.Query{Kind: kind, Since: map[string]time.Time{"updated": since}, AsOf: asOf, Limit: -1})
+		return w.ids(record.Query{Kind: kind, Since: map[string]time.Time{"updated": since}, AsOf: asOf, Limit: -1})
 	}
 	later := updated(tko.KindDeployment, "d1")
 	w.equal("all", find(tko.KindDeployment, first, 0), []string{"d1", "d2"})
@@ -804,19 +804,19 @@ func updatesSinceAreFound(w *world) {
 }
 
 func conditionsAreFiltered(w *world) {
-	report := func(id, status, reason string) catalog.Write {
-		return catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{
-			Key: catalog.Key{Kind: tko.KindSite, ID: id}, Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: status, Reason: reason}},
+	report := func(id, status, reason string) record.Write {
+		return record.Write{Op: tko.OpStatus, Expect: record.Any, Record: record.Record{
+			Key: record.Key{Kind: tko.KindSite, ID: id}, Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: status, Reason: reason}},
 		}}
 	}
-	var all []catalog.Write
+	var all []record.Write
 	for i := range 30 {
 		all = append(all, site(fmt.Sprintf("s%02d", i)))
 	}
 	w.commit(all...)
 	w.commit(report("s03", tko.ConditionTrue, ""), report("s17", tko.ConditionFalse, "CrashLoop"), report("s29", tko.ConditionFalse, "Missing"))
-	find := func(change func(*catalog.Query), texts ...string) []string {
-		q := catalog.Query{Kind: tko.KindSite, Limit: -1}
+	find := func(change func(*record.Query), texts ...string) []string {
+		q := record.Query{Kind: tko.KindSite, Limit: -1}
 		for _, text := range texts {
 			c, err := tko.ParseConditionSelect(text)
 			w.equal("condition", err, error(nil))
@@ -831,19 +831,19 @@ func conditionsAreFiltered(w *world) {
 	w.equal("by reason", find(nil, "Healthy:Missing"), []string{"s29"})
 	w.equal("both", find(nil, "Healthy=False", "Healthy!=False:Missing"), []string{"s17"})
 	w.equal("not", len(find(nil, "Healthy!=False")), 28)
-	w.equal("offset", find(func(q *catalog.Query) { q.Offset, q.Limit = 1, 1 }, "Healthy=False"), []string{"s29"})
+	w.equal("offset", find(func(q *record.Query) { q.Offset, q.Limit = 1, 1 }, "Healthy=False"), []string{"s29"})
 	w.commit(report("s01", tko.ConditionFalse, "Missing"))
-	w.equal("offset after a change", find(func(q *catalog.Query) { q.Offset, q.Limit = 1, 1 }, "Healthy=False"), []string{"s17"})
-	w.equal("first", find(func(q *catalog.Query) { q.Limit = 1 }, "Healthy=False"), []string{"s01"})
-	w.equal("after", find(func(q *catalog.Query) { q.After = "s01" }, "Healthy=False"), []string{"s17", "s29"})
+	w.equal("offset after a change", find(func(q *record.Query) { q.Offset, q.Limit = 1, 1 }, "Healthy=False"), []string{"s17"})
+	w.equal("first", find(func(q *record.Query) { q.Limit = 1 }, "Healthy=False"), []string{"s01"})
+	w.equal("after", find(func(q *record.Query) { q.After = "s01" }, "Healthy=False"), []string{"s17", "s29"})
 }
 
 // rowsHaveTheirDeployments lists more rows than a store reads one by one: all, those
 // of a range, and those of filters that match some of a range.
 func rowsHaveTheirDeployments(w *world) {
-	writes := []catalog.Write{template("x/t"), template("y/t"), template("z/none")}
+	writes := []record.Write{template("x/t"), template("y/t"), template("z/none")}
 	for i := range 60 {
-		var change []func(*catalog.Write)
+		var change []func(*record.Write)
 		if i%3 == 0 {
 			change = append(change, own("third", "yes"))
 		}
@@ -858,18 +858,18 @@ func rowsHaveTheirDeployments(w *world) {
 		want[template] = append(want[template], id)
 	}
 	w.commit(writes...)
-	fields := catalog.Fields{Deployments: true}
+	fields := record.Fields{Deployments: true}
 	queries := map[string]struct {
-		query catalog.Query
+		query record.Query
 		rows  int
 	}{
-		"all sites":        {catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: fields}, 120},
-		"a range":          {catalog.Query{Kind: tko.KindSite, After: "s10", Limit: 40, Fields: fields}, 40},
-		"skipped":          {catalog.Query{Kind: tko.KindSite, Offset: 7, Limit: 50, Fields: fields}, 50},
-		"by metadata":      {catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: fields, Metadata: map[string]tko.Pattern{"third": patterns("yes")[0]}}, 20},
-		"by ID":            {catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: fields, IDs: patterns("s1*")}, 10},
-		"by ID, at a part": {catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: fields, IDs: patterns("s*/in")}, 60},
-		"templates":        {catalog.Query{Kind: tko.KindTemplate, Limit: -1, Fields: fields}, 3},
+		"all sites":        {record.Query{Kind: tko.KindSite, Limit: -1, Fields: fields}, 120},
+		"a range":          {record.Query{Kind: tko.KindSite, After: "s10", Limit: 40, Fields: fields}, 40},
+		"skipped":          {record.Query{Kind: tko.KindSite, Offset: 7, Limit: 50, Fields: fields}, 50},
+		"by metadata":      {record.Query{Kind: tko.KindSite, Limit: -1, Fields: fields, Metadata: map[string]tko.Pattern{"third": patterns("yes")[0]}}, 20},
+		"by ID":            {record.Query{Kind: tko.KindSite, Limit: -1, Fields: fields, IDs: patterns("s1*")}, 10},
+		"by ID, at a part": {record.Query{Kind: tko.KindSite, Limit: -1, Fields: fields, IDs: patterns("s*/in")}, 60},
+		"templates":        {record.Query{Kind: tko.KindTemplate, Limit: -1, Fields: fields}, 3},
 	}
 	for name, q := range queries {
 		rows := w.list(q.query)

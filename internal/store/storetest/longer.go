@@ -7,20 +7,20 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // longer returns a retention of no old changes except for one revision, and of those of
 // deployments whose sites have metadata, for a time.
-func longer(keep time.Duration, pairs ...string) catalog.Retention {
+func longer(keep time.Duration, pairs ...string) record.Retention {
 	r := retain(1)
-	r.Longer = []catalog.Longer{{Name: "central", Keep: keep, Select: catalog.Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, SiteMetadata: values(pairs...)}}}
+	r.Longer = []record.Longer{{Name: "central", Keep: keep, Select: record.Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, SiteMetadata: values(pairs...)}}}
 	return r
 }
 
 func longerEqualsModel(w *world) {
 	m := newPastModel(w, 3)
-	covered, collected := map[catalog.Key]bool{}, int64(0) // by a policy, each time
+	covered, collected := map[record.Key]bool{}, int64(0) // by a policy, each time
 	keep := longer(time.Hour)
 	keep.Longer[0].Select.SiteMetadata, keep.Longer[0].Select.Metadata = nil, values("a", "*")
 	n := pastCommits(w.T)
@@ -43,7 +43,7 @@ func longerEqualsModel(w *world) {
 		}
 		for _, id := range ids("d%02d", 40) {
 			key := deploymentKey(id + m.suffix[id])
-			records, err := w.store.GetAt(w.ctx(), position, catalog.Fields{Package: true}, key)
+			records, err := w.store.GetAt(w.ctx(), position, record.Fields{Package: true}, key)
 			if isError(err, tko.ErrGone) && (!covered[key] || now[key].Revision == 0) {
 				refused++
 				continue
@@ -80,7 +80,7 @@ func policiesRetainLonger(w *world) {
 	w.equal("revisions without a policy", w.revisions(deploymentKey("e"), 4), []int64{3})
 
 	asOf := func(position int64, id string) (string, error) {
-		r, err := w.store.GetAt(w.ctx(), position, catalog.Fields{Package: true}, deploymentKey(id))
+		r, err := w.store.GetAt(w.ctx(), position, record.Fields{Package: true}, deploymentKey(id))
 		if err != nil {
 			return "", err
 		}
@@ -100,7 +100,7 @@ func policiesRetainLonger(w *world) {
 	if !isError(err, tko.ErrGone) || !strings.Contains(err.Error(), fmt.Sprintf("its oldest position is %d, of ", was[7].Position)) {
 		w.Errorf("a deployment without a policy: %v", err)
 	}
-	for _, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindDeployment, Limit: -1, AsOf: existed, Scope: access.ScopeAll, SiteMetadata: values("tier", "central")}) {
+	for _, err := range w.store.List(w.ctx(), record.Query{Kind: tko.KindDeployment, Limit: -1, AsOf: existed, Scope: access.ScopeAll, SiteMetadata: values("tier", "central")}) {
 		if !isError(err, tko.ErrGone) {
 			w.Errorf("a list as of an older position: %v", err)
 		}
@@ -113,7 +113,7 @@ func policiesRetainLonger(w *world) {
 	for i := range size.Longer {
 		size.Longer[i].Bytes = 0
 	}
-	w.equal("what the policy retains", size.Longer, []catalog.LongerSize{{Policy: "central", Deployments: 2, Changes: 2 + 3}})
+	w.equal("what the policy retains", size.Longer, []record.LongerSize{{Policy: "central", Deployments: 2, Changes: 2 + 3}})
 
 	w.commit(site("core", expect(1), metadata("tier", "edge")))
 	w.collect(longer(time.Hour, "tier", "central"))
@@ -131,7 +131,7 @@ func policiesRetainLonger(w *world) {
 
 func loneRevisionIsNotLater(w *world) {
 	w.commit(template("t"), site("s"))
-	w.commit(deployment("d", at("s"), func(w *catalog.Write) { w.Record.Template = "t" }))
+	w.commit(deployment("d", at("s"), func(w *record.Write) { w.Record.Template = "t" }))
 	first := w.head()
 	_, _, err := w.store.StartModification(w.ctx(), "d", "token", time.Hour)
 	w.ok(err)
@@ -141,7 +141,7 @@ func loneRevisionIsNotLater(w *world) {
 	w.collect(retain(1))
 	w.equal("revisions", w.revisions(deploymentKey("d"), 4), []int64{1, 3})
 	for position := first; position <= second; position++ {
-		if r, err := w.store.GetAt(w.ctx(), position, catalog.Fields{}, deploymentKey("d")); !isError(err, tko.ErrGone) {
+		if r, err := w.store.GetAt(w.ctx(), position, record.Fields{}, deploymentKey("d")); !isError(err, tko.ErrGone) {
 			w.Errorf("as of %d: %+v, %v", position, r, err)
 		}
 	}

@@ -13,17 +13,17 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // Outages interrupts the database during operations of all kinds. It checks that only
 // lists under way fail, and that every acknowledged write was made once. Each outage
 // begins while operations are under way.
-func Outages(t *testing.T, store catalog.Store, outages ...func()) {
+func Outages(t *testing.T, store record.Store, outages ...func()) {
 	t.Helper()
 	w := &world{T: t, store: store}
-	var many []catalog.Write
+	var many []record.Write
 	for _, id := range ids("list-%04d", 3000) {
 		many = append(many, deployment(id, withPackage("one")))
 	}
@@ -88,19 +88,19 @@ func (u *users) until(use func(n int) error) {
 }
 
 func (u *users) write(id string, n int) error {
-	_, err := u.store.Commit(u.ctx(), catalog.Ungated(deployment(id, metadata("n", strconv.Itoa(n%10)), origin(id)), deployment(id+"-child", under(id), ready, at("s"))))
+	_, err := u.store.Commit(u.ctx(), record.Ungated(deployment(id, metadata("n", strconv.Itoa(n%10)), origin(id)), deployment(id+"-child", under(id), ready, at("s"))))
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
 	u.expected.Store(id, int64(1))
-	if _, err = u.store.Commit(u.ctx(), catalog.Ungated(deployment(id, expect(1), metadata("n", "changed")))); err != nil {
+	if _, err = u.store.Commit(u.ctx(), record.Ungated(deployment(id, expect(1), metadata("n", "changed")))); err != nil {
 		return fmt.Errorf("change: %w", err)
 	}
 	u.expected.Store(id, int64(2))
 	if n%3 != 0 {
 		return nil
 	}
-	outcomes, err := u.store.Commit(u.ctx(), catalog.Ungated(deleted(deploymentKey(id))))
+	outcomes, err := u.store.Commit(u.ctx(), record.Ungated(deleted(deploymentKey(id))))
 	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
@@ -114,7 +114,7 @@ func (u *users) write(id string, n int) error {
 
 func (u *users) read(n int) error {
 	k := deploymentKey(fmt.Sprintf("list-%04d", n%3000))
-	records, err := u.store.Get(u.ctx(), catalog.Fields{Package: true}, k)
+	records, err := u.store.Get(u.ctx(), record.Fields{Package: true}, k)
 	if err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
@@ -128,7 +128,7 @@ func (u *users) read(n int) error {
 // list reads slowly, so that outages interrupt it.
 func (u *users) list(int) error {
 	last, count := "", 0
-	for r, err := range u.store.List(u.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Limit: -1}) {
+	for r, err := range u.store.List(u.ctx(), record.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Limit: -1}) {
 		switch {
 		case err != nil && count > 0 && errors.Is(err, tko.ErrUnavailable) && strings.Contains(err.Error(), fmt.Sprintf("%q", last)):
 			return nil
@@ -149,7 +149,7 @@ func (u *users) list(int) error {
 }
 
 func (u *users) listQuickly(n int) error {
-	for _, err := range u.store.List(u.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Limit: 1, Metadata: values("n", strconv.Itoa(n%10))}) {
+	for _, err := range u.store.List(u.ctx(), record.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Limit: 1, Metadata: values("n", strconv.Itoa(n%10))}) {
 		if err != nil {
 			return fmt.Errorf("list one: %w", err)
 		}
@@ -174,7 +174,7 @@ func (u *users) modify(n int) error {
 	}
 	w := deployment(id, expect(r.Revision))
 	w.Token = token
-	if _, err := u.store.Commit(u.ctx(), catalog.Ungated(w)); err != nil {
+	if _, err := u.store.Commit(u.ctx(), record.Ungated(w)); err != nil {
 		return fmt.Errorf("end a modification: %w", err)
 	}
 	u.expected.Store(id, r.Revision+1)
@@ -204,7 +204,7 @@ func (u *users) work(int) error {
 }
 
 func (u *users) setConditions(n int) error {
-	_, err := u.store.Commit(u.ctx(), catalog.Ungated(status(deploymentKey(fmt.Sprintf("list-%04d", n%3000)), tko.Condition{Type: "Fine", Message: strconv.Itoa(n)})))
+	_, err := u.store.Commit(u.ctx(), record.Ungated(status(deploymentKey(fmt.Sprintf("list-%04d", n%3000)), tko.Condition{Type: "Fine", Message: strconv.Itoa(n)})))
 	if err != nil {
 		return fmt.Errorf("set conditions: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/soak"
 )
 
@@ -35,8 +35,8 @@ type pastModel struct {
 	*world
 
 	random *rand.Rand
-	states []map[catalog.Key]catalog.Record // by position
-	keys   []catalog.Key                    // that changed, by position
+	states []map[record.Key]record.Record // by position
+	keys   []record.Key                   // that changed, by position
 	uids   int
 	suffix map[string]string // of the IDs of deployments, which are never used again
 
@@ -54,7 +54,7 @@ func pastCommits(t *testing.T) int {
 func newPastModel(w *world, seed uint64) *pastModel {
 	return &pastModel{
 		world: w, random: rand.New(rand.NewPCG(seed, 2)), //nolint:gosec // the same each time
-		states: []map[catalog.Key]catalog.Record{{}}, keys: []catalog.Key{{}}, suffix: map[string]string{}, batch: 3, did: map[string]int{},
+		states: []map[record.Key]record.Record{{}}, keys: []record.Key{{}}, suffix: map[string]string{}, batch: 3, did: map[string]int{},
 	}
 }
 
@@ -62,7 +62,7 @@ func newPastModel(w *world, seed uint64) *pastModel {
 // TKO_PAST_OPERATIONS says, while old changes are collected. It compares reads as of each
 // position with a model: the record that changed there and another one; at some positions
 // all records of a kind, and at some all of all kinds, and random queries.
-func PastOfALongLog(t *testing.T, store catalog.Store) {
+func PastOfALongLog(t *testing.T, store record.Store) {
 	t.Helper()
 	const collectEach, listEach, checkEach = 500, 50, 1000
 	m, operations := newPastModel(&world{T: t, store: store}, 5), soak.Rounds(t, 2500, 10_000)
@@ -94,7 +94,7 @@ func PastOfALongLog(t *testing.T, store catalog.Store) {
 		if done := m.collect(retain(2)); done.Changes == 0 {
 			t.Errorf("nothing was collected at position %d", newest)
 		}
-		if _, err := store.GetAt(t.Context(), newest-1, catalog.Fields{}, siteKey("s0")); !isError(err, tko.ErrGone) {
+		if _, err := store.GetAt(t.Context(), newest-1, record.Fields{}, siteKey("s0")); !isError(err, tko.ErrGone) {
 			t.Errorf("a read before the oldest position: %v", err)
 		}
 		clear(m.states[:newest])
@@ -128,18 +128,18 @@ func pastEqualsModel(w *world) {
 			m.check(position)
 		}
 	}
-	if _, err := w.store.GetAt(w.ctx(), collected-1, catalog.Fields{}, siteKey("s0")); !isError(err, tko.ErrGone) {
+	if _, err := w.store.GetAt(w.ctx(), collected-1, record.Fields{}, siteKey("s0")); !isError(err, tko.ErrGone) {
 		w.Errorf("a read before the oldest position: %v", err)
 	}
 }
 
-func (m *pastModel) state() map[catalog.Key]catalog.Record { return m.states[len(m.states)-1] }
+func (m *pastModel) state() map[record.Key]record.Record { return m.states[len(m.states)-1] }
 
 // any returns a random key of a kind, of a record that may not exist.
-func (m *pastModel) any(kind tko.Kind) catalog.Key {
+func (m *pastModel) any(kind tko.Kind) record.Key {
 	n := map[tko.Kind]int{tko.KindTemplate: 4, tko.KindSite: 6, tko.KindDeployment: 40, tko.KindPlugin: 3, tko.KindRollout: 3}[kind]
 	id := fmt.Sprintf("%.1s%02d", kind, m.random.IntN(n))
-	return catalog.Key{Kind: kind, ID: id + m.suffix[id]}
+	return record.Key{Kind: kind, ID: id + m.suffix[id]}
 }
 
 // reference returns the ID of a random record of a kind that exists, or "".
@@ -152,7 +152,7 @@ func (m *pastModel) reference(kind tko.Kind) string {
 
 // step commits random writes, and records the state after each of their changes.
 func (m *pastModel) step() {
-	writes, given := []catalog.Write{}, map[catalog.Key]catalog.Record{}
+	writes, given := []record.Write{}, map[record.Key]record.Record{}
 	for range 1 + m.random.IntN(m.batch) {
 		key := m.any(pastKinds[m.random.IntN(len(pastKinds))])
 		if m.random.IntN(2) == 0 {
@@ -177,7 +177,7 @@ func (m *pastModel) step() {
 	m.operations += len(writes)
 	for _, c := range m.changes(head) {
 		next := maps.Clone(m.state())
-		key := catalog.Key{Kind: c.Kind, ID: c.ID}
+		key := record.Key{Kind: c.Kind, ID: c.ID}
 		what := string(c.Op)
 		if c.Op == tko.OpWritten {
 			what = map[bool]string{true: "created", false: "changed"}[next[key].Revision == 0]
@@ -207,16 +207,16 @@ func (m *pastModel) step() {
 			next[key] = r
 		}
 		for int64(len(m.states)) < c.Position { // positions that no change has
-			m.states, m.keys = append(m.states, m.state()), append(m.keys, catalog.Key{})
+			m.states, m.keys = append(m.states, m.state()), append(m.keys, record.Key{})
 		}
 		m.states, m.keys = append(m.states, next), append(m.keys, key)
 	}
 }
 
 // isChange reports whether a change has the position.
-func (m *pastModel) isChange(position int64) bool { return m.keys[position] != catalog.Key{} }
+func (m *pastModel) isChange(position int64) bool { return m.keys[position] != record.Key{} }
 
-func (m *pastModel) write(key catalog.Key, current catalog.Record) catalog.Write {
+func (m *pastModel) write(key record.Key, current record.Record) record.Write {
 	switch m.random.IntN(10) {
 	case 0, 1:
 		if current.Revision != 0 {
@@ -242,7 +242,7 @@ func (m *pastModel) write(key catalog.Key, current catalog.Record) catalog.Write
 	}
 	metadata(pairs...)(&write)
 	if m.random.IntN(3) == 0 {
-		r.Metadata = &catalog.Metadata{Effective: r.Metadata.Effective, Labels: map[string]string{"x/l": strconv.Itoa(m.random.IntN(3))}}
+		r.Metadata = &record.Metadata{Effective: r.Metadata.Effective, Labels: map[string]string{"x/l": strconv.Itoa(m.random.IntN(3))}}
 	}
 	r.Author = tko.Author{Who: "Ann", Why: strconv.Itoa(m.uids)}
 	switch key.Kind {
@@ -263,7 +263,7 @@ func (m *pastModel) write(key catalog.Key, current catalog.Record) catalog.Write
 
 // A pastRecord is what is compared of a record.
 type pastRecord struct {
-	Key                         catalog.Key
+	Key                         record.Key
 	UID, Parent, Template, Site string
 	Revision, Base              int64
 	Prepared, Approved, CRDs    bool
@@ -273,7 +273,7 @@ type pastRecord struct {
 	Count                       int
 }
 
-func pastRecordOf(r catalog.Record) pastRecord {
+func pastRecordOf(r record.Record) pastRecord {
 	p := pastRecord{
 		Key: r.Key, UID: r.UID, Parent: r.Parent, Template: r.Template, Site: r.Site, Revision: r.Revision, Base: r.Base,
 		Prepared: r.Prepared, Approved: r.Approved, CRDs: r.CRDs, Package: string(r.Package), Why: r.Author.Why,
@@ -294,17 +294,17 @@ func (m *pastModel) check(position int64) {
 	for range 4 {
 		m.compare(m.query(position))
 	}
-	m.checkRecords(position, m.any(tko.KindSite), m.any(tko.KindDeployment), m.any(tko.KindDeployment), catalog.Key{Kind: tko.KindSite, ID: "none"})
+	m.checkRecords(position, m.any(tko.KindSite), m.any(tko.KindDeployment), m.any(tko.KindDeployment), record.Key{Kind: tko.KindSite, ID: "none"})
 }
 
 // checkAll compares all records of a kind as of a position with the model.
 func (m *pastModel) checkAll(position int64, kind tko.Kind) {
-	m.compare(catalog.Query{Kind: kind, Limit: -1, AsOf: position, Scope: access.ScopeAll, Fields: catalog.Fields{Package: true, Deployments: true}})
+	m.compare(record.Query{Kind: kind, Limit: -1, AsOf: position, Scope: access.ScopeAll, Fields: record.Fields{Package: true, Deployments: true}})
 }
 
 // checkRecords compares records as of a position with the model.
-func (m *pastModel) checkRecords(position int64, keys ...catalog.Key) {
-	records, err := m.store.GetAt(m.ctx(), position, catalog.Fields{Package: true}, keys...)
+func (m *pastModel) checkRecords(position int64, keys ...record.Key) {
+	records, err := m.store.GetAt(m.ctx(), position, record.Fields{Package: true}, keys...)
 	m.ok(err)
 	got, want := []pastRecord{}, []pastRecord{}
 	for i, key := range keys {
@@ -316,11 +316,11 @@ func (m *pastModel) checkRecords(position int64, keys ...catalog.Key) {
 }
 
 // query returns a random query as of a position.
-func (m *pastModel) query(position int64) catalog.Query {
-	q := catalog.Query{Kind: tko.KindDeployment, Limit: -1, AsOf: position, Scope: access.ScopeAll}
+func (m *pastModel) query(position int64) record.Query {
+	q := record.Query{Kind: tko.KindDeployment, Limit: -1, AsOf: position, Scope: access.ScopeAll}
 	if m.random.IntN(4) == 0 {
 		q.Kind = []tko.Kind{tko.KindSite, tko.KindTemplate}[m.random.IntN(2)]
-		q.Fields = catalog.Fields{Counts: true}
+		q.Fields = record.Fields{Counts: true}
 	}
 	maybe := func(n int) bool { return m.random.IntN(n) == 0 }
 	value := func() map[string]tko.Pattern {
@@ -373,7 +373,7 @@ func (m *pastModel) query(position int64) catalog.Query {
 }
 
 // compare compares a list with the model.
-func (m *pastModel) compare(q catalog.Query) {
+func (m *pastModel) compare(q record.Query) {
 	got, want := []pastRecord{}, []pastRecord{}
 	for r, err := range m.store.List(m.ctx(), q) {
 		m.ok(err)
@@ -381,25 +381,25 @@ func (m *pastModel) compare(q catalog.Query) {
 	}
 	state, now := m.states[q.AsOf], m.state()
 	// A record must be in the scope as it was and as it is, unless it was deleted.
-	visible := func(r catalog.Record) bool {
+	visible := func(r record.Record) bool {
 		scope, current := q.Scope.Of(r.Kind), now[r.Key]
-		return r.Revision != 0 && scope.Match(catalog.AttributesOf(r)) && (current.Revision == 0 || scope.Match(catalog.AttributesOf(current)))
+		return r.Revision != 0 && scope.Match(record.AttributesOf(r)) && (current.Revision == 0 || scope.Match(record.AttributesOf(current)))
 	}
 	has := func(kind tko.Kind, id string, patterns map[string]tko.Pattern) bool {
-		r := state[catalog.Key{Kind: kind, ID: id}]
-		return len(patterns) == 0 || visible(r) && (&catalog.Query{Kind: kind, Scope: q.Scope, Metadata: patterns}).Matches(r)
+		r := state[record.Key{Kind: kind, ID: id}]
+		return len(patterns) == 0 || visible(r) && (&record.Query{Kind: kind, Scope: q.Scope, Metadata: patterns}).Matches(r)
 	}
 	skip := int(q.Offset)
-	keys := slices.SortedFunc(maps.Keys(state), func(a, b catalog.Key) int { return compareIDs(a.ID, b.ID) })
+	keys := slices.SortedFunc(maps.Keys(state), func(a, b record.Key) int { return compareIDs(a.ID, b.ID) })
 	for _, key := range keys {
 		r := state[key]
 		if key.Kind != q.Kind || !visible(r) || !q.Matches(r) || !has(tko.KindSite, r.Site, q.SiteMetadata) || !has(tko.KindTemplate, r.Template, q.TemplateMetadata) {
 			continue
 		}
 		if q.Outdated != nil {
-			t := state[catalog.Key{Kind: tko.KindTemplate, ID: r.Template}]
+			t := state[record.Key{Kind: tko.KindTemplate, ID: r.Template}]
 			if !visible(t) {
-				t = catalog.Record{}
+				t = record.Record{}
 			}
 			if r.Base == 0 || len(q.TemplateMetadata) > 0 {
 				return // by times, which the model doesn't have
@@ -453,17 +453,17 @@ func pastIsBounded(w *world) {
 	w.collect(retain(1))
 	w.rewrite("s", 4, 6)
 	for position, want := range map[int64]error{head - 1: tko.ErrGone, w.head() + 1: tko.ErrInvalid} {
-		_, err := w.store.GetAt(w.ctx(), position, catalog.Fields{}, siteKey("s"))
+		_, err := w.store.GetAt(w.ctx(), position, record.Fields{}, siteKey("s"))
 		if !isError(err, want) {
 			w.Errorf("a record as of %d: %v, want %v", position, err, want)
 		}
-		for _, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, Limit: -1, AsOf: position, Scope: access.ScopeAll}) {
+		for _, err := range w.store.List(w.ctx(), record.Query{Kind: tko.KindSite, Limit: -1, AsOf: position, Scope: access.ScopeAll}) {
 			if !isError(err, want) {
 				w.Errorf("a list as of %d: %v, want %v", position, err, want)
 			}
 		}
 	}
-	w.equal("as of the oldest", len(w.list(catalog.Query{Kind: tko.KindSite, Limit: -1, AsOf: head})), 2)
+	w.equal("as of the oldest", len(w.list(record.Query{Kind: tko.KindSite, Limit: -1, AsOf: head})), 2)
 }
 
 func timesArePositions(w *world) {
@@ -496,10 +496,10 @@ func timesArePositions(w *world) {
 func oldestStateStays(w *world) {
 	w.rewrite("s", 0, 3)
 	head := w.head()
-	w.collect(catalog.Retention{Changes: time.Nanosecond, Revisions: 10})
+	w.collect(record.Retention{Changes: time.Nanosecond, Revisions: 10})
 	w.rewrite("s", 3, 8)
 	w.equal("retained", w.revisions(siteKey("s"), 8), []int64{1, 2, 3, 4, 5, 6, 7, 8})
-	r, err := w.store.GetAt(w.ctx(), head, catalog.Fields{}, siteKey("s"))
+	r, err := w.store.GetAt(w.ctx(), head, record.Fields{}, siteKey("s"))
 	w.ok(err)
 	w.equal("revision as of the oldest position", r[0].Revision, int64(3))
 }

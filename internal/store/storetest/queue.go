@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -91,7 +91,7 @@ func failingWorkIsListed(w *world) {
 }
 
 func workNamesItsCause(w *world) {
-	causedBy := func(cause string) func(*catalog.Write) { return func(write *catalog.Write) { write.Cause = cause } }
+	causedBy := func(cause string) func(*record.Write) { return func(write *record.Write) { write.Cause = cause } }
 	w.commit(deployment("a", causedBy("r-1")), deployment("b", causedBy("r-2")), deployment("c"))
 	w.commit(deployment("b", expect(1), causedBy("r-3")), deployment("a", expect(1)))
 	causes := map[string]string{}
@@ -116,7 +116,7 @@ func changesEnqueueWork(w *world) {
 	w.equal("sites", w.dueWork(tko.QueueSchedule), []string{"s", "s2"})
 	steps := []struct {
 		why               string
-		write             catalog.Write
+		write             record.Write
 		prepare, schedule []string
 	}{
 		{"new, not prepared", deployment("d", at("s")), []string{"d"}, nil},
@@ -158,7 +158,7 @@ func itemsAreMerged(w *world) {
 
 func claimsAreExclusive(w *world) {
 	const n = 200
-	var writes []catalog.Write
+	var writes []record.Write
 	for _, id := range ids("d%03d", n) {
 		writes = append(writes, deployment(id))
 	}
@@ -197,11 +197,11 @@ func claimsAreExclusive(w *world) {
 
 // Contend repeatedly renews, finishes and commits the same items concurrently, each in
 // its own order: for backends that can detect deadlocks.
-func Contend(t *testing.T, store catalog.Store) { contend(&world{T: t, store: store}) }
+func Contend(t *testing.T, store record.Store) { contend(&world{T: t, store: store}) }
 
 func contend(w *world) {
 	const rounds, n = 30, 40
-	writes := make([]catalog.Write, n)
+	writes := make([]record.Write, n)
 	for i := range writes {
 		writes[i] = deployment(fmt.Sprintf("d%02d", i))
 	}
@@ -214,16 +214,16 @@ func contend(w *world) {
 		mixed := slices.Clone(items)
 		rand.Shuffle(n, func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] }) //nolint:gosec // the order is not a secret
 		finished := make([]tko.FinishedWork, n)
-		again := make([]catalog.Write, n)
+		again := make([]record.Write, n)
 		for i := range n {
 			finished[i] = tko.FinishedWork{Item: items[n-1-i], Outcome: tko.WorkReleased}
-			again[i] = deployment(fmt.Sprintf("d%02d", n-1-i), expect(catalog.Any), withPackage(strconv.Itoa(round)))
+			again[i] = deployment(fmt.Sprintf("d%02d", n-1-i), expect(record.Any), withPackage(strconv.Itoa(round)))
 		}
 		var wait sync.WaitGroup
 		for _, do := range []func() error{
 			func() error { _, err := w.store.RenewWork(w.ctx(), mixed, time.Minute); return err },
 			func() error { return w.store.FinishWork(w.ctx(), finished, nil) },
-			func() error { _, err := w.store.Commit(w.ctx(), catalog.Ungated(again...)); return err },
+			func() error { _, err := w.store.Commit(w.ctx(), record.Ungated(again...)); return err },
 		} {
 			wait.Go(func() {
 				if err := do(); err != nil {
@@ -362,7 +362,7 @@ func newWorkIsNotLost(w *world) {
 func waitingIsWoken(w *world) {
 	wakes := []struct {
 		why   string
-		write catalog.Write
+		write record.Write
 		wakes bool
 	}{
 		{"a new template may be the one it waits for", template("t"), true},
@@ -380,7 +380,7 @@ func waitingIsWoken(w *world) {
 		w.commit(wake.write)
 		if !wake.wakes {
 			w.dueIn(50*time.Minute, 70*time.Minute)
-			w.commit(deployment("waits", expect(catalog.Any)))
+			w.commit(deployment("waits", expect(record.Any)))
 		}
 		var items []tko.WorkItem
 		eventually.True(w, wake.why, func() bool {
@@ -418,13 +418,13 @@ func wrongOutcomeIsInvalid(w *world) {
 	w.failed(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: "so so"}}, nil), tko.ErrInvalid)
 }
 
-func untriggered(w *catalog.Write) { w.Record.Untriggered = true }
+func untriggered(w *record.Write) { w.Record.Untriggered = true }
 
 func untriggeredSiteIsNoWork(w *world) {
 	scheduled := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}
 	steps := []struct {
 		why   string
-		write catalog.Write
+		write record.Write
 		want  []string
 	}{
 		{"new", site("s", untriggered), nil},
@@ -433,7 +433,7 @@ func untriggeredSiteIsNoWork(w *world) {
 		{"its package may trigger something", site("s", expect(3), withPackage("3")), []string{"s"}},
 		{"no longer, and nothing was scheduled", site("s", expect(4), withPackage("4"), untriggered), nil},
 		{"conditions", status(siteKey("s"), scheduled), nil},
-		{"its conditions may be outdated", site("s", expect(5), withPackage("5"), untriggered, func(w *catalog.Write) { w.Record.Conditions = []tko.Condition{scheduled} }), []string{"s"}},
+		{"its conditions may be outdated", site("s", expect(5), withPackage("5"), untriggered, func(w *record.Write) { w.Record.Conditions = []tko.Condition{scheduled} }), []string{"s"}},
 		{"a deployment", deployment("d", at("s"), ready), []string{"s"}},
 		{"another site without work", site("s2", untriggered), nil},
 	}
@@ -475,6 +475,6 @@ func soonWorkSignalsItsQueue(w *world) {
 	_, due, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: tko.QueuePrepare, Max: 1, Lease: time.Hour})
 	w.ok(err)
 	if due.IsZero() || due.After(time.Now().Add(time.Minute)) {
-		w.Errorf("the waiting work is due at %s, want within %s", due, catalog.WakeDelay)
+		w.Errorf("the waiting work is due at %s, want within %s", due, record.WakeDelay)
 	}
 }

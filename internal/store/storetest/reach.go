@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // reachPromises are about the counts of what causes change.
@@ -34,12 +34,12 @@ var reachPromises = []promise{
 }
 
 // reach returns the reach of a cause whose limits all have a value.
-func reach(cause string, most int, change ...func(*catalog.Reach)) catalog.Reach {
-	r := catalog.Reach{Cause: cause, Window: time.Hour, Limits: []catalog.ReachLimit{
-		{Of: []catalog.Count{catalog.CountCreated}, Most: most},
-		{Of: []catalog.Count{catalog.CountApproved}, Most: most},
-		{Of: []catalog.Count{catalog.CountSites}, Most: most},
-		{Of: append(catalog.Removals(), catalog.Orphans()...), Most: most},
+func reach(cause string, most int, change ...func(*record.Reach)) record.Reach {
+	r := record.Reach{Cause: cause, Window: time.Hour, Limits: []record.ReachLimit{
+		{Of: []record.Count{record.CountCreated}, Most: most},
+		{Of: []record.Count{record.CountApproved}, Most: most},
+		{Of: []record.Count{record.CountSites}, Most: most},
+		{Of: append(record.Removals(), record.Orphans()...), Most: most},
 	}}
 	for _, c := range change {
 		c(&r)
@@ -47,14 +47,14 @@ func reach(cause string, most int, change ...func(*catalog.Reach)) catalog.Reach
 	return r
 }
 
-func derived(r *catalog.Reach) { r.Derived = true }
+func derived(r *record.Reach) { r.Derived = true }
 
 // reached returns the counts of a cause, as "count=n" or "count=n/consent".
-func (w *world) reached(cause string) map[catalog.Count]string {
+func (w *world) reached(cause string) map[record.Count]string {
 	w.Helper()
 	list, err := w.store.Reached(w.ctx(), cause, time.Hour, 100)
 	w.ok(err)
-	counts := map[catalog.Count]string{}
+	counts := map[record.Count]string{}
 	for _, r := range list {
 		counts[r.Count] = strconv.Itoa(r.N)
 		if r.Consent > 0 {
@@ -64,22 +64,22 @@ func (w *world) reached(cause string) map[catalog.Count]string {
 	return counts
 }
 
-func (w *world) counted(cause string, want map[catalog.Count]string) {
+func (w *world) counted(cause string, want map[record.Count]string) {
 	w.Helper()
 	w.equal("counts of "+cause, w.reached(cause), want)
 }
 
-func (w *world) gated(r catalog.Reach, writes ...catalog.Write) ([]catalog.Outcome, error) {
-	return w.store.Commit(w.ctx(), catalog.UngatedReach(r, writes...))
+func (w *world) gated(r record.Reach, writes ...record.Write) ([]record.Outcome, error) {
+	return w.store.Commit(w.ctx(), record.UngatedReach(r, writes...))
 }
 
 // beyond checks that a commit exceeds a limit.
-func (w *world) beyond(r catalog.Reach, writes ...catalog.Write) {
+func (w *world) beyond(r record.Reach, writes ...record.Write) {
 	w.Helper()
 	before, err := w.store.Head(w.ctx())
 	w.ok(err)
 	_, err = w.gated(r, writes...)
-	if exceeded, ok := errors.AsType[*catalog.ReachError](err); !ok || exceeded.Cause != r.Cause {
+	if exceeded, ok := errors.AsType[*record.ReachError](err); !ok || exceeded.Cause != r.Cause {
 		w.Errorf("error %v, want that a limit of %q would be exceeded", err, r.Cause)
 	}
 	after, err := w.store.Head(w.ctx())
@@ -87,7 +87,7 @@ func (w *world) beyond(r catalog.Reach, writes ...catalog.Write) {
 	w.equal("changes of a refused commit", after-before, int64(0))
 }
 
-func (w *world) free(r catalog.Reach, writes ...catalog.Write) []catalog.Outcome {
+func (w *world) free(r record.Reach, writes ...record.Write) []record.Outcome {
 	w.Helper()
 	outcomes, err := w.gated(r, writes...)
 	w.ok(err)
@@ -99,8 +99,8 @@ func removalsCounted(w *world) {
 	w.free(reach("x", 100), deleted(templateKey("t")), deleted(siteKey("s")), deleted(deploymentKey("a")))
 	w.free(reach("x", 100), deleted(deploymentKey("none")))
 	w.free(reach("y", 100), deleted(deploymentKey("d")))
-	w.counted("x", map[catalog.Count]string{catalog.CountTemplates: "1", catalog.CountSitesGone: "1", catalog.CountDeployments: "3"})
-	w.counted("y", map[catalog.Count]string{catalog.CountDeployments: "1"})
+	w.counted("x", map[record.Count]string{record.CountTemplates: "1", record.CountSitesGone: "1", record.CountDeployments: "3"})
+	w.counted("y", map[record.Count]string{record.CountDeployments: "1"})
 	all, err := w.store.Reached(w.ctx(), "", time.Hour, 3)
 	w.ok(err)
 	w.equal("counts of all causes", len(all), 3)
@@ -112,7 +112,7 @@ func reachRefused(w *world) {
 	}
 	w.free(reach("x", 3), deleted(deploymentKey("d0")), deleted(deploymentKey("d1")))
 	w.beyond(reach("x", 3), deleted(deploymentKey("d2")), deleted(deploymentKey("d3")))
-	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: "2"})
+	w.counted("x", map[record.Count]string{record.CountDeployments: "2"})
 	w.free(reach("x", 3), deleted(deploymentKey("d2")))
 	w.beyond(reach("x", 3), deleted(deploymentKey("d3")))
 	w.free(reach("x", 3), deployment("e")) // another change is no removal
@@ -128,15 +128,15 @@ func reachOfTwoWriters(w *world) {
 		wait.Go(func() {
 			for i := range n / 2 {
 				_, err := w.gated(reach("x", most), deleted(deploymentKey(fmt.Sprintf("d%02d", half*n/2+i))))
-				if _, ok := errors.AsType[*catalog.ReachError](err); err != nil && !ok {
+				if _, ok := errors.AsType[*record.ReachError](err); err != nil && !ok {
 					w.Error(err)
 				}
 			}
 		})
 	}
 	wait.Wait()
-	w.equal("deployments that are left", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})), n-most)
-	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: strconv.Itoa(most)})
+	w.equal("deployments that are left", len(w.ids(record.Query{Kind: tko.KindDeployment, Limit: -1})), n-most)
+	w.counted("x", map[record.Count]string{record.CountDeployments: strconv.Itoa(most)})
 }
 
 func orphansCounted(w *world) {
@@ -152,19 +152,19 @@ func orphansCounted(w *world) {
 	if steps < 2 {
 		w.Errorf("%d steps, want several", steps)
 	}
-	w.counted("x", map[catalog.Count]string{catalog.CountTemplates: "1", catalog.CountOrphanSites: "1", catalog.CountOrphanDeployments: strconv.Itoa(n)})
+	w.counted("x", map[record.Count]string{record.CountTemplates: "1", record.CountOrphanSites: "1", record.CountOrphanDeployments: strconv.Itoa(n)})
 	w.commit(template("u"))
 	for i := range n {
 		w.commit(deployment(fmt.Sprintf("e%03d", i), of("u")))
 	}
 	var err error
 	for more := true; more && err == nil; {
-		var outcomes []catalog.Outcome
+		var outcomes []record.Outcome
 		if outcomes, err = w.gated(reach("y", 150), deleted(templateKey("u"))); err == nil {
 			more = outcomes[0].More
 		}
 	}
-	if _, ok := errors.AsType[*catalog.ReachError](err); !ok {
+	if _, ok := errors.AsType[*record.ReachError](err); !ok {
 		w.Errorf("error %v, want that the limit ends the steps", err)
 	}
 }
@@ -176,14 +176,14 @@ func childrenCounted(w *world) {
 	w.equal("an existing child", w.free(first, deployment("c", under("p"), origin("a")))[0].Existed, true)
 	w.beyond(first, deployment("d", under("p"), origin("d")))
 	w.free(reach("y", 0), deployment("e", under("p"))) // clients create what they like
-	w.counted("x", map[catalog.Count]string{catalog.CountCreated: "2"})
-	w.counted("y", map[catalog.Count]string{})
+	w.counted("x", map[record.Count]string{record.CountCreated: "2"})
+	w.counted("y", map[record.Count]string{})
 }
 
 func sitesCounted(w *world) {
 	change := withPackage
 	w.commit(site("s"), site("t"), site("u"))
-	for i, at := range []func(*catalog.Write){at("s"), at("s"), at("t")} {
+	for i, at := range []func(*record.Write){at("s"), at("s"), at("t")} {
 		w.commit(deployment(fmt.Sprint("d", i), at, ready))
 	}
 	w.commit(deployment("idle", at("u")))
@@ -192,22 +192,22 @@ func sitesCounted(w *world) {
 	w.free(reach("x", 1), deployment("d1", at("s"), ready, change("new"), expect(1)))
 	w.free(reach("x", 1), deployment("idle", at("u"), change("new"), expect(1)))
 	w.free(reach("x", 1), deployment("d2", at("t"), ready, expect(1))) // nothing changes at the site
-	w.counted("x", map[catalog.Count]string{catalog.CountSites: "1"})
+	w.counted("x", map[record.Count]string{record.CountSites: "1"})
 	w.beyond(reach("x", 1), deployment("d2", at("t"), ready, change("new"), expect(2)))
 	w.beyond(reach("x", 1), deployment("d2", at("u"), ready, expect(2)))
 	w.beyond(reach("x", 1), deployment("d2", at("t"), expect(2))) // its site would lose it
 	w.free(reach("x", 3), deployment("d2", at("u"), ready, expect(2)))
-	w.counted("x", map[catalog.Count]string{catalog.CountSites: "3"})
+	w.counted("x", map[record.Count]string{record.CountSites: "3"})
 }
 
 func approvalsCounted(w *world) {
-	prepared := func(c *catalog.Write) { c.Record.Prepared = true }
+	prepared := func(c *record.Write) { c.Record.Prepared = true }
 	w.commit(deployment("a", prepared), deployment("b", prepared))
 	w.free(reach("x", 1), deployment("a", ready, expect(1)))
 	w.free(reach("x", 1), deployment("a", ready, withPackage("new"), expect(2)))
 	w.beyond(reach("x", 1), deployment("b", ready, expect(1)))
 	w.free(reach("y", 0, derived), deployment("b", ready, expect(1)))
-	w.counted("x", map[catalog.Count]string{catalog.CountApproved: "1"})
+	w.counted("x", map[record.Count]string{record.CountApproved: "1"})
 }
 
 func replacedNotCounted(w *world) {
@@ -215,20 +215,20 @@ func replacedNotCounted(w *world) {
 	replaced := deleted(deploymentKey("old"))
 	replaced.SingleStep, replaced.Expect = true, 1
 	w.free(reach("x", 0, derived), deployment("new", ready, expect(1)), replaced)
-	w.counted("x", map[catalog.Count]string{})
+	w.counted("x", map[record.Count]string{})
 }
 
 func consentLimits(w *world) {
 	for i := range 6 {
 		w.commit(deployment(fmt.Sprint("d", i)))
 	}
-	consent := func(n int) catalog.Reach { return reach("x", 1, func(r *catalog.Reach) { r.Consent = n }) }
+	consent := func(n int) record.Reach { return reach("x", 1, func(r *record.Reach) { r.Consent = n }) }
 	if _, err := w.gated(consent(1), deleted(deploymentKey("d0")), deleted(deploymentKey("d1"))); !errors.Is(err, tko.ErrInvalid) {
 		w.Errorf("two removals with consent to one: %v", err)
 	}
 	w.free(consent(2), deleted(deploymentKey("d0")), deleted(deploymentKey("d1")))
 	w.free(consent(1), deleted(deploymentKey("d2")))
-	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: "3/3"})
+	w.counted("x", map[record.Count]string{record.CountDeployments: "3/3"})
 	w.free(reach("x", 1), deleted(deploymentKey("d3"))) // the free one is still there
 	w.beyond(reach("x", 1), deleted(deploymentKey("d4")))
 }
@@ -236,26 +236,26 @@ func consentLimits(w *world) {
 func grantPermits(w *world) {
 	w.commit(deployment("p"))
 	w.beyond(reach("x", 1, derived), deployment("a", under("p"), origin("a")), deployment("b", under("p"), origin("b")), deployment("c", under("p"), origin("c")))
-	w.free(reach("x", 1, derived, func(r *catalog.Reach) { r.Grant = map[catalog.Count]int{catalog.CountCreated: 2} }), deployment("p", expect(1)))
+	w.free(reach("x", 1, derived, func(r *record.Reach) { r.Grant = map[record.Count]int{record.CountCreated: 2} }), deployment("p", expect(1)))
 	w.free(reach("x", 1, derived), deployment("a", under("p"), origin("a")), deployment("b", under("p"), origin("b")), deployment("c", under("p"), origin("c")))
-	w.counted("x", map[catalog.Count]string{catalog.CountCreated: "3/2"})
+	w.counted("x", map[record.Count]string{record.CountCreated: "3/2"})
 	w.beyond(reach("x", 1, derived), deployment("d", under("p"), origin("d")))
 }
 
 func reachWindowEnds(w *world) {
 	const window = 50 * time.Millisecond
-	short := reach("x", 1, func(r *catalog.Reach) { r.Window = window })
+	short := reach("x", 1, func(r *record.Reach) { r.Window = window })
 	w.commit(deployment("a"), deployment("b"))
 	w.free(short, deleted(deploymentKey("a")))
 	ended := time.After(2 * window) // the database's clock decides
 	<-ended
 	w.free(short, deleted(deploymentKey("b")))
-	w.counted("x", map[catalog.Count]string{catalog.CountDeployments: "2"}) // of an hour
+	w.counted("x", map[record.Count]string{record.CountDeployments: "2"}) // of an hour
 }
 
 func reachWindowSlides(w *world) {
 	const window, most = time.Second, 3
-	r := reach("x", most, func(r *catalog.Reach) { r.Window = window })
+	r := reach("x", most, func(r *record.Reach) { r.Window = window })
 	for i := range 3 * most {
 		w.commit(deployment(fmt.Sprint("d", i)))
 	}
@@ -268,7 +268,7 @@ func reachWindowSlides(w *world) {
 	remove := func(id string) bool {
 		began := time.Now()
 		_, err := w.gated(r, deleted(deploymentKey(id)))
-		if _, ok := errors.AsType[*catalog.ReachError](err); err != nil && !ok {
+		if _, ok := errors.AsType[*record.ReachError](err); err != nil && !ok {
 			w.Error(err)
 		}
 		lock.Lock()
@@ -307,15 +307,15 @@ func reachWindowSlides(w *world) {
 
 func sitesSlide(w *world) {
 	const window = 2 * time.Second
-	r := reach("x", 2, func(r *catalog.Reach) { r.Window = window })
+	r := reach("x", 2, func(r *record.Reach) { r.Window = window })
 	revision := map[string]int64{}
 	w.commit(site("s0"), site("s1"), site("s2"))
 	for _, at := range []string{"s0", "s1", "s2"} {
-		w.commit(deployment("at-"+at, func(c *catalog.Write) { c.Record.Site = at }, ready))
+		w.commit(deployment("at-"+at, func(c *record.Write) { c.Record.Site = at }, ready))
 		revision[at] = 1
 	}
 	touch := func(at string) error {
-		_, err := w.gated(r, deployment("at-"+at, func(c *catalog.Write) { c.Record.Site = at }, ready, withPackage(strconv.FormatInt(revision[at], 10)), expect(revision[at])))
+		_, err := w.gated(r, deployment("at-"+at, func(c *record.Write) { c.Record.Site = at }, ready, withPackage(strconv.FormatInt(revision[at], 10)), expect(revision[at])))
 		if err == nil {
 			revision[at]++
 		}
@@ -333,18 +333,18 @@ func sitesSlide(w *world) {
 	if err := touch("s2"); err == nil && time.Since(again) < window {
 		w.Errorf("a third site was changed %s after two others: want that it isn't within %s", time.Since(again), window)
 	}
-	w.counted("x", map[catalog.Count]string{catalog.CountSites: "2"})
+	w.counted("x", map[record.Count]string{record.CountSites: "2"})
 }
 
 func derivedSitesCounted(w *world) {
 	w.commit(site("s"), site("t"))
 	w.commit(deployment("a", at("s"), ready))
 	w.commit(deployment("b", at("t"), ready))
-	sites := reach("x", 1, derived, func(r *catalog.Reach) { r.SitesWindow = time.Minute })
+	sites := reach("x", 1, derived, func(r *record.Reach) { r.SitesWindow = time.Minute })
 	w.free(sites, deployment("a", at("s"), ready, withPackage("new"), expect(1)))
 	w.beyond(sites, deployment("b", at("t"), ready, withPackage("new"), expect(1)))
 	w.free(reach("x", 0, derived), deployment("b", at("t"), ready, withPackage("new"), expect(1)))
-	w.counted("x", map[catalog.Count]string{catalog.CountSites: "1"})
+	w.counted("x", map[record.Count]string{record.CountSites: "1"})
 }
 
 func removedSitesCounted(w *world) {
@@ -352,9 +352,9 @@ func removedSitesCounted(w *world) {
 	w.commit(deployment("p"))
 	w.commit(deployment("a", at("s"), under("p"), ready), deployment("b", at("t"), under("p"), ready), deployment("idle", at("u"), under("p")))
 	w.commit(deployment("c", at("s"), under("p"), ready))
-	sites := reach("x", 1, derived, func(r *catalog.Reach) { r.SitesWindow, r.RemovedSites = time.Minute, true })
-	sites.Limits = []catalog.ReachLimit{{Of: []catalog.Count{catalog.CountSites}, Most: 1}}
-	replacing := func(w *catalog.Write) { w.Record.Replaces = []string{"b"} }
+	sites := reach("x", 1, derived, func(r *record.Reach) { r.SitesWindow, r.RemovedSites = time.Minute, true })
+	sites.Limits = []record.ReachLimit{{Of: []record.Count{record.CountSites}, Most: 1}}
+	replacing := func(w *record.Write) { w.Record.Replaces = []string{"b"} }
 	w.free(sites, deleted(deploymentKey("idle"))) // it doesn't run
 	w.free(sites, deleted(deploymentKey("a")))
 	w.free(sites, deleted(deploymentKey("c"))) // at the same site
@@ -363,16 +363,16 @@ func removedSitesCounted(w *world) {
 	sites.RemovedSites = false
 	w.free(sites, deployment("new", at("t"), under("p"), origin("n"), replacing))
 	w.free(sites, deleted(deploymentKey("b")))
-	w.counted("x", map[catalog.Count]string{catalog.CountSites: "1", catalog.CountCreated: "1", catalog.CountDeployments: "4"})
+	w.counted("x", map[record.Count]string{record.CountSites: "1", record.CountCreated: "1", record.CountDeployments: "4"})
 }
 
 func grantSlides(w *world) {
 	const window = time.Second
-	r := func(change ...func(*catalog.Reach)) catalog.Reach {
-		return reach("x", 1, append(change, derived, func(r *catalog.Reach) { r.Window = window })...)
+	r := func(change ...func(*record.Reach)) record.Reach {
+		return reach("x", 1, append(change, derived, func(r *record.Reach) { r.Window = window })...)
 	}
 	w.commit(deployment("p"))
-	w.free(r(func(r *catalog.Reach) { r.Grant = map[catalog.Count]int{catalog.CountCreated: 2} }), deployment("p", expect(1)))
+	w.free(r(func(r *record.Reach) { r.Grant = map[record.Count]int{record.CountCreated: 2} }), deployment("p", expect(1)))
 	late := time.After(window * 8 / 10)
 	<-late
 	began := time.Now()
@@ -380,7 +380,7 @@ func grantSlides(w *world) {
 	ended := time.After(window * 4 / 10) // the grant is over, what was made with it still counts
 	<-ended
 	_, err := w.gated(r(), deployment("d", under("p"), origin("d")))
-	exceeded, ok := errors.AsType[*catalog.ReachError](err)
+	exceeded, ok := errors.AsType[*record.ReachError](err)
 	switch {
 	case time.Since(began) >= window: // too slow to tell
 	case !ok || exceeded.Had != 1:
@@ -389,24 +389,24 @@ func grantSlides(w *world) {
 }
 
 func endOfSuspensionCounted(w *world) {
-	suspend := func(value string) func(*catalog.Write) { return metadata(tko.MetadataSuspend, value) }
+	suspend := func(value string) func(*record.Write) { return metadata(tko.MetadataSuspend, value) }
 	w.commit(site("s", suspend("true")), site("t", suspend("false")), site("u", suspend("true")))
 	w.commit(deployment("d", at("t"), ready, suspend("true")))
 	w.commit(deployment("idle", at("t"), suspend("true")))
 	free := reach("x", 1)
 	w.free(free, site("t", expect(1)), site("u", expect(1), suspend("yes")), deployment("idle", at("t"), expect(1)))
-	w.counted("x", map[catalog.Count]string{})
+	w.counted("x", map[record.Count]string{})
 	w.free(free, site("s", expect(1)))
 	w.beyond(free, site("u", expect(2)))
 	w.beyond(free, deployment("d", at("t"), ready, expect(1)))
 	w.free(reach("x", 2), deployment("d", at("t"), ready, expect(1)))
 	w.free(reach("x", 2), site("s", expect(2))) // it isn't suspended any more
-	w.counted("x", map[catalog.Count]string{catalog.CountSites: "2"})
+	w.counted("x", map[record.Count]string{record.CountSites: "2"})
 }
 
 func noReach(w *world) {
 	w.commit(deployment("a"))
-	w.free(catalog.Reach{}, deleted(deploymentKey("a")))
-	w.counted("", map[catalog.Count]string{})
-	w.counted("x", map[catalog.Count]string{})
+	w.free(record.Reach{}, deleted(deploymentKey("a")))
+	w.counted("", map[record.Count]string{})
+	w.counted("x", map[record.Count]string{})
 }

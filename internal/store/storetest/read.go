@@ -15,7 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 func isError(err, want error) bool { return errors.Is(err, want) }
@@ -41,7 +41,7 @@ var readPromises = []promise{
 
 func missingHasRevisionZero(w *world) {
 	w.commit(site("b"), site("a"))
-	records := w.get(catalog.Fields{}, siteKey("b"), siteKey("none"), siteKey("a"), templateKey("a"), siteKey("b"))
+	records := w.get(record.Fields{}, siteKey("b"), siteKey("none"), siteKey("a"), templateKey("a"), siteKey("b"))
 	got := make([]string, len(records))
 	for i, r := range records {
 		got[i] = string(r.Kind) + " " + r.ID
@@ -50,14 +50,14 @@ func missingHasRevisionZero(w *world) {
 		}
 	}
 	w.equal("keys", got, []string{"site b", "site none", "site a", "template a", "site b"})
-	w.equal("nothing", len(w.get(catalog.Fields{Package: true, Deployments: true})), 0)
+	w.equal("nothing", len(w.get(record.Fields{Package: true, Deployments: true})), 0)
 }
 
-func fullWrite() catalog.Write {
+func fullWrite() record.Write {
 	write := deployment("d", of("t"), at("s"), under("p"), origin("o"), by("Ann", "because"))
 	write.Record.Prepared = true
 	write.Record.Plugin = []byte{0, 1, 255}
-	write.Record.Metadata = &catalog.Metadata{
+	write.Record.Metadata = &record.Metadata{
 		Effective: map[string]string{"a": "1", "b": "ü"}, Inherited: map[string]string{"a": "0"}, Passed: map[string]string{"b": ""},
 	}
 	write.Record.Conditions = []tko.Condition{{
@@ -75,14 +75,14 @@ func writtenIsRead(w *world) {
 	got := w.one(deploymentKey("d"))
 	want := write.Record
 	want.Revision, want.Position = 1, outcome.Position
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(catalog.Record{}, "Created", "Updated")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(record.Record{}, "Created", "Updated")); diff != "" {
 		w.Errorf("-want +got:\n%s", diff)
 	}
 	if got.Created.Before(began) || !got.Created.Equal(got.Updated) || got.Created.Location() != time.UTC {
 		w.Errorf("created %v, updated %v", got.Created, got.Updated)
 	}
-	w.equal("outcome", outcome, catalog.Outcome{Key: deploymentKey("d"), Revision: 1, Position: got.Position})
-	if listed := w.list(catalog.Query{Kind: tko.KindDeployment, Limit: -1, Fields: catalog.Fields{Package: true}}); len(listed) != 1 || !cmp.Equal(listed[0], got) {
+	w.equal("outcome", outcome, record.Outcome{Key: deploymentKey("d"), Revision: 1, Position: got.Position})
+	if listed := w.list(record.Query{Kind: tko.KindDeployment, Limit: -1, Fields: record.Fields{Package: true}}); len(listed) != 1 || !cmp.Equal(listed[0], got) {
 		w.Errorf("get and list differ:\n%s", cmp.Diff(got, listed))
 	}
 }
@@ -90,14 +90,14 @@ func writtenIsRead(w *world) {
 func packagesOfEverySize(w *world) {
 	for _, size := range []int{0, 1, 255, 256, 100_000, 17 << 20} {
 		text := strings.Repeat("kind: Thing\n", size/12+1)[:size]
-		w.commit(template("t", withPackage(text), expect(catalog.Any)))
+		w.commit(template("t", withPackage(text), expect(record.Any)))
 		for range 2 { // once from the database, once from the cache
 			if got := w.one(templateKey("t")); !bytes.Equal(got.Package, []byte(text)) || got.Package == nil {
 				w.Errorf("a package of %d bytes is read as %d", size, len(got.Package))
 			}
 		}
 	}
-	w.commit(written(tko.KindPlugin, "validate|none", func(x *catalog.Write) { x.Record.Package, x.Record.Digest = nil, catalog.Digest{} }))
+	w.commit(written(tko.KindPlugin, "validate|none", func(x *record.Write) { x.Record.Package, x.Record.Digest = nil, record.Digest{} }))
 	if got := w.one(key(tko.KindPlugin, "validate|none")); got.Package != nil {
 		w.Errorf("a missing package is read as %q", got.Package)
 	}
@@ -105,18 +105,18 @@ func packagesOfEverySize(w *world) {
 
 func optionalFieldsAreOptional(w *world) {
 	w.commit(template("t"), site("s", of("t")), deployment("d2", of("t"), at("s")), deployment("d1", of("t")), deployment("d3", at("s")))
-	for _, k := range []catalog.Key{templateKey("t"), siteKey("s")} {
-		r := w.get(catalog.Fields{}, k)[0]
-		if r.Package != nil || r.Deployments != nil || r.Digest == (catalog.Digest{}) {
+	for _, k := range []record.Key{templateKey("t"), siteKey("s")} {
+		r := w.get(record.Fields{}, k)[0]
+		if r.Package != nil || r.Deployments != nil || r.Digest == (record.Digest{}) {
 			w.Errorf("%v is read with package %q, deployments %q, digest %x", k, r.Package, r.Deployments, r.Digest)
 		}
 	}
 	w.equal("of the template", w.one(templateKey("t")).Deployments, []string{"d1", "d2"})
 	w.equal("at the site", w.one(siteKey("s")).Deployments, []string{"d2", "d3"})
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite} {
-		r := w.list(catalog.Query{Kind: kind, Limit: -1, Fields: catalog.Fields{Deployments: true}})[0]
+		r := w.list(record.Query{Kind: kind, Limit: -1, Fields: record.Fields{Deployments: true}})[0]
 		w.equal("listed", len(r.Deployments), 2)
-		if r = w.list(catalog.Query{Kind: kind, Limit: -1})[0]; r.Deployments != nil || r.Package != nil {
+		if r = w.list(record.Query{Kind: kind, Limit: -1})[0]; r.Deployments != nil || r.Package != nil {
 			w.Errorf("%s is listed with package %q, deployments %q", kind, r.Package, r.Deployments)
 		}
 	}
@@ -126,7 +126,7 @@ func readsAreCopies(w *world) {
 	w.commit(fullWrite(), template("t"))
 	k := deploymentKey("d")
 	want := w.one(k)
-	for _, r := range w.get(catalog.Fields{Package: true, Deployments: true}, k, k, templateKey("t")) {
+	for _, r := range w.get(record.Fields{Package: true, Deployments: true}, k, k, templateKey("t")) {
 		for i := range r.Plugin {
 			r.Plugin[i] = 'x'
 		}
@@ -138,7 +138,7 @@ func readsAreCopies(w *world) {
 		}
 		w.equal("another read", w.one(k), want)
 	}
-	twice := w.get(catalog.Fields{}, k, k)
+	twice := w.get(record.Fields{}, k, k)
 	twice[0].Conditions[0].Type = "changed"
 	w.equal("the same key in one read", twice[1].Conditions[0].Type, tko.ConditionPrepared)
 }
@@ -163,7 +163,7 @@ func revisionIsReadUnchanged(w *world) {
 	w.commit(deployment("d", expect(1), withPackage("second"), metadata("c", "2"), at("elsewhere"), ready, by("Bob", "")))
 	second := w.one(k)
 	w.commit(status(k, tko.Condition{Type: tko.ConditionHealthy}))
-	for revision, want := range map[int64]catalog.Record{1: first, 2: second} {
+	for revision, want := range map[int64]record.Record{1: first, 2: second} {
 		got, err := w.store.Revision(w.ctx(), k, revision)
 		w.ok(err)
 		want.Conditions = nil
@@ -215,8 +215,8 @@ func revisionsInOrder(w *world) {
 	k, other := deploymentKey("d"), siteKey("s")
 	w.commit(deployment("d"), site("s"))
 	w.commit(deployment("d", expect(1), withPackage("second")))
-	wanted := []catalog.AtRevision{{Key: k, Revision: 2}, {Key: other, Revision: 1}, {Key: k, Revision: 9}, {Key: siteKey("s\x00"), Revision: 1}, {Key: k, Revision: 1}, {Key: k, Revision: 2}}
-	found, err := w.store.Revisions(w.ctx(), catalog.Fields{Package: true}, wanted...)
+	wanted := []record.AtRevision{{Key: k, Revision: 2}, {Key: other, Revision: 1}, {Key: k, Revision: 9}, {Key: siteKey("s\x00"), Revision: 1}, {Key: k, Revision: 1}, {Key: k, Revision: 2}}
+	found, err := w.store.Revisions(w.ctx(), record.Fields{Package: true}, wanted...)
 	w.ok(err)
 	var got []string
 	for i, r := range found {
@@ -224,17 +224,17 @@ func revisionsInOrder(w *world) {
 		got = append(got, fmt.Sprintf("%d %s", r.Revision, r.Package))
 	}
 	w.equal("revisions", got, []string{"2 second", "1 package of s", "0 ", "0 ", "1 package of d", "2 second"})
-	found, err = w.store.Revisions(w.ctx(), catalog.Fields{}, wanted[:1]...)
+	found, err = w.store.Revisions(w.ctx(), record.Fields{}, wanted[:1]...)
 	w.ok(err)
 	w.equal("package that isn't selected", len(found[0].Package), 0)
-	found, err = w.store.Revisions(w.ctx(), catalog.Fields{})
+	found, err = w.store.Revisions(w.ctx(), record.Fields{})
 	w.ok(err)
 	w.equal("no revisions", len(found), 0)
 }
 
 func unknownRevisionIsNotFound(w *world) {
 	w.commit(site("s"))
-	for _, k := range []catalog.Key{siteKey("none"), templateKey("s"), siteKey("s\x00"), siteKey("\xff")} {
+	for _, k := range []record.Key{siteKey("none"), templateKey("s"), siteKey("s\x00"), siteKey("\xff")} {
 		_, err := w.store.Revision(w.ctx(), k, 1)
 		w.failed(err, tko.ErrNotFound)
 	}
@@ -250,10 +250,10 @@ func epochFollowsSchemas(w *world) {
 		w.ok(err)
 		return e
 	}
-	crds := func(x *catalog.Write) { x.Record.CRDs = true }
+	crds := func(x *record.Write) { x.Record.CRDs = true }
 	steps := []struct {
 		why   string
-		write catalog.Write
+		write record.Write
 		moves bool
 	}{
 		{"packages are not validated against sites", site("s"), false},
@@ -282,31 +282,31 @@ func epochFollowsSchemas(w *world) {
 
 func textThatCannotBeStored(w *world) {
 	for _, bad := range []string{"a\x00b", "a\xffb"} {
-		writes := []catalog.Write{
+		writes := []record.Write{
 			site(bad), site("s", of(bad)), deployment("d", at(bad)), deployment("d", under(bad)), deployment("d", origin(bad)),
 			site("s", metadata(bad, "v")), site("s", metadata("k", bad)), site("s", by(bad, "")), site("s", by("", bad)),
 			site("s", requires(siteKey(bad))), deployment("d", token(bad)), deleted(siteKey(bad)),
 			status(siteKey("s"), tko.Condition{Message: bad}),
 		}
-		w.commit(site("s", expect(catalog.Any)))
+		w.commit(site("s", expect(record.Any)))
 		for _, write := range writes {
-			write.Expect = catalog.Any
+			write.Expect = record.Any
 			w.refused(tko.ErrInvalid, write)
 		}
 		if strings.Contains(bad, "\x00") { // patterns are valid UTF-8
 			pattern, err := tko.ParsePattern(bad)
 			w.ok(err)
-			for _, q := range []catalog.Query{{IDs: []tko.Pattern{pattern}}, {Metadata: map[string]tko.Pattern{"k": pattern}}} {
+			for _, q := range []record.Query{{IDs: []tko.Pattern{pattern}}, {Metadata: map[string]tko.Pattern{"k": pattern}}} {
 				q.Kind, q.Limit, q.Scope = tko.KindSite, -1, access.ScopeAll
 				for _, err := range w.store.List(w.ctx(), q) {
 					w.failed(err, tko.ErrInvalid)
 				}
 			}
 		}
-		for _, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, After: bad, Limit: -1}) {
+		for _, err := range w.store.List(w.ctx(), record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, After: bad, Limit: -1}) {
 			w.failed(err, tko.ErrInvalid)
 		}
-		if r := w.get(catalog.Fields{}, siteKey(bad))[0]; r.Revision != 0 {
+		if r := w.get(record.Fields{}, siteKey(bad))[0]; r.Revision != 0 {
 			w.Errorf("%q was found, want none", bad)
 		}
 		_, _, err := w.store.Modification(w.ctx(), bad)
@@ -322,10 +322,10 @@ func readingEndsWithContext(w *world) {
 	w.commit(site("s"))
 	ctx, cancel := context.WithCancel(w.ctx())
 	cancel()
-	if _, err := w.store.Get(ctx, catalog.Fields{}, siteKey("s")); !errors.Is(err, context.Canceled) {
+	if _, err := w.store.Get(ctx, record.Fields{}, siteKey("s")); !errors.Is(err, context.Canceled) {
 		w.Errorf("get: %v", err)
 	}
-	for _, err := range w.store.List(ctx, catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
+	for _, err := range w.store.List(ctx, record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 		if !errors.Is(err, context.Canceled) {
 			w.Errorf("list: %v", err)
 		}
@@ -333,7 +333,7 @@ func readingEndsWithContext(w *world) {
 	if _, err := w.store.Changes(ctx, 0, 1); !errors.Is(err, context.Canceled) {
 		w.Errorf("changes: %v", err)
 	}
-	if _, err := w.store.Commit(ctx, catalog.Ungated(site("t"))); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := w.store.Commit(ctx, record.Ungated(site("t"))); err != nil && !errors.Is(err, context.Canceled) {
 		w.Errorf("commit: %v", err)
 	}
 	w.commit(site("u"))
@@ -356,13 +356,13 @@ func concurrentReads(w *world) {
 		callers.Go(func() {
 			for revision := range int64(10) {
 				write := site(id, withPackage(fmt.Sprint(id, revision)), own("revision", strconv.FormatInt(revision, 10)), expect(revision))
-				outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(write))
+				outcomes, err := w.store.Commit(w.ctx(), record.Ungated(write))
 				if err != nil {
 					w.Errorf("%s: %v", id, err)
 					return
 				}
-				for _, key := range []catalog.Key{siteKey(id), deploymentKey("d"), siteKey("none"), templateKey(id)} {
-					got, err := w.store.Get(w.ctx(), catalog.Fields{Package: true}, key)
+				for _, key := range []record.Key{siteKey(id), deploymentKey("d"), siteKey("none"), templateKey(id)} {
+					got, err := w.store.Get(w.ctx(), record.Fields{Package: true}, key)
 					switch {
 					case err != nil:
 						w.Errorf("%v: %v", key, err)

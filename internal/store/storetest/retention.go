@@ -15,7 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -35,13 +35,13 @@ var retentionPromises = []promise{
 }
 
 // retain returns a retention of no old changes except for a number of revisions.
-func retain(revisions int) catalog.Retention {
-	return catalog.Retention{Changes: time.Nanosecond, Revisions: revisions}
+func retain(revisions int) record.Retention {
+	return record.Retention{Changes: time.Nanosecond, Revisions: revisions}
 }
 
 // collect collects once the newest change is old: its time may be an estimate, which is late by
 // the way of a request.
-func (w *world) collect(keep catalog.Retention) catalog.Collected {
+func (w *world) collect(keep record.Retention) record.Collected {
 	w.Helper()
 	eventually.True(w, "the time of the newest change to pass", func() bool {
 		_, newest, err := w.store.Past(w.ctx())
@@ -60,7 +60,7 @@ func (w *world) collect(keep catalog.Retention) catalog.Collected {
 }
 
 // revisions returns the retained revisions of a record, up to a revision.
-func (w *world) revisions(k catalog.Key, up int64) []int64 {
+func (w *world) revisions(k record.Key, up int64) []int64 {
 	w.Helper()
 	list := []int64{}
 	for revision := int64(1); revision <= up; revision++ {
@@ -104,16 +104,16 @@ func oldRevisionsAreRemoved(w *world) {
 	w.rewrite("gone", 0, 3)
 	w.commit(status(siteKey("t"), tko.Condition{Type: "Healthy", Status: tko.ConditionTrue}))
 	w.commit(deleted(siteKey("gone")))
-	before, head := w.list(catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}), w.head()
+	before, head := w.list(record.Query{Kind: tko.KindSite, Limit: -1, Fields: record.Fields{Package: true}}), w.head()
 	done := w.collect(retain(2))
-	w.equal("collected", done, catalog.Collected{Changes: 3 + 3 + 2, Packages: 6, Metadata: 2, Pairs: 3})
+	w.equal("collected", done, record.Collected{Changes: 3 + 3 + 2, Packages: 6, Metadata: 2, Pairs: 3})
 	w.equal("revisions", w.revisions(siteKey("s"), 6), []int64{4, 5})
 	w.equal("revisions of another", w.revisions(siteKey("t"), 2), []int64{1})
 	w.equal("revisions of a deleted site", w.revisions(siteKey("gone"), 4), []int64{})
-	w.equal("records", w.list(catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}), before)
-	w.equal("by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("n", "4"), Limit: -1}), []string{"s"})
+	w.equal("records", w.list(record.Query{Kind: tko.KindSite, Limit: -1, Fields: record.Fields{Package: true}}), before)
+	w.equal("by metadata", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("n", "4"), Limit: -1}), []string{"s"})
 	w.checkLogStart(head)
-	w.equal("again", w.collect(retain(2)), catalog.Collected{})
+	w.equal("again", w.collect(retain(2)), record.Collected{})
 	w.rewrite("s", 5, 6)
 	w.commit(deleted(siteKey("s")))
 	w.commit(site("gone"))
@@ -122,8 +122,8 @@ func oldRevisionsAreRemoved(w *world) {
 func recentChangesStay(w *world) {
 	w.rewrite("s", 0, 5)
 	w.commit(deleted(siteKey("s")))
-	for _, keep := range []catalog.Retention{{}, {Revisions: 1}, {Changes: time.Hour, Revisions: 1}, {Changes: time.Hour}} {
-		w.equal(fmt.Sprint("collected ", keep), w.collect(keep), catalog.Collected{})
+	for _, keep := range []record.Retention{{}, {Revisions: 1}, {Changes: time.Hour, Revisions: 1}, {Changes: time.Hour}} {
+		w.equal(fmt.Sprint("collected ", keep), w.collect(keep), record.Collected{})
 	}
 	w.equal("revisions", w.revisions(siteKey("s"), 5), []int64{1, 2, 3, 4, 5})
 	w.equal("log", len(w.changes(0)), 6)
@@ -142,7 +142,7 @@ func allRevisionsStay(w *world) {
 
 func revisionsAreRemovedLater(w *world) {
 	w.rewrite("s", 0, 3)
-	w.equal("collected", w.collect(retain(3)), catalog.Collected{})
+	w.equal("collected", w.collect(retain(3)), record.Collected{})
 	w.rewrite("s", 3, 5)
 	w.equal("collected of changes examined before", w.collect(retain(3)).Changes, 2)
 	w.equal("revisions", w.revisions(siteKey("s"), 5), []int64{3, 4, 5})
@@ -160,7 +160,7 @@ func fewerRevisionsAreRetained(w *world) {
 	w.equal("four", w.revisions(siteKey("s"), 6), []int64{3, 4, 5, 6})
 	w.equal("one", w.collect(retain(1)).Changes, 3)
 	w.equal("one", w.revisions(siteKey("s"), 6), []int64{6})
-	w.equal("more again", w.collect(retain(9)), catalog.Collected{})
+	w.equal("more again", w.collect(retain(9)), record.Collected{})
 	w.equal("the other", w.revisions(siteKey("t"), 2), []int64{1})
 }
 
@@ -190,19 +190,19 @@ func unusedContentsAreRemoved(w *world) {
 		w.commit(site("shares", expect(2*round+1), withPackage("three"), metadata("of", "three")))
 		done := w.collect(retain(1))
 		w.equal(fmt.Sprint("collected in round ", round), []int{done.Packages, done.Metadata, done.Pairs}, []int{2, 2, 3})
-		for k, text := range map[catalog.Key]string{siteKey("s"): "three", siteKey("shares"): "three", templateKey("t"): "shared"} {
+		for k, text := range map[record.Key]string{siteKey("s"): "three", siteKey("shares"): "three", templateKey("t"): "shared"} {
 			w.equal("package", string(w.one(k).Package), text)
 		}
-		w.equal("by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("of", "three"), Limit: -1}), []string{"s", "shares"})
-		w.equal("by metadata that went", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("of", "one"), Limit: -1}), []string{})
+		w.equal("by metadata", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("of", "three"), Limit: -1}), []string{"s", "shares"})
+		w.equal("by metadata that went", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("of", "one"), Limit: -1}), []string{})
 	}
 }
 
 func statusHasMetadata(w *world) {
-	noted := func(id, text string, pairs ...string) catalog.Write {
+	noted := func(id, text string, pairs ...string) record.Write {
 		of := site(id, metadata(pairs...))
 		of.Record.Metadata.Attached = []byte(text)
-		of.Op, of.Expect, of.Record.Conditions = tko.OpStatus, catalog.Any, []tko.Condition{{Type: "C", Status: tko.ConditionTrue}}
+		of.Op, of.Expect, of.Record.Conditions = tko.OpStatus, record.Any, []tko.Condition{{Type: "C", Status: tko.ConditionTrue}}
 		return of
 	}
 	w.commit(site("s", withPackage("s"), metadata("k", "v")), site("other", withPackage("o"), metadata("n", "1")))
@@ -213,7 +213,7 @@ func statusHasMetadata(w *world) {
 		at, err := w.store.Revision(w.ctx(), siteKey("s"), 1)
 		w.ok(err)
 		w.equal(where+": its revision", string(at.Metadata.Attached), attached)
-		w.equal(where+": selected", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"s"})
+		w.equal(where+": selected", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"s"})
 	}
 	before := w.head()
 	for i, text := range []string{`{"n":1}`, `{"n":2}`, `{"n":1}`, `{"n":3}`} {
@@ -229,8 +229,8 @@ func statusHasMetadata(w *world) {
 }
 
 func derivationsAreRetained(w *world) {
-	derived := func(text string) func(*catalog.Write) {
-		return func(w *catalog.Write) {
+	derived := func(text string) func(*record.Write) {
+		return func(w *record.Write) {
 			w.Record.Derived, w.Record.Derivation = []byte(text), sha256.Sum256([]byte(text))
 		}
 	}
@@ -242,26 +242,26 @@ func derivationsAreRetained(w *world) {
 		return string(data)
 	}
 	w.commit(deployment("d", withPackage("package"), derived("first")))
-	w.equal("as it is", w.one(deploymentKey("d")).Derivation, catalog.Digest(sha256.Sum256([]byte("first"))))
+	w.equal("as it is", w.one(deploymentKey("d")).Derivation, record.Digest(sha256.Sum256([]byte("first"))))
 	w.commit(deployment("d", expect(1), withPackage("package 2"), derived("second")))
 	again := deployment("d", expect(2), withPackage("package 3"), derived("second"))
 	again.Record.Derived = nil // it is known already
 	w.commit(again)
 	r, err := w.store.Revision(w.ctx(), deploymentKey("d"), 1)
 	w.ok(err)
-	w.equal("derivation of a revision", r.Derivation, catalog.Digest(sha256.Sum256([]byte("first"))))
+	w.equal("derivation of a revision", r.Derivation, record.Digest(sha256.Sum256([]byte("first"))))
 	w.equal("contents", []string{content("first"), content("second")}, []string{"first", "second"})
 	w.equal("collected packages and derivations", w.collect(retain(1)).Packages, 2+1)
 	w.equal("content after a collection", content("second"), "second")
 	w.commit(status(deploymentKey("d"), tko.Condition{Type: "Healthy", Status: tko.ConditionTrue}))
-	w.equal("after a change of conditions", w.one(deploymentKey("d")).Derivation, catalog.Digest(sha256.Sum256([]byte("second"))))
+	w.equal("after a change of conditions", w.one(deploymentKey("d")).Derivation, record.Digest(sha256.Sum256([]byte("second"))))
 }
 
 func ownersAreRetained(w *world) {
-	owned := func(text string) func(*catalog.Write) {
-		return func(w *catalog.Write) { w.Record.Owned, w.Record.Owner = []byte(text), sha256.Sum256([]byte(text)) }
+	owned := func(text string) func(*record.Write) {
+		return func(w *record.Write) { w.Record.Owned, w.Record.Owner = []byte(text), sha256.Sum256([]byte(text)) }
 	}
-	of := func(r catalog.Record) string {
+	of := func(r record.Record) string {
 		data, err := w.store.Derivation(w.ctx(), r.Owner)
 		if err != nil {
 			return ""
@@ -281,7 +281,7 @@ func ownersAreRetained(w *world) {
 	w.equal("owner after a collection", of(w.one(deploymentKey("d"))), "ben")
 	w.commit(status(deploymentKey("d"), tko.Condition{Type: "Healthy", Status: tko.ConditionTrue}))
 	w.equal("owner after a change of conditions", of(w.one(deploymentKey("d"))), "ben")
-	w.equal("owner in a list", of(w.list(catalog.Query{Kind: tko.KindDeployment, Limit: -1})[0]), "ben")
+	w.equal("owner in a list", of(w.list(record.Query{Kind: tko.KindDeployment, Limit: -1})[0]), "ben")
 }
 
 func collectionMayBeInterrupted(w *world) {
@@ -315,7 +315,7 @@ func collectionMayBeInterrupted(w *world) {
 func collectedOnceConcurrently(w *world) {
 	const n = 700
 	w.many(n, "d%04d")
-	var writes []catalog.Write
+	var writes []record.Write
 	for _, id := range ids("d%04d", n) {
 		writes = append(writes, deployment(id, expect(1), withPackage("another")))
 	}
@@ -338,10 +338,10 @@ func collectedOnceConcurrently(w *world) {
 // rewriteCollectedContent collects content that a store has just written and deleted,
 // and then lets that store write it again: no other store wrote, so its caches may hold
 // the content as stored.
-func rewriteCollectedContent(t *testing.T, open func(t *testing.T) catalog.Store) {
+func rewriteCollectedContent(t *testing.T, open func(t *testing.T) record.Store) {
 	t.Helper()
 	writer, collector := &world{T: t, store: open(t)}, &world{T: t, store: open(t)}
-	content := func(w *catalog.Write) { withPackage("rare")(w); metadata("rare", "yes")(w) }
+	content := func(w *record.Write) { withPackage("rare")(w); metadata("rare", "yes")(w) }
 	for i := range 6 {
 		first, second := fmt.Sprint("first", i), fmt.Sprint("second", i)
 		writer.commit(site(first, content))
@@ -355,7 +355,7 @@ func rewriteCollectedContent(t *testing.T, open func(t *testing.T) catalog.Store
 		writer.commit(site(second, content))
 		r := (&world{T: t, store: open(t)}).one(siteKey(second))
 		writer.equal("content that was written again", []string{string(r.Package), r.Metadata.Effective["rare"]}, []string{"rare", "yes"})
-		writer.equal("by metadata", writer.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("rare", "yes"), Limit: -1}), []string{second})
+		writer.equal("by metadata", writer.ids(record.Query{Kind: tko.KindSite, Metadata: values("rare", "yes"), Limit: -1}), []string{second})
 		writer.commit(deleted(siteKey(second)))
 		collector.collect(retain(1))
 		if i == 2 {
@@ -368,7 +368,7 @@ func rewriteCollectedContent(t *testing.T, open func(t *testing.T) catalog.Store
 // on one database, while a third one collects unused content. Then it checks with a
 // fourth store, with empty caches, that every record has its content. open opens
 // another store on the database.
-func CollectWhileWriting(t *testing.T, open func(t *testing.T) catalog.Store) {
+func CollectWhileWriting(t *testing.T, open func(t *testing.T) record.Store) {
 	t.Helper()
 	rewriteCollectedContent(t, open)
 	collector := open(t)
@@ -408,17 +408,17 @@ func CollectWhileWriting(t *testing.T, open func(t *testing.T) catalog.Store) {
 				}
 				text := fmt.Sprint("content ", (n/3+int64(i))%texts)
 				time.Sleep(10 * time.Millisecond) // otherwise, SQLite starves the collector
-				content := func(wr *catalog.Write) { withPackage(text)(wr); metadata("text", text)(wr) }
-				if _, err := store.Commit(w.ctx(), catalog.Ungated(site(id, expect(n), content))); err != nil {
+				content := func(wr *record.Write) { withPackage(text)(wr); metadata("text", text)(wr) }
+				if _, err := store.Commit(w.ctx(), record.Ungated(site(id, expect(n), content))); err != nil {
 					t.Error(err)
 					return
 				}
 				// New records are committed optimistically.
-				if _, err := store.Commit(w.ctx(), catalog.Ungated(site(fmt.Sprint(id, "-", n), content))); err != nil {
+				if _, err := store.Commit(w.ctx(), record.Ungated(site(fmt.Sprint(id, "-", n), content))); err != nil {
 					t.Error(err)
 					return
 				}
-				if _, err := store.Commit(w.ctx(), catalog.Ungated(deleted(siteKey(fmt.Sprint(id, "-", n-3))))); err != nil {
+				if _, err := store.Commit(w.ctx(), record.Ungated(deleted(siteKey(fmt.Sprint(id, "-", n-3))))); err != nil {
 					t.Error(err)
 					return
 				}
@@ -431,7 +431,7 @@ func CollectWhileWriting(t *testing.T, open func(t *testing.T) catalog.Store) {
 	fresh := open(t)
 	found := 0
 	texted := map[string][]string{}
-	for r, err := range fresh.List(t.Context(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}) {
+	for r, err := range fresh.List(t.Context(), record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1, Fields: record.Fields{Package: true}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -449,6 +449,6 @@ func CollectWhileWriting(t *testing.T, open func(t *testing.T) catalog.Store) {
 	}
 	for text, ids := range texted {
 		w := &world{T: t, store: fresh}
-		w.equal("by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("text", text), Limit: -1}), ids)
+		w.equal("by metadata", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("text", text), Limit: -1}), ids)
 	}
 }

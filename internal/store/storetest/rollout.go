@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
@@ -33,20 +33,20 @@ var rolloutPromises = []promise{
 
 var rolloutKey = key(tko.KindRollout, "r")
 
-func (w *world) view(id string) catalog.RolloutView {
+func (w *world) view(id string) record.RolloutView {
 	w.Helper()
-	v, err := w.store.RolloutView(w.ctx(), id, catalog.RowsAt{})
+	v, err := w.store.RolloutView(w.ctx(), id, record.RowsAt{})
 	w.ok(err)
 	return v
 }
 
 // changing adds a change of rollouts to a write.
-func changing(c catalog.RolloutWrite) func(*catalog.Write) {
-	return func(w *catalog.Write) { w.Rollout = &c }
+func changing(c record.RolloutWrite) func(*record.Write) {
+	return func(w *record.Write) { w.Rollout = &c }
 }
 
-func rolloutRow(id string, change ...func(*catalog.RolloutRow)) catalog.RolloutRow {
-	r := catalog.RolloutRow{Row: plan.Row{Deployment: tko.DeploymentID(id), UID: "uid of " + id, Revision: 1, Kind: plan.Change}, Site: "s", Progress: execute.Waiting}
+func rolloutRow(id string, change ...func(*record.RolloutRow)) record.RolloutRow {
+	r := record.RolloutRow{Row: plan.Row{Deployment: tko.DeploymentID(id), UID: "uid of " + id, Revision: 1, Kind: plan.Change}, Site: "s", Progress: execute.Waiting}
 	for _, c := range change {
 		c(&r)
 	}
@@ -54,35 +54,35 @@ func rolloutRow(id string, change ...func(*catalog.RolloutRow)) catalog.RolloutR
 }
 
 // rollout makes a rollout with a plan.
-func (w *world) rollout(id string, started int64, state execute.State, rows ...catalog.RolloutRow) {
+func (w *world) rollout(id string, started int64, state execute.State, rows ...record.RolloutRow) {
 	w.Helper()
 	w.ok(w.store.WriteRolloutPlan(w.ctx(), id, 1, rows, []byte(`[]`)))
 	_, version, _, err := w.store.RolloutStates(w.ctx())
 	w.ok(err)
-	w.commit(written(tko.KindRollout, id, changing(catalog.RolloutWrite{
-		Expect: version, States: []catalog.RolloutState{{ID: id, Family: id, State: state, Plan: 1, Started: started, Rows: version + 1}},
+	w.commit(written(tko.KindRollout, id, changing(record.RolloutWrite{
+		Expect: version, States: []record.RolloutState{{ID: id, Family: id, State: state, Plan: 1, Started: started, Rows: version + 1}},
 	})))
 }
 
 func rolloutsAreAsWritten(w *world) {
 	w.equal("no rollout", w.view("r").Found, false)
 	at := time.UnixMicro(1_700_000_000_000_001).UTC()
-	row := rolloutRow("d", func(r *catalog.RolloutRow) {
+	row := rolloutRow("d", func(r *record.RolloutRow) {
 		r.Wave, r.Rank, r.Before, r.After, r.Group, r.Findings, r.Unknown = 1, 2, plan.Digest{1}, plan.Digest{2}, 3, []string{"x"}, []string{"y"}
 		r.Parent, r.Since, r.Evaluated, r.Credit, r.Counted, r.Broken, r.Reason = "p", at, at, 5, true, true, "because"
 		r.Progress, r.Applied, r.Chain, r.Target = execute.Failed, 7, 8, 9
-		r.RowDetails = catalog.RowDetails{Base: 4, Replaces: []string{"o"}, Pins: []plan.Pin{{Kind: tko.KindTemplate, ID: "t", Revision: 1}}, Force: true}
+		r.RowDetails = record.RowDetails{Base: 4, Replaces: []string{"o"}, Pins: []plan.Pin{{Kind: tko.KindTemplate, ID: "t", Revision: 1}}, Force: true}
 	})
-	other := rolloutRow("e", func(r *catalog.RolloutRow) { r.Kind, r.Wave = plan.Same, plan.NoWave })
+	other := rolloutRow("e", func(r *record.RolloutRow) { r.Kind, r.Wave = plan.Same, plan.NoWave })
 	w.rollout("r", 1, execute.Running, row, other)
 	v := w.view("r")
 	entry := execute.Entry{Deployment: "d", Site: "s", Rollout: "r", Family: "r", Values: map[string]string{"a": "b"}, Apart: []string{"a"}}
 	state := v.State
 	state.Reason, state.Approvals = execute.Reason{Code: "A", Message: "b"}, map[int]execute.Approval{1: {Plan: plan.Digest{3}, Who: "ann", When: at}}
 	w.commit(status(rolloutKey, func() tko.Condition { return tko.Condition{Type: "State", Status: "True"} }()),
-		deployment("x", changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{state}, Flight: []execute.Entry{entry}})))
+		deployment("x", changing(record.RolloutWrite{Expect: v.Version, States: []record.RolloutState{state}, Flight: []execute.Entry{entry}})))
 	v = w.view("r")
-	if diff := cmp.Diff([]catalog.RolloutRow{other, row}, v.Rows, cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff([]record.RolloutRow{other, row}, v.Rows, cmpopts.EquateEmpty()); diff != "" {
 		w.Error(diff)
 	}
 	if diff := cmp.Diff(state, v.State, cmpopts.EquateEmpty()); diff != "" {
@@ -95,7 +95,7 @@ func rolloutsAreAsWritten(w *world) {
 	rows, err := w.store.RolloutRows(w.ctx(), "r", 1, "d", 10)
 	w.ok(err)
 	w.equal("rows after d", len(rows), 1)
-	w.commit(deleted(rolloutKey, changing(catalog.RolloutWrite{Expect: v.Version, Forget: []string{"r"}})))
+	w.commit(deleted(rolloutKey, changing(record.RolloutWrite{Expect: v.Version, Forget: []string{"r"}})))
 	v = w.view("r")
 	w.equal("found after its deletion", v.Found, false)
 	w.equal("rows after its deletion", len(v.Rows)+len(v.Flight), 0)
@@ -111,7 +111,7 @@ func evidenceIsKept(w *world) {
 	add := func(more ...tko.RolloutEvidence) {
 		w.Helper()
 		v := w.view("r")
-		w.commit(site(fmt.Sprint("s", v.Version), changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{v.State}, Rollout: "r", Number: 1, Evidence: more})))
+		w.commit(site(fmt.Sprint("s", v.Version), changing(record.RolloutWrite{Expect: v.Version, States: []record.RolloutState{v.State}, Rollout: "r", Number: 1, Evidence: more})))
 	}
 	numbers := func(after int64, limit int) string {
 		w.Helper()
@@ -130,17 +130,17 @@ func evidenceIsKept(w *world) {
 		w.Error(diff)
 	}
 	w.equal("after the first", numbers(1, 10), "2 ")
-	add(tko.RolloutEvidence{Number: catalog.MaxEvidence + 1})
-	w.equal("beyond the limit", numbers(0, 10), fmt.Sprint("2 ", catalog.MaxEvidence+1, " "))
+	add(tko.RolloutEvidence{Number: record.MaxEvidence + 1})
+	w.equal("beyond the limit", numbers(0, 10), fmt.Sprint("2 ", record.MaxEvidence+1, " "))
 	v := w.view("r")
-	w.commit(deleted(rolloutKey, changing(catalog.RolloutWrite{Expect: v.Version, Forget: []string{"r"}})))
+	w.commit(deleted(rolloutKey, changing(record.RolloutWrite{Expect: v.Version, Forget: []string{"r"}})))
 	w.equal("after the deletion", numbers(0, 10), "")
 }
 
 func changedRowsAreRead(w *world) {
 	w.rollout("r", 1, execute.Running, rolloutRow("a"), rolloutRow("b"), rolloutRow("c"))
-	known := catalog.RowsAt{}
-	read := func(what, want string, changes bool) catalog.RolloutView {
+	known := record.RowsAt{}
+	read := func(what, want string, changes bool) record.RolloutView {
 		w.Helper()
 		v, err := w.store.RolloutView(w.ctx(), "r", known)
 		w.ok(err)
@@ -150,20 +150,20 @@ func changedRowsAreRead(w *world) {
 		}
 		w.equal(what, got.String(), want)
 		w.equal(what+": only changes", v.Changes, changes)
-		known = catalog.RowsAt{Set: v.State.Rows, Version: v.Version}
+		known = record.RowsAt{Set: v.State.Rows, Version: v.Version}
 		return v
 	}
 	v := read("at first", "a Waiting;b Waiting;c Waiting;", false)
-	change := func(state catalog.RolloutState, replan int64, rows ...catalog.RolloutRow) {
+	change := func(state record.RolloutState, replan int64, rows ...record.RolloutRow) {
 		w.Helper()
-		w.commit(site(fmt.Sprint("s", v.Version), changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{state}, Rollout: "r", Number: 1, Replan: replan, Rows: rows})))
+		w.commit(site(fmt.Sprint("s", v.Version), changing(record.RolloutWrite{Expect: v.Version, States: []record.RolloutState{state}, Rollout: "r", Number: 1, Replan: replan, Rows: rows})))
 	}
 	v = read("nothing has changed", "", true)
-	change(v.State, 0, rolloutRow("b", func(r *catalog.RolloutRow) { r.Progress = execute.Skipped }))
+	change(v.State, 0, rolloutRow("b", func(r *record.RolloutRow) { r.Progress = execute.Skipped }))
 	w.rollout("other", 2, execute.Running, rolloutRow("a"))
 	v = read("a row has changed", "b Skipped;", true)
 	v = read("and not again", "", true)
-	w.ok(w.store.WriteRolloutPlan(w.ctx(), "r", 2, []catalog.RolloutRow{rolloutRow("a")}, nil))
+	w.ok(w.store.WriteRolloutPlan(w.ctx(), "r", 2, []record.RolloutRow{rolloutRow("a")}, nil))
 	state := v.State
 	state.Rows = v.Version + 1
 	change(state, 2)
@@ -174,10 +174,10 @@ func staleViewFails(w *world) {
 	w.rollout("a", 1, execute.Running)
 	w.rollout("b", 2, execute.Running)
 	a, b := w.view("a"), w.view("b")
-	w.commit(deployment("d", changing(catalog.RolloutWrite{Expect: a.Version, States: []catalog.RolloutState{a.State}})))
-	w.refused(tko.ErrConflict, deployment("e", changing(catalog.RolloutWrite{Expect: b.Version, States: []catalog.RolloutState{b.State}})))
-	w.equal("the deployment of the refused write", w.get(catalog.Fields{}, deploymentKey("e"))[0].Revision, int64(0))
-	w.commit(deployment("e", changing(catalog.RolloutWrite{Expect: w.view("b").Version, States: []catalog.RolloutState{b.State}})))
+	w.commit(deployment("d", changing(record.RolloutWrite{Expect: a.Version, States: []record.RolloutState{a.State}})))
+	w.refused(tko.ErrConflict, deployment("e", changing(record.RolloutWrite{Expect: b.Version, States: []record.RolloutState{b.State}})))
+	w.equal("the deployment of the refused write", w.get(record.Fields{}, deploymentKey("e"))[0].Revision, int64(0))
+	w.commit(deployment("e", changing(record.RolloutWrite{Expect: w.view("b").Version, States: []record.RolloutState{b.State}})))
 }
 
 func failedCommitKeepsRollouts(w *world) {
@@ -186,7 +186,7 @@ func failedCommitKeepsRollouts(w *world) {
 	v := w.view("r")
 	done := v.State
 	done.State = execute.Done
-	change := catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{done}, Rollout: "r", Number: 1, Rows: v.Rows}
+	change := record.RolloutWrite{Expect: v.Version, States: []record.RolloutState{done}, Rollout: "r", Number: 1, Rows: v.Rows}
 	w.refused(tko.ErrConflict, status(rolloutKey), deployment("d", expect(5), changing(change)))
 	after := w.view("r")
 	w.equal("version", after.Version, v.Version)
@@ -196,7 +196,7 @@ func failedCommitKeepsRollouts(w *world) {
 func appliedRowHasRevision(w *world) {
 	w.commit(deployment("d"))
 	w.commit(deployment("d", expect(1), withPackage("another")))
-	w.rollout("r", 1, execute.Running, rolloutRow("d", func(r *catalog.RolloutRow) { r.Revision = 2 }), rolloutRow("gone", func(r *catalog.RolloutRow) { r.Kind = plan.Delete }))
+	w.rollout("r", 1, execute.Running, rolloutRow("d", func(r *record.RolloutRow) { r.Revision = 2 }), rolloutRow("gone", func(r *record.RolloutRow) { r.Kind = plan.Delete }))
 	w.commit(deployment("gone"))
 	v := w.view("r")
 	rows := v.Rows
@@ -204,13 +204,13 @@ func appliedRowHasRevision(w *world) {
 		rows[i].Progress = execute.Applied
 	}
 	w.commit(deployment("d", expect(2), withPackage("new")), deleted(deploymentKey("gone"), expect(1)),
-		status(rolloutKey), site("s", changing(catalog.RolloutWrite{Expect: v.Version, Rollout: "r", Number: 1, Rows: rows})))
+		status(rolloutKey), site("s", changing(record.RolloutWrite{Expect: v.Version, Rollout: "r", Number: 1, Rows: rows})))
 	v = w.view("r")
 	w.equal("revisions", fmt.Sprint(v.Rows[0].Applied, v.Rows[0].Chain, v.Rows[1].Applied), "3 3 1")
 }
 
 func firstRolloutHolds(w *world) {
-	w.rollout("first", 1, execute.Running, rolloutRow("d"), rolloutRow("done", func(r *catalog.RolloutRow) { r.Progress = execute.Healthy }))
+	w.rollout("first", 1, execute.Running, rolloutRow("d"), rolloutRow("done", func(r *record.RolloutRow) { r.Progress = execute.Healthy }))
 	w.rollout("second", 2, execute.Running, rolloutRow("d"), rolloutRow("done"))
 	w.rollout("third", 0, execute.Planned, rolloutRow("d"))
 	w.equal("first", len(w.view("first").Held), 0)
@@ -221,7 +221,7 @@ func firstRolloutHolds(w *world) {
 func changeInFlightEnqueues(w *world) {
 	w.commit(deployment("d"), deployment("e"))
 	w.rollout("r", 1, execute.Running, rolloutRow("d"))
-	w.commit(site("s", changing(catalog.RolloutWrite{Expect: w.view("r").Version, Flight: []execute.Entry{{Deployment: "d", Rollout: "r", Family: "r"}}})))
+	w.commit(site("s", changing(record.RolloutWrite{Expect: w.view("r").Version, Flight: []execute.Entry{{Deployment: "d", Rollout: "r", Family: "r"}}})))
 	for _, item := range w.claim(tko.QueueRollout, 1, time.Minute) { // of its registration
 		w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: tko.WorkDone}}, nil))
 	}
@@ -233,11 +233,11 @@ func changeInFlightEnqueues(w *world) {
 }
 
 func replanReplacesWhatIsLeft(w *world) {
-	w.rollout("r", 1, execute.Paused, rolloutRow("a", func(r *catalog.RolloutRow) { r.Progress = execute.Healthy }), rolloutRow("b", func(r *catalog.RolloutRow) { r.Progress = execute.Stale }), rolloutRow("c"))
-	w.ok(w.store.WriteRolloutPlan(w.ctx(), "r", 2, []catalog.RolloutRow{rolloutRow("b", func(r *catalog.RolloutRow) { r.Revision = 9 })}, nil))
+	w.rollout("r", 1, execute.Paused, rolloutRow("a", func(r *record.RolloutRow) { r.Progress = execute.Healthy }), rolloutRow("b", func(r *record.RolloutRow) { r.Progress = execute.Stale }), rolloutRow("c"))
+	w.ok(w.store.WriteRolloutPlan(w.ctx(), "r", 2, []record.RolloutRow{rolloutRow("b", func(r *record.RolloutRow) { r.Revision = 9 })}, nil))
 	v := w.view("r")
 	w.equal("rows before", len(v.Rows), 3)
-	w.commit(site("s", changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{v.State}, Rollout: "r", Number: 1, Replan: 2})))
+	w.commit(site("s", changing(record.RolloutWrite{Expect: v.Version, States: []record.RolloutState{v.State}, Rollout: "r", Number: 1, Replan: 2})))
 	v = w.view("r")
 	w.equal("rows", fmt.Sprintf("%d %s %s %d %s", len(v.Rows), v.Rows[0].Deployment, v.Rows[1].Deployment, v.Rows[1].Revision, v.Rows[1].Progress), "2 a b 9 Waiting")
 }
@@ -247,13 +247,13 @@ func pinnedRevisionsStay(w *world) {
 	for i := range int64(4) {
 		w.commit(deployment("d", expect(i+1), withPackage(fmt.Sprintf("d%d", i))), template("t", expect(i+1), withPackage(fmt.Sprintf("t%d", i))))
 	}
-	w.rollout("r", 1, execute.Running, rolloutRow("d", func(r *catalog.RolloutRow) {
+	w.rollout("r", 1, execute.Running, rolloutRow("d", func(r *record.RolloutRow) {
 		r.Revision, r.Pins = 2, []plan.Pin{{Kind: tko.KindTemplate, ID: "t", Revision: 3}}
 	}))
-	_, err := w.store.Collect(w.ctx(), catalog.Retention{Changes: time.Nanosecond, Revisions: 1})
+	_, err := w.store.Collect(w.ctx(), record.Retention{Changes: time.Nanosecond, Revisions: 1})
 	w.ok(err)
 	for _, r := range []struct {
-		key      catalog.Key
+		key      record.Key
 		revision int64
 		there    bool
 	}{{deploymentKey("d"), 1, false}, {deploymentKey("d"), 2, true}, {deploymentKey("d"), 3, false}, {templateKey("t"), 2, false}, {templateKey("t"), 3, true}} {
@@ -263,7 +263,7 @@ func pinnedRevisionsStay(w *world) {
 }
 
 // commandView returns the IDs of the rows of a view for a command, and the counts as text.
-func (w *world) commandView(filter catalog.RowFilter) (ids, counts string, v catalog.RolloutView) {
+func (w *world) commandView(filter record.RowFilter) (ids, counts string, v record.RolloutView) {
 	w.Helper()
 	v, err := w.store.RolloutCommandView(w.ctx(), "r", filter)
 	w.ok(err)
@@ -271,7 +271,7 @@ func (w *world) commandView(filter catalog.RowFilter) (ids, counts string, v cat
 	for _, r := range v.Rows {
 		list.WriteString(string(r.Deployment))
 	}
-	slices.SortFunc(v.Counts, func(a, b catalog.RolloutCount) int {
+	slices.SortFunc(v.Counts, func(a, b record.RolloutCount) int {
 		return strings.Compare(fmt.Sprint(a.Kind, a.Progress), fmt.Sprint(b.Kind, b.Progress))
 	})
 	for _, c := range v.Counts {
@@ -282,42 +282,42 @@ func (w *world) commandView(filter catalog.RowFilter) (ids, counts string, v cat
 
 func (w *world) mixedRollout() {
 	w.Helper()
-	progress := func(p execute.Progress, counted bool) func(*catalog.RolloutRow) {
-		return func(r *catalog.RolloutRow) { r.Progress, r.Counted = p, counted }
+	progress := func(p execute.Progress, counted bool) func(*record.RolloutRow) {
+		return func(r *record.RolloutRow) { r.Progress, r.Counted = p, counted }
 	}
 	w.rollout("r", 1, execute.Running, rolloutRow("a"), rolloutRow("b"), rolloutRow("c", progress(execute.Stale, false)), rolloutRow("d", progress(execute.Failed, true)),
-		rolloutRow("e", progress(execute.Skipped, false), func(r *catalog.RolloutRow) { r.Kind = plan.Conflict }))
+		rolloutRow("e", progress(execute.Skipped, false), func(r *record.RolloutRow) { r.Kind = plan.Conflict }))
 }
 
 func commandReadsSelectedRows(w *world) {
 	w.mixedRollout()
 	for _, test := range []struct {
-		filter catalog.RowFilter
+		filter record.RowFilter
 		want   string
 	}{
-		{catalog.RowFilter{}, ""},
-		{catalog.RowFilter{Stale: true}, "c"},
-		{catalog.RowFilter{Counted: true}, "d"},
-		{catalog.RowFilter{Blocked: true, Held: true}, "e"},
-		{catalog.RowFilter{Deployment: "b"}, "b"},
-		{catalog.RowFilter{Deployment: "none"}, ""},
+		{record.RowFilter{}, ""},
+		{record.RowFilter{Stale: true}, "c"},
+		{record.RowFilter{Counted: true}, "d"},
+		{record.RowFilter{Blocked: true, Held: true}, "e"},
+		{record.RowFilter{Deployment: "b"}, "b"},
+		{record.RowFilter{Deployment: "none"}, ""},
 	} {
 		ids, counts, v := w.commandView(test.filter)
 		w.equal(fmt.Sprintf("rows of %+v", test.filter), ids, test.want)
 		w.equal("counts", counts, "1 Change Failed;1 Change Stale;2 Change Waiting;1 Conflict Skipped;")
 		w.equal("active rollouts", len(v.Active), 1)
 	}
-	_, err := w.store.RolloutCommandView(w.ctx(), "r", catalog.RowFilter{Deployment: "\x00"})
+	_, err := w.store.RolloutCommandView(w.ctx(), "r", record.RowFilter{Deployment: "\x00"})
 	w.failed(err, tko.ErrInvalid)
 }
 
 func waitingRowsAreSkipped(w *world) {
 	w.mixedRollout()
 	before := w.view("r")
-	w.commit(site("s1", changing(catalog.RolloutWrite{Expect: before.Version, States: []catalog.RolloutState{before.State}, Rollout: "r", Number: 1, Skip: "because"})))
-	_, counts, _ := w.commandView(catalog.RowFilter{})
+	w.commit(site("s1", changing(record.RolloutWrite{Expect: before.Version, States: []record.RolloutState{before.State}, Rollout: "r", Number: 1, Skip: "because"})))
+	_, counts, _ := w.commandView(record.RowFilter{})
 	w.equal("counts", counts, "1 Change Failed;3 Change Skipped;1 Conflict Skipped;")
-	v, err := w.store.RolloutView(w.ctx(), "r", catalog.RowsAt{Set: before.State.Rows, Version: before.Version})
+	v, err := w.store.RolloutView(w.ctx(), "r", record.RowsAt{Set: before.State.Rows, Version: before.Version})
 	w.ok(err)
 	w.equal("changed rows", len(v.Rows), 3)
 	for _, r := range v.Rows {
@@ -332,11 +332,11 @@ func apartFlightsAlone(w *world) {
 		{Deployment: "b", Site: "s", Rollout: "r", Family: "r"},
 	}
 	v := w.view("r")
-	w.commit(site("s1", changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{v.State}, Flight: entries})))
+	w.commit(site("s1", changing(record.RolloutWrite{Expect: v.Version, States: []record.RolloutState{v.State}, Flight: entries})))
 	found, err := w.store.ApartFlights(w.ctx())
 	w.ok(err)
 	w.equal("flights", found, entries[:1])
-	w.commit(site("s2", changing(catalog.RolloutWrite{Expect: v.Version + 1, States: []catalog.RolloutState{v.State}, Land: []string{"a"}})))
+	w.commit(site("s2", changing(record.RolloutWrite{Expect: v.Version + 1, States: []record.RolloutState{v.State}, Land: []string{"a"}})))
 	found, err = w.store.ApartFlights(w.ctx())
 	w.ok(err)
 	w.equal("flights after landing", len(found), 0)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -160,8 +160,8 @@ func sourceIsSavedByHolder(w *world) {
 	w.equal("state", string(got.State), "new")
 }
 
-func withClaim(item tko.WorkItem) func(*catalog.Write) {
-	return func(w *catalog.Write) { w.Claim = &item }
+func withClaim(item tko.WorkItem) func(*record.Write) {
+	return func(w *record.Write) { w.Claim = &item }
 }
 
 func changesNeedValidClaim(w *world) {
@@ -191,11 +191,11 @@ func claimsAreIndependent(w *world) {
 	other := items[0]
 	other.Claim = "unknown"
 	writes := make(chan error)
-	for i, change := range []func(*catalog.Write){withClaim(items[0]), withClaim(items[1]), withClaim(other), func(*catalog.Write) {}} {
+	for i, change := range []func(*record.Write){withClaim(items[0]), withClaim(items[1]), withClaim(other), func(*record.Write) {}} {
 		go func() {
 			var err error
 			for n := range 20 {
-				if _, e := w.store.Commit(w.ctx(), catalog.Ungated(site("s"+strings.Repeat("x", i)+"-"+strings.Repeat("y", n), change))); e != nil {
+				if _, e := w.store.Commit(w.ctx(), record.Ungated(site("s"+strings.Repeat("x", i)+"-"+strings.Repeat("y", n), change))); e != nil {
 					err = e
 				}
 			}
@@ -211,5 +211,5 @@ func claimsAreIndependent(w *world) {
 		w.Fatalf("errors are %v", errs)
 	}
 	w.failed(errs[0], tko.ErrConflict)
-	w.equal("sites", len(w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1})), 60)
+	w.equal("sites", len(w.ids(record.Query{Kind: tko.KindSite, Limit: -1})), 60)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -100,10 +100,10 @@ func Statistics(t *testing.T, s *relational.Store) {
 	}
 
 	conditions := []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: "Unreachable"}}
-	if _, err := s.Commit(ctx, catalog.Ungated(site("a", func(w *catalog.Write) { w.Record.Conditions = conditions }), site("b"))); err != nil {
+	if _, err := s.Commit(ctx, record.Ungated(site("a", func(w *record.Write) { w.Record.Conditions = conditions }), site("b"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(ctx, catalog.Ungated(site("a"))); !errors.Is(err, tko.ErrConflict) {
+	if _, err := s.Commit(ctx, record.Ungated(site("a"))); !errors.Is(err, tko.ErrConflict) {
 		t.Fatalf("the second creation: %v", err)
 	}
 	if c.calls != 1 || c.conflicts != 1 || c.writes == 0 || c.failed != 0 {

@@ -1,5 +1,5 @@
 // Package storetest is the conformance suite of stores: every promise of
-// [catalog.Store] is a test case, named after the promise. A backend runs all of them
+// [record.Store] is a test case, named after the promise. A backend runs all of them
 // with one call of [Run].
 package storetest
 
@@ -17,7 +17,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // A promise is a test case.
@@ -30,9 +30,9 @@ type promise struct {
 // few, or many.
 func Gaps(position int64) int64 { return []int64{0, 3, 1, 300, 0, 9}[position%6] }
 
-// Run checks the promises of [catalog.Store]. open returns an empty store, and closes
+// Run checks the promises of [record.Store]. open returns an empty store, and closes
 // it when the test ends.
-func Run(t *testing.T, open func(t *testing.T) catalog.Store) {
+func Run(t *testing.T, open func(t *testing.T) record.Store) {
 	t.Helper()
 	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, pastPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises, accessPromises, auditPromises, rolloutPromises, reachPromises) {
 		t.Run(p.promise, func(t *testing.T) {
@@ -45,20 +45,20 @@ func Run(t *testing.T, open func(t *testing.T) catalog.Store) {
 // A world is a test with a store.
 type world struct {
 	*testing.T
-	store catalog.Store
+	store record.Store
 }
 
 func (w *world) ctx() context.Context { return w.Context() }
 
-func key(kind tko.Kind, id string) catalog.Key { return catalog.Key{Kind: kind, ID: id} }
+func key(kind tko.Kind, id string) record.Key { return record.Key{Kind: kind, ID: id} }
 
-func templateKey(id string) catalog.Key   { return key(tko.KindTemplate, id) }
-func siteKey(id string) catalog.Key       { return key(tko.KindSite, id) }
-func deploymentKey(id string) catalog.Key { return key(tko.KindDeployment, id) }
+func templateKey(id string) record.Key   { return key(tko.KindTemplate, id) }
+func siteKey(id string) record.Key       { return key(tko.KindSite, id) }
+func deploymentKey(id string) record.Key { return key(tko.KindDeployment, id) }
 
 // written returns a write of a new record with a package, modified by change.
-func written(kind tko.Kind, id string, change ...func(*catalog.Write)) catalog.Write {
-	w := catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{Key: key(kind, id), UID: "uid of " + id}}
+func written(kind tko.Kind, id string, change ...func(*record.Write)) record.Write {
+	w := record.Write{Op: tko.OpWritten, Expect: record.Absent, Record: record.Record{Key: key(kind, id), UID: "uid of " + id}}
 	withPackage("package of " + id)(&w)
 	for _, c := range change {
 		c(&w)
@@ -66,57 +66,57 @@ func written(kind tko.Kind, id string, change ...func(*catalog.Write)) catalog.W
 	return w
 }
 
-func template(id string, change ...func(*catalog.Write)) catalog.Write {
+func template(id string, change ...func(*record.Write)) record.Write {
 	return written(tko.KindTemplate, id, change...)
 }
 
-func site(id string, change ...func(*catalog.Write)) catalog.Write {
+func site(id string, change ...func(*record.Write)) record.Write {
 	return written(tko.KindSite, id, change...)
 }
 
-func deployment(id string, change ...func(*catalog.Write)) catalog.Write {
+func deployment(id string, change ...func(*record.Write)) record.Write {
 	return written(tko.KindDeployment, id, change...)
 }
 
-func withPackage(text string) func(*catalog.Write) {
-	return func(w *catalog.Write) { w.Record.Package, w.Record.Digest = []byte(text), sha256.Sum256([]byte(text)) }
+func withPackage(text string) func(*record.Write) {
+	return func(w *record.Write) { w.Record.Package, w.Record.Digest = []byte(text), sha256.Sum256([]byte(text)) }
 }
 
-func of(templateID string) func(*catalog.Write) {
-	return func(w *catalog.Write) { w.Record.Template = templateID }
+func of(templateID string) func(*record.Write) {
+	return func(w *record.Write) { w.Record.Template = templateID }
 }
 
-func at(siteID string) func(*catalog.Write) {
-	return func(w *catalog.Write) { w.Record.Site = siteID }
+func at(siteID string) func(*record.Write) {
+	return func(w *record.Write) { w.Record.Site = siteID }
 }
 
-func under(parent string) func(*catalog.Write) {
-	return func(w *catalog.Write) { w.Record.Parent = parent }
+func under(parent string) func(*record.Write) {
+	return func(w *record.Write) { w.Record.Parent = parent }
 }
 
-func origin(o string) func(*catalog.Write) { return func(w *catalog.Write) { w.Record.Origin = o } }
+func origin(o string) func(*record.Write) { return func(w *record.Write) { w.Record.Origin = o } }
 
-func ready(w *catalog.Write) { w.Record.Prepared, w.Record.Approved = true, true }
+func ready(w *record.Write) { w.Record.Prepared, w.Record.Approved = true, true }
 
-func expect(revision int64) func(*catalog.Write) {
-	return func(w *catalog.Write) { w.Expect = revision }
+func expect(revision int64) func(*record.Write) {
+	return func(w *record.Write) { w.Expect = revision }
 }
 
-func requires(keys ...catalog.Key) func(*catalog.Write) {
-	return func(w *catalog.Write) { w.Requires = keys }
+func requires(keys ...record.Key) func(*record.Write) {
+	return func(w *record.Write) { w.Requires = keys }
 }
 
-func token(t string) func(*catalog.Write) { return func(w *catalog.Write) { w.Token = t } }
+func token(t string) func(*record.Write) { return func(w *record.Write) { w.Token = t } }
 
-func by(who, why string) func(*catalog.Write) {
-	return func(w *catalog.Write) { w.Record.Author = tko.Author{Who: who, Why: why} }
+func by(who, why string) func(*record.Write) {
+	return func(w *record.Write) { w.Record.Author = tko.Author{Who: who, Why: why} }
 }
 
 // metadata sets the metadata of a record. Half of the deployments have it from their
 // template alone, which stores may store in another form.
-func metadata(pairs ...string) func(*catalog.Write) {
+func metadata(pairs ...string) func(*record.Write) {
 	own := own(pairs...)
-	return func(w *catalog.Write) {
+	return func(w *record.Write) {
 		own(w)
 		if id := w.Record.ID; w.Record.Kind == tko.KindDeployment && id[len(id)-1]%2 == 1 {
 			inherited(pairs...)(w)
@@ -125,18 +125,18 @@ func metadata(pairs ...string) func(*catalog.Write) {
 }
 
 // own sets metadata that is not from a template.
-func own(pairs ...string) func(*catalog.Write) {
-	m := &catalog.Metadata{Effective: map[string]string{}}
+func own(pairs ...string) func(*record.Write) {
+	m := &record.Metadata{Effective: map[string]string{}}
 	for pair := range slices.Chunk(pairs, 2) {
 		m.Effective[pair[0]] = pair[1]
 	}
-	return func(w *catalog.Write) { w.Record.Metadata = m }
+	return func(w *record.Write) { w.Record.Metadata = m }
 }
 
 // inherited sets metadata that is from a template only.
-func inherited(pairs ...string) func(*catalog.Write) {
+func inherited(pairs ...string) func(*record.Write) {
 	own := own(pairs...)
-	return func(w *catalog.Write) {
+	return func(w *record.Write) {
 		own(w)
 		m := *w.Record.Metadata
 		m.Inherited = maps.Clone(m.Effective)
@@ -144,22 +144,22 @@ func inherited(pairs ...string) func(*catalog.Write) {
 	}
 }
 
-func deleted(k catalog.Key, change ...func(*catalog.Write)) catalog.Write {
-	w := catalog.Write{Op: tko.OpDeleted, Expect: catalog.Any, Record: catalog.Record{Key: k}}
+func deleted(k record.Key, change ...func(*record.Write)) record.Write {
+	w := record.Write{Op: tko.OpDeleted, Expect: record.Any, Record: record.Record{Key: k}}
 	for _, c := range change {
 		c(&w)
 	}
 	return w
 }
 
-func status(k catalog.Key, conditions ...tko.Condition) catalog.Write {
-	return catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{Key: k, Conditions: conditions}}
+func status(k record.Key, conditions ...tko.Condition) record.Write {
+	return record.Write{Op: tko.OpStatus, Expect: record.Any, Record: record.Record{Key: k, Conditions: conditions}}
 }
 
 // commit commits writes, and ends the test if that fails.
-func (w *world) commit(writes ...catalog.Write) []catalog.Outcome {
+func (w *world) commit(writes ...record.Write) []record.Outcome {
 	w.Helper()
-	outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(writes...))
+	outcomes, err := w.store.Commit(w.ctx(), record.Ungated(writes...))
 	if err != nil {
 		w.Fatalf("commit: %v", err)
 	}
@@ -170,16 +170,16 @@ func (w *world) commit(writes ...catalog.Write) []catalog.Outcome {
 }
 
 // refused commits writes, and ends the test unless the error is of the kind want.
-func (w *world) refused(want error, writes ...catalog.Write) {
+func (w *world) refused(want error, writes ...record.Write) {
 	w.Helper()
 	_ = w.refusal(want, writes...)
 }
 
 // refusal is refused, and returns the error.
-func (w *world) refusal(want error, writes ...catalog.Write) error {
+func (w *world) refusal(want error, writes ...record.Write) error {
 	w.Helper()
 	before := w.head()
-	outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(writes...))
+	outcomes, err := w.store.Commit(w.ctx(), record.Ungated(writes...))
 	w.failed(err, want)
 	if outcomes != nil {
 		w.Errorf("a refused commit has outcomes: %v", outcomes)
@@ -211,7 +211,7 @@ func (w *world) head() int64 {
 	return head
 }
 
-func (w *world) get(fields catalog.Fields, keys ...catalog.Key) []catalog.Record {
+func (w *world) get(fields record.Fields, keys ...record.Key) []record.Record {
 	w.Helper()
 	fields.Scope = access.ScopeAll
 	records, err := w.store.Get(w.ctx(), fields, keys...)
@@ -223,9 +223,9 @@ func (w *world) get(fields catalog.Fields, keys ...catalog.Key) []catalog.Record
 }
 
 // one reads a record with all fields.
-func (w *world) one(k catalog.Key) catalog.Record {
+func (w *world) one(k record.Key) record.Record {
 	w.Helper()
-	return w.get(catalog.Fields{Package: true, Deployments: true}, k)[0]
+	return w.get(record.Fields{Package: true, Deployments: true}, k)[0]
 }
 
 func (w *world) changes(after int64) []tko.Change {
@@ -252,16 +252,16 @@ func (w *world) logged(after int64) []loggedChange {
 }
 
 // list returns the records that a query selects, whatever their scope.
-func (w *world) list(query catalog.Query) []catalog.Record {
+func (w *world) list(query record.Query) []record.Record {
 	w.Helper()
 	query.Scope = access.ScopeAll
 	return w.within(query)
 }
 
 // within returns the records that a query selects in its scope.
-func (w *world) within(query catalog.Query) []catalog.Record {
+func (w *world) within(query record.Query) []record.Record {
 	w.Helper()
-	var records []catalog.Record
+	var records []record.Record
 	for r, err := range w.store.List(w.ctx(), query) {
 		w.ok(err)
 		records = append(records, r)
@@ -269,7 +269,7 @@ func (w *world) within(query catalog.Query) []catalog.Record {
 	return records
 }
 
-func (w *world) ids(query catalog.Query) []string {
+func (w *world) ids(query record.Query) []string {
 	w.Helper()
 	list := []string{}
 	for _, r := range w.list(query) {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -83,7 +83,7 @@ func targetStateOutlivesItsSite(w *world) {
 	claim := w.claimSite(time.Hour)
 	_, err := w.store.SaveTargetState(w.ctx(), tko.TargetState{Site: "lagos", Name: "main", State: []byte("made")}, claim)
 	w.ok(err)
-	w.commit(deleted(catalog.Key{Kind: tko.KindSite, ID: "lagos"}))
+	w.commit(deleted(record.Key{Kind: tko.KindSite, ID: "lagos"}))
 	got, err := w.store.TargetState(w.ctx(), "lagos", "main")
 	w.ok(err)
 	w.equal("state", string(got.State), "made")

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -29,7 +29,7 @@ var tokenPromises = []promise{
 }
 
 // start stores a token for the deployment d, valid for ttl.
-func (w *world) start(token string, ttl time.Duration) catalog.Record {
+func (w *world) start(token string, ttl time.Duration) record.Record {
 	w.Helper()
 	r, _, err := w.store.StartModification(w.ctx(), "d", token, ttl)
 	w.ok(err)
@@ -97,7 +97,7 @@ func tokenLocksDeployment(w *world) {
 	got, _, err := w.store.Modification(w.ctx(), "T")
 	w.ok(err)
 	w.equal("template at that revision", got.Template, "t")
-	w.commit(deployment("d", expect(catalog.Any), token("T")))
+	w.commit(deployment("d", expect(record.Any), token("T")))
 }
 
 func tokenEndsWithWrite(w *world) {
@@ -140,7 +140,7 @@ func tokenExpires(w *world) {
 	w.commit(deployment("d", expect(1), token("U")))
 	w.start("V", time.Millisecond)
 	eventually.True(w, "the deployment is free again", func() bool {
-		_, err := w.store.Commit(w.ctx(), catalog.Ungated(deployment("d", expect(2))))
+		_, err := w.store.Commit(w.ctx(), record.Ungated(deployment("d", expect(2))))
 		return err == nil
 	})
 }
@@ -163,7 +163,7 @@ func tokenIsDeletedWithDeployment(w *world) {
 	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
-	w.refused(tko.ErrNotFound, deployment("d", expect(catalog.Any), token("T")))
+	w.refused(tko.ErrNotFound, deployment("d", expect(record.Any), token("T")))
 	w.commit(deployment("d"))
 	_, _, err = w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
@@ -233,7 +233,7 @@ func failedModificationsDontSpread(w *world) {
 			do(10*i, func(id string) {
 				if err := started(id); err != nil {
 					w.Error(err)
-				} else if _, err := w.store.Commit(w.ctx(), catalog.Ungated(deployment(id, expect(1), token("T"+id)))); err != nil {
+				} else if _, err := w.store.Commit(w.ctx(), record.Ungated(deployment(id, expect(1), token("T"+id)))); err != nil {
 					w.Error(err)
 				}
 			})
@@ -248,12 +248,12 @@ func failedModificationsDontSpread(w *world) {
 				}
 			})
 			do(10*i+3, func(id string) {
-				if outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(deleted(deploymentKey(id)))); err != nil || outcomes[0].Deleted != 1 {
+				if outcomes, err := w.store.Commit(w.ctx(), record.Ungated(deleted(deploymentKey(id)))); err != nil || outcomes[0].Deleted != 1 {
 					w.Errorf("delete: %+v, %v", outcomes, err)
 				}
 			})
 			do(10*i+4, func(id string) {
-				if _, err := w.store.Commit(w.ctx(), catalog.Ungated(deployment(id, expect(7)))); !errors.Is(err, tko.ErrConflict) {
+				if _, err := w.store.Commit(w.ctx(), record.Ungated(deployment(id, expect(7)))); !errors.Is(err, tko.ErrConflict) {
 					w.Errorf("write another revision: error is %v, want the kind %q", err, tko.ErrConflict)
 				}
 			})
@@ -279,7 +279,7 @@ func writersAndHoldersExclude(w *world) {
 		name := fmt.Sprintf("T%d", round)
 		var start, write error
 		wait.Go(func() { _, _, start = w.store.StartModification(w.ctx(), "d", name, time.Hour) })
-		wait.Go(func() { _, write = w.store.Commit(w.ctx(), catalog.Ungated(deployment("d", expect(round+1)))) })
+		wait.Go(func() { _, write = w.store.Commit(w.ctx(), record.Ungated(deployment("d", expect(round+1)))) })
 		wait.Wait()
 		w.ok(start)
 		revision := w.one(deploymentKey("d")).Revision

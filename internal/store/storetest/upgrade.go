@@ -9,13 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
 // A Closer is a store that its caller closes.
 type Closer interface {
-	catalog.Store
+	record.Store
 	Close() error
 }
 
@@ -101,7 +101,7 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 	s = older.Open(t)
 	w = &world{T: t, store: s}
 	find := func(pairs ...string) string {
-		return strings.Join(w.ids(catalog.Query{Kind: tko.KindDeployment, Metadata: values(pairs...), Limit: -1}), " ")
+		return strings.Join(w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values(pairs...), Limit: -1}), " ")
 	}
 	w.equal("after the upgrade", find("k", "1"), "a b c")
 	w.equal("after the upgrade, two keys", find("k", "1", "same", "x"), "a b")
@@ -223,7 +223,7 @@ func UpgradeOldFlights(t *testing.T, older OldDatabase) {
 	w.fillAll()
 	view := w.view("r")
 	other := execute.Entry{Deployment: "d2", Site: "oslo", Rollout: "r", Family: "r", Values: map[string]string{`"Apart":["`: `"Apart":["pair"]`}}
-	w.commit(site("oslo", expect(2), changing(catalog.RolloutWrite{Expect: view.Version, States: []catalog.RolloutState{view.State}, Flight: []execute.Entry{other}})))
+	w.commit(site("oslo", expect(2), changing(record.RolloutWrite{Expect: view.Version, States: []record.RolloutState{view.State}, Flight: []execute.Entry{other}})))
 	want, err := s.ApartFlights(w.ctx())
 	w.ok(err)
 	w.equal("flights that keep sites apart", len(want), 1)

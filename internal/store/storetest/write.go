@@ -12,7 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 var writePromises = []promise{
@@ -39,7 +39,7 @@ var writePromises = []promise{
 	{"Replaces, Replaced and Base are stored with a deployment", replacesAndBaseAreStored},
 }
 
-func singleStep(w catalog.Write) catalog.Write {
+func singleStep(w record.Write) record.Write {
 	w.SingleStep = true
 	return w
 }
@@ -54,9 +54,9 @@ func replacedInOneCommit(w *world) {
 	w.equal("deleted", outcomes[2].Deleted, 1)
 	w.equal("more steps", outcomes[2].More, false)
 	w.equal("changes", len(w.changes(head)), 3)
-	w.equal("deployments", w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"child", "new", "p"})
+	w.equal("deployments", w.ids(record.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"child", "new", "p"})
 	w.equal("parent", w.one(deploymentKey("child")).Parent, "new")
-	w.equal("children", w.ids(catalog.Query{Kind: tko.KindDeployment, Parent: "new", Limit: -1}), []string{"child"})
+	w.equal("children", w.ids(record.Query{Kind: tko.KindDeployment, Parent: "new", Limit: -1}), []string{"child"})
 	w.commit(deployment("again", under("p"), origin("o")))
 	w.equal("deleted with descendants", w.remove(deploymentKey("new")).Deleted, 2)
 }
@@ -69,14 +69,14 @@ func deletedInSingleStepOrNotAtAll(w *world) {
 	w.refused(tko.ErrConflict, deployment("c", under("p")), deployment("a", expect(1)), deployment("b", expect(1)), singleStep(deleted(k)))
 	w.refused(tko.ErrConflict, singleStep(deleted(k, expect(2))))
 	w.refused(tko.ErrInvalid, site("s"), singleStep(deleted(siteKey("s"))))
-	w.equal("children after refused writes", w.ids(catalog.Query{Kind: tko.KindDeployment, Parent: "p", Limit: -1}), []string{"a", "b"})
+	w.equal("children after refused writes", w.ids(record.Query{Kind: tko.KindDeployment, Parent: "p", Limit: -1}), []string{"a", "b"})
 	w.equal("a missing record", w.commit(singleStep(deleted(deploymentKey("none"))))[0].Deleted, 0)
 	outcomes := w.commit(deployment("a", expect(1)), singleStep(deleted(deploymentKey("b"))), singleStep(deleted(k)))
 	w.equal("both were deleted", []int{outcomes[1].Deleted, outcomes[2].Deleted}, []int{1, 1})
 }
 
 func replacesAndBaseAreStored(w *world) {
-	replacing := func(w *catalog.Write) {
+	replacing := func(w *record.Write) {
 		w.Record.Replaces, w.Record.Replaced, w.Record.Base = []string{"x", "y"}, []string{"u", "v"}, 7
 	}
 	k := deploymentKey("d")
@@ -93,7 +93,7 @@ func replacesAndBaseAreStored(w *world) {
 	check("written")
 	w.remove(templateKey("t"))
 	check("without its template")
-	for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Limit: -1}) {
+	for r, err := range w.store.List(w.ctx(), record.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Limit: -1}) {
 		w.equal("listed", []any{r.Replaces, r.Replaced, r.Base, err}, []any{[]string{"x", "y"}, []string{"u", "v"}, int64(7), error(nil)})
 	}
 	w.commit(deployment("d", expect(3)))
@@ -105,19 +105,19 @@ func expectedRevisionIsChecked(w *world) {
 	k := siteKey("s")
 	w.refused(tko.ErrNotFound, site("s", expect(1)))
 	w.refused(tko.ErrNotFound, status(k))
-	w.refused(tko.ErrNotFound, catalog.Write{Op: tko.OpDeleted, Expect: 1, Record: catalog.Record{Key: k}})
-	w.equal("deletion of a missing record", w.commit(deleted(k))[0], catalog.Outcome{Key: k})
+	w.refused(tko.ErrNotFound, record.Write{Op: tko.OpDeleted, Expect: 1, Record: record.Record{Key: k}})
+	w.equal("deletion of a missing record", w.commit(deleted(k))[0], record.Outcome{Key: k})
 	w.commit(site("s"))
 	w.refused(tko.ErrConflict, site("s"))
 	w.refused(tko.ErrConflict, site("s", expect(2)))
 	w.equal("second", w.commit(site("s", expect(1)))[0].Revision, int64(2))
 	w.refused(tko.ErrConflict, site("s", expect(1)))
-	w.equal("any", w.commit(site("s", expect(catalog.Any)))[0].Revision, int64(3))
-	w.refused(tko.ErrConflict, catalog.Write{Op: tko.OpStatus, Expect: 2, Record: catalog.Record{Key: k}})
+	w.equal("any", w.commit(site("s", expect(record.Any)))[0].Revision, int64(3))
+	w.refused(tko.ErrConflict, record.Write{Op: tko.OpStatus, Expect: 2, Record: record.Record{Key: k}})
 	w.refused(tko.ErrConflict, deleted(k, expect(2)))
-	w.refused(tko.ErrInvalid, catalog.Write{Op: "unheard-of", Expect: catalog.Any, Record: catalog.Record{Key: k}})
+	w.refused(tko.ErrInvalid, record.Write{Op: "unheard-of", Expect: record.Any, Record: record.Record{Key: k}})
 	w.equal("deleted", w.commit(deleted(k, expect(3)))[0].Deleted, 1)
-	w.equal("after the deletion", w.one(k), catalog.Record{Key: k})
+	w.equal("after the deletion", w.one(k), record.Record{Key: k})
 }
 
 func oneWriterWins(w *world) {
@@ -128,7 +128,7 @@ func oneWriterWins(w *world) {
 		var wait sync.WaitGroup
 		for i := range writers {
 			wait.Go(func() {
-				_, err := w.store.Commit(w.ctx(), catalog.Ungated(site("s", expect(round), withPackage(strconv.Itoa(i)))))
+				_, err := w.store.Commit(w.ctx(), record.Ungated(site("s", expect(round), withPackage(strconv.Itoa(i)))))
 				switch {
 				case err == nil:
 					won.Add(1)
@@ -149,7 +149,7 @@ func expectedPositionIsChecked(w *world) {
 	w.commit(site("s"))
 	first := w.one(siteKey("s"))
 	w.commit(status(siteKey("s"), tko.Condition{Type: "A", Status: tko.ConditionTrue}))
-	for _, write := range []catalog.Write{site("s", expect(first.Revision)), status(siteKey("s"), tko.Condition{Type: "B"})} {
+	for _, write := range []record.Write{site("s", expect(first.Revision)), status(siteKey("s"), tko.Condition{Type: "B"})} {
 		write.Position = first.Position
 		w.refused(tko.ErrConflict, write)
 		write.Position = w.one(siteKey("s")).Position
@@ -158,9 +158,9 @@ func expectedPositionIsChecked(w *world) {
 }
 
 func attachedIsStored(w *world) {
-	attached := func(text string, pairs ...string) func(*catalog.Write) {
+	attached := func(text string, pairs ...string) func(*record.Write) {
 		own := own(pairs...)
-		return func(x *catalog.Write) {
+		return func(x *record.Write) {
 			own(x)
 			x.Record.Metadata.Attached = []byte(text)
 		}
@@ -170,12 +170,12 @@ func attachedIsStored(w *world) {
 	w.commit(template("t", inherited("k", "v")))
 	w.commit(
 		site("a", attached(one, "k", "v")), site("b", own("k", "v")), site("c", attached(one, "k", "v")), site("d", attached(odd, "k", "v")), site("e", attached(one)),
-		written(tko.KindPlugin, "validate|p", func(x *catalog.Write) {
-			x.Record.Plugin, x.Record.Metadata = []byte("plugin"), &catalog.Metadata{Attached: []byte(one)}
+		written(tko.KindPlugin, "validate|p", func(x *record.Write) {
+			x.Record.Plugin, x.Record.Metadata = []byte("plugin"), &record.Metadata{Attached: []byte(one)}
 		}),
 		deployment("d0", of("t"), attached(one, "k", "v")), deployment("d2", of("t"), own("k", "v")),
 	)
-	has := func(what string, k catalog.Key, want string) {
+	has := func(what string, k record.Key, want string) {
 		w.Helper()
 		w.equal(what, string(w.one(k).Attached()), want)
 	}
@@ -195,9 +195,9 @@ func attachedIsStored(w *world) {
 		w.ok(err)
 		w.equal("attached to a revision", string(r.Attached()), want)
 	}
-	w.equal("selected by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"a", "b", "c", "d"})
+	w.equal("selected by metadata", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"a", "b", "c", "d"})
 	listed := map[string]string{}
-	for _, r := range w.list(catalog.Query{Kind: tko.KindSite, Limit: -1}) {
+	for _, r := range w.list(record.Query{Kind: tko.KindSite, Limit: -1}) {
 		listed[r.ID] = string(r.Attached())
 	}
 	w.equal("listed", listed, map[string]string{"a": other, "b": "", "c": "", "d": odd, "e": one})
@@ -214,19 +214,19 @@ func failedLeavesNoTrace(w *world) {
 	w.dueWork(tko.QueueSchedule)
 	w.commit(site("there"))
 	w.dueWork(tko.QueueSchedule)
-	before := []catalog.Record{w.one(templateKey("t")), w.one(siteKey("s")), w.one(deploymentKey("d")), w.one(deploymentKey("c"))}
+	before := []record.Record{w.one(templateKey("t")), w.one(siteKey("s")), w.one(deploymentKey("d")), w.one(deploymentKey("c"))}
 	w.refused(
 		tko.ErrConflict,
 		site("new", metadata("k", "v"), origin("o")), site("s", expect(1), metadata("k", "other")), deployment("n", of("t"), at("s"), ready),
 		deleted(deploymentKey("d")), deleted(templateKey("t")), written(tko.KindPlugin, "schedule|p"), site("there"),
 	)
-	after := []catalog.Record{w.one(templateKey("t")), w.one(siteKey("s")), w.one(deploymentKey("d")), w.one(deploymentKey("c"))}
+	after := []record.Record{w.one(templateKey("t")), w.one(siteKey("s")), w.one(deploymentKey("d")), w.one(deploymentKey("c"))}
 	w.equal("records", after, before)
 	w.equal("new record", w.one(siteKey("new")).Revision, int64(0))
-	w.equal("metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"s"})
+	w.equal("metadata", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("k", "v"), Limit: -1}), []string{"s"})
 	w.equal("work to prepare", w.dueWork(tko.QueuePrepare), []string{})
 	w.equal("work to schedule", w.dueWork(tko.QueueSchedule), []string{})
-	w.equal("the origin is free", w.commit(site("new", origin("o")))[0], catalog.Outcome{Key: siteKey("new"), Revision: 1, Position: w.head()})
+	w.equal("the origin is free", w.commit(site("new", origin("o")))[0], record.Outcome{Key: siteKey("new"), Revision: 1, Position: w.head()})
 }
 
 func failureDoesNotSpread(w *world) {
@@ -236,22 +236,22 @@ func failureDoesNotSpread(w *world) {
 		wait.Go(func() {
 			switch i % 3 {
 			case 0:
-				if _, err := w.store.Commit(w.ctx(), catalog.Ungated(site(fmt.Sprintf("x%02d", i)), site("s"))); !errors.Is(err, tko.ErrConflict) {
+				if _, err := w.store.Commit(w.ctx(), record.Ungated(site(fmt.Sprintf("x%02d", i)), site("s"))); !errors.Is(err, tko.ErrConflict) {
 					w.Errorf("error is %v", err)
 				}
 			case 1:
-				if _, err := w.store.Commit(w.ctx(), catalog.Ungated(site(fmt.Sprintf("y%02d", i), metadata("n", strconv.Itoa(i))))); err != nil {
+				if _, err := w.store.Commit(w.ctx(), record.Ungated(site(fmt.Sprintf("y%02d", i), metadata("n", strconv.Itoa(i))))); err != nil {
 					w.Error(err)
 				}
 			default:
-				if _, err := w.store.Commit(w.ctx(), catalog.Ungated(deleted(siteKey("none")), site(fmt.Sprintf("z%02d", i), requires(siteKey("none"))))); err == nil {
+				if _, err := w.store.Commit(w.ctx(), record.Ungated(deleted(siteKey("none")), site(fmt.Sprintf("z%02d", i), requires(siteKey("none"))))); err == nil {
 					w.Error("a write was made although a required record is missing")
 				}
 			}
 		})
 	}
 	wait.Wait()
-	w.equal("sites", len(w.ids(catalog.Query{Kind: tko.KindSite, Limit: -1})), 21)
+	w.equal("sites", len(w.ids(record.Query{Kind: tko.KindSite, Limit: -1})), 21)
 	w.equal("changes", len(w.changes(0)), 21)
 }
 
@@ -260,7 +260,7 @@ func writesInOrder(w *world) {
 		template("t"),
 		site("s", of("t"), requires(templateKey("t"))),
 		deployment("p", requires(siteKey("s"))),
-		deployment("c", under("p"), func(x *catalog.Write) { x.ParentRevision = 1 }, requires(deploymentKey("p"))),
+		deployment("c", under("p"), func(x *record.Write) { x.ParentRevision = 1 }, requires(deploymentKey("p"))),
 		deleted(siteKey("other")),
 	)
 	log := w.changes(0)
@@ -270,7 +270,7 @@ func writesInOrder(w *world) {
 		}
 	}
 	err := w.refusal(tko.ErrInvalid, deleted(siteKey("s")), deployment("n", requires(siteKey("s"))))
-	var missing *catalog.MissingError
+	var missing *record.MissingError
 	if !errors.As(err, &missing) || missing.Key != siteKey("s") {
 		w.Errorf("error is %v", err)
 	}
@@ -284,7 +284,7 @@ func writesInOrder(w *world) {
 
 func keysMustDiffer(w *world) {
 	w.refused(tko.ErrInvalid, site("s"), site("s", expect(1)))
-	outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated())
+	outcomes, err := w.store.Commit(w.ctx(), record.Ungated())
 	if len(outcomes) != 0 || err != nil {
 		w.Errorf("no writes: %v, %v", outcomes, err)
 	}
@@ -293,7 +293,7 @@ func keysMustDiffer(w *world) {
 func requiredMustExist(w *world) {
 	w.commit(site("s"))
 	err := w.refusal(tko.ErrInvalid, deployment("d", requires(siteKey("s"), templateKey("none"), siteKey("nowhere"))))
-	var missing *catalog.MissingError
+	var missing *record.MissingError
 	if !errors.As(err, &missing) || missing.Key != templateKey("none") {
 		w.Errorf("error is %v, want one for the first missing record", err)
 	}
@@ -302,15 +302,15 @@ func requiredMustExist(w *world) {
 
 func staleVersionIsConflict(w *world) {
 	w.commit(template("t"), site("s"))
-	from := func(position int64) func(*catalog.Write) {
-		return func(x *catalog.Write) { x.ReadSet = []catalog.Version{{Key: templateKey("t"), Position: position}} }
+	from := func(position int64) func(*record.Write) {
+		return func(x *record.Write) { x.ReadSet = []record.Version{{Key: templateKey("t"), Position: position}} }
 	}
-	validated := func(epoch int64) func(*catalog.Write) {
-		return func(x *catalog.Write) { x.Epoch = &epoch }
+	validated := func(epoch int64) func(*record.Write) {
+		return func(x *record.Write) { x.Epoch = &epoch }
 	}
-	stale := func(what string, writes ...catalog.Write) {
+	stale := func(what string, writes ...record.Write) {
 		w.Helper()
-		if err := (*catalog.StaleError)(nil); !errors.As(w.refusal(tko.ErrConflict, writes...), &err) {
+		if err := (*record.StaleError)(nil); !errors.As(w.refusal(tko.ErrConflict, writes...), &err) {
 			w.Errorf("%s: the write is refused without a *StaleError", what)
 		}
 	}
@@ -351,8 +351,8 @@ func refusedAfterOtherWrites(w *world) {
 
 func parentRevisionIsChecked(w *world) {
 	w.commit(deployment("p"))
-	child := func(id string, revision int64) catalog.Write {
-		return deployment(id, under("p"), func(x *catalog.Write) { x.ParentRevision = revision })
+	child := func(id string, revision int64) record.Write {
+		return deployment(id, under("p"), func(x *record.Write) { x.ParentRevision = revision })
 	}
 	w.refused(tko.ErrConflict, child("c", 2))
 	w.commit(child("c", 1))
@@ -367,7 +367,7 @@ func parentRevisionIsChecked(w *world) {
 
 func originIdentifiesOneRecord(w *world) {
 	first := w.commit(deployment("d1", origin("o")))[0]
-	want := catalog.Outcome{Key: deploymentKey("d1"), Revision: 1, Position: first.Position, Existed: true}
+	want := record.Outcome{Key: deploymentKey("d1"), Revision: 1, Position: first.Position, Existed: true}
 	head := w.head()
 	w.equal("the same origin", w.commit(deployment("d2", origin("o"), requires(siteKey("none"))))[0], want)
 	w.equal("head", w.head(), head)
@@ -395,7 +395,7 @@ func originIsUniqueConcurrently(w *world) {
 		wait.Go(func() {
 			for o := range origins {
 				name := fmt.Sprintf("o%02d", o)
-				outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(deployment(fmt.Sprintf("d%02d-%02d", i, o), origin(name))))
+				outcomes, err := w.store.Commit(w.ctx(), record.Ungated(deployment(fmt.Sprintf("d%02d-%02d", i, o), origin(name))))
 				if err != nil {
 					w.Error(err)
 					return
@@ -419,13 +419,13 @@ func originIsUniqueConcurrently(w *world) {
 		}
 	}
 	w.equal("made", made, origins)
-	w.equal("stored", len(w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1})), origins)
+	w.equal("stored", len(w.ids(record.Query{Kind: tko.KindDeployment, Limit: -1})), origins)
 }
 
 func immutableFieldsStay(w *world) {
 	w.commit(site("s", origin("o")))
 	first := w.one(siteKey("s"))
-	w.commit(site("s", expect(1), func(x *catalog.Write) {
+	w.commit(site("s", expect(1), func(x *record.Write) {
 		x.Record.UID, x.Record.Origin, x.Record.Created, x.Record.Revision, x.Record.Position = "other", "other", time.Unix(0, 0), 99, 99
 	}))
 	second := w.one(siteKey("s"))
@@ -446,7 +446,7 @@ func statusChangesConditionsOnly(w *world) {
 	write := status(k, condition)
 	write.Record.Author = tko.Author{Who: "controller"}
 	outcome := w.commit(write, status(deploymentKey("u"), condition), status(siteKey("s"), condition))[0]
-	w.equal("outcome", outcome, catalog.Outcome{Key: k, Revision: 1, Position: head + 1})
+	w.equal("outcome", outcome, record.Outcome{Key: k, Revision: 1, Position: head + 1})
 	after := w.one(k)
 	want := before
 	want.Conditions, want.Position = []tko.Condition{condition}, head+1
@@ -470,12 +470,12 @@ func commitIsReadAfterwards(w *world) {
 		wait.Go(func() {
 			for n := range 20 {
 				id := fmt.Sprintf("s%d-%d", i, n)
-				outcomes, err := w.store.Commit(w.ctx(), catalog.Ungated(site(id)))
+				outcomes, err := w.store.Commit(w.ctx(), record.Ungated(site(id)))
 				if err != nil {
 					w.Error(err)
 					return
 				}
-				records, err := w.store.Get(w.ctx(), catalog.Fields{}, siteKey(id))
+				records, err := w.store.Get(w.ctx(), record.Fields{}, siteKey(id))
 				if err != nil || records[0].Position != outcomes[0].Position {
 					w.Errorf("%s is not read after its commit: %v", id, err)
 				}
@@ -488,7 +488,7 @@ func commitIsReadAfterwards(w *world) {
 	wait.Wait()
 	ctx, cancel := context.WithTimeout(w.ctx(), time.Minute)
 	defer cancel()
-	if _, err := w.store.Commit(ctx, catalog.Ungated(site("s"))); err != nil {
+	if _, err := w.store.Commit(ctx, record.Ungated(site("s"))); err != nil {
 		w.Error(err)
 	}
 }

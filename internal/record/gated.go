@@ -1,4 +1,4 @@
-package catalog
+package record
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 )
 
 // A Gated is writes that passed the gate: the only form in which a [Writer] commits
-// them. Its fields are not exported, and the function gate alone makes one, in
-// [core.commit]: a way to write that misses the gate doesn't compile.
+// them. Its fields are not exported, so a way to write that misses the gate doesn't
+// compile; package catalog alone calls [Gate], in one place (test/conventions).
 type Gated struct {
 	writes []Write
 	reach  Reach
@@ -24,16 +24,16 @@ func (g Gated) Writes() []Write { return g.writes }
 // Reach returns how the writes are counted.
 func (g Gated) Reach() Reach { return g.reach }
 
-// gate makes a Gated.
-func gate(reach Reach, writes []Write) Gated { return Gated{writes, reach} }
+// Gate makes a Gated, for the gate of package catalog: nothing else may call it.
+func Gate(reach Reach, writes []Write) Gated { return Gated{writes, reach} }
 
 // Ungated returns writes that are not counted, for tests of stores. Tests in
 // test/conventions refuse it in other code.
-func Ungated(writes ...Write) Gated { return gate(Reach{}, writes) }
+func Ungated(writes ...Write) Gated { return Gate(Reach{}, writes) }
 
 // UngatedReach returns writes that are counted in a given way. Like [Ungated], it is
 // for tests only.
-func UngatedReach(reach Reach, writes ...Write) Gated { return gate(reach, writes) }
+func UngatedReach(reach Reach, writes ...Write) Gated { return Gate(reach, writes) }
 
 // A Count is a kind of change that is counted for a cause.
 type Count string
@@ -71,15 +71,16 @@ func OrphanOf(kind tko.Kind) Count { return Count("orphaned/" + kind) }
 // RemovalOf returns the count of removed entities of a kind.
 func RemovalOf(kind tko.Kind) Count { return Count("removed/" + kind) }
 
-func suspended(r Record) bool { return r.Metadata != nil && tko.Suspended(r.effective()) }
+// Suspended reports whether a record, or its site, is suspended by its metadata.
+func Suspended(r Record) bool { return r.Metadata != nil && tko.Suspended(r.Effective()) }
 
 // Touched returns the sites at which a change of a running deployment has an effect:
 // none if it wasn't running, or if nothing that sites get has changed. The end of a
 // suspension, also of a site, has one: what waited for it is released. It is a pure
 // function, which stores call.
 func Touched(before, after Record) []string {
-	was, is := placed(before), placed(after)
-	resumed := suspended(before) && !suspended(after)
+	was, is := Placed(before), Placed(after)
+	resumed := Suspended(before) && !Suspended(after)
 	switch {
 	case before.Kind == tko.KindSite && resumed:
 		return []string{before.ID}

@@ -1,4 +1,4 @@
-package catalog
+package record
 
 import (
 	"go/ast"
@@ -33,7 +33,7 @@ func TestEachKindOfStoredRuleIsARightOrNot(t *testing.T) {
 				return true
 			}
 			for i, name := range spec.Names {
-				rest, ok := strings.CutPrefix(name.Name, "rule")
+				rest, ok := strings.CutPrefix(name.Name, "Rule")
 				if !ok || rest == "" || rest[0] < 'A' || rest[0] > 'Z' || i >= len(spec.Values) {
 					continue
 				}

@@ -1,4 +1,4 @@
-package catalog
+package record
 
 import (
 	"context"
@@ -21,7 +21,7 @@ type RolloutState struct {
 	Started  int64          `json:"started,omitempty"`  // order of starts; of an undo that of its family
 	Time     time.Time      `json:"time,omitzero"`      // when it was started
 	By       tko.Author     `json:"by,omitzero"`        // who started it
-	Starter  *owner         `json:"starter,omitempty"`  // who started it, with the rights that rows need; nil: not known
+	Starter  *Owner         `json:"starter,omitempty"`  // who started it, with the rights that rows need; nil: not known
 	Reason   execute.Reason `json:"reason,omitzero"`
 
 	Plan    int64          `json:"plan,omitempty"`    // number of the current plan; 0: none
@@ -63,15 +63,15 @@ type RolloutState struct {
 	Tickets []execute.Ticket `json:"tickets,omitempty"`
 }
 
-// ruleOfReports is the rule that deployments are healthy only if their sites report so,
+// RuleOfReports is the rule that deployments are healthy only if their sites report so,
 // unless the rollout accepts sites that report no health. Rollouts that were started by
 // older versions have the rule 0, which accepts them.
-const ruleOfReports = 1
+const RuleOfReports = 1
 
-// acceptsNone reports whether deployments of a rollout count as healthy whose sites report no
+// AcceptsNone reports whether deployments of a rollout count as healthy whose sites report no
 // health.
-func (s RolloutState) acceptsNone(sp spec.Rollout) bool {
-	return sp.Health.AcceptNone || s.Blind || s.Started != 0 && s.Rule < ruleOfReports
+func (s RolloutState) AcceptsNone(sp spec.Rollout) bool {
+	return sp.Health.AcceptNone || s.Blind || s.Started != 0 && s.Rule < RuleOfReports
 }
 
 // Active reports whether executors have something to do, or rows may be applied.

@@ -1,4 +1,4 @@
-package catalog
+package record
 
 import (
 	"context"
@@ -144,7 +144,7 @@ type Metadata struct {
 	// spellings of metadata.
 	Labels map[string]string `json:"l,omitempty"`
 	// Attached is opaque data of a transport, as compact JSON. Only that
-	// transport reads it, except for its annotations and owner references: see [Entities.Marks].
+	// transport reads it, except for its annotations and owner references: see [catalog.Entities.Marks].
 	Attached json.RawMessage `json:"a,omitempty"`
 	// Applied is what managers named the last time, by manager.
 	Applied map[string]AppliedSet `json:"m,omitempty"`
@@ -724,7 +724,7 @@ func WorkFor(before, after Record) []Work {
 	case tko.KindSite:
 		if after.Revision != 0 {
 			work := []Work{{Queue: tko.QueueSchedule, Key: after.ID, Again: !needsScheduling(before, after)}}
-			if !after.Awaited().isZero() { // it is resolved when its template arrives (see QueuesToWake)
+			if !after.Awaited().IsZero() { // it is resolved when its template arrives (see QueuesToWake)
 				work = append(work, Work{Queue: tko.QueuePrepare, Key: tko.SiteWork(tko.SiteID(after.ID))})
 			}
 			return work
@@ -756,10 +756,10 @@ func workForDeployment(before, after Record) []Work {
 	// Deployments that wait for a template or site are reconciled when it arrives (see QueuesToWake).
 	// Placements that are evaluated repeatedly are reconciled when a user approves
 	// the change that they propose, and when they change.
-	if after.Revision != 0 && (!after.Prepared || !after.Awaited().isZero() || tko.HasCondition(after.Conditions, tko.ConditionPlaced)) {
+	if after.Revision != 0 && (!after.Prepared || !after.Awaited().IsZero() || tko.HasCondition(after.Conditions, tko.ConditionPlaced)) {
 		work = append(work, Work{Queue: tko.QueuePrepare, Key: after.ID})
 	}
-	wasThere, isThere := placed(before), placed(after)
+	wasThere, isThere := Placed(before), Placed(after)
 	if wasThere != "" && wasThere != isThere {
 		work = append(work, Work{Queue: tko.QueueSchedule, Key: wasThere})
 	}
@@ -769,8 +769,8 @@ func workForDeployment(before, after Record) []Work {
 	return work
 }
 
-// placed returns the site at which a deployment should run, or "".
-func placed(r Record) string {
+// Placed returns the site at which a deployment should run, or "".
+func Placed(r Record) string {
 	if r.Revision != 0 && r.Prepared && r.Approved {
 		return r.Site
 	}

@@ -1,0 +1,4 @@
+// Package record has what stores keep, and the interface that they implement: the
+// model of the catalog, without its rules. Begin with [Store] and [Record]. Writes
+// reach a store only as a [Gated], which package catalog makes.
+package record
