@@ -362,9 +362,9 @@ func (s *SubscriptionRegistry) TestSubscription(ctx context.Context, name string
 		return "", tko.Errorf(tko.ErrInvalid, "this server sends no messages: ask another one")
 	}
 	if s.options.Audit {
-		record := audit.Record{Caller: *c.auditCaller(ctx), Kind: record.RuleSubscription, ID: name, Op: "tested", Why: author(ctx).Why}
-		record.Decision = audit.Allow
-		if err := s.store.Audit(ctx, record); err != nil {
+		tested := audit.Record{Caller: *c.auditCaller(ctx), Kind: record.RuleSubscription, ID: name, Op: "tested", Why: author(ctx).Why}
+		tested.Decision = audit.Allow
+		if err := s.store.Audit(ctx, tested); err != nil {
 			return "", err
 		}
 	}

@@ -91,6 +91,9 @@ func (w *worker) status(head int64) tko.SubscriptionStatus {
 	return statusOf(w.state, w.spec.Suspend, head)
 }
 
+// gapShown is how long the condition Complete is False after a message with a gap.
+const gapShown = 24 * time.Hour
+
 func statusOf(st state, suspended bool, head int64) tko.SubscriptionStatus {
 	status := tko.SubscriptionStatus{Sent: st.Sent, LastSent: st.LastSent, LastMessage: st.LastID, Position: st.Position, Attempts: st.Failures, NextTry: st.NextTry}
 	if p := st.Pending; p != nil {
@@ -121,8 +124,13 @@ func statusOf(st state, suspended bool, head int64) tko.SubscriptionStatus {
 		rendered.Status, rendered.Reason, rendered.Message = tko.ConditionFalse, tko.SubscriptionReasonTemplate, st.Problem
 	}
 	complete := tko.Condition{Type: tko.ConditionComplete, Status: tko.ConditionTrue, Reason: tko.SubscriptionReasonNoGap, LastTransition: st.GapAt}
-	if st.Gap != "" {
+	switch {
+	case st.Gap == "":
+	case time.Since(st.GapAt) < gapShown:
 		complete.Status, complete.Reason, complete.Message = tko.ConditionFalse, tko.SubscriptionReasonGap, st.Gap
+	default:
+		complete.LastTransition = st.GapAt.Add(gapShown)
+		complete.Message = fmt.Sprintf("the last gap was reported at %s: %s", st.GapAt.Format(time.RFC3339), st.Gap)
 	}
 	status.Conditions = []tko.Condition{accepts, complete, rendered}
 	return status

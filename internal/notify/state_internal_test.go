@@ -1,0 +1,21 @@
+package notify
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// A gap is shown for a day. No one can mend it, so the condition must not stay False.
+func TestGapIsShownForADay(t *testing.T) {
+	t.Parallel()
+	for age, status := range map[time.Duration]string{time.Hour: tko.ConditionFalse, 25 * time.Hour: tko.ConditionTrue} {
+		at := time.Now().Add(-age)
+		c := tko.FindCondition(statusOf(state{Gap: "the changes after position 3", GapAt: at}, false, 0).Conditions, tko.ConditionComplete)
+		if c == nil || c.Status != status || !strings.Contains(c.Message, "the changes after position 3") {
+			t.Errorf("%s after a gap, the condition is %+v, want the status %s, and the positions", age, c, status)
+		}
+	}
+}
