@@ -236,7 +236,7 @@ func (s *RolloutRunner) ReportRolloutTicket(ctx context.Context, t tko.RolloutTi
 		return tko.Errorf(tko.ErrInvalid, "rollout %q: the decision %.40q of a ticket is unknown: use Approved or Denied, or none", t.Rollout, t.Decision)
 	}
 	report := execute.TicketReport{
-		Key: t.Key, Action: t.Action, ID: plainText(t.Ticket, maxTicketName), Number: plainText(t.Number, maxTicketName), Plan: plainText(t.Plan, maxTicketName), Decision: decision,
+		Key: t.Key, Action: t.Action, System: t.System, ID: plainText(t.Ticket, maxTicketName), Number: plainText(t.Number, maxTicketName), Plan: plainText(t.Plan, maxTicketName), Decision: decision,
 		Who: plainText(t.Who, maxTicketName), Until: t.Until, Text: plainText(t.Text, maxReason), Failure: plainText(t.Failure, maxReason), Result: plainText(t.Result, maxTicketName),
 	}
 	var refused error

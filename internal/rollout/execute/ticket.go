@@ -231,6 +231,7 @@ func (r Rollout) keptTickets() []Ticket {
 // A TicketReport is what became of a task, or what a ticket system reports by itself.
 type TicketReport struct {
 	Key, Action string
+	System      string // that reports: it decides about its own tickets only
 	ID, Number  string
 	Plan        string // digest of the plan that the decision is about
 	Decision    Decision
@@ -262,9 +263,9 @@ const (
 // ticket was asked for, while that is the rollout's plan, and while the wave waits for it.
 // The error says that the report is about nothing that is waited for.
 func (r Rollout) Report(rep TicketReport, now time.Time) (Rollout, TicketNote, error) {
-	i := slices.IndexFunc(r.Tickets, func(t Ticket) bool { return t.Key == rep.Key })
+	i := slices.IndexFunc(r.Tickets, func(t Ticket) bool { return t.Key == rep.Key && t.System == rep.System })
 	if i < 0 {
-		return r, TicketNote{}, tko.Errorf(tko.ErrNotFound, "rollout %q has no ticket with the key %.16s: it was asked for by another rollout, or for an older plan", r.ID, rep.Key)
+		return r, TicketNote{}, tko.Errorf(tko.ErrNotFound, "rollout %q has no ticket at %q with the key %.16s: it was asked for by another rollout, at another system, or for an older plan", r.ID, rep.System, rep.Key)
 	}
 	r.Tickets = slices.Clone(r.Tickets)
 	t := &r.Tickets[i]

@@ -63,7 +63,7 @@ func TestTicketsAreAskedForReadAndToldByTheState(t *testing.T) {
 func TestExpiredApprovalIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	r := ticketed()
-	approved := execute.TicketReport{Key: "k", Action: execute.TicketRead, ID: "CHG1", Plan: r.Plan.String(), Decision: execute.TicketApproved, Who: "ann", Until: noon.Add(time.Hour)}
+	approved := execute.TicketReport{Key: "k", System: "board", Action: execute.TicketRead, ID: "CHG1", Plan: r.Plan.String(), Decision: execute.TicketApproved, Who: "ann", Until: noon.Add(time.Hour)}
 	r, note, err := r.Report(approved, noon)
 	if err != nil || note.Outcome != "Approved" || r.Approvals[1].Who != `ann, ticket CHG1 at "board"` || r.Approvals[1].Ticket != "CHG1" {
 		t.Fatalf("%+v, %v, %+v", note, err, r.Approvals)

@@ -360,6 +360,8 @@ func TestReportsOfTicketSystemsAreChecked(t *testing.T) {
 	}{
 		"another key":     {func(t *tko.RolloutTicket) { t.Key = strings.Repeat("0", 64) }, tko.ErrNotFound},
 		"another rollout": {func(t *tko.RolloutTicket) { t.Rollout = "other" }, tko.ErrNotFound},
+		"another system":  {func(t *tko.RolloutTicket) { t.System = "snow" }, tko.ErrNotFound},
+		"no system":       {func(t *tko.RolloutTicket) { t.System = "" }, tko.ErrNotFound},
 		"another plan":    {func(t *tko.RolloutTicket) { t.Plan = strings.Repeat("0", 64) }, tko.ErrConflict},
 		"no plan":         {func(t *tko.RolloutTicket) { t.Plan = "" }, tko.ErrConflict},
 		"another ticket":  {func(t *tko.RolloutTicket) { t.Ticket = "CHG7" }, tko.ErrConflict},
