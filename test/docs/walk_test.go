@@ -11,9 +11,11 @@ import (
 	"testing"
 )
 
-// maxHops is the largest number of functions that a filter may pass from the command
-// line to SQL.
-const maxHops = 8
+// The largest numbers of functions and rooms that a walk passes.
+const (
+	maxHops  = 8
+	maxRooms = 6
+)
 
 var hop = regexp.MustCompile("(?m)^\\| \\d+ \\| `([^`]+)` \\| `([^`]+)` \\|")
 
@@ -56,25 +58,41 @@ func nameOf(f *ast.FuncDecl) string {
 	return f.Name.Name
 }
 
-func TestWalkOfAFilterNamesFunctionsThatExist(t *testing.T) {
+// roomOf returns the room that a folder belongs to: its part of internal, or the folder.
+func roomOf(folder string) string {
+	parts := strings.Split(folder, "/")
+	return strings.Join(parts[:min(2, len(parts))], "/")
+}
+
+// What a reader follows through the house stays short: few functions, in few rooms.
+func TestWalksNameFunctionsThatExist(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
 	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, walk, ok := strings.Cut(string(text), "\n## Walk of a filter\n")
-	if !ok {
-		t.Fatal("docs/architecture.md has no section: Walk of a filter")
+	walks := strings.Split(string(text), "\n## Walk of ")[1:]
+	if len(walks) != 3 {
+		t.Errorf("docs/architecture.md has %d walks, want those of a filter, a deployment and a wave", len(walks))
 	}
-	walk, _, _ = strings.Cut(walk, "\n## ")
-	hops := hop.FindAllStringSubmatch(walk, -1)
-	if len(hops) < 3 || len(hops) > maxHops {
-		t.Errorf("the walk has %d hops, want at most %d", len(hops), maxHops)
-	}
-	for _, h := range hops {
-		if folder, name := h[1], h[2]; !functions(t, filepath.Join(root, filepath.FromSlash(folder)))[name] {
-			t.Errorf("%s has no function %s", folder, name)
+	for _, walk := range walks {
+		title, walk, _ := strings.Cut(walk, "\n")
+		walk, _, _ = strings.Cut(walk, "\n## ")
+		hops := hop.FindAllStringSubmatch(walk, -1)
+		if len(hops) < 3 || len(hops) > maxHops {
+			t.Errorf("the walk of %s has %d hops, want at most %d", title, len(hops), maxHops)
+		}
+		rooms := map[string]bool{}
+		for _, h := range hops {
+			folder, name := h[1], h[2]
+			rooms[roomOf(folder)] = true
+			if !functions(t, filepath.Join(root, filepath.FromSlash(folder)))[name] {
+				t.Errorf("%s has no function %s", folder, name)
+			}
+		}
+		if len(rooms) > maxRooms {
+			t.Errorf("the walk of %s passes %d rooms, want at most %d", title, len(rooms), maxRooms)
 		}
 	}
 }
