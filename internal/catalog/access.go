@@ -748,9 +748,9 @@ type ruleChange struct {
 }
 
 // write adds a rule that is to be written, with its audit record.
-func (c *ruleChange) write(kind, id string, doc any, record audit.Record) error {
+func (c *ruleChange) write(kind, id string, doc any, rec audit.Record) error {
 	rule, err := ruleOf(kind, id, doc)
-	c.put, c.records = append(c.put, rule), append(c.records, record)
+	c.put, c.records = append(c.put, rule), append(c.records, rec)
 	return err
 }
 
@@ -794,8 +794,8 @@ func changeRules[D decision](ctx context.Context, s *rights, c *caller, decide f
 		if _, err := s.store.ChangeAccess(ctx, book.Version, change.put, change.remove, records...); err != nil {
 			return err
 		}
-		for _, record := range changed {
-			s.log.InfoContext(ctx, "rules of access changed", "kind", record.Kind, "id", record.ID, "op", record.Op, "detail", record.Detail, "who", author(ctx).Who)
+		for _, rec := range changed {
+			s.log.InfoContext(ctx, "rules of access changed", "kind", rec.Kind, "id", rec.ID, "op", rec.Op, "detail", rec.Detail, "who", author(ctx).Who)
 		}
 		_, err = s.rulesOf(ctx, 0)
 		return err

@@ -364,8 +364,7 @@ func (s *Approver) vote(ctx context.Context, r record.Record, dryRun bool) (enou
 	subject := c.identity.Subject
 	deny := func(format string, args ...any) error {
 		reason := fmt.Sprintf(format, args...)
-		record := c.record(ctx, r.Kind, r.ID, access.Approve, audit.Refuse, reason)
-		s.refusals.add(ctx, record)
+		s.refusals.add(ctx, c.record(ctx, r.Kind, r.ID, access.Approve, audit.Refuse, reason))
 		return tko.Errorf(tko.ErrDenied, "deployment %q: %s", r.ID, reason)
 	}
 	if !isPerson(c.identity.Subject) || c.identity.Plugin != nil || c.identity.IsAnonymous() {

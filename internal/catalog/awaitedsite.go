@@ -31,17 +31,17 @@ func (s *RecordWriter) derivedSite(ctx context.Context, p Put, current record.Re
 	if awaited != "" && template == "" {
 		derive = s.registry.partialSite
 	}
-	record, requires, err := derive(ctx, nil, site, p.Whole)
+	rec, requires, err := derive(ctx, nil, site, p.Whole)
 	if err == nil {
-		record.Await(waits)
+		rec.Await(waits)
 	}
-	return record, requires, err
+	return rec, requires, err
 }
 
 // siteConditions returns the conditions of a changed site.
-func siteConditions(current, record record.Record) []tko.Condition {
-	now := conditionsOfAwaited(record.Awaited(), tko.KindSite, current.Conditions, true)
-	return mergeConditions(warnedAfter(current, record), now, current.Revision+1, time.Now())
+func siteConditions(current, rec record.Record) []tko.Condition {
+	now := conditionsOfAwaited(rec.Awaited(), tko.KindSite, current.Conditions, true)
+	return mergeConditions(warnedAfter(current, rec), now, current.Revision+1, time.Now())
 }
 
 // ResolveSite makes a site use the template that it waits for, if that exists: as the owner of

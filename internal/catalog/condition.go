@@ -226,9 +226,9 @@ func (s *Statuses) permitConditions(ctx context.Context, key record.Key, conditi
 
 // warnedAfter returns the conditions of a record that replaces current: those that it has, with
 // the warnings about the new package.
-func warnedAfter(current, record record.Record) []tko.Condition {
-	now := record.Conditions
-	if len(now) == 0 && record.Kind == tko.KindSite {
+func warnedAfter(current, rec record.Record) []tko.Condition {
+	now := rec.Conditions
+	if len(now) == 0 && rec.Kind == tko.KindSite {
 		now = content{}.conditions(current.Conditions)
 	}
 	return mergeConditions(current.Conditions, now, current.Revision+1, time.Now())

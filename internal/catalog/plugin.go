@@ -18,11 +18,11 @@ func (s *Registry) RegisterPlugin(ctx context.Context, p tko.Plugin) (int64, err
 	if err != nil {
 		return 0, err
 	}
-	record, err := pluginRecord(p)
+	rec, err := pluginRecord(p)
 	if err != nil {
 		return 0, err
 	}
-	outcome, err := s.register(ctx, nil, record, 0)
+	outcome, err := s.register(ctx, nil, rec, 0)
 	return outcome.Revision, err
 }
 

@@ -164,14 +164,14 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r record.Record, c
 }
 
 // isBookkeeping reports whether a Put changes only what its transport keeps about writers.
-func (p Put) isBookkeeping(current, record record.Record) bool {
-	if !p.Bookkeeping || !bytes.Equal(p.AttachedFrom, current.Attached()) || p.FromTemplate && current.Base != record.Base {
+func (p Put) isBookkeeping(current, rec record.Record) bool {
+	if !p.Bookkeeping || !bytes.Equal(p.AttachedFrom, current.Attached()) || p.FromTemplate && current.Base != rec.Base {
 		return false
 	}
-	metadata := *record.Metadata.OrNone()
+	metadata := *rec.Metadata.OrNone()
 	metadata.Attached = current.Attached()
-	record.Metadata = &metadata
-	return sameContent(current, record)
+	rec.Metadata = &metadata
+	return sameContent(current, rec)
 }
 
 // reread returns a record that was just written with the properties that the

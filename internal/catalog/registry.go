@@ -167,11 +167,11 @@ func (s *Registry) RegisterTemplate(ctx context.Context, t tko.Template) (int64,
 	if t.Package, err = s.restored(ctx, record.Key{Kind: tko.KindTemplate, ID: string(t.ID)}, t.Package); err != nil {
 		return 0, err
 	}
-	record, err := s.templateRecord(ctx, t)
+	rec, err := s.templateRecord(ctx, t)
 	if err != nil {
 		return 0, err
 	}
-	outcome, err := s.register(ctx, nil, record, len(t.Package))
+	outcome, err := s.register(ctx, nil, rec, len(t.Package))
 	return outcome.Revision, err
 }
 

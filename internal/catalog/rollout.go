@@ -38,11 +38,11 @@ func (s *RolloutControl) RegisterRollout(ctx context.Context, r tko.Rollout) (in
 	if err != nil {
 		return 0, err
 	}
-	record, err := s.rolloutRecord(ctx, r)
+	rec, err := s.rolloutRecord(ctx, r)
 	if err != nil {
 		return 0, err
 	}
-	outcome, err := s.registry.register(ctx, nil, record, len(r.Package))
+	outcome, err := s.registry.register(ctx, nil, rec, len(r.Package))
 	return outcome.Revision, err
 }
 

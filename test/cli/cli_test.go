@@ -27,7 +27,7 @@ func TestCommandMatchesScripts(t *testing.T) {
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("no scripts: %v", err)
 	}
-	bin := process.Folder(t, "tko", "tko-agent")
+	bin := filepath.Dir(process.Build(t, "tko")) + string(os.PathListSeparator) + filepath.Dir(process.Build(t, "tko-agent"))
 	for _, script := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
 			t.Parallel()

@@ -42,14 +42,14 @@ var faults = map[string]fault{
 	}},
 	"orphans are not counted": {"removed or orphaned", []edit{
 		{fileReach, "if len(keys) == 0 || keys[0].Kind", "if true || keys[0].Kind"},
-		{fileCounts, "count(catalog.OrphanOf(after.Kind), *before)", ""},
+		{fileCounts, "count(record.OrphanOf(after.Kind), *before)", ""},
 	}},
 	"children are not counted": {"created", []edit{
-		{fileReach, "map[Count]int{CountCreated: create, CountDeployments: remove}", "map[Count]int{}"},
-		{fileCounts, "count(catalog.CountCreated, *after)", "_ = reach"},
+		{fileReach, "map[record.Count]int{record.CountCreated: create, record.CountDeployments: remove}", "map[record.Count]int{}"},
+		{fileCounts, "count(record.CountCreated, *after)", "_ = reach"},
 	}},
 	"sites are not counted": {"changes running deployments at", []edit{
-		{fileCounts, "counts := reach.Counts(catalog.CountSites, of, site)\n", "counts := reach.Counts(catalog.CountSites, of, site)[:0]\n"},
+		{fileCounts, "counts := reach.Counts(record.CountSites, of, site)\n", "counts := reach.Counts(record.CountSites, of, site)[:0]\n"},
 	}},
 	"topologies have all rights": {"made it from", []edit{
 		{"internal/catalog/owner.go", "\tif unlimited {\n\t\tc.grant = c.grant.At", "\tif unlimited || true {\n\t\tc.grant = c.grant.At"},

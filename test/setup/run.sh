@@ -66,15 +66,19 @@ if [ -z "${TKO_TEST_PROGRAM_tko_server:-}" ] && needed; then
 		touch "$folder"
 		provided=$folder
 	}
-	all=(tko tko-server tko-kubernetes tko-tosca tko-demo tko-bench)
+	all=()
+	for folder in "$root"/cmd/tko*; do all+=("${folder##*/}"); done
 	copies=$(mktemp -d "$cache/new-programs.XXXXXX") # go build writes into existing files
 	cp "${all[@]/#/$root/bin/test/programs/}" "$copies/"
-	provide tko
-	export TKO_TEST_PROGRAM_tko=$provided/tko
-	provide tko-server tko-kubernetes tko-tosca
-	for name in tko-server tko-kubernetes tko-tosca; do export "TKO_TEST_PROGRAM_${name//-/_}=$provided/$name"; done
-	for name in tko-demo tko-bench; do
-		provide "$name" tko tko-server tko-kubernetes tko-tosca
+	servers=(tko-server tko-kubernetes tko-tosca)
+	provide "${servers[@]}"
+	for name in "${servers[@]}"; do export "TKO_TEST_PROGRAM_${name//-/_}=$provided/$name"; done
+	for name in "${all[@]}"; do
+		case $name in
+		tko-server | tko-kubernetes | tko-tosca) continue ;;
+		tko-demo | tko-bench) provide "$name" tko "${servers[@]}" ;;
+		*) provide "$name" ;;
+		esac
 		export "TKO_TEST_PROGRAM_${name//-/_}=$provided/$name"
 	done
 	rm -rf "$copies"

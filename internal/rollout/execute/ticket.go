@@ -348,7 +348,7 @@ func (r Rollout) decide(i int, rep TicketReport, now time.Time, note *TicketNote
 			text += ": " + rep.Text
 		}
 		say(string(TicketDenied), text)
-		r.State, r.Reason = Paused, Reason{"TicketDenied", fmt.Sprintf("%s: undo or cancel the rollout, or plan what is left; resume asks for another ticket", text)}
+		r.State, r.Reason = Paused, Reason{"TicketDenied", text + ": undo or cancel the rollout, or plan what is left; resume asks for another ticket"}
 	case !rep.Until.IsZero() && !now.Before(rep.Until):
 		t.Decision, t.Decided = TicketExpired, now
 		say(OutcomeRefused, fmt.Sprintf("the approval of %s expired at %s", t.Name(), rep.Until.UTC().Format(time.RFC3339)))

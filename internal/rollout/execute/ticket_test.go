@@ -48,11 +48,11 @@ func TestTicketsAreAskedForReadAndToldByTheState(t *testing.T) {
 	for name, test := range tests {
 		r := ticketed()
 		test.change(&r)
-		got := ""
+		var tasks []string
 		for _, task := range execute.DueTickets(r, noon) {
-			got += task.Action + " " + task.Result
+			tasks = append(tasks, task.Action+" "+task.Result)
 		}
-		if got != test.want {
+		if got := strings.Join(tasks, ", "); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
