@@ -73,8 +73,8 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 			p := catalog.Put{Key: record.Key{Kind: tko.KindSite, ID: id("s")}, Metadata: metadata(), Package: things(pick(r, "mine=1", "mine=2"))}
 			return func(ctx context.Context, dry bool) (any, error) {
 				p.DryRun = dry
-				record, created, err := w.PutRecord(ctx, p)
-				return fmt.Sprint(record.Template, record.Metadata, record.Digest, created), err
+				rec, created, err := w.PutRecord(ctx, p)
+				return fmt.Sprint(rec.Template, rec.Metadata, rec.Digest, created), err
 			}
 		},
 		"RemoveEntity": func() foreseen {
@@ -156,6 +156,13 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 				return result, err
 			}
 		},
+		"RegisterSubscriptions": func() foreseen {
+			d := tko.Subscription{Name: pick(r, "one", "two"), Spec: []byte(pick(r, `{"x":1}`, `{"x":2}`, `{`))}
+			return func(ctx context.Context, dry bool) (any, error) {
+				result, err := w.RegisterSubscriptions(ctx, []tko.Subscription{d}, dry)
+				return result, err
+			}
+		},
 		"ReleaseHolds": func() foreseen {
 			return func(ctx context.Context, dry bool) (any, error) {
 				return w.ReleaseHolds(ctx, tko.ReleaseHolds{Queues: true, DryRun: dry})
@@ -211,7 +218,7 @@ func TestADryRunSaysWhatIsDone(t *testing.T) {
 	done := map[string]int{}
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 0))
-		w := newWorld(t, catalog.Options{ConfirmAbove: 6, CheckSource: func(tko.SourceDefinition) error { return nil }, Reach: catalog.ReachLimits{Created: 4}})
+		w := newWorld(t, catalog.Options{ConfirmAbove: 6, CheckSource: func(tko.SourceDefinition) error { return nil }, Notify: messenger{}, Reach: catalog.ReachLimits{Created: 4}})
 		rows := w.dryRuns(r)
 		for step := range 100 {
 			w.grow(r)

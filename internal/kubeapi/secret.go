@@ -29,8 +29,8 @@ func (s *storage) reader(ctx context.Context, name string) *reader {
 
 // sees reports whether the user may see the values of Secrets in a record. It
 // asks only if the record may contain any.
-func (r *reader) sees(record record.Record) bool {
-	return !krm.MayHoldSecrets(record.Package) && !krm.MayHoldSecrets(record.Attached()) || r.storage.catalog.RevealsSecrets(r.ctx, record) && r.allowed()
+func (r *reader) sees(of record.Record) bool {
+	return !krm.MayHoldSecrets(of.Package) && !krm.MayHoldSecrets(of.Attached()) || r.storage.catalog.RevealsSecrets(r.ctx, of) && r.allowed()
 }
 
 func (r *reader) allowed() bool {
