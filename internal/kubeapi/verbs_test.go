@@ -327,9 +327,9 @@ func TestConcurrentPatchesAllSucceed(t *testing.T) {
 }
 
 // Many clients that apply to the same objects at once, also to ones that don't exist yet, either
-// succeed or get an error of Kubernetes that says what to do.
-func TestManyConcurrentAppliesHaveNoInternalErrors(t *testing.T) {
-	t.Parallel()
+// succeed or are told that there was no time, and succeed when they try again. It doesn't run next to
+// other tests: their requests would have no time.
+func TestManyConcurrentAppliesHaveNoInternalErrors(t *testing.T) { //nolint:paralleltest // see above
 	w := newWorld(t)
 	w.client.Transport.(*http.Transport).MaxConnsPerHost = 50
 	const writers = 100
@@ -340,6 +340,9 @@ func TestManyConcurrentAppliesHaveNoInternalErrors(t *testing.T) {
 			wait.Go(func() {
 				text := fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: %s\nmetadata: {name: all, labels: {l%d: ''}, annotations: {tko.nephio.org/name: Keep}}\n", kind, i)
 				code, got := w.do("PATCH", fmt.Sprintf("%s?fieldManager=m%d", path, i), text, "Content-Type", apply)
+				for try := 0; code == http.StatusGatewayTimeout && try < 5; try++ {
+					code, got = w.do("PATCH", fmt.Sprintf("%s?fieldManager=m%d", path, i), text, "Content-Type", apply)
+				}
 				if code != http.StatusOK && code != http.StatusCreated {
 					t.Errorf("%s %d: %d %v: %v", kind, i, code, got["reason"], got["message"])
 				}
