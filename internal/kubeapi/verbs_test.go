@@ -327,7 +327,7 @@ func TestConcurrentPatchesAllSucceed(t *testing.T) {
 }
 
 // Many clients that apply to the same objects at once, also to ones that don't exist yet, either
-// succeed or are told that there was no time, and succeed when they try again. It doesn't run next to
+// succeed, or get an error that there was no time, and succeed when they try again. It doesn't run next to
 // other tests: their requests would have no time.
 func TestManyConcurrentAppliesHaveNoInternalErrors(t *testing.T) { //nolint:paralleltest // see above
 	w := newWorld(t)

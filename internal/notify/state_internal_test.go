@@ -8,7 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A gap is shown for a day. No one can mend it, so the condition must not stay False.
+// A gap is shown for a day. It can't be mended, so the condition must not stay False.
 func TestGapIsShownForADay(t *testing.T) {
 	t.Parallel()
 	for age, status := range map[time.Duration]string{time.Hour: tko.ConditionFalse, 25 * time.Hour: tko.ConditionTrue} {

@@ -64,7 +64,7 @@ func roomOf(folder string) string {
 	return strings.Join(parts[:min(2, len(parts))], "/")
 }
 
-// What a reader follows through the house stays short: few functions, in few rooms.
+// What a reader follows through the packages stays short: few functions, in few rooms.
 func TestWalksNameFunctionsThatExist(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
