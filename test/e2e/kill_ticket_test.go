@@ -77,7 +77,7 @@ func TestTicketsSurviveKills(t *testing.T) {
 			eventually.NoError(t, "preparation", func() error {
 				d, err := c.Deployment(patient(t), id, 0)
 				if err == nil && (!d.Prepared || !d.Approved) {
-					err = fmt.Errorf("it is not prepared")
+					err = errors.New("it is not prepared")
 				}
 				return err
 			})
