@@ -222,17 +222,27 @@ func own(d *tko.SourceDefinition, before tko.SourceDefinition) error {
 	return nil
 }
 
-// fits returns an ErrInvalid if there would be too many definitions.
-func (b *ruleBook) fits(put []record.AccessRule) error {
-	n, size := 0, 0
-	for _, d := range b.sources {
-		if !slices.ContainsFunc(put, func(r record.AccessRule) bool { return r.ID == d.Name }) {
-			n, size = n+1, size+len(d.Spec)
+// totalOf returns the number and the bytes of the definitions of a kind after some are put.
+func totalOf[D any](kind string, put []record.AccessRule, stored []D, of func(D) (name string, spec []byte)) (n, size int) {
+	isOf := func(name string) func(record.AccessRule) bool {
+		return func(r record.AccessRule) bool { return r.Kind == kind && (name == "" || r.ID == name) }
+	}
+	for _, d := range stored {
+		if name, text := of(d); !slices.ContainsFunc(put, isOf(name)) {
+			n, size = n+1, size+len(text)
 		}
 	}
 	for _, r := range put {
-		n, size = n+1, size+len(r.Doc)
+		if isOf("")(r) {
+			n, size = n+1, size+len(r.Doc)
+		}
 	}
+	return n, size
+}
+
+// fits returns an ErrInvalid if there would be too many definitions.
+func (b *ruleBook) fits(put []record.AccessRule) error {
+	n, size := totalOf(record.RuleSource, put, b.sources, func(d tko.SourceDefinition) (string, []byte) { return d.Name, d.Spec })
 	if n > maxSourceDefinitions || size > maxAllDefinitions {
 		return tko.Errorf(tko.ErrInvalid, "there would be %d registered sources of %d bytes: use at most %d of %d bytes, and the file of --gitops-sources for others", n, size, maxSourceDefinitions, maxAllDefinitions)
 	}

@@ -263,15 +263,7 @@ func (b *ruleBook) declareSubscriptions(c *ruleChange, wanted []subscription, in
 
 // fitsSubscriptions returns an ErrInvalid if there would be too many subscriptions.
 func (b *ruleBook) fitsSubscriptions(put []record.AccessRule) error {
-	n, size := 0, 0
-	for _, d := range b.subscriptions {
-		if !slices.ContainsFunc(put, func(r record.AccessRule) bool { return r.ID == d.Name }) {
-			n, size = n+1, size+len(d.Spec)
-		}
-	}
-	for _, r := range put {
-		n, size = n+1, size+len(r.Doc)
-	}
+	n, size := totalOf(record.RuleSubscription, put, b.subscriptions, func(d subscription) (string, []byte) { return d.Name, d.Spec })
 	if n > maxSubscriptions || size > maxAllSubscriptions {
 		return tko.Errorf(tko.ErrInvalid, "there would be %d subscriptions of %d bytes: use at most %d of %d bytes", n, size, maxSubscriptions, maxAllSubscriptions)
 	}
