@@ -85,16 +85,16 @@ func TestListsByPatternsOfManyValuesAreComplete(t *testing.T) {
 			if id != "" {
 				ids = []tko.Pattern{patterns("", id)[""]}
 			}
-			admits := func(record string) bool { return len(ids) == 0 || ids[0].Match(record) }
+			admits := func(rec string) bool { return len(ids) == 0 || ids[0].Match(rec) }
 			var wantSites, wantDeployments []string
 			for i := range sites {
-				if record := fmt.Sprintf("s%05d", i); admits(record) && matches(metadata[i], wanted) {
-					wantSites = append(wantSites, record)
+				if rec := fmt.Sprintf("s%05d", i); admits(rec) && matches(metadata[i], wanted) {
+					wantSites = append(wantSites, rec)
 				}
 			}
 			for i := range deployments {
-				if record := fmt.Sprintf("d%05d", i); admits(record) && matches(metadata[at[i]], wanted) {
-					wantDeployments = append(wantDeployments, record)
+				if rec := fmt.Sprintf("d%05d", i); admits(rec) && matches(metadata[at[i]], wanted) {
+					wantDeployments = append(wantDeployments, rec)
 				}
 			}
 			for _, test := range []struct {
