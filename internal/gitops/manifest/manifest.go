@@ -84,7 +84,8 @@ func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 // an ErrInvalid that joins the problems, each with its file.
 func ReadAll(fsys fs.FS, folder string) ([]Manifest, []Source, error) {
 	folder = path.Clean(folder)
-	if folder = strings.TrimPrefix(folder, "/"); folder == "" {
+	folder = strings.TrimPrefix(folder, "/")
+	if folder == "" {
 		folder = "."
 	}
 	if !fs.ValidPath(folder) {
@@ -107,7 +108,8 @@ func ReadAll(fsys fs.FS, folder string) ([]Manifest, []Source, error) {
 			}
 			return nil
 		}
-		if files++; files > maxFiles {
+		files++
+		if files > maxFiles {
 			return tko.Errorf(tko.ErrInvalid, "there are more than %d files: use a path with fewer", maxFiles)
 		}
 		if ext := path.Ext(name); !d.Type().IsRegular() || ext != ".yaml" && ext != ".yml" {
