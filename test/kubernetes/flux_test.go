@@ -79,7 +79,7 @@ func TestRolloutsSeeWhatFluxReports(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(kubeconfigs, "hub"), hub, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := process.StartServer(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--git-local="+folder, "--kubeconfigs="+kubeconfigs)
+	s := process.StartServer(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--target-git-local="+folder, "--kubeconfigs="+kubeconfigs)
 	data, err := client.Dial(client.Options{Address: s.GRPC})
 	if err != nil {
 		t.Fatal(err)
@@ -101,14 +101,14 @@ func TestRolloutsSeeWhatFluxReports(t *testing.T) {
 	c.Apply(t, fmt.Sprintf("apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: sites, namespace: flux-system}\nspec: {url: '%s/sites.git', ref: {branch: main}, interval: 1s}", served.URL))
 	var manifests []string
 	for version, image := range map[string]string{"v1": "smf:1", "v2": "never-ready:2", "v3": "smf:3"} {
-		manifests = append(manifests, fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: 'nf/smf:%s'}\nspec: {package: {resources: [{apiVersion: apps/v1, kind: Deployment, metadata: {name: smf}, spec: {replicas: 1, selector: {matchLabels: {app: smf}}, template: {metadata: {labels: {app: smf}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: smf, image: '%s'}]}}}}]}}", version, image))
+		manifests = append(manifests, fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: nf-002fsmf-003a%s}\nspec: {package: {resources: [{apiVersion: apps/v1, kind: Deployment, metadata: {name: smf}, spec: {replicas: 1, selector: {matchLabels: {app: smf}}, template: {metadata: {labels: {app: smf}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: smf, image: '%s'}]}}}}]}}", version, image))
 	}
 	for kind, waits := range kinds {
 		for n := range sites {
 			site := fmt.Sprintf("%s-%d", kind, n)
 			c.Kubectl(t, "create", "namespace", site)
 			c.Apply(t, fmt.Sprintf("apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: %s, namespace: flux-system}\nspec: {%sinterval: 10m, path: %[1]s, prune: true, targetNamespace: %[1]s, sourceRef: {kind: GitRepository, name: sites}}", site, waits))
-			manifests = append(manifests, fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: %s}\nspec: {package: {resources: [{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: sites}, spec: {url: %s, status: {flux: {kubeconfig: {file: hub}}}}}]}}", site, repo))
+			manifests = append(manifests, fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: %s}\nspec: {package: {resources: [{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: sites}, spec: {url: %s, status: {flux: {kubeconfig: {file: hub}}}}}]}}", strings.ReplaceAll(site, "-", "-002d"), repo))
 		}
 	}
 	apply(strings.Join(manifests, "\n---\n"))
