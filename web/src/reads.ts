@@ -45,7 +45,7 @@ export function useReads(turn: number): { known: Record<string, Read>, want: (ad
       if (signal.aborted) return
       mine.tries = 0
       setKnown(old => ({ ...old, [address]: { data } }))
-      if (data.behind) mine.timer = setTimeout(() => start(address), data.counting ? 500 : 2000)
+      if (data.behind) mine.timer = setTimeout(() => start(address), data.counting ? 100 : 2000) // a request waits for a count itself, for a moment
     }, error => {
       if (signal.aborted) return
       setKnown(old => ({ ...old, [address]: { ...old[address], error } }))
