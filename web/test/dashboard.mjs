@@ -51,8 +51,8 @@ async function accessible(page, where) {
   check(serious.length === 0, `${where}: ${serious.map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => `${n.target} ${n.failureSummary?.replaceAll('\n', ' ')}`).join(' | ')}`).join('; ')}`)
 }
 
-// nodesOf returns the nodes of a graph: their depth and name.
-const nodesOf = page => page.getByRole('treeitem').evaluateAll(all => all.map(e => `${e.ariaLevel} ${(e.querySelector('a, .more, span:not(.line):not(.plain)') ?? e).textContent}`))
+// nodesOf returns the nodes of a graph: their depth and whole name.
+const nodesOf = page => page.getByRole('treeitem').evaluateAll(all => all.map(e => { const name = e.querySelector('a, .more, span:not(.line):not(.plain)'); return `${e.ariaLevel} ${(name.querySelector('.hidden') ?? name).textContent}` }))
 const longID = /\b[0-9A-Za-z]{27}\b/
 
 const views = [['/', 'overview', 'h2#states'], ['/?wall=1', 'wall', '[data-drawn]'], ['/?by=map', 'map', '[data-drawn]'], ['/deployments', 'deployments', '[role=grid] .row'], ['/sites', 'sites', '[role=grid] .row'], ['/templates', 'templates', '[role=grid] .row'],
