@@ -90,7 +90,7 @@ function place(items: Item[]): { at: Map<string, Place>, width: number, height: 
   return { at, width: deepest * (nodeWidth + columnGap) + nodeWidth + 8, height: row * (nodeHeight + rowGap) + 8 }
 }
 
-const longest = 25 // characters of a name in a node
+const longest = 20 // characters of a name in a node
 
 // shortened leaves out the middle of a name: names of one group often begin the same.
 const shortened = (name: string) => name.length <= longest ? name : `${name.slice(0, 8)}…${name.slice(9 - longest)}`

@@ -149,6 +149,8 @@ export function build(root: Root, { grouping, asOf, opening, found, ask }: Sourc
       for (const g of [...children.groups, children.other]) for (const s of states) if (g.states[s]) out.numbers[s] = (out.numbers[s] ?? 0) + g.states[s]!
       out.counted = children.counted
       item.parts = partsOf(out.numbers)
+      // Its own state says nothing of its children: next to the bar it would look as if it did.
+      if (out.counted > 0) { item.state = undefined; item.about = `${atLeast(out.counted, children.counting)}: ${inWords(item.parts)}` }
     }
   }
 
