@@ -79,7 +79,7 @@ func TestCertificatesOfAgentsNameOnlyTheirEnrollment(t *testing.T) {
 	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
-	chain, err = a.issue(tko.AgentEnrollment{ID: "e"}, r, now, 100*authorityTime)
+	chain, err = a.issue(tko.AgentEnrollment{ID: "e"}, r, now, 2*authorityTime)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -159,10 +159,8 @@ func (c *connection) isHeard(ctx context.Context) error {
 	if now.Sub(c.heard) < c.server.options.Silence/(aliveFraction+1) {
 		return nil
 	}
-	if all, _, err := c.server.backend.Enrollments(ctx); err != nil {
+	if err := c.permit(ctx); err != nil { // what was written about a revocation stays
 		return err
-	} else if e, ok := all[c.seat.enrollment.ID]; !ok || !e.IsUsed() { // what was written about the revocation stays
-		return errRevoked
 	}
 	first := c.heard.IsZero()
 	site, err := c.server.backend.Site(ctx, c.site, 0)
@@ -180,6 +178,19 @@ func (c *connection) isHeard(ctx context.Context) error {
 	c.heard = now
 	if first { // so that its silence is noticed
 		return c.server.backend.EnqueueSites(ctx, []tko.SiteID{c.site})
+	}
+	return nil
+}
+
+// permit returns an error once the agent is revoked: nothing is sent or taken over from then on, also
+// before the connection is ended.
+func (c *connection) permit(ctx context.Context) error {
+	all, _, err := c.server.backend.Enrollments(ctx)
+	if err != nil {
+		return err
+	}
+	if e, ok := all[c.seat.enrollment.ID]; !ok || !e.IsUsed() {
+		return errRevoked
 	}
 	return nil
 }
@@ -205,6 +216,9 @@ func (c *connection) update(ctx context.Context) error {
 		return c.hold(d.hold)
 	}
 	c.server.hub.follow(c.seat, d.entries, since)
+	if err := c.permit(ctx); err != nil { // after what is sent was read
+		return err
+	}
 	removed := slices.DeleteFunc(slices.Sorted(maps.Keys(c.entries)), func(id string) bool { _, ok := d.entries[id]; return ok })
 	if d.keep { // the agent may have what the store lost
 		for _, id := range removed {
@@ -265,6 +279,9 @@ func (c *connection) sendUpdate(d desired, changed []*agentpb.Entry, removed []s
 
 // handle handles a message of the agent.
 func (c *connection) handle(ctx context.Context, m *agentpb.ConnectRequest) error {
+	if err := c.permit(ctx); err != nil {
+		return err
+	}
 	switch {
 	case m.GetNeed() != nil:
 		return c.supply(ctx, m.GetNeed().GetPackages())

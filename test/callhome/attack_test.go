@@ -151,7 +151,7 @@ func TestKeyOfAnAgentIsOfNoUseForOtherSites(t *testing.T) {
 	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("the conversation ends with %v", err)
 	}
-	if c := w.now(tko.KindDeployment, string(own), tko.ConditionHealthy); c == nil || !strings.Contains(c.Message, "Lie") {
+	if c := w.now(tko.KindDeployment, string(own), tko.ConditionHealthy); c == nil || c.Reason != "Lie" {
 		t.Errorf("the report about its own deployment has no effect, so this shows nothing: %+v", c)
 	}
 	for name, m := range map[string]*agentpb.ConnectRequest{
@@ -168,7 +168,7 @@ func TestKeyOfAnAgentIsOfNoUseForOtherSites(t *testing.T) {
 	there, err := w.client.Site(w.patient(), "b/1", 0)
 	w.check(err)
 	for _, c := range append(after.Stamp.Conditions, there.Stamp.Conditions...) {
-		if strings.Contains(c.Message, "Lie") || c.Type == tko.ConditionConnected {
+		if c.Reason == "Lie" || c.Type == tko.ConditionConnected {
 			t.Errorf("b/1 has %+v", c)
 		}
 	}
