@@ -116,9 +116,14 @@ func (s *rights) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb)
 // may call them do that; controllers may call sites too, as owners who only read them, and
 // are refused.
 func (s *rights) enterOperator(ctx context.Context) (context.Context, *caller, error) {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	return s.enterUser(ctx, access.Call)
+}
+
+// enterUser begins a method about sites that only users call, and no controller.
+func (s *rights) enterUser(ctx context.Context, verb access.Verb) (context.Context, *caller, error) {
+	ctx, c, err := s.enter(ctx, tko.KindSite, verb)
 	if err == nil && s.options.Access != AccessOff && (c.acting != nil || c.unnamed != nil || c.identity.Role() != "") {
-		err = s.refuse(ctx, c, tko.KindSite, "", access.Call)
+		err = s.refuse(ctx, c, tko.KindSite, "", verb)
 	}
 	return ctx, c, err
 }

@@ -33,7 +33,7 @@ type AgentEnrollments struct {
 // a certificate keeps it until the token is used. The caller must hold the right to update the
 // site: its agent gets all that the site shall have.
 func (s *AgentEnrollments) EnrollSite(ctx context.Context, id tko.SiteID, valid time.Duration) (tko.EnrollmentToken, error) {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Update)
+	ctx, c, err := s.enterUser(ctx, access.Update)
 	if err != nil {
 		return tko.EnrollmentToken{}, err
 	}
@@ -88,7 +88,7 @@ func (s *AgentEnrollments) enrolling(ctx context.Context, c *caller, id tko.Site
 // RevokeSite ends the tokens and the certificates of a site's agents, and what they are connected
 // by. ErrNotFound if there are none. What the site has stays there.
 func (s *AgentEnrollments) RevokeSite(ctx context.Context, id tko.SiteID) error {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Update)
+	ctx, c, err := s.enterUser(ctx, access.Update)
 	if err != nil {
 		return err
 	}

@@ -367,6 +367,8 @@ func exceptional(name, subject string) bool {
 	switch name {
 	case "freeze", "unfreeze", "stop", "resume": // controllers call sites for other work
 		return role == "gitops" || role == "schedule"
+	case "enrollSite", "revokeSite": // only users do
+		return role == "gitops"
 	case "breakGlass": // by the socket and the user
 		return true
 	case "commandRollout": // the command "pause"
