@@ -21,7 +21,8 @@ func TestReportedConditionsHaveTheTimeOfTheirReport(t *testing.T) {
 	if !stamp.IsReported(tko.ConditionHealthy) || stamp.IsReported(tko.ConditionScheduled) {
 		t.Error("it is not the condition that was reported")
 	}
-	if stamp.Revision = 4; stamp.IsReported(tko.ConditionHealthy) {
+	stamp.Revision = 4
+	if stamp.IsReported(tko.ConditionHealthy) {
 		t.Error("a newer revision is reported")
 	}
 	c.Reason = "Healthy"

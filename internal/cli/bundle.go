@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -202,6 +203,9 @@ func readKey(from string) (string, error) {
 	}
 	const most = 64 << 10
 	file, err := os.Open(from) //nolint:gosec // the user names the file
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", tko.Errorf(errUsage, "there is no file %q with a key: name another one (tko bundle key makes those that sign bundles, and tko-agent init those of an agent)", from)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -69,7 +69,8 @@ func (s *selection) change(c tko.SubscribedChange, t *tally) {
 		}
 		switch f.Of {
 		case OfChanges:
-			if item.What = opOf(c); c.Op != tko.OpStatus && (len(f.Ops) == 0 || slices.Contains(f.Ops, item.What)) {
+			item.What = opOf(c)
+			if c.Op != tko.OpStatus && (len(f.Ops) == 0 || slices.Contains(f.Ops, item.What)) {
 				item.Of = OfChanges
 				items = append(items, item)
 			}
@@ -152,7 +153,8 @@ func (f *Filter) selects(c tko.Condition) bool {
 
 // last returns what was reported last about something, also in this message.
 func (s *selection) last(about string, t *tally) (text string, known bool) {
-	if text, known = t.told[about]; known {
+	text, known = t.told[about]
+	if known {
 		return text, text != ""
 	}
 	text, known = s.told[about]

@@ -557,7 +557,8 @@ func (r *reading) changes(ctx context.Context, after, upTo int64) (tko.Subscribe
 	if err != nil {
 		return read, err
 	}
-	if r.reached = read.Position; !read.Time.IsZero() {
+	r.reached = read.Position
+	if !read.Time.IsZero() {
 		r.at = read.Time
 	}
 	if read.GoneTo > after && len(r.kinds) > 0 {

@@ -342,7 +342,8 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan, of *memories
 	for i, step := range p.steps {
 		began := time.Now()
 		r := &results[i]
-		if r.err = fence.Check(ctx); r.err != nil {
+		r.err = fence.Check(ctx)
+		if r.err != nil {
 			break
 		}
 		stepCtx, span := trail.Start(ctx, "target.apply")
@@ -449,7 +450,8 @@ func (s *Scheduler) given(ctx context.Context, seen snapshot, p plan, step step,
 		}
 		revision := former[d.ID]
 		if c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled); revision == 0 && !ran && c != nil {
-			if revision = c.ObservedRevision; c.Status != tko.ConditionTrue {
+			revision = c.ObservedRevision
+			if c.Status != tko.ConditionTrue {
 				return nil, seen.heldText(d) + "which revision of it the site has is not known", nil
 			}
 		}

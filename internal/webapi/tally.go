@@ -231,7 +231,8 @@ func selectionOf[B any](ctx context.Context, catalog LiveCatalog, what, asOf str
 	of := tallied[B]{position: position, past: moment != ""}
 	if of.past {
 		of.position = 0 // the past doesn't change
-		if of.moving = isRelative(asOf); of.moving {
+		of.moving = isRelative(asOf)
+		if of.moving {
 			moment = asOf // each request resolves it anew, and all share one count
 		}
 	}

@@ -229,7 +229,8 @@ func (w *walling) count(ctx context.Context, fleet fleetLister, progress func(fu
 			return seenFleet{}, err
 		}
 		w.addDeployment(d)
-		if read++; read%progressOfTally == 0 {
+		read++
+		if read%progressOfTally == 0 {
 			progress(w.seen)
 		}
 	}

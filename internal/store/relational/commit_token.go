@@ -236,7 +236,8 @@ func (s *Store) Modification(ctx context.Context, token string) (start, current 
 	if err := s.complete(ctx, &found); err != nil {
 		return record.Record{}, record.Record{}, err
 	}
-	if start = cloneRecord(found.Record); found.Revision != m.revision {
+	start = cloneRecord(found.Record)
+	if found.Revision != m.revision {
 		if start, err = s.Revision(ctx, found.Key, m.revision); err != nil {
 			return record.Record{}, record.Record{}, fault("read the revision that is being modified", err)
 		}
