@@ -130,7 +130,8 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[agentpb
 		case <-l.runner.news:
 			err = report(stream, l.runner.newest(), reported, false)
 		case <-signs.C:
-			if n++; n%wholeReport == 0 {
+			n++
+			if n%wholeReport == 0 {
 				clear(reported)
 			}
 			err = report(stream, l.runner.newest(), reported, true)

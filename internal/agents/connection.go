@@ -128,7 +128,8 @@ func (c *connection) hello(ctx context.Context, inbox <-chan *agentpb.ConnectReq
 	case <-timer.C:
 		return tko.Errorf(tko.ErrInvalid, "the agent has sent nothing for %s", helloTimeout)
 	case m := <-inbox:
-		if hello = m.GetHello(); hello == nil {
+		hello = m.GetHello()
+		if hello == nil {
 			return tko.Errorf(tko.ErrInvalid, "the first message of an agent is what it has")
 		}
 	}
