@@ -41,11 +41,12 @@ the site.`,
 			a.notice("site %q has an agent with a certificate, which ends when the token is used", args[0])
 		}
 		a.notice("the token is valid once, until %s", timeText(made.GetExpires()))
-		if isForPeople(a.format()) {
+		f := a.globals.format
+		if f == "" || isForPeople(f) { // also to a file, from which the agent reads it
 			_, err := fmt.Fprintln(a.out, made.GetToken())
 			return err
 		}
-		return a.encoder(a.format()).value(a.out, map[string]any{
+		return a.encoder(f).value(a.out, map[string]any{
 			"site": made.GetSiteId(), "token": made.GetToken(), "expires": timeText(made.GetExpires()), "replaces": made.GetReplaces(),
 		})
 	})
