@@ -138,7 +138,7 @@ func countsValue(counts map[string]int) map[string]any {
 func rolloutRow(r tko.RolloutRow) map[string]any {
 	return map[string]any{
 		"deploymentId": string(r.Deployment), "siteId": string(r.Site), "kind": r.Kind, "wave": int64(r.Wave), "revision": r.Revision, "group": int64(r.Group),
-		"findings": listValue(r.Findings), "unknown": listValue(r.Unknown), "progress": r.Progress, "reason": r.Reason, "applied": r.Applied,
+		"findings": listValue(r.Findings), "unknown": listValue(r.Unknown), "progress": r.Progress, "reason": r.Reason, "applied": r.Applied, "staging": r.Staging,
 		"changes": changesValue(r.Changes),
 	}
 }
@@ -623,6 +623,9 @@ func (a *app) planText(ctx context.Context, s *session, p tko.RolloutPlan) error
 		}
 		text.WriteString("\n")
 	}
+	for _, image := range p.Images {
+		fmt.Fprintf(&text, "  %s %s at %s\n", image.Kind, image.Reference, count(image.Sites, "site", "sites"))
+	}
 	for _, w := range p.Warnings {
 		fmt.Fprintf(&text, "  warning: %s\n", w)
 	}
@@ -700,7 +703,10 @@ func planValue(p tko.RolloutPlan) map[string]any {
 			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changesValue(g.Changes), "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct), "templates": listValue(g.Templates),
 		}
 	})
-	return map[string]any{"rolloutId": string(p.ID), "plan": p.Digest, "state": p.State, "kinds": countsValue(p.Kinds), "waves": waves, "groups": groups, "warnings": listValue(p.Warnings), "unreported": int64(p.Unreported)}
+	images := values(p.Images, func(i tko.RolloutImage) map[string]any {
+		return map[string]any{"reference": i.Reference, "kind": i.Kind, "sites": int64(i.Sites)}
+	})
+	return map[string]any{"images": images, "rolloutId": string(p.ID), "plan": p.Digest, "state": p.State, "kinds": countsValue(p.Kinds), "waves": waves, "groups": groups, "warnings": listValue(p.Warnings), "unreported": int64(p.Unreported)}
 }
 
 func (a *app) rolloutStatus() *cobra.Command {
