@@ -96,7 +96,7 @@ type Output struct {
 	// (plan.Row.Check), writes the change, and the entry (EntryOf); Apply gives the row. If
 	// the deployment moved, the caller writes what Moved returns, and doesn't apply further
 	// rows.
-	Admit  []int
+	Admit []int
 	// Pull has the indexes of rows whose pulls of images begin: the caller makes the work of their
 	// sites due, in the same transaction.
 	Pull   []int

@@ -183,8 +183,10 @@ func TestPullsBeginBeforeTheWindow(t *testing.T) {
 func TestNothingIsPulledWhereNothingMayBeDone(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*execute.Input){
-		"stopped":   func(in *execute.Input) { in.Stopped = func(int) (*tko.Stop, bool) { return &tko.Stop{ID: "s"}, true } },
-		"frozen":    func(in *execute.Input) { in.Freezes = []execute.Freeze{{Matches: func(tko.SiteID, map[string]string) bool { return true }, Until: noon.Add(time.Hour)}} },
+		"stopped": func(in *execute.Input) { in.Stopped = func(int) (*tko.Stop, bool) { return &tko.Stop{ID: "s"}, true } },
+		"frozen": func(in *execute.Input) {
+			in.Freezes = []execute.Freeze{{Matches: func(tko.SiteID, map[string]string) bool { return true }, Until: noon.Add(time.Hour)}}
+		},
 		"suspended": func(in *execute.Input) { in.Suspended = func(int) (bool, bool) { return true, true } },
 		"unknown":   func(in *execute.Input) { in.Metadata = func(int) (map[string]string, bool) { return nil, false } },
 		"approval":  func(in *execute.Input) { in.Rollout.Spec.Waves[0].Approval = true },

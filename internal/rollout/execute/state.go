@@ -450,7 +450,7 @@ func UndoSpec(s spec.Rollout) spec.Rollout {
 		waves[len(waves)-1-i] = w
 	}
 	s.Edits, s.Waves, s.Stage = nil, waves, nil // the sites had what it returns to
-	s.Health.Metrics = nil // they are bad, or there would be no undo
+	s.Health.Metrics = nil                      // they are bad, or there would be no undo
 	if s.OnFailure == spec.Undo {
 		s.OnFailure = spec.Pause
 	}
