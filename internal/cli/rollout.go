@@ -150,7 +150,7 @@ type rolloutEdits struct {
 	del, upgradable          bool
 	filter                   deploymentFilter
 	waves, limits            []string
-	health                   map[string]string
+	health, stage            map[string]string
 	blind                    bool
 	conflicts, onFailure     string
 }
@@ -284,9 +284,36 @@ func (e *rolloutEdits) bounds(content map[string]any) error {
 	if len(e.health) > 0 {
 		content["health"] = metadataValue(e.health)
 	}
+	if len(e.stage) > 0 {
+		stage, err := stageValue(e.stage)
+		if err != nil {
+			return err
+		}
+		content["stage"] = stage
+	}
 	setText(content, "conflicts", e.conflicts)
 	setText(content, "onFailure", e.onFailure)
 	return nil
+}
+
+// stageValue returns spec.stage of the values of --stage. The server checks them.
+func stageValue(values map[string]string) (map[string]any, error) {
+	stage := metadataValue(values)
+	if text, ok := values["images"]; ok {
+		on, err := strconv.ParseBool(text)
+		if err != nil {
+			return nil, tko.Errorf(errUsage, "--stage images=%s: use images=true", text)
+		}
+		stage["images"] = on
+	}
+	if text, ok := values["concurrent"]; ok {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return nil, tko.Errorf(errUsage, "--stage concurrent=%s: use a number, such as concurrent=20", text)
+		}
+		stage["concurrent"] = n
+	}
+	return stage, nil
 }
 
 // waveOf reads NAME[=COUNT|=PERCENT%][,spread=KEY][,approve|,ticket=SYSTEM].
@@ -441,6 +468,7 @@ func (e *rolloutEdits) boundFlags(cmd *cobra.Command) {
 	f.StringArrayVar(&e.waves, "wave", nil, "`WAVE`: NAME, NAME=COUNT or NAME=PERCENT%, then ,spread=KEY and ,approve or ,ticket=SYSTEM; may be repeated, in order")
 	f.StringArrayVar(&e.limits, "limit", nil, "`LIMIT`: concurrent=N, failures=N or N%, apart=KEY, or KEY=N among sites with equal metadata; may be repeated")
 	keyValues(f, &e.health, "health", "", "within=DURATION, soak=DURATION, and none=Accept for sites that report no health")
+	keyValues(f, &e.stage, "stage", "", "images=true to pull images first; and before=DURATION, within=DURATION, concurrent=N, namespace=NAME, nodes=Any, onFailure=Go")
 	f.BoolVar(&e.blind, "blind", false, "the same as --health none=Accept")
 	f.StringVar(&e.onFailure, "on-failure", "", "Pause, Undo or Continue (default Pause)")
 	complete(cmd, "on-failure", fixed("Pause", "Undo", "Continue"))

@@ -123,7 +123,10 @@ func (s *Stager) Row(d Draft, takes func(krm.Resource) bool, hinders string) (im
 	if len(d.Unknown) > 0 {
 		s.unknown++
 	}
-	needs, has := needsOf(d.AfterState, takes), needsOf(d.BeforeState, takes)
+	needs, has := needsOf(d.AfterState, takes), Needs{}
+	if b := d.BeforeState; b != nil && b.Deployment.Site == d.Site { // another site has none of them
+		has = needsOf(b, takes)
+	}
 	images, charts := newOnes(needs.Images, has.Images), newOnes(needs.Charts, has.Charts)
 	if len(images) > spec.MaxImages {
 		return nil, fmt.Sprintf("the deployment needs %d images that it doesn't have yet, and spec.stage pulls at most %d of each deployment: make smaller deployments, or remove spec.stage", len(images), spec.MaxImages)

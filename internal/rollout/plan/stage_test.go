@@ -58,7 +58,7 @@ func draft(t *testing.T, site, before, after string) plan.Draft {
 		for i, image := range strings.Fields(images) {
 			list = append(list, fmt.Sprintf("{name: c%d, image: %q}", i, image))
 		}
-		return &plan.State{Deployment: tko.Deployment{Package: packageOf(t, "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: ["+strings.Join(list, ", ")+"]}}")}}
+		return &plan.State{Deployment: tko.Deployment{Site: tko.SiteID(site), Package: packageOf(t, "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: ["+strings.Join(list, ", ")+"]}}")}}
 	}
 	d.BeforeState, d.AfterState = state(before), state(after)
 	return d
@@ -80,6 +80,9 @@ func TestNewImagesAreStagedAndOthersAreCounted(t *testing.T) {
 	row(draft(t, "two", "a:1", "a:2 c:1"), "", "a:2 c:1")
 	row(draft(t, "two", "", "a:2"), "", "a:2") // created
 	row(draft(t, "same", "a:1", "a:1"), "", "")
+	moved := draft(t, "here", "d:1", "d:1")
+	moved.Site = "there"
+	row(moved, "", "d:1")
 	row(draft(t, "git", "a:1", "a:2"), "they are written to git", "")
 	row(draft(t, "", "a:1", "a:2"), "", "")
 	gone := draft(t, "one", "a:1", "")
@@ -90,7 +93,7 @@ func TestNewImagesAreStagedAndOthersAreCounted(t *testing.T) {
 	row(unknown, "", "")
 
 	images, more := s.Images()
-	if diff := cmp.Diff([]plan.Image{{Reference: "a:2", Kind: "image", Sites: 3}, {Reference: "c:1", Kind: "image", Sites: 1}}, images); diff != "" || more != 0 {
+	if diff := cmp.Diff([]plan.Image{{Reference: "a:2", Kind: "image", Sites: 3}, {Reference: "c:1", Kind: "image", Sites: 1}, {Reference: "d:1", Kind: "image", Sites: 1}}, images); diff != "" || more != 0 {
 		t.Error(diff, more)
 	}
 	text := strings.Join(s.Warnings(), "\n")
