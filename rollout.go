@@ -124,6 +124,7 @@ type RolloutRow struct {
 	Reason     string
 	Since      time.Time
 	Applied    int64           // the revision that the rollout wrote; 0: none
+	Staging    string          // how far the pull of its images is, in words; "": nothing is pulled
 	Changes    []RolloutChange // of the package, on request
 }
 
@@ -158,6 +159,16 @@ type RolloutPlan struct {
 	Warnings []string
 	// Unreported are the rows that change deployments at sites that report no health.
 	Unreported int
+	// Images are what spec.stage lists: images, which are pulled before the change, and charts;
+	// the most frequent ones.
+	Images []RolloutImage
+}
+
+// A RolloutImage is an image or a chart that deployments need after a rollout and not before.
+type RolloutImage struct {
+	Reference string `json:"reference"`
+	Kind      string `json:"kind"` // image or chart
+	Sites     int    `json:"sites"`
 }
 
 // A RolloutGroup is a set of rows with equal changes.
@@ -227,6 +238,30 @@ type RolloutTicket struct {
 	Until    time.Time
 	Text     string // state of the ticket
 	Failure  string // why the action failed; "": it didn't
+}
+
+// The states of a SiteStaging.
+const (
+	StagingPulling = "Pulling"
+	StagingPulled  = "Pulled"
+	StagingFailed  = "Failed"
+)
+
+// A SiteStaging is a pull of images at a site, which a rollout wants before it changes
+// deployments there. The meta-scheduler reports it with State and Text.
+type SiteStaging struct {
+	Site    SiteID
+	Rollout RolloutID
+	Key     string   // identifies the pull: lower-case hexadecimal digits
+	Images  []string // references
+	// Namespace is that of the pull; "": that of the inventories of the site's Cluster.
+	Namespace   string
+	PullSecrets []string // names of Secrets in the namespace
+	EveryNode   bool     // each node pulls; false: any one does
+	Until       time.Time
+
+	State string // StagingPulling, StagingPulled or StagingFailed
+	Text  string // how far it is, or why it failed
 }
 
 // RolloutEvidence is a measurement that a rollout was decided by, a decision about a metric, or

@@ -90,6 +90,22 @@ func (c *Client) SiteHold(ctx context.Context, id tko.SiteID) (reason string, er
 	return m.GetReason(), err
 }
 
+// SiteStagings returns the pulls of images that rollouts want at a site now, for the
+// meta-scheduler. A data controller that is too old to stage returns none.
+func (c *Client) SiteStagings(ctx context.Context, id tko.SiteID) ([]tko.SiteStaging, error) {
+	all, err := wire.Then(wire.SiteStagings)(call(ctx, c, c.rollouts.GetSiteStagings, &tkopb.GetSiteStagings{SiteId: string(id)}))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// ReportSiteStaging reports how far the pull of images at a site is, for the meta-scheduler.
+func (c *Client) ReportSiteStaging(ctx context.Context, p tko.SiteStaging) error {
+	_, err := call(ctx, c, c.rollouts.ReportSiteStaging, wire.SiteStaging.Write(p))
+	return err
+}
+
 // RolloutMeasurements returns the measurements of metrics that are due, for the rollout
 // controller. A data controller that is too old to have metrics returns none.
 func (c *Client) RolloutMeasurements(ctx context.Context, id tko.RolloutID) ([]tko.RolloutMeasurement, error) {

@@ -708,8 +708,9 @@ type RolloutRow struct {
 	Progress      string                 `protobuf:"bytes,10,opt,name=progress,proto3" json:"progress,omitempty"`
 	Reason        string                 `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=since,proto3" json:"since,omitempty"`
-	Applied       int64                  `protobuf:"varint,13,opt,name=applied,proto3" json:"applied,omitempty"` // revision that the rollout wrote
-	Changes       []*RolloutChange       `protobuf:"bytes,190,rep,name=changes,proto3" json:"changes,omitempty"` // on request
+	Applied       int64                  `protobuf:"varint,13,opt,name=applied,proto3" json:"applied,omitempty"`  // revision that the rollout wrote
+	Staging       string                 `protobuf:"bytes,3300,opt,name=staging,proto3" json:"staging,omitempty"` // how far the pull of its images is, in words; empty: nothing is pulled
+	Changes       []*RolloutChange       `protobuf:"bytes,190,rep,name=changes,proto3" json:"changes,omitempty"`  // on request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -835,6 +836,13 @@ func (x *RolloutRow) GetApplied() int64 {
 	return 0
 }
 
+func (x *RolloutRow) GetStaging() string {
+	if x != nil {
+		return x.Staging
+	}
+	return ""
+}
+
 func (x *RolloutRow) GetChanges() []*RolloutChange {
 	if x != nil {
 		return x.Changes
@@ -852,6 +860,7 @@ type RolloutPlan struct {
 	Groups        []*RolloutGroup        `protobuf:"bytes,6,rep,name=groups,proto3" json:"groups,omitempty"`
 	Warnings      []string               `protobuf:"bytes,3100,rep,name=warnings,proto3" json:"warnings,omitempty"`      // what a reviewer should know of the plan, in words
 	Unreported    int64                  `protobuf:"varint,3101,opt,name=unreported,proto3" json:"unreported,omitempty"` // deployments that change at sites that report no health
+	Images        []*RolloutImage        `protobuf:"bytes,3300,rep,name=images,proto3" json:"images,omitempty"`          // what the deployments need and don't have yet; the most frequent ones
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -942,6 +951,73 @@ func (x *RolloutPlan) GetUnreported() int64 {
 	return 0
 }
 
+func (x *RolloutPlan) GetImages() []*RolloutImage {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+type RolloutImage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reference     string                 `protobuf:"bytes,3300,opt,name=reference,proto3" json:"reference,omitempty"` // as it is written; of a chart, with its repository and version
+	Kind          string                 `protobuf:"bytes,3301,opt,name=kind,proto3" json:"kind,omitempty"`           // image or chart
+	Sites         int64                  `protobuf:"varint,3302,opt,name=sites,proto3" json:"sites,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutImage) Reset() {
+	*x = RolloutImage{}
+	mi := &file_tko_rollout_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutImage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutImage) ProtoMessage() {}
+
+func (x *RolloutImage) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutImage.ProtoReflect.Descriptor instead.
+func (*RolloutImage) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RolloutImage) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *RolloutImage) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *RolloutImage) GetSites() int64 {
+	if x != nil {
+		return x.Sites
+	}
+	return 0
+}
+
 type RolloutGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -958,7 +1034,7 @@ type RolloutGroup struct {
 
 func (x *RolloutGroup) Reset() {
 	*x = RolloutGroup{}
-	mi := &file_tko_rollout_proto_msgTypes[9]
+	mi := &file_tko_rollout_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1046,7 @@ func (x *RolloutGroup) String() string {
 func (*RolloutGroup) ProtoMessage() {}
 
 func (x *RolloutGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[9]
+	mi := &file_tko_rollout_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1059,7 @@ func (x *RolloutGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutGroup.ProtoReflect.Descriptor instead.
 func (*RolloutGroup) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{9}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RolloutGroup) GetKind() string {
@@ -1054,7 +1130,7 @@ type RolloutChange struct {
 
 func (x *RolloutChange) Reset() {
 	*x = RolloutChange{}
-	mi := &file_tko_rollout_proto_msgTypes[10]
+	mi := &file_tko_rollout_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1142,7 @@ func (x *RolloutChange) String() string {
 func (*RolloutChange) ProtoMessage() {}
 
 func (x *RolloutChange) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[10]
+	mi := &file_tko_rollout_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1155,7 @@ func (x *RolloutChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutChange.ProtoReflect.Descriptor instead.
 func (*RolloutChange) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{10}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RolloutChange) GetResource() string {
@@ -1128,7 +1204,7 @@ type ListRolloutRows struct {
 
 func (x *ListRolloutRows) Reset() {
 	*x = ListRolloutRows{}
-	mi := &file_tko_rollout_proto_msgTypes[11]
+	mi := &file_tko_rollout_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1216,7 @@ func (x *ListRolloutRows) String() string {
 func (*ListRolloutRows) ProtoMessage() {}
 
 func (x *ListRolloutRows) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[11]
+	mi := &file_tko_rollout_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1229,7 @@ func (x *ListRolloutRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolloutRows.ProtoReflect.Descriptor instead.
 func (*ListRolloutRows) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{11}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListRolloutRows) GetRolloutId() string {
@@ -1228,7 +1304,7 @@ type AdvanceRolloutResponse struct {
 
 func (x *AdvanceRolloutResponse) Reset() {
 	*x = AdvanceRolloutResponse{}
-	mi := &file_tko_rollout_proto_msgTypes[12]
+	mi := &file_tko_rollout_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1316,7 @@ func (x *AdvanceRolloutResponse) String() string {
 func (*AdvanceRolloutResponse) ProtoMessage() {}
 
 func (x *AdvanceRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[12]
+	mi := &file_tko_rollout_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1329,7 @@ func (x *AdvanceRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvanceRolloutResponse.ProtoReflect.Descriptor instead.
 func (*AdvanceRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{12}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AdvanceRolloutResponse) GetAgain() *durationpb.Duration {
@@ -1272,7 +1348,7 @@ type GetReservedOrigins struct {
 
 func (x *GetReservedOrigins) Reset() {
 	*x = GetReservedOrigins{}
-	mi := &file_tko_rollout_proto_msgTypes[13]
+	mi := &file_tko_rollout_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1360,7 @@ func (x *GetReservedOrigins) String() string {
 func (*GetReservedOrigins) ProtoMessage() {}
 
 func (x *GetReservedOrigins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[13]
+	mi := &file_tko_rollout_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1373,7 @@ func (x *GetReservedOrigins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservedOrigins.ProtoReflect.Descriptor instead.
 func (*GetReservedOrigins) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{13}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetReservedOrigins) GetParentDeploymentId() string {
@@ -1316,7 +1392,7 @@ type ReservedOrigins struct {
 
 func (x *ReservedOrigins) Reset() {
 	*x = ReservedOrigins{}
-	mi := &file_tko_rollout_proto_msgTypes[14]
+	mi := &file_tko_rollout_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1404,7 @@ func (x *ReservedOrigins) String() string {
 func (*ReservedOrigins) ProtoMessage() {}
 
 func (x *ReservedOrigins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[14]
+	mi := &file_tko_rollout_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1417,7 @@ func (x *ReservedOrigins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservedOrigins.ProtoReflect.Descriptor instead.
 func (*ReservedOrigins) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{14}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReservedOrigins) GetRolloutIds() map[string]string {
@@ -1360,7 +1436,7 @@ type GetSiteHold struct {
 
 func (x *GetSiteHold) Reset() {
 	*x = GetSiteHold{}
-	mi := &file_tko_rollout_proto_msgTypes[15]
+	mi := &file_tko_rollout_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1448,7 @@ func (x *GetSiteHold) String() string {
 func (*GetSiteHold) ProtoMessage() {}
 
 func (x *GetSiteHold) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[15]
+	mi := &file_tko_rollout_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1461,7 @@ func (x *GetSiteHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSiteHold.ProtoReflect.Descriptor instead.
 func (*GetSiteHold) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{15}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetSiteHold) GetSiteId() string {
@@ -1404,7 +1480,7 @@ type SiteHold struct {
 
 func (x *SiteHold) Reset() {
 	*x = SiteHold{}
-	mi := &file_tko_rollout_proto_msgTypes[16]
+	mi := &file_tko_rollout_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1492,7 @@ func (x *SiteHold) String() string {
 func (*SiteHold) ProtoMessage() {}
 
 func (x *SiteHold) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[16]
+	mi := &file_tko_rollout_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,12 +1505,216 @@ func (x *SiteHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteHold.ProtoReflect.Descriptor instead.
 func (*SiteHold) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{16}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SiteHold) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+type GetSiteStagings struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,3300,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSiteStagings) Reset() {
+	*x = GetSiteStagings{}
+	mi := &file_tko_rollout_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSiteStagings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSiteStagings) ProtoMessage() {}
+
+func (x *GetSiteStagings) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSiteStagings.ProtoReflect.Descriptor instead.
+func (*GetSiteStagings) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GetSiteStagings) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+type SiteStagings struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stagings      []*SiteStaging         `protobuf:"bytes,3300,rep,name=stagings,proto3" json:"stagings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SiteStagings) Reset() {
+	*x = SiteStagings{}
+	mi := &file_tko_rollout_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SiteStagings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SiteStagings) ProtoMessage() {}
+
+func (x *SiteStagings) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SiteStagings.ProtoReflect.Descriptor instead.
+func (*SiteStagings) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SiteStagings) GetStagings() []*SiteStaging {
+	if x != nil {
+		return x.Stagings
+	}
+	return nil
+}
+
+type SiteStaging struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,3300,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	RolloutId     string                 `protobuf:"bytes,3301,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
+	Key           string                 `protobuf:"bytes,3302,opt,name=key,proto3" json:"key,omitempty"`                 // identifies the pull: lower-case hexadecimal digits
+	Images        []string               `protobuf:"bytes,3303,rep,name=images,proto3" json:"images,omitempty"`           // references
+	Namespace     string                 `protobuf:"bytes,3304,opt,name=namespace,proto3" json:"namespace,omitempty"`     // empty: the one of the inventories of the site's Cluster
+	PullSecrets   []string               `protobuf:"bytes,3305,rep,name=pullSecrets,proto3" json:"pullSecrets,omitempty"` // names of Secrets in the namespace
+	EveryNode     bool                   `protobuf:"varint,3306,opt,name=everyNode,proto3" json:"everyNode,omitempty"`    // each node pulls; false: any one does
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3307,opt,name=until,proto3" json:"until,omitempty"`             // when it must have ended
+	State         string                 `protobuf:"bytes,3308,opt,name=state,proto3" json:"state,omitempty"`             // to report: Pulling, Pulled or Failed
+	Text          string                 `protobuf:"bytes,3309,opt,name=text,proto3" json:"text,omitempty"`               // to report: how far it is, or why it failed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SiteStaging) Reset() {
+	*x = SiteStaging{}
+	mi := &file_tko_rollout_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SiteStaging) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SiteStaging) ProtoMessage() {}
+
+func (x *SiteStaging) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SiteStaging.ProtoReflect.Descriptor instead.
+func (*SiteStaging) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SiteStaging) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *SiteStaging) GetRolloutId() string {
+	if x != nil {
+		return x.RolloutId
+	}
+	return ""
+}
+
+func (x *SiteStaging) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SiteStaging) GetImages() []string {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+func (x *SiteStaging) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *SiteStaging) GetPullSecrets() []string {
+	if x != nil {
+		return x.PullSecrets
+	}
+	return nil
+}
+
+func (x *SiteStaging) GetEveryNode() bool {
+	if x != nil {
+		return x.EveryNode
+	}
+	return false
+}
+
+func (x *SiteStaging) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *SiteStaging) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *SiteStaging) GetText() string {
+	if x != nil {
+		return x.Text
 	}
 	return ""
 }
@@ -1450,7 +1730,7 @@ type ProposeRollout struct {
 
 func (x *ProposeRollout) Reset() {
 	*x = ProposeRollout{}
-	mi := &file_tko_rollout_proto_msgTypes[17]
+	mi := &file_tko_rollout_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1742,7 @@ func (x *ProposeRollout) String() string {
 func (*ProposeRollout) ProtoMessage() {}
 
 func (x *ProposeRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[17]
+	mi := &file_tko_rollout_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1755,7 @@ func (x *ProposeRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRollout.ProtoReflect.Descriptor instead.
 func (*ProposeRollout) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{17}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ProposeRollout) GetRolloutId() string {
@@ -1508,7 +1788,7 @@ type RolloutMeasurements struct {
 
 func (x *RolloutMeasurements) Reset() {
 	*x = RolloutMeasurements{}
-	mi := &file_tko_rollout_proto_msgTypes[18]
+	mi := &file_tko_rollout_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1800,7 @@ func (x *RolloutMeasurements) String() string {
 func (*RolloutMeasurements) ProtoMessage() {}
 
 func (x *RolloutMeasurements) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[18]
+	mi := &file_tko_rollout_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1813,7 @@ func (x *RolloutMeasurements) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutMeasurements.ProtoReflect.Descriptor instead.
 func (*RolloutMeasurements) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{18}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RolloutMeasurements) GetMeasurements() []*RolloutMeasurement {
@@ -1564,7 +1844,7 @@ type RolloutMeasurement struct {
 
 func (x *RolloutMeasurement) Reset() {
 	*x = RolloutMeasurement{}
-	mi := &file_tko_rollout_proto_msgTypes[19]
+	mi := &file_tko_rollout_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1856,7 @@ func (x *RolloutMeasurement) String() string {
 func (*RolloutMeasurement) ProtoMessage() {}
 
 func (x *RolloutMeasurement) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[19]
+	mi := &file_tko_rollout_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1869,7 @@ func (x *RolloutMeasurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutMeasurement.ProtoReflect.Descriptor instead.
 func (*RolloutMeasurement) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{19}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RolloutMeasurement) GetRolloutId() string {
@@ -1697,7 +1977,7 @@ type RolloutQuery struct {
 
 func (x *RolloutQuery) Reset() {
 	*x = RolloutQuery{}
-	mi := &file_tko_rollout_proto_msgTypes[20]
+	mi := &file_tko_rollout_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1989,7 @@ func (x *RolloutQuery) String() string {
 func (*RolloutQuery) ProtoMessage() {}
 
 func (x *RolloutQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[20]
+	mi := &file_tko_rollout_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +2002,7 @@ func (x *RolloutQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutQuery.ProtoReflect.Descriptor instead.
 func (*RolloutQuery) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{20}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RolloutQuery) GetQuery() string {
@@ -1778,7 +2058,7 @@ type ListRolloutEvidence struct {
 
 func (x *ListRolloutEvidence) Reset() {
 	*x = ListRolloutEvidence{}
-	mi := &file_tko_rollout_proto_msgTypes[21]
+	mi := &file_tko_rollout_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +2070,7 @@ func (x *ListRolloutEvidence) String() string {
 func (*ListRolloutEvidence) ProtoMessage() {}
 
 func (x *ListRolloutEvidence) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[21]
+	mi := &file_tko_rollout_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +2083,7 @@ func (x *ListRolloutEvidence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolloutEvidence.ProtoReflect.Descriptor instead.
 func (*ListRolloutEvidence) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{21}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListRolloutEvidence) GetRolloutId() string {
@@ -1848,7 +2128,7 @@ type RolloutEvidence struct {
 
 func (x *RolloutEvidence) Reset() {
 	*x = RolloutEvidence{}
-	mi := &file_tko_rollout_proto_msgTypes[22]
+	mi := &file_tko_rollout_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +2140,7 @@ func (x *RolloutEvidence) String() string {
 func (*RolloutEvidence) ProtoMessage() {}
 
 func (x *RolloutEvidence) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[22]
+	mi := &file_tko_rollout_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +2153,7 @@ func (x *RolloutEvidence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutEvidence.ProtoReflect.Descriptor instead.
 func (*RolloutEvidence) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{22}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RolloutEvidence) GetNumber() int64 {
@@ -1976,7 +2256,7 @@ type RolloutTickets struct {
 
 func (x *RolloutTickets) Reset() {
 	*x = RolloutTickets{}
-	mi := &file_tko_rollout_proto_msgTypes[23]
+	mi := &file_tko_rollout_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2268,7 @@ func (x *RolloutTickets) String() string {
 func (*RolloutTickets) ProtoMessage() {}
 
 func (x *RolloutTickets) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[23]
+	mi := &file_tko_rollout_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2281,7 @@ func (x *RolloutTickets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutTickets.ProtoReflect.Descriptor instead.
 func (*RolloutTickets) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{23}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RolloutTickets) GetTickets() []*RolloutTicket {
@@ -2033,7 +2313,7 @@ type RolloutTicket struct {
 
 func (x *RolloutTicket) Reset() {
 	*x = RolloutTicket{}
-	mi := &file_tko_rollout_proto_msgTypes[24]
+	mi := &file_tko_rollout_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2325,7 @@ func (x *RolloutTicket) String() string {
 func (*RolloutTicket) ProtoMessage() {}
 
 func (x *RolloutTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[24]
+	mi := &file_tko_rollout_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2338,7 @@ func (x *RolloutTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutTicket.ProtoReflect.Descriptor instead.
 func (*RolloutTicket) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{24}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RolloutTicket) GetRolloutId() string {
@@ -2239,7 +2519,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\bprogress\x18\x04 \x03(\v2\x1e.tko.RolloutWave.ProgressEntryR\bprogress\x1a;\n" +
 	"\rProgressEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x9b\x03\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xb6\x03\n" +
 	"\n" +
 	"RolloutRow\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x16\n" +
@@ -2255,8 +2535,9 @@ const file_tko_rollout_proto_rawDesc = "" +
 	" \x01(\tR\bprogress\x12\x16\n" +
 	"\x06reason\x18\v \x01(\tR\x06reason\x120\n" +
 	"\x05since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
-	"\aapplied\x18\r \x01(\x03R\aapplied\x12-\n" +
-	"\achanges\x18\xbe\x01 \x03(\v2\x12.tko.RolloutChangeR\achanges\"\xd7\x02\n" +
+	"\aapplied\x18\r \x01(\x03R\aapplied\x12\x19\n" +
+	"\astaging\x18\xe4\x19 \x01(\tR\astaging\x12-\n" +
+	"\achanges\x18\xbe\x01 \x03(\v2\x12.tko.RolloutChangeR\achanges\"\x83\x03\n" +
 	"\vRolloutPlan\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x14\n" +
@@ -2267,11 +2548,16 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\bwarnings\x18\x9c\x18 \x03(\tR\bwarnings\x12\x1f\n" +
 	"\n" +
 	"unreported\x18\x9d\x18 \x01(\x03R\n" +
-	"unreported\x1a8\n" +
+	"unreported\x12*\n" +
+	"\x06images\x18\xe4\x19 \x03(\v2\x11.tko.RolloutImageR\x06images\x1a8\n" +
 	"\n" +
 	"KindsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xe9\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"Y\n" +
+	"\fRolloutImage\x12\x1d\n" +
+	"\treference\x18\xe4\x19 \x01(\tR\treference\x12\x13\n" +
+	"\x04kind\x18\xe5\x19 \x01(\tR\x04kind\x12\x15\n" +
+	"\x05sites\x18\xe6\x19 \x01(\x03R\x05sites\"\xe9\x01\n" +
 	"\fRolloutGroup\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\x12\x1a\n" +
@@ -2312,7 +2598,22 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\vGetSiteHold\x12\x17\n" +
 	"\x06siteId\x18\xd6\r \x01(\tR\x06siteId\"#\n" +
 	"\bSiteHold\x12\x17\n" +
-	"\x06reason\x18\xd6\r \x01(\tR\x06reason\"q\n" +
+	"\x06reason\x18\xd6\r \x01(\tR\x06reason\"*\n" +
+	"\x0fGetSiteStagings\x12\x17\n" +
+	"\x06siteId\x18\xe4\x19 \x01(\tR\x06siteId\"=\n" +
+	"\fSiteStagings\x12-\n" +
+	"\bstagings\x18\xe4\x19 \x03(\v2\x10.tko.SiteStagingR\bstagings\"\xb1\x02\n" +
+	"\vSiteStaging\x12\x17\n" +
+	"\x06siteId\x18\xe4\x19 \x01(\tR\x06siteId\x12\x1d\n" +
+	"\trolloutId\x18\xe5\x19 \x01(\tR\trolloutId\x12\x11\n" +
+	"\x03key\x18\xe6\x19 \x01(\tR\x03key\x12\x17\n" +
+	"\x06images\x18\xe7\x19 \x03(\tR\x06images\x12\x1d\n" +
+	"\tnamespace\x18\xe8\x19 \x01(\tR\tnamespace\x12!\n" +
+	"\vpullSecrets\x18\xe9\x19 \x03(\tR\vpullSecrets\x12\x1d\n" +
+	"\teveryNode\x18\xea\x19 \x01(\bR\teveryNode\x121\n" +
+	"\x05until\x18\xeb\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x15\n" +
+	"\x05state\x18\xec\x19 \x01(\tR\x05state\x12\x13\n" +
+	"\x04text\x18\xed\x19 \x01(\tR\x04text\"q\n" +
 	"\x0eProposeRollout\x12\x1d\n" +
 	"\trolloutId\x18\xb9\x01 \x01(\tR\trolloutId\x12%\n" +
 	"\rpackageFormat\x18\xba\x01 \x01(\tR\rpackageFormat\x12\x19\n" +
@@ -2375,7 +2676,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x03who\x18\xd0\x05 \x01(\tR\x03who\x121\n" +
 	"\x05until\x18\xd1\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x13\n" +
 	"\x04text\x18\xd2\x05 \x01(\tR\x04text\x12\x19\n" +
-	"\afailure\x18\xd3\x05 \x01(\tR\afailure2\x81\b\n" +
+	"\afailure\x18\xd3\x05 \x01(\tR\afailure2\xfc\b\n" +
 	"\bRollouts\x126\n" +
 	"\x0fregisterRollout\x12\f.tko.Rollout\x1a\x15.tko.RegisterResponse\x124\n" +
 	"\rdeleteRollout\x12\x0e.tko.RolloutID\x1a\x13.tko.DeleteResponse\x12+\n" +
@@ -2394,7 +2695,9 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x13listRolloutEvidence\x12\x18.tko.ListRolloutEvidence\x1a\x14.tko.RolloutEvidence0\x01\x129\n" +
 	"\x0eproposeRollout\x12\x13.tko.ProposeRollout\x1a\x12.tko.RolloutStatus\x12C\n" +
 	"\x12getReservedOrigins\x12\x17.tko.GetReservedOrigins\x1a\x14.tko.ReservedOrigins\x12.\n" +
-	"\vgetSiteHold\x12\x10.tko.GetSiteHold\x1a\r.tko.SiteHoldB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\vgetSiteHold\x12\x10.tko.GetSiteHold\x1a\r.tko.SiteHold\x12:\n" +
+	"\x0fgetSiteStagings\x12\x14.tko.GetSiteStagings\x1a\x11.tko.SiteStagings\x12=\n" +
+	"\x11reportSiteStaging\x12\x10.tko.SiteStaging\x1a\x16.google.protobuf.EmptyB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_rollout_proto_rawDescOnce sync.Once
@@ -2408,7 +2711,7 @@ func file_tko_rollout_proto_rawDescGZIP() []byte {
 	return file_tko_rollout_proto_rawDescData
 }
 
-var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_tko_rollout_proto_goTypes = []any{
 	(*RolloutID)(nil),              // 0: tko.RolloutID
 	(*Rollout)(nil),                // 1: tko.Rollout
@@ -2419,106 +2722,117 @@ var file_tko_rollout_proto_goTypes = []any{
 	(*RolloutWave)(nil),            // 6: tko.RolloutWave
 	(*RolloutRow)(nil),             // 7: tko.RolloutRow
 	(*RolloutPlan)(nil),            // 8: tko.RolloutPlan
-	(*RolloutGroup)(nil),           // 9: tko.RolloutGroup
-	(*RolloutChange)(nil),          // 10: tko.RolloutChange
-	(*ListRolloutRows)(nil),        // 11: tko.ListRolloutRows
-	(*AdvanceRolloutResponse)(nil), // 12: tko.AdvanceRolloutResponse
-	(*GetReservedOrigins)(nil),     // 13: tko.GetReservedOrigins
-	(*ReservedOrigins)(nil),        // 14: tko.ReservedOrigins
-	(*GetSiteHold)(nil),            // 15: tko.GetSiteHold
-	(*SiteHold)(nil),               // 16: tko.SiteHold
-	(*ProposeRollout)(nil),         // 17: tko.ProposeRollout
-	(*RolloutMeasurements)(nil),    // 18: tko.RolloutMeasurements
-	(*RolloutMeasurement)(nil),     // 19: tko.RolloutMeasurement
-	(*RolloutQuery)(nil),           // 20: tko.RolloutQuery
-	(*ListRolloutEvidence)(nil),    // 21: tko.ListRolloutEvidence
-	(*RolloutEvidence)(nil),        // 22: tko.RolloutEvidence
-	(*RolloutTickets)(nil),         // 23: tko.RolloutTickets
-	(*RolloutTicket)(nil),          // 24: tko.RolloutTicket
-	nil,                            // 25: tko.Rollout.MetadataEntry
-	nil,                            // 26: tko.ListRollouts.MetadataPatternsEntry
-	nil,                            // 27: tko.RolloutStatus.KindsEntry
-	nil,                            // 28: tko.RolloutWave.ProgressEntry
-	nil,                            // 29: tko.RolloutPlan.KindsEntry
-	nil,                            // 30: tko.ReservedOrigins.RolloutIdsEntry
-	(*Stamp)(nil),                  // 31: tko.Stamp
-	(*Window)(nil),                 // 32: tko.Window
-	(*timestamppb.Timestamp)(nil),  // 33: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 34: google.protobuf.Duration
-	(*RegisterResponse)(nil),       // 35: tko.RegisterResponse
-	(*DeleteResponse)(nil),         // 36: tko.DeleteResponse
-	(*emptypb.Empty)(nil),          // 37: google.protobuf.Empty
+	(*RolloutImage)(nil),           // 9: tko.RolloutImage
+	(*RolloutGroup)(nil),           // 10: tko.RolloutGroup
+	(*RolloutChange)(nil),          // 11: tko.RolloutChange
+	(*ListRolloutRows)(nil),        // 12: tko.ListRolloutRows
+	(*AdvanceRolloutResponse)(nil), // 13: tko.AdvanceRolloutResponse
+	(*GetReservedOrigins)(nil),     // 14: tko.GetReservedOrigins
+	(*ReservedOrigins)(nil),        // 15: tko.ReservedOrigins
+	(*GetSiteHold)(nil),            // 16: tko.GetSiteHold
+	(*SiteHold)(nil),               // 17: tko.SiteHold
+	(*GetSiteStagings)(nil),        // 18: tko.GetSiteStagings
+	(*SiteStagings)(nil),           // 19: tko.SiteStagings
+	(*SiteStaging)(nil),            // 20: tko.SiteStaging
+	(*ProposeRollout)(nil),         // 21: tko.ProposeRollout
+	(*RolloutMeasurements)(nil),    // 22: tko.RolloutMeasurements
+	(*RolloutMeasurement)(nil),     // 23: tko.RolloutMeasurement
+	(*RolloutQuery)(nil),           // 24: tko.RolloutQuery
+	(*ListRolloutEvidence)(nil),    // 25: tko.ListRolloutEvidence
+	(*RolloutEvidence)(nil),        // 26: tko.RolloutEvidence
+	(*RolloutTickets)(nil),         // 27: tko.RolloutTickets
+	(*RolloutTicket)(nil),          // 28: tko.RolloutTicket
+	nil,                            // 29: tko.Rollout.MetadataEntry
+	nil,                            // 30: tko.ListRollouts.MetadataPatternsEntry
+	nil,                            // 31: tko.RolloutStatus.KindsEntry
+	nil,                            // 32: tko.RolloutWave.ProgressEntry
+	nil,                            // 33: tko.RolloutPlan.KindsEntry
+	nil,                            // 34: tko.ReservedOrigins.RolloutIdsEntry
+	(*Stamp)(nil),                  // 35: tko.Stamp
+	(*Window)(nil),                 // 36: tko.Window
+	(*timestamppb.Timestamp)(nil),  // 37: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 38: google.protobuf.Duration
+	(*RegisterResponse)(nil),       // 39: tko.RegisterResponse
+	(*DeleteResponse)(nil),         // 40: tko.DeleteResponse
+	(*emptypb.Empty)(nil),          // 41: google.protobuf.Empty
 }
 var file_tko_rollout_proto_depIdxs = []int32{
-	25, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
-	31, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
-	32, // 2: tko.ListRollouts.window:type_name -> tko.Window
-	26, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
-	33, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
-	33, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
-	27, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
+	29, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
+	35, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
+	36, // 2: tko.ListRollouts.window:type_name -> tko.Window
+	30, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
+	37, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
+	37, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
+	31, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
 	6,  // 7: tko.RolloutStatus.waves:type_name -> tko.RolloutWave
 	7,  // 8: tko.RolloutStatus.examples:type_name -> tko.RolloutRow
-	33, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
-	33, // 10: tko.RolloutStatus.firstFailure:type_name -> google.protobuf.Timestamp
-	28, // 11: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
-	33, // 12: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
-	10, // 13: tko.RolloutRow.changes:type_name -> tko.RolloutChange
-	29, // 14: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
+	37, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
+	37, // 10: tko.RolloutStatus.firstFailure:type_name -> google.protobuf.Timestamp
+	32, // 11: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
+	37, // 12: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
+	11, // 13: tko.RolloutRow.changes:type_name -> tko.RolloutChange
+	33, // 14: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
 	6,  // 15: tko.RolloutPlan.waves:type_name -> tko.RolloutWave
-	9,  // 16: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
-	10, // 17: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
-	34, // 18: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
-	30, // 19: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
-	19, // 20: tko.RolloutMeasurements.measurements:type_name -> tko.RolloutMeasurement
-	33, // 21: tko.RolloutMeasurement.asked:type_name -> google.protobuf.Timestamp
-	20, // 22: tko.RolloutMeasurement.changed:type_name -> tko.RolloutQuery
-	20, // 23: tko.RolloutMeasurement.compared:type_name -> tko.RolloutQuery
-	33, // 24: tko.RolloutQuery.at:type_name -> google.protobuf.Timestamp
-	33, // 25: tko.RolloutEvidence.time:type_name -> google.protobuf.Timestamp
-	20, // 26: tko.RolloutEvidence.changed:type_name -> tko.RolloutQuery
-	20, // 27: tko.RolloutEvidence.compared:type_name -> tko.RolloutQuery
-	24, // 28: tko.RolloutTickets.tickets:type_name -> tko.RolloutTicket
-	33, // 29: tko.RolloutTicket.until:type_name -> google.protobuf.Timestamp
-	1,  // 30: tko.Rollouts.registerRollout:input_type -> tko.Rollout
-	0,  // 31: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
-	2,  // 32: tko.Rollouts.getRollout:input_type -> tko.GetRollout
-	3,  // 33: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
-	4,  // 34: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
-	0,  // 35: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
-	0,  // 36: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
-	11, // 37: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
-	0,  // 38: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
-	0,  // 39: tko.Rollouts.getRolloutMeasurements:input_type -> tko.RolloutID
-	19, // 40: tko.Rollouts.reportRolloutMeasurement:input_type -> tko.RolloutMeasurement
-	0,  // 41: tko.Rollouts.getRolloutTickets:input_type -> tko.RolloutID
-	24, // 42: tko.Rollouts.reportRolloutTicket:input_type -> tko.RolloutTicket
-	21, // 43: tko.Rollouts.listRolloutEvidence:input_type -> tko.ListRolloutEvidence
-	17, // 44: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
-	13, // 45: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
-	15, // 46: tko.Rollouts.getSiteHold:input_type -> tko.GetSiteHold
-	35, // 47: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
-	36, // 48: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
-	1,  // 49: tko.Rollouts.getRollout:output_type -> tko.Rollout
-	1,  // 50: tko.Rollouts.listRollouts:output_type -> tko.Rollout
-	5,  // 51: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
-	5,  // 52: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
-	8,  // 53: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
-	7,  // 54: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
-	12, // 55: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
-	18, // 56: tko.Rollouts.getRolloutMeasurements:output_type -> tko.RolloutMeasurements
-	37, // 57: tko.Rollouts.reportRolloutMeasurement:output_type -> google.protobuf.Empty
-	23, // 58: tko.Rollouts.getRolloutTickets:output_type -> tko.RolloutTickets
-	37, // 59: tko.Rollouts.reportRolloutTicket:output_type -> google.protobuf.Empty
-	22, // 60: tko.Rollouts.listRolloutEvidence:output_type -> tko.RolloutEvidence
-	5,  // 61: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
-	14, // 62: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
-	16, // 63: tko.Rollouts.getSiteHold:output_type -> tko.SiteHold
-	47, // [47:64] is the sub-list for method output_type
-	30, // [30:47] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	10, // 16: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
+	9,  // 17: tko.RolloutPlan.images:type_name -> tko.RolloutImage
+	11, // 18: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
+	38, // 19: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
+	34, // 20: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
+	20, // 21: tko.SiteStagings.stagings:type_name -> tko.SiteStaging
+	37, // 22: tko.SiteStaging.until:type_name -> google.protobuf.Timestamp
+	23, // 23: tko.RolloutMeasurements.measurements:type_name -> tko.RolloutMeasurement
+	37, // 24: tko.RolloutMeasurement.asked:type_name -> google.protobuf.Timestamp
+	24, // 25: tko.RolloutMeasurement.changed:type_name -> tko.RolloutQuery
+	24, // 26: tko.RolloutMeasurement.compared:type_name -> tko.RolloutQuery
+	37, // 27: tko.RolloutQuery.at:type_name -> google.protobuf.Timestamp
+	37, // 28: tko.RolloutEvidence.time:type_name -> google.protobuf.Timestamp
+	24, // 29: tko.RolloutEvidence.changed:type_name -> tko.RolloutQuery
+	24, // 30: tko.RolloutEvidence.compared:type_name -> tko.RolloutQuery
+	28, // 31: tko.RolloutTickets.tickets:type_name -> tko.RolloutTicket
+	37, // 32: tko.RolloutTicket.until:type_name -> google.protobuf.Timestamp
+	1,  // 33: tko.Rollouts.registerRollout:input_type -> tko.Rollout
+	0,  // 34: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
+	2,  // 35: tko.Rollouts.getRollout:input_type -> tko.GetRollout
+	3,  // 36: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
+	4,  // 37: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
+	0,  // 38: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
+	0,  // 39: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
+	12, // 40: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
+	0,  // 41: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
+	0,  // 42: tko.Rollouts.getRolloutMeasurements:input_type -> tko.RolloutID
+	23, // 43: tko.Rollouts.reportRolloutMeasurement:input_type -> tko.RolloutMeasurement
+	0,  // 44: tko.Rollouts.getRolloutTickets:input_type -> tko.RolloutID
+	28, // 45: tko.Rollouts.reportRolloutTicket:input_type -> tko.RolloutTicket
+	25, // 46: tko.Rollouts.listRolloutEvidence:input_type -> tko.ListRolloutEvidence
+	21, // 47: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
+	14, // 48: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
+	16, // 49: tko.Rollouts.getSiteHold:input_type -> tko.GetSiteHold
+	18, // 50: tko.Rollouts.getSiteStagings:input_type -> tko.GetSiteStagings
+	20, // 51: tko.Rollouts.reportSiteStaging:input_type -> tko.SiteStaging
+	39, // 52: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
+	40, // 53: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
+	1,  // 54: tko.Rollouts.getRollout:output_type -> tko.Rollout
+	1,  // 55: tko.Rollouts.listRollouts:output_type -> tko.Rollout
+	5,  // 56: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
+	5,  // 57: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
+	8,  // 58: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
+	7,  // 59: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
+	13, // 60: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
+	22, // 61: tko.Rollouts.getRolloutMeasurements:output_type -> tko.RolloutMeasurements
+	41, // 62: tko.Rollouts.reportRolloutMeasurement:output_type -> google.protobuf.Empty
+	27, // 63: tko.Rollouts.getRolloutTickets:output_type -> tko.RolloutTickets
+	41, // 64: tko.Rollouts.reportRolloutTicket:output_type -> google.protobuf.Empty
+	26, // 65: tko.Rollouts.listRolloutEvidence:output_type -> tko.RolloutEvidence
+	5,  // 66: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
+	15, // 67: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
+	17, // 68: tko.Rollouts.getSiteHold:output_type -> tko.SiteHold
+	19, // 69: tko.Rollouts.getSiteStagings:output_type -> tko.SiteStagings
+	41, // 70: tko.Rollouts.reportSiteStaging:output_type -> google.protobuf.Empty
+	52, // [52:71] is the sub-list for method output_type
+	33, // [33:52] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_tko_rollout_proto_init() }
@@ -2527,15 +2841,15 @@ func file_tko_rollout_proto_init() {
 		return
 	}
 	file_tko_tko_proto_init()
-	file_tko_rollout_proto_msgTypes[11].OneofWrappers = []any{}
-	file_tko_rollout_proto_msgTypes[20].OneofWrappers = []any{}
+	file_tko_rollout_proto_msgTypes[12].OneofWrappers = []any{}
+	file_tko_rollout_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_rollout_proto_rawDesc), len(file_tko_rollout_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -39,6 +39,8 @@ const (
 	Rollouts_ProposeRollout_FullMethodName           = "/tko.Rollouts/proposeRollout"
 	Rollouts_GetReservedOrigins_FullMethodName       = "/tko.Rollouts/getReservedOrigins"
 	Rollouts_GetSiteHold_FullMethodName              = "/tko.Rollouts/getSiteHold"
+	Rollouts_GetSiteStagings_FullMethodName          = "/tko.Rollouts/getSiteStagings"
+	Rollouts_ReportSiteStaging_FullMethodName        = "/tko.Rollouts/reportSiteStaging"
 )
 
 // RolloutsClient is the client API for Rollouts service.
@@ -82,6 +84,10 @@ type RolloutsClient interface {
 	// Returns why changes of a site must not be scheduled now, for the meta-scheduler: a
 	// rollout with limits.apart is changing a site that must not be changed at the same time.
 	GetSiteHold(ctx context.Context, in *GetSiteHold, opts ...grpc.CallOption) (*SiteHold, error)
+	// Returns the pulls of images that rollouts want at a site now, for the meta-scheduler.
+	GetSiteStagings(ctx context.Context, in *GetSiteStagings, opts ...grpc.CallOption) (*SiteStagings, error)
+	// Reports how far the pull of images at a site is, for the meta-scheduler.
+	ReportSiteStaging(ctx context.Context, in *SiteStaging, opts ...grpc.CallOption) (*emptypb.Empty, error)
 }
 
 type rolloutsClient struct {
@@ -289,6 +295,26 @@ func (c *rolloutsClient) GetSiteHold(ctx context.Context, in *GetSiteHold, opts 
 	return out, nil
 }
 
+func (c *rolloutsClient) GetSiteStagings(ctx context.Context, in *GetSiteStagings, opts ...grpc.CallOption) (*SiteStagings, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SiteStagings)
+	err := c.cc.Invoke(ctx, Rollouts_GetSiteStagings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rolloutsClient) ReportSiteStaging(ctx context.Context, in *SiteStaging, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Rollouts_ReportSiteStaging_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RolloutsServer is the server API for Rollouts service.
 // All implementations must embed UnimplementedRolloutsServer
 // for forward compatibility.
@@ -330,6 +356,10 @@ type RolloutsServer interface {
 	// Returns why changes of a site must not be scheduled now, for the meta-scheduler: a
 	// rollout with limits.apart is changing a site that must not be changed at the same time.
 	GetSiteHold(context.Context, *GetSiteHold) (*SiteHold, error)
+	// Returns the pulls of images that rollouts want at a site now, for the meta-scheduler.
+	GetSiteStagings(context.Context, *GetSiteStagings) (*SiteStagings, error)
+	// Reports how far the pull of images at a site is, for the meta-scheduler.
+	ReportSiteStaging(context.Context, *SiteStaging) (*emptypb.Empty, error)
 	mustEmbedUnimplementedRolloutsServer()
 }
 
@@ -390,6 +420,12 @@ func (UnimplementedRolloutsServer) GetReservedOrigins(context.Context, *GetReser
 }
 func (UnimplementedRolloutsServer) GetSiteHold(context.Context, *GetSiteHold) (*SiteHold, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSiteHold not implemented")
+}
+func (UnimplementedRolloutsServer) GetSiteStagings(context.Context, *GetSiteStagings) (*SiteStagings, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSiteStagings not implemented")
+}
+func (UnimplementedRolloutsServer) ReportSiteStaging(context.Context, *SiteStaging) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReportSiteStaging not implemented")
 }
 func (UnimplementedRolloutsServer) mustEmbedUnimplementedRolloutsServer() {}
 func (UnimplementedRolloutsServer) testEmbeddedByValue()                  {}
@@ -697,6 +733,42 @@ func _Rollouts_GetSiteHold_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Rollouts_GetSiteStagings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSiteStagings)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RolloutsServer).GetSiteStagings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rollouts_GetSiteStagings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RolloutsServer).GetSiteStagings(ctx, req.(*GetSiteStagings))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Rollouts_ReportSiteStaging_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SiteStaging)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RolloutsServer).ReportSiteStaging(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rollouts_ReportSiteStaging_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RolloutsServer).ReportSiteStaging(ctx, req.(*SiteStaging))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Rollouts_ServiceDesc is the grpc.ServiceDesc for Rollouts service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -759,6 +831,14 @@ var Rollouts_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "getSiteHold",
 			Handler:    _Rollouts_GetSiteHold_Handler,
+		},
+		{
+			MethodName: "getSiteStagings",
+			Handler:    _Rollouts_GetSiteStagings_Handler,
+		},
+		{
+			MethodName: "reportSiteStaging",
+			Handler:    _Rollouts_ReportSiteStaging_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -307,6 +307,9 @@ type RolloutSpec struct {
 	// +optional
 	// +listType=atomic
 	Windows []runtime.RawExtension `json:"windows,omitempty"`
+	// What is pulled at sites before their deployments are changed.
+	// +optional
+	Stage *runtime.RawExtension `json:"stage,omitempty"`
 	// Pause, Undo or Continue.
 	// +optional
 	OnFailure string `json:"onFailure,omitempty"`

@@ -477,6 +477,11 @@ func (in *RolloutSpec) DeepCopyInto(out *RolloutSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Stage != nil {
+		in, out := &in.Stage, &out.Stage
+		*out = new(runtime.RawExtension)
+		(*in).DeepCopyInto(*out)
+	}
 	in.Package.DeepCopyInto(&out.Package)
 	return
 }

@@ -211,6 +211,11 @@ func (h *host) methods() sibling.Endpoint {
 		wiring.ClustersObserve: sibling.Unary(func(ctx context.Context, in puller.Question) (puller.Report, error) {
 			return h.clusters().Observe(ctx, in)
 		}),
+		wiring.ClustersStage: sibling.Unary(func(ctx context.Context, in wiring.StageRequest) (out wiring.StageResponse, err error) {
+			out.Pull, err = h.clusters().Stage(wiring.Fence(ctx, h.server, in.Fence), in.Trigger, in.Pull)
+			out.Error = sibling.NewFailure(err)
+			return out, nil
+		}),
 		wiring.ClustersClose: sibling.Unary(func(context.Context, wiring.None) (wiring.None, error) {
 			h.mu.Lock()
 			t := h.target

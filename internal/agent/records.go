@@ -261,6 +261,14 @@ func (unqueued) Freezes(context.Context) ([]tko.Freeze, error) { return nil, nil
 // SiteHold implements [schedule.Client].
 func (unqueued) SiteHold(context.Context, tko.SiteID) (string, error) { return "", nil }
 
+// SiteStagings implements [schedule.Client].
+func (unqueued) SiteStagings(context.Context, tko.SiteID) ([]tko.SiteStaging, error) {
+	return nil, nil
+}
+
+// ReportSiteStaging implements [schedule.Client].
+func (unqueued) ReportSiteStaging(context.Context, tko.SiteStaging) error { return nil }
+
 // SiteStop implements [schedule.Client]: what the server says while the agent is connected.
 func (r *records) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
 	if why := r.hold.Load(); why != nil {

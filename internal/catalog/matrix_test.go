@@ -240,6 +240,7 @@ func (m *matrix) siteOf(id tko.DeploymentID) string { return string(m.deployment
 var elsewhere = map[string]string{
 	"ReportRolloutMeasurement": "TestEveryMethodAsEveryRole",
 	"ReportRolloutTicket":      "TestEveryMethodAsEveryRole",
+	"ReportSiteStaging":        "TestEveryMethodAsEveryRole",
 	"AdvanceRollout":           "TestRowsNeedTheRightsOfOwnerAndStarterWhenTheyAreApplied", "RolloutDo": "TestRolloutIsPlannedAsItsOwner", "ProposeRollout": "TestRolloutIsPlannedAsItsOwner",
 	"EnrollSite": "TestEveryMethodAsEveryRole", "RevokeSite": "TestEveryMethodAsEveryRole", "RedeemEnrollment": "TestTokenOfAnAgentIsUsedByOneKeyOnly",
 	"BreakGlass": "TestBreakGlassIsForLocalUsersOfTheServer", "Unbind": "TestEveryMethodAsEveryRole", "Unfreeze": "TestEveryMethodAsEveryRole", "Resume": "TestEveryMethodAsEveryRole", "AdvanceReleases": "TestReleaseOfManySitesGoesInWaves", "ReleaseStops": "TestReleaseOfManySitesGoesInWaves", "DeleteSource": "TestEveryMethodAsEveryRole",
@@ -253,7 +254,7 @@ var elsewhere = map[string]string{
 var reads = strings.Fields(`About AccessMode CredentialUses AuditRecords Authorize Backup Before BeforeNewest Bindings Blame CanI Changes CheckPosition CountOwned Deployment Deployments DeploymentsByID DiffPast
 	EncodedDeployment EncodedDeployments EncodedSite EncodedSites EncodedTemplate EncodedTemplates Enrollments EnqueueEvents Events ExplainSite ExportAudit FeedLag Freezes HistoryOf Holds KeepAudit LogLevels Marks
 	MayImpersonate Modifications Named Owner PlanWith Plugin Plugins Queues Position PositionOf Record RecordAt RecordRefusal Records ReservedOrigins Retain Retention RevealsSecrets Rights Rollout RolloutPlan RolloutEvidence RolloutMeasurements RolloutTickets
-	RolloutRows RolloutStatus Rollouts SetupToken Site SiteHold SiteStop Sites Snapshot Source SourceDefinitions Sources Stops Subscriptions TargetState Template TemplateImpact Templates Told VerifyAudit ViewKey Watch Watcher WorkClaim`)
+	RolloutRows RolloutStatus Rollouts SetupToken Site SiteHold SiteStagings SiteStop Sites Snapshot Source SourceDefinitions Sources Stops Subscriptions TargetState Template TemplateImpact Templates Told VerifyAudit ViewKey Watch Watcher WorkClaim`)
 
 func TestEachMethodOfTheCatalogIsInTheMatrix(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,8 @@ type RolloutRunner struct {
 
 	plans       *RolloutPlans
 	siteFreezes *SiteFreezes
-	rollouts    knownRollouts
+	rollouts    knownRollouts // for those that advance rollouts
+	staged      knownRollouts // for sites that pull images, so that they don't wait for the others
 }
 
 // AdvanceRollout does the next step of a rollout: it plans it, or observes what is in
@@ -152,6 +153,9 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r record.Record, v record.
 			rows[o.row] = to
 		}
 	}
+	for _, i := range out.Pull {
+		change.Sites = append(change.Sites, string(out.Rows[i].Site))
+	}
 	for _, id := range out.Release {
 		change.Land = append(change.Land, string(id))
 	}
@@ -237,7 +241,7 @@ func (s *RolloutRunner) input(ctx context.Context, v record.RolloutView, sp spec
 		return nil, nil, err
 	}
 	in.Stopped = stopped
-	if len(keys) > 0 || len(sp.Windows) > 0 || len(freezes) > 0 || stopped != nil {
+	if len(keys) > 0 || len(sp.Windows) > 0 || sp.Stage != nil && len(sp.Stage.Per) > 0 || len(freezes) > 0 || stopped != nil {
 		in.Metadata = s.metadataAhead(ctx, in, tko.KindSite, func(r execute.Row) string { return string(r.Site) }, metadata)
 	}
 	deployment := s.metadataAhead(ctx, in, tko.KindDeployment, func(r execute.Row) string { return string(r.Deployment) }, map[string]map[string]string{})

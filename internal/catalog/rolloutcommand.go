@@ -235,6 +235,7 @@ func (s *RolloutControl) commandStart(ctx context.Context, cmd tko.RolloutComman
 		return err
 	}
 	st.Rule, st.Blind, st.Measures = record.RuleOfReports, cmd.Blind, len(from.Spec.Health.Metrics) > 0
+	st.Stages = from.Spec.Stage != nil
 	if st.Unreported > 0 && !st.AcceptsNone(from.Spec) {
 		return tko.Errorf(tko.ErrConflict, "rollout %q: %d of its deployments are at sites that report no health (such as git repositories): whether they work after the change can't be known; "+
 			"start it with --blind, or set spec.health.none to Accept, to take them for healthy once they are scheduled", r.ID, st.Unreported)

@@ -13,6 +13,7 @@ import (
 	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+	"github.com/tko-orchestrator/tko/internal/schedule/place"
 )
 
 // RolloutPlans makes the plans of rollouts.
@@ -34,6 +35,7 @@ type draftPlan struct {
 	keys map[tko.DeploymentID]string // of candidates for waves, where it isn't the ID
 
 	checker *plan.Checker
+	stager  *plan.Stager // nil: nothing is staged
 }
 
 // key returns the key of a row among the candidates for waves.
@@ -90,7 +92,11 @@ func (s *RolloutPlans) makePlan(ctx context.Context, r record.Record, v record.R
 	if !left {
 		gone = vanished(v.Rows, rows)
 	}
-	st.Warnings, st.Unreported = p.checker.Warnings(v.Now, gone), p.checker.Unreported()
+	st.Warnings, st.Unreported, st.Images = p.checker.Warnings(v.Now, gone), p.checker.Unreported(), nil
+	if p.stager != nil {
+		st.Images, _ = p.stager.Images()
+		st.Warnings = append(st.Warnings, p.stager.Warnings()...)
+	}
 	if len(rows) > 0 { // the rollout itself is needed as it was planned
 		rows[0].Pins = append(slices.Clip(rows[0].Pins), plan.Pin{Kind: tko.KindRollout, ID: r.ID, Revision: st.Spec})
 	}
@@ -155,7 +161,7 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v record.R
 	out := &draftPlan{keys: map[tko.DeploymentID]string{}}
 	add := func(d plan.Draft) error {
 		row := record.RolloutRow{Row: d.Row, Parent: string(d.Parent), Site: string(d.Site), Broken: d.Broken, Progress: execute.Waiting}
-		row.Wave, row.Pins = plan.NoWave, d.Pins
+		row.Wave, row.Pins, row.Images = plan.NoWave, d.Pins, d.Images
 		if d.Key != string(d.Deployment) {
 			out.keys[d.Deployment] = d.Key
 		}
@@ -191,7 +197,10 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v record.R
 		return nil
 	}
 	out.checker = plan.NewChecker(sp)
-	sites := siteCheck{core: s.core, checker: out.checker, next: add, findings: map[tko.SiteID]string{}}
+	if sp.Stage != nil {
+		out.stager = plan.NewStager()
+	}
+	sites := siteCheck{core: s.core, checker: out.checker, stager: out.stager, next: add, findings: map[tko.SiteID]string{}, hinders: map[tko.SiteID]string{}}
 	if err = s.drafts(ctx, request, func(d plan.Draft) error { return sites.add(ctx, d) }); err == nil {
 		err = sites.flush(ctx)
 	}
@@ -321,10 +330,12 @@ const siteBatch = 100
 type siteCheck struct {
 	core    *core
 	checker *plan.Checker
+	stager  *plan.Stager // nil: nothing is staged
 	next    func(plan.Draft) error
 
 	pending  []plan.Draft
 	findings map[tko.SiteID]string // of sites where something is wrong
+	hinders  map[tko.SiteID]string // why nothing can be staged at a site; "": it can
 }
 
 func (c *siteCheck) add(ctx context.Context, d plan.Draft) error {
@@ -341,7 +352,15 @@ func (c *siteCheck) flush(ctx context.Context) error {
 		return err
 	}
 	for _, d := range c.pending {
-		if finding := c.findings[d.Site]; finding != "" && d.Kind.Applies() {
+		finding := c.findings[d.Site]
+		if finding == "" && d.Kind.Applies() && c.stager != nil {
+			hinders, known := c.hinders[d.Site]
+			if !known && d.Site != "" {
+				hinders = "the sites don't exist"
+			}
+			d.Images, finding = c.stager.Row(d, place.Kubernetes.Takes, hinders)
+		}
+		if finding != "" && d.Kind.Applies() {
 			d.Kind, d.After, d.AfterState, d.Unknown, d.Findings = plan.Invalid, plan.Digest{}, nil, nil, []string{finding}
 		}
 		if d.Kind.Applies() {
@@ -366,7 +385,7 @@ func (c *siteCheck) read(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	records, err := c.core.store.Get(ctx, record.Fields{}, record.Keys(ids, func(id string) record.Key { return record.Key{Kind: tko.KindSite, ID: id} })...)
+	records, err := c.core.store.Get(ctx, record.Fields{Package: c.stager != nil}, record.Keys(ids, func(id string) record.Key { return record.Key{Kind: tko.KindSite, ID: id} })...)
 	if err != nil {
 		return err
 	}
@@ -376,6 +395,13 @@ func (c *siteCheck) read(ctx context.Context) error {
 		}
 		if finding := c.checker.Site(tko.SiteID(id), plan.Site{Metadata: records[i].Effective(), Unreported: tko.ReportsNoHealth(records[i].Conditions)}); finding != "" {
 			c.findings[tko.SiteID(id)] = finding
+		}
+		if c.stager != nil {
+			pkg, err := record.PackageOf(records[i])
+			if err != nil {
+				return err
+			}
+			c.hinders[tko.SiteID(id)] = place.HindersStaging(pkg)
 		}
 	}
 	return nil

@@ -149,6 +149,7 @@ func (s *RolloutControl) visiblePlan(ctx context.Context, c *caller, number int6
 		return p, nil
 	}
 	kinds, groups, seen := map[string]int{}, map[int]int{}, map[tko.DeploymentID]bool{}
+	pulled := map[string]map[string]bool{} // the sites of images
 	examples := map[tko.DeploymentID]bool{}
 	for _, g := range p.Groups {
 		for _, id := range g.Examples {
@@ -172,6 +173,12 @@ func (s *RolloutControl) visiblePlan(ctx context.Context, c *caller, number int6
 			if examples[row.Deployment] {
 				seen[row.Deployment] = true
 			}
+			for _, image := range row.Images {
+				if pulled[image] == nil {
+					pulled[image] = map[string]bool{}
+				}
+				pulled[image][row.Site] = true
+			}
 		}
 		if len(rows) < rowsPage {
 			break
@@ -190,5 +197,12 @@ func (s *RolloutControl) visiblePlan(ctx context.Context, c *caller, number int6
 		left = append(left, g) // rows name groups by their place
 	}
 	p.Groups = left
+	var images []tko.RolloutImage
+	for _, image := range p.Images { // of others it isn't known whose they are
+		if image.Sites = len(pulled[image.Reference]); image.Kind == plan.KindImage && image.Sites > 0 {
+			images = append(images, image)
+		}
+	}
+	p.Images = images
 	return p, nil
 }

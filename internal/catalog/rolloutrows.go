@@ -117,6 +117,6 @@ func executionRow(r *record.RolloutRow) execute.Row {
 	return execute.Row{
 		Deployment: r.Deployment, Parent: tko.DeploymentID(r.Parent), Site: tko.SiteID(r.Site), Kind: r.Kind, Wave: r.Wave, Rank: r.Rank,
 		Progress: r.Progress, Since: r.Since, Evaluated: r.Evaluated, Credit: r.Credit, Counted: r.Counted, Broken: r.Broken, Reason: r.Reason,
-		Stands: r.Stands,
+		Stands: r.Stands, Images: r.Images, Stage: r.Stage,
 	}
 }

@@ -242,7 +242,7 @@ func wavesOf(sp spec.Rollout, st record.RolloutState, sum execute.Summary) []tko
 func shownRow(r record.RolloutRow) tko.RolloutRow {
 	return tko.RolloutRow{
 		Deployment: r.Deployment, Site: tko.SiteID(r.Site), Kind: r.Kind.String(), Wave: r.Wave, Rank: r.Rank, Revision: r.Revision, Group: r.Group,
-		Findings: r.Findings, Unknown: r.Unknown, Progress: string(r.Progress), Reason: r.Reason, Since: r.Since, Applied: r.Applied,
+		Findings: r.Findings, Unknown: r.Unknown, Progress: string(r.Progress), Reason: r.Reason, Since: r.Since, Applied: r.Applied, Staging: stagingText(r),
 	}
 }
 
@@ -267,6 +267,9 @@ func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko
 	}
 	number, digest := currentPlan(v.State)
 	out := tko.RolloutPlan{ID: id, State: string(v.State.State), Kinds: v.State.Kinds, Warnings: v.State.Warnings, Unreported: v.State.Unreported}
+	for _, image := range v.State.Images {
+		out.Images = append(out.Images, tko.RolloutImage{Reference: image.Reference, Kind: image.Kind, Sites: image.Sites})
+	}
 	if number == 0 {
 		return out, nil
 	}

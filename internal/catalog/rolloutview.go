@@ -183,7 +183,7 @@ func executionRows(v record.RolloutView) (rows []execute.Row, index []int) {
 // rowWith returns a row with the progress of another.
 func rowWith(r record.RolloutRow, e execute.Row) record.RolloutRow {
 	r.Progress, r.Since, r.Evaluated, r.Credit, r.Counted, r.Broken, r.Reason = e.Progress, e.Since, e.Evaluated, e.Credit, e.Counted, e.Broken, e.Reason
-	r.Stands = e.Stands
+	r.Stands, r.Stage = e.Stands, e.Stage
 	return r
 }
 

@@ -225,6 +225,8 @@ var exempt = map[string]string{
 	tkopb.Rollouts_ProposeRollout_FullMethodName:           "rows are held, see there",
 	tkopb.Rollouts_GetRolloutMeasurements_FullMethodName:   "it changes nothing",
 	tkopb.Rollouts_GetRolloutTickets_FullMethodName:        "it changes nothing",
+	tkopb.Rollouts_GetSiteStagings_FullMethodName:          "it changes nothing",
+	tkopb.Rollouts_ReportSiteStaging_FullMethodName:        "it changes no deployment: rows are held, see there",
 	tkopb.Rollouts_ReportRolloutTicket_FullMethodName:      "it changes no deployment: rows are held, see there",
 	tkopb.Rollouts_ReportRolloutMeasurement_FullMethodName: "it changes no deployment: rows are held, see there",
 	tkopb.Access_Bind_FullMethodName:                       "rights",

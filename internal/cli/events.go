@@ -43,6 +43,9 @@ var eventView = view[tko.Change]{
 	},
 }
 
+// eventKinds are the kinds of entities that the change log has.
+var eventKinds = []string{"plugin", "template", "site", "deployment", "rollout"}
+
 func (a *app) eventsCommand() *cobra.Command {
 	var kinds []string
 	var id string
@@ -62,11 +65,11 @@ further changes as they are made, until it is interrupted.`,
 	cmd.Flags().StringVar(&id, "id", "", "`ID` of one entity; of a plugin TYPE|NAME (default all)")
 	cmd.Flags().Uint32Var(&last, "last", 100, "`number` of changes to look back; filters select among them")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show further changes until interrupted")
-	complete(cmd, "kind", fixed("plugin", "template", "site", "deployment", "rollout"))
+	complete(cmd, "kind", fixed(eventKinds...))
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
 		var selected []tko.Kind
 		for _, kind := range kinds {
-			if !slices.Contains(exportedKinds, tko.Kind(kind)) {
+			if !slices.Contains(eventKinds, kind) {
 				return tko.Errorf(errUsage, "--kind %s: use plugin, template, site, deployment or rollout", kind)
 			}
 			selected = append(selected, tko.Kind(kind))

@@ -28,7 +28,7 @@ import (
 )
 
 // exportedKinds are the kinds in the order in which they are imported.
-var exportedKinds = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout, KindSource}
+var exportedKinds = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout, KindSource, tko.KindSubscription}
 
 // exportFlags select what is exported.
 type exportFlags struct {
@@ -44,7 +44,7 @@ func (f *exportFlags) selected() ([]tko.Kind, error) {
 	used := map[string]bool{"id": len(f.ids) > 0, "metadata": len(f.metadata) > 0, "template-id": len(f.templates) > 0, "site-id": len(f.sites) > 0}
 	for _, name := range f.kinds {
 		if !slices.Contains(exportedKinds, tko.Kind(name)) {
-			return nil, tko.Errorf(errUsage, "--kind %s: use plugin, template, site, deployment, rollout or source", name)
+			return nil, tko.Errorf(errUsage, "--kind %s: use plugin, template, site, deployment, rollout, source or subscription", name)
 		}
 	}
 	var kinds []tko.Kind
@@ -55,7 +55,7 @@ func (f *exportFlags) selected() ([]tko.Kind, error) {
 		}
 		fits := true
 		for flag, given := range used {
-			if given && (kind == KindSource || !slices.Contains(filter.Words(kind), flag)) {
+			if given && (isDeclaredKind(kind) || !slices.Contains(filter.Words(kind), flag)) {
 				fits = false
 				if named {
 					return nil, tko.Errorf(errUsage, "--%s can't select a %s: leave one of them out", flag, kind)
@@ -72,12 +72,16 @@ func (f *exportFlags) selected() ([]tko.Kind, error) {
 	return kinds, nil
 }
 
+// isDeclaredKind reports whether a kind is declared and is no entity: of GitOps sources and
+// subscriptions.
+func isDeclaredKind(kind tko.Kind) bool { return kind == KindSource || kind == tko.KindSubscription }
+
 func (a *app) exportCommand() *cobra.Command {
 	var flags exportFlags
 	cmd := &cobra.Command{
 		Use: "export FOLDER|FILE.tar|-", Short: "Write entities as plain KRM manifests",
-		Long: `Write plugins, templates, sites, deployments, rollouts and registered GitOps sources as plain KRM
-manifests, one file for each, into a new folder, a tar file, or the standard output (-, as tar). The
+		Long: `Write plugins, templates, sites, deployments, rollouts, registered GitOps sources and subscriptions
+as plain KRM manifests, one file for each, into a new folder, a tar file, or the standard output (-, as tar). The
 manifests are those of GitOps sources and of kubectl: tko import, a GitOps source or kubectl apply
 can create the entities elsewhere.
 
@@ -88,7 +92,9 @@ again. Metadata and resources of a template that were removed, and the revision 
 that a deployment was made from, are annotations of its manifest. Earlier revisions of templates are
 in the folder .revisions, which only tko import reads. Rollouts are written without their plans and
 progress, so an imported one is planned again and waits for its start. Those that TKO makes itself
-(undos, and rollouts of placements and sources) and sources that others declare are left out.
+(undos, and rollouts of placements and sources) and sources and subscriptions that others declare
+are left out. A subscription that is imported sends to the same destination: set suspend in that of a
+copy.
 Labels with a prefix and annotations that kubectl or manifests set are written, without those that
 kubectl keeps for itself and those that TKO reads; owner references are not. Sources are written
 without the files of their credentials. Who imports an entity owns it: controllers derive from it as that
@@ -112,7 +118,7 @@ lost elsewhere, such as values of Secrets without the right to read them.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&flags.kinds, "kind", nil, "`kind`: plugin, template, site, deployment, rollout or source; may be repeated (default: all)")
+	f.StringSliceVar(&flags.kinds, "kind", nil, "`kind`: plugin, template, site, deployment, rollout, source or subscription; may be repeated (default: all)")
 	patterns(f, &flags.ids, "id", "", "the ID of a template, site or rollout")
 	metadataPatterns(f, &flags.metadata, "metadata", "m", "")
 	patterns(f, &flags.templates, "template-id", "", "the template's ID")
@@ -267,7 +273,7 @@ func (x *exporter) all(ctx context.Context) (err error) {
 	}
 	x.me = me.Subject
 	for _, kind := range x.kinds {
-		if kind != KindSource {
+		if !isDeclaredKind(kind) {
 			if err := x.readMarks(ctx, kind); err != nil {
 				return err
 			}
@@ -307,9 +313,10 @@ func (x *exporter) all(ctx context.Context) (err error) {
 				x.left.add(false, "rollouts that TKO made", string(r.ID))
 				return nil
 			})
-		case tko.KindSubscription: // they aren't exported
 		case KindSource:
 			err = x.sources(ctx)
+		case tko.KindSubscription:
+			err = x.subscriptions(ctx)
 		}
 		if err != nil {
 			return err
@@ -453,24 +460,57 @@ func (x *exporter) sources(ctx context.Context) error {
 		if err := x.owner(ctx, KindSource, d.Name); err != nil {
 			return err
 		}
-		m, err := d.Manifest()
-		if err != nil {
-			return err
-		}
-		data, err := krm.Encode(krm.YAML, krm.Package{m})
-		if err != nil {
-			return err
-		}
-		file, err := kubename.Escape(d.Name)
-		if err != nil {
-			return err
-		}
-		x.n++
-		if err := x.put(path.Join("sources", file+".yaml"), data); err != nil {
+		if err := x.declared("sources", d.Name, d); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// subscriptions writes the subscriptions, without those that sources declare. Servers before them
+// have none.
+func (x *exporter) subscriptions(ctx context.Context) error {
+	all, err := call(ctx, x.s, x.s.Subscriptions)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil
+	case errors.Is(err, tko.ErrDenied) && !slices.Contains(x.flags.kinds, string(tko.KindSubscription)):
+		x.left.add(true, "subscriptions, for which you lack the right to read them", "all")
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, one := range all {
+		if one.Parent != "" {
+			x.left.add(false, "subscriptions that sources declare", one.Name)
+			continue
+		}
+		if err := x.owner(ctx, tko.KindSubscription, one.Name); err != nil {
+			return err
+		}
+		if err := x.declared("subscriptions", one.Name, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// declared writes the manifest of what is declared and is no entity.
+func (x *exporter) declared(folder, name string, of manifester) error {
+	m, err := of.Manifest()
+	if err != nil {
+		return err
+	}
+	data, err := krm.Encode(krm.YAML, krm.Package{m})
+	if err != nil {
+		return err
+	}
+	file, err := kubename.Escape(name)
+	if err != nil {
+		return err
+	}
+	x.n++
+	return x.put(path.Join(folder, file+".yaml"), data)
 }
 
 // revisions writes the earlier revisions of the exported templates that deployments were made

@@ -43,9 +43,9 @@ func (a *app) importCommand() *cobra.Command {
 	var tool toolFlag
 	cmd := &cobra.Command{
 		Use: "import FOLDER|FILE.tar", Short: "Create or update entities from plain KRM manifests, another server, or packages of other tools",
-		Long: `Create or update plugins, templates, sites, deployments, rollouts and GitOps sources from plain KRM
-manifests, such as those of tko export. Rollouts are planned, and not started; sources begin at
-once. A child is created below the new deployment of its parent. The command first checks all of them, and shows what it will create and update. If
+		Long: `Create or update plugins, templates, sites, deployments, rollouts, GitOps sources and subscriptions
+from plain KRM manifests, such as those of tko export. Rollouts are planned, and not started; sources and
+subscriptions begin at once. A child is created below the new deployment of its parent. The command first checks all of them, and shows what it will create and update. If
 one is wrong, nothing is changed. Then it asks; without a terminal, it needs --confirm COUNT with
 the number of changes that the plan shows (see --dry-run).
 

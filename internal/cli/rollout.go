@@ -138,7 +138,7 @@ func countsValue(counts map[string]int) map[string]any {
 func rolloutRow(r tko.RolloutRow) map[string]any {
 	return map[string]any{
 		"deploymentId": string(r.Deployment), "siteId": string(r.Site), "kind": r.Kind, "wave": int64(r.Wave), "revision": r.Revision, "group": int64(r.Group),
-		"findings": listValue(r.Findings), "unknown": listValue(r.Unknown), "progress": r.Progress, "reason": r.Reason, "applied": r.Applied,
+		"findings": listValue(r.Findings), "unknown": listValue(r.Unknown), "progress": r.Progress, "reason": r.Reason, "applied": r.Applied, "staging": r.Staging,
 		"changes": changesValue(r.Changes),
 	}
 }
@@ -150,7 +150,7 @@ type rolloutEdits struct {
 	del, upgradable          bool
 	filter                   deploymentFilter
 	waves, limits            []string
-	health                   map[string]string
+	health, stage            map[string]string
 	blind                    bool
 	conflicts, onFailure     string
 }
@@ -284,9 +284,36 @@ func (e *rolloutEdits) bounds(content map[string]any) error {
 	if len(e.health) > 0 {
 		content["health"] = metadataValue(e.health)
 	}
+	if len(e.stage) > 0 {
+		stage, err := stageValue(e.stage)
+		if err != nil {
+			return err
+		}
+		content["stage"] = stage
+	}
 	setText(content, "conflicts", e.conflicts)
 	setText(content, "onFailure", e.onFailure)
 	return nil
+}
+
+// stageValue returns spec.stage of the values of --stage. The server checks them.
+func stageValue(values map[string]string) (map[string]any, error) {
+	stage := metadataValue(values)
+	if text, ok := values["images"]; ok {
+		on, err := strconv.ParseBool(text)
+		if err != nil {
+			return nil, tko.Errorf(errUsage, "--stage images=%s: use images=true", text)
+		}
+		stage["images"] = on
+	}
+	if text, ok := values["concurrent"]; ok {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return nil, tko.Errorf(errUsage, "--stage concurrent=%s: use a number, such as concurrent=20", text)
+		}
+		stage["concurrent"] = n
+	}
+	return stage, nil
 }
 
 // waveOf reads NAME[=COUNT|=PERCENT%][,spread=KEY][,approve|,ticket=SYSTEM].
@@ -441,6 +468,7 @@ func (e *rolloutEdits) boundFlags(cmd *cobra.Command) {
 	f.StringArrayVar(&e.waves, "wave", nil, "`WAVE`: NAME, NAME=COUNT or NAME=PERCENT%, then ,spread=KEY and ,approve or ,ticket=SYSTEM; may be repeated, in order")
 	f.StringArrayVar(&e.limits, "limit", nil, "`LIMIT`: concurrent=N, failures=N or N%, apart=KEY, or KEY=N among sites with equal metadata; may be repeated")
 	keyValues(f, &e.health, "health", "", "within=DURATION, soak=DURATION, and none=Accept for sites that report no health")
+	keyValues(f, &e.stage, "stage", "", "images=true to pull images first; and before=DURATION, within=DURATION, concurrent=N, namespace=NAME, nodes=Any, onFailure=Go")
 	f.BoolVar(&e.blind, "blind", false, "the same as --health none=Accept")
 	f.StringVar(&e.onFailure, "on-failure", "", "Pause, Undo or Continue (default Pause)")
 	complete(cmd, "on-failure", fixed("Pause", "Undo", "Continue"))
@@ -624,6 +652,9 @@ func (a *app) planText(ctx context.Context, s *session, p tko.RolloutPlan) error
 		}
 		text.WriteString("\n")
 	}
+	for _, image := range p.Images {
+		fmt.Fprintf(&text, "  %s %s at %s\n", image.Kind, image.Reference, count(image.Sites, "site", "sites"))
+	}
 	for _, w := range p.Warnings {
 		fmt.Fprintf(&text, "  warning: %s\n", w)
 	}
@@ -701,7 +732,10 @@ func planValue(p tko.RolloutPlan) map[string]any {
 			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changesValue(g.Changes), "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct), "templates": listValue(g.Templates),
 		}
 	})
-	return map[string]any{"rolloutId": string(p.ID), "plan": p.Digest, "state": p.State, "kinds": countsValue(p.Kinds), "waves": waves, "groups": groups, "warnings": listValue(p.Warnings), "unreported": int64(p.Unreported)}
+	images := values(p.Images, func(i tko.RolloutImage) map[string]any {
+		return map[string]any{"reference": i.Reference, "kind": i.Kind, "sites": int64(i.Sites)}
+	})
+	return map[string]any{"images": images, "rolloutId": string(p.ID), "plan": p.Digest, "state": p.State, "kinds": countsValue(p.Kinds), "waves": waves, "groups": groups, "warnings": listValue(p.Warnings), "unreported": int64(p.Unreported)}
 }
 
 func (a *app) rolloutStatus() *cobra.Command {

@@ -33,6 +33,9 @@ func (l *reconciliation) osmPace(revision string) (*osm.Pace, error) {
 	if len(r.Health.Metrics) > 0 {
 		return nil, tko.Errorf(tko.ErrInvalid, "rollout.health.metrics: network services in Open Source MANO are not measured, so the metrics would decide nothing: remove them, or declare the network services in a source of their own")
 	}
+	if r.Stage != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "rollout.stage: network services in Open Source MANO pull nothing before they are changed: remove it, or declare the network services in a source of their own")
+	}
 	for _, wave := range r.Waves {
 		if wave.External != "" {
 			return nil, tko.Errorf(tko.ErrInvalid, "rollout.waves: the wave %q is approved by the ticket system %q, which decides about deployments only, and not about network services in Open Source MANO: use approval: Required, or declare the network services in a source of their own", wave.Name, wave.External)

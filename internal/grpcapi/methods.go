@@ -132,6 +132,8 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Rollouts_ProposeRollout_FullMethodName:           right("", access.Prepare).again(),
 		tkopb.Rollouts_GetReservedOrigins_FullMethodName:       right("", access.Prepare).again(),
 		tkopb.Rollouts_GetSiteHold_FullMethodName:              right("", access.Schedule).again(),
+		tkopb.Rollouts_GetSiteStagings_FullMethodName:          right("", access.Schedule).again(),
+		tkopb.Rollouts_ReportSiteStaging_FullMethodName:        right("", access.Schedule).again(),
 
 		tkopb.Why_Blame_FullMethodName:             right("", access.Read).again(), // of the entity
 		tkopb.Why_ExplainSite_FullMethodName:       right(s, access.Read).again(),

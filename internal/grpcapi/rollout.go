@@ -25,6 +25,8 @@ type RolloutBackend interface { //nolint:interfacebloat // a method for each of 
 	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
 	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
 	SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error)
+	SiteStagings(ctx context.Context, id tko.SiteID) ([]tko.SiteStaging, error)
+	ReportSiteStaging(ctx context.Context, p tko.SiteStaging) error
 	ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error)
 	AdvanceRollout(ctx context.Context, id tko.RolloutID) (again time.Duration, err error)
 	RolloutMeasurements(ctx context.Context, id tko.RolloutID) ([]tko.RolloutMeasurement, error)
@@ -113,6 +115,14 @@ func (r *rollouts) AdvanceRollout(ctx context.Context, m *tkopb.RolloutID) (*tko
 func (r *rollouts) GetSiteHold(ctx context.Context, m *tkopb.GetSiteHold) (*tkopb.SiteHold, error) {
 	reason, err := r.backend.SiteHold(ctx, tko.SiteID(m.GetSiteId()))
 	return &tkopb.SiteHold{Reason: reason}, err
+}
+
+func (r *rollouts) GetSiteStagings(ctx context.Context, m *tkopb.GetSiteStagings) (*tkopb.SiteStagings, error) {
+	return wire.Then(wire.NewSiteStagings)(r.backend.SiteStagings(ctx, tko.SiteID(m.GetSiteId())))
+}
+
+func (r *rollouts) ReportSiteStaging(ctx context.Context, m *tkopb.SiteStaging) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, r.backend.ReportSiteStaging(ctx, wire.SiteStaging.Read(m))
 }
 
 func (r *rollouts) GetReservedOrigins(ctx context.Context, m *tkopb.GetReservedOrigins) (*tkopb.ReservedOrigins, error) {

@@ -63,39 +63,47 @@ func (s *selection) isLeftOut(who, why string, t *tally) bool {
 func (s *selection) change(c tko.SubscribedChange, t *tally) {
 	item := Item{Kind: string(c.Kind), ID: c.ID, Time: c.Time, Position: c.Position, Revision: c.Revision, Who: c.Author.Who, Why: c.Author.Why, Site: string(c.Site), Template: string(c.Template)}
 	var items []Item
-	for _, f := range s.spec.About {
-		if !f.covers(c) {
-			continue
-		}
-		switch f.Of {
-		case OfChanges:
-			item.What = opOf(c)
-			if c.Op != tko.OpStatus && (len(f.Ops) == 0 || slices.Contains(f.Ops, item.What)) {
-				item.Of = OfChanges
-				items = append(items, item)
-			}
-		case OfConditions:
-			for _, condition := range s.changed(f, string(c.Kind)+"/"+c.ID, c.Conditions, t) {
-				one := item
-				one.Of, one.What, one.Conditions = OfConditions, condition.Type+"="+condition.Status, []Condition{condition}
-				if condition.Reason != "" && condition.Reason != condition.Type {
-					one.What += ":" + condition.Reason
-				}
-				items = append(items, one)
-			}
-		case OfRollouts:
-			if one, ok := s.rollout(f, c, item, t); ok {
-				items = append(items, one)
-			}
+	if fs := s.covering(OfChanges, c); len(fs) > 0 && c.Op != tko.OpStatus {
+		item.Of, item.What = OfChanges, opOf(c)
+		if slices.ContainsFunc(fs, func(f *Filter) bool { return len(f.Ops) == 0 || slices.Contains(f.Ops, item.What) }) {
+			items = append(items, item)
 		}
 	}
-	seen := map[string]bool{} // filters may overlap
+	if fs := s.covering(OfConditions, c); len(fs) > 0 {
+		for _, condition := range s.changed(fs, string(c.Kind)+"/"+c.ID, c.Conditions, t) {
+			one := item
+			one.Of, one.What, one.Conditions = OfConditions, condition.Type+"="+condition.Status, []Condition{condition}
+			if condition.Reason != "" && condition.Reason != condition.Type {
+				one.What += ":" + condition.Reason
+			}
+			items = append(items, one)
+		}
+	}
+	if fs := s.covering(OfRollouts, c); len(fs) > 0 {
+		if one, ok := s.rollout(fs, c, item, t); ok {
+			items = append(items, one)
+		}
+	}
 	for _, one := range items {
-		if key := one.Of + one.What; !seen[key] {
-			seen[key] = true
-			s.tell(one, c.Frozen, t)
+		s.tell(one, c.Frozen, t)
+	}
+}
+
+// covering returns the filters of a stream that cover a change. What was reported last is
+// remembered once for all of them: what one of them selects is reported, and another one that
+// doesn't select it forgets nothing.
+func (s *selection) covering(of string, c tko.SubscribedChange) (all []*Filter) {
+	for i := range s.spec.About {
+		if f := &s.spec.About[i]; f.Of == of && f.covers(c) {
+			all = append(all, f)
 		}
 	}
+	return all
+}
+
+// selectedBy reports whether one of some filters selects a condition.
+func selectedBy(fs []*Filter, c tko.Condition) bool {
+	return slices.ContainsFunc(fs, func(f *Filter) bool { return f.selects(c) })
 }
 
 // tell adds an event, unless it is left out.
@@ -143,6 +151,14 @@ func (f *Filter) matches(metadata map[string]string) bool {
 	return true
 }
 
+// names reports whether a filter names conditions of a type.
+func (f *Filter) names(typ string) bool {
+	return slices.ContainsFunc(f.Conditions, func(text string) bool {
+		named, _, _ := cutCondition(text)
+		return named == typ
+	})
+}
+
 // selects reports whether a filter selects a condition.
 func (f *Filter) selects(c tko.Condition) bool {
 	return len(f.Conditions) == 0 || slices.ContainsFunc(f.Conditions, func(text string) bool {
@@ -153,23 +169,23 @@ func (f *Filter) selects(c tko.Condition) bool {
 
 // last returns what was reported last about something, also in this message.
 func (s *selection) last(about string, t *tally) (text string, known bool) {
-	text, known = t.told[about]
-	if known {
+	if text, known = t.told[about]; known {
 		return text, text != ""
 	}
 	text, known = s.told[about]
 	return text, known
 }
 
-// changed returns the conditions of an entity that have changed. Of named conditions, it is
+// changed returns the conditions of an entity that have changed, and that one of the filters
+// selects. Of named conditions, it is
 // remembered what was reported last, so that another reason is reported, too; of others, the time of
 // the transition decides.
-func (s *selection) changed(f Filter, entity string, conditions []tko.Condition, t *tally) (changed []Condition) {
-	remembers := len(f.Conditions) > 0
+func (s *selection) changed(fs []*Filter, entity string, conditions []tko.Condition, t *tally) (changed []Condition) {
 	for _, c := range conditions {
+		remembers := slices.ContainsFunc(fs, func(f *Filter) bool { return f.names(c.Type) })
 		about, is := entity+" "+c.Type, c.Status+":"+c.Reason
 		last, known := s.last(about, t)
-		if !f.selects(c) {
+		if !selectedBy(fs, c) {
 			if known && remembers {
 				t.told[about] = ""
 			}
@@ -188,9 +204,12 @@ func (s *selection) changed(f Filter, entity string, conditions []tko.Condition,
 	return changed
 }
 
+// aboutRollout begins what is remembered of a rollout.
+const aboutRollout = "rollout/"
+
 // rollout returns the event of a rollout that has another state than was reported last.
-func (s *selection) rollout(f Filter, c tko.SubscribedChange, item Item, t *tally) (Item, bool) {
-	about := "rollout/" + c.ID
+func (s *selection) rollout(fs []*Filter, c tko.SubscribedChange, item Item, t *tally) (Item, bool) {
+	about := aboutRollout + c.ID
 	state := tko.FindCondition(c.Conditions, tko.ConditionState)
 	if state == nil { // it is deleted, or the owner may not see it any more
 		if _, known := s.last(about, t); known {
@@ -200,7 +219,7 @@ func (s *selection) rollout(f Filter, c tko.SubscribedChange, item Item, t *tall
 	}
 	is := state.Reason + ":" + state.Message
 	last, known := s.last(about, t)
-	if len(f.States) > 0 && !slices.Contains(f.States, state.Reason) {
+	if !slices.ContainsFunc(fs, func(f *Filter) bool { return len(f.States) == 0 || slices.Contains(f.States, state.Reason) }) {
 		if known {
 			t.told[about] = ""
 		}
@@ -216,38 +235,57 @@ func (s *selection) rollout(f Filter, c tko.SubscribedChange, item Item, t *tall
 
 // sources adds the sources whose readiness or revision is another one than was reported last.
 func (s *selection) sources(all []tko.Source, now time.Time, t *tally) {
+	there := map[string]bool{}
 	for _, source := range all {
-		for _, f := range s.spec.About {
-			if f.Of != OfSources || !anyOf(f.ids, source.Name) {
-				continue
+		there[source.Name] = true
+		var fs []*Filter
+		for i := range s.spec.About {
+			if f := &s.spec.About[i]; f.Of == OfSources && anyOf(f.ids, source.Name) {
+				fs = append(fs, f)
 			}
-			for _, c := range source.Status.Conditions {
-				about, is := "source/"+source.Name+" "+c.Type, c.Status+":"+c.Reason
-				last, known := s.last(about, t)
-				if !f.selects(c) || len(f.Conditions) == 0 && c.Type != tko.ConditionReady {
-					if known {
-						t.told[about] = ""
-					}
-					continue
-				}
-				if known && last == is {
-					continue
-				}
-				t.told[about] = is
-				if !known && c.Status == tko.ConditionTrue { // it is as it should be, from the beginning
-					continue
-				}
-				item := Item{
-					Of: OfSources, Kind: "source", ID: source.Name, What: c.Type + "=" + c.Status, Time: c.LastTransition, Message: c.Message,
-					Conditions: []Condition{{Type: c.Type, Status: c.Status, Reason: c.Reason, Since: c.LastTransition}},
-				}
-				if item.Time.IsZero() {
-					item.Time = now
-				}
-				t.add(item)
+		}
+		for _, c := range source.Status.Conditions {
+			s.source(fs, source.Name, c, now, t)
+		}
+	}
+	for about := range s.told { // one of the same name that comes later is another one
+		if name, ok := strings.CutPrefix(about, aboutSource); ok {
+			if name, _, _ = strings.Cut(name, " "); !there[name] {
+				t.told[about] = ""
 			}
 		}
 	}
+}
+
+// aboutSource begins what is remembered of a source.
+const aboutSource = "source/"
+
+// source adds the condition of a source, if one of the filters selects it and it is another one
+// than was reported last. Filters that name no conditions select whether it is ready.
+func (s *selection) source(fs []*Filter, name string, c tko.Condition, now time.Time, t *tally) {
+	about, is := aboutSource+name+" "+c.Type, c.Status+":"+c.Reason
+	last, known := s.last(about, t)
+	if !slices.ContainsFunc(fs, func(f *Filter) bool { return f.selects(c) && (len(f.Conditions) > 0 || c.Type == tko.ConditionReady) }) {
+		if known {
+			t.told[about] = ""
+		}
+		return
+	}
+	if known && last == is {
+		return
+	}
+	t.told[about] = is
+	if !known && c.Status == tko.ConditionTrue { // it is as it should be, from the beginning
+		return
+	}
+	item := Item{
+		Of: OfSources, Kind: "source", ID: name, What: c.Type + "=" + c.Status, Time: c.LastTransition, Message: c.Message,
+		Conditions: []Condition{{Type: c.Type, Status: c.Status, Reason: c.Reason, Since: c.LastTransition}},
+	}
+	if item.Time.IsZero() {
+		item.Time = now
+	}
+	t.add(item)
 }
 
 // record adds an audit record to a tally, if it is reported.

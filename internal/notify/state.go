@@ -3,6 +3,8 @@ package notify
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -63,6 +65,9 @@ func (s *state) remember(told map[string]string) {
 	}
 	for about, is := range told {
 		_, known := s.Told[about]
+		if !known && is != "" && len(s.Told) >= maxTold {
+			s.forgetEnded()
+		}
 		switch {
 		case is == "":
 			delete(s.Told, about)
@@ -70,6 +75,15 @@ func (s *state) remember(told map[string]string) {
 			s.Told[about] = is
 		}
 	}
+}
+
+// forgetEnded forgets the rollouts that have ended: of these, nothing new is to come, and there
+// are ever more of them.
+func (s *state) forgetEnded() {
+	maps.DeleteFunc(s.Told, func(about, is string) bool {
+		ended := strings.HasPrefix(is, "Done:") || strings.HasPrefix(is, "Undone:") || strings.HasPrefix(is, "Cancelled:")
+		return ended && strings.HasPrefix(about, aboutRollout)
+	})
 }
 
 // messageOf returns the message of a tally for a subscription.

@@ -45,6 +45,10 @@ type RolloutState struct {
 	// change deployments at sites that report no health.
 	Warnings   []string `json:"warnings,omitempty"`
 	Unreported int      `json:"unreported,omitempty"`
+	// Images are what the current plan pulls at sites, the most frequent ones; Stages is true if
+	// the rollout that was started stages them.
+	Images []plan.Image `json:"images,omitempty"`
+	Stages bool         `json:"stages,omitempty"`
 	// Rule is the version of the rule by which deployments are healthy, as of the start:
 	// see ruleOfReports. Blind lets those count whose sites report no health.
 	Rule  int  `json:"rule,omitempty"`
@@ -105,6 +109,9 @@ type RowDetails struct {
 	Origin   string     `json:"origin,omitempty"`   // of a child that is deleted
 	Approves bool       `json:"approves,omitempty"` // a restore makes it approved
 	Stands   time.Time  `json:"stands,omitzero"`    // see [execute.Row]
+	// Images are pulled at the site before the row is applied, and Stage is how far that is.
+	Images []string        `json:"images,omitempty"`
+	Stage  execute.Staging `json:"stage,omitzero"`
 }
 
 // A RolloutView is what a rollout is evaluated from, all of one snapshot.
@@ -235,6 +242,7 @@ type RolloutWrite struct {
 	Flight []execute.Entry // put
 	Land   []string        // deployments that are no longer in flight
 	Wake   []string        // IDs of rollouts to evaluate
+	Sites  []string        // IDs of sites whose work becomes due
 	// Evidence is added to that of Rollout, of which only the newest MaxEvidence are kept.
 	Evidence []tko.RolloutEvidence
 }

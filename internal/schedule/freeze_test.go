@@ -56,6 +56,10 @@ func (d *frozenData) SiteHold(_ context.Context, id tko.SiteID) (string, error) 
 	return d.apart[id], nil
 }
 
+func (d *frozenData) SiteStagings(context.Context, tko.SiteID) ([]tko.SiteStaging, error) {
+	return nil, nil
+}
+
 func (d *frozenData) TargetState(context.Context, tko.SiteID, string) (tko.TargetState, error) {
 	return tko.TargetState{}, tko.ErrNotFound
 }

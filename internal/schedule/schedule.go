@@ -58,6 +58,10 @@ type Client interface { //nolint:interfacebloat // of interfaces, one for each c
 	// SiteStop returns what of a site stops hold now. A site that doesn't exist is held as
 	// long as a stop may have selected it.
 	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
+	// SiteStagings returns the pulls of images that rollouts want at a site now.
+	SiteStagings(ctx context.Context, id tko.SiteID) ([]tko.SiteStaging, error)
+	// ReportSiteStaging reports how far a pull is.
+	ReportSiteStaging(ctx context.Context, p tko.SiteStaging) error
 }
 
 // Runner runs schedule plugins.
@@ -97,6 +101,7 @@ type Clusters interface {
 	target
 	cleaner
 	observer
+	stager
 	// Namespace returns the default namespace of a trigger's resources.
 	Namespace(of krm.Resource) string
 	// Close ends all watches and closes the connections to clusters.
@@ -284,6 +289,13 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	if cleanedUp == 0 || heardUntil > 0 && heardUntil < cleanedUp {
 		cleanedUp = heardUntil
 	}
+	staged, err := s.stage(ctx, seen, p)
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if staged > 0 && (cleanedUp == 0 || staged < cleanedUp) {
+		cleanedUp = staged
+	}
 	return s.next(p, results, cleanedUp)
 }
 
@@ -296,7 +308,7 @@ func isDeleting(site tko.Site) bool {
 }
 
 // next returns the result of a reconciliation, with the earliest of the times at
-// which the steps, the resync and the cleanup (after again, if not 0) must continue.
+// which the steps, the resync, and the cleanup and the pulls (after again, if not 0) must continue.
 func (s *Scheduler) next(p plan, results []result, again time.Duration) work.Result {
 	if r := s.options.Resync; len(p.steps) > 0 && r > 0 && (again == 0 || r < again) {
 		again = r

@@ -44,6 +44,21 @@ type records struct {
 	saved       []savedState
 	former      map[int64]tko.Deployment // revisions of deployments
 	stop        tko.SiteStop
+	wanted      []tko.SiteStaging // pulls
+	staged      []tko.SiteStaging // what was reported of them
+}
+
+func (r *records) SiteStagings(context.Context, tko.SiteID) ([]tko.SiteStaging, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wanted, nil
+}
+
+func (r *records) ReportSiteStaging(_ context.Context, p tko.SiteStaging) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.staged = append(r.staged, p)
+	return nil
 }
 
 // A savedState is the state of a target, with the claim that it was saved with.

@@ -82,6 +82,8 @@ type rolloutPlanBody struct {
 
 	Warnings   []string `json:"warnings"`   // what a reviewer should know
 	Unreported int      `json:"unreported"` // deployments at sites that report no health
+
+	Images []tko.RolloutImage `json:"images,omitempty"` // what is needed and not there yet, if the rollout stages
 }
 
 // rolloutPlan responds with the current plan of a rollout, in groups of equal changes: ?id=.
@@ -95,7 +97,7 @@ func (l *live) rolloutPlan(r *http.Request) (*rolloutPlanBody, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := rolloutPlanBody{ID: plan.ID, Digest: plan.Digest, State: plan.State, Kinds: orEmptyMap(plan.Kinds), Waves: orEmpty(plan.Waves), Groups: orEmpty(plan.Groups), Warnings: orEmpty(plan.Warnings), Unreported: plan.Unreported}
+	body := rolloutPlanBody{ID: plan.ID, Digest: plan.Digest, State: plan.State, Kinds: orEmptyMap(plan.Kinds), Waves: orEmpty(plan.Waves), Groups: orEmpty(plan.Groups), Warnings: orEmpty(plan.Warnings), Unreported: plan.Unreported, Images: plan.Images}
 	for i := range body.Groups {
 		g := &body.Groups[i]
 		g.Examples, g.Changes = orEmpty(g.Examples), orEmpty(g.Changes)
@@ -116,13 +118,14 @@ type planRowBody struct {
 	Reason     string              `json:"reason"`
 	Since      int64               `json:"since,omitempty"` // Unix milliseconds
 	Applied    int64               `json:"applied,omitempty"`
+	Staging    string              `json:"staging,omitempty"` // how far the pull of its images is
 	Changes    []tko.RolloutChange `json:"changes,omitempty"`
 }
 
 func newPlanRow(r tko.RolloutRow) planRowBody {
 	return planRowBody{
 		Deployment: r.Deployment, Site: r.Site, Kind: r.Kind, Wave: r.Wave, Revision: r.Revision, Group: r.Group, Findings: orEmpty(r.Findings), Unknown: orEmpty(r.Unknown),
-		Progress: r.Progress, Reason: r.Reason, Since: milliseconds(r.Since), Applied: r.Applied, Changes: r.Changes,
+		Progress: r.Progress, Reason: r.Reason, Since: milliseconds(r.Since), Applied: r.Applied, Staging: r.Staging, Changes: r.Changes,
 	}
 }
 

@@ -102,3 +102,16 @@ func RolloutTickets(m *tkopb.RolloutTickets) []tko.RolloutTicket {
 func NewRolloutTickets(all []tko.RolloutTicket) *tkopb.RolloutTickets {
 	return &tkopb.RolloutTickets{Tickets: Each(all, RolloutTicket.Write)}
 }
+
+// SiteStaging converts pulls of images.
+var SiteStaging = NewPair[tko.SiteStaging, tkopb.SiteStaging](nil)
+
+// SiteStagings reads pulls of images.
+func SiteStagings(m *tkopb.SiteStagings) []tko.SiteStaging {
+	return Each(m.GetStagings(), SiteStaging.Read)
+}
+
+// NewSiteStagings writes pulls of images.
+func NewSiteStagings(all []tko.SiteStaging) *tkopb.SiteStagings {
+	return &tkopb.SiteStagings{Stagings: Each(all, SiteStaging.Write)}
+}

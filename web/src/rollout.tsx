@@ -89,6 +89,7 @@ function PlanView({ id, digest }: { id: string, digest: string }) {
   const same = data.kinds.Same ?? 0
   return <>
     <p>Plan <code data-digest={data.digest}>{data.digest.slice(0, 12)}</code>: {number(data.groups.reduce((n, g) => n + g.count, 0))} deployments in {number(data.groups.length)} groups of equal changes{same > 0 && `; ${number(same)} are already as the edits make them`}.</p>
+    {data.images && <ul aria-label="Images">{data.images.map(i => <li key={i.kind + i.reference}>{i.kind} <code>{i.reference}</code> at {number(i.sites)} {i.sites === 1 ? 'site' : 'sites'}</li>)}</ul>}
     {data.warnings.length > 0 && <ul className="warnings" aria-label="Warnings">{data.warnings.map(w => <li key={w}>{w}</li>)}</ul>}
     {data.groups.map((g, i) => <section key={i} className="group">
       <h2><button aria-expanded={open === i} onClick={() => setOpen(open === i ? undefined : i)}>{open === i ? '▾' : '▸'} {number(g.count)} {g.kind}: {summary(g.changes, g.more)}</button></h2>

@@ -222,6 +222,7 @@ export interface PlanRow {
   reason: string
   since?: number // Unix milliseconds
   applied?: number
+  staging?: string // how far the pull of its images is
   changes?: RolloutChange[]
 }
 
@@ -300,6 +301,12 @@ export interface RolloutGroup {
   templates?: string[] // those of upgrades, as "FROM → TO", at most 5.
 }
 
+export interface RolloutImage {
+  reference: string
+  kind: string // image or chart
+  sites: number
+}
+
 export interface RolloutPage {
   position: number // of the newest change before the page was read
   rows: RolloutRow[]
@@ -315,6 +322,7 @@ export interface RolloutPlan {
   groups: RolloutGroup[]
   warnings: string[] // what a reviewer should know
   unreported: number // deployments at sites that report no health
+  images?: RolloutImage[] // what is needed and not there yet, if the rollout stages
 }
 
 export interface RolloutRow {

@@ -47,6 +47,7 @@ const (
 	ClustersLeave    = "clusters.Leave"
 	ClustersClose    = "clusters.Close"
 	ClustersObserve  = "clusters.Observe"
+	ClustersStage    = "clusters.Stage"
 	PodsRun          = "pods.Run"
 	EventsRecord     = "events.Record"
 	GitOpsRun        = "gitops.Run"
@@ -75,6 +76,12 @@ type (
 		Now    []krm.Resource
 		Site   tko.Site
 	}
+	// StageRequest is the request of ClustersStage.
+	StageRequest struct {
+		Fence   string
+		Trigger krm.Resource
+		Pull    tko.SiteStaging
+	}
 )
 
 type (
@@ -95,6 +102,11 @@ type (
 		Outcome report.Outcome
 		Again   time.Duration
 		Error   *sibling.Failure
+	}
+	// StageResponse is the response of ClustersStage.
+	StageResponse struct {
+		Pull  tko.SiteStaging
+		Error *sibling.Failure
 	}
 	// PodResponse is the response of PodsRun. Stderr is valid also with an error.
 	PodResponse struct {
@@ -219,6 +231,18 @@ func (c *Clusters) Leave(ctx context.Context, former krm.Resource, now []krm.Res
 func (c *Clusters) Observe(ctx context.Context, q puller.Question) (said puller.Report, err error) {
 	err = call(ctx, c.Program, ClustersObserve, q, &said)
 	return said, err
+}
+
+// Stage implements schedule.Clusters.
+func (c *Clusters) Stage(ctx context.Context, cluster krm.Resource, p tko.SiteStaging) (tko.SiteStaging, error) {
+	name, end := c.fenced(ctx)
+	defer end()
+	var out StageResponse
+	err := call(ctx, c.Program, ClustersStage, StageRequest{name, cluster, p}, &out)
+	if err = closed(errors.Join(err, out.Error.Err())); err != nil {
+		return p, err
+	}
+	return out.Pull, nil
 }
 
 // closeLimit bounds the time to end watches and connections.

@@ -982,6 +982,12 @@ func schema_tko_orchestrator_tko_api_v1alpha1_RolloutSpec(ref common.ReferenceCa
 							},
 						},
 					},
+					"stage": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What is pulled at sites before their deployments are changed.",
+							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
+						},
+					},
 					"onFailure": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Pause, Undo or Continue.",

@@ -96,7 +96,10 @@ type Output struct {
 	// (plan.Row.Check), writes the change, and the entry (EntryOf); Apply gives the row. If
 	// the deployment moved, the caller writes what Moved returns, and doesn't apply further
 	// rows.
-	Admit  []int
+	Admit []int
+	// Pull has the indexes of rows whose pulls of images begin: the caller makes the work of their
+	// sites due, in the same transaction.
+	Pull   []int
 	Blocks []Block   // what keeps waiting rows from being applied
 	Wake   time.Time // evaluate again then, at the latest; zero: only when something changes
 	// StartUndo is true if the failures exceed the budget and onFailure is Undo: the
@@ -106,7 +109,7 @@ type Output struct {
 
 // A Block is a reason why rows wait.
 type Block struct {
-	Code  string // such as Approval, Failing, Metric, Window, Stopped, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
+	Code  string // such as Approval, Failing, Metric, Staging, Window, Stopped, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
 	Key   string // tells apart blocks of one code; may be ""
 	Text  string // in words, without the number of rows
 	Count int    // rows that wait for it
@@ -157,6 +160,7 @@ func Next(in Input) Output {
 	default:
 		return out
 	}
+	e.overdue()
 	if out.Rollout.State == Running {
 		e.budget()
 	}
@@ -390,6 +394,7 @@ func (e *evaluation) admit() {
 		if wave.By[Waiting] > 0 && e.out.Rollout.Spec.Waves[n].Approval && !e.out.Rollout.approved(n, e.in.Now) {
 			e.block(e.approval(n, name), wave.By[Waiting])
 		} else if wave.By[Waiting] > 0 {
+			e.stage(n)
 			e.wave(n)
 		}
 		if wave.ended() && wave.nothingHealthy() && !e.out.Rollout.Acknowledged[n] {
@@ -483,7 +488,7 @@ func (e *evaluation) parentApplied(row Row) (inRollout, applied bool) {
 // blocked returns what keeps a row from being applied, or nil. What costs most is examined
 // last.
 func (e *evaluation) blocked(i int) *Block {
-	r, now, row := e.out.Rollout, e.in.Now, e.out.Rows[i]
+	r, row := e.out.Rollout, e.out.Rows[i]
 	if b, _ := e.in.Flight.full(r, row); b != nil {
 		return b
 	}
@@ -509,35 +514,14 @@ func (e *evaluation) blocked(i int) *Block {
 			return &Block{Code: "Parent", Text: "their parent must be created first"}
 		}
 	}
-	if e.in.Stopped != nil {
-		stop, ok := e.in.Stopped(i)
-		if !ok {
-			return &Block{Code: "Page", Text: "they are examined next"}
-		}
-		if stop != nil {
-			return &Block{Code: "Stopped", Key: stop.ID, Text: stop.Text()}
-		}
+	if b := e.held(i, row); b != nil {
+		return b
 	}
-	for _, f := range e.in.Freezes {
-		if now.Before(f.Until) && f.Matches(row.Site, row.Metadata) {
-			return &Block{Code: "Frozen", Key: f.Reason, Text: "their sites are frozen (" + f.Reason + ")", Until: f.Until}
-		}
+	if b := e.closed(row, 0); b != nil {
+		return b
 	}
-	if e.in.Suspended != nil {
-		suspended, ok := e.in.Suspended(i)
-		if !ok {
-			return &Block{Code: "Page", Text: "they are examined next"}
-		}
-		if suspended {
-			return &Block{Code: "Suspended", Text: "they are suspended, and looked at again", Until: e.in.SuspendedUntil}
-		}
-	}
-	if key, value, unknown := r.Spec.Windows.UnknownZone(row.Metadata); unknown && !r.AnyTime { // it was changed after the plan was made
-		return &Block{Code: "Zone", Key: value, Text: fmt.Sprintf("the metadata %q of their sites is %.100q, which is no time zone: correct it", key, value), Until: now.Add(zoneAgain)}
-	}
-	if !r.AnyTime && !r.Spec.Windows.Open(now, row.Metadata) {
-		next := r.Spec.Windows.NextOpening(now, row.Metadata)
-		return &Block{Code: "Window", Key: next.UTC().Format(time.RFC3339), Text: "the window of their sites is closed", Until: next}
+	if b := e.unstaged(row); b != nil {
+		return b
 	}
 	if e.in.Others == nil || len(r.Spec.Limits.Apart) == 0 || e.in.Flight.Of(r.Family, row.Deployment) {
 		return nil
@@ -550,6 +534,58 @@ func (e *evaluation) blocked(i int) *Block {
 		return e.in.Flight.Check(r, row)
 	}
 	return nil
+}
+
+// held returns what holds a site or a deployment, whatever is done there: a stop, a freeze, or
+// that it is suspended; nil if nothing does.
+func (e *evaluation) held(i int, row Row) *Block {
+	if e.in.Stopped != nil {
+		stop, ok := e.in.Stopped(i)
+		if !ok {
+			return &Block{Code: "Page", Text: "they are examined next"}
+		}
+		if stop != nil {
+			return &Block{Code: "Stopped", Key: stop.ID, Text: stop.Text()}
+		}
+	}
+	for _, f := range e.in.Freezes {
+		if e.in.Now.Before(f.Until) && f.Matches(row.Site, row.Metadata) {
+			return &Block{Code: "Frozen", Key: f.Reason, Text: "their sites are frozen (" + f.Reason + ")", Until: f.Until}
+		}
+	}
+	if e.in.Suspended != nil {
+		suspended, ok := e.in.Suspended(i)
+		if !ok {
+			return &Block{Code: "Page", Text: "they are examined next"}
+		}
+		if suspended {
+			return &Block{Code: "Suspended", Text: "they are suspended, and looked at again", Until: e.in.SuspendedUntil}
+		}
+	}
+	return nil
+}
+
+// blockWindow is the code of a Block by a closed window.
+const blockWindow = "Window"
+
+// closed returns that the windows of a site are closed, or nil if one is open, or opens within a
+// time.
+func (e *evaluation) closed(row Row, early time.Duration) *Block {
+	r, now := e.out.Rollout, e.in.Now
+	if r.AnyTime {
+		return nil
+	}
+	if key, value, unknown := r.Spec.Windows.UnknownZone(row.Metadata); unknown { // it was changed after the plan was made
+		return &Block{Code: "Zone", Key: value, Text: fmt.Sprintf("the metadata %q of their sites is %.100q, which is no time zone: correct it", key, value), Until: now.Add(zoneAgain)}
+	}
+	if r.Spec.Windows.Open(now, row.Metadata) {
+		return nil
+	}
+	next := r.Spec.Windows.NextOpening(now, row.Metadata)
+	if early > 0 && !next.IsZero() && !next.After(now.Add(early)) {
+		return nil
+	}
+	return &Block{Code: blockWindow, Key: next.UTC().Format(time.RFC3339), Text: "the window of their sites is closed", Until: next}
 }
 
 func (e *evaluation) block(b Block, rows int) {

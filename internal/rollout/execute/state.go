@@ -134,6 +134,9 @@ type Row struct {
 	Failing bool
 	// Broken is true if the deployment was unhealthy when it was planned or applied.
 	Broken bool
+	// Images are pulled at the site before the row is applied; none: nothing is.
+	Images []string
+	Stage  Staging
 	Reason string // of Failed, Stale, Skipped, Superseded; for users
 }
 
@@ -438,15 +441,16 @@ func Undo(rows []Row, waves int, force bool) (undo, left []Row) {
 }
 
 // UndoSpec returns the spec of the rollout that undoes another one: its waves in reverse
-// order without approvals, its limits, health without metrics, and windows. A failure pauses it.
+// order without approvals, its limits, health without metrics, and windows; nothing is staged. A
+// failure pauses it.
 func UndoSpec(s spec.Rollout) spec.Rollout {
 	waves := make([]spec.Wave, len(s.Waves))
 	for i, w := range s.Waves {
 		w.Approval, w.External = false, ""
 		waves[len(waves)-1-i] = w
 	}
-	s.Edits, s.Waves = nil, waves
-	s.Health.Metrics = nil // they are bad, or there would be no undo
+	s.Edits, s.Waves, s.Stage = nil, waves, nil // the sites had what it returns to
+	s.Health.Metrics = nil                      // they are bad, or there would be no undo
 	if s.OnFailure == spec.Undo {
 		s.OnFailure = spec.Pause
 	}

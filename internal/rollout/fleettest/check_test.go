@@ -78,6 +78,7 @@ func (w *world) step() error {
 	if err := w.checkBeyond(); err != nil {
 		return err
 	}
+	w.pull()
 	x := pick(w, w.rollouts)
 	if w.chance(25) {
 		w.command(x)
@@ -323,6 +324,9 @@ func (w *world) checkAdmission(x *rolled, row execute.Row) error {
 func (w *world) checkProgress(x *rolled, was, is execute.Row) error {
 	id := was.Deployment
 	if !was.Progress.InFlight() {
+		if is.Progress == execute.Waiting && was.Progress == execute.Waiting && is.Stage.State != was.Stage.State {
+			return nil // its images are pulled
+		}
 		if is.Progress == execute.Skipped && (was.Progress == execute.Waiting || was.Progress == execute.Stale) {
 			return nil
 		}

@@ -43,13 +43,15 @@ func TestNoLimitIsExceededWhateverHappens(t *testing.T) {
 		sum.Jumps += s.Jumps
 		sum.Stopped += s.Stopped
 		sum.Recovered += s.Recovered
+		sum.Pulled += s.Pulled
+		sum.Unpulled += s.Unpulled
 		for state, n := range s.Final {
 			sum.Final[state] += n
 		}
 	}
 	t.Logf("%+v", sum)
 	for what, n := range map[string]int{
-		"applied": sum.Applied, "undone": sum.Undone, "failed": sum.Failed, "stale": sum.Stale, "superseded": sum.Superseded, "late": sum.Late, "as before": sum.AsBefore, "kills": sum.Kills, "jumps": sum.Jumps, "stopped": sum.Stopped, "recovered": sum.Recovered,
+		"applied": sum.Applied, "undone": sum.Undone, "failed": sum.Failed, "stale": sum.Stale, "superseded": sum.Superseded, "late": sum.Late, "as before": sum.AsBefore, "kills": sum.Kills, "jumps": sum.Jumps, "stopped": sum.Stopped, "recovered": sum.Recovered, "pulled": sum.Pulled, "applied without images": sum.Unpulled,
 		"Done": sum.Final[execute.Done], "Undone": sum.Final[execute.Undone], "Cancelled": sum.Final[execute.Cancelled],
 	} {
 		if n == 0 {

@@ -20,30 +20,32 @@ type Defect string
 
 // The defects.
 const (
-	None         Defect = ""
-	StaleFlight  Defect = "StaleFlight"  // an executor counts what was in flight before
-	NoRevision   Defect = "NoRevision"   // a row is applied to a deployment that moved
-	LostEntry    Defect = "LostEntry"    // an applied row doesn't enter the flight
-	EarlyRelease Defect = "EarlyRelease" // a failed row gives its slot back
-	NoApproval   Defect = "NoApproval"   // all waves count as approved
-	AlwaysOpen   Defect = "AlwaysOpen"   // windows are ignored
-	NoFreeze     Defect = "NoFreeze"     // freezes are ignored
-	WrongFamily  Defect = "WrongFamily"  // an undo has limits of its own
-	NoSoak       Defect = "NoSoak"       // the first report of health counts
-	Unlimited    Defect = "Unlimited"    // limits.failures is ignored
-	OthersUnseen Defect = "OthersUnseen" // apart doesn't see changes of others
-	LateFailures Defect = "LateFailures" // what is unhealthy counts after within only
+	None          Defect = ""
+	StaleFlight   Defect = "StaleFlight"   // an executor counts what was in flight before
+	NoRevision    Defect = "NoRevision"    // a row is applied to a deployment that moved
+	LostEntry     Defect = "LostEntry"     // an applied row doesn't enter the flight
+	EarlyRelease  Defect = "EarlyRelease"  // a failed row gives its slot back
+	NoApproval    Defect = "NoApproval"    // all waves count as approved
+	AlwaysOpen    Defect = "AlwaysOpen"    // windows are ignored
+	NoFreeze      Defect = "NoFreeze"      // freezes are ignored
+	WrongFamily   Defect = "WrongFamily"   // an undo has limits of its own
+	NoSoak        Defect = "NoSoak"        // the first report of health counts
+	Unlimited     Defect = "Unlimited"     // limits.failures is ignored
+	OthersUnseen  Defect = "OthersUnseen"  // apart doesn't see changes of others
+	LateFailures  Defect = "LateFailures"  // what is unhealthy counts after within only
+	Unstaged      Defect = "Unstaged"      // rows don't wait for their images
+	UnlimitedPull Defect = "UnlimitedPull" // the limits of pulls are ignored
 )
 
 // Defects returns all defects but None.
 func Defects() []Defect {
-	return []Defect{StaleFlight, NoRevision, LostEntry, EarlyRelease, NoApproval, AlwaysOpen, NoFreeze, WrongFamily, NoSoak, Unlimited, OthersUnseen, LateFailures}
+	return []Defect{StaleFlight, NoRevision, LostEntry, EarlyRelease, NoApproval, AlwaysOpen, NoFreeze, WrongFamily, NoSoak, Unlimited, OthersUnseen, LateFailures, Unstaged, UnlimitedPull}
 }
 
 // Stats says what happened in a run, so that tests can see that it covers enough.
 type Stats struct {
-	Commits, Applied, Undone, Failed, Stale, Superseded, Late, AsBefore, Kills, Jumps, Stopped, Recovered int
-	Final                                                                                                 map[execute.State]int
+	Commits, Applied, Undone, Failed, Stale, Superseded, Late, AsBefore, Kills, Jumps, Stopped, Recovered, Pulled, Unpulled int
+	Final                                                                                                                   map[execute.State]int
 }
 
 // behavior is how a deployment becomes healthy after a change.
@@ -88,6 +90,8 @@ type rolled struct {
 	// beyond are the deployments that were changed since more were unhealthy than the budget
 	// allows; nil: fewer are.
 	beyond map[tko.DeploymentID]bool
+	has    map[tko.DeploymentID]bool   // whether its site has its images
+	tac    map[tko.DeploymentID]string // of its site, when the pull began
 }
 
 type planned struct {
@@ -99,6 +103,8 @@ type planned struct {
 
 type world struct {
 	r           *rand.Rand
+	p           *rand.Rand // for pulls
+	pulls       map[string]pull
 	defect      Defect
 	real        time.Duration // that passed
 	now         time.Time     // of the clock, which jumps
@@ -124,7 +130,7 @@ type world struct {
 // trace, for the first rule that doesn't hold.
 func Run(seed uint64, defect Defect) (stats Stats, err error) {
 	w := &world{
-		r:      rand.New(rand.NewPCG(seed, 1)),
+		r: rand.New(rand.NewPCG(seed, 1)), p: rand.New(rand.NewPCG(seed, 2)), pulls: map[string]pull{},
 		defect: defect, now: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC),
 		deployments: map[tko.DeploymentID]*deployment{}, sites: map[tko.SiteID]*site{}, others: map[tko.DeploymentID]execute.Entry{}, values: map[tko.DeploymentID]map[string]string{}, frozen: map[tko.SiteID]time.Time{},
 		stats: Stats{Final: map[execute.State]int{}},
@@ -232,6 +238,7 @@ func (w *world) start() {
 		x.rows[places[i].Rank] = execute.Row{Deployment: d.id, Site: d.site, Kind: kind, Wave: places[i].Wave, Rank: places[i].Rank, Progress: execute.Waiting, Broken: d.behavior == broken}
 	}
 	x.state.Plan = plan.Digest{byte(len(w.rollouts) + 1)}
+	w.stage(x)
 	started, err := execute.Start(x.state, x.state.Plan, x.state.Plan.String(), execute.Blocked{}, false, nil)
 	if err != nil {
 		panic(err)
@@ -244,6 +251,7 @@ func (w *world) start() {
 func (x *rolled) reset() {
 	x.applied, x.revision = map[tko.DeploymentID]int{}, map[tko.DeploymentID]int64{}
 	x.healthy, x.jumps = map[tko.DeploymentID]time.Duration{}, map[tko.DeploymentID]int{}
+	x.has, x.tac = map[tko.DeploymentID]bool{}, map[tko.DeploymentID]string{}
 }
 
 // startUndo makes the rollout that undoes another one, in the commit that began it.
@@ -410,13 +418,16 @@ func (w *world) evaluate(x *rolled) error {
 	}
 	wasState := x.state
 	rollout := out.Rollout
-	if w.defect == NoApproval || w.defect == AlwaysOpen || w.defect == NoSoak || w.defect == Unlimited {
+	if w.defect == NoApproval || w.defect == AlwaysOpen || w.defect == NoSoak || w.defect == Unlimited || w.defect == Unstaged || w.defect == UnlimitedPull {
 		rollout.Spec, rollout.AnyTime = wasState.Spec, wasState.AnyTime
 	}
 	rollout.Approvals = wasState.Approvals
 	x.state, x.rows = rollout, slices.Clone(out.Rows)
 	for _, id := range out.Release {
 		w.leave(x, id)
+	}
+	if err := w.checkPulls(x, out); err != nil {
+		return err
 	}
 	x.released = x.released || x.state.State == execute.Done
 	if w.defect == EarlyRelease {
@@ -469,6 +480,12 @@ func (w *world) sabotage(in *execute.Input) {
 		in.Rollout.Spec.Health.Soak = 0
 	case Unlimited:
 		in.Rollout.Spec.OnFailure = spec.Continue
+	case Unstaged:
+		in.Rollout.Spec.Stage = nil
+	case UnlimitedPull:
+		if s := in.Rollout.Spec.Stage; s != nil {
+			in.Rollout.Spec.Stage = &spec.Stage{Before: s.Before, Within: s.Within, Concurrent: 1000, OnFailure: s.OnFailure}
+		}
 	case LateFailures:
 		observed := in.Observed
 		in.Observed = func(id tko.DeploymentID) execute.Observation {
@@ -511,6 +528,9 @@ func (w *world) admit(x *rolled, i int) (moved bool, err error) {
 		return true, nil
 	}
 	if err := w.checkAdmission(x, row); err != nil {
+		return false, err
+	}
+	if err := w.checkStaged(x, row); err != nil {
 		return false, err
 	}
 	if x.beyond != nil {

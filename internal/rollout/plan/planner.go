@@ -52,6 +52,8 @@ type Draft struct {
 	Parent tko.DeploymentID
 	Broken bool  // the deployment is unhealthy in the snapshot
 	Pins   []Pin // inputs in addition to the deployment
+	// Images are pulled at the site before the row is applied: the caller sets them.
+	Images []string
 	// BeforeState and AfterState are for grouping and diffs. They are nil if there is none.
 	BeforeState, AfterState *State
 	// Restored is the revision that the row restores; nil: After makes the state.

@@ -175,7 +175,7 @@ func (c *checker) duration(m map[string]any, key, path string, otherwise, least 
 
 // Fields are the fields of a spec that users write. Every reader of rollouts accepts all of
 // them.
-var Fields = []string{"edits", "restore", "waves", "limits", "health", "windows", "onFailure", "conflicts"}
+var Fields = []string{"edits", "restore", "waves", "limits", "health", "windows", "stage", "onFailure", "conflicts"}
 
 // fieldUndoes is set by TKO only.
 const fieldUndoes = "undoes"
@@ -228,6 +228,9 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 		for i, w := range c.list(v, "spec.windows", MaxWindows) {
 			out.Windows = append(out.Windows, c.window(w, element("spec.windows", i)))
 		}
+	}
+	if v, ok := s["stage"]; ok {
+		out.Stage = c.stage(v, has(s, "windows"))
 	}
 	out.OnFailure = OnFailure(c.enum(s, "onFailure", "spec", string(Pause), string(Pause), string(Undo), string(Continue)))
 	if out.OnFailure == Continue && len(out.Health.Metrics) > 0 {
@@ -779,20 +782,7 @@ func (c *checker) limits(v any, l Limits) Limits {
 		l.Concurrent = c.count(m["concurrent"], path+".concurrent", 1)
 	}
 	if v, ok := m["per"]; ok {
-		seen := map[string]bool{}
-		for i, one := range c.list(v, path+".per", MaxKeys) {
-			at := element(path+".per", i)
-			p := c.object(one, at, "key", "max", "required")
-			if p == nil {
-				continue
-			}
-			per := Per{Key: c.text(p["key"], at+".key"), Max: c.count(p["max"], at+".max", 1), Required: c.required(p, at)}
-			if per.Key != "" && seen[per.Key] {
-				c.add(at+".key", "the key %q has two limits: remove one", per.Key)
-			}
-			seen[per.Key] = true
-			l.Per = append(l.Per, per)
-		}
+		l.Per = c.per(v, path+".per")
 	}
 	if v, ok := m["apart"]; ok {
 		for i, one := range c.list(v, path+".apart", MaxKeys) {
@@ -822,6 +812,25 @@ func (c *checker) limits(v any, l Limits) Limits {
 		}
 	}
 	return l
+}
+
+// per reads limits among sites with equal metadata.
+func (c *checker) per(v any, path string) (all []Per) {
+	seen := map[string]bool{}
+	for i, one := range c.list(v, path, MaxKeys) {
+		at := element(path, i)
+		p := c.object(one, at, "key", "max", "required")
+		if p == nil {
+			continue
+		}
+		per := Per{Key: c.text(p["key"], at+".key"), Max: c.count(p["max"], at+".max", 1), Required: c.required(p, at)}
+		if per.Key != "" && seen[per.Key] {
+			c.add(at+".key", "the key %q has two limits: remove one", per.Key)
+		}
+		seen[per.Key] = true
+		all = append(all, per)
+	}
+	return all
 }
 
 var dayNames = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}

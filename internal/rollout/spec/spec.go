@@ -41,6 +41,7 @@ type Rollout struct {
 	Limits    Limits
 	Health    Health
 	Windows   Windows
+	Stage     *Stage // nil: nothing is staged
 	OnFailure OnFailure
 	Conflicts merge.Policy
 }
@@ -222,6 +223,11 @@ func (r Rollout) Keys() []Key {
 	for i, w := range r.Windows {
 		if w.Key != "" {
 			keys = append(keys, Key{w.Key, fmt.Sprintf("spec.windows[%d].zone", i), "the window is in the default zone, " + w.Zone.String(), w.Required})
+		}
+	}
+	if r.Stage != nil {
+		for i, p := range r.Stage.Per {
+			keys = append(keys, Key{p.Key, fmt.Sprintf("spec.stage.per[%d]", i), "the limit of pulls doesn't hold there", p.Required})
 		}
 	}
 	return append(keys, r.Health.metricKeys()...)

@@ -74,6 +74,31 @@ func (k Kind) Reports(r krm.Resource) bool {
 	return len(status) > 0 && !none
 }
 
+// ByAgent reports whether the agent of a site applies what a resource of the site's package
+// names: a Cluster with spec.agent.
+func ByAgent(r krm.Resource) bool {
+	_, ok := r.Get("spec", "agent")
+	return ok && r.GVK() == Kubernetes.GVK
+}
+
+// HindersStaging returns why images can't be pulled, before a change, at a site with this
+// package, in words that continue "because"; "" if they can: at clusters that TKO reaches.
+func HindersStaging(pkg krm.Package) string {
+	why := "the packages of the sites name no Kubernetes cluster"
+	for _, r := range pkg {
+		k, ok := Of(r.GVK())
+		switch {
+		case ByAgent(r):
+			why = "only the agents of the sites reach their clusters (spec.agent)"
+		case ok && k.GVK == Kubernetes.GVK:
+			return ""
+		case ok:
+			why = "TKO doesn't reach clusters behind the target " + k.Name
+		}
+	}
+	return why
+}
+
 // The kinds of places.
 var (
 	Git = Kind{

@@ -10,10 +10,7 @@ import (
 
 // ByAgent reports whether the agent of a site applies what a resource of the site's package
 // triggers: a Cluster with spec.agent. The meta-scheduler doesn't connect to such a cluster.
-func ByAgent(r krm.Resource) bool {
-	_, ok := r.Get("spec", "agent")
-	return ok && r.GVK() == GVK
-}
+func ByAgent(r krm.Resource) bool { return place.ByAgent(r) }
 
 // OfAgent returns the Cluster with spec.agent of a site's package. ErrInvalid if there is none, or
 // another target: two programs must not report the same deployments.

@@ -91,7 +91,7 @@ type rowDoc struct {
 
 func rolloutRowValues(id string, number, version int64, r record.RolloutRow) ([]any, error) {
 	doc := ""
-	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || d.Approves || !d.Stands.IsZero() || d.Origin != "" || len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
+	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || d.Approves || !d.Stands.IsZero() || d.Origin != "" || d.Stage.State != "" || len(d.Images)+len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
 		text, err := json.Marshal(d)
 		if err != nil {
 			return nil, fault("encode a row of a rollout", err)
@@ -215,6 +215,14 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			g.news.add(tko.QueueRollout)
 		}
 		statements = append(statements, wake)
+		if len(c.Sites) > 0 {
+			due := Statement{SQL: enqueueSQL("'"+tko.QueueSchedule+"', r.i", "''", "{rows}"), Args: []any{int64(0)}, Columns: []Column{Text.As("i")}}
+			for _, id := range slices.Compact(slices.Sorted(slices.Values(c.Sites))) {
+				due.Rows = append(due.Rows, []any{id})
+			}
+			statements = append(statements, due)
+			g.news.add(tko.QueueSchedule)
+		}
 	}
 	if g.head.rollouts == 0 {
 		return statements, nil

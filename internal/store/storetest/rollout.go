@@ -27,6 +27,7 @@ var rolloutPromises = []promise{
 	{"an applied row has the revision that its commit wrote", appliedRowHasRevision},
 	{"a deployment is held by the rollout that started first", firstRolloutHolds},
 	{"a change of a deployment in flight enqueues its rollout", changeInFlightEnqueues},
+	{"a commit of a rollout makes the work of sites due", commitMakesSitesDue},
 	{"what is left is replaced by a new plan in one commit", replanReplacesWhatIsLeft},
 	{"revisions that a rollout needs are not collected", pinnedRevisionsStay},
 }
@@ -72,6 +73,7 @@ func rolloutsAreAsWritten(w *world) {
 		r.Parent, r.Since, r.Evaluated, r.Credit, r.Counted, r.Broken, r.Reason = "p", at, at, 5, true, true, "because"
 		r.Progress, r.Applied, r.Chain, r.Target = execute.Failed, 7, 8, 9
 		r.RowDetails = record.RowDetails{Base: 4, Replaces: []string{"o"}, Pins: []plan.Pin{{Kind: tko.KindTemplate, ID: "t", Revision: 1}}, Force: true}
+		r.Images, r.Stage = []string{"nf:2"}, execute.Staging{Key: "k", State: tko.StagingPulling, Since: at, Round: 2, Text: "half", Values: map[string]string{"tac": "1"}}
 	})
 	other := rolloutRow("e", func(r *record.RolloutRow) { r.Kind, r.Wave = plan.Same, plan.NoWave })
 	w.rollout("r", 1, execute.Running, row, other)
@@ -230,6 +232,14 @@ func changeInFlightEnqueues(w *world) {
 	w.equal("work after a change of another", fmt.Sprint(w.dueWork(tko.QueueRollout)), "[]")
 	w.commit(status(deploymentKey("d"), tko.Condition{Type: "Healthy", Status: "True"}))
 	w.equal("work after", fmt.Sprint(w.dueWork(tko.QueueRollout)), "[r]")
+}
+
+func commitMakesSitesDue(w *world) {
+	w.rollout("r", 1, execute.Running, rolloutRow("d"))
+	v := w.view("r")
+	w.equal("work before", fmt.Sprint(w.dueWork(tko.QueueSchedule)), "[]")
+	w.commit(deployment("x", changing(record.RolloutWrite{Expect: v.Version, States: []record.RolloutState{v.State}, Sites: []string{"lagos", "accra", "lagos"}})))
+	w.equal("work after", fmt.Sprint(w.dueWork(tko.QueueSchedule)), "[accra lagos]")
 }
 
 func replanReplacesWhatIsLeft(w *world) {
