@@ -422,7 +422,8 @@ func (w *worker) isDue(now time.Time) bool {
 
 // pass moves the cursor over what isn't told.
 func (w *worker) pass(ctx context.Context, now time.Time) error {
-	if !w.seen.first.IsZero() || w.seen.position == w.state.Position && w.seen.audited == w.state.Audited && !w.saved.IsZero() {
+	still := w.seen.position == w.state.Position && w.seen.audited == w.state.Audited && len(w.seen.tally.told) == 0 // sources have no position
+	if !w.seen.first.IsZero() || still && !w.saved.IsZero() {
 		return nil
 	}
 	w.state.Position, w.state.Audited, w.state.At = w.seen.position, w.seen.audited, w.seen.at
