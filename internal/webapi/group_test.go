@@ -146,7 +146,8 @@ func TestListOfAGroupHasWhatItsCountHas(t *testing.T) {
 				for _, r := range page.Rows {
 					seen[r.ID] = true
 				}
-				if after = page.Next; after == "" {
+				after = page.Next
+				if after == "" {
 					break
 				}
 			}
