@@ -48,3 +48,45 @@ func TestSitesKeepWhatIsPreparedAgain(t *testing.T) {
 		}
 	}
 }
+
+func TestReportsAreComparedWithoutTheirTime(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	c := tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionTrue, Reason: "Healthy", Message: "all", ObservedRevision: 3}
+	first := tko.AgentCondition(c, at)
+	if first.Message != "reported by its agent at 2026-11-28T12:00:00.000Z: all" || first.Reason != "Healthy" || !tko.ReportedAt(&first).Equal(at) {
+		t.Errorf("it is %+v", first)
+	}
+	if !tko.SameReport(first, tko.AgentCondition(c, at.Add(time.Hour))) {
+		t.Error("a later report of the same is another one")
+	}
+	for name, change := range map[string]func(*tko.Condition){
+		"status": func(c *tko.Condition) { c.Status = tko.ConditionFalse }, "reason": func(c *tko.Condition) { c.Reason = "Other" },
+		"message": func(c *tko.Condition) { c.Message = "none" }, "revision": func(c *tko.Condition) { c.ObservedRevision = 4 },
+	} {
+		other := c
+		change(&other)
+		if tko.SameReport(first, tko.AgentCondition(other, at)) {
+			t.Errorf("a report with another %s is the same", name)
+		}
+	}
+	if tko.SameReport(first, tko.ReportedCondition(c, at)) || tko.SameReport(c, c) {
+		t.Error("reports of other ways are the same")
+	}
+}
+
+func TestHeardConditionStatesItsTimes(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.FixedZone("", 3600))
+	c := tko.HeardCondition(at, at.Add(time.Minute))
+	if got, by, ok := tko.HeardAt(&c); !ok || !got.Equal(at) || !by.Equal(at.Add(time.Minute)) {
+		t.Errorf("it is %s, %s, %v of %+v", got, by, ok, c)
+	}
+	c.Message = "something else"
+	if _, _, ok := tko.HeardAt(&c); ok {
+		t.Error("another message has times")
+	}
+	if _, _, ok := tko.HeardAt(nil); ok {
+		t.Error("no condition has times")
+	}
+}

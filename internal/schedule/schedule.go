@@ -227,6 +227,10 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	}
 	seen.stop = stop
 	p := decide(seen, s.targets)
+	quiet, heardUntil := silence(seen, p, time.Now())
+	if err := s.write(ctx, quiet); err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
 	frozen, err := s.freeze(ctx, seen, p)
 	for _, holds := range []func(context.Context, snapshot, plan) (time.Duration, error){s.awaits, s.apart} {
 		if err == nil && frozen == 0 {
@@ -235,6 +239,9 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	}
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if heardUntil > 0 && frozen > heardUntil {
+		frozen = heardUntil
 	}
 	if frozen > 0 {
 		return work.Result{Outcome: tko.WorkLater, Retry: frozen}
@@ -273,6 +280,9 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	}
 	if err := s.release(ctx, id, results); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if cleanedUp == 0 || heardUntil > 0 && heardUntil < cleanedUp {
+		cleanedUp = heardUntil
 	}
 	return s.next(p, results, cleanedUp)
 }

@@ -68,8 +68,6 @@ func TestRolloutsSeeWhatFluxReports(t *testing.T) {
 	c := kube.Start(t, kube.Options{Controllers: true})
 	startFlux(t, c)
 	folder, kubeconfigs := t.TempDir(), t.TempDir()
-	gittest.Run(t, folder, "init", "--quiet", "--bare", "--initial-branch=main", "sites.git")
-	repo := filepath.Join(folder, "sites.git")
 	served := httptest.NewServer(gittest.Handler(t, folder))
 	t.Cleanup(served.Close)
 	hub, err := os.ReadFile(c.Kubeconfig)
@@ -85,7 +83,7 @@ func TestRolloutsSeeWhatFluxReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = data.Close() })
-	apply := func(text string) {
+	apply := func(t *testing.T, text string) {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "manifest.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -98,20 +96,21 @@ func TestRolloutsSeeWhatFluxReports(t *testing.T) {
 
 	const sites = 3 // of each kind
 	kinds := map[string]string{"waits": "wait: true, timeout: 10s, retryInterval: 5s, ", "applies": ""}
-	c.Apply(t, fmt.Sprintf("apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: sites, namespace: flux-system}\nspec: {url: '%s/sites.git', ref: {branch: main}, interval: 1s}", served.URL))
 	var manifests []string
 	for version, image := range map[string]string{"v1": "smf:1", "v2": "never-ready:2", "v3": "smf:3"} {
 		manifests = append(manifests, fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: nf-002fsmf-003a%s}\nspec: {package: {resources: [{apiVersion: apps/v1, kind: Deployment, metadata: {name: smf}, spec: {replicas: 1, selector: {matchLabels: {app: smf}}, template: {metadata: {labels: {app: smf}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: smf, image: '%s'}]}}}}]}}", version, image))
 	}
 	for kind, waits := range kinds {
+		gittest.Run(t, folder, "init", "--quiet", "--bare", "--initial-branch=main", kind+".git")
+		c.Apply(t, fmt.Sprintf("apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: %s, namespace: flux-system}\nspec: {url: '%s/%[1]s.git', ref: {branch: main}, interval: 1s}", kind, served.URL))
 		for n := range sites {
 			site := fmt.Sprintf("%s-%d", kind, n)
 			c.Kubectl(t, "create", "namespace", site)
-			c.Apply(t, fmt.Sprintf("apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: %s, namespace: flux-system}\nspec: {%sinterval: 10m, path: %[1]s, prune: true, targetNamespace: %[1]s, sourceRef: {kind: GitRepository, name: sites}}", site, waits))
-			manifests = append(manifests, fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: %s}\nspec: {package: {resources: [{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: sites}, spec: {url: %s, status: {flux: {kubeconfig: {file: hub}}}}}]}}", strings.ReplaceAll(site, "-", "-002d"), repo))
+			c.Apply(t, fmt.Sprintf("apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: %s, namespace: flux-system}\nspec: {%sinterval: 10m, path: %[1]s, prune: true, targetNamespace: %[1]s, sourceRef: {kind: GitRepository, name: %[3]s}}", site, waits, kind))
+			manifests = append(manifests, fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: %s}\nspec: {package: {resources: [{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: sites}, spec: {url: %s, status: {flux: {kubeconfig: {file: hub}}}}}]}}", strings.ReplaceAll(site, "-", "-002d"), filepath.Join(folder, kind+".git")))
 		}
 	}
-	apply(strings.Join(manifests, "\n---\n"))
+	apply(t, strings.Join(manifests, "\n---\n"))
 	for kind := range kinds {
 		for n := range sites {
 			if _, stderr, code := s.CLI("deployment", "create", "nf/smf:v1", "--site", fmt.Sprintf("%s-%d", kind, n)); code != 0 {
@@ -119,26 +118,63 @@ func TestRolloutsSeeWhatFluxReports(t *testing.T) {
 			}
 		}
 	}
-	healthy := func(kind string, template tko.TemplateID) (n int) {
-		for d, err := range data.Deployments(t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
-			if err != nil {
-				t.Fatal(err)
+	for kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := pulled{t: t, kind: kind, sites: sites, cluster: c, data: data, apply: apply}
+			eventually.True(t, "Flux has applied all deployments, and TKO sees it", func() bool { return f.healthy("nf/smf:v1") == sites })
+			f.rollout("bad", "nf/smf:v2", "60s", "Undone")
+			if n := strings.Count(gittest.Run(t, filepath.Join(folder, kind+".git"), "log", "--format=%B", "main"), "of nf/smf:v2"); n != 1 {
+				t.Errorf("the bad image was committed to %d sites, want the canary only", n)
 			}
-			if h := tko.FindCondition(d.Stamp.Conditions, tko.ConditionHealthy); strings.HasPrefix(string(d.Site), kind) && d.Template == template && h != nil && h.Status == tko.ConditionTrue && h.ObservedRevision == d.Stamp.Revision {
-				n++
+			eventually.True(t, "all sites are as before", func() bool { return f.healthy("nf/smf:v1") == sites })
+			f.images("smf:1")
+			f.rollout("good", "nf/smf:v3", "5m", "Done")
+			if n := f.healthy("nf/smf:v3"); n != sites {
+				t.Errorf("%d sites have the good image, and are healthy, want %d", n, sites)
 			}
-		}
-		return n
+			f.images("smf:3")
+		})
 	}
-	images := func(kind, want string) {
-		t.Helper()
-		for n := range sites {
-			c.Eventually(t, want+" 1", "get", "deployment", "smf", "-n", fmt.Sprintf("%s-%d", kind, n), "-o", "jsonpath={.spec.template.spec.containers[0].image} {.status.availableReplicas}")
+}
+
+// pulled are sites whose commits Flux pulls.
+type pulled struct {
+	t       *testing.T
+	kind    string
+	sites   int
+	cluster *kube.Cluster
+	data    *client.Client
+	apply   func(t *testing.T, text string)
+}
+
+// healthy returns the number of deployments of a template whose present revision is healthy.
+func (p pulled) healthy(template tko.TemplateID) (n int) {
+	p.t.Helper()
+	for d, err := range p.data.Deployments(p.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if h := tko.FindCondition(d.Stamp.Conditions, tko.ConditionHealthy); strings.HasPrefix(string(d.Site), p.kind) && d.Template == template && h != nil && h.Status == tko.ConditionTrue && h.ObservedRevision == d.Stamp.Revision {
+			n++
 		}
 	}
-	rollout := func(id tko.RolloutID, kind, template, within, want string) {
-		t.Helper()
-		apply(fmt.Sprintf(`apiVersion: tko.nephio.org/v1alpha1
+	return n
+}
+
+// images waits until all sites run an image.
+func (p pulled) images(want string) {
+	p.t.Helper()
+	for n := range p.sites {
+		p.cluster.Eventually(p.t, want+" 1", "get", "deployment", "smf", "-n", fmt.Sprintf("%s-%d", p.kind, n), "-o", "jsonpath={.spec.template.spec.containers[0].image} {.status.availableReplicas}")
+	}
+}
+
+// rollout runs a rollout of a template until it has a state.
+func (p pulled) rollout(name, template, within, want string) {
+	p.t.Helper()
+	id := tko.RolloutID(name + "-" + p.kind)
+	p.apply(p.t, fmt.Sprintf(`apiVersion: tko.nephio.org/v1alpha1
 kind: Rollout
 metadata: {name: %s}
 spec:
@@ -147,38 +183,23 @@ spec:
   limits: {concurrent: 2}
   health: {within: %s, soak: 1s}
   onFailure: Undo
-`, id, template, kind, within))
-		var status tko.RolloutStatus
-		reach := func(want string) {
-			eventually.True(t, fmt.Sprintf("rollout %s is %s", id, want), func() (ok bool) {
-				if status, err = data.RolloutStatus(t.Context(), id); err != nil {
-					t.Fatal(err)
-				}
-				return status.State == want
-			})
-		}
-		reach("Planned")
-		if _, err := data.RolloutDo(t.Context(), tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil { // without --blind
-			t.Fatal(err)
-		}
-		began := time.Now()
-		reach(want)
-		t.Logf("rollout %s is %s after %s", id, want, time.Since(began).Round(time.Second))
+`, id, template, p.kind, within))
+	var status tko.RolloutStatus
+	reach := func(want string) {
+		p.t.Helper()
+		eventually.True(p.t, fmt.Sprintf("rollout %s is %s", id, want), func() bool {
+			var err error
+			if status, err = p.data.RolloutStatus(p.t.Context(), id); err != nil {
+				p.t.Fatal(err)
+			}
+			return status.State == want
+		})
 	}
-	brought := 0 // commits that bring the bad image
-	for kind := range kinds {
-		eventually.True(t, "Flux has applied all deployments of "+kind+", and TKO sees it", func() bool { return healthy(kind, "nf/smf:v1") == sites })
-		rollout(tko.RolloutID("bad-"+kind), kind, "nf/smf:v2", "60s", "Undone")
-		brought++
-		if n := strings.Count(gittest.Run(t, repo, "log", "--format=%B", "main"), "of nf/smf:v2"); n != brought {
-			t.Errorf("the bad image was committed to %d sites after the rollout of %s, want %d: the canaries only", n, kind, brought)
-		}
-		eventually.True(t, "all sites of "+kind+" are as before", func() bool { return healthy(kind, "nf/smf:v1") == sites })
-		images(kind, "smf:1")
-		rollout(tko.RolloutID("good-"+kind), kind, "nf/smf:v3", "5m", "Done")
-		if n := healthy(kind, "nf/smf:v3"); n != sites {
-			t.Errorf("%d sites of %s have the good image, and are healthy, want %d", n, kind, sites)
-		}
-		images(kind, "smf:3")
+	reach("Planned")
+	if _, err := p.data.RolloutDo(p.t.Context(), tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil { // without --blind
+		p.t.Fatal(err)
 	}
+	began := time.Now()
+	reach(want)
+	p.t.Logf("rollout %s is %s after %s", id, want, time.Since(began).Round(time.Second))
 }
