@@ -31,13 +31,13 @@ func AgentCondition(c Condition, at time.Time) Condition {
 
 // reportedMessage returns the texts that aren't empty, after the time of their report.
 func reportedMessage(prefix string, at time.Time, texts ...string) string {
-	message := prefix + at.UTC().Format(reportedTime)
+	all := []string{prefix + at.UTC().Format(reportedTime)}
 	for _, text := range texts {
 		if text != "" {
-			message += ": " + text
+			all = append(all, text)
 		}
 	}
-	return message
+	return strings.Join(all, ": ")
 }
 
 // ReportedAt returns the time of the report that a condition is from, in milliseconds; zero if it

@@ -147,7 +147,7 @@ called again, it goes on.`,
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.keys, "key", nil, "`file` of a public key that bundles must be signed with (may be repeated)")
-	flags.placeFlags.flags(f)
+	flags.flags(f)
 	f.StringVar(&flags.report, "report", "", "`file` for the signed report, which is replaced")
 	f.BoolVar(&flags.older, "allow-older", false, "apply a bundle that is older than the one before")
 	f.DurationVar(&flags.timeout, "wait", 5*time.Minute, "`time` to wait at most until all is healthy; 0 applies once")

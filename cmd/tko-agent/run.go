@@ -56,7 +56,7 @@ The command can be interrupted or killed at any time: called again, it goes on.`
 	f.StringVar(&flags.name, "server-name", "", "`name` in the server's certificate (default: that of --server)")
 	f.StringVar(&flags.token, "token-file", "", "`file` of the token of tko site enroll; it is read when the agent has no valid certificate")
 	f.DurationVar(&flags.interval, "interval", agent.DefaultInterval, "`time` between two corrections of what others have changed")
-	flags.placeFlags.flags(f)
+	flags.flags(f)
 	return cmd
 }
 
@@ -93,7 +93,7 @@ func (f *runFlags) run(ctx context.Context, folder string, log *slog.Logger) err
 		}
 		log.WarnContext(ctx, "the server can't be reached to enroll; trying again", "server", f.server, "err", err)
 		if err := pause.For(ctx, pause.About(enrollAgain, 0.5)); err != nil {
-			return nil //nolint:nilerr // the command was interrupted
+			return nil // the command was interrupted
 		}
 	}
 	a, err := agent.Open(folder, log)

@@ -33,7 +33,7 @@ func (s *server) serveAgents(apis context.Context, serving *errgroup.Group) erro
 		return err
 	}
 	served := agents.New(s.service, authority, agents.Options{Validity: c.Agents.Certificate, Silence: c.Agents.Silence, Version: version.String(), Log: log})
-	api := served.GRPC(secure.Config("h2"))
+	api := served.GRPC(secure.Config("h2")) //nolint:contextcheck // each connection has a context of its own
 	following, stop := context.WithCancel(context.WithoutCancel(apis))
 	for _, l := range s.agents {
 		serving.Go(func() error { return api.Serve(l) })

@@ -312,7 +312,7 @@ func (c *connection) supply(ctx context.Context, digests []string) error {
 
 func (c *connection) sendPackage(digest string, data []byte) error {
 	for offset := 0; ; offset += chunkSize {
-		m := &agentpb.Package{Digest: digest, Size: uint64(len(data)), Offset: uint64(offset), Data: data[offset:min(offset+chunkSize, len(data))]} //nolint:gosec // not negative
+		m := &agentpb.Package{Digest: digest, Size: uint64(len(data)), Offset: uint64(offset), Data: data[offset:min(offset+chunkSize, len(data))]}
 		if err := c.send(&agentpb.ConnectResponse{Message: &agentpb.ConnectResponse_Package{Package: m}}); err != nil {
 			return err
 		}

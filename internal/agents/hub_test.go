@@ -1,7 +1,7 @@
 package agents
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -51,7 +51,7 @@ func TestAgentsAreWokenByChangesOfWhatTheyHave(t *testing.T) {
 	}
 	since = h.count()
 	for n := range 2 * noted {
-		h.changed(tko.DeploymentID(fmt.Sprint(n)))
+		h.changed(tko.DeploymentID(strconv.Itoa(n)))
 	}
 	if h.follow(a, ids("w"), since); !a.woken() {
 		t.Error("a change may be lost if there are very many")

@@ -43,7 +43,7 @@ func (m *matrix) unseen(ctx context.Context, method reflect.Method) (marks []str
 	}
 	var seen strings.Builder
 	for _, result := range call(arguments) {
-		if e, ok := result.Interface().(error); ok {
+		if e, ok := reflect.TypeAssert[error](result); ok {
 			err = e
 			continue
 		}
@@ -73,7 +73,7 @@ func (m *matrix) argument(ctx context.Context, of reflect.Type) reflect.Value {
 	case reflect.TypeFor[tko.Kind]():
 		return reflect.ValueOf(tko.KindDeployment)
 	}
-	switch of.Kind() {
+	switch of.Kind() { //nolint:exhaustive // others select everything
 	case reflect.String: // IDs of deployments are texts in many methods
 		return reflect.ValueOf(string(m.inA)).Convert(of)
 	case reflect.Slice:
@@ -85,8 +85,8 @@ func (m *matrix) argument(ctx context.Context, of reflect.Type) reflect.Value {
 		return list
 	case reflect.Func:
 		return reflect.MakeFunc(of, func([]reflect.Value) (results []reflect.Value) {
-			for i := range of.NumOut() {
-				results = append(results, reflect.Zero(of.Out(i)))
+			for out := range of.Outs() {
+				results = append(results, reflect.Zero(out))
 			}
 			return results
 		})
@@ -99,14 +99,14 @@ func texts(to *strings.Builder, v reflect.Value, depth int) {
 	if depth == 0 || !v.IsValid() {
 		return
 	}
-	switch v.Kind() {
+	switch v.Kind() { //nolint:exhaustive // others have no texts
 	case reflect.String:
 		to.WriteString(v.String() + "\n")
 	case reflect.Pointer, reflect.Interface:
 		texts(to, v.Elem(), depth-1)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			texts(to, v.Field(i), depth-1)
+		for _, field := range v.Fields() {
+			texts(to, field, depth-1)
 		}
 	case reflect.Map:
 		for of := v.MapRange(); of.Next(); {
@@ -143,8 +143,7 @@ func TestMethodsTellNothingWithoutRights(t *testing.T) {
 	m.bind("cert:bob", access.Admin, access.Scope{TemplateID: "b/**", Kinds: []tko.Kind{tko.KindTemplate}})
 	service := reflect.TypeFor[*catalog.Service]()
 	var toAll []string
-	for i := range service.NumMethod() {
-		method := service.Method(i)
+	for method := range service.Methods() {
 		if !slices.Contains(reads, method.Name) {
 			continue // TestEveryWriteChangesOnlyWhatItsCallerMay calls those that write
 		}

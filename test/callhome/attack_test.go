@@ -96,7 +96,7 @@ func TestKeyOfAnAgentIsOfNoUseForOtherSites(t *testing.T) {
 	w.site("b/1")
 	own := w.deploy("a/1", "one", "of-a")
 	foreign := w.deploy("b/1", "secret", "of-b")
-	a := w.agent("a/1")
+	a := w.agent()
 	a.has([]string{"value: of-a"}, []string{"of-b"})
 	a.kill()
 	attacker := w.dial(a.state)

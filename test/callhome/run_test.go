@@ -21,7 +21,7 @@ func TestSiteThatCallsHomeGetsWhatItShallHave(t *testing.T) {
 	id := w.deploy("a/1", "one", "first")
 	w.condition(tko.KindDeployment, string(id), tko.ConditionScheduled, tko.ConditionUnknown, tko.ReasonByAgent)
 
-	a := w.agent("a/1")
+	a := w.agent()
 	a.has([]string{"value: first"}, nil)
 	w.condition(tko.KindSite, "a/1", tko.ConditionConnected, tko.ConditionTrue, tko.ReasonHeard)
 	w.reported(id, tko.ConditionScheduled, tko.ConditionTrue)
@@ -130,7 +130,7 @@ func TestKillsLoseNothingAndRepeatNothing(t *testing.T) {
 	w.site("a/1")
 	stays := w.deploy("a/1", "stays", "untouched")
 	id := w.deploy("a/1", "one", "v0")
-	a := w.agent("a/1")
+	a := w.agent()
 	a.has([]string{"value: untouched", "value: v0"}, nil)
 	first := len(a.commits())
 
@@ -161,8 +161,8 @@ func TestKillsLoseNothingAndRepeatNothing(t *testing.T) {
 			t.Errorf("the commit %s repeats the one before", commit)
 		}
 		var now int
-		_, _, found := strings.Cut(text, "value: v")
-		if _, err := fmt.Sscanf(text[strings.Index(text, "value: v"):], "value: v%d", &now); err != nil || !found || now < last {
+		_, number, found := strings.Cut(text, "value: v")
+		if _, err := fmt.Sscanf(number, "%d", &now); err != nil || !found || now < last {
 			t.Errorf("the commit %s goes back from v%d to v%d: %v", commit, last, now, err)
 		}
 		before, last = text, now
@@ -174,7 +174,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	w := newWorld(t, "--agents-certificate-time=12s")
 	w.site("a/1")
 	id := w.deploy("a/1", "one", "v0")
-	a := w.agent("a/1")
+	a := w.agent()
 	a.has([]string{"value: v0"}, nil)
 	was, err := os.ReadFile(filepath.Join(a.state, "tls.crt"))
 	w.check(err)

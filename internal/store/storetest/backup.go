@@ -77,9 +77,9 @@ func (w *world) contents() string {
 	w.ok(err)
 	fmt.Fprintf(&b, "audit after %v\n", base)
 	for _, r := range records {
-		record, err := r.Record()
+		one, err := r.Record()
 		w.ok(err)
-		if record.Action != "restore" {
+		if one.Action != "restore" {
 			fmt.Fprintf(&b, "  %s %x\n", r.Text, r.Hash)
 		}
 	}
