@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -15,9 +16,7 @@ func whats(s *selection, c tko.SubscribedChange) (all []string) {
 	for _, item := range t.items {
 		all = append(all, item.What)
 	}
-	for about, is := range t.told {
-		s.told[about] = is
-	}
+	maps.Copy(s.told, t.told)
 	return all
 }
 
@@ -70,9 +69,7 @@ func TestFiltersDontForgetWhatOthersReported(t *testing.T) {
 	for n, want := range []int{1, 0, 0} {
 		tl := newTally()
 		sources.sources([]tko.Source{source}, time.Now(), tl)
-		for about, is := range tl.told {
-			sources.told[about] = is
-		}
+		maps.Copy(sources.told, tl.told)
 		if len(tl.items) != want {
 			t.Errorf("look %d at a source reports %d conditions, want %d", n, len(tl.items), want)
 		}

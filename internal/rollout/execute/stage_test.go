@@ -2,6 +2,7 @@ package execute_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +134,7 @@ func TestPullsAreBounded(t *testing.T) {
 	t.Parallel()
 	r, rs := staging(6, func(s *spec.Stage) { s.Concurrent, s.Per = 3, []spec.Per{{Key: "tac", Max: 2}} })
 	for i := range rs {
-		rs[i].Metadata = map[string]string{"tac": fmt.Sprint(i / 3)}
+		rs[i].Metadata = map[string]string{"tac": strconv.Itoa(i / 3)}
 	}
 	out := next(r, rs, execute.Observation{}, noon)
 	if fmt.Sprint(out.Pull) != "[0 1 3]" {
