@@ -57,7 +57,8 @@ func (p *Put) ReadManifestAnnotations(value func(name string) string) error {
 	default:
 		return Errorf(ErrInvalid, "the annotation %s is %.40q: use \"true\", or leave it out", AnnotationWhole, text)
 	}
-	if p.MadeFrom = value(AnnotationMadeFrom); p.MadeFrom != "" {
+	p.MadeFrom = value(AnnotationMadeFrom)
+	if p.MadeFrom != "" {
 		if err := checkMadeFrom(p.MadeFrom); err != nil {
 			return Errorf(ErrInvalid, "the annotation %s: %w", AnnotationMadeFrom, err)
 		}

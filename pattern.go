@@ -76,7 +76,8 @@ func parsePattern(text, star string) (Pattern, error) {
 		switch c := runes[i]; c {
 		case '*':
 			p.exact = false
-			if wildcards++; wildcards > MaxWildcards {
+			wildcards++
+			if wildcards > MaxWildcards {
 				return Pattern{}, Errorf(ErrInvalid, "the pattern %.40q… has more than %d wildcards: use fewer", text, MaxWildcards)
 			}
 			n := i

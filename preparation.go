@@ -43,7 +43,8 @@ func BoundSteps(steps []PreparationStep) []PreparationStep {
 		var notes []string
 		for j, note := range s.Notes {
 			note = strings.ToValidUTF8(note, "\uFFFD")
-			if room -= len(note); room < 0 {
+			room -= len(note)
+			if room < 0 {
 				s.NotesLeftOut += len(s.Notes) - j
 				break
 			}

@@ -131,7 +131,8 @@ func (f Fleet) region(i int) int {
 	}
 	at := f.random("region", i).IntN(total)
 	for n := range regions {
-		if at -= 10_000 / (n + 3); at < 0 {
+		at -= 10_000 / (n + 3)
+		if at < 0 {
 			return n
 		}
 	}
@@ -196,7 +197,8 @@ func (f Fleet) child(i int) tko.NewChild {
 	at := f.random("function", i).IntN(100)
 	fn := functions[0]
 	for _, fn = range functions {
-		if at -= fn.weight; at < 0 {
+		at -= fn.weight
+		if at < 0 {
 			break
 		}
 	}

@@ -35,7 +35,8 @@ func stat(pid int) (name string, fields []string) {
 		return "", nil
 	}
 	begin, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')') // the name may contain any character
-	if fields = strings.Fields(string(data[end+1:])); begin < 0 || len(fields) < 13 {
+	fields = strings.Fields(string(data[end+1:]))
+	if begin < 0 || len(fields) < 13 {
 		return "", nil
 	}
 	return string(data[begin+1 : end]), fields

@@ -153,7 +153,8 @@ func (r *run) resume(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if n++; change.Position != after+n {
+		n++
+		if change.Position != after+n {
 			return fmt.Errorf("the change at position %d follows the one at %d", change.Position, after+n-1)
 		}
 		if change.Position >= position {

@@ -117,7 +117,8 @@ func (s torn) awaitChanges(ctx context.Context) {
 	defer cancel()
 	n := 0
 	for range s.Watch(ctx, -1) {
-		if n++; n == 5 {
+		n++
+		if n == 5 {
 			return
 		}
 	}

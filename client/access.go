@@ -92,6 +92,17 @@ func (a *Access) Unfreeze(ctx context.Context, ids ...string) error {
 	return err
 }
 
+// EnrollSite returns a one-time token for an agent of a site.
+func (a *Access) EnrollSite(ctx context.Context, m *tkopb.EnrollSite) (*tkopb.EnrollmentToken, error) {
+	return call(ctx, a.client, a.stub.EnrollSite, m)
+}
+
+// RevokeSite ends the certificates and tokens of a site's agent.
+func (a *Access) RevokeSite(ctx context.Context, id tko.SiteID) error {
+	_, err := call(ctx, a.client, a.stub.RevokeSite, &tkopb.RevokeSite{SiteId: string(id)})
+	return err
+}
+
 // Freezes streams the freezes that aren't over, those that end first at the beginning.
 func (a *Access) Freezes(ctx context.Context) iter.Seq2[*tkopb.Freeze, error] {
 	return rows(ctx, a.client, a.stub.ListFreezes, &emptypb.Empty{}, same[tkopb.Freeze])

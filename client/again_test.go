@@ -22,7 +22,8 @@ type awayConn struct {
 }
 
 func (c *awayConn) Invoke(_ context.Context, method string, _, _ any, _ ...grpc.CallOption) error {
-	if c.calls[method]++; c.calls[method] <= 2 {
+	c.calls[method]++
+	if c.calls[method] <= 2 {
 		return status.Error(codes.Unavailable, "away")
 	}
 	return nil

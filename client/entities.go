@@ -409,7 +409,8 @@ func (c *Client) CommitDeployments(ctx context.Context, commits []tko.Deployment
 		if err != nil {
 			return nil, err
 		}
-		if size += len(one.GetPackage()); size > maxBatchBytes {
+		size += len(one.GetPackage())
+		if size > maxBatchBytes {
 			if err := send(i); err != nil {
 				return revisions, err
 			}

@@ -229,7 +229,8 @@ func (c *Client) approveEachByModification(ctx context.Context, s tko.Deployment
 	}
 	for _, id := range ids {
 		n, err := c.approveByModification(ctx, id)
-		if approved += n; err != nil {
+		approved += n
+		if err != nil {
 			return approved, fmt.Errorf("%d of %d deployments were approved, then: %w", approved, len(ids), err)
 		}
 	}

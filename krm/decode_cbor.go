@@ -470,7 +470,8 @@ func (d *cborDecoder) mapping(h head, depth int) (any, *Error) {
 func (d *cborDecoder) tagged(tag uint64, depth int) (any, *Error) {
 	// Tags are no levels (cbor2's value sharing has one on each container),
 	// but a chain of them is recursion too.
-	if d.tags++; d.tags > 2*d.limits.Depth {
+	d.tags++
+	if d.tags > 2*d.limits.Depth {
 		return nil, invalidf("has too many CBOR tags on each other")
 	}
 	defer func() { d.tags-- }()

@@ -49,7 +49,8 @@ func readYAML(data []byte, limits Limits, strict, core bool) (Package, error) {
 			return nil, &Error{Document: document, Reason: yamlReason(err), cause: err}
 		}
 		var bad *Error
-		if p, bad = d.document(p, value); bad != nil {
+		p, bad = d.document(p, value)
+		if bad != nil {
 			bad.Document = document
 			return nil, bad
 		}

@@ -166,7 +166,8 @@ func (s *cborScanner) skip() {
 				s.fail()
 				return
 			}
-			if left += arg; major == majorMap {
+			left += arg
+			if major == majorMap {
 				left += arg
 			}
 		default: // the encoder writes neither bytes nor tags

@@ -122,7 +122,8 @@ func pipelineFunction(item any) (f PipelineFunction, err error) {
 	}
 	f.ConfigPath = of.Text("configPath")
 	if value, ok := m["configMap"]; ok && value != nil {
-		if f.ConfigMap, ok = value.(map[string]any); !ok {
+		f.ConfigMap, ok = value.(map[string]any)
+		if !ok {
 			return f, fmt.Errorf("configMap is %s: write a map of texts", describe(value))
 		}
 	}

@@ -157,7 +157,8 @@ func (s *setterFinder) scalar(node *yaml.Node, field string) {
 
 func (s *setterFinder) add(field, comment string, text bool) (added bool) {
 	pattern, ok := strings.CutPrefix(comment, setterComment)
-	if pattern = strings.TrimSpace(pattern); !ok || pattern == "" || len(pattern) > maxSetterPattern {
+	pattern = strings.TrimSpace(pattern)
+	if !ok || pattern == "" || len(pattern) > maxSetterPattern {
 		return false
 	}
 	s.found = append(s.found, Setter{Field: field, Pattern: pattern, Text: text})

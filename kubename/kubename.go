@@ -196,7 +196,8 @@ func CheckAnnotation(key string) error { return checkQualified("annotation", str
 func checkQualified(what, key string) error {
 	name := key
 	if prefix, rest, ok := strings.Cut(key, "/"); ok {
-		if name = rest; Check(prefix) != nil {
+		name = rest
+		if Check(prefix) != nil {
 			return tko.Errorf(tko.ErrInvalid, "the %s %.80q is not valid in Kubernetes: its prefix is no DNS subdomain", what, key)
 		}
 	}

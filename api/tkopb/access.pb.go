@@ -313,6 +313,170 @@ func (x *Binding) GetCreated() *timestamppb.Timestamp {
 	return nil
 }
 
+type EnrollSite struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,520,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	ValidSeconds  uint32                 `protobuf:"varint,521,opt,name=validSeconds,proto3" json:"validSeconds,omitempty"` // how long the token is valid; 0: an hour
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnrollSite) Reset() {
+	*x = EnrollSite{}
+	mi := &file_tko_access_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnrollSite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnrollSite) ProtoMessage() {}
+
+func (x *EnrollSite) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnrollSite.ProtoReflect.Descriptor instead.
+func (*EnrollSite) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *EnrollSite) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *EnrollSite) GetValidSeconds() uint32 {
+	if x != nil {
+		return x.ValidSeconds
+	}
+	return 0
+}
+
+type EnrollmentToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,520,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Token         string                 `protobuf:"bytes,521,opt,name=token,proto3" json:"token,omitempty"` // can't be shown again
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,522,opt,name=expires,proto3" json:"expires,omitempty"`
+	Replaces      bool                   `protobuf:"varint,523,opt,name=replaces,proto3" json:"replaces,omitempty"` // another agent of the site has a certificate, which ends when the token is used
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnrollmentToken) Reset() {
+	*x = EnrollmentToken{}
+	mi := &file_tko_access_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnrollmentToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnrollmentToken) ProtoMessage() {}
+
+func (x *EnrollmentToken) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnrollmentToken.ProtoReflect.Descriptor instead.
+func (*EnrollmentToken) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *EnrollmentToken) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *EnrollmentToken) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *EnrollmentToken) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *EnrollmentToken) GetReplaces() bool {
+	if x != nil {
+		return x.Replaces
+	}
+	return false
+}
+
+type RevokeSite struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,520,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeSite) Reset() {
+	*x = RevokeSite{}
+	mi := &file_tko_access_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeSite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeSite) ProtoMessage() {}
+
+func (x *RevokeSite) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeSite.ProtoReflect.Descriptor instead.
+func (*RevokeSite) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RevokeSite) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
 type Unbind struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,520,opt,name=id,proto3" json:"id,omitempty"`
@@ -322,7 +486,7 @@ type Unbind struct {
 
 func (x *Unbind) Reset() {
 	*x = Unbind{}
-	mi := &file_tko_access_proto_msgTypes[4]
+	mi := &file_tko_access_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +498,7 @@ func (x *Unbind) String() string {
 func (*Unbind) ProtoMessage() {}
 
 func (x *Unbind) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[4]
+	mi := &file_tko_access_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,7 +511,7 @@ func (x *Unbind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unbind.ProtoReflect.Descriptor instead.
 func (*Unbind) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{4}
+	return file_tko_access_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Unbind) GetId() string {
@@ -367,7 +531,7 @@ type GetOwner struct {
 
 func (x *GetOwner) Reset() {
 	*x = GetOwner{}
-	mi := &file_tko_access_proto_msgTypes[5]
+	mi := &file_tko_access_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +543,7 @@ func (x *GetOwner) String() string {
 func (*GetOwner) ProtoMessage() {}
 
 func (x *GetOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[5]
+	mi := &file_tko_access_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +556,7 @@ func (x *GetOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOwner.ProtoReflect.Descriptor instead.
 func (*GetOwner) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{5}
+	return file_tko_access_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetOwner) GetKind() string {
@@ -419,7 +583,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_tko_access_proto_msgTypes[6]
+	mi := &file_tko_access_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +595,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[6]
+	mi := &file_tko_access_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +608,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{6}
+	return file_tko_access_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Owner) GetSubject() string {
@@ -473,7 +637,7 @@ type Owned struct {
 
 func (x *Owned) Reset() {
 	*x = Owned{}
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +649,7 @@ func (x *Owned) String() string {
 func (*Owned) ProtoMessage() {}
 
 func (x *Owned) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +662,7 @@ func (x *Owned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owned.ProtoReflect.Descriptor instead.
 func (*Owned) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{7}
+	return file_tko_access_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Owned) GetDeployments() uint64 {
@@ -541,7 +705,7 @@ type SetOwner struct {
 
 func (x *SetOwner) Reset() {
 	*x = SetOwner{}
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +717,7 @@ func (x *SetOwner) String() string {
 func (*SetOwner) ProtoMessage() {}
 
 func (x *SetOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +730,7 @@ func (x *SetOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwner.ProtoReflect.Descriptor instead.
 func (*SetOwner) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{8}
+	return file_tko_access_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SetOwner) GetKind() string {
@@ -612,7 +776,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +788,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +801,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{9}
+	return file_tko_access_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Policy) GetId() string {
@@ -698,7 +862,7 @@ type BreakGlass struct {
 
 func (x *BreakGlass) Reset() {
 	*x = BreakGlass{}
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +874,7 @@ func (x *BreakGlass) String() string {
 func (*BreakGlass) ProtoMessage() {}
 
 func (x *BreakGlass) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +887,7 @@ func (x *BreakGlass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakGlass.ProtoReflect.Descriptor instead.
 func (*BreakGlass) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{10}
+	return file_tko_access_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BreakGlass) GetWhy() string {
@@ -752,7 +916,7 @@ type ListAudit struct {
 
 func (x *ListAudit) Reset() {
 	*x = ListAudit{}
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +928,7 @@ func (x *ListAudit) String() string {
 func (*ListAudit) ProtoMessage() {}
 
 func (x *ListAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +941,7 @@ func (x *ListAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAudit.ProtoReflect.Descriptor instead.
 func (*ListAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{11}
+	return file_tko_access_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListAudit) GetRequest() string {
@@ -869,7 +1033,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +1045,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +1058,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{12}
+	return file_tko_access_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AuditRecord) GetSeq() int64 {
@@ -928,7 +1092,7 @@ type AuditHead struct {
 
 func (x *AuditHead) Reset() {
 	*x = AuditHead{}
-	mi := &file_tko_access_proto_msgTypes[13]
+	mi := &file_tko_access_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1104,7 @@ func (x *AuditHead) String() string {
 func (*AuditHead) ProtoMessage() {}
 
 func (x *AuditHead) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[13]
+	mi := &file_tko_access_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1117,7 @@ func (x *AuditHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHead.ProtoReflect.Descriptor instead.
 func (*AuditHead) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{13}
+	return file_tko_access_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AuditHead) GetSeq() int64 {
@@ -979,7 +1143,7 @@ type VerifyAudit struct {
 
 func (x *VerifyAudit) Reset() {
 	*x = VerifyAudit{}
-	mi := &file_tko_access_proto_msgTypes[14]
+	mi := &file_tko_access_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1155,7 @@ func (x *VerifyAudit) String() string {
 func (*VerifyAudit) ProtoMessage() {}
 
 func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[14]
+	mi := &file_tko_access_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1168,7 @@ func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAudit.ProtoReflect.Descriptor instead.
 func (*VerifyAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{14}
+	return file_tko_access_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VerifyAudit) GetCheckpoints() []*AuditHead {
@@ -1024,7 +1188,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_tko_access_proto_msgTypes[15]
+	mi := &file_tko_access_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1200,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[15]
+	mi := &file_tko_access_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1213,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{15}
+	return file_tko_access_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *VerifyAuditResponse) GetBase() *AuditHead {
@@ -1085,7 +1249,7 @@ type Freeze struct {
 
 func (x *Freeze) Reset() {
 	*x = Freeze{}
-	mi := &file_tko_access_proto_msgTypes[16]
+	mi := &file_tko_access_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1261,7 @@ func (x *Freeze) String() string {
 func (*Freeze) ProtoMessage() {}
 
 func (x *Freeze) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[16]
+	mi := &file_tko_access_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1274,7 @@ func (x *Freeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Freeze.ProtoReflect.Descriptor instead.
 func (*Freeze) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{16}
+	return file_tko_access_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Freeze) GetId() string {
@@ -1171,7 +1335,7 @@ type Unfreeze struct {
 
 func (x *Unfreeze) Reset() {
 	*x = Unfreeze{}
-	mi := &file_tko_access_proto_msgTypes[17]
+	mi := &file_tko_access_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1347,7 @@ func (x *Unfreeze) String() string {
 func (*Unfreeze) ProtoMessage() {}
 
 func (x *Unfreeze) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[17]
+	mi := &file_tko_access_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1360,7 @@ func (x *Unfreeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unfreeze.ProtoReflect.Descriptor instead.
 func (*Unfreeze) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{17}
+	return file_tko_access_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Unfreeze) GetIds() []string {
@@ -1231,7 +1395,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_tko_access_proto_msgTypes[18]
+	mi := &file_tko_access_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1407,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[18]
+	mi := &file_tko_access_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1420,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{18}
+	return file_tko_access_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Stop) GetId() string {
@@ -1363,7 +1527,7 @@ type InFlight struct {
 
 func (x *InFlight) Reset() {
 	*x = InFlight{}
-	mi := &file_tko_access_proto_msgTypes[19]
+	mi := &file_tko_access_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1539,7 @@ func (x *InFlight) String() string {
 func (*InFlight) ProtoMessage() {}
 
 func (x *InFlight) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[19]
+	mi := &file_tko_access_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1552,7 @@ func (x *InFlight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InFlight.ProtoReflect.Descriptor instead.
 func (*InFlight) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{19}
+	return file_tko_access_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *InFlight) GetQueue() string {
@@ -1435,7 +1599,7 @@ type StopStatus struct {
 
 func (x *StopStatus) Reset() {
 	*x = StopStatus{}
-	mi := &file_tko_access_proto_msgTypes[20]
+	mi := &file_tko_access_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1611,7 @@ func (x *StopStatus) String() string {
 func (*StopStatus) ProtoMessage() {}
 
 func (x *StopStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[20]
+	mi := &file_tko_access_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1624,7 @@ func (x *StopStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStatus.ProtoReflect.Descriptor instead.
 func (*StopStatus) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{20}
+	return file_tko_access_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StopStatus) GetStop() *Stop {
@@ -1530,7 +1694,7 @@ type Resume struct {
 
 func (x *Resume) Reset() {
 	*x = Resume{}
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1706,7 @@ func (x *Resume) String() string {
 func (*Resume) ProtoMessage() {}
 
 func (x *Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1719,7 @@ func (x *Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resume.ProtoReflect.Descriptor instead.
 func (*Resume) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{21}
+	return file_tko_access_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Resume) GetId() string {
@@ -1588,7 +1752,7 @@ type GetSiteStop struct {
 
 func (x *GetSiteStop) Reset() {
 	*x = GetSiteStop{}
-	mi := &file_tko_access_proto_msgTypes[22]
+	mi := &file_tko_access_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1764,7 @@ func (x *GetSiteStop) String() string {
 func (*GetSiteStop) ProtoMessage() {}
 
 func (x *GetSiteStop) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[22]
+	mi := &file_tko_access_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1777,7 @@ func (x *GetSiteStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSiteStop.ProtoReflect.Descriptor instead.
 func (*GetSiteStop) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{22}
+	return file_tko_access_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetSiteStop) GetSiteId() string {
@@ -1635,7 +1799,7 @@ type SiteStop struct {
 
 func (x *SiteStop) Reset() {
 	*x = SiteStop{}
-	mi := &file_tko_access_proto_msgTypes[23]
+	mi := &file_tko_access_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1811,7 @@ func (x *SiteStop) String() string {
 func (*SiteStop) ProtoMessage() {}
 
 func (x *SiteStop) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[23]
+	mi := &file_tko_access_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1824,7 @@ func (x *SiteStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteStop.ProtoReflect.Descriptor instead.
 func (*SiteStop) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{23}
+	return file_tko_access_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SiteStop) GetWhole() bool {
@@ -1705,7 +1869,7 @@ type SourceDefinition struct {
 
 func (x *SourceDefinition) Reset() {
 	*x = SourceDefinition{}
-	mi := &file_tko_access_proto_msgTypes[24]
+	mi := &file_tko_access_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1881,7 @@ func (x *SourceDefinition) String() string {
 func (*SourceDefinition) ProtoMessage() {}
 
 func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[24]
+	mi := &file_tko_access_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1894,7 @@ func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceDefinition.ProtoReflect.Descriptor instead.
 func (*SourceDefinition) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{24}
+	return file_tko_access_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SourceDefinition) GetKind() string {
@@ -1813,7 +1977,7 @@ type SourceEnding struct {
 
 func (x *SourceEnding) Reset() {
 	*x = SourceEnding{}
-	mi := &file_tko_access_proto_msgTypes[25]
+	mi := &file_tko_access_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1989,7 @@ func (x *SourceEnding) String() string {
 func (*SourceEnding) ProtoMessage() {}
 
 func (x *SourceEnding) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[25]
+	mi := &file_tko_access_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +2002,7 @@ func (x *SourceEnding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceEnding.ProtoReflect.Descriptor instead.
 func (*SourceEnding) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{25}
+	return file_tko_access_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SourceEnding) GetKeep() bool {
@@ -1865,7 +2029,7 @@ type RegisterSources struct {
 
 func (x *RegisterSources) Reset() {
 	*x = RegisterSources{}
-	mi := &file_tko_access_proto_msgTypes[26]
+	mi := &file_tko_access_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +2041,7 @@ func (x *RegisterSources) String() string {
 func (*RegisterSources) ProtoMessage() {}
 
 func (x *RegisterSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[26]
+	mi := &file_tko_access_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2054,7 @@ func (x *RegisterSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSources.ProtoReflect.Descriptor instead.
 func (*RegisterSources) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{26}
+	return file_tko_access_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RegisterSources) GetSources() []*SourceDefinition {
@@ -1916,7 +2080,7 @@ type RegisterSourcesResponse struct {
 
 func (x *RegisterSourcesResponse) Reset() {
 	*x = RegisterSourcesResponse{}
-	mi := &file_tko_access_proto_msgTypes[27]
+	mi := &file_tko_access_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +2092,7 @@ func (x *RegisterSourcesResponse) String() string {
 func (*RegisterSourcesResponse) ProtoMessage() {}
 
 func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[27]
+	mi := &file_tko_access_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2105,7 @@ func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSourcesResponse.ProtoReflect.Descriptor instead.
 func (*RegisterSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{27}
+	return file_tko_access_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RegisterSourcesResponse) GetSources() []*RegisteredSource {
@@ -1962,7 +2126,7 @@ type RegisteredSource struct {
 
 func (x *RegisteredSource) Reset() {
 	*x = RegisteredSource{}
-	mi := &file_tko_access_proto_msgTypes[28]
+	mi := &file_tko_access_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2138,7 @@ func (x *RegisteredSource) String() string {
 func (*RegisteredSource) ProtoMessage() {}
 
 func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[28]
+	mi := &file_tko_access_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2151,7 @@ func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisteredSource.ProtoReflect.Descriptor instead.
 func (*RegisteredSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{28}
+	return file_tko_access_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RegisteredSource) GetName() string {
@@ -2020,7 +2184,7 @@ type GetSourceDefinitions struct {
 
 func (x *GetSourceDefinitions) Reset() {
 	*x = GetSourceDefinitions{}
-	mi := &file_tko_access_proto_msgTypes[29]
+	mi := &file_tko_access_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2196,7 @@ func (x *GetSourceDefinitions) String() string {
 func (*GetSourceDefinitions) ProtoMessage() {}
 
 func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[29]
+	mi := &file_tko_access_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2209,7 @@ func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSourceDefinitions.ProtoReflect.Descriptor instead.
 func (*GetSourceDefinitions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{29}
+	return file_tko_access_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetSourceDefinitions) GetKnownVersion() int64 {
@@ -2065,7 +2229,7 @@ type SourceDefinitions struct {
 
 func (x *SourceDefinitions) Reset() {
 	*x = SourceDefinitions{}
-	mi := &file_tko_access_proto_msgTypes[30]
+	mi := &file_tko_access_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2241,7 @@ func (x *SourceDefinitions) String() string {
 func (*SourceDefinitions) ProtoMessage() {}
 
 func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[30]
+	mi := &file_tko_access_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2254,7 @@ func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceDefinitions.ProtoReflect.Descriptor instead.
 func (*SourceDefinitions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{30}
+	return file_tko_access_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SourceDefinitions) GetVersion() int64 {
@@ -2121,7 +2285,7 @@ type DeclareSources struct {
 
 func (x *DeclareSources) Reset() {
 	*x = DeclareSources{}
-	mi := &file_tko_access_proto_msgTypes[31]
+	mi := &file_tko_access_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2297,7 @@ func (x *DeclareSources) String() string {
 func (*DeclareSources) ProtoMessage() {}
 
 func (x *DeclareSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[31]
+	mi := &file_tko_access_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2310,7 @@ func (x *DeclareSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareSources.ProtoReflect.Descriptor instead.
 func (*DeclareSources) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{31}
+	return file_tko_access_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeclareSources) GetParent() string {
@@ -2196,7 +2360,7 @@ type DeclareSourcesResponse struct {
 
 func (x *DeclareSourcesResponse) Reset() {
 	*x = DeclareSourcesResponse{}
-	mi := &file_tko_access_proto_msgTypes[32]
+	mi := &file_tko_access_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2208,7 +2372,7 @@ func (x *DeclareSourcesResponse) String() string {
 func (*DeclareSourcesResponse) ProtoMessage() {}
 
 func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[32]
+	mi := &file_tko_access_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2221,7 +2385,7 @@ func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareSourcesResponse.ProtoReflect.Descriptor instead.
 func (*DeclareSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{32}
+	return file_tko_access_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeclareSourcesResponse) GetChanged() []string {
@@ -2265,7 +2429,7 @@ type DeleteSource struct {
 
 func (x *DeleteSource) Reset() {
 	*x = DeleteSource{}
-	mi := &file_tko_access_proto_msgTypes[33]
+	mi := &file_tko_access_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2441,7 @@ func (x *DeleteSource) String() string {
 func (*DeleteSource) ProtoMessage() {}
 
 func (x *DeleteSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[33]
+	mi := &file_tko_access_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2454,7 @@ func (x *DeleteSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSource.ProtoReflect.Descriptor instead.
 func (*DeleteSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{33}
+	return file_tko_access_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteSource) GetName() string {
@@ -2335,7 +2499,7 @@ type Subscription struct {
 
 func (x *Subscription) Reset() {
 	*x = Subscription{}
-	mi := &file_tko_access_proto_msgTypes[34]
+	mi := &file_tko_access_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2511,7 @@ func (x *Subscription) String() string {
 func (*Subscription) ProtoMessage() {}
 
 func (x *Subscription) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[34]
+	mi := &file_tko_access_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2524,7 @@ func (x *Subscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
 func (*Subscription) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{34}
+	return file_tko_access_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Subscription) GetName() string {
@@ -2464,7 +2628,7 @@ type SubscriptionStatus struct {
 
 func (x *SubscriptionStatus) Reset() {
 	*x = SubscriptionStatus{}
-	mi := &file_tko_access_proto_msgTypes[35]
+	mi := &file_tko_access_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2640,7 @@ func (x *SubscriptionStatus) String() string {
 func (*SubscriptionStatus) ProtoMessage() {}
 
 func (x *SubscriptionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[35]
+	mi := &file_tko_access_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2653,7 @@ func (x *SubscriptionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscriptionStatus.ProtoReflect.Descriptor instead.
 func (*SubscriptionStatus) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{35}
+	return file_tko_access_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SubscriptionStatus) GetSent() int64 {
@@ -2558,7 +2722,7 @@ type RegisterSubscriptions struct {
 
 func (x *RegisterSubscriptions) Reset() {
 	*x = RegisterSubscriptions{}
-	mi := &file_tko_access_proto_msgTypes[36]
+	mi := &file_tko_access_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2734,7 @@ func (x *RegisterSubscriptions) String() string {
 func (*RegisterSubscriptions) ProtoMessage() {}
 
 func (x *RegisterSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[36]
+	mi := &file_tko_access_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2747,7 @@ func (x *RegisterSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSubscriptions.ProtoReflect.Descriptor instead.
 func (*RegisterSubscriptions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{36}
+	return file_tko_access_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RegisterSubscriptions) GetSubscriptions() []*Subscription {
@@ -2609,7 +2773,7 @@ type RegisterSubscriptionsResponse struct {
 
 func (x *RegisterSubscriptionsResponse) Reset() {
 	*x = RegisterSubscriptionsResponse{}
-	mi := &file_tko_access_proto_msgTypes[37]
+	mi := &file_tko_access_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2785,7 @@ func (x *RegisterSubscriptionsResponse) String() string {
 func (*RegisterSubscriptionsResponse) ProtoMessage() {}
 
 func (x *RegisterSubscriptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[37]
+	mi := &file_tko_access_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2798,7 @@ func (x *RegisterSubscriptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSubscriptionsResponse.ProtoReflect.Descriptor instead.
 func (*RegisterSubscriptionsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{37}
+	return file_tko_access_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RegisterSubscriptionsResponse) GetSubscriptions() []*RegisteredSubscription {
@@ -2655,7 +2819,7 @@ type RegisteredSubscription struct {
 
 func (x *RegisteredSubscription) Reset() {
 	*x = RegisteredSubscription{}
-	mi := &file_tko_access_proto_msgTypes[38]
+	mi := &file_tko_access_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2831,7 @@ func (x *RegisteredSubscription) String() string {
 func (*RegisteredSubscription) ProtoMessage() {}
 
 func (x *RegisteredSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[38]
+	mi := &file_tko_access_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2844,7 @@ func (x *RegisteredSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisteredSubscription.ProtoReflect.Descriptor instead.
 func (*RegisteredSubscription) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{38}
+	return file_tko_access_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RegisteredSubscription) GetName() string {
@@ -2713,7 +2877,7 @@ type DeleteSubscription struct {
 
 func (x *DeleteSubscription) Reset() {
 	*x = DeleteSubscription{}
-	mi := &file_tko_access_proto_msgTypes[39]
+	mi := &file_tko_access_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2889,7 @@ func (x *DeleteSubscription) String() string {
 func (*DeleteSubscription) ProtoMessage() {}
 
 func (x *DeleteSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[39]
+	mi := &file_tko_access_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2902,7 @@ func (x *DeleteSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSubscription.ProtoReflect.Descriptor instead.
 func (*DeleteSubscription) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{39}
+	return file_tko_access_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeleteSubscription) GetName() string {
@@ -2757,7 +2921,7 @@ type TestSubscription struct {
 
 func (x *TestSubscription) Reset() {
 	*x = TestSubscription{}
-	mi := &file_tko_access_proto_msgTypes[40]
+	mi := &file_tko_access_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2933,7 @@ func (x *TestSubscription) String() string {
 func (*TestSubscription) ProtoMessage() {}
 
 func (x *TestSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[40]
+	mi := &file_tko_access_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2946,7 @@ func (x *TestSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestSubscription.ProtoReflect.Descriptor instead.
 func (*TestSubscription) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{40}
+	return file_tko_access_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TestSubscription) GetName() string {
@@ -2801,7 +2965,7 @@ type TestSubscriptionResponse struct {
 
 func (x *TestSubscriptionResponse) Reset() {
 	*x = TestSubscriptionResponse{}
-	mi := &file_tko_access_proto_msgTypes[41]
+	mi := &file_tko_access_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2813,7 +2977,7 @@ func (x *TestSubscriptionResponse) String() string {
 func (*TestSubscriptionResponse) ProtoMessage() {}
 
 func (x *TestSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[41]
+	mi := &file_tko_access_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2826,7 +2990,7 @@ func (x *TestSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*TestSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{41}
+	return file_tko_access_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TestSubscriptionResponse) GetMessageId() string {
@@ -2845,7 +3009,7 @@ type ListCredentials struct {
 
 func (x *ListCredentials) Reset() {
 	*x = ListCredentials{}
-	mi := &file_tko_access_proto_msgTypes[42]
+	mi := &file_tko_access_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2857,7 +3021,7 @@ func (x *ListCredentials) String() string {
 func (*ListCredentials) ProtoMessage() {}
 
 func (x *ListCredentials) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[42]
+	mi := &file_tko_access_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,7 +3034,7 @@ func (x *ListCredentials) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentials.ProtoReflect.Descriptor instead.
 func (*ListCredentials) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{42}
+	return file_tko_access_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListCredentials) GetUndeclared() bool {
@@ -2890,7 +3054,7 @@ type ListCredentialsResponse struct {
 
 func (x *ListCredentialsResponse) Reset() {
 	*x = ListCredentialsResponse{}
-	mi := &file_tko_access_proto_msgTypes[43]
+	mi := &file_tko_access_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3066,7 @@ func (x *ListCredentialsResponse) String() string {
 func (*ListCredentialsResponse) ProtoMessage() {}
 
 func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[43]
+	mi := &file_tko_access_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3079,7 @@ func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentialsResponse.ProtoReflect.Descriptor instead.
 func (*ListCredentialsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{43}
+	return file_tko_access_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListCredentialsResponse) GetUses() []*CredentialUse {
@@ -2946,7 +3110,7 @@ type CredentialUse struct {
 
 func (x *CredentialUse) Reset() {
 	*x = CredentialUse{}
-	mi := &file_tko_access_proto_msgTypes[44]
+	mi := &file_tko_access_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3122,7 @@ func (x *CredentialUse) String() string {
 func (*CredentialUse) ProtoMessage() {}
 
 func (x *CredentialUse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[44]
+	mi := &file_tko_access_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3135,7 @@ func (x *CredentialUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CredentialUse.ProtoReflect.Descriptor instead.
 func (*CredentialUse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{44}
+	return file_tko_access_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CredentialUse) GetCredential() string {
@@ -3048,7 +3212,19 @@ const file_tko_access_proto_rawDesc = "" +
 	"\aexpires\x18\x8d\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x17\n" +
 	"\x06reason\x18\x8e\x04 \x01(\tR\x06reason\x12\x19\n" +
 	"\aboundBy\x18\x8f\x04 \x01(\tR\aboundBy\x125\n" +
-	"\acreated\x18\x90\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"\x19\n" +
+	"\acreated\x18\x90\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"J\n" +
+	"\n" +
+	"EnrollSite\x12\x17\n" +
+	"\x06siteId\x18\x88\x04 \x01(\tR\x06siteId\x12#\n" +
+	"\fvalidSeconds\x18\x89\x04 \x01(\rR\fvalidSeconds\"\x95\x01\n" +
+	"\x0fEnrollmentToken\x12\x17\n" +
+	"\x06siteId\x18\x88\x04 \x01(\tR\x06siteId\x12\x15\n" +
+	"\x05token\x18\x89\x04 \x01(\tR\x05token\x125\n" +
+	"\aexpires\x18\x8a\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x1b\n" +
+	"\breplaces\x18\x8b\x04 \x01(\bR\breplaces\"%\n" +
+	"\n" +
+	"RevokeSite\x12\x17\n" +
+	"\x06siteId\x18\x88\x04 \x01(\tR\x06siteId\"\x19\n" +
 	"\x06Unbind\x12\x0f\n" +
 	"\x02id\x18\x88\x04 \x01(\tR\x02id\"0\n" +
 	"\bGetOwner\x12\x13\n" +
@@ -3265,7 +3441,7 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x04kind\x18\xc6\x04 \x01(\tR\x04kind\x12\x19\n" +
 	"\aexample\x18\xc7\x04 \x01(\tR\aexample\x12\x15\n" +
 	"\x05count\x18\xc8\x04 \x01(\x04R\x05count\x12\x1b\n" +
-	"\bdeclared\x18\xc9\x04 \x01(\bR\bdeclared2\xf6\v\n" +
+	"\bdeclared\x18\xc9\x04 \x01(\bR\bdeclared2\xe2\f\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -3287,7 +3463,11 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x04stop\x12\t.tko.Stop\x1a\x0f.tko.StopStatus\x12&\n" +
 	"\x06resume\x12\v.tko.Resume\x1a\x0f.tko.StopStatus\x126\n" +
 	"\tlistStops\x12\x16.google.protobuf.Empty\x1a\x0f.tko.StopStatus0\x01\x12.\n" +
-	"\vgetSiteStop\x12\x10.tko.GetSiteStop\x1a\r.tko.SiteStop\x12E\n" +
+	"\vgetSiteStop\x12\x10.tko.GetSiteStop\x1a\r.tko.SiteStop\x123\n" +
+	"\n" +
+	"enrollSite\x12\x0f.tko.EnrollSite\x1a\x14.tko.EnrollmentToken\x125\n" +
+	"\n" +
+	"revokeSite\x12\x0f.tko.RevokeSite\x1a\x16.google.protobuf.Empty\x12E\n" +
 	"\x0fregisterSources\x12\x14.tko.RegisterSources\x1a\x1c.tko.RegisterSourcesResponse\x12I\n" +
 	"\x14getSourceDefinitions\x12\x19.tko.GetSourceDefinitions\x1a\x16.tko.SourceDefinitions\x129\n" +
 	"\fdeleteSource\x12\x11.tko.DeleteSource\x1a\x16.google.protobuf.Empty\x12B\n" +
@@ -3312,158 +3492,166 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_tko_access_proto_goTypes = []any{
 	(*CanI)(nil),                          // 0: tko.CanI
 	(*CanIResponse)(nil),                  // 1: tko.CanIResponse
 	(*Scope)(nil),                         // 2: tko.Scope
 	(*Binding)(nil),                       // 3: tko.Binding
-	(*Unbind)(nil),                        // 4: tko.Unbind
-	(*GetOwner)(nil),                      // 5: tko.GetOwner
-	(*Owner)(nil),                         // 6: tko.Owner
-	(*Owned)(nil),                         // 7: tko.Owned
-	(*SetOwner)(nil),                      // 8: tko.SetOwner
-	(*Policy)(nil),                        // 9: tko.Policy
-	(*BreakGlass)(nil),                    // 10: tko.BreakGlass
-	(*ListAudit)(nil),                     // 11: tko.ListAudit
-	(*AuditRecord)(nil),                   // 12: tko.AuditRecord
-	(*AuditHead)(nil),                     // 13: tko.AuditHead
-	(*VerifyAudit)(nil),                   // 14: tko.VerifyAudit
-	(*VerifyAuditResponse)(nil),           // 15: tko.VerifyAuditResponse
-	(*Freeze)(nil),                        // 16: tko.Freeze
-	(*Unfreeze)(nil),                      // 17: tko.Unfreeze
-	(*Stop)(nil),                          // 18: tko.Stop
-	(*InFlight)(nil),                      // 19: tko.InFlight
-	(*StopStatus)(nil),                    // 20: tko.StopStatus
-	(*Resume)(nil),                        // 21: tko.Resume
-	(*GetSiteStop)(nil),                   // 22: tko.GetSiteStop
-	(*SiteStop)(nil),                      // 23: tko.SiteStop
-	(*SourceDefinition)(nil),              // 24: tko.SourceDefinition
-	(*SourceEnding)(nil),                  // 25: tko.SourceEnding
-	(*RegisterSources)(nil),               // 26: tko.RegisterSources
-	(*RegisterSourcesResponse)(nil),       // 27: tko.RegisterSourcesResponse
-	(*RegisteredSource)(nil),              // 28: tko.RegisteredSource
-	(*GetSourceDefinitions)(nil),          // 29: tko.GetSourceDefinitions
-	(*SourceDefinitions)(nil),             // 30: tko.SourceDefinitions
-	(*DeclareSources)(nil),                // 31: tko.DeclareSources
-	(*DeclareSourcesResponse)(nil),        // 32: tko.DeclareSourcesResponse
-	(*DeleteSource)(nil),                  // 33: tko.DeleteSource
-	(*Subscription)(nil),                  // 34: tko.Subscription
-	(*SubscriptionStatus)(nil),            // 35: tko.SubscriptionStatus
-	(*RegisterSubscriptions)(nil),         // 36: tko.RegisterSubscriptions
-	(*RegisterSubscriptionsResponse)(nil), // 37: tko.RegisterSubscriptionsResponse
-	(*RegisteredSubscription)(nil),        // 38: tko.RegisteredSubscription
-	(*DeleteSubscription)(nil),            // 39: tko.DeleteSubscription
-	(*TestSubscription)(nil),              // 40: tko.TestSubscription
-	(*TestSubscriptionResponse)(nil),      // 41: tko.TestSubscriptionResponse
-	(*ListCredentials)(nil),               // 42: tko.ListCredentials
-	(*ListCredentialsResponse)(nil),       // 43: tko.ListCredentialsResponse
-	(*CredentialUse)(nil),                 // 44: tko.CredentialUse
-	nil,                                   // 45: tko.Scope.MetadataEntry
-	nil,                                   // 46: tko.Freeze.SiteMetadataEntry
-	nil,                                   // 47: tko.Stop.SiteMetadataEntry
-	(*timestamppb.Timestamp)(nil),         // 48: google.protobuf.Timestamp
-	(*Condition)(nil),                     // 49: tko.Condition
-	(*emptypb.Empty)(nil),                 // 50: google.protobuf.Empty
+	(*EnrollSite)(nil),                    // 4: tko.EnrollSite
+	(*EnrollmentToken)(nil),               // 5: tko.EnrollmentToken
+	(*RevokeSite)(nil),                    // 6: tko.RevokeSite
+	(*Unbind)(nil),                        // 7: tko.Unbind
+	(*GetOwner)(nil),                      // 8: tko.GetOwner
+	(*Owner)(nil),                         // 9: tko.Owner
+	(*Owned)(nil),                         // 10: tko.Owned
+	(*SetOwner)(nil),                      // 11: tko.SetOwner
+	(*Policy)(nil),                        // 12: tko.Policy
+	(*BreakGlass)(nil),                    // 13: tko.BreakGlass
+	(*ListAudit)(nil),                     // 14: tko.ListAudit
+	(*AuditRecord)(nil),                   // 15: tko.AuditRecord
+	(*AuditHead)(nil),                     // 16: tko.AuditHead
+	(*VerifyAudit)(nil),                   // 17: tko.VerifyAudit
+	(*VerifyAuditResponse)(nil),           // 18: tko.VerifyAuditResponse
+	(*Freeze)(nil),                        // 19: tko.Freeze
+	(*Unfreeze)(nil),                      // 20: tko.Unfreeze
+	(*Stop)(nil),                          // 21: tko.Stop
+	(*InFlight)(nil),                      // 22: tko.InFlight
+	(*StopStatus)(nil),                    // 23: tko.StopStatus
+	(*Resume)(nil),                        // 24: tko.Resume
+	(*GetSiteStop)(nil),                   // 25: tko.GetSiteStop
+	(*SiteStop)(nil),                      // 26: tko.SiteStop
+	(*SourceDefinition)(nil),              // 27: tko.SourceDefinition
+	(*SourceEnding)(nil),                  // 28: tko.SourceEnding
+	(*RegisterSources)(nil),               // 29: tko.RegisterSources
+	(*RegisterSourcesResponse)(nil),       // 30: tko.RegisterSourcesResponse
+	(*RegisteredSource)(nil),              // 31: tko.RegisteredSource
+	(*GetSourceDefinitions)(nil),          // 32: tko.GetSourceDefinitions
+	(*SourceDefinitions)(nil),             // 33: tko.SourceDefinitions
+	(*DeclareSources)(nil),                // 34: tko.DeclareSources
+	(*DeclareSourcesResponse)(nil),        // 35: tko.DeclareSourcesResponse
+	(*DeleteSource)(nil),                  // 36: tko.DeleteSource
+	(*Subscription)(nil),                  // 37: tko.Subscription
+	(*SubscriptionStatus)(nil),            // 38: tko.SubscriptionStatus
+	(*RegisterSubscriptions)(nil),         // 39: tko.RegisterSubscriptions
+	(*RegisterSubscriptionsResponse)(nil), // 40: tko.RegisterSubscriptionsResponse
+	(*RegisteredSubscription)(nil),        // 41: tko.RegisteredSubscription
+	(*DeleteSubscription)(nil),            // 42: tko.DeleteSubscription
+	(*TestSubscription)(nil),              // 43: tko.TestSubscription
+	(*TestSubscriptionResponse)(nil),      // 44: tko.TestSubscriptionResponse
+	(*ListCredentials)(nil),               // 45: tko.ListCredentials
+	(*ListCredentialsResponse)(nil),       // 46: tko.ListCredentialsResponse
+	(*CredentialUse)(nil),                 // 47: tko.CredentialUse
+	nil,                                   // 48: tko.Scope.MetadataEntry
+	nil,                                   // 49: tko.Freeze.SiteMetadataEntry
+	nil,                                   // 50: tko.Stop.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),         // 51: google.protobuf.Timestamp
+	(*Condition)(nil),                     // 52: tko.Condition
+	(*emptypb.Empty)(nil),                 // 53: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	45, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	48, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	48, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	48, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
-	2,  // 4: tko.Policy.scope:type_name -> tko.Scope
-	48, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	48, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	48, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
-	13, // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
-	13, // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
-	13, // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	46, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
-	48, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
-	48, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
-	47, // 14: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
-	48, // 15: tko.Stop.created:type_name -> google.protobuf.Timestamp
-	48, // 16: tko.InFlight.since:type_name -> google.protobuf.Timestamp
-	48, // 17: tko.InFlight.until:type_name -> google.protobuf.Timestamp
-	18, // 18: tko.StopStatus.stop:type_name -> tko.Stop
-	19, // 19: tko.StopStatus.inFlight:type_name -> tko.InFlight
-	48, // 20: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
-	48, // 21: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
-	25, // 22: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
-	24, // 23: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
-	28, // 24: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
-	24, // 25: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
-	24, // 26: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
-	48, // 27: tko.Subscription.created:type_name -> google.protobuf.Timestamp
-	48, // 28: tko.Subscription.updated:type_name -> google.protobuf.Timestamp
-	35, // 29: tko.Subscription.status:type_name -> tko.SubscriptionStatus
-	48, // 30: tko.SubscriptionStatus.lastSent:type_name -> google.protobuf.Timestamp
-	48, // 31: tko.SubscriptionStatus.nextTry:type_name -> google.protobuf.Timestamp
-	49, // 32: tko.SubscriptionStatus.conditions:type_name -> tko.Condition
-	34, // 33: tko.RegisterSubscriptions.subscriptions:type_name -> tko.Subscription
-	38, // 34: tko.RegisterSubscriptionsResponse.subscriptions:type_name -> tko.RegisteredSubscription
-	44, // 35: tko.ListCredentialsResponse.uses:type_name -> tko.CredentialUse
-	0,  // 36: tko.Access.canI:input_type -> tko.CanI
-	50, // 37: tko.Access.listBindings:input_type -> google.protobuf.Empty
-	3,  // 38: tko.Access.bind:input_type -> tko.Binding
-	4,  // 39: tko.Access.unbind:input_type -> tko.Unbind
-	50, // 40: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	9,  // 41: tko.Access.addPolicy:input_type -> tko.Policy
-	10, // 42: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	5,  // 43: tko.Access.getOwner:input_type -> tko.GetOwner
-	8,  // 44: tko.Access.setOwner:input_type -> tko.SetOwner
-	4,  // 45: tko.Access.countOwned:input_type -> tko.Unbind
-	16, // 46: tko.Access.freeze:input_type -> tko.Freeze
-	17, // 47: tko.Access.unfreeze:input_type -> tko.Unfreeze
-	50, // 48: tko.Access.listFreezes:input_type -> google.protobuf.Empty
-	18, // 49: tko.Access.stop:input_type -> tko.Stop
-	21, // 50: tko.Access.resume:input_type -> tko.Resume
-	50, // 51: tko.Access.listStops:input_type -> google.protobuf.Empty
-	22, // 52: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
-	26, // 53: tko.Access.registerSources:input_type -> tko.RegisterSources
-	29, // 54: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
-	33, // 55: tko.Access.deleteSource:input_type -> tko.DeleteSource
-	31, // 56: tko.Access.declareSources:input_type -> tko.DeclareSources
-	36, // 57: tko.Access.registerSubscriptions:input_type -> tko.RegisterSubscriptions
-	50, // 58: tko.Access.listSubscriptions:input_type -> google.protobuf.Empty
-	39, // 59: tko.Access.deleteSubscription:input_type -> tko.DeleteSubscription
-	40, // 60: tko.Access.testSubscription:input_type -> tko.TestSubscription
-	42, // 61: tko.Access.listCredentials:input_type -> tko.ListCredentials
-	11, // 62: tko.Access.listAudit:input_type -> tko.ListAudit
-	14, // 63: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 64: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 65: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 66: tko.Access.bind:output_type -> tko.Binding
-	50, // 67: tko.Access.unbind:output_type -> google.protobuf.Empty
-	9,  // 68: tko.Access.listPolicies:output_type -> tko.Policy
-	9,  // 69: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 70: tko.Access.breakGlass:output_type -> tko.Binding
-	6,  // 71: tko.Access.getOwner:output_type -> tko.Owner
-	50, // 72: tko.Access.setOwner:output_type -> google.protobuf.Empty
-	7,  // 73: tko.Access.countOwned:output_type -> tko.Owned
-	16, // 74: tko.Access.freeze:output_type -> tko.Freeze
-	50, // 75: tko.Access.unfreeze:output_type -> google.protobuf.Empty
-	16, // 76: tko.Access.listFreezes:output_type -> tko.Freeze
-	20, // 77: tko.Access.stop:output_type -> tko.StopStatus
-	20, // 78: tko.Access.resume:output_type -> tko.StopStatus
-	20, // 79: tko.Access.listStops:output_type -> tko.StopStatus
-	23, // 80: tko.Access.getSiteStop:output_type -> tko.SiteStop
-	27, // 81: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
-	30, // 82: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
-	50, // 83: tko.Access.deleteSource:output_type -> google.protobuf.Empty
-	32, // 84: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
-	37, // 85: tko.Access.registerSubscriptions:output_type -> tko.RegisterSubscriptionsResponse
-	34, // 86: tko.Access.listSubscriptions:output_type -> tko.Subscription
-	50, // 87: tko.Access.deleteSubscription:output_type -> google.protobuf.Empty
-	41, // 88: tko.Access.testSubscription:output_type -> tko.TestSubscriptionResponse
-	43, // 89: tko.Access.listCredentials:output_type -> tko.ListCredentialsResponse
-	12, // 90: tko.Access.listAudit:output_type -> tko.AuditRecord
-	15, // 91: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	64, // [64:92] is the sub-list for method output_type
-	36, // [36:64] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	51, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	51, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	51, // 4: tko.EnrollmentToken.expires:type_name -> google.protobuf.Timestamp
+	2,  // 5: tko.Policy.scope:type_name -> tko.Scope
+	51, // 6: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	51, // 7: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	51, // 8: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	16, // 9: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
+	16, // 10: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
+	16, // 11: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
+	49, // 12: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	51, // 13: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	51, // 14: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	50, // 15: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
+	51, // 16: tko.Stop.created:type_name -> google.protobuf.Timestamp
+	51, // 17: tko.InFlight.since:type_name -> google.protobuf.Timestamp
+	51, // 18: tko.InFlight.until:type_name -> google.protobuf.Timestamp
+	21, // 19: tko.StopStatus.stop:type_name -> tko.Stop
+	22, // 20: tko.StopStatus.inFlight:type_name -> tko.InFlight
+	51, // 21: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
+	51, // 22: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
+	28, // 23: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
+	27, // 24: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
+	31, // 25: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
+	27, // 26: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
+	27, // 27: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
+	51, // 28: tko.Subscription.created:type_name -> google.protobuf.Timestamp
+	51, // 29: tko.Subscription.updated:type_name -> google.protobuf.Timestamp
+	38, // 30: tko.Subscription.status:type_name -> tko.SubscriptionStatus
+	51, // 31: tko.SubscriptionStatus.lastSent:type_name -> google.protobuf.Timestamp
+	51, // 32: tko.SubscriptionStatus.nextTry:type_name -> google.protobuf.Timestamp
+	52, // 33: tko.SubscriptionStatus.conditions:type_name -> tko.Condition
+	37, // 34: tko.RegisterSubscriptions.subscriptions:type_name -> tko.Subscription
+	41, // 35: tko.RegisterSubscriptionsResponse.subscriptions:type_name -> tko.RegisteredSubscription
+	47, // 36: tko.ListCredentialsResponse.uses:type_name -> tko.CredentialUse
+	0,  // 37: tko.Access.canI:input_type -> tko.CanI
+	53, // 38: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	3,  // 39: tko.Access.bind:input_type -> tko.Binding
+	7,  // 40: tko.Access.unbind:input_type -> tko.Unbind
+	53, // 41: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	12, // 42: tko.Access.addPolicy:input_type -> tko.Policy
+	13, // 43: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	8,  // 44: tko.Access.getOwner:input_type -> tko.GetOwner
+	11, // 45: tko.Access.setOwner:input_type -> tko.SetOwner
+	7,  // 46: tko.Access.countOwned:input_type -> tko.Unbind
+	19, // 47: tko.Access.freeze:input_type -> tko.Freeze
+	20, // 48: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	53, // 49: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	21, // 50: tko.Access.stop:input_type -> tko.Stop
+	24, // 51: tko.Access.resume:input_type -> tko.Resume
+	53, // 52: tko.Access.listStops:input_type -> google.protobuf.Empty
+	25, // 53: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
+	4,  // 54: tko.Access.enrollSite:input_type -> tko.EnrollSite
+	6,  // 55: tko.Access.revokeSite:input_type -> tko.RevokeSite
+	29, // 56: tko.Access.registerSources:input_type -> tko.RegisterSources
+	32, // 57: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
+	36, // 58: tko.Access.deleteSource:input_type -> tko.DeleteSource
+	34, // 59: tko.Access.declareSources:input_type -> tko.DeclareSources
+	39, // 60: tko.Access.registerSubscriptions:input_type -> tko.RegisterSubscriptions
+	53, // 61: tko.Access.listSubscriptions:input_type -> google.protobuf.Empty
+	42, // 62: tko.Access.deleteSubscription:input_type -> tko.DeleteSubscription
+	43, // 63: tko.Access.testSubscription:input_type -> tko.TestSubscription
+	45, // 64: tko.Access.listCredentials:input_type -> tko.ListCredentials
+	14, // 65: tko.Access.listAudit:input_type -> tko.ListAudit
+	17, // 66: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 67: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 68: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 69: tko.Access.bind:output_type -> tko.Binding
+	53, // 70: tko.Access.unbind:output_type -> google.protobuf.Empty
+	12, // 71: tko.Access.listPolicies:output_type -> tko.Policy
+	12, // 72: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 73: tko.Access.breakGlass:output_type -> tko.Binding
+	9,  // 74: tko.Access.getOwner:output_type -> tko.Owner
+	53, // 75: tko.Access.setOwner:output_type -> google.protobuf.Empty
+	10, // 76: tko.Access.countOwned:output_type -> tko.Owned
+	19, // 77: tko.Access.freeze:output_type -> tko.Freeze
+	53, // 78: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	19, // 79: tko.Access.listFreezes:output_type -> tko.Freeze
+	23, // 80: tko.Access.stop:output_type -> tko.StopStatus
+	23, // 81: tko.Access.resume:output_type -> tko.StopStatus
+	23, // 82: tko.Access.listStops:output_type -> tko.StopStatus
+	26, // 83: tko.Access.getSiteStop:output_type -> tko.SiteStop
+	5,  // 84: tko.Access.enrollSite:output_type -> tko.EnrollmentToken
+	53, // 85: tko.Access.revokeSite:output_type -> google.protobuf.Empty
+	30, // 86: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
+	33, // 87: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
+	53, // 88: tko.Access.deleteSource:output_type -> google.protobuf.Empty
+	35, // 89: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
+	40, // 90: tko.Access.registerSubscriptions:output_type -> tko.RegisterSubscriptionsResponse
+	37, // 91: tko.Access.listSubscriptions:output_type -> tko.Subscription
+	53, // 92: tko.Access.deleteSubscription:output_type -> google.protobuf.Empty
+	44, // 93: tko.Access.testSubscription:output_type -> tko.TestSubscriptionResponse
+	46, // 94: tko.Access.listCredentials:output_type -> tko.ListCredentialsResponse
+	15, // 95: tko.Access.listAudit:output_type -> tko.AuditRecord
+	18, // 96: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	67, // [67:97] is the sub-list for method output_type
+	37, // [37:67] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_tko_access_proto_init() }
@@ -3478,7 +3666,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -39,6 +39,8 @@ const (
 	Access_Resume_FullMethodName                = "/tko.Access/resume"
 	Access_ListStops_FullMethodName             = "/tko.Access/listStops"
 	Access_GetSiteStop_FullMethodName           = "/tko.Access/getSiteStop"
+	Access_EnrollSite_FullMethodName            = "/tko.Access/enrollSite"
+	Access_RevokeSite_FullMethodName            = "/tko.Access/revokeSite"
 	Access_RegisterSources_FullMethodName       = "/tko.Access/registerSources"
 	Access_GetSourceDefinitions_FullMethodName  = "/tko.Access/getSourceDefinitions"
 	Access_DeleteSource_FullMethodName          = "/tko.Access/deleteSource"
@@ -92,6 +94,10 @@ type AccessClient interface {
 	ListStops(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StopStatus], error)
 	// Returns what of a site stops hold now, for the meta-scheduler.
 	GetSiteStop(ctx context.Context, in *GetSiteStop, opts ...grpc.CallOption) (*SiteStop, error)
+	// Permits an agent of a site to connect: returns a one-time token for its certificate.
+	EnrollSite(ctx context.Context, in *EnrollSite, opts ...grpc.CallOption) (*EnrollmentToken, error)
+	// Ends the certificates and tokens of a site's agent, and its connection.
+	RevokeSite(ctx context.Context, in *RevokeSite, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Registers GitOps sources: all of them, or none.
 	RegisterSources(ctx context.Context, in *RegisterSources, opts ...grpc.CallOption) (*RegisterSourcesResponse, error)
 	// Returns the registered sources by name, or none if their version is known.
@@ -332,6 +338,26 @@ func (c *accessClient) GetSiteStop(ctx context.Context, in *GetSiteStop, opts ..
 	return out, nil
 }
 
+func (c *accessClient) EnrollSite(ctx context.Context, in *EnrollSite, opts ...grpc.CallOption) (*EnrollmentToken, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EnrollmentToken)
+	err := c.cc.Invoke(ctx, Access_EnrollSite_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) RevokeSite(ctx context.Context, in *RevokeSite, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Access_RevokeSite_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) RegisterSources(ctx context.Context, in *RegisterSources, opts ...grpc.CallOption) (*RegisterSourcesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RegisterSourcesResponse)
@@ -500,6 +526,10 @@ type AccessServer interface {
 	ListStops(*emptypb.Empty, grpc.ServerStreamingServer[StopStatus]) error
 	// Returns what of a site stops hold now, for the meta-scheduler.
 	GetSiteStop(context.Context, *GetSiteStop) (*SiteStop, error)
+	// Permits an agent of a site to connect: returns a one-time token for its certificate.
+	EnrollSite(context.Context, *EnrollSite) (*EnrollmentToken, error)
+	// Ends the certificates and tokens of a site's agent, and its connection.
+	RevokeSite(context.Context, *RevokeSite) (*emptypb.Empty, error)
 	// Registers GitOps sources: all of them, or none.
 	RegisterSources(context.Context, *RegisterSources) (*RegisterSourcesResponse, error)
 	// Returns the registered sources by name, or none if their version is known.
@@ -584,6 +614,12 @@ func (UnimplementedAccessServer) ListStops(*emptypb.Empty, grpc.ServerStreamingS
 }
 func (UnimplementedAccessServer) GetSiteStop(context.Context, *GetSiteStop) (*SiteStop, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSiteStop not implemented")
+}
+func (UnimplementedAccessServer) EnrollSite(context.Context, *EnrollSite) (*EnrollmentToken, error) {
+	return nil, status.Error(codes.Unimplemented, "method EnrollSite not implemented")
+}
+func (UnimplementedAccessServer) RevokeSite(context.Context, *RevokeSite) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeSite not implemented")
 }
 func (UnimplementedAccessServer) RegisterSources(context.Context, *RegisterSources) (*RegisterSourcesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RegisterSources not implemented")
@@ -917,6 +953,42 @@ func _Access_GetSiteStop_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_EnrollSite_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EnrollSite)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).EnrollSite(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_EnrollSite_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).EnrollSite(ctx, req.(*EnrollSite))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_RevokeSite_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeSite)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).RevokeSite(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_RevokeSite_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).RevokeSite(ctx, req.(*RevokeSite))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_RegisterSources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RegisterSources)
 	if err := dec(in); err != nil {
@@ -1159,6 +1231,14 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "getSiteStop",
 			Handler:    _Access_GetSiteStop_Handler,
+		},
+		{
+			MethodName: "enrollSite",
+			Handler:    _Access_EnrollSite_Handler,
+		},
+		{
+			MethodName: "revokeSite",
+			Handler:    _Access_RevokeSite_Handler,
 		},
 		{
 			MethodName: "registerSources",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/agent"
@@ -22,8 +23,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/version"
 )
 
-const rootHelp = `The agent of a site that is never connected to a TKO server. It applies bundles, which tko bundle
-create made, and writes reports, which tko bundle report reads.
+const rootHelp = `The agent of a site. With run, it calls a TKO server: it gets what the site shall have, applies it,
+and reports what became of it. At a site that is never connected, apply applies bundles, which
+tko bundle create made, and writes reports, which tko bundle report reads.
 
 Exit codes: 0 the site has all of the bundle, and none of it is known to be unhealthy; 1 failure;
 2 invalid command or file; 3 not found; 4 the bundle is older than the one before, or another
@@ -36,9 +38,9 @@ const defaultFolder = "/var/lib/tko-agent"
 // errPartly is the error of a site that isn't as its bundle says.
 var errPartly = errors.New("the site is not as the bundle says")
 
-func rootCommand(log *slog.Logger) *cobra.Command {
+func rootCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 	root := &cobra.Command{
-		Use: "tko-agent", Short: "Apply bundles at a site that is never connected", Long: rootHelp, SilenceErrors: true, SilenceUsage: true,
+		Use: "tko-agent", Short: "Apply what a site shall have", Long: rootHelp, SilenceErrors: true, SilenceUsage: true,
 		Version: version.String(), Example: "  tko-agent init --site ships/7\n  tko-agent apply ship-7.bundle --key bundles.key.pub --kubeconfig admin.conf --report ship-7.report",
 		Args: usage(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -47,7 +49,7 @@ func rootCommand(log *slog.Logger) *cobra.Command {
 	})
 	root.SetVersionTemplate("tko-agent {{.Version}}\n")
 	folder := root.PersistentFlags().String("state", defaultFolder, "`folder` of the agent's keys and state")
-	root.AddCommand(initCommand(folder), applyCommand(folder, log), manual.Command("8"))
+	root.AddCommand(initCommand(folder), applyCommand(folder, log), runCommand(folder, log, level), manual.Command("8"))
 	return root
 }
 
@@ -84,11 +86,39 @@ spec:
 	return cmd
 }
 
+// placeFlags are the flags of the place that is changed.
+type placeFlags struct {
+	place  agent.Place
+	charts string
+}
+
+func (f *placeFlags) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.place.Kubeconfig, "kubeconfig", "", "`file` of the kubeconfig of the site's cluster")
+	flags.BoolVar(&f.place.InCluster, "in-cluster", false, "apply to the cluster that the agent runs in, with the rights of its service account")
+	flags.StringVar(&f.place.Repository, "repository", "", "`folder` of a bare git repository, which is made if there is none")
+	flags.StringVar(&f.charts, "charts", "", "`folder` of Helm charts that packages name by path")
+}
+
+// complete adds the target for clusters, and checks the place.
+func (f *placeFlags) complete(log *slog.Logger) error {
+	limits, err := guard.New(guard.Options{})
+	if err != nil {
+		return err
+	}
+	f.place.Clusters = func(kubeconfigs string, inCluster bool) schedule.Clusters {
+		return kubernetes.New(kubernetes.Options{Kubeconfigs: kubeconfigs, InCluster: inCluster, Charts: f.charts, Guard: limits, Log: log})
+	}
+	if err := f.place.Check(); err != nil {
+		return &usageError{err}
+	}
+	return nil
+}
+
 // applyFlags are the flags of tko-agent apply.
 type applyFlags struct {
+	placeFlags
+
 	keys    []string
-	place   agent.Place
-	charts  string
 	report  string
 	older   bool
 	timeout time.Duration
@@ -117,10 +147,7 @@ called again, it goes on.`,
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.keys, "key", nil, "`file` of a public key that bundles must be signed with (may be repeated)")
-	f.StringVar(&flags.place.Kubeconfig, "kubeconfig", "", "`file` of the kubeconfig of the site's cluster")
-	f.BoolVar(&flags.place.InCluster, "in-cluster", false, "apply to the cluster that the agent runs in, with the rights of its service account")
-	f.StringVar(&flags.place.Repository, "repository", "", "`folder` of a bare git repository, which is made if there is none")
-	f.StringVar(&flags.charts, "charts", "", "`folder` of Helm charts that packages name by path")
+	flags.flags(f)
 	f.StringVar(&flags.report, "report", "", "`file` for the signed report, which is replaced")
 	f.BoolVar(&flags.older, "allow-older", false, "apply a bundle that is older than the one before")
 	f.DurationVar(&flags.timeout, "wait", 5*time.Minute, "`time` to wait at most until all is healthy; 0 applies once")
@@ -152,15 +179,8 @@ func (f *applyFlags) apply(ctx context.Context, folder string, args []string, ou
 	if err != nil {
 		return err
 	}
-	limits, err := guard.New(guard.Options{})
-	if err != nil {
+	if err := f.complete(log); err != nil {
 		return err
-	}
-	f.place.Clusters = func(kubeconfigs string, inCluster bool) schedule.Clusters {
-		return kubernetes.New(kubernetes.Options{Kubeconfigs: kubeconfigs, InCluster: inCluster, Charts: f.charts, Guard: limits, Log: log})
-	}
-	if err := f.place.Check(); err != nil {
-		return &usageError{err}
 	}
 	a, err := agent.Open(folder, log)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command tko-agent applies bundles at a site that is never connected to a server of TKO, and
-// writes reports of what became of them. See package internal/agent. This package connects it to
-// the target for clusters.
+// Command tko-agent is the agent of a site: it is connected to a server of TKO, or applies bundles
+// at a site that never is, and writes reports of what became of them. See package internal/agent.
+// This package connects it to the target for clusters.
 package main
 
 import (
@@ -40,7 +40,9 @@ func mainCode() int {
 
 // run runs the command with args, without the program's name, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := rootCommand(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))) //nolint:contextcheck // commands get the context when they run
+	level := new(slog.LevelVar)
+	level.Set(slog.LevelWarn)
+	root := rootCommand(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})), level) //nolint:contextcheck // commands get the context when they run
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

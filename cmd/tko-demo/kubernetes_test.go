@@ -228,7 +228,8 @@ func TestClustersFollowTheTopology(t *testing.T) { //nolint:paralleltest // repl
 				" wait --namespace core deployment/smf --timeout=4m --for=jsonpath={.spec.template.spec.containers[0].image}=registry.example/5g/smf:v1.5.0",
 				" wait --namespace core deployment/smf --timeout=4m --for=jsonpath={.status.readyReplicas}=3",
 			} {
-				if want = "kubectl --kubeconfig " + cluster + ".yaml" + want; !slices.Contains(commands(), want) {
+				want = "kubectl --kubeconfig " + cluster + ".yaml" + want
+				if !slices.Contains(commands(), want) {
 					t.Errorf("%q was not run: %s", want, strings.Join(commands(), "\n"))
 				}
 			}

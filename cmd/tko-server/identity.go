@@ -59,7 +59,8 @@ func newSecurity(c *config.Identity, log *slog.Logger) (*security, error) {
 			if err != nil {
 				return nil, tko.Errorf(tko.ErrInvalid, "--oidc-secret-file: %w", err)
 			}
-			if secret = strings.TrimSpace(string(text)); secret == "" {
+			secret = strings.TrimSpace(string(text))
+			if secret == "" {
 				return nil, tko.Errorf(tko.ErrInvalid, "--oidc-secret-file: %s is empty", c.OIDCSecretFile)
 			}
 		}

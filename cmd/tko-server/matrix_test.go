@@ -128,7 +128,8 @@ func TestEachRouteStaysInTheScopeOfItsCaller(t *testing.T) {
 			continue // of what isn't a route
 		}
 		queries := parameters[path]
-		if used[path] = true; queries == nil {
+		used[path] = true
+		if queries == nil {
 			queries = []string{""}
 		}
 		for _, query := range queries {

@@ -77,7 +77,8 @@ func rolloutValues(ctx context.Context, store rolloutReader) ([]metrics.Value, e
 			continue
 		}
 		name := st.ID
-		if named++; named > maxRolloutNames {
+		named++
+		if named > maxRolloutNames {
 			name = otherRollouts
 		}
 		if byName[name] == nil {

@@ -98,7 +98,8 @@ func TestMetricsOfManyRolloutsAreBounded(t *testing.T) {
 		if series[at] {
 			t.Errorf("%s is there twice", at)
 		}
-		if series[at] = true; v.Name == rolloutFailuresMetric {
+		series[at] = true
+		if v.Name == rolloutFailuresMetric {
 			failures += v.Value
 		}
 		if at == "tko_rollout_blocked_seconds[other]" && v.Value != (rollouts-maxRolloutNames)*60 {

@@ -91,7 +91,7 @@ Instead of certificates, or in addition to them, clients may have tokens: of an 
 cluster (--token-review), or static ones (--token-file; make them with tko-server token add). See docs/security.md.
 
 Under systemd, or another service manager with its protocols, the server takes the sockets that it is passed (LISTEN_FDS), named grpc,
-unix, web, kubernetes, webhook, log, debug, health or metrics, in place of the addresses in its settings; notifies it when it serves, and its
+unix, web, kubernetes, agents, webhook, log, debug, health or metrics, in place of the addresses in its settings; notifies it when it serves, and its
 watchdog; and reads certificates and tokens again at SIGHUP. See docs/install.md.
 
 Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
@@ -138,7 +138,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return endWithin(ctx, c.StopTimeout, log.Logger, func() error { return serveTraced(ctx, c, counted, log, streams{stdout, stderr, passed}) })
 	}
 	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
-	command.AddCommand(tokenCommand(), manual.Command("8"))
+	command.AddCommand(tokenCommand(), agentsCACommand(), manual.Command("8"))
 	command.AddCommand(backupCommand(), restoreCommand(), schemaCommand(), queryCommand()) //nolint:contextcheck // the command carries the context
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetHelpCommand(&cobra.Command{Hidden: true})
@@ -403,15 +403,15 @@ type server struct {
 	clusters   *wiring.Clusters
 	pods       *wiring.Pods
 
-	grpc, web, logs, debug, health, scraped, kube, hooks, tickets []net.Listener
-	unix                                                          []net.Listener // none without a Unix socket
-	security                                                      *security
-	store                                                         *relational.Store // nil without the data controller
-	service                                                       *catalog.Service
-	inProcess                                                     map[string]*bufconn.Listener // by role; nil without the data controller
-	logServer                                                     plugin.LogServer
-	isolated                                                      *isolate.Isolation
-	runs                                                          webapi.PluginRuns // of plugins in this process
+	grpc, web, logs, debug, health, scraped, kube, hooks, tickets, agents []net.Listener
+	unix                                                                  []net.Listener // none without a Unix socket
+	security                                                              *security
+	store                                                                 *relational.Store // nil without the data controller
+	service                                                               *catalog.Service
+	inProcess                                                             map[string]*bufconn.Listener // by role; nil without the data controller
+	logServer                                                             plugin.LogServer
+	isolated                                                              *isolate.Isolation
+	runs                                                                  webapi.PluginRuns // of plugins in this process
 }
 
 // listen opens the sockets first, so that clients can connect as soon as the
@@ -422,7 +422,7 @@ func (s *server) listen(ctx context.Context) error {
 		return err
 	}
 	if s.config.Has(config.RoleData) {
-		if err := errors.Join(open("grpc", s.config.ListenGRPC, &s.grpc), open("web", s.config.ListenWeb, &s.web), open("kubernetes", s.config.Kubernetes, &s.kube), s.listenUnix(ctx)); err != nil {
+		if err := errors.Join(open("grpc", s.config.ListenGRPC, &s.grpc), open("web", s.config.ListenWeb, &s.web), open("kubernetes", s.config.Kubernetes, &s.kube), open("agents", s.config.Agents.Listen, &s.agents), s.listenUnix(ctx)); err != nil {
 			return err
 		}
 	}
@@ -704,6 +704,9 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		stopGRPC(apis, api, s.log)
 		return err
 	})
+	if err := s.serveAgents(apis, serving); err != nil {
+		return err
+	}
 	s.log.InfoContext(ctx, "serving", "grpc", addresses(s.grpc), "web", addresses(s.web), "kubernetes", addresses(s.kube), "store", store.Backend())
 	return nil
 }
@@ -767,7 +770,7 @@ func (s *server) ready() error {
 		return nil
 	}
 	text, err := json.Marshal(map[string][]string{
-		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health), "metrics": addresses(s.scraped), "webhook": addresses(s.hooks), "tickets": addresses(s.tickets),
+		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health), "metrics": addresses(s.scraped), "webhook": addresses(s.hooks), "tickets": addresses(s.tickets), "agents": addresses(s.agents),
 	})
 	if err != nil {
 		return err
@@ -780,7 +783,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	for _, l := range slices.Concat(s.unix, s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.scraped, s.hooks, s.tickets) {
+	for _, l := range slices.Concat(s.unix, s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.scraped, s.hooks, s.tickets, s.agents) {
 		_ = l.Close()
 	}
 	if s.store != nil {

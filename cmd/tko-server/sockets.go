@@ -40,6 +40,7 @@ func passedSockets(c *config.Config) map[string]passedSocket {
 		"web":        {"listen-web", &c.ListenWeb, config.RoleData},
 		"kubernetes": {"kubernetes", &c.Kubernetes, config.RoleData},
 		"webhook":    {"listen-webhook", &c.GitOps.Webhook, config.RoleGitOps},
+		"agents":     {"listen-agents", &c.Agents.Listen, config.RoleData},
 		"tickets":    {"listen-tickets", &c.Tickets.Listen, config.RoleRollout},
 		"log":        {"listen-log", &c.ListenLog, ""},
 		"debug":      {"listen-debug", &c.ListenDebug, ""},

@@ -19,7 +19,7 @@ chmod 755 "$context"
 chmod 1777 "$context/tmp"
 version=$(git -C "$repository" describe --tags --always --dirty 2>/dev/null || echo unknown)
 GOOS=linux GOARCH=$arch CGO_ENABLED=0 go -C "$repository" build -trimpath \
-	-ldflags "-s -w -X github.com/tko-orchestrator/tko/internal/version.Version=$version -X 'github.com/tko-orchestrator/tko/internal/version.Commit=$(git -C "$repository" rev-parse HEAD 2>/dev/null)'" -o "$context/bin/" ./cmd/tko ./cmd/tko-server ./cmd/tko-kubernetes ./cmd/tko-tosca
+	-ldflags "-s -w -X github.com/tko-orchestrator/tko/internal/version.Version=$version -X 'github.com/tko-orchestrator/tko/internal/version.Commit=$(git -C "$repository" rev-parse HEAD 2>/dev/null)'" -o "$context/bin/" ./cmd/tko ./cmd/tko-server ./cmd/tko-kubernetes ./cmd/tko-tosca ./cmd/tko-agent
 for roots in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do # this machine's CA certificates
 	[ ! -f "$roots" ] || { cp "$roots" "$context/etc/ssl/certs/ca-certificates.crt" && break; }
 done

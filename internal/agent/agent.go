@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"filippo.io/age"
@@ -27,6 +28,7 @@ type Agent struct {
 	key      ed25519.PrivateKey
 	identity string // of age
 	log      *slog.Logger
+	hold     atomic.Pointer[string] // why nothing may change at the site, as the server says; nil: it may
 }
 
 // A Setup is what others need to know of an agent. Nothing of it is secret.

@@ -47,7 +47,8 @@ func agentThatDies() int {
 	}
 	n := 0
 	a.OnStep(func(string) {
-		if n++; strconv.Itoa(n) == os.Getenv(dieAt) {
+		n++
+		if strconv.Itoa(n) == os.Getenv(dieAt) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -41,11 +42,12 @@ type records struct {
 	deployments []tko.Deployment
 	state       state
 	at          func(krm.Package) (krm.Package, error) // the site's package as that of the place that this agent is for
+	hold        *atomic.Pointer[string]
 }
 
 // records reads a verified bundle, and the state.
 func (a *Agent) records(b *bundle.File) (*records, error) {
-	r := &records{folder: a.folder, statement: b.Statement, at: func(p krm.Package) (krm.Package, error) { return p, nil }}
+	r := &records{folder: a.folder, hold: &a.hold, statement: b.Statement, at: func(p krm.Package) (krm.Package, error) { return p, nil }}
 	text, err := a.folder.read(stateFile)
 	if err != nil {
 		return nil, err
@@ -235,8 +237,8 @@ func (r *records) size() (int, error) {
 	return 2*len(text) + perEntity*(len(r.deployments)+1), err
 }
 
-// unqueued implements what an agent doesn't have: queues of work, freezes, stops and rollouts. What
-// they held, the server left out of the bundle, or refused to make it.
+// unqueued implements what an agent doesn't have: queues of work, freezes and rollouts. What they
+// held, the server left out of the bundle, or refused to make it; or it says so: see SiteStop.
 type unqueued struct{}
 
 // ClaimWork implements [work.Client].
@@ -267,7 +269,10 @@ func (unqueued) SiteStagings(context.Context, tko.SiteID) ([]tko.SiteStaging, er
 // ReportSiteStaging implements [schedule.Client].
 func (unqueued) ReportSiteStaging(context.Context, tko.SiteStaging) error { return nil }
 
-// SiteStop implements [schedule.Client].
-func (unqueued) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
+// SiteStop implements [schedule.Client]: what the server says while the agent is connected.
+func (r *records) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
+	if why := r.hold.Load(); why != nil {
+		return tko.SiteStop{Whole: true, Reason: *why}, nil
+	}
 	return tko.SiteStop{}, nil
 }

@@ -162,7 +162,8 @@ func (w *Writer) Row(values []any) error {
 		}
 	}
 	w.summary.Rows[w.table.Name]++
-	if w.pending++; w.pending == maxRows || len(w.rows) >= maxFrame {
+	w.pending++
+	if w.pending == maxRows || len(w.rows) >= maxFrame {
 		return w.flush()
 	}
 	return nil

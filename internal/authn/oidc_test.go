@@ -76,7 +76,8 @@ func TestForgedAndForeignIDTokensAreRefused(t *testing.T) {
 	good := map[string]any{"iss": i.URL, "aud": "tko", "sub": "ann", "exp": now.Add(time.Hour).Unix(), "iat": now.Unix(), "email": "ann@example.org", "groups": []string{"noc"}}
 	with := func(key string, value any) map[string]any {
 		c := maps.Clone(good)
-		if c[key] = value; value == nil {
+		c[key] = value
+		if value == nil {
 			delete(c, key)
 		}
 		return c

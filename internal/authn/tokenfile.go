@@ -188,7 +188,8 @@ func parseToken(line string) (Entry, error) {
 				return Entry{}, err
 			}
 		case "role":
-			if e.Role = value; !slices.Contains(identity.Roles(), value) {
+			e.Role = value
+			if !slices.Contains(identity.Roles(), value) {
 				return Entry{}, fmt.Errorf("the role of %q is %q: use %s", e.Name, value, strings.Join(identity.Roles(), ", "))
 			}
 		default:

@@ -152,7 +152,8 @@ func (w *Walker) Changes(ctx context.Context, newest Revision, id krm.Identity, 
 			at = before
 			continue
 		}
-		if leaf.Value = now.V; !now.Present {
+		leaf.Value = now.V
+		if !now.Present {
 			leaf.Value = absent{}
 		}
 		c := Change{}
@@ -236,7 +237,8 @@ func (w *Walker) before(ctx context.Context, at Revision, restored bool) (Revisi
 	if number == 0 {
 		return Revision{}, first, nil
 	}
-	if w.read++; w.read > MaxRevisions {
+	w.read++
+	if w.read > MaxRevisions {
 		return Revision{}, lost, nil
 	}
 	if err := ctx.Err(); err != nil {

@@ -358,7 +358,8 @@ func (m *model) expected(newest, oldest int64) map[string]origin {
 	last := slices.IndexFunc(chain, func(n int64) bool { return n != chain[0] && n < oldest })
 	out := map[string]origin{}
 	for field, o := range m.sets[newest-1] {
-		if out[field] = o; last < 0 || slices.Index(chain, o.Revision) < last-1 {
+		out[field] = o
+		if last < 0 || slices.Index(chain, o.Revision) < last-1 {
 			continue
 		}
 		lost := origin{Source: tko.SourceUnknown, Revision: chain[last-1], Of: m.past.revisions[chain[last-1]-1].Author.Who, Lost: true}

@@ -50,7 +50,8 @@ func Report(ctx context.Context, h History, newest Revision, types merge.Types, 
 		if !hidden {
 			one.Value = valueText(v, maxValue)
 		}
-		if size += len(one.Resource) + len(one.Path) + len(one.Value) + 10; size > maxBytes {
+		size += len(one.Resource) + len(one.Path) + len(one.Value) + 10
+		if size > maxBytes {
 			return tko.Blame{}, tko.Errorf(tko.ErrInvalid, "%s %q has too many fields for one response: name a resource, or a part of one", request.Kind, request.ID)
 		}
 		b.Fields = append(b.Fields, one)

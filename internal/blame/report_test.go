@@ -67,7 +67,8 @@ func TestFieldsAreNamedByResourceAndPath(t *testing.T) {
 					t.Errorf("%s %s isn't named by %q", f.Resource, f.Path, test.field)
 				}
 				if field := fieldOf(f.Resource, f.Path); field != "" {
-					if got = append(got, field); f.Value != strconv.Quote(v[field]) || f.Hidden {
+					got = append(got, field)
+					if f.Value != strconv.Quote(v[field]) || f.Hidden {
 						t.Errorf("%s is %s, hidden: %t", field, f.Value, f.Hidden)
 					}
 				}
@@ -305,7 +306,8 @@ func TestOriginsAreFollowedIntoTemplates(t *testing.T) {
 	}
 	for _, readable := range []bool{true, false} {
 		want := [][]tko.Origin{nil, nil} // the edit has none
-		if p.upstream = nil; readable {
+		p.upstream = nil
+		if readable {
 			p.upstream = map[string]*past{"t": template}
 			want[1] = []tko.Origin{{Source: tko.SourceEdit, Revision: 2, Author: tko.Author{Who: "author 2"}}}
 		}

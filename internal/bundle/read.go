@@ -134,7 +134,8 @@ func readLine(lines *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := lines.ReadSlice('\n')
-		if line = append(line, part...); len(line) > maxRow {
+		line = append(line, part...)
+		if len(line) > maxRow {
 			return nil, tko.Errorf(tko.ErrInvalid, "a row has more than %d bytes", maxRow)
 		}
 		if err == nil {

@@ -2,6 +2,8 @@ package catalog
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,9 +116,14 @@ func (s *rights) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb)
 // may call them do that; controllers may call sites too, as owners who only read them, and
 // are refused.
 func (s *rights) enterOperator(ctx context.Context) (context.Context, *caller, error) {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	return s.enterUser(ctx, access.Call)
+}
+
+// enterUser begins a method about sites that only users call, and no controller.
+func (s *rights) enterUser(ctx context.Context, verb access.Verb) (context.Context, *caller, error) {
+	ctx, c, err := s.enter(ctx, tko.KindSite, verb)
 	if err == nil && s.options.Access != AccessOff && (c.acting != nil || c.unnamed != nil || c.identity.Role() != "") {
-		err = s.refuse(ctx, c, tko.KindSite, "", access.Call)
+		err = s.refuse(ctx, c, tko.KindSite, "", verb)
 	}
 	return ctx, c, err
 }
@@ -227,10 +234,13 @@ type ruleBook struct {
 
 	approvals map[string]pendingApproval // by deployment
 	setups    map[string]setupToken      // by hash
-	freezes   []tko.Freeze
-	stops     []tko.Stop
-	sources   []tko.SourceDefinition  // by name
-	owners    map[string]record.Owner // of sources
+	// enrollments are those of the agents of sites, by ID.
+	enrollments map[string]tko.AgentEnrollment
+	holds       string // differs if stops or freezes do
+	freezes     []tko.Freeze
+	stops       []tko.Stop
+	sources     []tko.SourceDefinition  // by name
+	owners      map[string]record.Owner // of sources
 	// subscriptions are sorted by name.
 	subscriptions []subscription
 	read          time.Time // used with the lock of the service
@@ -263,8 +273,12 @@ func (s *rights) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, err
 	if err != nil {
 		return nil, err
 	}
-	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: lru.New[string, *access.Grant](maxCachedGrants), approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}, owners: map[string]record.Owner{}}
+	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: lru.New[string, *access.Grant](maxCachedGrants), approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}, owners: map[string]record.Owner{}, enrollments: map[string]tko.AgentEnrollment{}}
+	holds := sha256.New()
 	for _, r := range stored {
+		if r.Kind == record.RuleStop || r.Kind == record.RuleFreeze {
+			_, _ = holds.Write(r.Doc) // a hash doesn't fail
+		}
 		var err error
 		switch r.Kind {
 		case record.RuleBinding:
@@ -285,11 +299,14 @@ func (s *rights) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, err
 			err = mapRule(book.owners, r)
 		case record.RuleSetup:
 			err = mapRule(book.setups, r)
+		case record.RuleEnrollment:
+			err = mapRule(book.enrollments, r)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the stored %s %q can't be read: %w", r.Kind, r.ID, err)
 		}
 	}
+	book.holds = hex.EncodeToString(holds.Sum(nil))
 	s.accessRules = book
 	return book, nil
 }

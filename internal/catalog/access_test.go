@@ -281,7 +281,8 @@ func TestListsEndWhenRightsAreRevoked(t *testing.T) {
 			b := w.bind("cert:ada", access.Viewer, emea)
 			n := 0
 			for err := range list(w.as("cert:ada"), w) {
-				if n++; n == 2 {
+				n++
+				if n == 2 {
 					w.is("second site", err, tko.ErrDenied)
 					break
 				}

@@ -355,7 +355,8 @@ func (s *AccessControl) BreakGlass(ctx context.Context, why string) (access.Bind
 	if err != nil {
 		return access.Binding{}, err
 	}
-	if why = plainText(strings.TrimSpace(why), 1000); why == "" {
+	why = plainText(strings.TrimSpace(why), 1000)
+	if why == "" {
 		return access.Binding{}, tko.Errorf(tko.ErrInvalid, "state why: it is recorded")
 	}
 	if c.identity.Authenticator != "unix" || !slices.Contains(s.options.BreakGlass, c.identity.Subject) {

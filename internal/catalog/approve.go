@@ -130,7 +130,8 @@ func (s *Approver) consent(ctx context.Context, c *caller, r *record.Record, wai
 		grant[record.CountDeployments] = waiting.Remove
 	}
 	w := *r
-	if w.Author = author(ctx); w.Author.Why == "" {
+	w.Author = author(ctx)
+	if w.Author.Why == "" {
 		w.Author.Why = fmt.Sprintf("consented to %d changes: %d deployments to create, %d to remove", count, waiting.Create, waiting.Remove)
 	}
 	w.Conditions = slices.Clone(r.Conditions)
@@ -205,7 +206,8 @@ func approval(ctx context.Context, r record.Record) record.Write {
 	if proposal != nil && proposal.Reason != tko.ReasonChangeProposed {
 		proposal = nil
 	}
-	if r.Author = author(ctx); r.Author.Why == "" {
+	r.Author = author(ctx)
+	if r.Author.Why == "" {
 		r.Author.Why = "approved it"
 		if proposal != nil {
 			r.Author.Why = "approved what its placements propose"
@@ -263,7 +265,8 @@ func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSel
 			if errors.Is(err, tko.ErrStopped) { // the others don't wait for it
 				stopped, err = cmp.Or(stopped, err), nil
 			}
-			if held += len(busy); first == "" && len(busy) > 0 {
+			held += len(busy)
+			if first == "" && len(busy) > 0 {
 				first = busy[0]
 			}
 			if err != nil {

@@ -200,10 +200,12 @@ func (s *AuditTrail) AuditRecords(ctx context.Context, sel audit.Select) iter.Se
 				if err != nil {
 					return err
 				}
-				if after = r.Seq; !sel.Match(r) {
+				after = r.Seq
+				if !sel.Match(r) {
 					continue
 				}
-				if left--; !yield(one) || left == 0 {
+				left--
+				if !yield(one) || left == 0 {
 					return nil
 				}
 			}

@@ -282,7 +282,8 @@ func TestWaitingDeploymentBelongsToWhoNamesItsTemplate(t *testing.T) {
 	w.bind("cert:preparer", access.ControllerPrepare, access.Scope{})
 	d := w.deployment(id)
 	_, err := w.CommitDeployment(w.as("cert:preparer"), tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: d.Package})
-	if d = w.deployment(id); err != nil || d.Template != "" || d.AwaitedTemplate != "t" {
+	d = w.deployment(id)
+	if err != nil || d.Template != "" || d.AwaitedTemplate != "t" {
 		t.Errorf("it is %+v, %v", d, err)
 	}
 }

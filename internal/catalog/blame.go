@@ -137,7 +137,8 @@ func (h *entityHistory) siteBase(ctx context.Context, r record.Record, out *blam
 		}
 		t = before
 	}
-	if h.templates[r.Template] = t; t.Revision != 0 && t.Position < r.Position {
+	h.templates[r.Template] = t
+	if t.Revision != 0 && t.Position < r.Position {
 		out.Made, out.Anew = &derivation.Record{Template: tko.TemplateID(t.ID), Revision: t.Revision, Whole: record.Digest{1}}, true
 	}
 	return nil

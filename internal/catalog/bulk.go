@@ -115,7 +115,8 @@ func (list selection) each(chosen frozen, do func(keys []record.Key) error) erro
 			if chosen.has(chosen.hash(r.ID)) {
 				keys = append(keys, r.Key)
 			}
-			if read++; read == selectedPage {
+			read++
+			if read == selectedPage {
 				break
 			}
 		}

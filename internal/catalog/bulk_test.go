@@ -38,7 +38,8 @@ type laterStore struct {
 }
 
 func (s *laterStore) List(ctx context.Context, query record.Query) iter.Seq2[record.Record, error] {
-	if s.lists++; s.lists == 2 {
+	s.lists++
+	if s.lists == 2 {
 		if err := s.again(); err != nil {
 			return func(yield func(record.Record, error) bool) { yield(record.Record{}, err) }
 		}
@@ -129,7 +130,8 @@ func TestInterruptedDeletionsReportTheirProgress(t *testing.T) {
 			ctx, cancel := context.WithCancel(w.ctx)
 			commits := 0
 			w.between(func([]record.Write) error {
-				if commits++; commits == 2 {
+				commits++
+				if commits == 2 {
 					cancel()
 				}
 				return nil
@@ -212,7 +214,8 @@ func TestNoRecordCanReferToOneThatIsBeingDeleted(t *testing.T) {
 	whole, stop := w.Service, errors.New("stop")
 	commits := 0
 	w.between(func([]record.Write) error {
-		if commits++; commits == 2 {
+		commits++
+		if commits == 2 {
 			return stop
 		}
 		return nil
@@ -242,7 +245,8 @@ func (s *breakingStore) List(ctx context.Context, query record.Query) iter.Seq2[
 	return func(yield func(record.Record, error) bool) {
 		count := 0
 		for r, err := range s.Store.List(ctx, query) {
-			if count++; count > 3 && s.breaks.Add(-1) >= 0 {
+			count++
+			if count > 3 && s.breaks.Add(-1) >= 0 {
 				yield(record.Record{}, tko.Errorf(tko.ErrUnavailable, "lost"))
 				return
 			}

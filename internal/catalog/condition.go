@@ -200,7 +200,7 @@ func flagConditions(current []tko.Condition, prepared, approved bool) []tko.Cond
 // controllerConditions are the conditions that our own controllers set.
 var controllerConditions = []string{
 	tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionScheduled, tko.ConditionHealthy, tko.ConditionDeleting,
-	tko.ConditionPlaced, tko.ConditionHandled, tko.ConditionMatched, tko.ConditionRunnable, tko.ConditionCleanedUp, tko.ConditionFrozen, tko.ConditionResolvedRefs, tko.ConditionKnownProperties, tko.ConditionDelivered,
+	tko.ConditionPlaced, tko.ConditionHandled, tko.ConditionMatched, tko.ConditionRunnable, tko.ConditionCleanedUp, tko.ConditionFrozen, tko.ConditionResolvedRefs, tko.ConditionKnownProperties, tko.ConditionDelivered, tko.ConditionConnected,
 }
 
 // permitConditions refuses conditions of our own controllers to users of the Kubernetes

@@ -154,7 +154,8 @@ func (s *core) commit(ctx context.Context, writes ...record.Write) (_ []record.O
 			if pinned[i] != nil {
 				version = min(version, *pinned[i])
 			}
-			if writes[i].Access = &version; reports && !c.bound && pinned[i] == nil {
+			writes[i].Access = &version
+			if reports && !c.bound && pinned[i] == nil {
 				writes[i].Access = nil
 			}
 			if s.options.Audit {

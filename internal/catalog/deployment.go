@@ -229,7 +229,8 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
 		}
 		writes[i] = n.write(ctx, fresh[i])
-		if writes[i].ParentRevision = request.Revision; request.Revision == 0 {
+		writes[i].ParentRevision = request.Revision
+		if request.Revision == 0 {
 			writes[i].Requires = append(slices.Clone(writes[i].Requires), record.DeploymentKey(request.Parent))
 		}
 	}

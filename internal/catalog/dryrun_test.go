@@ -59,7 +59,8 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 	return map[string]func() foreseen{
 		"PutEntity": func() foreseen {
 			p := tko.Put{Kind: pick(r, tko.KindSite, tko.KindTemplate), Metadata: metadata(), Package: things(pick(r, "mine=1", "mine=2"), pick(r, "more=1", "other=1")), Manager: pick(r, "", "apply", "mine")}
-			if p.ID = id("t"); p.Kind == tko.KindSite {
+			p.ID = id("t")
+			if p.Kind == tko.KindSite {
 				p.ID, p.Template = id("s"), pick(r, "", tko.TemplateID(id("t")))
 			}
 			return func(ctx context.Context, dry bool) (any, error) {

@@ -30,7 +30,8 @@ func (s *ChangeLog) Records(ctx context.Context, query record.Query, position in
 		if err := checkPatternCount(len(query.IDs) + len(query.Templates) + len(query.Sites) + len(query.Metadata) + len(query.TemplateMetadata) + len(query.SiteMetadata) + len(query.Labels)); err != nil {
 			return err
 		}
-		if query.Scope, query.Offset, query.AsOf = w.caller.view(), 0, position; position == 0 {
+		query.Scope, query.Offset, query.AsOf = w.caller.view(), 0, position
+		if position == 0 {
 			return nil // there was nothing
 		}
 		return s.each(ctx, w, query, func(r record.Record) (bool, error) { return yield(r), nil })

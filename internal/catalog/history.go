@@ -95,7 +95,8 @@ func (s *History) history(ctx context.Context, request tko.HistoryRequest, yield
 				if next >= 0 && change.Revision != next {
 					return nil // earlier ones are no longer retained, except for some
 				}
-				if next = change.Revision; change.Op == tko.OpWritten {
+				next = change.Revision
+				if change.Op == tko.OpWritten {
 					next--
 				}
 			}
@@ -133,7 +134,8 @@ func (s *History) history(ctx context.Context, request tko.HistoryRequest, yield
 			if !yield(e) {
 				return nil
 			}
-			if sent++; sent == request.Max {
+			sent++
+			if sent == request.Max {
 				return nil
 			}
 		}

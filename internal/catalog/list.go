@@ -118,7 +118,8 @@ func (s *Entities) Plugins(ctx context.Context, sel tko.PluginSelect, options tk
 			if err != nil {
 				return err
 			}
-			if left--; !yield(p) || left == 0 {
+			left--
+			if !yield(p) || left == 0 {
 				return nil
 			}
 		}

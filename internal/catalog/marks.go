@@ -125,7 +125,8 @@ func (p *Put) mark(current record.Record) error {
 	if applied == nil {
 		applied = map[string]record.AppliedSet{}
 	}
-	if applied[p.Manager] = next; next.Equal(record.AppliedSet{}) && p.Manager == "" {
+	applied[p.Manager] = next
+	if next.Equal(record.AppliedSet{}) && p.Manager == "" {
 		delete(applied, p.Manager)
 	}
 	p.applied = applied

@@ -242,6 +242,7 @@ var elsewhere = map[string]string{
 	"ReportRolloutTicket":      "TestEveryMethodAsEveryRole",
 	"ReportSiteStaging":        "TestEveryMethodAsEveryRole",
 	"AdvanceRollout":           "TestRowsNeedTheRightsOfOwnerAndStarterWhenTheyAreApplied", "RolloutDo": "TestRolloutIsPlannedAsItsOwner", "ProposeRollout": "TestRolloutIsPlannedAsItsOwner",
+	"EnrollSite": "TestEveryMethodAsEveryRole", "RevokeSite": "TestEveryMethodAsEveryRole", "RedeemEnrollment": "TestTokenOfAnAgentIsUsedByOneKeyOnly",
 	"BreakGlass": "TestBreakGlassIsForLocalUsersOfTheServer", "Unbind": "TestEveryMethodAsEveryRole", "Unfreeze": "TestEveryMethodAsEveryRole", "Resume": "TestEveryMethodAsEveryRole", "AdvanceReleases": "TestReleaseOfManySitesGoesInWaves", "ReleaseStops": "TestReleaseOfManySitesGoesInWaves", "DeleteSource": "TestEveryMethodAsEveryRole",
 	"DeclareSources": "TestEveryMethodAsEveryRole", "SaveSource": "TestEveryMethodAsEveryRole", "ForgetSource": "TestEveryMethodAsEveryRole", "SaveTargetState": "TestEveryMethodAsEveryRole",
 	"EnqueueSources": "TestEveryMethodAsEveryRole", "EnqueueSites": "TestEveryMethodAsEveryRole", "ReleaseHolds": "TestEveryMethodAsEveryRole", "BreakModification": "TestEveryMethodAsEveryRole",
@@ -251,7 +252,7 @@ var elsewhere = map[string]string{
 
 // reads are the methods that change no entity and no rule.
 var reads = strings.Fields(`About AccessMode CredentialUses AuditRecords Authorize Backup Before BeforeNewest Bindings Blame CanI Changes CheckPosition CountOwned Deployment Deployments DeploymentsByID DiffPast
-	EncodedDeployment EncodedDeployments EncodedSite EncodedSites EncodedTemplate EncodedTemplates EnqueueEvents Events ExplainSite ExportAudit FeedLag Freezes HistoryOf Holds KeepAudit LogLevels Marks
+	EncodedDeployment EncodedDeployments EncodedSite EncodedSites EncodedTemplate EncodedTemplates Enrollments EnqueueEvents Events ExplainSite ExportAudit FeedLag Freezes HistoryOf Holds KeepAudit LogLevels Marks
 	MayImpersonate Modifications Named Owner PlanWith Plugin Plugins Queues Position PositionOf Record RecordAt RecordRefusal Records ReservedOrigins Retain Retention RevealsSecrets Rights Rollout RolloutPlan RolloutEvidence RolloutMeasurements RolloutTickets
 	RolloutRows RolloutStatus Rollouts SetupToken Site SiteHold SiteStagings SiteStop Sites Snapshot Source SourceDefinitions Sources Stops Subscriptions TargetState Template TemplateImpact Templates Told VerifyAudit ViewKey Watch Watcher WorkClaim`)
 

@@ -186,7 +186,8 @@ func (c *startCache) put(token string, r record.Record) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	size := len(r.Package) + 1000
-	if c.size += size; c.starts == nil || c.size > maxCachedStarts {
+	c.size += size
+	if c.starts == nil || c.size > maxCachedStarts {
 		c.starts, c.size = map[string]record.Record{}, size
 	}
 	c.starts[token] = r
@@ -196,7 +197,8 @@ func (c *startCache) put(token string, r record.Record) {
 func (c *startCache) take(token string) (r record.Record, ok bool) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if r, ok = c.starts[token]; ok {
+	r, ok = c.starts[token]
+	if ok {
 		delete(c.starts, token)
 		c.size -= len(r.Package) + 1000
 	}

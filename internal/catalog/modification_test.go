@@ -322,7 +322,8 @@ func TestEarlierRevisionsCanBeRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ops = append(ops, fmt.Sprintf("%s %d", c.Op, c.Revision)); len(ops) == 2 {
+		ops = append(ops, fmt.Sprintf("%s %d", c.Op, c.Revision))
+		if len(ops) == 2 {
 			break
 		}
 	}

@@ -64,7 +64,8 @@ func (s *RecordWriter) overlaid(ctx context.Context, p Put, current record.Recor
 	}
 	last := p.applied[p.Manager]
 	next.Labels, next.Annotations = last.Labels, last.Annotations
-	if p.applied[p.Manager] = next; len(p.applied) > maxManagers {
+	p.applied[p.Manager] = next
+	if len(p.applied) > maxManagers {
 		return p, tko.Errorf(tko.ErrInvalid, "%s %q has %d managers already: use the name of one of them (--manager)", p.Key.Kind, p.Key.ID, maxManagers)
 	}
 	if current.Revision == 0 || p.Key.Kind != tko.KindTemplate && p.Key.Kind != tko.KindSite && p.Key.Kind != tko.KindRollout {

@@ -128,7 +128,8 @@ func (s *History) changedSince(ctx context.Context, query record.Query, from, to
 			return nil, err
 		}
 		for _, c := range changes {
-			if after = c.Position; after > to {
+			after = c.Position
+			if after > to {
 				break
 			}
 			if c.Kind == query.Kind && c.Op != tko.OpStatus {

@@ -76,7 +76,8 @@ func (m *meeting) List(ctx context.Context, q record.Query) iter.Seq2[record.Rec
 			records = append(records, r)
 		}
 		m.lock.Lock()
-		if m.readers--; m.readers == 0 {
+		m.readers--
+		if m.readers == 0 {
 			close(m.all)
 		}
 		m.lock.Unlock()

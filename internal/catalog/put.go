@@ -342,7 +342,8 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current record.Record
 		return record.Record{}, nil, err
 	}
 	rec.SetApplied(p.applied)
-	if rec.Conditions = warnedAfter(current, rec); rec.Kind == tko.KindSite {
+	rec.Conditions = warnedAfter(current, rec)
+	if rec.Kind == tko.KindSite {
 		rec.Conditions = siteConditions(current, rec)
 	}
 	s.registry.inspectPlugin(&rec, current.Revision+1)

@@ -73,7 +73,8 @@ func TestQueuesNameOnlyWhatTheCallerMayRead(t *testing.T) {
 		}
 	}
 	for queue, all := range keys {
-		if keys[queue] = append(all, "emea/deleted"); queue == tko.QueueGitOps || queue == tko.QueueEvents {
+		keys[queue] = append(all, "emea/deleted")
+		if queue == tko.QueueGitOps || queue == tko.QueueEvents {
 			keys[queue] = all
 		}
 		for _, key := range keys[queue] {

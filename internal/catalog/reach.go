@@ -282,7 +282,8 @@ func (s *core) rerunsOf(ctx context.Context, writes []record.Write) (int, error)
 		if record.Placed(r) == "" || sites[r.Site] {
 			continue
 		}
-		if running = append(running, r.Key); len(running) == selectedPage {
+		running = append(running, r.Key)
+		if len(running) == selectedPage {
 			if err := count(); err != nil {
 				return 0, err
 			}
@@ -424,7 +425,8 @@ func (s *core) settingsOf(ctx context.Context, of cause) (ReachLimits, int, erro
 		switch {
 		case l.IsFurther():
 		case l.UpTo > 0:
-			if upTo = l.UpTo; l.Most > 0 {
+			upTo = l.UpTo
+			if l.Most > 0 {
 				o.Created = l.Most
 			}
 		case l.Limit == access.LimitCreated:
@@ -971,7 +973,9 @@ func (s *core) lineageOf(ctx context.Context, parent string) (lineage, error) {
 
 // checkCycle returns an ErrInvalid if a new child is part of a topology, and has the
 // template, the site and the merged resources of a deployment that it descends from: it
-// would create itself, without an end. A child without resources of a topology creates
+// would create itself, without an end. Below a deployment without a site, a child at a site
+// is refused, too: it would place the same at the same sites, and each of them would do so.
+// A child without resources of a topology creates
 // none, so clients may create it from the template of its parent.
 func (s *core) checkCycle(ctx context.Context, l lineage, child record.Record, merged krm.Package) error {
 	template, site := child.Template, child.Site
@@ -979,7 +983,7 @@ func (s *core) checkCycle(ctx context.Context, l lineage, child record.Record, m
 		return nil
 	}
 	for i, f := range l.chain {
-		if f.template != template || f.site != site {
+		if f.template != template || f.site != site && f.site != "" {
 			continue
 		}
 		same, err := s.sameMerge(ctx, f, merged)

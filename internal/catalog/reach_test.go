@@ -226,7 +226,8 @@ func TestRestOfAnInterruptedDeletionNeedsConsent(t *testing.T) {
 	w.many(1000, tko.NewDeployment{})
 	stop, commits := errors.New("stop"), 0
 	cut := catalog.New(&cuttingStore{w.store, func([]record.Write) error {
-		if commits++; commits == 2 {
+		commits++
+		if commits == 2 {
 			return stop
 		}
 		return nil
@@ -467,6 +468,8 @@ func TestCyclesOfTopologiesAreRefused(t *testing.T) {
 	wantError(t, err, tko.ErrInvalid, "a cycle of topologies", fmt.Sprintf("a (deployment %s) → a again", top))
 	_, err = w.CreateDeployment(w.ctx, tko.NewDeployment{Parent: top, Template: "a"})
 	wantError(t, err, tko.ErrInvalid, "a cycle of topologies")
+	_, err = child(top, "a", "s", "") // each of them would place the same at all sites
+	wantError(t, err, tko.ErrInvalid, fmt.Sprintf(`a (deployment %s) → a again at site "s"`, top))
 	b, err := child(top, "b", "s", "")
 	if err != nil {
 		t.Fatal(err)

@@ -108,7 +108,8 @@ func (m *baseCache) put(r record.Record, b base) {
 	if ok && old.version.Position >= r.Position {
 		return
 	}
-	if m.size += len(r.Package); m.bases == nil || m.size > maxCachedBases {
+	m.size += len(r.Package)
+	if m.bases == nil || m.size > maxCachedBases {
 		m.bases, m.size = map[string]cachedBase{}, len(r.Package)
 	}
 	m.bases[r.ID] = cachedBase{base: b, version: record.Version{Key: r.Key, Position: r.Position}}

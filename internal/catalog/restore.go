@@ -70,7 +70,8 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 			if err != nil {
 				return tko.Restored{}, err
 			}
-			if selected[r.ID] = true; len(selected) > maxRestored {
+			selected[r.ID] = true
+			if len(selected) > maxRestored {
 				return tko.Restored{}, tko.Errorf(tko.ErrInvalid, "more than %d %ss are selected: restore fewer at a time", maxRestored, query.Kind)
 			}
 		}
@@ -247,7 +248,8 @@ func (s *History) eachLost(ctx context.Context, then *pastMoment, template recor
 			if err != nil {
 				return err
 			}
-			if referred = append(referred, r); len(referred) == pastPage {
+			referred = append(referred, r)
+			if len(referred) == pastPage {
 				if err := look(); err != nil {
 					return err
 				}
@@ -278,7 +280,8 @@ func (s *History) associate(ctx context.Context, then *pastMoment, template reco
 				return err
 			}
 			next := current
-			if next.Template, next.Author, next.Steps = template.ID, author(ctx), nil; next.Base == was[0].Revision { // the same content
+			next.Template, next.Author, next.Steps = template.ID, author(ctx), nil
+			if next.Base == was[0].Revision { // the same content
 				next.Base = restored.Revision
 			}
 			if err := s.permitWrite(ctx, current, next); err != nil {

@@ -45,7 +45,8 @@ func (s *RolloutRunner) AdvanceRollout(ctx context.Context, id tko.RolloutID) (t
 	wait, active := time.Duration(-1), false
 	err = retry(ctx, func() error {
 		r, v, err := s.viewKnown(ctx, id, known)
-		if active = v.State.Active(); errors.Is(err, tko.ErrNotFound) {
+		active = v.State.Active()
+		if errors.Is(err, tko.ErrNotFound) {
 			return nil // it was deleted
 		}
 		if err != nil {
@@ -299,7 +300,8 @@ func (s *RolloutRunner) stoppedRows(ctx context.Context, in *input, v record.Rol
 			var metadata map[string]string
 			if len(stop.SiteMetadata) > 0 && row.Site != "" {
 				var ok bool
-				if metadata, ok = in.Metadata(i); !ok {
+				metadata, ok = in.Metadata(i)
+				if !ok {
 					return nil, false
 				}
 			}
@@ -505,7 +507,8 @@ func (s *RolloutRunner) observeOne(ctx context.Context, row record.RolloutRow, r
 	o := observation{chain: row.Chain}
 	switch {
 	case row.Kind == plan.Delete && r.Revision == 0:
-		if o.Healthy = !unscheduled; unscheduled {
+		o.Healthy = !unscheduled
+		if unscheduled {
 			o.Reason = fmt.Sprintf("site %q has not removed it yet", row.Site)
 		}
 		return o, nil
@@ -520,7 +523,8 @@ func (s *RolloutRunner) observeOne(ctx context.Context, row record.RolloutRow, r
 	if err != nil {
 		return o, err
 	}
-	if o.chain = chain; chain != r.Revision {
+	o.chain = chain
+	if chain != r.Revision {
 		o.Superseded, o.Reason = true, fmt.Sprintf("it was changed by %q (revision %d)", by.Who, chain+1)
 		if by.Why != "" { // such as: rollout "r-undo"
 			o.Reason += fmt.Sprintf(": %.200s", by.Why)

@@ -209,7 +209,8 @@ func (s *RolloutControl) commandPlan(ctx context.Context, r record.Record, v rec
 	if from.State == execute.Cancelled && summaryOf(v.Counts).Total.Applied() > 0 {
 		return tko.Errorf(tko.ErrConflict, "rollout %q: it changed deployments before it was cancelled: undo it, or create another rollout", r.ID)
 	}
-	if st.State = to; to == execute.Planning {
+	st.State = to
+	if to == execute.Planning {
 		st.Reason = execute.Reason{}
 	} else { // Paused: what is left is planned, and resumed by its digest
 		st.Next, st.Left = st.Plan+1, plan.Digest{}

@@ -109,7 +109,8 @@ func (s *RolloutRunner) queryOf(ctx context.Context, m spec.Metric, ids []tko.Si
 			out.Sites = append(out.Sites, id)
 		}
 	}
-	if out.Count = len(measured); out.Count == 0 {
+	out.Count = len(measured)
+	if out.Count == 0 {
 		out.Reason = "there is no site to measure: none has the metadata that the query names, or none is at a site"
 		return out, nil
 	}

@@ -339,7 +339,8 @@ type siteCheck struct {
 }
 
 func (c *siteCheck) add(ctx context.Context, d plan.Draft) error {
-	if c.pending = append(c.pending, d); len(c.pending) < siteBatch {
+	c.pending = append(c.pending, d)
+	if len(c.pending) < siteBatch {
 		return nil
 	}
 	return c.flush(ctx)

@@ -158,7 +158,8 @@ func (s *RolloutPlans) withDescendants(ctx context.Context, found []difference, 
 				if d.before.Revision == 0 || d.after.Revision != 0 {
 					continue
 				}
-				if above[keys[i].ID] = true; len(found) == maxRestored {
+				above[keys[i].ID] = true
+				if len(found) == maxRestored {
 					return nil, tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", maxRestored)
 				}
 				found = append(found, d)
@@ -285,7 +286,8 @@ func (s *RolloutPlans) checkRestored(ctx context.Context, all []*restoration, pl
 		}
 		if one := planned[holder]; one != nil && one.Kind == plan.Delete {
 			r.Restored.Follows = true
-			if r.Restored.Root = one.Deployment; one.Root != "" {
+			r.Restored.Root = one.Deployment
+			if one.Root != "" {
 				r.Restored.Root = one.Root
 			}
 		} else if holder != "" {

@@ -199,7 +199,8 @@ func (s *RolloutControl) visiblePlan(ctx context.Context, c *caller, number int6
 	p.Groups = left
 	var images []tko.RolloutImage
 	for _, image := range p.Images { // of others it isn't known whose they are
-		if image.Sites = len(pulled[image.Reference]); image.Kind == plan.KindImage && image.Sites > 0 {
+		image.Sites = len(pulled[image.Reference])
+		if image.Kind == plan.KindImage && image.Sites > 0 {
 			images = append(images, image)
 		}
 	}

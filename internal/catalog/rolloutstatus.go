@@ -338,7 +338,8 @@ func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) i
 		for _, r := range selected {
 			row := shownRow(r)
 			if sel.Changes && (r.Kind.Applies() || r.Kind == plan.Conflict) {
-				if changed++; changed > maxChangedRows {
+				changed++
+				if changed > maxChangedRows {
 					return errTooManyChanges
 				}
 				if row.Changes, err = s.plans.changesOf(ctx, record, st, r); err != nil {
@@ -405,7 +406,8 @@ func (s *RolloutControl) visibleSelection(ctx context.Context, c *caller, sel tk
 			if !selects(sel, sites, r) {
 				continue
 			}
-			if selected = append(selected, r); sel.Limit > 0 && len(selected) == sel.Limit {
+			selected = append(selected, r)
+			if sel.Limit > 0 && len(selected) == sel.Limit {
 				return selected, nil
 			}
 		}

@@ -132,7 +132,8 @@ func ticketDocumentOf(v record.RolloutView, sp spec.Rollout, task execute.Ticket
 	if task.Wave < len(sum.Waves) {
 		d.Deployments = sum.Waves[task.Wave].Rows
 	}
-	if d.Result = task.Result; d.Result != "" {
+	d.Result = task.Result
+	if d.Result != "" {
 		d.Progress = map[string]int{}
 		for p, n := range sum.Total.By {
 			d.Progress[string(p)] = n

@@ -166,7 +166,8 @@ func (s *RolloutRunner) undoRow(ctx context.Context, was record.RolloutRow, e ex
 	if err != nil {
 		return row, "", err
 	}
-	if row.Revision = chain; chain != now.Revision && !force {
+	row.Revision = chain
+	if chain != now.Revision && !force {
 		return row, fmt.Sprintf("it was changed by %q since (revision %d)", by.Who, chain+1), nil
 	}
 	return row, "", nil

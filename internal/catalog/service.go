@@ -131,6 +131,7 @@ type Service struct {
 	*Comparer
 	*SourceRegistry
 	*SubscriptionRegistry
+	*AgentEnrollments
 	*Administration
 }
 
@@ -174,6 +175,7 @@ func New(store record.Store, validator Validator, options Options) *Service {
 		Administration: &Administration{core: c},
 	}
 	s.SubscriptionRegistry = &SubscriptionRegistry{core: c, changes: s.ChangeLog}
+	s.AgentEnrollments = &AgentEnrollments{core: c, statuses: s.Statuses}
 	s.DeploymentWriter = &DeploymentWriter{core: c, registry: s.Registry, statuses: s.Statuses}
 	s.Modifier = &Modifier{core: c, deployments: s.DeploymentWriter}
 	s.Remover = &Remover{core: c, entities: s.Entities}

@@ -56,7 +56,8 @@ func (s *sharedResources) get(digest record.Digest, size int) (krm.Resource, boo
 	if !ok {
 		return nil, false
 	}
-	if s.oldSize += size; s.old == nil || s.oldSize > maxSharedResources {
+	s.oldSize += size
+	if s.old == nil || s.oldSize > maxSharedResources {
 		s.old, s.oldSize = map[record.Digest]krm.Resource{}, size
 	}
 	s.old[digest] = r
@@ -64,7 +65,8 @@ func (s *sharedResources) get(digest record.Digest, size int) (krm.Resource, boo
 }
 
 func (s *sharedResources) put(digest record.Digest, size int, r krm.Resource) {
-	if s.youngSize += size; s.young == nil || s.youngSize > maxSharedResources {
+	s.youngSize += size
+	if s.young == nil || s.youngSize > maxSharedResources {
 		s.young, s.youngSize = map[record.Digest]krm.Resource{}, size
 	}
 	s.young[digest] = r
@@ -135,7 +137,8 @@ func (s *Snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) it
 			if err != nil {
 				return err
 			}
-			if page = append(page, r); len(page) < snapshotPage {
+			page = append(page, r)
+			if len(page) < snapshotPage {
 				continue
 			}
 			if more, err := send(); !more {
@@ -202,7 +205,8 @@ func (s *Snapshot) Record(ctx context.Context, key record.Key, revision int64) (
 		if err != nil {
 			return record.Record{}, err
 		}
-		if r = read[0]; r.Revision == 0 || r.UID != now.UID {
+		r = read[0]
+		if r.Revision == 0 || r.UID != now.UID {
 			return record.Record{}, none
 		}
 	}
@@ -292,7 +296,8 @@ func (s *Snapshot) Package(r record.Record) (krm.Package, error) {
 			return nil, err
 		}
 		s.mutex.Lock()
-		if s.size += len(r.Package); s.size > maxSnapshotPackages {
+		s.size += len(r.Package)
+		if s.size > maxSnapshotPackages {
 			clear(s.packages)
 			s.size = len(r.Package)
 		}

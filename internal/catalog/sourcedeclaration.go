@@ -120,7 +120,8 @@ func (in declaring) decide(book *ruleBook) (r declaration, err error) {
 		}
 		rec := audit.Record{Kind: record.RuleSource, ID: d.Name, Op: "undeclared by " + in.request.Parent, Why: in.by.Why}
 		if !in.request.Prune {
-			if r.done.Kept = append(r.done.Kept, d.Name); d.Undeclared {
+			r.done.Kept = append(r.done.Kept, d.Name)
+			if d.Undeclared {
 				continue
 			}
 			d.Undeclared = true

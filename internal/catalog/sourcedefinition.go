@@ -80,7 +80,8 @@ func (b *ruleBook) register(definitions []tko.SourceDefinition, taken map[string
 		if err != nil {
 			return r, err
 		}
-		if r.results = append(r.results, result); !result.Changed {
+		r.results = append(r.results, result)
+		if !result.Changed {
 			continue
 		}
 		if err := r.write(record.RuleSource, d.Name, d, describeDefinition("registered", d)); err != nil {
@@ -198,7 +199,8 @@ func (b *ruleBook) define(d *tko.SourceDefinition, taken bool) (tko.RegisteredSo
 		return result, err
 	}
 	d.Created = before.Created
-	if result.Changed = !d.Same(before); !result.Changed {
+	result.Changed = !d.Same(before)
+	if !result.Changed {
 		*d = before
 	}
 	return result, nil

@@ -77,7 +77,8 @@ func TestSitesAreCommittedWithTheTemplateAsItIsThen(t *testing.T) {
 		change()
 		times := 3
 		store.before = func() {
-			if times--; times >= 0 {
+			times--
+			if times >= 0 {
 				change()
 			}
 		}

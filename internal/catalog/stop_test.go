@@ -233,6 +233,8 @@ var exempt = map[string]string{
 	tkopb.Access_Unbind_FullMethodName:                     "rights",
 	tkopb.Access_AddPolicy_FullMethodName:                  "rights",
 	tkopb.Access_SetOwner_FullMethodName:                   "rights",
+	tkopb.Access_EnrollSite_FullMethodName:                 "rights",
+	tkopb.Access_RevokeSite_FullMethodName:                 "rights",
 	tkopb.Access_CountOwned_FullMethodName:                 "it reads",
 	tkopb.Access_Freeze_FullMethodName:                     "it holds more",
 	tkopb.Access_Unfreeze_FullMethodName:                   "a stop holds all the same",

@@ -261,7 +261,8 @@ func (g *stopGate) deletion(ctx context.Context, r record.Record) error {
 			if err != nil {
 				return err
 			}
-			if batch = append(batch, one); len(batch) == selectedPage {
+			batch = append(batch, one)
+			if len(batch) == selectedPage {
 				if err := flush(); err != nil {
 					return err
 				}

@@ -25,7 +25,8 @@ func TestStreamEndsWithItsConsumerOrAnError(t *testing.T) {
 	var got []int
 	var last error
 	for n, err := range numbers {
-		if last = err; err == nil {
+		last = err
+		if err == nil {
 			got = append(got, n)
 		}
 	}

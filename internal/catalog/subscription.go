@@ -181,7 +181,8 @@ func (b *ruleBook) subscribe(wanted []subscription) (r subscribing, err error) {
 			d.UID, d.Created, d.Begin, d.BeginAudit = before.UID, before.Created, before.Begin, before.BeginAudit // its cursor stays
 			result.Changed = !d.Same(before.Subscription) || d.Owns.Key() != before.Owns.Key() || before.Undeclared
 		}
-		if r.results = append(r.results, result); !result.Changed {
+		r.results = append(r.results, result)
+		if !result.Changed {
 			continue
 		}
 		rec := audit.Record{Kind: record.RuleSubscription, ID: d.Name, Op: "registered", Detail: printable.Short(fmt.Sprintf("as %s: %s", d.Owns, d.Spec), maxDetail), Why: d.By.Why}
@@ -250,7 +251,8 @@ func (b *ruleBook) declareSubscriptions(c *ruleChange, wanted []subscription, in
 			c.records = append(c.records, rec)
 			continue
 		}
-		if kept = append(kept, tko.UndeclaredSubscription+d.Name); d.Undeclared {
+		kept = append(kept, tko.UndeclaredSubscription+d.Name)
+		if d.Undeclared {
 			continue
 		}
 		d.Undeclared = true
@@ -577,7 +579,8 @@ func (t *Told) Audited(ctx context.Context, name string, after, upTo int64, limi
 	if err != nil {
 		return page, err
 	}
-	if page.Seq, page.Head = after, head.Seq; base.Seq > after {
+	page.Seq, page.Head = after, head.Seq
+	if base.Seq > after {
 		page.GoneTo, page.Seq = base.Seq, base.Seq
 	}
 	for _, one := range stored {

@@ -272,7 +272,8 @@ func (s *ChangeLog) states(ctx context.Context, c tko.Change) (transition, error
 		if err != nil {
 			return transition{}, err
 		}
-		if t.before = before; uid != beforeUID { // an earlier entity of the same ID
+		t.before = before
+		if uid != beforeUID { // an earlier entity of the same ID
 			t.before = nil
 		}
 	case tko.OpStatus:

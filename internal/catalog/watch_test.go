@@ -41,7 +41,8 @@ func inOrder(changes iter.Seq2[tko.Change, error], after, until int64) error {
 		case c.Position != after+1:
 			return fmt.Errorf("position %d follows %d", c.Position, after)
 		}
-		if after = c.Position; after == until {
+		after = c.Position
+		if after == until {
 			return nil
 		}
 	}

@@ -174,7 +174,8 @@ func (s *Explainer) impactTopologies(ctx context.Context, i *tko.TemplateImpact,
 		if err != nil {
 			return err
 		}
-		if n++; n > maxImpactTemplates {
+		n++
+		if n > maxImpactTemplates {
 			i.More = true
 			break
 		}

@@ -94,7 +94,8 @@ func (s *WorkQueue) claim(ctx context.Context, claim tko.ClaimWork, signal <-cha
 		return nil, l.due, nil
 	}
 	items, due, err := s.store.ClaimWork(uncut, claim)
-	if l.signal = nil; err == nil && len(items) == 0 {
+	l.signal = nil
+	if err == nil && len(items) == 0 {
 		l.signal, l.due = signal, due
 	}
 	return items, due, err
@@ -300,7 +301,8 @@ func (s *WorkQueue) FinishWork(ctx context.Context, items []tko.FinishedWork) er
 func (s *WorkQueue) backoff(attempt int) time.Duration {
 	d := s.options.MinBackoff
 	for range attempt - 1 {
-		if d *= 2; d >= s.options.MaxBackoff {
+		d *= 2
+		if d >= s.options.MaxBackoff {
 			d = s.options.MaxBackoff
 			break
 		}

@@ -142,7 +142,8 @@ func TestWatchStreamsChangesInOrder(t *testing.T) {
 		if c.Author != (tko.Author{Who: "ada", Why: "because"}) || c.Time.IsZero() {
 			t.Errorf("%+v: want author, reason and time", c)
 		}
-		if seen = append(seen, c.ID); len(seen) == 3 {
+		seen = append(seen, c.ID)
+		if len(seen) == 3 {
 			cancel()
 		}
 	}

@@ -193,7 +193,8 @@ func certificates(data []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for rest := data; ; {
 		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
+		block, rest = pem.Decode(rest)
+		if block == nil {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
@@ -218,7 +219,8 @@ func (s *state) revoke(data []byte, authorities []*x509.Certificate) error {
 	lists := 0
 	for rest := data; ; lists++ {
 		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
+		block, rest = pem.Decode(rest)
+		if block == nil {
 			break
 		}
 		if block.Type != "X509 CRL" {

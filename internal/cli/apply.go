@@ -190,7 +190,8 @@ func (a *app) showSteps(steps []step, result bool) (changes int) {
 		if step.verb == "" {
 			continue
 		}
-		if changes++; a.globals.quiet && !result {
+		changes++
+		if a.globals.quiet && !result {
 			continue
 		}
 		fmt.Fprintln(a.out, a.paint(a.streams.Out, colors[step.verb], fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))))
@@ -403,7 +404,8 @@ func planRegistered(steps []step, is func(Manifest) bool, created, changed bool,
 		steps[i].verb = "create"
 		return nil
 	}
-	if steps[i].verb = "update"; before == nil {
+	steps[i].verb = "update"
+	if before == nil {
 		return nil
 	}
 	old, beforeErr := before.Manifest()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -202,6 +203,9 @@ func readKey(from string) (string, error) {
 	}
 	const most = 64 << 10
 	file, err := os.Open(from) //nolint:gosec // the user names the file
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", tko.Errorf(errUsage, "there is no file %q with a key: name another one (tko bundle key makes those that sign bundles, and tko-agent init those of an agent)", from)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -257,28 +261,21 @@ func agentOf(site tko.Site) (trigger.Agent, error) {
 
 // checkHolds returns an error if the meta-scheduler would schedule nothing at a site now.
 func (a *app) checkHolds(ctx context.Context, s *session, site tko.Site) error {
-	stop, err := call(ctx, s, func(ctx context.Context) (tko.SiteStop, error) { return s.SiteStop(ctx, site.ID) })
-	if err != nil {
+	var hold bundle.Hold
+	var err error
+	if hold.Stop, err = call(ctx, s, func(ctx context.Context) (tko.SiteStop, error) { return s.SiteStop(ctx, site.ID) }); err != nil {
 		return err
 	}
-	if stop.Any() {
-		return tko.Errorf(tko.ErrConflict, "site %q gets no bundle: %s", site.ID, stop.Reason)
-	}
-	freezes, err := call(ctx, s, s.Freezes)
-	if err != nil {
+	if hold.Freezes, err = call(ctx, s, s.Freezes); err != nil {
 		return err
 	}
-	if f, frozen := tko.Frozen(freezes, site.Metadata, a.now()); frozen {
-		return tko.Errorf(tko.ErrConflict, "site %q gets no bundle: it is frozen until %s by %q (%s): wait, or end that with tko unfreeze %s", site.ID, f.Until.UTC().Format(time.RFC3339), f.By.Who, f.Reason, f.ID)
+	if hold.Apart, err = call(ctx, s, func(ctx context.Context) (string, error) { return s.SiteHold(ctx, site.ID) }); err != nil {
+		return err
 	}
-	if tko.Suspended(site.Metadata) {
-		return tko.Errorf(tko.ErrConflict, "site %q gets no bundle: %s", site.ID, tko.SuspendedText(tko.KindSite, string(site.ID)))
+	if why := hold.Reason(site, a.now()); why != "" {
+		return tko.Errorf(tko.ErrConflict, "site %q gets no bundle: %s", site.ID, why)
 	}
-	why, err := call(ctx, s, func(ctx context.Context) (string, error) { return s.SiteHold(ctx, site.ID) })
-	if err == nil && why != "" {
-		err = tko.Errorf(tko.ErrConflict, "site %q gets no bundle: %s", site.ID, why)
-	}
-	return err
+	return nil
 }
 
 // missingAt returns the deployments at a site that are not prepared and approved, or are suspended.
@@ -286,7 +283,7 @@ func (a *app) missingAt(ctx context.Context, s *session, id tko.SiteID, allow bo
 	missing = map[tko.DeploymentID]bool{}
 	var names []string
 	err = s.eachDeployment(ctx, atSite(id), tko.ListOptions{}, func(d tko.Deployment) {
-		if !isDue(d) {
+		if !bundle.IsDue(d) {
 			missing[d.ID] = true
 			names = append(names, string(d.ID))
 		}
@@ -305,9 +302,6 @@ func (a *app) missingAt(ctx context.Context, s *session, id tko.SiteID, allow bo
 func atSite(id tko.SiteID) tko.DeploymentSelect {
 	return tko.DeploymentSelect{Sites: []string{tko.LiteralPattern(string(id))}}
 }
-
-// isDue reports whether the meta-scheduler would deliver a deployment to its site.
-func isDue(d tko.Deployment) bool { return d.Prepared && d.Approved && !tko.Suspended(d.Metadata) }
 
 // bundleRows are the rows of a bundle, one in memory at a time.
 type bundleRows struct {
@@ -343,42 +337,35 @@ func (w *bundleRows) rows(ctx context.Context, s *session) iter.Seq2[bundle.Row,
 }
 
 func (w *bundleRows) siteRow() (bundle.Row, error) {
-	content, err := w.content("site", string(w.site.ID), w.site.Stamp.Revision, w.site.Package)
-	return bundle.Row{Site: &bundle.Site{ID: w.site.ID, UID: w.site.Stamp.UID, Metadata: w.site.Metadata, Content: content}}, err
+	row, err := bundle.SiteRow(w.site)
+	if err == nil {
+		err = w.checkSecrets("site", string(w.site.ID), w.site.Package)
+	}
+	return row, err
 }
 
 // deploymentRow returns the row of a deployment; ok is false if the site is to remove what it has
 // of it.
 func (w *bundleRows) deploymentRow(d tko.Deployment) (row bundle.Row, ok bool, err error) {
-	of := &bundle.Deployment{ID: d.ID, UID: d.Stamp.UID, Parent: d.Parent, Template: d.Template, Metadata: d.Metadata, Replaced: d.Replaced}
-	if !isDue(d) {
-		if !w.missing[d.ID] {
-			return row, false, tko.Errorf(tko.ErrBusy, "deployment %q at site %q has changed meanwhile: create the bundle again", d.ID, w.site.ID)
-		}
-		of.Kept, of.Revision = true, d.Stamp.Revision
-		if ok = tko.Suspended(d.Metadata) || d.StaysAtSite(); ok {
-			w.kept++
-		}
-		return bundle.Row{Deployment: of}, ok, nil
+	due := bundle.IsDue(d)
+	if !due && !w.missing[d.ID] {
+		return row, false, tko.Errorf(tko.ErrBusy, "deployment %q at site %q has changed meanwhile: create the bundle again", d.ID, w.site.ID)
 	}
-	if of.Content, err = w.content("deployment", string(d.ID), d.Stamp.Revision, d.Package); err != nil {
-		return row, false, err
+	row, ok, err = bundle.DeploymentRow(d)
+	switch {
+	case err != nil:
+	case due:
+		err = w.checkSecrets("deployment", string(d.ID), d.Package)
+	case ok:
+		w.kept++
 	}
-	return bundle.Row{Deployment: of}, true, nil
+	return row, ok, err
 }
 
-// content encodes a package, unless it lacks values of Secrets, or has some that must not be
-// written in the clear.
-func (w *bundleRows) content(kind, id string, revision int64, pkg krm.Package) (bundle.Content, error) {
-	content, err := bundle.NewContent(revision, pkg)
-	if err != nil {
-		return content, err
-	}
-	if krm.MayBeRedacted(content.Package) {
-		return content, tko.Errorf(tko.ErrDenied, "the package of %s %q has values of Secrets, for which you lack the right to read them (the role secret)", kind, id)
-	}
+// checkSecrets refuses packages with Secrets that must not be written in the clear.
+func (w *bundleRows) checkSecrets(kind, id string, pkg krm.Package) error {
 	if !w.clear && pkg.HasSecrets() {
-		return content, tko.Errorf(tko.ErrInvalid, "the package of %s %q has a Secret: set spec.agent.recipient of the site's Cluster to what tko-agent init printed, so that the bundle is encrypted, or write it in the clear with --with-secrets", kind, id)
+		return tko.Errorf(tko.ErrInvalid, "the package of %s %q has a Secret: set spec.agent.recipient of the site's Cluster to what tko-agent init printed, so that the bundle is encrypted, or write it in the clear with --with-secrets", kind, id)
 	}
-	return content, nil
+	return nil
 }

@@ -147,17 +147,12 @@ func (a *app) writeState(ctx context.Context, s *session, of bundle.Statement, s
 		return fmt.Sprintf(reportOther, stamp.Revision), nil
 	}
 	var changed []tko.Condition
-	for _, c := range state.Conditions {
-		if c.Type != tko.ConditionScheduled && c.Type != tko.ConditionHealthy {
-			continue
-		}
+	for _, c := range state.Taken() {
 		was := tko.FindCondition(stamp.Conditions, c.Type)
 		if newest := tko.ReportedAt(was); was != nil && was.ObservedRevision == state.Revision && newest.After(of.Time.Truncate(time.Millisecond)) {
 			return fmt.Sprintf(reportOlder, newest.UTC().Format(time.RFC3339)), nil
 		}
-		changed = append(changed, tko.ReportedCondition(tko.Condition{
-			Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, ObservedRevision: state.Revision,
-		}, of.Time))
+		changed = append(changed, tko.ReportedCondition(c, of.Time))
 	}
 	if len(changed) == 0 {
 		return reportSame, nil

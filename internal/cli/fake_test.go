@@ -141,7 +141,8 @@ func (f *fake) Deployment(ctx context.Context, id tko.DeploymentID, revision int
 	err := f.got(ctx, "deployment %s %d", id, revision)
 	for _, d := range f.deployments() {
 		if was, ok := f.revisions[revision]; ok || revision != 0 && f.revisions != nil {
-			if d.Stamp = was; !ok {
+			d.Stamp = was
+			if !ok {
 				continue
 			}
 		}

@@ -26,7 +26,8 @@ func foreignFlag(cmd *cobra.Command, err error) error {
 	hint := foreignFlags[e.GetSpecifiedName()]
 	if name, ok := strings.CutPrefix(hint, "use --"); ok {
 		name, _, _ = strings.Cut(name, " ")
-		if name = strings.TrimSuffix(name, ","); cmd.Flags().Lookup(name) == nil { // the command can't do it
+		name = strings.TrimSuffix(name, ",")
+		if cmd.Flags().Lookup(name) == nil { // the command can't do it
 			return err
 		}
 	}

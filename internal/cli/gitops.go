@@ -257,7 +257,8 @@ func settled(ctx context.Context, s *session, names []string, timeout time.Durat
 	for _, name := range names {
 		moved()
 		source, err := settledSource(ctx, s, name, moved)
-		if all = append(all, source); source.Name == "" {
+		all = append(all, source)
+		if source.Name == "" {
 			all = all[:len(all)-1] // it was never read
 		}
 		switch {
@@ -299,7 +300,8 @@ func settledSource(ctx context.Context, s *session, name string, moved func()) (
 		if underWay(now) != underWay(source) {
 			moved()
 		}
-		if source = now; !source.Enqueued && !progressing(source) {
+		source = now
+		if !source.Enqueued && !progressing(source) {
 			return source, nil
 		}
 		if err := pause.For(ctx, sourcePoll); err != nil {

@@ -318,7 +318,8 @@ func unpack(from, folder string) error {
 		if header.Typeflag != tar.TypeReg {
 			continue
 		}
-		if size += header.Size; size > maxImport || files > maxImportFiles {
+		size += header.Size
+		if size > maxImport || files > maxImportFiles {
 			return fmt.Errorf("it has more than %d bytes or %d files: unpack it, and import a folder", int64(maxImport), maxImportFiles)
 		}
 		name := filepath.FromSlash(strings.TrimPrefix(header.Name, "./"))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // maxInFlight is the number of calls that a command has in flight at a time. The server
@@ -232,7 +233,7 @@ func planAll(s *session, manifests []Manifest, plan func(m Manifest, coming *com
 	if err != nil {
 		return nil, err
 	}
-	return steps, errors.Join(wrong...)
+	return steps, printable.Problems(wrong)
 }
 
 // applyAll makes the changes, in their order, and returns their number.

@@ -180,7 +180,8 @@ func bracketEnd(text string) int {
 		case c == '[':
 			depth++
 		case c == ']':
-			if depth--; depth == 0 {
+			depth--
+			if depth == 0 {
 				return i
 			}
 		}
@@ -197,7 +198,8 @@ func parseBracket(whole, text string) (pathStep, error) {
 		left, right, equal := strings.Cut(condition, "==")
 		if !equal {
 			var ok bool
-			if left, right, ok = strings.Cut(condition, "!="); !ok {
+			left, right, ok = strings.Cut(condition, "!=")
+			if !ok {
 				return nil, pathError(whole, "has a filter without == or !=")
 			}
 		}

@@ -64,7 +64,8 @@ func parseLabels(args []string) (labels, error) {
 		key, value, isSet := strings.Cut(arg, "=")
 		if !isSet {
 			var isRemove bool
-			if key, isRemove = strings.CutSuffix(arg, "-"); !isRemove {
+			key, isRemove = strings.CutSuffix(arg, "-")
+			if !isRemove {
 				return l, tko.Errorf(errUsage, "%q is no change: use KEY=VALUE to set, and KEY- to remove", arg)
 			}
 		}

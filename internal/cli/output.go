@@ -172,7 +172,8 @@ func list[T any](ctx context.Context, s *session, v view[T], w *windowFlag, ask 
 			return func(yield func(T, error) bool) {
 				left := w.max
 				for item, err := range whole(ctx) {
-					if cut = err == nil && left == 0; cut || !yield(item, err) {
+					cut = err == nil && left == 0
+					if cut || !yield(item, err) {
 						return
 					}
 					left--
@@ -217,7 +218,8 @@ func listed[T any](ctx context.Context, s *session, v view[T], ask func(ctx cont
 	if steps := a.globals.sortSteps; steps != nil {
 		var items []T
 		err := each(ctx, s, ask, func(item T) error {
-			if items = append(items, item); len(items) > maxSorted {
+			items = append(items, item)
+			if len(items) > maxSorted {
 				return tko.Errorf(errUsage, "%w", errTooManyToSort)
 			}
 			return nil

@@ -77,7 +77,8 @@ func (p *pastFilter) read(args []string) (tko.PastSelect, error) {
 		return sel, tko.Errorf(errUsage, "name one %s: KIND ID, or plugin TYPE NAME", sel.Kind)
 	}
 	all := sel
-	if all.ID = ""; !all.IsAll() {
+	all.ID = ""
+	if !all.IsAll() {
 		return sel, tko.Errorf(errUsage, "an ID and filters can't be used together: use one")
 	}
 	return sel, nil
@@ -302,7 +303,8 @@ func (a *app) printDiff(ctx context.Context, p past, requests []tko.DiffRequest)
 			if err != nil {
 				return err
 			}
-			if any = true; !text {
+			any = true
+			if !text {
 				rows = append(rows, pastGroupRow(request.Select.Kind, g))
 				continue
 			}

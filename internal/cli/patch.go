@@ -46,7 +46,8 @@ are kept. A second, equal patch changes nothing.`,
 			if err != nil {
 				return false, tko.Errorf(tko.ErrInvalid, "%s %q %w", kind, id, err)
 			}
-			if changes = slices.Collect(p.Package.Changes(patched)); len(changes) == 0 {
+			changes = slices.Collect(p.Package.Changes(patched))
+			if len(changes) == 0 {
 				return false, nil
 			}
 			if kind == tko.KindDeployment {

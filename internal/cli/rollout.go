@@ -592,7 +592,8 @@ var rolloutRowView = view[tko.RolloutRow]{
 }
 
 func (a *app) printRows(ctx context.Context, s *session, sel tko.RolloutRows) error {
-	if sel.Changes = a.globals.format != "" && !isForPeople(a.globals.format); a.globals.format == formatDiff {
+	sel.Changes = a.globals.format != "" && !isForPeople(a.globals.format)
+	if a.globals.format == formatDiff {
 		return a.printRowDiffs(ctx, s, sel)
 	}
 	changes := 0

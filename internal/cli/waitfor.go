@@ -122,7 +122,8 @@ func (s *session) waitFor(ctx context.Context, kind tko.Kind, id string, g goal,
 			s.app.notice("%s %q %s", kind, id, g)
 			return nil
 		}
-		if last = g.state(stamp); last != shown {
+		last = g.state(stamp)
+		if last != shown {
 			s.app.notice("%s %q: %s", kind, id, last)
 			shown = last
 		}

@@ -137,6 +137,8 @@ type Config struct {
 
 	GitOps  GitOps
 	Tickets Tickets
+	// Agents are those of sites that call home.
+	Agents Agents
 
 	Identity Identity
 	Access   Access
@@ -319,6 +321,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	c.GitOps.flags(flags)
 	c.Tickets.flags(flags)
+	c.Agents.flags(flags)
 	c.Identity.flags(flags)
 	c.Access.flags(flags)
 
@@ -569,6 +572,7 @@ func (c *Config) Validate() error {
 	c.checkAccess(&wrong)
 	c.GitOps.check(&wrong, c.Has(RoleGitOps))
 	c.Tickets.check(&wrong, c.Has(RoleRollout))
+	c.Agents.check(&wrong, c.Has(RoleData), c.Identity.TLSCert != "")
 	c.Vault.check(&wrong, strings.HasPrefix(c.EncryptionKey, secret.TransitPrefix))
 	for _, name := range c.WebHosts {
 		if name == "" || strings.ContainsAny(name, "/: ") || strings.Contains(strings.TrimPrefix(name, "*."), "*") && name != "*" {

@@ -32,6 +32,7 @@ var Groups = []Group{
 	{"Identities", "Who calls, and TLS", words(`insecure tls-cert tls-key tls-client-ca tls-client-auth tls-crl tls-spiffe-domains oidc-issuer oidc-alias oidc-audience oidc-secret-file oidc-scopes web-url
 		oidc-algorithms oidc-groups-claim oidc-ca token-file token-review token-review-audience controllers data-tls data-tls-ca data-tls-cert data-tls-key
 		data-tls-server-name data-token-file`)},
+	{"Agents", "Sites that call home", words(`listen-agents agents-ca agents-ca-key agents-certificate-time agents-silence`)},
 	{"Rights and audit", "Who may do what, and the record of it", words(`access access-anonymous access-kubernetes access-persons owner-groups audit audit-keep audit-export audit-interval`)},
 	{"Limits", "Limits of clients and of changes, and retention", words(`streams streams-per-client streams-per-connection requests-per-client slow-watch confirm-above
 		confirm-above-percent reach-created reach-sites reach-window reach-policy reach-limits reach-original reach-original-percent reach-off-reason topology-depth modification-time work-lease retry retry-max keep-changes keep-revisions keep-longer`)},

@@ -85,7 +85,8 @@ func (w *Waiter) Leave() {
 // forget removes those who have left from the sleeping ones, once they are the most. The caller
 // holds the lock.
 func (c *Crowd) forget() {
-	if c.left++; c.left <= len(c.sleeping)/2 {
+	c.left++
+	if c.left <= len(c.sleeping)/2 {
 		return
 	}
 	c.sleeping = slices.DeleteFunc(c.sleeping, func(w *Waiter) bool { return w.gone })

@@ -148,7 +148,8 @@ func (m *model) show(kind tko.Kind, id string, tab int) {
 
 // back returns to the detail before, or to the list.
 func (m *model) back() {
-	if m.detail = nil; len(m.trail) > 0 {
+	m.detail = nil
+	if len(m.trail) > 0 {
 		m.detail = m.trail[len(m.trail)-1]
 		m.detail.stale = true
 		m.trail = m.trail[:len(m.trail)-1]
@@ -178,7 +179,8 @@ func (m *model) content(msg contentMsg) {
 	if d.tab != msg.tab || d.back != msg.back {
 		return
 	}
-	if d.err = msg.err; msg.err == nil {
+	d.err = msg.err
+	if msg.err == nil {
 		if d.shown != msg.tab {
 			d.top, d.cursor = 0, 0
 		}
@@ -472,7 +474,8 @@ func readTree(ctx context.Context, s Server, id tko.DeploymentID) ([]line, error
 		if err != nil {
 			return nil, err
 		}
-		if total++; total > maxScanned {
+		total++
+		if total > maxScanned {
 			break
 		}
 		g := groups[child.Template]

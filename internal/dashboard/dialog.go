@@ -106,7 +106,8 @@ func (m *model) done(msg doneMsg) {
 	}
 	if m.dialog == msg.dialog {
 		m.dialog.running = false
-		if m.dialog.err = msg.err; msg.err != nil {
+		m.dialog.err = msg.err
+		if msg.err != nil {
 			m.dialog.counted = false
 			return
 		}

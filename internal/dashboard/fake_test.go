@@ -94,7 +94,8 @@ func (f *fake) Deployments(_ context.Context, sel tko.DeploymentSelect, o tko.Li
 				continue
 			}
 			f.reads++
-			if sent++; o.Window.Max != nil && sent > *o.Window.Max || !yield(d, nil) {
+			sent++
+			if o.Window.Max != nil && sent > *o.Window.Max || !yield(d, nil) {
 				return
 			}
 		}

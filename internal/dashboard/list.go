@@ -106,13 +106,15 @@ func (l *list) put(f fetch, p page, starts []string, height int) {
 	id, line := l.selected(), l.cursor-l.top
 	switch f.where {
 	case atStart:
-		if l.loaded = true; len(l.before) > 0 {
+		l.loaded = true
+		if len(l.before) > 0 {
 			id = ""
 		}
 		l.pages, l.before = []page{p}, nil
 	case atEnd:
 		l.pages = append(l.pages, p)
-		if l.searched++; len(p.rows) > 0 {
+		l.searched++
+		if len(p.rows) > 0 {
 			l.searched = 0
 		}
 		for l.size()-len(l.pages[0].rows) >= windowRows {

@@ -183,7 +183,8 @@ func (m *model) page(msg pageMsg) {
 		return
 	}
 	l.loading = false
-	if l.err = msg.err; msg.err != nil {
+	l.err = msg.err
+	if msg.err != nil {
 		l.jumping = false
 	} else {
 		l.put(msg.fetch, msg.page, msg.starts, m.listHeight())
@@ -396,7 +397,8 @@ func (m *model) listKey(name string) tea.Cmd {
 		l.arrange()
 	case "space", "x":
 		if id != "" && (l.marks[id] || len(l.marks) < maxMarks) {
-			if l.all = false; l.marks[id] {
+			l.all = false
+			if l.marks[id] {
 				delete(l.marks, id)
 			} else {
 				l.marks[id] = true

@@ -195,7 +195,8 @@ func (m *model) tabNames() []string {
 // nameAt returns the name at a column of a line that has all names one after another.
 func nameAt(names []string, x int) (int, bool) {
 	for i, name := range names {
-		if x -= ansi.StringWidth(name); x < 0 {
+		x -= ansi.StringWidth(name)
+		if x < 0 {
 			return i, true
 		}
 	}

@@ -61,7 +61,8 @@ func confirm(ctx context.Context, inv Inventory, items []tko.SourceItem, revisio
 		}
 		still := missingIn(items, r.manifests)
 		agree := !slices.ContainsFunc(still, func(k string) bool { return !slices.Contains(missing, k) })
-		if missing = still; agree {
+		missing = still
+		if agree {
 			return next, absence(next, missing), r, nil
 		}
 	}

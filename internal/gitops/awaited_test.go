@@ -38,7 +38,8 @@ func TestDeploymentInGitNamesWhatComesLater(t *testing.T) {
 	if _, err := w.CommitDeployment(t.Context(), tko.DeploymentCommit{ID: id, Revision: 2, Package: d.Package}); err != nil { // as the preparer
 		t.Fatal(err)
 	}
-	if d = is(3, "t2", ""); d.Site != "s" || len(d.Package) != 2 {
+	d = is(3, "t2", "")
+	if d.Site != "s" || len(d.Package) != 2 {
 		t.Errorf("with what it names, it is %+v", d)
 	}
 	w.sync("fleet", r.push(map[string]string{"other.txt": "y"}))

@@ -87,7 +87,8 @@ func TestCatalogOfManyPackagesIsReadInFewTransfers(t *testing.T) {
 	}
 	read("an unchanged catalog", 1)
 	git(t, r.bare(), "update-ref", "refs/tags/nf/p0007/v2.0.0", old)
-	if found = read("one new version", 1+2); found[7].Name != "p0007:v2.0.0" || found[7].Put.Package[1].Text("data", "v") != "old7" {
+	found = read("one new version", 1+2)
+	if found[7].Name != "p0007:v2.0.0" || found[7].Put.Package[1].Text("data", "v") != "old7" {
 		t.Errorf("the eighth template is %q: want the new version", found[7].Name)
 	}
 }

@@ -54,7 +54,8 @@ func TestAllSettingsThatNameCredentialsAreUses(t *testing.T) {
 			uses := 0
 			for _, kind := range tko.SourceKinds {
 				for _, u := range gitops.CredentialUses(defined(kind, spec)) {
-					if uses++; u.Credential != "gitops:canary" || u.Host != "https://mine.example.org" || u.By.ID != "x" {
+					uses++
+					if u.Credential != "gitops:canary" || u.Host != "https://mine.example.org" || u.By.ID != "x" {
 						t.Errorf("%s gives the use %v", spec, u)
 					}
 				}

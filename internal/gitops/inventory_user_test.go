@@ -29,7 +29,8 @@ func (w *world) edit(template tko.TemplateID, metadata map[string]string) {
 		w.Fatal(err)
 	}
 	for key, value := range metadata {
-		if s.Metadata[key] = value; value == "" {
+		s.Metadata[key] = value
+		if value == "" {
 			delete(s.Metadata, key)
 		}
 	}

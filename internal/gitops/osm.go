@@ -98,7 +98,8 @@ func (l *reconciliation) readOSM() (*osmWanted, error) {
 		return nil, err
 	}
 	w := &osmWanted{repository: r}
-	if w.connection = l.spec.OSM.Connection; w.connection != nil {
+	w.connection = l.spec.OSM.Connection
+	if w.connection != nil {
 		return w, wrong(r.Desired)
 	}
 	if filepath.IsAbs(r.ConnectionFile) {
@@ -332,7 +333,8 @@ func (l *reconciliation) osmReport(report osm.Report, revision string, err error
 	if report.Again > 0 {
 		again = min(again, report.Again)
 	}
-	if k.Pending = err != nil || !report.Settled(); err != nil {
+	k.Pending = err != nil || !report.Settled()
+	if err != nil {
 		if errors.Is(err, tko.ErrStopped) { // the release makes the work due at once
 			return 0, "", &conditionError{reason: tko.SourceReasonHeld, wait: spread(l.spec.Interval), err: err}
 		}
@@ -352,7 +354,8 @@ func (l *reconciliation) osmReport(report osm.Report, revision string, err error
 		l.setReady(tko.ConditionFalse, tko.SourceReasonApproval, message)
 		return again, message, nil
 	}
-	if pending = firstPending(report); pending == "" {
+	pending = firstPending(report)
+	if pending == "" {
 		return again, "", nil
 	}
 	if failing := firstWith(report, osm.PhaseStalled, osm.PhaseFailed); failing != "" {

@@ -75,7 +75,8 @@ func TestNetworkServicesAreUpgradedInWaves(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if o.Type == "action" && fmt.Sprint(o.Params["replicaCount"]) == "3" {
-			if upgraded++; upgraded == 2 {
+			upgraded++
+			if upgraded == 2 {
 				return "timed out"
 			}
 		}

@@ -85,7 +85,8 @@ func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o Previ
 	var repository *osmops.Repository
 	if osmops.Holds(fsys) {
 		var osmErr error
-		if repository, osmErr = osmops.Read(fsys); osmErr == nil {
+		repository, osmErr = osmops.Read(fsys)
+		if osmErr == nil {
 			osmErr = errors.Join(append(slices.Clone(repository.Unread), osm.Join(repository.Desired.Check()))...)
 		}
 		err = errors.Join(err, osmErr)
@@ -121,7 +122,8 @@ func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o Previ
 	desired, policy := desiredOf(repository), osmPolicyOf(base, repository == nil)
 	policy.Approve = source.Approved
 	connect := o.connection(repository)
-	if p.Unasked = connect == nil; p.Unasked {
+	p.Unasked = connect == nil
+	if p.Unasked {
 		p.OSM = recordedRemovals(desired, state.OSM.State, policy, repository == nil)
 		return p, nil
 	}
@@ -228,7 +230,8 @@ func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []ma
 		policy.Budget = *o.Budget
 	}
 	policy.Rollout = o.rollout
-	if policy.Reach = source.Reach; !policy.Reach.Known { // it is new
+	policy.Reach = source.Reach
+	if !policy.Reach.Known { // it is new
 		about, err := client.About(ctx)
 		if err != nil {
 			return err

@@ -524,7 +524,8 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 		}
 		l.status.Messages = nil
 		l.setItems(p.Items, p.Origins)
-		if deployments = nil; l.spec.Rollout != nil {
+		deployments = nil
+		if l.spec.Rollout != nil {
 			deployments, waiting = p.Deployments()
 		}
 		if len(p.Actions) == 0 {
@@ -534,7 +535,8 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 			return 0, err
 		}
 	}
-	if l.source.position = about.Position; p != nil && len(p.Actions) > 0 {
+	l.source.position = about.Position
+	if p != nil && len(p.Actions) > 0 {
 		l.source.position = -1
 	}
 	kept, err := l.declare(ctx, revision, r)

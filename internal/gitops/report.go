@@ -101,7 +101,8 @@ func (l *reconciliation) reported(ctx context.Context, err error) {
 		return
 	}
 	limited := (*forge.LimitedError)(nil)
-	if r.Limited = errors.As(err, &limited); r.Limited {
+	r.Limited = errors.As(err, &limited)
+	if r.Limited {
 		r.NotBefore = limited.Until.UTC()
 	} else {
 		wait := min(reportFirst<<min(r.Failures, 10), reportMost)

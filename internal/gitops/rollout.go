@@ -377,7 +377,8 @@ func (l *reconciliation) settle(ctx context.Context, s tko.RolloutStatus) error 
 		}
 		item := items[name]
 		item.Kind, item.Name, item.ID, item.Revision, item.Pending, item.Rollout = string(tko.KindDeployment), name, string(id), revision, false, ""
-		if item.Digest = digest; digest == plan.Unknown {
+		item.Digest = digest
+		if digest == plan.Unknown {
 			item.Digest = ""
 		}
 		items[name] = item

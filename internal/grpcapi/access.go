@@ -3,9 +3,11 @@ package grpcapi
 import (
 	"context"
 	"iter"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
@@ -32,6 +34,9 @@ type RightsBackend interface { //nolint:interfacebloat // a method for each of t
 
 	Stops(ctx context.Context) ([]tko.StopStatus, error)
 	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
+
+	EnrollSite(ctx context.Context, id tko.SiteID, valid time.Duration) (tko.EnrollmentToken, error)
+	RevokeSite(ctx context.Context, id tko.SiteID) error
 
 	RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error)
 	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
@@ -149,6 +154,18 @@ func (r *rights) ListStops(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.
 
 func (r *rights) GetSiteStop(ctx context.Context, m *tkopb.GetSiteStop) (*tkopb.SiteStop, error) {
 	return wire.Then(wire.SiteStop.Write)(r.backend.SiteStop(ctx, tko.SiteID(m.GetSiteId())))
+}
+
+func (r *rights) EnrollSite(ctx context.Context, m *tkopb.EnrollSite) (*tkopb.EnrollmentToken, error) {
+	made, err := r.backend.EnrollSite(ctx, tko.SiteID(m.GetSiteId()), time.Duration(m.GetValidSeconds())*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.EnrollmentToken{SiteId: string(made.Site), Token: made.Token, Expires: timestamppb.New(made.Expires), Replaces: made.Replaces}, nil
+}
+
+func (r *rights) RevokeSite(ctx context.Context, m *tkopb.RevokeSite) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, r.backend.RevokeSite(ctx, tko.SiteID(m.GetSiteId()))
 }
 
 func (r *rights) RegisterSources(ctx context.Context, m *tkopb.RegisterSources) (*tkopb.RegisterSourcesResponse, error) {

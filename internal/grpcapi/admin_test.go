@@ -30,7 +30,8 @@ func TestBackupEndsIfItsClientReadsNothing(t *testing.T) {
 		}
 		sent := 0
 		err := streamBackup(t.Context(), backup, time.Minute, func(*tkopb.BackupChunk) error {
-			if sent++; sent == 3 {
+			sent++
+			if sent == 3 {
 				<-release // until the backup has ended
 			}
 			return nil

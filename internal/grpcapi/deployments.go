@@ -123,7 +123,8 @@ func (d *data) GetDeployments(ctx context.Context, m *tkopb.GetDeployments) (*tk
 		if err != nil {
 			return nil, err
 		}
-		if size += proto.Size(one); size > maxBatchBytes {
+		size += proto.Size(one)
+		if size > maxBatchBytes {
 			break
 		}
 		response.Deployments = append(response.Deployments, one)

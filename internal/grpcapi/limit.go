@@ -176,7 +176,8 @@ func (s *slot) release() {
 		s.limiter.mutex.Lock()
 		defer s.limiter.mutex.Unlock()
 		s.limiter.total--
-		if s.limiter.clients[s.client]--; s.limiter.clients[s.client] == 0 {
+		s.limiter.clients[s.client]--
+		if s.limiter.clients[s.client] == 0 {
 			delete(s.limiter.clients, s.client)
 		}
 		if s.conn != nil {

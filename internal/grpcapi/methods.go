@@ -162,6 +162,8 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Access_Resume_FullMethodName:                right(tko.KindSite, access.Call).plain("Resume"),
 		tkopb.Access_ListStops_FullMethodName:             right(tko.KindSite, access.Read).again(),
 		tkopb.Access_GetSiteStop_FullMethodName:           right("", access.Schedule, access.Source).again(),
+		tkopb.Access_EnrollSite_FullMethodName:            right(tko.KindSite, access.Update),
+		tkopb.Access_RevokeSite_FullMethodName:            right(tko.KindSite, access.Update),
 		tkopb.Access_RegisterSources_FullMethodName:       right("", access.Define),
 		tkopb.Access_GetSourceDefinitions_FullMethodName:  right("", access.Inspect).again(),
 		tkopb.Access_DeleteSource_FullMethodName:          right("", access.Define),

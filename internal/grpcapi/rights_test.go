@@ -261,6 +261,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "getRolloutMeasurements": &tkopb.RolloutID{RolloutId: "missing"}, "reportRolloutMeasurement": &tkopb.RolloutMeasurement{RolloutId: "missing"}, "getRolloutTickets": &tkopb.RolloutID{RolloutId: "missing"}, "reportRolloutTicket": &tkopb.RolloutTicket{RolloutId: "missing"}, "listRolloutEvidence": &tkopb.ListRolloutEvidence{RolloutId: "missing"}, "proposeRollout": &tkopb.ProposeRollout{RolloutId: "placement/x", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment}, "getSiteHold": &tkopb.GetSiteHold{SiteId: site}, "getSiteStagings": &tkopb.GetSiteStagings{SiteId: site}, "reportSiteStaging": &tkopb.SiteStaging{SiteId: site, RolloutId: "missing", Key: "x", State: "Pulled"},
 		"blame": &tkopb.GetBlame{Kind: "deployment", Id: deployment}, "explainSite": &tkopb.GetSiteExplanation{SiteId: site, TemplateId: template}, "compareSite": &tkopb.CompareSite{SiteId: site}, "getTemplateImpact": &tkopb.GetTemplateImpact{TemplateId: template},
 		"getOwner": &tkopb.GetOwner{Kind: "deployment", Id: deployment}, "setOwner": &tkopb.SetOwner{Kind: "deployment", Id: deployment, Subject: "token:root"},
+		"enrollSite": &tkopb.EnrollSite{SiteId: site}, "revokeSite": &tkopb.RevokeSite{SiteId: site},
 		"canI": &tkopb.CanI{Verb: "read", Kind: "site", Id: site}, "bind": &tkopb.Binding{Subject: "token:x", Role: "viewer", Scope: &tkopb.Scope{SiteId: site}},
 		"freeze": &tkopb.Freeze{SiteMetadata: map[string]string{"where": "*"}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "x"}, "unfreeze": &tkopb.Unfreeze{Ids: []string{"missing"}},
 		"listHistory": &tkopb.ListHistory{Select: &tkopb.PastSelect{Kind: "site"}}, "diffPast": &tkopb.DiffPast{Select: &tkopb.PastSelect{Kind: "site"}, From: "1"},
@@ -366,6 +367,8 @@ func exceptional(name, subject string) bool {
 	switch name {
 	case "freeze", "unfreeze", "stop", "resume": // controllers call sites for other work
 		return role == "gitops" || role == "schedule"
+	case "enrollSite", "revokeSite": // only users do
+		return role == "gitops"
 	case "breakGlass": // by the socket and the user
 		return true
 	case "commandRollout": // the command "pause"

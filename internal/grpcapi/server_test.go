@@ -151,7 +151,8 @@ func TestFaultsDontLeak(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			_, id, _ := strings.Cut(status.Convert(err).Message(), "(id ")
-			if id = strings.TrimSuffix(id, ")"); len(id) < 16 || !strings.Contains(logged.String(), id) || !strings.Contains(logged.String(), secret) {
+			id = strings.TrimSuffix(id, ")")
+			if len(id) < 16 || !strings.Contains(logged.String(), id) || !strings.Contains(logged.String(), secret) {
 				t.Errorf("the log doesn't have the cause of %q:\n%s", id, logged)
 			}
 			if _, err := tkopb.NewDataClient(conn).PurgeTemplates(t.Context(), &tkopb.SelectTemplates{}); err != nil {
@@ -237,7 +238,8 @@ func TestCallsGetADeadlineExceptDeletions(t *testing.T) {
 	var left time.Duration
 	remember := func(ctx context.Context) {
 		deadline, ok := ctx.Deadline()
-		if left = -1; ok {
+		left = -1
+		if ok {
 			left = time.Until(deadline)
 		}
 	}

@@ -130,7 +130,8 @@ func TestWatchThatIsNeverReadIsClosedAndCanBeResumed(t *testing.T) {
 			}
 			break
 		}
-		if last++; m.GetPosition() != last {
+		last++
+		if m.GetPosition() != last {
 			t.Fatalf("received the position %d, want %d", m.GetPosition(), last)
 		}
 	}

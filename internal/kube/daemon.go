@@ -137,7 +137,8 @@ func freePorts(n int) ([]int, error) {
 			continue
 		}
 		defer listener.Close() // not before all ports are chosen
-		if ports = append(ports, port); len(ports) == n {
+		ports = append(ports, port)
+		if len(ports) == n {
 			return ports, nil
 		}
 	}

@@ -29,7 +29,8 @@ func TestUsersHaveTheirRights(t *testing.T) {
 	c.Kubectl(t, "create", "clusterrole", "reader", "--verb=get,list", "--resource=configmaps")
 	c.Kubectl(t, "create", "clusterrolebinding", "readers", "--clusterrole=reader", "--group=readers")
 	c.Eventually(t, "yes", "auth", "can-i", "list", "configmaps", "--as=alice", "--as-group=readers")
-	if _, stderr, code = c.Try(t, alice, "", "get", "configmaps"); code != 0 {
+	_, stderr, code = c.Try(t, alice, "", "get", "configmaps")
+	if code != 0 {
 		t.Errorf("a user whose group has rights: exit code %d, %s", code, stderr)
 	}
 	client, err := kubernetes.NewForConfig(kubetest.UserConfig(t, c, "bob", "readers"))

@@ -53,7 +53,8 @@ func (l *lanes) join(name string) *lane {
 func (l *lanes) forget(name string, own *lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if own.writers--; own.writers == 0 {
+	own.writers--
+	if own.writers == 0 {
 		delete(l.lanes, name)
 	}
 }

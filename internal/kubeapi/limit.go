@@ -73,7 +73,8 @@ func (l *watchLimiter) acquire(name string) (release func(), problem string) {
 		l.mutex.Lock()
 		defer l.mutex.Unlock()
 		l.total--
-		if l.users[name]--; l.users[name] == 0 {
+		l.users[name]--
+		if l.users[name] == 0 {
 			delete(l.users, name)
 		}
 	}, ""

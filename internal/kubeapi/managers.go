@@ -148,7 +148,8 @@ func changedConditions(are []tko.Condition, shown, list []metav1.Condition, mana
 			if err != nil {
 				return nil, nil, tko.Errorf(tko.ErrInvalid, "managed fields: %w", err)
 			}
-			if attached = string(text); sameManagers(before, entries) {
+			attached = string(text)
+			if sameManagers(before, entries) {
 				attached = before
 			}
 		}
@@ -159,7 +160,8 @@ func changedConditions(are []tko.Condition, shown, list []metav1.Condition, mana
 		if same { // only its managers differ: the message that is shown has the attempt
 			c.Message, c.Attempt, c.NextTry = are[at].Message, are[at].Attempt, are[at].NextTry
 		}
-		if c.Attached = attached; attached == "" {
+		c.Attached = attached
+		if attached == "" {
 			c.Attached = unmanaged
 		}
 		changed = append(changed, c)

@@ -119,10 +119,12 @@ func TestConditionsNoLongerAppliedAreRemoved(t *testing.T) {
 
 	// A condition that was written here can be removed when it has no manager.
 	d := `{"status":{"conditions":[{"type":"D","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]},"metadata":{"managedFields":[{}]}}`
-	if got = w.must("PATCH", "sites/s/status", d, "Content-Type", merge); got.conditions() != "D=x Own=TKO" || len(got.managers()) != 0 {
+	got = w.must("PATCH", "sites/s/status", d, "Content-Type", merge)
+	if got.conditions() != "D=x Own=TKO" || len(got.managers()) != 0 {
 		t.Errorf("%s, by %v", got.conditions(), got.managers())
 	}
-	if got = w.must("PATCH", "sites/s/status", `{"status":{"conditions":[]}}`, "Content-Type", merge); got.conditions() != "Own=TKO" {
+	got = w.must("PATCH", "sites/s/status", `{"status":{"conditions":[]}}`, "Content-Type", merge)
+	if got.conditions() != "Own=TKO" {
 		t.Errorf("got %s, want the condition without a manager to stay", got.conditions())
 	}
 
@@ -258,7 +260,8 @@ func (w *world) appliedLongAgo(site, typ string) string {
 	at := slices.IndexFunc(s.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 	c := s.Stamp.Conditions[at]
 	before := c.Attached
-	if c.Attached = regexp.MustCompile(`"time":"[^"]*"`).ReplaceAllString(before, `"time":"2020-01-01T00:00:00Z"`); c.Attached == before {
+	c.Attached = regexp.MustCompile(`"time":"[^"]*"`).ReplaceAllString(before, `"time":"2020-01-01T00:00:00Z"`)
+	if c.Attached == before {
 		w.t.Fatalf("it has no time: %s", before)
 	}
 	r, err := w.PutConditions(w.t.Context(), record.Key{Kind: tko.KindSite, ID: site}, []tko.Condition{c}, nil, catalog.Requirement{}, false)

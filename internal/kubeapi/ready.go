@@ -114,7 +114,8 @@ func readyOf(r record.Record) (metav1.Condition, bool) {
 			is  bool
 		}{{tko.ConditionPrepared, r.Prepared}, {tko.ConditionApproved, r.Approved}} {
 			c := byType[flag.typ]
-			if since = laterOf(since, c.LastTransition); !flag.is {
+			since = laterOf(since, c.LastTransition)
+			if !flag.is {
 				return not(tko.ConditionFalse, cmp.Or(c.Reason, "Not"+flag.typ), c.Text(), since)
 			}
 		}

@@ -120,7 +120,8 @@ func (r *Recorder) follow(ctx context.Context, k *kind, position, head int64, si
 				clear(known)
 			}
 			drafts := draftEvents(e, known[e.Record.UID])
-			if known[e.Record.UID] = conditionHashes(e.Record); e.Op == tko.OpDeleted {
+			known[e.Record.UID] = conditionHashes(e.Record)
+			if e.Op == tko.OpDeleted {
 				delete(known, e.Record.UID)
 			}
 			if e.Time.Before(since) {
@@ -132,7 +133,8 @@ func (r *Recorder) follow(ctx context.Context, k *kind, position, head int64, si
 				}
 			}
 		}
-		if position = upTo; len(events) > 0 {
+		position = upTo
+		if len(events) > 0 {
 			continue
 		}
 		select {
@@ -293,7 +295,8 @@ func (r *Recorder) send(ctx context.Context, result *eventrecord.EventCorrelateR
 func (r *Recorder) drop(ctx context.Context, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.leftOut++; time.Since(r.reported) < time.Minute {
+	r.leftOut++
+	if time.Since(r.reported) < time.Minute {
 		return
 	}
 	attributes := []any{"count", r.leftOut}

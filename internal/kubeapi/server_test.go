@@ -75,7 +75,8 @@ func TestObjectsAreCreatedReadUpdatedAndDeleted(t *testing.T) {
 	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "demo/hello-world:v1.0.0", Metadata: map[string]string{"type": "other"}}); err != nil {
 		t.Fatal(err)
 	}
-	if got = w.must("GET", "templates/"+name, nil); got.text("metadata.annotations.note") != "kept" || got.text("metadata.labels.type") != "other" {
+	got = w.must("GET", "templates/"+name, nil)
+	if got.text("metadata.annotations.note") != "kept" || got.text("metadata.labels.type") != "other" {
 		t.Errorf("another API changed the annotations: %v", got["metadata"])
 	}
 

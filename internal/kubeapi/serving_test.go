@@ -280,7 +280,8 @@ func TestPagesReadOnlyOneRecordMore(t *testing.T) {
 	for next, pages := "", 0; ; pages++ {
 		page := w.must("GET", "templates?limit=2&continue="+next, nil)
 		names = append(names, page.names()...)
-		if next = page.text("metadata.continue"); next == "" {
+		next = page.text("metadata.continue")
+		if next == "" {
 			if pages != 2 {
 				t.Errorf("%d pages before the last one", pages)
 			}

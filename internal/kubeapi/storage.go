@@ -579,7 +579,8 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 		if err != nil {
 			return s.failed(ctx, name, nil, err)
 		}
-		if put.Require, put.DryRun = require, dryRun; krm.MayHoldSecrets(current.Package) {
+		put.Require, put.DryRun = require, dryRun
+		if krm.MayHoldSecrets(current.Package) {
 			put.Require.Position = current.Position // the change may contain Secrets restored from this revision
 		}
 		o, err = s.write(ctx, changed, put, current)

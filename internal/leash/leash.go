@@ -37,7 +37,7 @@ func Kinds() []string {
 	return []string{KindGit, KindOSM, KindAWX, KindGitOps, KindKubeconfig, KindSecret, KindEnvironment, KindVault, KindConnection, KindServer}
 }
 
-// NamesHost reports whether a credential of a kind names the host that gets it: a kubeconfig
+// namesHost reports whether a credential of a kind names the host that gets it: a kubeconfig
 // does. Of others, users name the host.
 func namesHost(kind string) bool {
 	return kind == KindKubeconfig || kind == KindSecret || kind == KindServer || kind == KindConnection
@@ -156,7 +156,8 @@ func (l *Leash) read() (rules, error) {
 		return l.rules, l.err
 	}
 	l.state = state
-	if l.rules, l.err = readRules(l.file); l.err != nil {
+	l.rules, l.err = readRules(l.file)
+	if l.err != nil {
 		l.err = tko.Errorf(tko.ErrInvalid, "the declarations of credentials (%s) can't be used, so no credential may be: %w", File, l.err)
 	}
 	return l.rules, l.err
@@ -357,7 +358,8 @@ func (u User) Grant(credential, host string) (Grant, error) {
 		return Grant{}, tko.Errorf(tko.ErrDenied, "the credential %q: it isn't known what would use it", credential)
 	}
 	if host != "" {
-		if host = HostOf(host); host == "" {
+		host = HostOf(host)
+		if host == "" {
 			return Grant{}, tko.Errorf(tko.ErrDenied, "the credential %q: it isn't known to which host it would be sent", credential)
 		}
 	}

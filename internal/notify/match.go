@@ -25,11 +25,19 @@ type selection struct {
 	// since is the time of the newest change that was reported or passed over; zero if unknown.
 	since time.Time
 	told  map[string]string // what was reported last, by what it is about
+	// reported has what was reported about the conditions of each entity: a new entity of the same name starts anew.
+	reported map[string][]string
 }
 
 func newSelection(s *Spec, uid string, since time.Time, told map[string]string) *selection {
 	exceptBy, _ := patterns(s.ExceptBy) // were checked
-	return &selection{spec: s, uid: uid, exceptBy: exceptBy, since: since, told: told}
+	reported := map[string][]string{}
+	for about := range told {
+		if i := strings.LastIndexByte(about, ' '); i >= 0 {
+			reported[about[:i]] = append(reported[about[:i]], about)
+		}
+	}
+	return &selection{spec: s, uid: uid, exceptBy: exceptBy, since: since, told: told, reported: reported}
 }
 
 // kinds returns the kinds of entities whose changes must be read.
@@ -69,8 +77,12 @@ func (s *selection) change(c tko.SubscribedChange, t *tally) {
 			items = append(items, item)
 		}
 	}
+	entity := string(c.Kind) + "/" + c.ID
+	if c.Op == tko.OpDeleted {
+		s.forget(entity, t)
+	}
 	if fs := s.covering(OfConditions, c); len(fs) > 0 {
-		for _, condition := range s.changed(fs, string(c.Kind)+"/"+c.ID, c.Conditions, t) {
+		for _, condition := range s.changed(fs, entity, c.Conditions, t) {
 			one := item
 			one.Of, one.What, one.Conditions = OfConditions, condition.Type+"="+condition.Status, []Condition{condition}
 			if condition.Reason != "" && condition.Reason != condition.Type {
@@ -87,6 +99,16 @@ func (s *selection) change(c tko.SubscribedChange, t *tally) {
 	for _, one := range items {
 		s.tell(one, c.Frozen, t)
 	}
+}
+
+// forget ends what was reported about the conditions of an entity that is deleted.
+func (s *selection) forget(entity string, t *tally) {
+	for _, about := range s.reported[entity] {
+		if _, known := s.last(about, t); known {
+			t.told[about] = ""
+		}
+	}
+	delete(s.reported, entity)
 }
 
 // covering returns the filters of a stream that cover a change. What was reported last is
@@ -169,7 +191,8 @@ func (f *Filter) selects(c tko.Condition) bool {
 
 // last returns what was reported last about something, also in this message.
 func (s *selection) last(about string, t *tally) (text string, known bool) {
-	if text, known = t.told[about]; known {
+	text, known = t.told[about]
+	if known {
 		return text, text != ""
 	}
 	text, known = s.told[about]
@@ -199,6 +222,9 @@ func (s *selection) changed(fs []*Filter, entity string, conditions []tko.Condit
 			continue
 		}
 		t.told[about] = is // in a message, it is reported once
+		if !known {
+			s.reported[entity] = append(s.reported[entity], about)
+		}
 		changed = append(changed, Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: c.LastTransition})
 	}
 	return changed
@@ -250,7 +276,8 @@ func (s *selection) sources(all []tko.Source, now time.Time, t *tally) {
 	}
 	for about := range s.told { // one of the same name that comes later is another one
 		if name, ok := strings.CutPrefix(about, aboutSource); ok {
-			if name, _, _ = strings.Cut(name, " "); !there[name] {
+			name, _, _ = strings.Cut(name, " ")
+			if !there[name] {
 				t.told[about] = ""
 			}
 		}

@@ -422,7 +422,8 @@ func (w *worker) isDue(now time.Time) bool {
 
 // pass moves the cursor over what isn't told.
 func (w *worker) pass(ctx context.Context, now time.Time) error {
-	if !w.seen.first.IsZero() || w.seen.position == w.state.Position && w.seen.audited == w.state.Audited && !w.saved.IsZero() {
+	still := w.seen.position == w.state.Position && w.seen.audited == w.state.Audited && len(w.seen.tally.told) == 0 // sources have no position
+	if !w.seen.first.IsZero() || still && !w.saved.IsZero() {
 		return nil
 	}
 	w.state.Position, w.state.Audited, w.state.At = w.seen.position, w.seen.audited, w.seen.at
@@ -557,7 +558,8 @@ func (r *reading) changes(ctx context.Context, after, upTo int64) (tko.Subscribe
 	if err != nil {
 		return read, err
 	}
-	if r.reached = read.Position; !read.Time.IsZero() {
+	r.reached = read.Position
+	if !read.Time.IsZero() {
 		r.at = read.Time
 	}
 	if read.GoneTo > after && len(r.kinds) > 0 {

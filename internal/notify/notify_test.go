@@ -334,7 +334,8 @@ func (c *crashing) Save(ctx context.Context, holder, name string, doc []byte) er
 	if c.dead {
 		return errDead
 	}
-	if c.saves++; c.saves != c.at {
+	c.saves++
+	if c.saves != c.at {
 		return c.Backend.Save(ctx, holder, name, doc)
 	}
 	if c.after {

@@ -104,7 +104,7 @@ func (w *world) source(name string, conditions ...string) {
 // sourceAs saves the conditions of a source, each as TYPE=STATUS:REASON, as a controller.
 func (w *world) sourceAs(ctx context.Context, name string, conditions ...string) {
 	w.t.Helper()
-	if err := w.store.EnqueueWork(w.ctx, tko.QueueGitOps, []string{name}, true); err != nil {
+	if err := w.store.EnqueueWork(w.t.Context(), tko.QueueGitOps, []string{name}, true); err != nil { //nolint:contextcheck // by all rights
 		w.t.Fatal(err)
 	}
 	var claim tko.WorkItem
@@ -124,7 +124,7 @@ func (w *world) sourceAs(ctx context.Context, name string, conditions ...string)
 		status, reason, _ := strings.Cut(rest, ":")
 		one.Status.Conditions = append(one.Status.Conditions, tko.Condition{Type: typ, Status: status, Reason: reason, Message: "because", LastTransition: time.Now()})
 	}
-	all, err := w.store.Sources(w.ctx)
+	all, err := w.store.Sources(w.t.Context()) //nolint:contextcheck // by all rights
 	if err != nil {
 		w.t.Fatal(err)
 	}

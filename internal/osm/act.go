@@ -684,7 +684,8 @@ func explicit(one wantedKDU, rec nbi.InstanceRecord) string {
 		if k.KDU != one.name || k.Member != one.member || model != "" && bundle.Unversioned(k.Model) != model {
 			continue
 		}
-		if model = k.Model; !pinned(model) && model != "" {
+		model = k.Model
+		if !pinned(model) && model != "" {
 			if v := labelled(model, string(k.DetailedStatus)); v != "" {
 				model += ":" + v
 			}

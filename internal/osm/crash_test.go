@@ -87,7 +87,8 @@ func TestReconciliationContinuesFromAnySavedState(t *testing.T) {
 						if err == nil {
 							break
 						}
-						if lives++; !errors.Is(err, died) || lives > 2 {
+						lives++
+						if !errors.Is(err, died) || lives > 2 {
 							t.Fatalf("dead after %d: %v", n, err)
 						}
 						w.fail = nil
@@ -119,7 +120,8 @@ func TestRequestWithoutAResponseIsNotMadeTwice(t *testing.T) {
 				n := 0
 				w.server.Fault(func(method, path string) osmtest.Fault {
 					if method != "PUT" && strings.HasSuffix(path, where) {
-						if n++; n == 1 {
+						n++
+						if n == 1 {
 							return fault
 						}
 					}

@@ -75,7 +75,8 @@ func TestDefect1RefusalsAreShown(t *testing.T) {
 				t.Errorf("%s: %+v", c.why, got)
 			}
 			w.server.Reset()
-			if r = w.apply(d); r.Instances["a"].Phase != osm.PhaseStalled || len(posts(w.server)) > 0 || r.Again == 0 {
+			r = w.apply(d)
+			if r.Instances["a"].Phase != osm.PhaseStalled || len(posts(w.server)) > 0 || r.Again == 0 {
 				t.Errorf("%s: tried again at once: %v, again in %s", c.why, posts(w.server), r.Again)
 			}
 		})

@@ -101,7 +101,8 @@ func TestPackageInUseIsMergedIfItsStructureStays(t *testing.T) {
 	delete(files, "renamed.yaml")
 	revision := p.Revision
 	w.settle(d)
-	if p, _ = w.server.Package("vnf", "upf_knf"); p.Revision != revision+1 || p.Record["software-version"] != "2.0" {
+	p, _ = w.server.Package("vnf", "upf_knf")
+	if p.Revision != revision+1 || p.Record["software-version"] != "2.0" {
 		t.Errorf("revision %d after %d: %v", p.Revision, revision, p.Record)
 	}
 }
@@ -307,7 +308,8 @@ func TestInterruptedChangeOfAPackageInUseIsCompleted(t *testing.T) {
 					if !strings.HasPrefix(path, "/vnfpkgm/") {
 						return osmtest.None
 					}
-					if at++; at == n+1 {
+					at++
+					if at == n+1 {
 						return fault
 					}
 					return osmtest.None
@@ -344,7 +346,8 @@ func TestPackageInUseWithoutArchiveIsMergedWithAWarning(t *testing.T) {
 	if got := merged(t, w, "vnf", "upf_knf", "product-name"); got != "q" || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0].Err.Error(), "other files") {
 		t.Errorf("it has %v, warnings: %v", got, r.Warnings)
 	}
-	if r = w.settle(d); len(r.Warnings) != 1 {
+	r = w.settle(d)
+	if len(r.Warnings) != 1 {
 		t.Errorf("afterwards, warnings: %v", r.Warnings)
 	}
 }

@@ -73,7 +73,8 @@ func (r *RolloutState) of(name string) (int, bool) {
 // instances returns the instances of the waves up to a number, and of all.
 func (r *RolloutState) instances(upTo int) (some []string, all int) {
 	for i, wave := range r.Waves {
-		if all += len(wave.Instances); i <= upTo {
+		all += len(wave.Instances)
+		if i <= upTo {
 			some = append(some, wave.Instances...)
 		}
 	}
@@ -110,7 +111,8 @@ func (w *run) pace(ctx context.Context, all []decision, whole bool) error {
 		return nil
 	}
 	if key := w.desiredKey(); whole && (r == nil || r.Key != key) {
-		if r = w.newRollout(r, key, all); r == nil {
+		r = w.newRollout(r, key, all)
+		if r == nil {
 			return nil
 		}
 		if err := w.ledger.setRollout(ctx, r); err != nil {
@@ -218,7 +220,8 @@ func (w *run) advance(ctx context.Context, r *RolloutState, all []decision) (*Ro
 				ready = false
 			}
 		}
-		if next.Stopped = ""; len(failed) > 0 && p.Exceeded(len(failed), total) {
+		next.Stopped = ""
+		if len(failed) > 0 && p.Exceeded(len(failed), total) {
 			next.Stopped = fmt.Sprintf("%d of %d instances failed, such as %s", len(failed), total, failed[0])
 			next.Undo, next.Since = next.Undo || p.Undo, nil
 			break

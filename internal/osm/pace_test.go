@@ -147,7 +147,8 @@ func TestWavesSurviveCrashes(t *testing.T) {
 	saves := 0
 	died := errors.New("died")
 	w.fail = func() error {
-		if saves++; slices.Contains([]int{1, 3, 6, 10, 15, 21}, saves) {
+		saves++
+		if slices.Contains([]int{1, 3, 6, 10, 15, 21}, saves) {
 			return died
 		}
 		return nil

@@ -125,7 +125,8 @@ func (w *run) ensurePackages(ctx context.Context) error {
 			if err != nil && fatal(err) {
 				return err
 			}
-			if status.ID = s.id; err == nil {
+			status.ID = s.id
+			if err == nil {
 				break
 			}
 			f, saveErr := w.refusePackage(ctx, s, err)
@@ -148,7 +149,8 @@ func (w *run) ensurePackages(ctx context.Context) error {
 
 // sooner returns the shorter of two durations; a is none if 0.
 func sooner(a, b time.Duration) time.Duration {
-	if b = max(b, time.Millisecond); a == 0 || b < a {
+	b = max(b, time.Millisecond)
+	if a == 0 || b < a {
 		return b
 	}
 	return a
@@ -270,7 +272,7 @@ func plainJSON(value any) (plain any) {
 // ensure creates or updates a package, and records the change.
 func (w *run) ensure(ctx context.Context, s *packageStep) error {
 	failed := w.changing(Change{Action: s.action, What: string(s.Kind), Name: s.ID, Source: s.Source, Reason: s.reason})
-	next, err := w.bring(ctx, s)
+	next, err := w.upload(ctx, s)
 	if err != nil {
 		err = fmt.Errorf("%s: the %s package %q: %w", s.Where(), s.Kind, s.ID, err)
 		failed(err)
@@ -279,8 +281,8 @@ func (w *run) ensure(ctx context.Context, s *packageStep) error {
 	return w.ledger.setPackage(ctx, s.Key(), next)
 }
 
-// bring sends a package, and returns its new state.
-func (w *run) bring(ctx context.Context, s *packageStep) (*PackageState, error) {
+// upload sends a package, and returns its new state.
+func (w *run) upload(ctx context.Context, s *packageStep) (*PackageState, error) {
 	a, err := s.Pack(s.content, false)
 	if err != nil {
 		return nil, err

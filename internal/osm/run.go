@@ -148,7 +148,8 @@ func (w *run) soon(d time.Duration) {
 func (w *run) pass(ctx context.Context, only map[string]bool) error {
 	var refused error // packages can't be read: operations are followed nevertheless
 	if only == nil {
-		if refused = w.ensurePackages(ctx); fatal(refused) {
+		refused = w.ensurePackages(ctx)
+		if fatal(refused) {
 			w.fillStatuses("it was not reconciled")
 			return refused
 		}

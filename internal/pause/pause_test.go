@@ -37,7 +37,8 @@ func TestSpreadDelaysStayWithinTheirBounds(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	for range 1000 {
 		d := pause.Between(3, 5)
-		if seen[d] = true; d < 3 || d > 5 {
+		seen[d] = true
+		if d < 3 || d > 5 {
 			t.Fatalf("%d is not between 3 and 5", d)
 		}
 		if d := pause.About(time.Hour, 0.1); d < 54*time.Minute || d > 66*time.Minute {

@@ -87,7 +87,8 @@ func TestWithdrawGivesUpOnAnAWXThatIsGone(t *testing.T) {
 	if err := r.Withdraw(t.Context(), w); err == nil {
 		t.Error("the first failure is ignored")
 	}
-	if w.Attempt = 5; r.Withdraw(t.Context(), w) != nil {
+	w.Attempt = 5
+	if r.Withdraw(t.Context(), w) != nil {
 		t.Error("it doesn't give up")
 	}
 }

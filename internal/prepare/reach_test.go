@@ -32,32 +32,41 @@ func sites(n int) map[string]string {
 	return all
 }
 
+// A topology that names its own template makes no children. One that merges something into them makes them, and they make
+// none: only these are known to be what their parent is.
 func TestSystemEndsTopologyThatNamesItself(t *testing.T) {
 	t.Parallel()
 	const n = 5
-	data := newSystem(t, catalog.Options{})
-	register(t, data, map[string]string{"own": ownTopology}, sites(n))
-	stop := run(t, data, runner{}, prepare.Options{Backoff: 10 * time.Millisecond})
-	top, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Template: "own"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, data, top, tko.ConditionTrue)
-	eventually.NoError(t, "a condition names the cycle", func() error {
-		for d, err := range data.Deployments(t.Context(), tko.DeploymentSelect{Parent: top}, tko.ListOptions{}) {
-			if err != nil {
-				return err
-			}
-			c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionPrepared)
-			if c == nil || !strings.Contains(c.Message, "a cycle of topologies: own") {
-				return fmt.Errorf("%s: %+v", d.ID, c)
-			}
+	merging := strings.Replace(ownTopology, "sites: [all]", "sites: [all], merge: [{apiVersion: v1, kind: ConfigMap, name: more}]", 1) + "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: more}}\n"
+	for text, made := range map[string]int{ownTopology: 1, merging: 1 + n} {
+		data := newSystem(t, catalog.Options{})
+		register(t, data, map[string]string{"own": text}, sites(n))
+		stop := run(t, data, runner{}, prepare.Options{Backoff: 10 * time.Millisecond})
+		top, err := data.CreateDeployment(t.Context(), tko.NewDeployment{Template: "own"})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
-	stop()
-	if total := count(t, data, tko.DeploymentSelect{}); total != 1+n {
-		t.Errorf("%d deployments, want %d", total, 1+n)
+		eventually.NoError(t, "conditions name the cycle", func() error {
+			total := 0
+			for d, err := range data.Deployments(t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
+				if err != nil {
+					return err
+				}
+				total++
+				c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionPrepared)
+				if refused := c != nil && strings.Contains(c.Message, "a cycle of topologies: own"); refused == (d.ID == top && made > 1) {
+					return fmt.Errorf("%s: %+v", d.ID, c)
+				}
+			}
+			if total != made {
+				return fmt.Errorf("%d deployments, want %d", total, made)
+			}
+			return nil
+		})
+		stop()
+		if total := count(t, data, tko.DeploymentSelect{}); total != made {
+			t.Errorf("%d deployments, want %d", total, made)
+		}
 	}
 }
 
@@ -113,7 +122,8 @@ func TestPlacementWhoseChangesAddUpBecomesARollout(t *testing.T) {
 		if call != "delete" {
 			return nil
 		}
-		if deleted++; deleted > 1 {
+		deleted++
+		if deleted > 1 {
 			return tko.Errorf(tko.ErrInvalid, "too many: %s", tko.RolloutText)
 		}
 		return nil

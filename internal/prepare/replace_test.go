@@ -94,7 +94,8 @@ func upgradeFailing(t *testing.T, nth int, after bool) bool {
 	fail := func() error {
 		mu.Lock()
 		defer mu.Unlock()
-		if writes++; writes == nth+1 {
+		writes++
+		if writes == nth+1 {
 			failed = true
 			return errors.New("crash")
 		}

@@ -339,7 +339,8 @@ func (r *review) condition() tko.Condition {
 	if c.Status == tko.ConditionTrue && len(r.notes) > 0 {
 		c.Status, c.Reason = tko.ConditionFalse, ReasonNoEffect
 	}
-	if texts = append(append(texts, r.waits...), r.notes...); len(texts) > 0 {
+	texts = append(append(texts, r.waits...), r.notes...)
+	if len(texts) > 0 {
 		c.Message = bounded(strings.Join(texts, "; "))
 	}
 	return c

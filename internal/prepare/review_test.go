@@ -367,7 +367,8 @@ func TestReviewSurvivesFailureOfEveryWrite(t *testing.T) {
 		fail := func(call string) error {
 			seeing.Lock()
 			defer seeing.Unlock()
-			if seen[call]++; seen[call] <= 2 && call != "conditions" {
+			seen[call]++
+			if seen[call] <= 2 && call != "conditions" {
 				return crash
 			}
 			return nil
@@ -479,7 +480,8 @@ func TestSystemFollowsChangesOfSites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen[d.Site]++; seen[d.Site] > 1 || d.Site < "site/002" {
+		seen[d.Site]++
+		if seen[d.Site] > 1 || d.Site < "site/002" {
 			t.Errorf("%d at %q", seen[d.Site], d.Site)
 		}
 	}

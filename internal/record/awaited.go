@@ -59,7 +59,8 @@ func (r *Record) Await(a Awaited) {
 	if r.Metadata == nil {
 		r.Metadata = new(Metadata)
 	}
-	if r.Metadata.Awaited = nil; !a.IsZero() {
+	r.Metadata.Awaited = nil
+	if !a.IsZero() {
 		r.Metadata.Awaited = &a
 	}
 }

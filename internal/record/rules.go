@@ -6,12 +6,15 @@ const (
 	RulePolicy   = "policy"
 	RuleApproval = "approval"
 	RuleSetup    = "setup"
+	// RuleEnrollment is the kind of enrollments of agents: a certificate is valid as long as there
+	// is one.
+	RuleEnrollment = "enrollment"
 )
 
 // isRight states for each kind of stored rules whether it gives or limits the rights of
 // clients. A restore without rights keeps the others.
 var isRight = map[string]bool{
-	RuleBinding: true, RulePolicy: true, RuleApproval: true, RuleSetup: true,
+	RuleBinding: true, RulePolicy: true, RuleApproval: true, RuleSetup: true, RuleEnrollment: true,
 	RuleFreeze: false, RuleSource: false, RuleStop: false,
 	RuleSubscription: false, // it tells what its owner may read
 	RuleOwner:        false, // a source that stays without its owner would have more rights

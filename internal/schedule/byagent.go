@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
@@ -29,8 +30,11 @@ func (p plan) withoutAgent(all []conditionOf) []conditionOf {
 // known of a revision until the agent reports it. What it has reported stays, also while a
 // deployment is prepared again: the site keeps it.
 func byAgent(seen snapshot) []conditionOf {
-	text := fmt.Sprintf("the agent of site %q applies it, and has not reported this revision: carry it there with tko bundle create --site %s, and read the agent's report with tko bundle report --write", seen.site.ID, seen.site.ID)
-	unknown := report.Outcome{Status: tko.ConditionUnknown, Reason: tko.ReasonByAgent, Message: text}
+	unknown := report.Outcome{Status: tko.ConditionUnknown, Reason: tko.ReasonByAgent, Message: fmt.Sprintf(
+		"the agent of site %q applies it, and has not reported this revision: carry it there with tko bundle create --site %s, and read the agent's report with tko bundle report --write", seen.site.ID, seen.site.ID)}
+	if tko.HasCondition(seen.site.Stamp.Conditions, tko.ConditionConnected) {
+		unknown.Message = fmt.Sprintf("the agent of site %q applies it, and has not reported this revision: see the condition %s of the site, and tko-agent there", seen.site.ID, tko.ConditionConnected)
+	}
 	var all []conditionOf
 	for _, d := range seen.deployments {
 		if d.Prepared && d.Approved && !seen.holds(d) {
@@ -44,9 +48,38 @@ func byAgent(seen snapshot) []conditionOf {
 func unreported(kind tko.Kind, id string, s tko.Stamp, unknown report.Outcome) []conditionOf {
 	var all []conditionOf
 	for _, condition := range []string{tko.ConditionScheduled, tko.ConditionHealthy} {
-		if !s.IsReported(condition) {
+		// An agent that is heard again reports everything again.
+		if was := tko.FindCondition(s.Conditions, condition); !s.IsReported(condition) && (was == nil || was.Reason != tko.ReasonNotHeard || was.ObservedRevision != s.Revision) {
 			all = append(all, ifNew(kind, id, s, condition, unknown)...)
 		}
 	}
 	return all
+}
+
+// silence returns what follows from that the agent of a site was not heard: the conditions of the
+// site and of its deployments, none of which is healthy from memory; or, if it was heard lately,
+// the time until that is to be asked again. Sites whose agent never connected have neither.
+func silence(seen snapshot, p plan, now time.Time) (all []conditionOf, again time.Duration) {
+	connected := tko.FindCondition(seen.site.Stamp.Conditions, tko.ConditionConnected)
+	if !p.agent || connected == nil {
+		return nil, 0
+	}
+	since, by, heard := tko.HeardAt(connected)
+	if heard && now.Before(by) {
+		return nil, max(by.Sub(now), time.Second)
+	}
+	text := connected.Message // of a certificate that was revoked, or as it was written before
+	if heard {
+		text = tko.NotHeardText(seen.site.ID, since)
+		all = ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionConnected, report.Outcome{
+			Status: tko.ConditionFalse, Reason: tko.ReasonNotHeard, Message: text,
+		})
+	}
+	unknown := report.Outcome{Status: tko.ConditionUnknown, Reason: tko.ReasonNotHeard, Message: text}
+	for _, d := range seen.deployments {
+		if tko.HasCondition(d.Stamp.Conditions, tko.ConditionHealthy) {
+			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionHealthy, unknown)...)
+		}
+	}
+	return append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionHealthy, unknown)...), 0
 }

@@ -68,3 +68,49 @@ func TestReportsOfAgentsStayForTheirRevision(t *testing.T) {
 		t.Errorf("a revision that no agent reported is %+v", all)
 	}
 }
+
+func TestNothingIsHealthyFromMemory(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	heard := tko.HeardCondition(at, at.Add(time.Minute))
+	heard.ObservedRevision = 2
+	healthy := tko.AgentCondition(tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionTrue, Reason: "Healthy", ObservedRevision: 3}, at)
+	d := tko.Deployment{ID: "d", Site: "s", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 3, Conditions: []tko.Condition{healthy}}}
+	quiet := func(now time.Time, conditions ...tko.Condition) (map[string]tko.Condition, time.Duration) {
+		seen := snapshot{site: tko.Site{ID: "s", Package: krm.Package{agentCluster}, Stamp: tko.Stamp{Revision: 2, Conditions: conditions}}, deployments: []tko.Deployment{d}}
+		written, again := silence(seen, decide(seen, nil), now)
+		all := map[string]tko.Condition{}
+		for _, c := range written {
+			all[c.id+" "+c.condition.Type] = c.condition
+		}
+		return all, again
+	}
+	if all, again := quiet(at); len(all) != 0 || again != 0 {
+		t.Errorf("a site whose agent never connected: %v, %s", all, again)
+	}
+	if all, again := quiet(at.Add(20*time.Second), heard); len(all) != 0 || again != 40*time.Second {
+		t.Errorf("a site whose agent was heard: %v, %s", all, again)
+	}
+	all, again := quiet(at.Add(time.Minute), heard)
+	if c := all["s Connected"]; c.Status != tko.ConditionFalse || c.Reason != tko.ReasonNotHeard || again != 0 {
+		t.Errorf("the site is %+v, again in %s", c, again)
+	}
+	for _, name := range []string{"d Healthy", "s Healthy"} {
+		if c := all[name]; c.Status != tko.ConditionUnknown || c.Reason != tko.ReasonNotHeard || c.Message != tko.NotHeardText("s", at) {
+			t.Errorf("%s is %+v", name, c)
+		}
+	}
+	silent := all["s Connected"]
+	for range 2 { // likewise of a certificate that was revoked, and again
+		all, _ = quiet(at.Add(time.Hour), silent)
+		if c := all["s Connected"]; c.Type != "" || all["d Healthy"].Status != tko.ConditionUnknown {
+			t.Errorf("the site is %+v", all)
+		}
+		silent.Reason = tko.ReasonRevoked
+	}
+	// What the agent reports when it is back replaces that, and nothing else does.
+	d.Stamp.Conditions = []tko.Condition{all["d Healthy"]}
+	if got := conditionsOf(tko.Site{ID: "s", Stamp: tko.Stamp{Revision: 2, Conditions: []tko.Condition{heard}}}, d); got["d Healthy"].Type != "" {
+		t.Errorf("it is %+v", got["d Healthy"])
+	}
+}

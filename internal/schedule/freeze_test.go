@@ -148,7 +148,8 @@ func TestFrozenSiteIsNotScheduledUntilTheFreezeEnds(t *testing.T) {
 	}
 	data.freezes[0].Until = time.Now().Add(-time.Second)
 	s.Reconcile(t.Context(), "a")
-	if frozen = tko.FindCondition(data.sites["a"].Stamp.Conditions, tko.ConditionFrozen); one.calls != 1 || frozen.Status != tko.ConditionFalse {
+	frozen = tko.FindCondition(data.sites["a"].Stamp.Conditions, tko.ConditionFrozen)
+	if one.calls != 1 || frozen.Status != tko.ConditionFalse {
 		t.Errorf("%d calls, %+v", one.calls, frozen)
 	}
 	if c := tko.FindCondition(data.deployments["waits"].Stamp.Conditions, tko.ConditionScheduled); c.Status != tko.ConditionTrue || c.ObservedRevision != 4 {

@@ -275,7 +275,8 @@ func deploymentOutcome(d tko.Deployment, whole report.Outcome, p plan, results [
 		outcome := r.report.Deployments[d.ID].Scheduled
 		switch {
 		case outcome.Status == "":
-			if outcome = stepOutcome(p, results, i); outcome.Status == "" || outcome.Status == tko.ConditionTrue {
+			outcome = stepOutcome(p, results, i)
+			if outcome.Status == "" || outcome.Status == tko.ConditionTrue {
 				outcome = notAsked(d.Stamp.Revision)
 			}
 			if failed.Status == "" {

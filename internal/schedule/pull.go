@@ -95,7 +95,8 @@ func (t pulledTarget) observe(ctx context.Context, spec puller.Spec, site tko.Si
 	rank := map[string]int{tko.ConditionTrue: 1, tko.ConditionUnknown: 2, tko.ConditionFalse: 3}
 	for i, d := range deployments {
 		state := to.Deployments[d.ID]
-		if state.Healthy = said.Judge(spec, q, commits[i], now); len(commits[i].Objects) == 0 {
+		state.Healthy = said.Judge(spec, q, commits[i], now)
+		if len(commits[i].Objects) == 0 {
 			state.Healthy = report.Outcome{Status: tko.ConditionTrue, Reason: trigger.ReasonHealthy, Message: "it has no objects"}
 		}
 		to.Deployments[d.ID] = state
@@ -104,7 +105,8 @@ func (t pulledTarget) observe(ctx context.Context, spec puller.Spec, site tko.Si
 			worst.Message = printable.Prefixed(fmt.Sprintf("deployment %q", d.ID), worst.Message)
 		}
 	}
-	if to.Site.Healthy = worst; worst.Status == "" || worst.Status == tko.ConditionTrue {
+	to.Site.Healthy = worst
+	if worst.Status == "" || worst.Status == tko.ConditionTrue {
 		to.Site.Healthy = report.Outcome{Status: tko.ConditionTrue, Reason: trigger.ReasonHealthy, Message: fmt.Sprintf("all %d deployments are healthy", len(deployments))}
 	}
 	return said

@@ -232,6 +232,10 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	}
 	seen.stop = stop
 	p := decide(seen, s.targets)
+	quiet, heardUntil := silence(seen, p, time.Now())
+	if err := s.write(ctx, quiet); err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
 	frozen, err := s.freeze(ctx, seen, p)
 	for _, holds := range []func(context.Context, snapshot, plan) (time.Duration, error){s.awaits, s.apart} {
 		if err == nil && frozen == 0 {
@@ -240,6 +244,9 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	}
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if heardUntil > 0 && frozen > heardUntil {
+		frozen = heardUntil
 	}
 	if frozen > 0 {
 		return work.Result{Outcome: tko.WorkLater, Retry: frozen}
@@ -278,6 +285,9 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	}
 	if err := s.release(ctx, id, results); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if cleanedUp == 0 || heardUntil > 0 && heardUntil < cleanedUp {
+		cleanedUp = heardUntil
 	}
 	staged, err := s.stage(ctx, seen, p)
 	if err != nil {
@@ -344,7 +354,8 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan, of *memories
 	for i, step := range p.steps {
 		began := time.Now()
 		r := &results[i]
-		if r.err = fence.Check(ctx); r.err != nil {
+		r.err = fence.Check(ctx)
+		if r.err != nil {
 			break
 		}
 		stepCtx, span := trail.Start(ctx, "target.apply")
@@ -451,7 +462,8 @@ func (s *Scheduler) given(ctx context.Context, seen snapshot, p plan, step step,
 		}
 		revision := former[d.ID]
 		if c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled); revision == 0 && !ran && c != nil {
-			if revision = c.ObservedRevision; c.Status != tko.ConditionTrue {
+			revision = c.ObservedRevision
+			if c.Status != tko.ConditionTrue {
 				return nil, seen.heldText(d) + "which revision of it the site has is not known", nil
 			}
 		}

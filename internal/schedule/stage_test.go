@@ -75,13 +75,14 @@ func TestSitesPullWhatRolloutsWant(t *testing.T) {
 			c := &pullingCluster{stage: test.stage}
 			s := schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir(), Kubernetes: func(func(...tko.SiteID)) schedule.Clusters { return c }})
 			result := s.Reconcile(t.Context(), "lagos")
-			got := ""
+			var all []string
 			for _, p := range r.staged {
-				got += p.State + " " + p.Text
+				all = append(all, p.State+" "+p.Text)
 				if p.Key != "0123" || p.Rollout != "r" {
 					t.Errorf("reports %+v", p)
 				}
 			}
+			got := strings.Join(all, "")
 			if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
 				t.Errorf("%s: reports %q, want %q", test.why, got, test.want)
 			}

@@ -379,7 +379,8 @@ func TestDamagedKeysAreRefused(t *testing.T) {
 	try := func(what string, wrapped []byte) {
 		again, err := seal.Open(t.Context(), &database{wrapped: wrapped, version: 1}, kek)
 		if err != nil {
-			if refused++; !errors.Is(err, tko.ErrInvalid) {
+			refused++
+			if !errors.Is(err, tko.ErrInvalid) {
 				t.Errorf("%s: %v, want an invalid", what, err)
 			}
 			return

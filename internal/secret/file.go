@@ -39,7 +39,8 @@ func (f Folder) resolve(name string) (folder, relative string, err error) {
 	if folder, err = filepath.Abs(f.Path); err != nil {
 		return "", "", fmt.Errorf("%q: the folder of secrets can't be found: %w", name, err)
 	}
-	if relative = name; filepath.IsAbs(name) {
+	relative = name
+	if filepath.IsAbs(name) {
 		relative, err = filepath.Rel(folder, name)
 	}
 	if err != nil || !filepath.IsLocal(relative) {

@@ -65,7 +65,8 @@ func (d *DSNs) UnmarshalText(text []byte) error {
 func (d *DSNs) Set(value string) error {
 	name := ""
 	add := func() {
-		if name = strings.TrimSpace(name); name != "" {
+		name = strings.TrimSpace(name)
+		if name != "" {
 			*d = append(*d, Text(name))
 		}
 		name = ""

@@ -116,7 +116,8 @@ func (q *Queue) begin(ctx context.Context, t *Turn) error {
 		q.mu.Unlock()
 		return ErrFull
 	}
-	if c.waiting = append(c.waiting, t); len(c.waiting) == 1 {
+	c.waiting = append(c.waiting, t)
+	if len(c.waiting) == 1 {
 		q.waiting = append(q.waiting, c)
 	}
 	q.check()

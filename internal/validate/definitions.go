@@ -249,7 +249,8 @@ func (v *Validator) dropOld(ctx context.Context, refused []refusal, id krm.Ident
 			if !ok {
 				continue
 			}
-			if had[i] = c.check(ctx, before.resource, id, known.budget); len(had[i]) == 0 {
+			had[i] = c.check(ctx, before.resource, id, known.budget)
+			if len(had[i]) == 0 {
 				valid = true
 				break
 			}

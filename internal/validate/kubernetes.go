@@ -73,7 +73,7 @@ func newStandard(complete bool) (*standard, error) {
 	}
 	var document any = map[string]any{"definitions": definitions}
 	if !complete {
-		document = lift(document)
+		document = relax(document)
 	}
 	c := newCompiler(noLoader{})
 	return &standard{compiler: c}, c.AddResource(standardURL, document)

@@ -241,7 +241,7 @@ func (l *loader) Load(address string) (any, error) {
 		return nil, &brokenError{errors.New("the schema is null")}
 	}
 	if !l.complete {
-		document = lift(document)
+		document = relax(document)
 	}
 	return document, nil
 }

@@ -407,7 +407,8 @@ func (l inspection) pulled() {
 		if !l.has("spec", "status", tool) {
 			continue
 		}
-		if tools++; tool != "none" {
+		tools++
+		if tool != "none" {
 			l.kubeconfig("spec", "status", tool)
 		}
 	}

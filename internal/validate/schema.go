@@ -55,12 +55,12 @@ func checkDuration(v any) error {
 	return nil
 }
 
-// lift returns a schema for partial validation: nothing is required, and null
+// relax returns a schema for partial validation: nothing is required, and null
 // is allowed where a value may be absent. Alternatives that differ only in
 // their required properties become indistinguishable, so oneOf becomes anyOf.
 // Exclusions (not) remain: additional properties don't remove an error of that
 // kind.
-func lift(schema any) any {
+func relax(schema any) any {
 	s, ok := schema.(map[string]any)
 	if !ok {
 		return schema // true, false
@@ -70,13 +70,13 @@ func lift(schema any) any {
 		switch key {
 		case "required", "dependentRequired", "oneOf":
 		case "properties", "patternProperties", "definitions", "$defs", "dependentSchemas":
-			out[key] = liftAll(v)
+			out[key] = relaxAll(v)
 		case "dependencies":
-			out[key] = liftDependencies(v)
+			out[key] = relaxDependencies(v)
 		case "items", "additionalProperties", "additionalItems", "if", "then", "else", "unevaluatedProperties", "contains":
-			out[key] = liftEither(v)
+			out[key] = relaxEither(v)
 		case "allOf", "anyOf", "prefixItems":
-			out[key] = liftEither(v)
+			out[key] = relaxEither(v)
 		case "type":
 			out[key] = orNullType(v)
 		case "enum":
@@ -91,47 +91,47 @@ func lift(schema any) any {
 	if alternatives, ok := s["oneOf"]; ok {
 		if _, both := out["anyOf"]; both {
 			all, _ := out["allOf"].([]any)
-			out["allOf"] = append(slices.Clone(all), map[string]any{"anyOf": liftEither(alternatives)})
+			out["allOf"] = append(slices.Clone(all), map[string]any{"anyOf": relaxEither(alternatives)})
 		} else {
-			out["anyOf"] = liftEither(alternatives)
+			out["anyOf"] = relaxEither(alternatives)
 		}
 	}
 	return out
 }
 
-func liftAll(v any) any {
+func relaxAll(v any) any {
 	m, ok := v.(map[string]any)
 	if !ok {
 		return v
 	}
 	out := make(map[string]any, len(m))
 	for key, schema := range m {
-		out[key] = lift(schema)
+		out[key] = relax(schema)
 	}
 	return out
 }
 
-func liftEither(v any) any {
+func relaxEither(v any) any {
 	list, ok := v.([]any)
 	if !ok {
-		return lift(v)
+		return relax(v)
 	}
 	out := make([]any, len(list))
 	for i, schema := range list {
-		out[i] = lift(schema)
+		out[i] = relax(schema)
 	}
 	return out
 }
 
-// liftDependencies drops the dependencies that are lists of required names.
-func liftDependencies(v any) any {
+// relaxDependencies drops the dependencies that are lists of required names.
+func relaxDependencies(v any) any {
 	m, ok := v.(map[string]any)
 	if !ok {
 		return v
 	}
 	m = maps.Clone(m)
 	maps.DeleteFunc(m, func(_ string, v any) bool { _, names := v.([]any); return names })
-	return liftAll(m)
+	return relaxAll(m)
 }
 
 func orNullType(v any) any {

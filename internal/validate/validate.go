@@ -308,7 +308,8 @@ func (v *Validator) compileVersion(d *definition, version definedVersion, comple
 	c.partial = !complete
 	if c.schema != nil && complete {
 		var issues []issue
-		if c.rules, issues = compileRules(version.schema, version.path); len(issues) > 0 {
+		c.rules, issues = compileRules(version.schema, version.path)
+		if len(issues) > 0 {
 			c = compiledVersion{issues: issues}
 		}
 	}
@@ -356,7 +357,7 @@ func compileStructural(name string, schema any, path []string, complete bool, k 
 	}
 	var final any = document
 	if !complete {
-		final = lift(document)
+		final = relax(document)
 	}
 	s, err := compile("tko:///"+safeURL.ReplaceAllString(name, "-")+".json", final, noLoader{}, crdFormats...)
 	return compiledVersion{schema: s, err: err}

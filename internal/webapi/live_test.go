@@ -188,7 +188,8 @@ func TestPagesAreBoundedAndContinue(t *testing.T) {
 			t.Fatalf("status %d with %d rows", code, len(page.Rows))
 		}
 		seen += len(page.Rows)
-		if after = page.Next; after == "" {
+		after = page.Next
+		if after == "" {
 			break
 		}
 	}
@@ -242,7 +243,8 @@ func TestCountStopsAndContinues(t *testing.T) {
 			failing += g.States["failing"]
 		}
 		requests++
-		if after = count.Next; after == "" || requests > 5 {
+		after = count.Next
+		if after == "" || requests > 5 {
 			break
 		}
 	}

@@ -32,12 +32,14 @@ type pageBody[R any] struct {
 	Next     string `json:"next,omitempty"` // the next page begins after this ID
 }
 
-// list responds with a page of a list: ?after=ID&limit=N and filters. With
-// ?state= or &reason= a page may be short, or empty, and still have a next one: one
-// request reads at most 10,000 entities, and 1,000 if some of them match.
+// list responds with a page of a list: ?after=ID&limit=N, filters, and groups of counts
+// (&within=). With ?state=, &reason=, or a group that no filter selects, a page may be short,
+// or empty, and still have a next one: one request reads at most 10,000 entities, and 1,000 if
+// some of them match.
 func list[R any](l *live, r *http.Request, kind tko.Kind) (*pageBody[R], error) {
 	q := queryOf(r)
-	f, err := filter.Parse(kind, q.Values, "after", "limit", "state", "reason", "asOf")
+	values, groups := q.within(kind)
+	f, err := filter.Parse(kind, values, "after", "limit", "state", "reason", "within", "asOf")
 	q.check(err)
 	ctx, state, limit := q.past(r.Context()), q.state(), q.limit(defaultPage, maxPage)
 	if q.err != nil {
@@ -47,9 +49,13 @@ func list[R any](l *live, r *http.Request, kind tko.Kind) (*pageBody[R], error) 
 	if err != nil {
 		return nil, err
 	}
+	in, err := l.inGroups(ctx, groups)
+	if err != nil {
+		return nil, err
+	}
 	body := &pageBody[R]{Position: about.Position, Rows: make([]R, 0, limit)}
 	reason, most := q.Get("reason"), limit+1
-	if state != "" || reason != "" {
+	if state != "" || reason != "" || len(groups) > 0 {
 		most = maxCounted + 1
 	}
 	last, read := "", 0
@@ -63,7 +69,7 @@ func list[R any](l *live, r *http.Request, kind tko.Kind) (*pageBody[R], error) 
 		}
 		read++
 		last = row.id
-		if (state == "" || row.summary.State == state) && (reason == "" || row.summary.Reason == reason) {
+		if (state == "" || row.summary.State == state) && (reason == "" || row.summary.Reason == reason) && in(row) {
 			body.Rows = append(body.Rows, bodyOf[R](row))
 		}
 	}
@@ -95,10 +101,11 @@ type countBody struct {
 	Next    string       `json:"next,omitempty"` // not all were counted: go on after this ID
 }
 
-// count responds with the numbers of entities by up to two keys: state, reason,
-// template, site, metadata.KEY. One request counts at most 10,000, so that it
-// ends early whatever the size; next continues. With whole=true the server counts all
-// in the background, and responds with the newest numbers that it has.
+// count responds with the numbers of entities by up to two keys: state, reason, template,
+// site, metadata.KEY, and for deployments site-metadata.KEY; with &within= only those of groups
+// of another count. One request counts at most 10,000, so that it ends early whatever the
+// size; next continues. With whole=true the server counts all in the background, and responds
+// with the newest numbers that it has.
 func (l *live) count(r *http.Request, kind tko.Kind) (*countBody, error) {
 	q := queryOf(r)
 	counted := q.count(kind)
@@ -124,15 +131,16 @@ func (l *live) count(r *http.Request, kind tko.Kind) (*countBody, error) {
 
 // count reads what is counted.
 func (q *query) count(kind tko.Kind) countQuery {
-	f, err := filter.Parse(kind, q.Values, "after", "by", "state", "asOf", "whole")
+	selected, groups := q.within(kind)
+	f, err := filter.Parse(kind, selected, "after", "by", "state", "within", "asOf", "whole")
 	q.check(err)
 	by := strings.Split(cmp.Or(q.Get("by"), "state"), ",")
 	if len(by) > 2 {
 		q.wrong("by=%.80q has %d keys: use one or two", q.Get("by"), len(by))
 	}
 	for _, key := range by {
-		if !slices.Contains([]string{"state", "reason", "template", "site"}, key) && (!strings.HasPrefix(key, "metadata.") || key == "metadata.") {
-			q.wrong("by=%.80q is unknown: use state, reason, template, site or metadata.KEY", key)
+		if !isGrouping(kind, key) {
+			q.wrong("by=%.80q is unknown: use %s", key, groupings(kind))
 		}
 	}
 	whole := q.Get("whole")
@@ -144,12 +152,15 @@ func (q *query) count(kind tko.Kind) countQuery {
 	}
 	values := maps.Clone(q.Values)
 	values.Del("asOf")
-	return countQuery{filter: f, by: by, state: q.state(), values: values, asOf: q.Get("asOf")}
+	return countQuery{filter: f, by: by, state: q.state(), groups: groups, values: values, asOf: q.Get("asOf")}
 }
 
 // countPage counts the entities after an ID.
 func (l *live) countPage(ctx context.Context, q countQuery, position int64, after string) (*countBody, error) {
-	sum := newCounting(q.by, maxCounted)
+	sum, err := l.newCounting(ctx, q, maxCounted)
+	if err != nil {
+		return nil, err
+	}
 	most := maxCounted + 1
 	last, next := "", ""
 	for row, err := range liveRows.List(ctx, l.catalog, q.filter, tko.ListOptions{Window: tko.Window{After: after, Max: &most}}) {
@@ -161,7 +172,7 @@ func (l *live) countPage(ctx context.Context, q countQuery, position int64, afte
 			break
 		}
 		last = row.id
-		sum.add(q.state, row)
+		sum.add(row)
 	}
 	body := sum.body()
 	body.Position, body.Next = position, next
@@ -170,15 +181,32 @@ func (l *live) countPage(ctx context.Context, q countQuery, position int64, afte
 
 // A counting is the numbers of entities in groups.
 type counting struct {
-	by            []string
-	most          int // groups; others are counted together
+	keys          []keyOf
+	counts        func(liveRow) bool // whether an entity is counted
+	most          int                // groups; others are counted together
 	groups        map[string]*groupBody
 	other         *groupBody
 	read, counted int
 }
 
-func newCounting(by []string, most int) *counting {
-	return &counting{by: by, most: most, groups: map[string]*groupBody{}, other: newGroup([]string{}, "")}
+// newCounting begins to count what a query selects.
+func (l *live) newCounting(ctx context.Context, q countQuery, most int) (*counting, error) {
+	keys, err := l.keysOf(ctx, q.by)
+	if err != nil {
+		return nil, err
+	}
+	in, err := l.inGroups(ctx, q.groups)
+	if err != nil {
+		return nil, err
+	}
+	c := emptyCounting()
+	c.keys, c.most = keys, most
+	c.counts = func(row liveRow) bool { return (q.state == "" || row.summary.State == q.state) && in(row) }
+	return c, nil
+}
+
+func emptyCounting() *counting {
+	return &counting{groups: map[string]*groupBody{}, other: newGroup([]string{}, "")}
 }
 
 func newGroup(keys []string, sample string) *groupBody {
@@ -210,27 +238,16 @@ func (g *groupBody) clone() *groupBody {
 	return &c
 }
 
-// add counts an entity if it is in the state, or if that is "".
-func (c *counting) add(state tko.State, row liveRow) {
+// add counts an entity, if it is one of those that are counted.
+func (c *counting) add(row liveRow) {
 	c.read++
-	if state != "" && row.summary.State != state {
+	if !c.counts(row) {
 		return
 	}
 	c.counted++
-	keys := make([]string, len(c.by))
-	for i, key := range c.by {
-		switch key {
-		case "state":
-			keys[i] = string(row.summary.State)
-		case "reason":
-			keys[i] = row.summary.Reason
-		case "template":
-			keys[i] = row.template
-		case "site":
-			keys[i] = row.site
-		default:
-			keys[i] = row.metadata[strings.TrimPrefix(key, "metadata.")]
-		}
+	keys := make([]string, len(c.keys))
+	for i, key := range c.keys {
+		keys[i] = key(row)
 	}
 	name := strings.Join(keys, "\x00")
 	g := c.groups[name]

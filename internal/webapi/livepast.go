@@ -55,7 +55,8 @@ func diffRequest(r *http.Request) (request tko.DiffRequest, err error) {
 	if request.Select, err = f.Past(); err != nil {
 		return request, err
 	}
-	if request.Select.ID = query.Get("entity"); request.Select.ID != "" && !f.IsEmpty() {
+	request.Select.ID = query.Get("entity")
+	if request.Select.ID != "" && !f.IsEmpty() {
 		return request, tko.Errorf(tko.ErrInvalid, "entity names one %s: leave out the filters", kind)
 	}
 	if query.Get("from") == "" {

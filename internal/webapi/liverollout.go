@@ -134,13 +134,13 @@ type rolloutRowsBody struct {
 	Next tko.DeploymentID `json:"next,omitempty"` // the next page begins after this ID
 }
 
-// rolloutRows responds with a page of the rows of a plan: ?id=, and &group=, &kind=,
+// rolloutRows responds with a page of the rows of a plan: ?id=, and &group=, &wave=, &kind=,
 // &progress=, &site=, &deployment=, &after=, &limit=. With &changes=true rows have the
 // changes of their packages, and a page has at most 20.
 func (l *live) rolloutRows(r *http.Request) (*rolloutRowsBody, error) {
 	q := queryOf(r)
 	sel := tko.RolloutRows{
-		ID:         q.rollout("group", "kind", "progress", "site", "deployment", "after", "limit", "changes"),
+		ID:         q.rollout("group", "wave", "kind", "progress", "site", "deployment", "after", "limit", "changes"),
 		Deployment: tko.DeploymentID(q.Get("deployment")), Site: q.Get("site"), Kinds: q.Values["kind"], Progress: q.Values["progress"],
 		After: tko.DeploymentID(q.Get("after")),
 	}
@@ -152,14 +152,25 @@ func (l *live) rolloutRows(r *http.Request) (*rolloutRowsBody, error) {
 	if group := int(q.number("group", -1, 32)); q.Has("group") {
 		sel.Group = &group
 	}
+	wave := int(q.number("wave", -1, 32))
+	switch {
+	case !q.Has("wave"):
+		sel.Limit = limit + 1
+	case sel.Changes:
+		q.wrong("changes=true can't be read by wave: select a deployment or a site")
+	case wave < 0:
+		q.wrong("wave=%.40q is no wave: use the index of a wave of the status, from 0", q.Get("wave"))
+	}
 	if q.err != nil {
 		return nil, q.err
 	}
-	sel.Limit = limit + 1
 	body := rolloutRowsBody{Rows: []planRowBody{}}
 	for row, err := range l.catalog.RolloutRows(r.Context(), sel) {
 		if err != nil {
 			return nil, err
+		}
+		if q.Has("wave") && row.Wave != wave {
+			continue
 		}
 		if len(body.Rows) == limit {
 			body.Next = body.Rows[limit-1].Deployment

@@ -27,8 +27,13 @@ func (f *liveFake) RolloutPlan(_ context.Context, id tko.RolloutID) (tko.Rollout
 func (f *liveFake) RolloutRows(_ context.Context, sel tko.RolloutRows) iter.Seq2[tko.RolloutRow, error] {
 	f.rows = sel
 	return func(yield func(tko.RolloutRow, error) bool) {
-		for i := range sel.Limit {
-			if !yield(tko.RolloutRow{Deployment: tko.DeploymentID(fmt.Sprintf("d%03d", i)), Kind: "Change"}, nil) {
+		n := sel.Limit
+		if n == 0 { // all of them
+			n = 24
+		}
+		for i := range n {
+			row := tko.RolloutRow{Deployment: tko.DeploymentID(fmt.Sprintf("d%03d", i)), Kind: "Change", Wave: i % 2}
+			if row.Deployment > sel.After && !yield(row, nil) {
 				return
 			}
 		}
@@ -105,7 +110,21 @@ func TestPlansOpenToPagesOfRows(t *testing.T) {
 	if diff := cmp.Diff(tko.RolloutRows{ID: "there", Group: &group, Kinds: []string{"Change"}, Limit: 21, Changes: true}, f.rows); diff != "" {
 		t.Errorf("selected (-want +got):\n%s", diff)
 	}
-	for _, target := range []string{"/api/v1/rollout/rows?id=there&changes=true&limit=21", "/api/v1/rollout/rows?id=there&limit=501", "/api/v1/rollout/rows?id=there&x=1", "/api/v1/rollout/status", "/api/v1/rollout/plan?id=", "/api/v1/blame?kind=site&ID=a", "/api/v1/retention?x=1"} {
+	var first, second struct {
+		Rows []struct {
+			Deployment string
+			Wave       int
+		}
+		Next string
+	}
+	if code := call(t, liveHandler(f), "GET", "/api/v1/rollout/rows?id=there&wave=1&limit=5", "", &first); code != http.StatusOK || len(first.Rows) != 5 || first.Rows[0].Wave != 1 || first.Rows[4].Wave != 1 || f.rows.Limit != 0 {
+		t.Errorf("rows of a wave: status %d, %+v of a selection of %d", code, first, f.rows.Limit)
+	}
+	call(t, liveHandler(f), "GET", "/api/v1/rollout/rows?id=there&wave=1&limit=500&after="+first.Next, "", &second)
+	if len(second.Rows) != 7 || second.Next != "" || second.Rows[0].Deployment <= first.Next {
+		t.Errorf("the rest of the wave, after %q: %+v", first.Next, second)
+	}
+	for _, target := range []string{"/api/v1/rollout/rows?id=there&wave=-1", "/api/v1/rollout/rows?id=there&wave=x", "/api/v1/rollout/rows?id=there&wave=0&changes=true", "/api/v1/rollout/rows?id=there&changes=true&limit=21", "/api/v1/rollout/rows?id=there&limit=501", "/api/v1/rollout/rows?id=there&x=1", "/api/v1/rollout/status", "/api/v1/rollout/plan?id=", "/api/v1/blame?kind=site&ID=a", "/api/v1/retention?x=1"} {
 		if code := call(t, liveHandler(f), "GET", target, "", nil); code != http.StatusBadRequest {
 			t.Errorf("%s: status %d", target, code)
 		}

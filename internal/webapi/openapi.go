@@ -52,6 +52,7 @@ func description() object {
 		"/api/v1/rollout/rows": object{"get": operation("A page of the deployments of a plan, in the order of their IDs", []parameter{
 			idOfRollout,
 			{"group", "integer", "only those of a group of the plan, by its index", false},
+			{"wave", "integer", "only those of a wave, by its index in the status", false},
 			{"kind", "string", "only this kind: Change, Create, Delete, Same, Conflict, Invalid", true},
 			{"progress", "string", "only with this progress, such as Waiting or Failed", true},
 			{"site", "string", "only of sites that match this pattern", false},
@@ -87,6 +88,7 @@ func description() object {
 		})},
 		"/api/v1/wall": object{"get": operation("A picture of all sites: a tile for each in its worst state, in groups; with If-None-Match, 304 if it is the same", []parameter{
 			{"by", "string", "key of metadata that groups the sites; none: one that most sites have", false},
+			{"tiles", "boolean", "false: the numbers of groups only, without IDs and tiles", false},
 			{"places", "boolean", "with the places of sites, from their metadata latitude and longitude", false},
 			{"asOf", "string", "moment of the past: position, time, or duration before now", false},
 		})},
@@ -107,14 +109,15 @@ func description() object {
 	for _, kind := range kinds {
 		filters := filtersOf(kind)
 		state := parameter{"state", "string", "only entities in this state", false}
+		within := parameter{"within", "string", "NAME=VALUE: only entities of this group of a count by NAME; VALUE may be empty", true}
 		after := parameter{"after", "string", "ID that the page begins after", false}
 		asOf := parameter{"asOf", "string", "moment of the past: position, time, or duration before now", false}
 		path := "/api/v1/" + string(kind)
 		paths[path] = object{"get": operation("One "+string(kind)+" with its package", []parameter{{"id", "string", "ID; TYPE|NAME for plugins", false}, {"revision", "integer", "earlier revision", false}, asOf})}
 		paths[path+"/list"] = object{"get": operation("A page of "+string(kind)+"s in the order of their IDs",
-			append([]parameter{after, asOf, state, {"reason", "string", "only entities whose state has this reason", false}, {"limit", "integer", "rows, 500 at most", false}}, filters...))}
+			append([]parameter{after, asOf, state, within, {"reason", "string", "only entities whose state has this reason", false}, {"limit", "integer", "rows, 500 at most", false}}, filters...))}
 		paths[path+"/count"] = object{"get": operation("Numbers of "+string(kind)+"s in groups",
-			append([]parameter{after, asOf, state, {"by", "string", "one or two of state, reason, template, site, metadata.KEY, separated by a comma", false}, {"whole", "boolean", "count all in the background", false}}, filters...))}
+			append([]parameter{after, asOf, state, within, {"by", "string", "one or two of " + groupings(kind) + ", separated by a comma", false}, {"whole", "boolean", "count all in the background", false}}, filters...))}
 	}
 	components := addResponses(paths)
 	return object{

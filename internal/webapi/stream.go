@@ -49,7 +49,8 @@ func (s *streams) close(client string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.all--
-	if s.by[client]--; s.by[client] == 0 {
+	s.by[client]--
+	if s.by[client] == 0 {
 		delete(s.by, client)
 	}
 }

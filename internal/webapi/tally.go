@@ -231,7 +231,8 @@ func selectionOf[B any](ctx context.Context, catalog LiveCatalog, what, asOf str
 	of := tallied[B]{position: position, past: moment != ""}
 	if of.past {
 		of.position = 0 // the past doesn't change
-		if of.moving = isRelative(asOf); of.moving {
+		of.moving = isRelative(asOf)
+		if of.moving {
 			moment = asOf // each request resolves it anew, and all share one count
 		}
 	}
@@ -245,14 +246,17 @@ func (l *live) whole(ctx context.Context, q countQuery, position int64) (*countB
 	if err != nil {
 		return nil, err
 	}
-	what.empty = newCounting(nil, 0).body()
+	what.empty = emptyCounting().body()
 	what.count = func(ctx context.Context, progress func(func() countBody)) (countBody, error) {
-		sum := newCounting(q.by, maxTallyGroups)
+		sum, err := l.newCounting(ctx, q, maxTallyGroups)
+		if err != nil {
+			return countBody{}, err
+		}
 		for row, err := range liveRows.List(ctx, l.catalog, q.filter, tko.ListOptions{}) {
 			if err != nil {
 				return countBody{}, err
 			}
-			sum.add(q.state, row)
+			sum.add(row)
 			if sum.read%progressOfTally == 0 {
 				progress(sum.body)
 			}
@@ -276,6 +280,7 @@ type countQuery struct {
 	filter filter.Filter
 	by     []string
 	state  tko.State
+	groups []within   // that no filter selects
 	values url.Values // without asOf
 	asOf   string
 }

@@ -64,8 +64,8 @@ type wallGroupBody struct {
 	Value  string            `json:"value"`            // of the metadata; "": sites without it
 	Rest   bool              `json:"rest,omitempty"`   // the sites of all smaller groups, beyond the first 200
 	States map[tko.State]int `json:"states"`           // numbers of tiles
-	IDs    []string          `json:"ids"`              // of the sites, sorted
-	Tiles  string            `json:"tiles"`            // a digit for each site: the position of its state in states
+	IDs    []string          `json:"ids"`              // of the sites, sorted; empty with tiles=false
+	Tiles  string            `json:"tiles"`            // a digit for each site: the position of its state in states; empty with tiles=false
 	Places [][]float64       `json:"places,omitempty"` // latitude and longitude of each site, in degrees; empty for those without; only with places=true
 }
 
@@ -78,7 +78,7 @@ type wallFailureBody struct {
 	Count      int    `json:"count"`
 }
 
-// wall responds with a picture of all sites: ?by= a key of metadata, &places=true, &asOf=. The
+// wall responds with a picture of all sites: ?by= a key of metadata, &places=true, &tiles=false for the numbers of groups only, &asOf=. The
 // server makes it in the background, and responds with the newest one that it has. With an
 // If-None-Match of the picture that the client has, it responds with 304.
 func (l *live) wall(w http.ResponseWriter, r *http.Request) {
@@ -102,8 +102,11 @@ type pictureKey struct {
 	time             int64
 	counting, behind bool
 	by               string
-	places           bool
+	wallDetail
 }
+
+// A wallDetail is what a picture has of each site, in addition to its state in numbers.
+type wallDetail struct{ tiles, places bool }
 
 // A picture is a body as text, with its entity tag.
 type picture struct {
@@ -128,8 +131,12 @@ func newPicture(body *wallBody) (p picture, err error) {
 // share what was counted, however they group it.
 func (l *live) picture(r *http.Request) (p picture, err error) {
 	q := queryOf(r)
-	q.only("by", "places", "asOf")
-	by, places := q.Get("by"), q.flag("places")
+	q.only("by", "places", "tiles", "asOf")
+	by, places, tiles := q.Get("by"), q.flag("places"), q.flag("tiles")
+	detail := wallDetail{tiles: tiles == nil || *tiles, places: places != nil && *places}
+	if detail.places && !detail.tiles {
+		q.wrong("places=true and tiles=false exclude each other: leave out one")
+	}
 	if len(by) > maxWallBy {
 		q.wrong("by=%.40q… is too long: use a key of metadata", by)
 	}
@@ -157,11 +164,11 @@ func (l *live) picture(r *http.Request) (p picture, err error) {
 	if err != nil {
 		return p, err
 	}
-	key := pictureKey{fleet.number, fleet.Time, fleet.Counting, fleet.Behind, by, places != nil && *places}
+	key := pictureKey{fleet.number, fleet.Time, fleet.Counting, fleet.Behind, by, detail}
 	if p, ok := l.pictures.Get(key); ok {
 		return p, nil
 	}
-	p, err = newPicture(fleet.picture(by, key.places))
+	p, err = newPicture(fleet.picture(by, detail))
 	if err == nil {
 		l.pictures.Put(key, p, len(p.text))
 	}
@@ -229,7 +236,8 @@ func (w *walling) count(ctx context.Context, fleet fleetLister, progress func(fu
 			return seenFleet{}, err
 		}
 		w.addDeployment(d)
-		if read++; read%progressOfTally == 0 {
+		read++
+		if read%progressOfTally == 0 {
 			progress(w.seen)
 		}
 	}
@@ -317,12 +325,12 @@ func (w *walling) seen() seenFleet {
 }
 
 // picture groups the sites by a key of metadata; "": by a usual one.
-func (f *seenFleet) picture(by string, places bool) *wallBody {
+func (f *seenFleet) picture(by string, detail wallDetail) *wallBody {
 	if by == "" {
 		by = f.usualKey()
 	}
 	body := &wallBody{
-		progressBody: f.progressBody, By: by, Keys: f.keys, States: tko.States(), Groups: f.groups(by, places), Without: f.without, Sites: map[tko.State]int{},
+		progressBody: f.progressBody, By: by, Keys: f.keys, States: tko.States(), Groups: f.groups(by, detail), Without: f.without, Sites: map[tko.State]int{},
 		Deployments: f.deployments, Failures: f.failures, Began: f.began, Earlier: f.earlier, Unapproved: f.unapproved,
 	}
 	for _, g := range body.Groups {
@@ -346,7 +354,7 @@ func (f *seenFleet) usualKey() string {
 }
 
 // groups returns the sites by their values of a key. Sites are in the order of their IDs.
-func (f *seenFleet) groups(key string, places bool) []*wallGroupBody {
+func (f *seenFleet) groups(key string, detail wallDetail) []*wallGroupBody {
 	of := map[string][]int{}
 	for i, s := range f.sites {
 		value := ""
@@ -363,26 +371,33 @@ func (f *seenFleet) groups(key string, places bool) []*wallGroupBody {
 			rest = append(rest, of[value]...)
 			continue
 		}
-		groups = append(groups, f.group(value, of[value], places))
+		groups = append(groups, f.group(value, of[value], detail))
 	}
 	if len(rest) > 0 {
 		slices.Sort(rest)
-		g := f.group("", rest, places)
+		g := f.group("", rest, detail)
 		g.Rest = true
 		groups = append(groups, g)
 	}
 	return groups
 }
 
-func (f *seenFleet) group(value string, sites []int, places bool) *wallGroupBody {
+func (f *seenFleet) group(value string, sites []int, detail wallDetail) *wallGroupBody {
 	states := tko.States()
-	g := &wallGroupBody{Value: value, States: map[tko.State]int{}, IDs: make([]string, len(sites))}
+	g := &wallGroupBody{Value: value, States: map[tko.State]int{}, IDs: []string{}}
+	if !detail.tiles {
+		for _, i := range sites {
+			g.States[states[f.sites[i].state]]++
+		}
+		return g
+	}
+	g.IDs = make([]string, len(sites))
 	tiles := make([]byte, len(sites))
 	for n, i := range sites {
 		s := f.sites[i]
 		g.IDs[n], tiles[n] = s.id, wallTiles[s.state]
 		g.States[states[s.state]]++
-		if places {
+		if detail.places {
 			g.Places = append(g.Places, placeOf(s.metadata))
 		}
 	}

@@ -258,7 +258,8 @@ func TestWallShowsSitesBeforeDeploymentsAreCounted(t *testing.T) {
 			t.Errorf("at first: %+v, want the sites, and that it is counting", p)
 		}
 		time.Sleep(2 * time.Minute)
-		if _, _, p = wallOf(t, h, "", ""); p.Counting || p.Groups[0].Tiles != "4033" {
+		_, _, p = wallOf(t, h, "", "")
+		if p.Counting || p.Groups[0].Tiles != "4033" {
 			t.Errorf("then: %+v", p)
 		}
 	})

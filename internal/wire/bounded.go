@@ -55,7 +55,8 @@ func tooMany(data []byte, in protoreflect.MessageDescriptor, left *int, path []s
 		}
 		data = data[n:]
 		if kind != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
+			n = protowire.ConsumeFieldValue(number, kind, data)
+			if n < 0 {
 				return nil
 			}
 			data = data[n:]
@@ -71,7 +72,8 @@ func tooMany(data []byte, in protoreflect.MessageDescriptor, left *int, path []s
 			continue
 		}
 		here := append(path, string(field.Name())) //nolint:gocritic // siblings share the array, because only one path is in use
-		if *left--; *left < 0 {
+		*left--
+		if *left < 0 {
 			return here
 		}
 		if field.IsMap() || len(here) >= maxNesting {

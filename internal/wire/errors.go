@@ -112,7 +112,8 @@ func violations(findings []tko.Finding, size int) *errdetails.BadRequest {
 		if f.Path != "" {
 			field += ": " + f.Path
 		}
-		if size -= len(field) + len(f.Reason) + 8; size < 0 {
+		size -= len(field) + len(f.Reason) + 8
+		if size < 0 {
 			break
 		}
 		m.FieldViolations = append(m.FieldViolations, &errdetails.BadRequest_FieldViolation{
@@ -133,7 +134,8 @@ func cut(text string, size int) string {
 		if c < ' ' || c > '~' || c == '%' {
 			n = 3 * utf8.RuneLen(c)
 		}
-		if used += n; used > size {
+		used += n
+		if used > size {
 			return text[:i] + fmt.Sprintf(" ... (%d more characters)", utf8.RuneCountInString(text[i:]))
 		}
 	}

@@ -43,7 +43,8 @@ func (f Fitting) Fit(size int) {
 	if over <= 0 {
 		return
 	}
-	if over = f.cutConditions(over); over <= 0 {
+	over = f.cutConditions(over)
+	if over <= 0 {
 		return
 	}
 	f.cutMetadata(over)

@@ -250,7 +250,8 @@ func fields(data []byte, fn func(field int, v value) error) error {
 		case protowire.BytesType:
 			v.bytes, n = protowire.ConsumeBytes(data)
 		default:
-			if n = protowire.ConsumeFieldValue(field, kind, data); n >= 0 {
+			n = protowire.ConsumeFieldValue(field, kind, data)
+			if n >= 0 {
 				data = data[n:]
 				continue
 			}

@@ -167,7 +167,8 @@ func Kinds(names []string) ([]tko.Kind, error) {
 	known := []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin, tko.KindRollout}
 	kinds := make([]tko.Kind, len(names))
 	for i, name := range names {
-		if kinds[i] = tko.Kind(name); !slices.Contains(known, kinds[i]) {
+		kinds[i] = tko.Kind(name)
+		if !slices.Contains(known, kinds[i]) {
 			return nil, tko.Errorf(tko.ErrInvalid, "unknown kind %q: use one of %q", name, known)
 		}
 	}

@@ -130,7 +130,8 @@ func wrong(n *yaml.Node, format string, args ...any) error {
 }
 
 func (w *writer) value(n *yaml.Node, target reflect.Type, depth int) error {
-	if w.left -= len(n.Value) + 1; w.left < 0 {
+	w.left -= len(n.Value) + 1
+	if w.left < 0 {
 		return wrong(n, "its aliases make it more than %d times as large", maxExpansion)
 	}
 	if depth > maxDepth {
@@ -211,7 +212,8 @@ func (w *writer) entries(n *yaml.Node, depth int) (all []entry, err error) {
 		if from.Kind != yaml.MappingNode {
 			return nil, wrong(from, "<< needs a mapping, or a list of mappings")
 		}
-		if w.left -= len(from.Content); w.left < 0 {
+		w.left -= len(from.Content)
+		if w.left < 0 {
 			return nil, wrong(from, "its aliases make it more than %d times as large", maxExpansion)
 		}
 		others, err := w.entries(from, depth+1)
@@ -274,7 +276,8 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 		if name == "" {
 			name = f.Name
 		}
-		if name = strings.ToLower(name); fields[name] == nil || len(f.Index) == 1 {
+		name = strings.ToLower(name)
+		if fields[name] == nil || len(f.Index) == 1 {
 			fields[name] = f.Type
 		}
 	}

@@ -107,7 +107,8 @@ compose:
 		t.Errorf("%d hosts, want 100 and a warning: %s", n, stderr)
 	}
 	c.env = []string{"TKO_METADATA_PATTERNS={region: east, address: 10.0.0.*}"}
-	if hosts, _, stderr = c.list(source); len(hosts.Meta.Hostvars) != 128 || strings.Contains(stderr, "TKO_MAX_COUNT") {
+	hosts, _, stderr = c.list(source)
+	if len(hosts.Meta.Hostvars) != 128 || strings.Contains(stderr, "TKO_MAX_COUNT") {
 		t.Errorf("%d hosts, want 128 without a warning: %s", len(hosts.Meta.Hostvars), stderr)
 	}
 

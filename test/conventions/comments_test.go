@@ -27,6 +27,9 @@ func TestCommentsNameTheirDeclaration(t *testing.T) {
 		if word := strings.TrimRight(begins.FindString(doc.Text()), "."); word != "" && word != name && !isTest.MatchString(name) {
 			t.Errorf("%s: the comment of %s begins with %q: begin it with the name, or with a capital letter", file, name, word)
 		}
+		if word, _, _ := strings.Cut(doc.Text(), " "); word != name && strings.EqualFold(word, name) && strings.ToLower(word[1:]) != word[1:] {
+			t.Errorf("%s: the comment of %s begins with %q: write the name as it is declared", file, name, word)
+		}
 	}
 	for file := range strings.FieldsSeq(string(list)) {
 		if strings.HasSuffix(file, ".pb.go") || strings.Contains(file, "zz_generated") {

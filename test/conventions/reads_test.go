@@ -27,6 +27,7 @@ var startsPrograms = map[string]string{
 	"internal/store/sqlite":          "this test",
 	"cmd/tko-demo":                   "this test, as all programs",
 	"test/cli":                       "programs of this repository, which are named by their content",
+	"test/callhome":                  "the same, and git of temporary folders",
 	"test/faults":                    "the same, and git of temporary folders",
 	"test/hostile":                   "programs of this repository",
 	"test/network":                   "programs of this repository",

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,6 +42,7 @@ type facts struct {
 	Root   string `json:"root"`   // ID of a deployment with descendants
 	Leaf   string `json:"leaf"`   // ID of one of them, three levels down
 	Behind string `json:"behind"` // ID of a deployment whose site has an earlier revision
+	Core   string `json:"core"`   // ID of a topology with many children, of which some fail
 }
 
 // fill registers sites, templates, deployments and a rollout.
@@ -84,11 +86,15 @@ func fill(t *testing.T, s *process.Server) (known facts) {
 		site(fmt.Sprintf("gone/%d", i+1), "gone", "tier-0")
 		site(fmt.Sprintf("south/edge-%d", i+1), "south", "tier-1")
 	}
+	for i := range 40 {
+		site(fmt.Sprintf("west/edge-%d", i+1), "west", "tier-2")
+	}
 	for id, pkg := range map[string]krm.Package{
 		"workload/smf:v1": config("smf", "v1"),
 		"workload/upf:v1": config("upf", "v1"),
 		"hostile/v1":      config("hostile", `<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>`),
 		"topology/cu":     config("cu", "v1"), "leaf/upf": config("upf", "v1"), "leaf/smf": config("smf", "v1"), "leaf/pod": config("pod", "v1"), "leaf/disk": config("disk", "v1"),
+		"topology/core": config("core", "v1"), "core/smf:v1": config("smf", "v1"), "core/upf:v1": config("upf", "v1"),
 		"secret/v1": {{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"password": "hunter2"}}},
 	} {
 		group.Go(func() error {
@@ -115,6 +121,7 @@ func fill(t *testing.T, s *process.Server) (known facts) {
 	}
 	known.Root, known.Leaf = descendants(t, c)
 	known.Behind = behind(t, c)
+	known.Core = core(t, c)
 	troubles(t, c)
 	rollout := krm.Package{
 		{
@@ -155,6 +162,55 @@ func descendants(t *testing.T, c *client.Client) (root, leaf string) {
 	middle := create("leaf/smf", root, 200)
 	lower := create("leaf/pod", middle, 201)
 	return root, create("leaf/disk", lower, 202)
+}
+
+// core creates a topology with 100 children of core/smf:v1, 60 in the north, of which 25 fail,
+// and 40 in the west, and 100 of core/upf:v1 in the north. It returns its ID.
+func core(t *testing.T, c *client.Client) string {
+	t.Helper()
+	children := make([]tko.NewChild, 200)
+	for i := range children {
+		child := tko.NewChild{Origin: strconv.Itoa(i), Template: "core/smf:v1", Site: tko.SiteID(fmt.Sprintf("north/edge-%d", 1001+i))}
+		switch {
+		case i >= 100:
+			child.Template = "core/upf:v1"
+		case i >= 60:
+			child.Site = tko.SiteID(fmt.Sprintf("west/edge-%d", i-59))
+		}
+		children[i] = child
+	}
+	return topology(t, c, "topology/core", children, 25)
+}
+
+// topology creates a deployment with children, of which the first ones fail, and returns its ID.
+func topology(t *testing.T, c *client.Client, template tko.TemplateID, children []tko.NewChild, failing int) string {
+	t.Helper()
+	root, err := c.CreateDeployment(t.Context(), tko.NewDeployment{Template: template, Prepared: true, Approved: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(16)
+	for batch := range slices.Chunk(children, 500) {
+		merge := krm.Package(nil).WithDeployment("", "", true, true)
+		ids, _, err := c.CreateChildren(tko.WithConfirmation(ctx, len(batch)), tko.NewChildren{Parent: root, Merge: merge, Children: batch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fail := ids[:min(failing, len(ids))]
+		failing -= len(fail)
+		for _, id := range fail {
+			group.Go(func() error {
+				return c.SetConditions(ctx, tko.KindDeployment, string(id), []tko.Condition{
+					{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: `plugin "network/addresses": pool 10.1.0.0/16 is exhausted`},
+				})
+			})
+		}
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return string(root)
 }
 
 // behind creates a deployment that was changed after its first revision was applied.
@@ -323,7 +379,7 @@ func TestDashboardInABrowser(t *testing.T) {
 	if err != nil || os.Getenv("TKO_IMAGES") == "" {
 		return
 	}
-	for shot, name := range map[string]string{"overview": "overview", "wall": "wall", "rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix"} {
+	for shot, name := range map[string]string{"overview": "overview", "wall": "wall", "rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix", "graph": "graph"} {
 		data, err := os.ReadFile(filepath.Join(shots, shot+"-light-1440.png"))
 		if err == nil {
 			err = os.WriteFile(filepath.Join("..", "..", "docs", "images", "dashboard-"+name+".png"), data, 0o644)
@@ -361,7 +417,40 @@ func TestALargeFleetInABrowser(t *testing.T) {
 	if _, err := bench.Fill(t.Context(), c, fleet, bench.FillOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	_ = browse(t, s, filepath.Join("test", "scale.mjs"), "DEPLOYMENTS="+strconv.Itoa(fleet.Deployments), "SITES="+strconv.Itoa(fleet.Sites), "MEASURE="+measure)
+	children, failing := 2000, 100
+	if measure != "" {
+		children, failing = 20_000, 812
+	}
+	root := largeTopology(t, c, children, failing)
+	_ = browse(t, s, filepath.Join("test", "scale.mjs"), "GRAPH="+root, "CHILDREN="+strconv.Itoa(children), "FAILING="+strconv.Itoa(failing), "DEPLOYMENTS="+strconv.Itoa(fleet.Deployments), "SITES="+strconv.Itoa(fleet.Sites), "MEASURE="+measure)
+}
+
+// largeTopology creates a topology with children of seven templates at the sites of a fleet, and
+// returns its ID.
+func largeTopology(t *testing.T, c *client.Client, n, failing int) string {
+	t.Helper()
+	templates := []tko.TemplateID{"large/topology", "large/amf:v3", "large/ausf:v1", "large/nrf:v2", "large/pcf:v1", "large/smf:v1", "large/udm:v1", "large/upf:v4"}
+	for _, id := range templates {
+		if _, err := c.RegisterTemplate(t.Context(), tko.Template{ID: id, Package: config("nf", string(id))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var sites []tko.SiteID
+	for s, err := range c.Sites(t.Context(), tko.SiteSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		sites = append(sites, s.ID)
+	}
+	children := make([]tko.NewChild, n)
+	for i := range children {
+		template := templates[1+i%(len(templates)-1)]
+		if i < failing {
+			template = "large/smf:v1"
+		}
+		children[i] = tko.NewChild{Origin: strconv.Itoa(i), Template: template, Site: sites[i%len(sites)]}
+	}
+	return topology(t, c, templates[0], children, failing)
 }
 
 // files returns the contents of the files below a folder by their paths.

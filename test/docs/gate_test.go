@@ -41,7 +41,8 @@ func TestGatePageNamesTestsThatExist(t *testing.T) {
 		if len(cells) < 4 || strings.HasPrefix(cells[1], "---") || strings.HasSuffix(strings.TrimSpace(cells[len(cells)-2]), "test") {
 			continue
 		}
-		if rows++; !namedTest.MatchString(cells[len(cells)-2]) {
+		rows++
+		if !namedTest.MatchString(cells[len(cells)-2]) {
 			t.Errorf("docs/gate.md: no test for %s", cells[1])
 		}
 	}

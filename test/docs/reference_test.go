@@ -196,6 +196,7 @@ var examples = map[string]example{
 	"tko rollout undo":    {before: "started\n", replace: smf},
 	"tko rollout waive":   {before: "started\n", replace: smf, why: map[string]string{"tko rollout waive smf-v2 --metric errors": "needs a metric: TestMetricOfTheExampleDecides runs it"}},
 	"tko site delete":     {replace: []string{"lagos/1", "lagos/9"}, before: "tko site register lagos/9\n", want: "deleted 1 site"},
+	"tko site revoke":     {before: "tko site enroll lagos/1\n"},
 	"tko site resume":     {before: "site lagos/8; tko site suspend lagos/8\n", replace: []string{"lagos/1", "lagos/8"}},
 	"tko site suspend":    {before: "site lagos/8\n", replace: []string{"lagos/1", "lagos/8"}},
 	"tko site register":   {before: "mkdir lagos-1; repository >lagos-1/site.yaml\n"},

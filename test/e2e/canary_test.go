@@ -55,7 +55,8 @@ func TestNoSecretIsInLogsErrorsTracesOrProcesses(t *testing.T) { // sets the env
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(data)) {
-		if line = strings.TrimSpace(line); len(line) > 20 && !strings.HasPrefix(line, "#") {
+		line = strings.TrimSpace(line)
+		if len(line) > 20 && !strings.HasPrefix(line, "#") {
 			secrets["encryption-key "+line[:4]] = line
 		}
 	}

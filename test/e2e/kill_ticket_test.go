@@ -39,7 +39,8 @@ func checkReports(t *testing.T, address string, about tickettest.Ticket, plan, s
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _ = response.Body.Close(); response.StatusCode != want {
+		_ = response.Body.Close()
+		if response.StatusCode != want {
 			t.Errorf("a report is responded to with %d, want %d", response.StatusCode, want)
 		}
 	}

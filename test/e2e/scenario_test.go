@@ -308,7 +308,8 @@ func TestScenarioOfTheOriginalProject(t *testing.T) {
 			if s == nil {
 				return nil, nil, fmt.Errorf("deployment %s of %s was not scheduled", d.ID, d.Template)
 			}
-			if rows = append(rows, fmt.Sprintf("%s@%s %s %s", d.Template, site, s.Status, s.Reason)); d.Site == "lab/1" {
+			rows = append(rows, fmt.Sprintf("%s@%s %s %s", d.Template, site, s.Status, s.Reason))
+			if d.Site == "lab/1" {
 				lab = append(lab, string(d.ID))
 			}
 		}
@@ -320,7 +321,8 @@ func TestScenarioOfTheOriginalProject(t *testing.T) {
 		t.Helper()
 		eventually.Within(t, time.Minute, what, func() error {
 			rows, at, err := all()
-			if lab = at; err == nil && !slices.Equal(rows, want) {
+			lab = at
+			if err == nil && !slices.Equal(rows, want) {
 				err = fmt.Errorf("there are\n%s\nwant\n%s", strings.Join(rows, "\n"), strings.Join(want, "\n"))
 			}
 			return err

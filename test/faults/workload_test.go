@@ -58,7 +58,8 @@ func (k *worker) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		n := k.random.IntN(total)
 		for _, s := range steps {
-			if n -= s.weight; n < 0 {
+			n -= s.weight
+			if n < 0 {
 				s.step(ctx)
 				break
 			}

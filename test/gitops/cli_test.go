@@ -54,7 +54,8 @@ func TestCommandShowsAndControlsSources(t *testing.T) {
 		t.Helper()
 		var out, errs string
 		eventually.Within(t, timeLimit, "tko "+strings.Join(args, " "), func() error {
-			if out, errs, _ = server.CLI(args...); !regexp.MustCompile(pattern).MatchString(out) {
+			out, errs, _ = server.CLI(args...)
+			if !regexp.MustCompile(pattern).MatchString(out) {
 				return fmt.Errorf("the output lacks %q:\n%s%s", pattern, out, errs)
 			}
 			return nil

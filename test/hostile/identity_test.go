@@ -190,7 +190,8 @@ func TestWebPagesCannotUseTheRightsOfTheirVisitors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if request.Host = s.Web; host != "" {
+		request.Host = s.Web
+		if host != "" {
 			request.Host = host
 		}
 		for name, value := range headers {

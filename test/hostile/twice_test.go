@@ -198,7 +198,8 @@ func TestTwoServersOnOneDatabaseAreConsistent(t *testing.T) {
 				t.Errorf("%+v came after position %d", change, last)
 			}
 			last = change.Position
-			if seen++; seen == n {
+			seen++
+			if seen == n {
 				break
 			}
 		}

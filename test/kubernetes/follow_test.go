@@ -194,7 +194,8 @@ func (f *follower) watch(ctx context.Context, api dynamic.Interface, position in
 			if !ok {
 				break
 			}
-			if from = o.GetResourceVersion(); e.Type != watch.Bookmark {
+			from = o.GetResourceVersion()
+			if e.Type != watch.Bookmark {
 				f.saw(o, e.Type == watch.Deleted)
 			}
 		}

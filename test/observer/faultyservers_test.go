@@ -36,7 +36,8 @@ func TestTheObserverFindsFaultyServers(t *testing.T) {
 				defer r.w.abandoned.Store(true)
 				var last []string
 				for working.Err() == nil {
-					if last, _ = r.o.judgeSoFar(); slices.ContainsFunc(last, f.isFound) {
+					last, _ = r.o.judgeSoFar()
+					if slices.ContainsFunc(last, f.isFound) {
 						break
 					}
 					time.Sleep(time.Second)

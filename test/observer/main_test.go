@@ -171,7 +171,8 @@ func reportFindings(t *testing.T, found []string) {
 	kinds := map[string]int{}
 	for _, problem := range found {
 		kind := kindOf(problem)
-		if kinds[kind]++; kinds[kind] <= findings && len(kinds) <= 10*findings {
+		kinds[kind]++
+		if kinds[kind] <= findings && len(kinds) <= 10*findings {
 			t.Error(problem)
 		}
 	}

@@ -154,7 +154,9 @@ func TestPackagedServerUnderSystemd(t *testing.T) {
 	client, server := find(t, packages, "tko_*.deb"), find(t, packages, "tko-server_*.deb")
 	m.copy(client, "/root/client.deb")
 	m.copy(server, "/root/server.deb")
+	m.copy(find(t, packages, "tko-agent_*.deb"), "/root/agent.deb")
 
+	m.run("dpkg --install /root/agent.deb && tko-agent --version && tko-agent run --help | grep -q token-file && man -P cat tko-agent-run | grep -q 'Call a server'")
 	m.run("dpkg --install /root/client.deb /root/server.deb")
 	m.expect("inactive", "systemctl is-active tko-server.service || true") // nothing is started
 	m.expect("640 root tko", "stat -c '%a %U %G' /etc/tko/server.yaml")

@@ -62,7 +62,7 @@ func dist(t *testing.T) string {
 			t.Fatal(err)
 		}
 		process.Reads(t, "deploy", "tools/release", "tools/security", "examples", "LICENSE", "NOTICE")
-		programs := process.Folder(t, "tko", "tko-server", "tko-kubernetes", "tko-tosca")
+		programs := process.Folder(t, "tko", "tko-server", "tko-kubernetes", "tko-tosca", "tko-agent")
 		for folder, pkg := range map[string]string{"release": ".", "security": "./sbom"} {
 			command(t, filepath.Join(repository, "tools", folder), "go", "build", "-o", tools+"/", pkg)
 		}

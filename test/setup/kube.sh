@@ -3,16 +3,7 @@
 # nodes), and prints its folder. The programs are built from the modules that tools/kubernetes, tools/etcd and tools/kwok pin,
 # once for each change of these, and cached in the user's cache folder. A build takes some minutes, and about 2 GB on disk.
 set -euo pipefail
-tools=$(cd "$(dirname "$0")/../../tools" && pwd)
-
-need() { # what to install, and why
-	echo "make test: install $1 ($2)" >&2
-	exit 1
-}
-
-build() { # the folder of a tools module, the output, ldflags, packages...
-	(cd "$tools/$1" && GOWORK=off CGO_ENABLED=0 GOFLAGS= nice go build -trimpath -o "$2" -ldflags "-s -w $3" "${@:4}")
-}
+. "$(dirname "$0")/once.sh"
 
 recipe() { # the folder that the programs are written to
 	version=$(awk '$2 == "k8s.io/kubernetes" { print $3 } $1 == "k8s.io/kubernetes" { print $2 }' "$tools/kubernetes/go.mod")
@@ -26,23 +17,4 @@ recipe() { # the folder that the programs are written to
 		for stage in "$stages"/{node/fast,node/heartbeat-with-lease,pod/fast}/[!k]*.yaml; do echo --- && cat "$stage"; done >"$1/kwok-stages.yaml"
 }
 
-sum=$({ cat "$tools"/{kubernetes,etcd,kwok}/go.{mod,sum} && declare -f build recipe; } | cksum | tr ' ' -)
-dir=${XDG_CACHE_HOME:-$HOME/.cache}/tko/kubernetes-$sum
-if [ ! -d "$dir" ]; then
-	command -v go >/dev/null || need 'Go 1.26 or later' 'the Kubernetes of the tests is built with it'
-	mkdir -p "$(dirname "$dir")"
-	exec 9>"$dir.lock"
-	! command -v flock >/dev/null || flock 9 # one builds, the others wait
-fi
-if [ ! -d "$dir" ]; then
-	new=$(mktemp -d "$dir.XXXXXX")
-	log=$new.log
-	trap 'rm -rf "$new" "$log"' EXIT
-	echo 'make test: building the Kubernetes of the tests, once: this takes some minutes' >&2
-	recipe "$new" 2>"$log" ||
-		need 'what tools/kubernetes, tools/etcd and tools/kwok name, with access to a Go module proxy and 2 GB of free disk' "$(tail -n 1 "$log")"
-	chmod 755 "$new"
-	mv -T "$new" "$dir" 2>/dev/null || [ -d "$dir" ] # another process may have been faster
-	rm -f "$dir.lock"
-fi
-echo "$dir"
+once kubernetes 'the Kubernetes of the tests' kubernetes etcd kwok

@@ -34,6 +34,8 @@ yaml || { install python3 python3-yaml && yaml; } ||
 	need 'Python 3 with PyYAML (Debian: python3-yaml)' 'an example plugin is written in it'
 "$(dirname "$0")/python.sh" >/dev/null
 "$(dirname "$0")/kube.sh" >/dev/null
+"$(dirname "$0")/flux.sh" >/dev/null
+"$(dirname "$0")/monitoring.sh" >/dev/null
 "$(dirname "$0")/web.sh" >/dev/null
 command -v tmux >/dev/null || { install tmux && command -v tmux >/dev/null; } || need tmux 'the terminal dashboard is tested in it'
 containers() { command -v podman >/dev/null && command -v runc >/dev/null; }

@@ -224,7 +224,8 @@ func TestImportNeedsOnlyTheMethodsOfTheContract(t *testing.T) {
 	}
 	copied := map[string]string{}
 	for _, name := range []string{"parent", "child"} {
-		if copied[name] = run("deployment", "list", "-m", "name="+name, "-o", "bare"); len(copied[name]) != len(parent) {
+		copied[name] = run("deployment", "list", "-m", "name="+name, "-o", "bare")
+		if len(copied[name]) != len(parent) {
 			t.Fatalf("the copies of the %s are %q", name, copied[name])
 		}
 	}

@@ -89,7 +89,7 @@ func (r *release) platformImage(work, root string, p platformFiles) (containers.
 		{path: "/usr/share/doc/tko/LICENSE", source: filepath.Join(r.source, "LICENSE"), mode: 0o644},
 		{path: "/usr/share/doc/tko/NOTICE", source: filepath.Join(r.source, "NOTICE"), mode: 0o644},
 	}
-	for _, name := range slices.Concat(clientPrograms, serverPrograms) {
+	for _, name := range slices.Concat(clientPrograms, serverPrograms, agentPrograms) {
 		layer = append(layer, file{path: "/bin/" + name, source: filepath.Join(p.bin, name), mode: 0o755})
 	}
 	path := filepath.Join(work, "layer-"+p.arch+".tar")

@@ -23,11 +23,15 @@ import (
 	"time"
 )
 
-// programs are those of users' machines, and those of servers.
+// programs are those of users' machines, of servers, and of sites.
 var (
 	clientPrograms = []string{"tko"}
 	serverPrograms = []string{"tko-server", "tko-kubernetes", "tko-tosca"}
+	agentPrograms  = []string{"tko-agent"}
 )
+
+// documented are the programs with man pages and completions of their own.
+var documented = []string{"tko", "tko-server", "tko-agent"}
 
 // A release is what is made.
 type release struct {
@@ -88,7 +92,7 @@ func (r *release) run() (err error) {
 	var images []platformFiles
 	for _, arch := range r.platforms {
 		bin := filepath.Join(work, "bin-"+arch)
-		if err := r.build(bin, arch, slices.Concat(clientPrograms, serverPrograms)); err != nil {
+		if err := r.build(bin, arch, slices.Concat(clientPrograms, serverPrograms, agentPrograms)); err != nil {
 			return err
 		}
 		if err := r.boms(bin, next, arch); err != nil {
@@ -154,11 +158,11 @@ func (r *release) use(to string, names []string) error {
 // documentation writes man pages and completions, by programs for this machine.
 func (r *release) documentation(work, share string) error {
 	bin := filepath.Join(work, "bin-host")
-	if err := r.build(bin, runtime.GOARCH, []string{"tko", "tko-server"}); err != nil {
+	if err := r.build(bin, runtime.GOARCH, documented); err != nil {
 		return err
 	}
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.time.Unix(), 10)}
-	for _, name := range []string{"tko", "tko-server"} {
+	for _, name := range documented {
 		if err := r.command(env, filepath.Join(bin, name), "documentation", share); err != nil {
 			return err
 		}
@@ -173,7 +177,7 @@ func (r *release) documentation(work, share string) error {
 
 // boms writes the bills of materials of programs.
 func (r *release) boms(bin, to, arch string) error {
-	for _, name := range slices.Concat(clientPrograms, serverPrograms) {
+	for _, name := range slices.Concat(clientPrograms, serverPrograms, agentPrograms) {
 		if err := r.command(os.Environ(), r.sbom, filepath.Join(bin, name)); err != nil {
 			return err
 		}

@@ -68,7 +68,14 @@ func (r *release) contents(bin, share string) []packed {
 	for _, name := range []string{"install.md", "server.md", "security.md", "access.md"} {
 		server.files = append(server.files, file{path: "/usr/share/doc/tko-server/" + name, source: from("docs", name), mode: 0o644})
 	}
-	for _, p := range []*packed{&client, &server} {
+	agent := packed{name: "tko-agent", summary: "Agent of a site of the TKO orchestrator", recommends: []string{"ca-certificates"}, files: []file{
+		{path: "/usr/share/doc/tko-agent/agent.md", source: from("docs", "agent.md"), mode: 0o644},
+		{path: "/usr/share/doc/tko-agent/never-connected.md", source: from("docs", "never-connected.md"), mode: 0o644},
+	}}
+	for _, name := range agentPrograms {
+		agent.files = append(agent.files, program(name))
+	}
+	for _, p := range []*packed{&client, &server, &agent} {
 		p.files = append(p.files,
 			file{path: "/usr/share/doc/" + p.name + "/copyright", source: from("LICENSE"), mode: 0o644},
 			file{path: "/usr/share/doc/" + p.name + "/NOTICE", source: from("NOTICE"), mode: 0o644})
@@ -78,7 +85,10 @@ func (r *release) contents(bin, share string) []packed {
 			return err
 		}
 		to := &client
-		if base := strings.TrimPrefix(e.Name(), "_"); strings.HasPrefix(base, "tko-server") || strings.HasSuffix(base, ".8") {
+		switch base := strings.TrimPrefix(e.Name(), "_"); {
+		case strings.HasPrefix(base, "tko-agent"):
+			to = &agent
+		case strings.HasPrefix(base, "tko-server") || strings.HasSuffix(base, ".8"):
 			to = &server
 		}
 		relative, err := filepath.Rel(share, name)
@@ -92,10 +102,10 @@ func (r *release) contents(bin, share string) []packed {
 		to.files = append(to.files, f)
 		return nil
 	})
-	for _, p := range []*packed{&client, &server} {
+	for _, p := range []*packed{&client, &server, &agent} {
 		slices.SortFunc(p.files, func(a, b file) int { return cmp.Compare(a.path, b.path) })
 	}
-	return []packed{client, server}
+	return []packed{client, server, agent}
 }
 
 // pack writes the Debian and the RPM package.

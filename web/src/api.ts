@@ -71,8 +71,8 @@ export const query = (parts: Record<string, string | number | undefined>, base =
 }
 
 // A transient error may be gone when the same is read again.
-const transient = (error: ApiError) => [0, 429, 502, 503, 504].includes(error.status)
-const pause = (tries: number) => 500 + Math.random() * Math.min(30_000, 1000 * 2 ** tries)
+export const transient = (error: ApiError) => [0, 429, 502, 503, 504].includes(error.status)
+export const pause = (tries: number) => 500 + Math.random() * Math.min(30_000, 1000 * 2 ** tries)
 
 export interface Loaded<T> { data?: T, error?: ApiError, loading: boolean, reload: () => void }
 

@@ -4,13 +4,13 @@ import { get, query, useGet, useMoment, type Entity, type EntityEvent, type Feed
 import { details } from './schema'
 import { List } from './list'
 import type { Blame } from './blame'
-import { Ago, Confirm, CopyCommand, Diff, entityPath, Fact, Link, Loading, navigate, number, Problem, seconds, StateMark, Tabs, Yaml, type Plan } from './parts'
-import { Tree } from './tree'
+import { Ago, Confirm, CopyCommand, CopyText, Diff, entityPath, Fact, Link, Loading, nameOf, navigate, number, Problem, seconds, StateMark, Tabs, Yaml, type Plan } from './parts'
+import { ParentName, Topology } from './topology'
 
 const tabs: Record<Exclude<Kind, 'rollout'>, [string, string][]> = {
-  deployment: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['events', 'Events'], ['history', 'History'], ['applied', 'At the site'], ['tree', 'Tree'], ['runs', 'Plugin runs']],
+  deployment: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['events', 'Events'], ['history', 'History'], ['applied', 'At the site'], ['tree', 'Graph'], ['runs', 'Plugin runs']],
   site: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['events', 'Events'], ['history', 'History'], ['deployments', 'Deployments'], ['runs', 'Plugin runs']],
-  template: [['why', 'Overview'], ['package', 'Package'], ['events', 'Events'], ['history', 'History'], ['deployments', 'Deployments']],
+  template: [['why', 'Overview'], ['package', 'Package'], ['events', 'Events'], ['history', 'History'], ['tree', 'Graph'], ['deployments', 'Deployments']],
   plugin: [['why', 'Overview'], ['conditions', 'Conditions'], ['events', 'Events'], ['runs', 'Runs']],
 }
 
@@ -31,7 +31,8 @@ export function Detail({ kind, id, tab, feed, me }: { kind: Exclude<Kind, 'rollo
   const { row } = data
   return <article>
     <header className="title">
-      <h1>{kind[0].toUpperCase() + kind.slice(1)} <code>{id}</code></h1> <StateMark state={row.state} /> <span className="muted">revision {row.revision}</span>
+      {kind === 'deployment' ? <h1 title={id}>{nameOf(row)}</h1> : <h1>{kind[0].toUpperCase() + kind.slice(1)} <code>{id}</code></h1>} <StateMark state={row.state} /> <span className="muted">revision {row.revision}</span>
+      {kind === 'deployment' && <CopyText text={id} label="Copy ID" />}
       <span className="actions">
         {kind === 'deployment' && row.prepared && !row.approved && data.can.includes('approve') && <button className="primary" onClick={() => setPlan({ verb: 'approve', kind, ids: [id], title: `Approve ${id}` })}>Approve…</button>}
         {data.can.includes('delete') && <button className="danger" onClick={() => setPlan({ verb: 'delete', kind, ids: [id], title: `Delete ${id}` })}>Delete…</button>}
@@ -46,7 +47,7 @@ export function Detail({ kind, id, tab, feed, me }: { kind: Exclude<Kind, 'rollo
       {open === 'events' && <Events kind={kind} entity={data} />}
       {open === 'applied' && <Applied entity={data} />}
       {open === 'runs' && <Runs kind={kind} id={id} />}
-      {open === 'tree' && <Tree entity={data} feed={feed} me={me} />}
+      {open === 'tree' && (kind === 'deployment' || kind === 'template') && <Topology root={{ kind, row }} feed={feed} me={me} />}
       {open === 'deployments' && <List kind="deployment" filter={query(kind === 'site' ? { 'site-id': id } : { 'template-id': id })} feed={feed} me={me} embedded />}
     </Tabs>
     {plan && <Confirm plan={plan} close={result => { setPlan(undefined); if (result) reload() }} />}
@@ -74,7 +75,8 @@ function Why({ kind, entity }: { kind: Kind, entity: Entity }) {
       {(details as readonly (keyof Row & string)[]).map(name => row[name] && <Fact key={name} name={name[0].toUpperCase() + name.slice(1)}>{String(row[name])}</Fact>)}
       {row.template && <Fact name="Template"><Link to={entityPath('template', row.template)}>{row.template}</Link>{row.templateRevision ? <span className="muted"> revision {row.templateRevision}</span> : null}</Fact>}
       {row.site && <Fact name="Site"><Link to={entityPath('site', row.site)}>{row.site}</Link></Fact>}
-      {row.parent && <Fact name="Parent"><Link to={entityPath('deployment', row.parent, 'tree')}>{row.parent}</Link></Fact>}
+      {row.parent && <Fact name="Parent"><ParentName id={row.parent} /></Fact>}
+      {kind === 'deployment' && <Fact name="ID"><code>{row.id}</code></Fact>}
       {kind === 'deployment' && <Fact name="Flags">{row.prepared ? 'prepared' : 'not prepared'}, {row.approved ? 'approved' : 'not approved'}</Fact>}
       {row.conditions?.filter(c => c.type === 'Delivered' && c.status === 'False').map(c => <Fact key={c.type} name="Delivered">in part: {c.message}</Fact>)}
       {row.deploymentCount !== undefined && <Fact name="Deployments"><Link to={entityPath(kind, row.id, 'deployments')}>{row.deploymentCount.toLocaleString('en')}</Link></Fact>}

@@ -7,6 +7,7 @@ import { setWords } from './filter'
 import { List, useNarrow } from './list'
 import { Ago, CopyCommand, fromSegment, here, Link, Loading, navigate, number, Problem, setServerTime, StateMark } from './parts'
 import { Palette } from './palette'
+import { savedViews, Views } from './views'
 import { ChangesView, Slider } from './past'
 import { Rollout } from './rollout'
 import { ThroughputView } from './throughput'
@@ -49,6 +50,7 @@ function App() {
   const [asked, setAsked] = useState(false)
   const [help, setHelp] = useState(false)
   const [palette, setPalette] = useState(false)
+  const [views, setViews] = useState(false)
   const narrow = useNarrow()
   const feed = useFeed(asked || moment || !caller ? undefined : caller.position)
   useEffect(() => { if (caller) { setServerTime(caller.now); setAsked(false) } }, [caller])
@@ -85,6 +87,7 @@ function App() {
   const tools = <>
     <button aria-expanded={past || !!moment} onClick={() => setPast(!past)}>{moment ? `As of ${moment}` : 'As of now'}</button>
     <span className="muted wide" title={me.subject}>{me.display || me.subject}</span>
+    <button onClick={() => setViews(true)}>Views</button>
     <button onClick={() => setHelp(true)} aria-label="Help: keys">?</button>
     <Theme />
     {me.authenticator !== 'none' ? <button onClick={() => logout().then(() => { setAsked(true) }, () => setAsked(true))}>Log out</button> : <button onClick={() => setAsked(true)}>Log in</button>}
@@ -110,7 +113,8 @@ function App() {
       {!kind && at.path !== '/' && first !== 'matrix' && first !== 'changes' && <><h1>Not found</h1><p className="empty">There is no such page. <Link to="/">Overview</Link></p></>}
     </Guard></main>
     {help && <Help close={() => setHelp(false)} />}
-    {palette && <Palette views={nav.map(([to, name]) => [to, name])} close={() => setPalette(false)} />}
+    {views && <Views close={() => setViews(false)} />}
+    {palette && <Palette views={nav.map(([to, name]) => [to, name])} saved={savedViews()} close={() => setPalette(false)} />}
   </Moment.Provider>
 }
 

@@ -12,9 +12,10 @@ const shapes: Record<State, ReactNode> = {
   unknown: <circle cx="8" cy="8" r="6" fill="none" strokeWidth="2" stroke="currentColor" />,
 }
 
-export function StateMark({ state }: { state?: State }) {
+// StateMark is the shape and the word of a state; if short, only readers of the screen get the word.
+export function StateMark({ state, short }: { state?: State, short?: boolean }) {
   if (!state) return null
-  return <span className={`state ${state}`}><svg viewBox="0 0 16 16" width="13" height="13" fill="currentColor" aria-hidden="true">{shapes[state]}</svg> {state[0].toUpperCase() + state.slice(1)}</span>
+  return <span className={`state ${state}`}><svg viewBox="0 0 16 16" width="13" height="13" fill="currentColor" aria-hidden="true">{shapes[state]}</svg> <span className={short ? 'hidden' : undefined}>{state[0].toUpperCase() + state.slice(1)}</span></span>
 }
 
 export const number = (n: number) => n.toLocaleString('en')
@@ -31,6 +32,16 @@ function sameMoment(to: string): string {
 export const navigate = (to: string, replace = false, exact = false) => {
   history[replace ? 'replaceState' : 'pushState'](null, '', exact ? to : sameMoment(to))
   window.dispatchEvent(new PopStateEvent('popstate'))
+}
+
+// changeAddress changes parts of the address of this view, which says what is shown.
+export const changeAddress = (parts: Record<string, string | string[] | undefined>) => {
+  const q = here()
+  for (const [name, value] of Object.entries(parts)) {
+    q.delete(name)
+    for (const v of value === undefined ? [] : [value].flat()) q.append(name, v)
+  }
+  navigate(`${location.pathname}${q.size ? `?${q}` : ''}`, true, true)
 }
 
 // Link opens a view at the moment of the current one; with now, at that of its address.
@@ -118,9 +129,20 @@ export function Loading() {
 }
 
 export function CopyCommand({ text }: { text: string }) {
-  const [done, setDone] = useState(false)
-  return <p className="command"><code>$ {text}</code> <button onClick={() => navigator.clipboard?.writeText(text).then(() => { setDone(true); setTimeout(() => setDone(false), 2000) })}>{done ? 'Copied' : 'Copy'}</button></p>
+  return <p className="command"><code>$ {text}</code> <CopyText text={text} label="Copy" /></p>
 }
+
+// CopyText is a button that copies a text.
+export function CopyText({ text, label }: { text: string, label: string }) {
+  const [done, setDone] = useState(false)
+  return <button onClick={() => navigator.clipboard?.writeText(text).then(() => { setDone(true); setTimeout(() => setDone(false), 2000) })}>{done ? 'Copied' : label}</button>
+}
+
+// nameOfTemplate is the last part of the ID of a template: smf:v1 of workload/smf:v1.
+export const nameOfTemplate = (id: string) => id.slice(id.lastIndexOf('/') + 1)
+
+// nameOf says what a deployment is, in place of its ID: smf at north/640.
+export const nameOf = (row: Pick<Row, 'id' | 'template' | 'site'>) => `${nameOfTemplate(row.template ?? '').replace(/:[^:]*$/, '') || 'deployment'}${row.site ? ` at ${row.site}` : ''}`
 
 // Tokens of a line of YAML. The text is from packages and is never read as HTML.
 function yamlLine(line: string): ReactNode {

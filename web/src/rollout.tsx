@@ -2,9 +2,10 @@
 import { useEffect, useRef, useState, type ReactNode } from 'react'
 import { ApiError, command as send, get, query, useGet, useTurns, type Command, type Entity, type Feed, type FieldChange, type Me, type PlanRow, type RolloutPlan, type RolloutStatus, type Wave } from './api'
 import { History } from './detail'
+import { progress, progressWords, WaveGraph } from './wavegraph'
 import { Ago, Confirm, CopyCommand, entityPath, Fact, Link, Loading, navigate, number, Problem, seconds, Tabs, Yaml, type Plan } from './parts'
 
-const tabs: [string, string][] = [['waves', 'Waves'], ['plan', 'Plan'], ['rows', 'Deployments'], ['package', 'Package'], ['history', 'History']]
+const tabs: [string, string][] = [['waves', 'Waves'], ['graph', 'Graph'], ['plan', 'Plan'], ['rows', 'Deployments'], ['package', 'Package'], ['history', 'History']]
 
 export function Rollout({ id, tab, feed, me }: { id: string, tab: string, feed: Feed, me: Me }) {
   const turn = useTurns(feed, ['rollout'], 400, id)
@@ -29,6 +30,7 @@ export function Rollout({ id, tab, feed, me }: { id: string, tab: string, feed: 
     {(status.undoes || status.undoneBy) && <p>{status.undoes && <>It undoes <Link to={entityPath('rollout', status.undoes)}>{status.undoes}</Link>. </>}{status.undoneBy && <>It is undone by <Link to={entityPath('rollout', status.undoneBy)}>{status.undoneBy}</Link>.</>}</p>}
     <Tabs all={tabs} open={open} select={name => navigate(entityPath('rollout', id, name), true)}>
       {open === 'waves' && <Waves status={status} />}
+      {open === 'graph' && <WaveGraph status={status} turn={turn} />}
       {open === 'plan' && <PlanView id={id} digest={status.plan} />}
       {open === 'rows' && <Rows id={id} waves={status.waves} turn={turn} />}
       {open === 'package' && <Package id={id} turn={turn} />}
@@ -46,10 +48,6 @@ function Package({ id, turn, history }: { id: string, turn: number, history?: bo
   if (!data) return error ? <Problem error={error} retry={reload} /> : <Loading />
   return history ? <History kind="rollout" id={id} newest={data.row.revision} /> : <Yaml text={data.package} />
 }
-
-// The order in which a wave's bar shows progress, with the state whose color it has.
-const progress: [string, string][] = [['Healthy', 'healthy'], ['Soaking', 'working'], ['Applied', 'working'], ['AsBefore', 'unknown'], ['Waived', 'unknown'], ['Superseded', 'unknown'], ['Skipped', 'unknown'], ['Stale', 'waiting'], ['Failed', 'failing'], ['Waiting', 'rest']]
-const progressWords: Record<string, string> = { Applied: 'changed, not yet healthy', Soaking: 'soaking', Healthy: 'healthy', Failed: 'failed', Waived: 'waived', AsBefore: 'unhealthy as before', Stale: 'not as planned', Skipped: 'skipped', Superseded: 'changed by others since', Waiting: 'waiting' }
 
 export function Bar({ wave }: { wave: Wave }) {
   const parts = progress.filter(([p]) => wave.progress[p]).map(([p, color]) => ({ p, color, n: wave.progress[p] }))

@@ -515,8 +515,8 @@ export interface WallGroup {
   value: string // of the metadata; "": sites without it
   rest?: boolean // the sites of all smaller groups, beyond the first 200
   states: Partial<Record<State, number>> // numbers of tiles
-  ids: string[] // of the sites, sorted
-  tiles: string // a digit for each site: the position of its state in states
+  ids: string[] // of the sites, sorted; empty with tiles=false
+  tiles: string // a digit for each site: the position of its state in states; empty with tiles=false
   places?: number[][] // latitude and longitude of each site, in degrees; empty for those without; only with places=true
 }
 

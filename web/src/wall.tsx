@@ -2,20 +2,13 @@
 import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent, type ReactNode } from 'react'
 import { get, query, useMoment, useTurns, useWall, type ApiError, type Feed, type Me, type Page, type RolloutStatus, type State, type Wall, type WallGroup } from './api'
 import { draw, map, tileAt, tiles, type Look, type Picture, type Tile } from './picture'
-import { Ago, entityPath, here, Link, navigate, number, Problem, StateMark, useTick } from './parts'
+import { Ago, changeAddress, entityPath, here, Link, navigate, number, Problem, StateMark, useTick } from './parts'
 import { Slider } from './past'
 import { Bar } from './rollout'
 
 const strengths: Record<State, number> = { failing: 1, waiting: 1, working: 1, unknown: 0.7, healthy: 0.5 }
 const maxRollouts = 4
 const onMap = 'map' // in place of a key of metadata
-
-// set changes a part of the address, which says what is shown.
-const set = (parts: Record<string, string | undefined>) => {
-  const q = here()
-  for (const [name, value] of Object.entries(parts)) if (value === undefined) q.delete(name); else q.set(name, value)
-  navigate(`/${q.size ? `?${q}` : ''}`, true, true)
-}
 
 // useView is what the picture shows: a key of metadata, or the map. Several, by=region,tier,map, are shown in turn.
 function useView(): string {
@@ -141,7 +134,7 @@ export function PictureView({ seen: { wall, error, view } }: { seen: Seen }) {
   const total = wall ? sum(wall.sites) + wall.without : 0
   return <section className="picture" aria-labelledby="sites" aria-busy={!wall || !!wall.counting}>
     <div className="bar"><h2 id="sites">{wall ? `${number(total)} sites` : 'Sites: counting…'}</h2>
-      <label>Group by <select value={by} onChange={e => set({ by: e.target.value || undefined })} disabled={!wall}>
+      <label>Group by <select value={by} onChange={e => changeAddress({ by: e.target.value || undefined })} disabled={!wall}>
         {!known.some(k => k.key === by) && by !== onMap && <option value={by}>{by || 'nothing'}</option>}
         {known.map(k => <option key={k.key} value={k.key}>{k.key}</option>)}{placed && <option value={onMap}>place, on a map</option>}</select></label>
       {wall?.counting && <span role="status" className="muted">The deployments at them are being counted: so far, tiles show less than there is.</span>}
@@ -218,14 +211,14 @@ export function WallMode({ feed, me, children }: { feed: Feed, me: Me, children:
   const moment = useMoment()
   useTick(1000)
   useEffect(() => {
-    const leave = (e: globalThis.KeyboardEvent) => { if (e.key === 'Escape' && !document.fullscreenElement && (e.target as HTMLElement).tagName !== 'CANVAS') set({ wall: undefined }) }
+    const leave = (e: globalThis.KeyboardEvent) => { if (e.key === 'Escape' && !document.fullscreenElement && (e.target as HTMLElement).tagName !== 'CANVAS') changeAddress({ wall: undefined }) }
     window.addEventListener('keydown', leave)
     return () => window.removeEventListener('keydown', leave)
   }, [])
   return <main id="main" tabIndex={-1} className="wallmode" data-live={feed.live && !moment} data-position={feed.position}>
     <header><h1>TKO</h1> <span className="muted">{me.instance}</span> <span className={feed.live && !moment ? 'live' : 'live off'} role="status">{moment ? `‖ as of ${moment}` : feed.live ? '● live' : `○ not live since ${new Date(feed.since).toLocaleTimeString()}`}</span>
       <time>{new Date().toISOString().slice(11, 19)} UTC</time>
-      <button onClick={() => document.documentElement.requestFullscreen?.().catch(() => {})}>Full screen</button> <button onClick={() => set({ wall: undefined })}>Leave the wall</button></header>
+      <button onClick={() => document.documentElement.requestFullscreen?.().catch(() => {})}>Full screen</button> <button onClick={() => changeAddress({ wall: undefined })}>Leave the wall</button></header>
     {children}
     <Numbers wall={seen.wall} me={me} />
     <div className="wallgrid"><PictureView seen={seen} /><div className="side"><Failing wall={seen.wall} />{!moment && <Running feed={feed} />}<Recent feed={feed} most={6} /></div></div>
@@ -242,5 +235,5 @@ export function Recent({ feed, most }: { feed: Feed, most: number }) {
   </section>
 }
 
-export const openWall = () => set({ wall: '1' })
+export const openWall = () => changeAddress({ wall: '1' })
 export const isWall = () => location.pathname === '/' && here().get('wall') === '1'

@@ -1,5 +1,6 @@
 // Looks at a large fleet in a real browser. The Go test in test/dashboard, which has filled a server, starts it.
-// Environment: URL, BROWSER, TKO (the command, with its server in the environment), DEPLOYMENTS, SITES, MEASURE (limits of time hold).
+// Environment: URL, BROWSER, TKO (the command, with its server in the environment), DEPLOYMENTS, SITES, MEASURE (limits of time hold),
+// GRAPH (ID of a topology), CHILDREN and FAILING (their numbers).
 import { chromium } from 'playwright-core'
 import { execFileSync } from 'node:child_process'
 
@@ -85,6 +86,81 @@ check(lists() <= 40, `25 pages needed ${lists()} requests`)
   check(heap < 80e6, `the picture holds ${Math.round(heap / 1e6)} MB`)
   check(bytes > 0 && bytes < 100_000 + 40 * sites, `the picture has ${bytes} bytes`)
   if (measure) check(quantile(picture, 0.5) <= 1000, 'the first picture needs over a second')
+  await page.close()
+}
+
+// frames measures how evenly a page is drawn while something moves: frames in a second, and the longest time without one.
+async function frames(page, move) {
+  await page.evaluate(() => {
+    window.drawnAt = []
+    const drawn = at => { window.drawnAt?.push(at); if (window.drawnAt) requestAnimationFrame(drawn) }
+    requestAnimationFrame(drawn)
+  })
+  await move()
+  const at = await page.evaluate(() => { const all = window.drawnAt; delete window.drawnAt; return all })
+  const gaps = at.slice(1).map((t, i) => t - at[i])
+  return { rate: Math.round(1000 * gaps.length / (at.at(-1) - at[0])), gap: Math.round(Math.max(...gaps)) }
+}
+
+// The graph of a topology: the first failing deployment, what is read for it, what is drawn, and what it holds in memory.
+{
+  const children = Number(process.env.CHILDREN), failing = Number(process.env.FAILING), first = [], weights = [], requests = []
+  let page
+  for (let i = 0; i < (measure ? 10 : 2); i++) {
+    await page?.close()
+    page = await context.newPage()
+    page.setDefaultTimeout(limit)
+    let bytes = 0, reads = 0
+    page.on('response', async r => { if (/\/api\/v1\/(deployment|site|wall)/.test(r.url())) { reads++; bytes += (await r.body().catch(() => '')).length } })
+    await page.addInitScript(() => {
+      const seen = () => { if (document.querySelector('.node .onward')) { performance.mark('graph'); return } requestAnimationFrame(seen) }
+      requestAnimationFrame(seen)
+    })
+    await page.goto(`${url}/deployments/${process.env.GRAPH}?tab=tree`)
+    await page.waitForFunction(() => performance.getEntriesByName('graph').length > 0)
+    first.push(await page.evaluate(() => performance.getEntriesByName('graph')[0].startTime))
+    await page.getByText(`nodes stand for ${children.toLocaleString('en')} children; ${failing.toLocaleString('en')} failing`).waitFor()
+    weights.push(bytes)
+    requests.push(reads)
+  }
+  const drawn = await page.getByRole('treeitem').count()
+  check(drawn > 12 && drawn <= 60, `the graph draws ${drawn} nodes at first`)
+  const sum = await page.locator('[role=treeitem][aria-level="2"]').evaluateAll(all => all.map(e => Number(/([\d,]+):/.exec(e.textContent)[1].replaceAll(',', ''))).reduce((a, b) => a + b, 0))
+  check(sum === children, `the templates stand for ${sum} of ${children} children`)
+  const tree = page.getByRole('tree'), box = await tree.boundingBox()
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2)
+  // As much as can be drawn is opened.
+  for (let i = 0; i < 8; i++) { const more = tree.locator('.more').filter({ hasText: /more/ }).first(); if (await more.count() === 0) break; const before = await page.getByRole('treeitem').count(); await more.click(); await page.waitForFunction(n => document.querySelectorAll('[role=treeitem]').length > n || !document.querySelector('.tree .more'), before, { timeout: 10_000 }).catch(() => {}) }
+  check(await page.getByRole('treeitem').count() <= 300, 'more than 300 nodes are drawn')
+  const scrolled = await frames(page, async () => { for (let i = 0; i < 60; i++) { await page.mouse.wheel(0, i < 30 ? 200 : -200); await page.waitForTimeout(16) } })
+  const client = await context.newCDPSession(page)
+  await client.send('HeapProfiler.collectGarbage')
+  const heap = await page.evaluate(() => performance.memory.usedJSHeapSize)
+  console.log(`the graph of ${children} children: first after median ${Math.round(quantile(first, 0.5))} ms, 95 % ${Math.round(quantile(first, 0.95))} ms; at first ${drawn} nodes, ${quantile(requests, 0.5)} requests, ${Math.round(quantile(weights, 0.5) / 1024)} kB; with ${await page.getByRole('treeitem').count()} nodes ${scrolled.rate} frames a second while scrolling, at most ${scrolled.gap} ms without one; heap ${Math.round(heap / 1e6)} MB`)
+  check(quantile(weights, 0.95) < 150_000, `the graph reads ${quantile(weights, 0.95)} bytes`)
+  check(quantile(requests, 0.95) <= 30, `the graph needs ${quantile(requests, 0.95)} requests`)
+  check(heap < 60e6, `the graph holds ${Math.round(heap / 1e6)} MB`)
+  if (measure) check(quantile(first, 0.5) <= 1000, 'the graph needs over a second')
+  await page.close()
+}
+
+// The slider of the past is dragged, and the picture follows.
+{
+  const page = await context.newPage()
+  page.setDefaultTimeout(limit)
+  await page.goto(url + '/')
+  await page.waitForFunction(n => Number(document.querySelector('canvas')?.dataset.drawn) === n, sites)
+  await page.getByRole('button', { name: 'As of now' }).click()
+  const slider = page.getByRole('slider')
+  await page.waitForFunction(() => document.querySelector('input[type=range]')?.disabled === false)
+  const box = await slider.boundingBox(), y = box.y + box.height / 2
+  await page.mouse.move(box.x + box.width - 6, y)
+  await page.mouse.down()
+  const dragged = await frames(page, async () => { for (let i = 0; i < 120; i++) { await page.mouse.move(box.x + box.width - 6 - (box.width - 12) * (i < 60 ? i : 120 - i) / 60, y); await page.waitForTimeout(16) } })
+  await page.mouse.up()
+  const client = await context.newCDPSession(page)
+  await client.send('HeapProfiler.collectGarbage')
+  console.log(`dragging the slider over ${sites} sites: ${dragged.rate} frames a second, at most ${dragged.gap} ms without one; heap ${Math.round(await page.evaluate(() => performance.memory.usedJSHeapSize) / 1e6)} MB`)
   await page.close()
 }
 

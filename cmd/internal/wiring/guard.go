@@ -30,7 +30,8 @@ func NewGuards(c *config.Config) (g Guards, err error) {
 	}
 	tosca := o
 	tosca.Folders, tosca.FoldersFlag = c.TOSCALocal, "--tosca-local"
-	if tosca.AddressesFlag = "--remote-addresses or --tosca-local-addresses"; c.TOSCALocalAddresses {
+	tosca.AddressesFlag = "--remote-addresses or --tosca-local-addresses"
+	if c.TOSCALocalAddresses {
 		tosca.Addresses = slices.Concat(o.Addresses, guard.LocalNetworks)
 	}
 	if g.TOSCA, err = guard.New(tosca); err != nil {

@@ -157,7 +157,7 @@ func newCatalog(s Settings, p publisher) (*Catalog, error) {
 }
 
 const (
-	asks        = 8   // concurrent requests
+	maxRequests = 8   // concurrent requests
 	together    = 500 // versions that are read at a time
 	maxProblems = 100 // that are shown
 
@@ -347,7 +347,8 @@ func (c *Catalog) readAll(ctx context.Context, versions []version) ([]known, err
 		err = concurrently(ctx, len(part), func(ctx context.Context, n int) (err error) {
 			i := part[n]
 			found, err := c.read(ctx, versions[i])
-			if read[n] = err == nil; read[n] {
+			read[n] = err == nil
+			if read[n] {
 				results[i] = found
 			}
 			return leave(i, err)
@@ -368,7 +369,7 @@ func (c *Catalog) readAll(ctx context.Context, versions []version) ([]known, err
 // concurrently calls a function for each index, until one returns an error.
 func concurrently(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(asks)
+	group.SetLimit(maxRequests)
 	for i := range n {
 		group.Go(func() error {
 			if ctx.Err() != nil {

@@ -33,7 +33,8 @@ func NewGit(s Settings, folder string, from Repository) (*Catalog, error) {
 	if s.OCI != nil || s.Helm != nil || s.CosignKeyFile != "" {
 		return nil, tko.Errorf(tko.ErrInvalid, "git, and oci, helm or cosignKeyFile of catalog, are set: use one kind of catalog, and for git pgpKeyFile")
 	}
-	if folder = path.Clean(strings.TrimPrefix(folder, "/")); !fs.ValidPath(folder) {
+	folder = path.Clean(strings.TrimPrefix(folder, "/"))
+	if !fs.ValidPath(folder) {
 		return nil, tko.Errorf(tko.ErrInvalid, "path %q leads out of the repository", folder)
 	}
 	return newCatalog(s, &gitPublisher{folder: folder, repository: from, keyFile: s.PGPKeyFile, branches: s.Branches})
@@ -64,7 +65,8 @@ func (g *gitPublisher) versions(ctx context.Context) (all []version, problems []
 		if !matches(g.branches, branch) {
 			continue
 		}
-		if branches++; branches > maxBranches {
+		branches++
+		if branches > maxBranches {
 			return nil, nil, tko.Errorf(tko.ErrInvalid, "catalog.branches (%s) selects more than %d branches: use narrower patterns", strings.Join(g.branches, ", "), maxBranches)
 		}
 		all = append(all, version{Name: branch, Tag: "branch " + branch, Digest: commit, at: at, moves: true})

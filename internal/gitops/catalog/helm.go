@@ -11,14 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/artifacts"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
-	"github.com/tko-orchestrator/tko/internal/yaml12"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -76,27 +75,22 @@ func (h *helmPublisher) versions(ctx context.Context) (all []version, problems [
 	if err != nil {
 		return nil, nil, fmt.Errorf("index.yaml: %w", err)
 	}
-	var index struct {
-		Entries map[string][]struct {
-			Version string   `json:"version"`
-			Digest  string   `json:"digest"`
-			URLs    []string `json:"urls"`
-		} `json:"entries"`
+	index, err := artifacts.ParseIndex(got.Body)
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := yaml12.Unmarshal(got.Body, &index); err != nil || index.Entries == nil {
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "index.yaml is not an index of charts")
-	}
-	for name, entries := range index.Entries {
+	for name, entries := range index {
 		if len(h.settings.Charts) > 0 && !matches(h.settings.Charts, name) {
 			continue
 		}
 		for _, e := range entries {
-			digest := strings.TrimPrefix(e.Digest, "sha256:")
-			if e.Version == "" || len(e.URLs) == 0 || len(digest) != 64 {
-				problems = append(problems, fmt.Sprintf("%s:%s is left out: the index has no version, URL or SHA-256 digest of it", name, e.Version))
+			digest := e.SHA256()
+			at, err := e.Archive(h.base)
+			if err != nil || e.Version == "" || len(digest) != 64 {
+				problems = append(problems, fmt.Sprintf("%s:%s is left out: the index has no version, valid URL or SHA-256 digest of it", name, e.Version))
 				continue
 			}
-			all = append(all, version{Of: name, Name: e.Version, Tag: e.Version, Digest: digest, at: e.URLs[0]})
+			all = append(all, version{Of: name, Name: e.Version, Tag: e.Version, Digest: digest, at: at.String()})
 		}
 	}
 	slices.Sort(problems)
@@ -110,19 +104,14 @@ func (*helmPublisher) begin(context.Context, []version) (end func(), err error) 
 }
 
 func (h *helmPublisher) read(ctx context.Context, v version) (all []published, problems []string, err error) {
-	base, err := url.Parse(h.base)
-	if err != nil {
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "the repository's URL can't be parsed")
-	}
-	at, err := base.Parse(v.at)
-	if err != nil || at.Scheme != "https" && at.Scheme != "http" {
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "the index has a malformed URL of it")
+	if !strings.HasPrefix(v.at, "https:") && !strings.HasPrefix(v.at, "http:") {
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "the index has a URL of it that is neither https nor http")
 	}
 	g, err := h.getter(ctx, maxChart)
 	if err != nil {
 		return nil, nil, err
 	}
-	got, err := g.Get(ctx, at.String(), nil)
+	got, err := g.Get(ctx, v.at, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,7 +124,7 @@ func (h *helmPublisher) read(ctx context.Context, v version) (all []published, p
 		if err != nil {
 			return nil, nil, err
 		}
-		signature, err := g.Get(ctx, at.String()+".prov", nil)
+		signature, err := g.Get(ctx, v.at+".prov", nil)
 		if errors.Is(err, tko.ErrNotFound) {
 			return nil, nil, tko.Errorf(tko.ErrInvalid, "it isn't signed: the repository has no .prov file of it")
 		}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,13 +19,13 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
-	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
 	registry "oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/artifacts"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/guard"
@@ -34,7 +33,6 @@ import (
 )
 
 const (
-	maxManifest     = 4 << 20  // bytes
 	maxLayer        = 64 << 20 // bytes
 	maxTags         = 10_000   // of a repository
 	maxRepositories = 10_000
@@ -43,7 +41,6 @@ const (
 )
 
 const (
-	chartLayer      = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 	signatureTag    = "dev.cosignproject.cosign/signature" // annotation
 	unpackedByORAS  = "io.deis.oras.content.unpack"        // annotation
 	annotationTitle = ocispec.AnnotationTitle
@@ -146,7 +143,7 @@ func (o *ociPublisher) versions(ctx context.Context) (all []version, problems []
 	}
 	var mu sync.Mutex
 	group, listing := errgroup.WithContext(ctx)
-	group.SetLimit(asks)
+	group.SetLimit(maxRequests)
 	for of := range o.repositories {
 		group.Go(func() error {
 			tags, err := o.tags(listing, of)
@@ -245,7 +242,7 @@ func (o *ociPublisher) read(ctx context.Context, v version) (all []published, pr
 		return nil, nil, tko.Errorf(tko.ErrInvalid, "it is not an artifact with one package: it has no layers")
 	}
 	for _, layer := range manifest.Layers {
-		if layer.MediaType != chartLayer {
+		if layer.MediaType != artifacts.ChartLayer {
 			continue
 		}
 		archive, err := blob(ctx, r, layer, maxChart)
@@ -278,32 +275,13 @@ func (o *ociPublisher) read(ctx context.Context, v version) (all []published, pr
 	return []published{{v.Of, found}}, nil, nil
 }
 
-func manifestAt(ctx context.Context, r *registry.Repository, reference string) (m ocispec.Manifest, err error) {
-	found, err := r.Resolve(ctx, reference)
-	if err != nil {
-		return m, explain(err)
-	}
-	if found.MediaType == ocispec.MediaTypeImageIndex || strings.Contains(found.MediaType, "manifest.list") {
-		return m, tko.Errorf(tko.ErrInvalid, "it is an index of images: publish an artifact with one package")
-	}
-	if found.Size > maxManifest {
-		return m, tko.Errorf(tko.ErrInvalid, "its manifest has %d bytes: at most %d are allowed", found.Size, maxManifest)
-	}
-	text, err := content.FetchAll(ctx, r, found) // it verifies the digest
-	if err != nil {
-		return m, explain(err)
-	}
-	if err := json.Unmarshal(text, &m); err != nil {
-		return m, tko.Errorf(tko.ErrInvalid, "its manifest: %w", err)
-	}
-	return m, nil
+func manifestAt(ctx context.Context, r *registry.Repository, reference string) (ocispec.Manifest, error) {
+	_, m, err := artifacts.Manifest(ctx, r, reference)
+	return m, explain(err)
 }
 
 func blob(ctx context.Context, r *registry.Repository, layer ocispec.Descriptor, limit int64) ([]byte, error) {
-	if layer.Size > limit {
-		return nil, tko.Errorf(tko.ErrInvalid, "a layer has %d bytes: at most %d are allowed", layer.Size, limit)
-	}
-	data, err := content.FetchAll(ctx, r.Blobs(), layer) // it verifies size and digest
+	data, err := artifacts.Layer(ctx, r, layer, limit)
 	return data, explain(err)
 }
 

@@ -66,7 +66,8 @@ type rows struct {
 }
 
 func (r *rows) add(row []byte) error {
-	if r.n++; r.n > r.q.Rows {
+	r.n++
+	if r.n > r.q.Rows {
 		return tko.Errorf(tko.ErrInvalid, "it has more than %d records: select fewer, or set maxRecords", r.q.Rows)
 	}
 	if int64(r.text.Len()+len(row)) > r.q.Bytes {
@@ -174,7 +175,8 @@ func postgres(q remote.Query) (*pgx.ConnConfig, error) {
 	config.Fallbacks, config.ConnectTimeout = nil, connectTimeout
 	config.RuntimeParams = map[string]string{"application_name": "tko inventory"}
 	config.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // DialFunc resolves names
-	if config.DialFunc = q.Dial; config.DialFunc == nil {
+	config.DialFunc = q.Dial
+	if config.DialFunc == nil {
 		config.DialFunc = (&net.Dialer{}).DialContext
 	}
 	if guard.IsLocal(config.Host) && q.CAFile == "" {

@@ -343,7 +343,8 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 		return 0, context.Cause(b.ctx)
 	}
 	n, err := b.r.Read(p)
-	if b.left -= int64(n); b.left < 0 {
+	b.left -= int64(n)
+	if b.left < 0 {
 		return 0, tko.Errorf(tko.ErrInvalid, "the artifact unpacks to too many bytes")
 	}
 	return n, err

@@ -96,7 +96,8 @@ codeship-steps.yml
 
 func patterns(text string) (all []gitignore.Pattern) {
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") {
 			all = append(all, gitignore.ParsePattern(line, nil))
 		}
 	}

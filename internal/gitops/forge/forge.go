@@ -472,7 +472,8 @@ func (s *Session) find(ctx context.Context, number int64, marker string) (id int
 				id = c.ID
 			}
 		}
-		if path = nextPage(path, r.header); id != 0 || path == "" {
+		path = nextPage(path, r.header)
+		if id != 0 || path == "" {
 			return id, nil
 		}
 	}

@@ -28,7 +28,8 @@ func TestNetBoxSiteAtTheBorderOfAPageIsNotMissed(t *testing.T) {
 	b := newNetBox(t, 1234)
 	requests := 0
 	b.before = func(_ http.ResponseWriter, _ *http.Request) bool {
-		if requests++; requests > 2 { // after the first page, and after each following one
+		requests++
+		if requests > 2 { // after the first page, and after each following one
 			created := map[string]any{}
 			maps.Copy(created, b.objects[len(b.objects)-1])
 			created["id"] = created["id"].(int) + 1

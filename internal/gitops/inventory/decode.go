@@ -48,7 +48,8 @@ func decodeCSV(data []byte, most int) ([]record, error) {
 		return nil, tko.Errorf(tko.ErrInvalid, "it is not CSV: %w", err)
 	}
 	for i, name := range names {
-		if names[i] = strings.TrimSpace(name); names[i] == "" || slices.Contains(names[:i], names[i]) {
+		names[i] = strings.TrimSpace(name)
+		if names[i] == "" || slices.Contains(names[:i], names[i]) {
 			return nil, tko.Errorf(tko.ErrInvalid, "column %d of the header is %q: give each column a name of its own", i+1, names[i])
 		}
 	}

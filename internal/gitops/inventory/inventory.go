@@ -100,7 +100,8 @@ func (i *Inventory) Subscription() (wanted bool, err error) {
 	for _, p := range i.parts {
 		if s, ok := p.origin.(subscriber); ok {
 			here, err := s.subscription()
-			if wanted = wanted || here; err != nil {
+			wanted = wanted || here
+			if err != nil {
 				problems = append(problems, fmt.Errorf("inventory %q: %w", p.settings.Name, err))
 			}
 		}

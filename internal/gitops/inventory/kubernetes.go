@@ -157,7 +157,8 @@ func (k *kubernetes) all(ctx context.Context) (all []record, err error) {
 			digests[name] = digest
 			_, _ = sum.Write(digest[:])
 		}
-		if all = append(all, records...); len(all) > k.settings.MaxRecords {
+		all = append(all, records...)
+		if len(all) > k.settings.MaxRecords {
 			return nil, tooMany(k.settings.MaxRecords)
 		}
 		page := metadataOf(value)

@@ -140,18 +140,21 @@ func (a *address) read(ctx context.Context, known string) ([]record, string, err
 	if first.Unchanged {
 		return nil, known, nil
 	}
-	if a.etag = first.Header.Get("ETag"); hasNext(first.Header) {
+	a.etag = first.Header.Get("ETag")
+	if hasNext(first.Header) {
 		a.etag = "" // it is that of the first page only
 	}
 	if a.format != "json" {
-		if a.before = digestTag(first.Body); a.before == known {
+		a.before = digestTag(first.Body)
+		if a.before == known {
 			return nil, known, nil
 		}
 		records, err := decode(a.format, first.Body, a.settings.Items, a.settings.MaxRecords)
 		return records, a.before, err
 	}
 	records, tag, err := linked(ctx, g, a.settings.URL, first, a.settings.Items, a.settings.MaxRecords)
-	if a.before = tag; tag == known {
+	a.before = tag
+	if tag == known {
 		records = nil
 	}
 	return records, tag, err
@@ -167,7 +170,8 @@ func linked(ctx context.Context, g *remote.Getter, at string, page remote.Respon
 		if err != nil {
 			return nil, "", err
 		}
-		if all = append(all, records...); len(all) > most {
+		all = append(all, records...)
+		if len(all) > most {
 			return nil, "", tooMany(most)
 		}
 		next, err := nextLink(at, page.Header)

@@ -223,7 +223,8 @@ func TestBusyNetBoxIsAskedAgain(t *testing.T) {
 	b := newNetBox(t, 10)
 	refused := 0
 	b.before = func(w http.ResponseWriter, _ *http.Request) bool {
-		if refused++; refused > 3 {
+		refused++
+		if refused > 3 {
 			return false
 		}
 		w.Header().Set("Retry-After", "0")

@@ -56,7 +56,8 @@ func TestNewFieldsAreDigestedOnlyIfTheyAreSet(t *testing.T) {
 				check(prefix+f.Name+".", f.Type)
 				continue
 			}
-			if n++; !known[prefix+f.Name] {
+			n++
+			if !known[prefix+f.Name] {
 				t.Errorf("tko.Put.%s%s is digested although it isn't set: give it the tag `json:\",omitempty\"`", prefix, f.Name)
 			}
 		}

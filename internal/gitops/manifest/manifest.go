@@ -16,6 +16,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/field"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
@@ -75,7 +76,7 @@ func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 	for _, s := range sources {
 		wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: sources and subscriptions can't be declared here: register it with tko gitops source register or tko subscription register, or set allowSources: true in the definition of a git source that is to declare it", s))
 	}
-	return manifests, errors.Join(wrong...)
+	return manifests, printable.Problems(wrong)
 }
 
 // ReadAll reads the manifests below a folder, "." or "" for all, in the order in
@@ -84,7 +85,8 @@ func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 // an ErrInvalid that joins the problems, each with its file.
 func ReadAll(fsys fs.FS, folder string) ([]Manifest, []Source, error) {
 	folder = path.Clean(folder)
-	if folder = strings.TrimPrefix(folder, "/"); folder == "" {
+	folder = strings.TrimPrefix(folder, "/")
+	if folder == "" {
 		folder = "."
 	}
 	if !fs.ValidPath(folder) {
@@ -107,16 +109,15 @@ func ReadAll(fsys fs.FS, folder string) ([]Manifest, []Source, error) {
 			}
 			return nil
 		}
-		if files++; files > maxFiles {
+		files++
+		if files > maxFiles {
 			return tko.Errorf(tko.ErrInvalid, "there are more than %d files: use a path with fewer", maxFiles)
 		}
 		if ext := path.Ext(name); !d.Type().IsRegular() || ext != ".yaml" && ext != ".yml" {
 			return nil
 		}
-		found, declared, err := readFile(fsys, name)
-		if err != nil {
-			wrong = append(wrong, err)
-		}
+		found, declared, problems := readFile(fsys, name)
+		wrong = append(wrong, problems...)
 		manifests, sources = append(manifests, found...), append(sources, declared...)
 		return nil
 	})
@@ -136,7 +137,7 @@ func ReadAll(fsys fs.FS, folder string) ([]Manifest, []Source, error) {
 			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: one of this name is in %s, too: remove one", b, a.File))
 		}
 	}
-	return manifests, sources, errors.Join(wrong...)
+	return manifests, sources, printable.Problems(wrong)
 }
 
 // Order lists the kinds in the order in which they are applied.
@@ -158,20 +159,21 @@ func withoutName(err error, name string) error {
 	return err
 }
 
-func readFile(fsys fs.FS, name string) ([]Manifest, []Source, error) {
+// readFile returns the manifests of a file, and what is wrong with others.
+func readFile(fsys fs.FS, name string) (manifests []Manifest, sources []Source, wrong []error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, withoutName(err, name))
+		return nil, nil, []error{fmt.Errorf("%s: %w", name, withoutName(err, name))}
 	}
 	if info.Size() > maxFile {
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "%s has %d bytes: use at most %d", name, info.Size(), maxFile)
+		return nil, nil, []error{tko.Errorf(tko.ErrInvalid, "%s has %d bytes: use at most %d", name, info.Size(), maxFile)}
 	}
 	data, err := fs.ReadFile(fsys, name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, withoutName(err, name))
+		return nil, nil, []error{fmt.Errorf("%s: %w", name, withoutName(err, name))}
 	}
 	if bytes.HasPrefix(data, []byte(pointer)) {
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "%s: the revision holds only a Git LFS pointer: store manifests in git itself", name)
+		return nil, nil, []error{tko.Errorf(tko.ErrInvalid, "%s: the revision holds only a Git LFS pointer: store manifests in git itself", name)}
 	}
 	if !bytes.Contains(data, []byte(Group)) {
 		return nil, nil, nil
@@ -181,14 +183,11 @@ func readFile(fsys fs.FS, name string) ([]Manifest, []Source, error) {
 		if !ours(data) {
 			return nil, nil, nil // for example a Helm template that mentions the group
 		}
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
+		return nil, nil, []error{tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)}
 	}
 	if resources, err = unlisted(resources); err != nil {
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
+		return nil, nil, []error{tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)}
 	}
-	var manifests []Manifest
-	var sources []Source
-	var wrong []error
 	for _, r := range resources {
 		gvk := r.GVK()
 		if gvk.Group != Group {
@@ -212,7 +211,7 @@ func readFile(fsys fs.FS, name string) ([]Manifest, []Source, error) {
 		m.File = name
 		manifests = append(manifests, *m)
 	}
-	return manifests, sources, errors.Join(wrong...)
+	return manifests, sources, wrong
 }
 
 // declared returns the definition of a source or a subscription, if a resource is one.

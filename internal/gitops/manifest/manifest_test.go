@@ -57,7 +57,8 @@ func TestReadReturnsEntitiesInTheirOrder(t *testing.T) {
 	digests := map[string]bool{}
 	for i := range got {
 		digests[got[i].Digest] = true
-		if got[i].Digest = ""; got[i].Put.Marks != nil && got[i].Put.Marks.IsZero() {
+		got[i].Digest = ""
+		if got[i].Put.Marks != nil && got[i].Put.Marks.IsZero() {
 			got[i].Put.Marks = nil
 		}
 	}

@@ -140,7 +140,8 @@ func TestApprovalIsForWhatWasShown(t *testing.T) {
 		t.Errorf("an approval of 2 deployments is enough for 2 with 3 children: %v", p.Actions)
 	}
 	w.policy.Approve = p.Asks
-	if p = w.apply(owned[2:]...); p.Asks != "" || len(p.Held) > 0 || len(p.Actions) != 2 {
+	p = w.apply(owned[2:]...)
+	if p.Asks != "" || len(p.Held) > 0 || len(p.Actions) != 2 {
 		t.Errorf("after the approval %v is held: %q", p.Held, p.Messages)
 	}
 	if n := len(w.entities()); n != 2 {

@@ -93,7 +93,8 @@ func TestCarefulRemovalsWaitBeyondEitherLimit(t *testing.T) {
 				t.Errorf("%s: the message is %q with %d spent", name, text, test.spent)
 			}
 			w.policy.Approve = p.Asks
-			if p = w.plan(revision...); p.Asks != "" || len(p.Actions) != test.gone+others || p.Charged != 0 {
+			p = w.plan(revision...)
+			if p.Asks != "" || len(p.Actions) != test.gone+others || p.Charged != 0 {
 				t.Errorf("%s: after the approval %v waits, and %d are charged", name, p.Held, p.Charged)
 			}
 			continue

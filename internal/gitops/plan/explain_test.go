@@ -156,7 +156,8 @@ func (c *cut) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) it
 	return func(yield func(tko.Site, error) bool) {
 		n := 0
 		for e, err := range c.Client.Sites(ctx, s, o) {
-			if n++; n > 3 {
+			n++
+			if n > 3 {
 				yield(tko.Site{}, tko.Errorf(tko.ErrUnavailable, "the connection was lost"))
 				return
 			}

@@ -83,7 +83,8 @@ func (m *maker) list(ctx context.Context, kind tko.Kind, ids map[string]key) err
 		if k, ours := ids[e.id]; ours {
 			found[k] = e
 		}
-		if seen++; seen > worth*len(ids) {
+		seen++
+		if seen > worth*len(ids) {
 			m.note(found)
 			return nil
 		}

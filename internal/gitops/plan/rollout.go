@@ -40,7 +40,8 @@ func (p *Plan) sites() map[tko.SiteID]bool {
 		if a.site == "" {
 			continue
 		}
-		if sites[a.site] = true; a.put.Site != "" {
+		sites[a.site] = true
+		if a.put.Site != "" {
 			sites[a.put.Site] = true
 		}
 	}

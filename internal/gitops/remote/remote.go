@@ -322,7 +322,8 @@ func (g *Getter) once(ctx context.Context, address string, header http.Header) (
 	if err != nil {
 		return got, time.Second, fmt.Errorf("the response is incomplete: %w", Cause(limited, err))
 	}
-	if g.left -= int64(len(body)); g.left < 0 {
+	g.left -= int64(len(body))
+	if g.left < 0 {
 		return got, 0, tko.Errorf(tko.ErrInvalid, "it has more than %d bytes: select less, or set maxBytes", g.limit)
 	}
 	return Response{Body: body, Header: result.Header}, 0, nil

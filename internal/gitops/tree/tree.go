@@ -104,7 +104,8 @@ func (w *Writer) Add(name string, content io.Reader) error {
 	if !filepath.IsLocal(name) || name == "." {
 		return tko.Errorf(tko.ErrInvalid, "the file %.100q leads out of the revision", name)
 	}
-	if w.tree.files++; w.tree.files > w.limits.Files {
+	w.tree.files++
+	if w.tree.files > w.limits.Files {
 		return tko.Errorf(tko.ErrInvalid, "the revision has more than %d files", w.limits.Files)
 	}
 	if err := w.tree.root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
@@ -120,7 +121,8 @@ func (w *Writer) Add(name string, content io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if w.tree.bytes += n; n > left {
+	w.tree.bytes += n
+	if n > left {
 		return tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", w.limits.Bytes)
 	}
 	return nil

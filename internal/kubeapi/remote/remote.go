@@ -365,7 +365,8 @@ func (c *Catalog) PutRecord(ctx context.Context, p catalog.Put) (r record.Record
 			return next.After, next.Created, nil
 		}
 		var response permission
-		if refused = permit(next.Before, next.After); refused != nil {
+		refused = permit(next.Before, next.After)
+		if refused != nil {
 			response.Refusal = &refusal{refused.Error()}
 		}
 		if err := s.Send(response); err != nil && !errors.Is(err, io.EOF) {

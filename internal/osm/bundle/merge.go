@@ -162,7 +162,8 @@ func unpack(data []byte) (map[string]file, error) {
 		if err != nil {
 			return nil, err
 		}
-		if left -= int64(len(content)); left < 0 || len(files) == maxPackageFile {
+		left -= int64(len(content))
+		if left < 0 || len(files) == maxPackageFile {
 			return nil, fmt.Errorf("it has more than %d MiB, or %d files", maxPackage>>20, maxPackageFile)
 		}
 		files[name] = file{data: content, executable: h.Mode&0o111 != 0}

@@ -47,7 +47,8 @@ func (r *pythonReader) skip(prefix string) bool {
 }
 
 func (r *pythonReader) value() (any, bool) {
-	if r.depth++; r.depth > maxPythonDepth {
+	r.depth++
+	if r.depth > maxPythonDepth {
 		return nil, false
 	}
 	defer func() { r.depth-- }()
@@ -77,7 +78,8 @@ func (r *pythonReader) dict() (any, bool) {
 		if !ok || !isText || !r.skip(":") {
 			return nil, false
 		}
-		if m[key], ok = r.value(); !ok {
+		m[key], ok = r.value()
+		if !ok {
 			return nil, false
 		}
 		if !r.skip(",") && !strings.HasPrefix(r.text, "}") {

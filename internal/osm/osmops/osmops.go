@@ -414,7 +414,8 @@ func find(n *yaml.Node, name string, depth int) (key, value *yaml.Node) {
 			all = merged.Content
 		}
 		for _, one := range all {
-			if key, value = find(one, name, depth+1); key != nil {
+			key, value = find(one, name, depth+1)
+			if key != nil {
 				return key, value
 			}
 		}
@@ -470,7 +471,8 @@ func (m mapping) texts(name string) ([]string, error) {
 	}
 	var all []string
 	for _, e := range v.Content {
-		if e = plain(e); e.Kind != yaml.ScalarNode {
+		e = plain(e)
+		if e.Kind != yaml.ScalarNode {
 			return nil, m.wrong(name, "must be a list of texts")
 		}
 		if e.Tag != "!!null" {

@@ -153,7 +153,8 @@ func (s *Server) serveInstancesContent(c *call, rest []string) response {
 		if !ok {
 			return a
 		}
-		if a = s.instantiate(c, n); a.status != 202 {
+		a = s.instantiate(c, n)
+		if a.status != 202 {
 			s.drop(id)
 			return a
 		}
@@ -323,7 +324,8 @@ func (s *Server) operate(n doc, kind string, in doc, kdu string, begin func(), e
 			if s.outcome != nil {
 				outcome = s.outcome(op)
 			}
-			if failure = end(failure); failure == "" && outcome != "" {
+			failure = end(failure)
+			if failure == "" && outcome != "" {
 				o["detailed-status"] = "the test broke it"
 				defer func() { o["operationState"] = outcome }()
 			}

@@ -299,7 +299,8 @@ func (r *run) newest(ctx context.Context) (newest *job, failures int, err error)
 	query := url.Values{"labels__name__startswith": {r.prefix}, "order_by": {"-id"}, "page_size": {strconv.Itoa(maxFailures)}}
 	read := 0
 	err = list(ctx, r.client, "unified_jobs/", query, func(j job) bool {
-		if read++; newest == nil {
+		read++
+		if newest == nil {
 			newest = &j
 		}
 		same := r.digestOf(j) == r.digestOf(*newest)

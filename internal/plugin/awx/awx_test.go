@@ -162,7 +162,8 @@ func TestProcessKilledAtAnyRequestLaunchesNothingTwice(t *testing.T) {
 		ctx, kill := context.WithCancel(t.Context())
 		requests := 0
 		s.Fail = func(*http.Request) int {
-			if requests++; requests == n {
+			requests++
+			if requests == n {
 				kill()
 			}
 			return 0
@@ -369,7 +370,8 @@ func TestLaunchUnderWayIsNotRepeated(t *testing.T) {
 	s := start(t)
 	other := 0
 	s.BeforeLaunch = func() {
-		if other++; other > 1 {
+		other++
+		if other > 1 {
 			return
 		}
 		_, err := awx.New(awx.Options{}).Run(t.Context(), call(s, "a"))

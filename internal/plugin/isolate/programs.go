@@ -210,7 +210,8 @@ func (p Programs) program(file *os.File, folder, path string) (*Program, error) 
 	if executable {
 		interpreter, argument, _ := strings.Cut(strings.TrimSpace(line), " ")
 		words = []string{interpreter}
-		if argument = strings.TrimSpace(argument); argument != "" {
+		argument = strings.TrimSpace(argument)
+		if argument != "" {
 			words = append(words, argument)
 		}
 	}

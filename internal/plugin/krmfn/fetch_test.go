@@ -138,7 +138,8 @@ func TestContainerOptionsGrantNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, want := range append(common, test.has...) {
-				if want = strings.TrimPrefix(want, "-- "); !strings.Contains(string(data), want) {
+				want = strings.TrimPrefix(want, "-- ")
+				if !strings.Contains(string(data), want) {
 					t.Errorf("%s lacks %q:\n%s", name, want, data)
 				}
 			}

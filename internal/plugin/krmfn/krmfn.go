@@ -244,7 +244,8 @@ func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error
 	release := func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if held.users--; held.users == 0 {
+		held.users--
+		if held.users == 0 {
 			delete(l.held, name)
 		}
 	}

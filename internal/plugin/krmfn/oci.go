@@ -4,21 +4,19 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/artifacts"
 	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
@@ -87,7 +85,7 @@ func replaceFile(path string, data []byte) error {
 	return err
 }
 
-// download returns the one module of an OCI artifact. Digests are checked.
+// download returns the one module of an OCI artifact.
 func (e *Executor) download(ctx context.Context, reference string) ([]byte, error) {
 	repository, err := remote.NewRepository(reference)
 	if err != nil {
@@ -99,22 +97,9 @@ func (e *Executor) download(ctx context.Context, reference string) ([]byte, erro
 		client.Credential = credentials.Credential(store)
 	}
 	repository.Client = client
-	tag := repository.Reference.ReferenceOrDefault()
-	descriptor, stream, err := repository.FetchReference(ctx, tag)
+	_, manifest, err := artifacts.Manifest(ctx, repository, repository.Reference.ReferenceOrDefault())
 	if err != nil {
 		return nil, err
-	}
-	defer func() { _ = stream.Close() }()
-	if descriptor.Size > 4<<20 {
-		return nil, fmt.Errorf("its manifest has %d bytes", descriptor.Size)
-	}
-	text, err := content.ReadAll(stream, descriptor)
-	if err != nil {
-		return nil, err
-	}
-	var manifest ocispec.Manifest
-	if err := json.Unmarshal(text, &manifest); err != nil {
-		return nil, fmt.Errorf("its manifest: %w", err)
 	}
 	var layers []ocispec.Descriptor
 	for _, layer := range manifest.Layers {
@@ -125,13 +110,5 @@ func (e *Executor) download(ctx context.Context, reference string) ([]byte, erro
 	if len(layers) != 1 {
 		return nil, tko.Errorf(tko.ErrInvalid, "it has %d layers of application/wasm: a function is an artifact with one", len(layers))
 	}
-	if layers[0].Size > maxModule {
-		return nil, tko.Errorf(tko.ErrInvalid, "it has %d bytes: at most %d are allowed", layers[0].Size, maxModule)
-	}
-	blob, err := repository.Blobs().Fetch(ctx, layers[0])
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = blob.Close() }()
-	return content.ReadAll(io.Reader(blob), layers[0])
+	return artifacts.Layer(ctx, repository, layers[0], maxModule)
 }

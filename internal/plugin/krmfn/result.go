@@ -108,7 +108,8 @@ func noteResults(note func(string), results []result) {
 			if r.severity != severity {
 				continue
 			}
-			if noted++; noted <= maxNotes {
+			noted++
+			if noted <= maxNotes {
 				note(severity + ": " + r.String())
 			}
 		}

@@ -51,7 +51,8 @@ const originStart = "Placement/"
 func madeBy(child tko.Deployment) (prefix, origin string, ok bool) {
 	origin = child.Origin
 	if !strings.HasPrefix(origin, originStart) {
-		if _, origin, ok = strings.Cut(origin, "/"); !ok || !strings.HasPrefix(origin, originStart) {
+		_, origin, ok = strings.Cut(origin, "/")
+		if !ok || !strings.HasPrefix(origin, originStart) {
 			return "", "", false
 		}
 	}
@@ -267,7 +268,8 @@ func keep(batches []tko.NewChildren, holds func(tko.NewChild) bool) []tko.NewChi
 				children = append(children, child)
 			}
 		}
-		if batch.Children = children; len(children) > 0 {
+		batch.Children = children
+		if len(children) > 0 {
 			out = append(out, batch)
 		}
 	}

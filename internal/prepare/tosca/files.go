@@ -120,7 +120,8 @@ func (f *fetcher) allowed(scheme string) error {
 }
 
 func (f *fetcher) add(name string, content []byte) error {
-	if f.bytes += len(content); f.bytes > maxBytes || len(f.request.Files) >= maxFiles {
+	f.bytes += len(content)
+	if f.bytes > maxBytes || len(f.request.Files) >= maxFiles {
 		return tko.Errorf(tko.ErrInvalid, "the service template and its imports are too large: use at most %d MiB in %d files", maxBytes>>20, maxFiles)
 	}
 	f.request.Files[name] = string(content)

@@ -103,7 +103,8 @@ func TestSoakIsCreditedAndInterruptionsBeginAnew(t *testing.T) {
 	see := func(after time.Duration, o execute.Observation, want execute.Progress) {
 		t.Helper()
 		at = at.Add(after)
-		if row = execute.Observe(row, o, h, at); row.Progress != want {
+		row = execute.Observe(row, o, h, at)
+		if row.Progress != want {
 			t.Errorf("after %s it is %s, want %s", at.Sub(noon), row.Progress, want)
 		}
 	}
@@ -160,7 +161,8 @@ func TestFailedDiffersFromBrokenBefore(t *testing.T) {
 	if row.Progress != execute.Failed || !row.Counted || !strings.Contains(row.Reason, "no image") {
 		t.Errorf("%+v", row)
 	}
-	if row = execute.Observe(row, execute.Observation{Healthy: true}, h, noon.Add(3*time.Minute)); row.Progress != execute.Healthy || !row.Counted {
+	row = execute.Observe(row, execute.Observation{Healthy: true}, h, noon.Add(3*time.Minute))
+	if row.Progress != execute.Healthy || !row.Counted {
 		t.Errorf("late: %+v", row)
 	}
 	row = execute.Observe(rows(1)[0].Apply(noon, true), execute.Observation{}, h, noon.Add(2*time.Minute))
@@ -321,10 +323,12 @@ func TestUndoGoesFromTheLastWaveToTheFirst(t *testing.T) {
 		t.Error(diff)
 	}
 	rs[4].Progress = execute.Superseded
-	if undo, left = execute.Undo(rs, 2, false); len(undo) != 4 || len(left) != 1 {
+	undo, left = execute.Undo(rs, 2, false)
+	if len(undo) != 4 || len(left) != 1 {
 		t.Errorf("%d rows, %d left", len(undo), len(left))
 	}
-	if undo, left = execute.Undo(rs, 2, true); len(undo) != 5 || len(left) != 0 {
+	undo, left = execute.Undo(rs, 2, true)
+	if len(undo) != 5 || len(left) != 0 {
 		t.Errorf("with force %d rows, %d left", len(undo), len(left))
 	}
 }
@@ -498,7 +502,8 @@ func TestFailureStopsALargeRolloutWithinItsConcurrency(t *testing.T) {
 					} else if seen > budget {
 						beyond, under, after = true, flying, len(out.Admit)
 					}
-					if now = now.Add(time.Second); len(out.Admit) == 0 && out.Wake.After(now) {
+					now = now.Add(time.Second)
+					if len(out.Admit) == 0 && out.Wake.After(now) {
 						now = out.Wake
 					}
 				}

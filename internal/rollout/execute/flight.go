@@ -115,7 +115,8 @@ func add(m map[valueKey]map[tko.SiteID]int, v valueKey, site tko.SiteID, by int)
 	if m[v] == nil {
 		m[v] = map[tko.SiteID]int{}
 	}
-	if m[v][site] += by; m[v][site] == 0 {
+	m[v][site] += by
+	if m[v][site] == 0 {
 		delete(m[v], site)
 	}
 }

@@ -100,19 +100,23 @@ func TestNothingIsChangedBeforeAQueryGivesAValue(t *testing.T) {
 	}
 	r = report(t, r, execute.NoData, noon)
 	for _, after := range []time.Duration{time.Minute, 14 * time.Minute} {
-		if out = next(r, rs, execute.Observation{}, noon.Add(after)); len(out.Admit) != 0 || out.Rollout.State != execute.Running {
+		out = next(r, rs, execute.Observation{}, noon.Add(after))
+		if len(out.Admit) != 0 || out.Rollout.State != execute.Running {
 			t.Errorf("after %s: %d are admitted, and it is %s", after, len(out.Admit), out.Rollout.State)
 		}
 	}
-	if out = next(r, rs, execute.Observation{}, noon.Add(15*time.Minute)); out.Rollout.State != execute.Paused || out.Rollout.Reason.Code != "NoData" {
+	out = next(r, rs, execute.Observation{}, noon.Add(15*time.Minute))
+	if out.Rollout.State != execute.Paused || out.Rollout.Reason.Code != "NoData" {
 		t.Errorf("%s, %+v", out.Rollout.State, out.Rollout.Reason)
 	}
 	r = report(t, r, execute.Good, noon.Add(2*time.Minute))
-	if out = next(r, rs, execute.Observation{}, noon.Add(3*time.Minute)); len(out.Admit) != 1 {
+	out = next(r, rs, execute.Observation{}, noon.Add(3*time.Minute))
+	if len(out.Admit) != 1 {
 		t.Errorf("%d are admitted, %v", len(out.Admit), out.Blocks)
 	}
 	value := measured(func(m *spec.Metric) { m.Compare = spec.Compare{To: spec.ToValue, Max: new(1.0)} }) // what only the new version has
-	if out = next(value, rs, execute.Observation{}, noon); len(out.Admit) != 1 {
+	out = next(value, rs, execute.Observation{}, noon)
+	if len(out.Admit) != 1 {
 		t.Errorf("bounds: %d are admitted, %v", len(out.Admit), out.Blocks)
 	}
 }
@@ -147,7 +151,8 @@ func TestSlowMeasurementDelaysAndNeverPasses(t *testing.T) {
 		t.Fatalf("without data it is %s", rs[0].Progress)
 	}
 	r = report(t, r, execute.Good, at)
-	if out = step(execute.Interval); rs[0].Progress != execute.Healthy || len(out.Admit) != 1 {
+	out = step(execute.Interval)
+	if rs[0].Progress != execute.Healthy || len(out.Admit) != 1 {
 		t.Errorf("it is %s, and %d are admitted: %v", rs[0].Progress, len(out.Admit), out.Blocks)
 	}
 }
@@ -169,7 +174,8 @@ func TestBadMetricStopsAndPausesOrUndoes(t *testing.T) {
 		t.Errorf("at once: %d are admitted, %s, %v", len(out.Admit), out.Rollout.State, out.Blocks)
 	}
 	recovered := report(t, r, execute.Good, at.Add(time.Minute))
-	if out = next(recovered, flying(), execute.Observation{}, at.Add(3*time.Minute)); out.Rollout.State != execute.Running || len(out.Admit) == 0 {
+	out = next(recovered, flying(), execute.Observation{}, at.Add(3*time.Minute))
+	if out.Rollout.State != execute.Running || len(out.Admit) == 0 {
 		t.Errorf("recovered: %s, %v", out.Rollout.State, out.Blocks)
 	}
 	r = report(t, r, execute.Bad, at.Add(time.Minute))
@@ -178,7 +184,8 @@ func TestBadMetricStopsAndPausesOrUndoes(t *testing.T) {
 		t.Errorf("%s, %+v", out.Rollout.State, out.Rollout.Reason)
 	}
 	r.Spec.OnFailure = spec.Undo
-	if out = next(r, flying(), execute.Observation{}, at.Add(2*time.Minute)); !out.StartUndo || out.Rollout.State != execute.Undoing {
+	out = next(r, flying(), execute.Observation{}, at.Add(2*time.Minute))
+	if !out.StartUndo || out.Rollout.State != execute.Undoing {
 		t.Errorf("onFailure Undo: %s, %+v", out.Rollout.State, out.Rollout.Reason)
 	}
 }
@@ -225,7 +232,8 @@ func TestWaivedMetricDoesNotCount(t *testing.T) {
 		t.Error("the former state has changed")
 	}
 	for _, s := range execute.States() {
-		if r.State = s; s != execute.Running && s != execute.Paused {
+		r.State = s
+		if s != execute.Running && s != execute.Paused {
 			if _, err := r.Waive("errors"); !errors.Is(err, tko.ErrConflict) {
 				t.Errorf("%s: %v", s, err)
 			}
@@ -287,7 +295,8 @@ func TestSitesOfMeasurements(t *testing.T) {
 		if changed+compared != "" {
 			want = strings.TrimSpace(fmt.Sprintf("[%s] [%s] %s", changed, compared, before))
 		}
-		if got = strings.ReplaceAll(got, "][", "] ["); got != want {
+		got = strings.ReplaceAll(got, "][", "] [")
+		if got != want {
 			t.Errorf("%s, compared to %s: %s, want %s", what, to, got, want)
 		}
 	}

@@ -227,7 +227,8 @@ func (e *evaluation) observe() {
 			}
 		}
 		was := row
-		if row = e.clock(i, row); !row.Stands.IsZero() {
+		row = e.clock(i, row)
+		if !row.Stands.IsZero() {
 			if !row.Stands.Equal(was.Stands) {
 				e.out.Rows[i] = row
 				e.out.Update = append(e.out.Update, i)
@@ -262,7 +263,8 @@ func (e *evaluation) clock(i int, row Row) Row {
 	switch {
 	case !ok: // as it was
 	case stop != nil && row.Stands.IsZero():
-		if row.Stands = latest(stop.Created, row.Since, row.Evaluated); row.Stands.After(e.in.Now) {
+		row.Stands = latest(stop.Created, row.Since, row.Evaluated)
+		if row.Stands.After(e.in.Now) {
 			row.Stands = e.in.Now
 		}
 	case stop == nil && !row.Stands.IsZero():

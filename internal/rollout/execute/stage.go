@@ -172,7 +172,8 @@ func (e *evaluation) stage(n int) {
 func (e *evaluation) mayPull(i int, st *spec.Stage, per map[valueKey]int) (values map[string]string, ok bool) {
 	row := e.out.Rows[i]
 	if e.in.Metadata != nil {
-		if row.Metadata, ok = e.in.Metadata(i); !ok {
+		row.Metadata, ok = e.in.Metadata(i)
+		if !ok {
 			return nil, false
 		}
 	}

@@ -2,6 +2,7 @@ package execute_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +66,8 @@ func TestRowsAreAdmittedWhenTheirImagesArePulled(t *testing.T) {
 		t.Errorf("the keys of two sites are %q and %q", a, b)
 	}
 	reportPull(t, r, rs, 1, tko.StagingPulled, "", noon.Add(time.Minute))
-	if out = next(r, rs, execute.Observation{}, noon.Add(time.Minute)); fmt.Sprint(out.Admit) != "[1]" {
+	out = next(r, rs, execute.Observation{}, noon.Add(time.Minute))
+	if fmt.Sprint(out.Admit) != "[1]" {
 		t.Errorf("admits %v, want the one whose image is there\n%s", out.Admit, texts(out))
 	}
 }
@@ -132,19 +134,21 @@ func TestPullsAreBounded(t *testing.T) {
 	t.Parallel()
 	r, rs := staging(6, func(s *spec.Stage) { s.Concurrent, s.Per = 3, []spec.Per{{Key: "tac", Max: 2}} })
 	for i := range rs {
-		rs[i].Metadata = map[string]string{"tac": fmt.Sprint(i / 3)}
+		rs[i].Metadata = map[string]string{"tac": strconv.Itoa(i / 3)}
 	}
 	out := next(r, rs, execute.Observation{}, noon)
 	if fmt.Sprint(out.Pull) != "[0 1 3]" {
 		t.Fatalf("pulls %v, want two of tac 0 and one of tac 1: three at once", out.Pull)
 	}
 	rs = out.Rows
-	if out = next(r, rs, execute.Observation{}, noon.Add(time.Second)); len(out.Pull) != 0 {
+	out = next(r, rs, execute.Observation{}, noon.Add(time.Second))
+	if len(out.Pull) != 0 {
 		t.Errorf("begins %v while the limits are reached", out.Pull)
 	}
 	rs[0].Metadata = map[string]string{"tac": "9"} // a site that is relabelled frees nothing
 	reportPull(t, r, rs, 3, tko.StagingPulled, "", noon)
-	if out = next(r, rs, execute.Observation{}, noon.Add(time.Second)); fmt.Sprint(out.Pull) != "[4]" {
+	out = next(r, rs, execute.Observation{}, noon.Add(time.Second))
+	if fmt.Sprint(out.Pull) != "[4]" {
 		t.Errorf("begins %v, want one of tac 1", out.Pull)
 	}
 }
@@ -168,10 +172,12 @@ func TestPullsBeginBeforeTheWindow(t *testing.T) {
 	}
 	rs = out.Rows
 	reportPull(t, r, rs, 0, tko.StagingPulled, "", noon.Add(90*time.Minute))
-	if out = next(r, rs, execute.Observation{}, noon.Add(91*time.Minute)); len(out.Admit) != 0 {
+	out = next(r, rs, execute.Observation{}, noon.Add(91*time.Minute))
+	if len(out.Admit) != 0 {
 		t.Error("it is changed before the window opens")
 	}
-	if out = next(r, rs, execute.Observation{}, noon.Add(2*time.Hour)); fmt.Sprint(out.Admit) != "[0]" {
+	out = next(r, rs, execute.Observation{}, noon.Add(2*time.Hour))
+	if fmt.Sprint(out.Admit) != "[0]" {
 		t.Errorf("admits %v when the window is open\n%s", out.Admit, texts(out))
 	}
 }

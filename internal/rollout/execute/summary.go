@@ -39,7 +39,8 @@ func Summarize(rows []Row) Summary {
 		if row.Failing {
 			s.Failing++
 		}
-		if equal++; i+1 < len(rows) && rows[i+1].Wave == row.Wave && rows[i+1].Progress == row.Progress {
+		equal++
+		if i+1 < len(rows) && rows[i+1].Wave == row.Wave && rows[i+1].Progress == row.Progress {
 			continue
 		}
 		for len(s.Waves) <= row.Wave {

@@ -334,7 +334,8 @@ func (r Rollout) decide(i int, rep TicketReport, now time.Time, note *TicketNote
 	switch who := cmp.Or(rep.Who, "a person whom the system doesn't name"); {
 	case rep.Decision == "":
 		t.Failures = 0
-		if t.Text = cmp.Or(rep.Text, "not decided"); note.Outcome == "" {
+		t.Text = cmp.Or(rep.Text, "not decided")
+		if note.Outcome == "" {
 			note.Outcome, note.Text = OutcomeAsked, t.Text
 		}
 	case rep.Plan != t.Plan.String():

@@ -41,11 +41,13 @@ func TestQueriesGiveValues(t *testing.T) {
 		t.Errorf("%+v, %+v", got.Changed, got.Compared)
 	}
 	m.Compared.At = time.Now().Add(-2 * time.Hour) // as of when there is no series
-	if got = (measure.Prometheus{}).Measure(t.Context(), m); got.Compared.Value != nil || !strings.Contains(got.Compared.Reason, "found no series") {
+	got = (measure.Prometheus{}).Measure(t.Context(), m)
+	if got.Compared.Value != nil || !strings.Contains(got.Compared.Reason, "found no series") {
 		t.Errorf("%+v", got.Compared)
 	}
 	m.Changed.Query = ""
-	if got = (measure.Prometheus{}).Measure(t.Context(), m); got.Changed.Value != nil || got.Changed.Reason != "" {
+	got = (measure.Prometheus{}).Measure(t.Context(), m)
+	if got.Changed.Value != nil || got.Changed.Reason != "" {
 		t.Errorf("a query that isn't made: %+v", got.Changed)
 	}
 }

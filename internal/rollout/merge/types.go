@@ -221,7 +221,8 @@ func lookup(v any, path ...string) (found any, ok bool) {
 		if !isMap {
 			return nil, false
 		}
-		if v, ok = m[key]; !ok {
+		v, ok = m[key]
+		if !ok {
 			return nil, false
 		}
 	}
@@ -279,7 +280,8 @@ func (t *Type) keyOf(element any) (key string, ok bool) {
 	for i, name := range t.keys {
 		v, has := m[name]
 		if !has {
-			if v, has = t.defaults[name]; !has {
+			v, has = t.defaults[name]
+			if !has {
 				return "", false
 			}
 		}

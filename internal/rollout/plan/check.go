@@ -83,7 +83,8 @@ func (c *Checker) Site(id tko.SiteID, s Site) (finding string) {
 			key.having++
 			continue
 		}
-		if key.without++; len(key.lacking) < maxNamed {
+		key.without++
+		if len(key.lacking) < maxNamed {
 			key.lacking = append(key.lacking, id)
 		}
 		if key.Required && finding == "" {

@@ -78,7 +78,8 @@ func TestSitesWithoutAKeyAreCountedOrInvalid(t *testing.T) {
 				s.Metadata["pair"] = "UTC"
 			}
 			if f := c.Site(tko.SiteID(fmt.Sprint("s", i)), s); f != "" {
-				if findings++; !strings.Contains(f, `no metadata "pair", which spec.`) {
+				findings++
+				if !strings.Contains(f, `no metadata "pair", which spec.`) {
 					t.Errorf("%s: %s", text, f)
 				}
 			}

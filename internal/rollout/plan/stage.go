@@ -219,7 +219,7 @@ func (s *Stager) Warnings() (out []string) {
 		out = append(out, fmt.Sprintf("not staged: images that preparation adds to %s, because they are known only then", count(s.unknown, "deployment", "deployments")))
 	}
 	if _, more := s.Images(); more > 0 || s.uncount {
-		out = append(out, fmt.Sprintf("%s not listed, and staged as the others are", count(more, "image or chart is", "images and charts are")))
+		out = append(out, count(more, "image or chart is", "images and charts are")+" not listed, and staged as the others are")
 	}
 	return out
 }

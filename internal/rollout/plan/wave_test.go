@@ -142,7 +142,8 @@ func TestPlacesOfAnyWaves(t *testing.T) {
 			case w.Percent > 0:
 				want = max(1, int(w.Percent)*len(places)/100)
 			}
-			if want = min(want, left); size != want {
+			want = min(want, left)
+			if size != want {
 				t.Fatalf("wave %d of %+v has %d of %d candidates, want %d", n, waves, size, len(places), want)
 			}
 			left -= size

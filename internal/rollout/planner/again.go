@@ -171,7 +171,8 @@ func (a *again) make(ctx context.Context, row plan.Row, key rootKey) error {
 	}
 	edits := make([]int, len(row.Edits))
 	for i, n := range row.Edits {
-		if edits[i] = int(n); edits[i] >= len(a.request.Spec.Edits) {
+		edits[i] = int(n)
+		if edits[i] >= len(a.request.Spec.Edits) {
 			return tko.Errorf(tko.ErrConflict, "deployment %q: its plan is of another spec: plan again", row.Deployment)
 		}
 	}

@@ -56,7 +56,8 @@ func BenchmarkPlanOfAnUpgrade(b *testing.B) {
 				runtime.ReadMemStats(&memory)
 				start := memory.HeapAlloc
 				if err := w.planner.Plan(w.ctx, w.request(), func(d plan.Draft) error {
-					if n++; n%1000 == 0 {
+					n++
+					if n%1000 == 0 {
 						runtime.GC()
 						runtime.ReadMemStats(&memory)
 						most = max(most, memory.HeapAlloc-min(start, memory.HeapAlloc))

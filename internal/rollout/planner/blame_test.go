@@ -165,7 +165,8 @@ func (p *pipeline) arrive(origin func(field, value string) string) {
 		next, origins := valuesOf(d.Package), map[string]string{}
 		for field, value := range next {
 			was, had := p.values[field]
-			if origins[field] = p.origins[field]; !had || was != value {
+			origins[field] = p.origins[field]
+			if !had || was != value {
 				origins[field] = fmt.Sprintf("%s at %d", origin(field, value), revision)
 			}
 		}

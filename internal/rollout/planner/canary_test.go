@@ -130,7 +130,8 @@ func TestNoSecretIsInADiffAPlanAHistoryABlameOrALog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if groups++; len(group.Changes) < 10 {
+		groups++
+		if len(group.Changes) < 10 {
 			t.Errorf("only %d changes differ", len(group.Changes))
 		}
 		check("the difference of revisions", group)

@@ -45,7 +45,8 @@ func (s *stored) templateRow(ctx context.Context, key templateKey) (record.Recor
 	if err != nil {
 		return r, err
 	}
-	if r.Package = nil; len(s.templates) == maxTemplates {
+	r.Package = nil
+	if len(s.templates) == maxTemplates {
 		clear(s.templates)
 	}
 	s.templates[key] = r

@@ -111,7 +111,8 @@ func (p *run) manifest(ctx context.Context, c *changed, id tko.DeploymentID) (tk
 		if e.Manifests == nil {
 			continue
 		}
-		if c.manifest = p.index(e.Manifests).known[id]; c.manifest != nil {
+		c.manifest = p.index(e.Manifests).known[id]
+		if c.manifest != nil {
 			break
 		}
 		for i, m := range e.Manifests { // it is known by its origin

@@ -23,7 +23,8 @@ func (m *memo) put(key string, c changed) {
 			size += len(s) + 16
 		}
 	}
-	if m.size += size; m.size > m.most {
+	m.size += size
+	if m.size > m.most {
 		clear(m.results)
 		m.size = size
 	}

@@ -313,7 +313,8 @@ func (p *run) delete(d Deployment, root tko.DeploymentID, edits []uint8) error {
 
 // send emits a draft.
 func (p *run) send(d plan.Draft) error {
-	if p.rows++; p.rows > p.options.MaxRows {
+	p.rows++
+	if p.rows > p.options.MaxRows {
 		return tko.Errorf(tko.ErrInvalid, "the plan has more than %d deployments: select fewer, or make several rollouts", p.options.MaxRows)
 	}
 	slices.SortFunc(d.Pins, func(a, b plan.Pin) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID)) })

@@ -279,7 +279,8 @@ func (s *simulation) disturb() {
 		s.stats["frozen"]++
 		s.say("%s is frozen until %s", site, f.Until.UTC().Format(time.TimeOnly))
 	case n == 5:
-		if s.lost[site] = !s.lost[site]; s.lost[site] {
+		s.lost[site] = !s.lost[site]
+		if s.lost[site] {
 			s.say("%s is lost", site)
 		}
 	default:

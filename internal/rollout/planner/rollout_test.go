@@ -255,7 +255,8 @@ func TestRolloutUpgradesInWavesAndIsUndoneByteForByte(t *testing.T) {
 	}
 	w.settle(ids...)
 	w.advance("r")
-	if s = w.status("r"); s.State != "Done" || s.Waves[1].Progress["Healthy"] != 3 {
+	s = w.status("r")
+	if s.State != "Done" || s.Waves[1].Progress["Healthy"] != 3 {
 		t.Fatalf("%+v", s)
 	}
 	s = w.do("r", "undo")
@@ -331,7 +332,8 @@ func TestRowIsAppliedOnlyToTheRevisionThatWasPlanned(t *testing.T) {
 	// What is left is planned anew, and goes on with the new digest.
 	w.do("r", "plan")
 	w.advance("r")
-	if s = w.status("r"); s.State != "Paused" || s.Plan == "" {
+	s = w.status("r")
+	if s.State != "Paused" || s.Plan == "" {
 		t.Fatalf("%+v", s)
 	}
 	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "r", Verb: "resume"}); !errors.Is(err, tko.ErrConflict) {
@@ -341,7 +343,8 @@ func TestRowIsAppliedOnlyToTheRevisionThatWasPlanned(t *testing.T) {
 	w.advance("r")
 	w.settle(ids...)
 	w.advance("r")
-	if s = w.status("r"); s.State != "Done" || w.versions(ids) != "v2 v2 v2" {
+	s = w.status("r")
+	if s.State != "Done" || w.versions(ids) != "v2 v2 v2" {
 		t.Fatalf("%+v %s", s, w.versions(ids))
 	}
 	if got := w.content(ids[1:2]); !strings.Contains(got, "mine") {
@@ -705,10 +708,12 @@ func TestDeletedTemplatePausesTheRollout(t *testing.T) {
 	}
 	w.do("r", "start", func(c *tko.RolloutCommand) { c.Plan = s.Plan })
 	w.advance("r")
-	if s = w.status("r"); s.State != "Paused" || !strings.Contains(s.Reason, "t:v2") || w.versions(ids) != "v1 v1" {
+	s = w.status("r")
+	if s.State != "Paused" || !strings.Contains(s.Reason, "t:v2") || w.versions(ids) != "v1 v1" {
 		t.Errorf("%+v", s)
 	}
-	if s = w.do("r", "cancel"); s.State != "Cancelled" {
+	s = w.do("r", "cancel")
+	if s.State != "Cancelled" {
 		t.Errorf("%+v", s)
 	}
 }

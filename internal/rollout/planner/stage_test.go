@@ -52,7 +52,9 @@ func (w *world) pods(sites map[string]string) (ids map[string]tko.DeploymentID) 
 
 func (w *world) image(id tko.DeploymentID) string {
 	w.t.Helper()
-	return strings.Fields(write(w.t, w.deployment(id).Package)[strings.Index(write(w.t, w.deployment(id).Package), "image: smf"):])[1]
+	_, version, _ := strings.Cut(write(w.t, w.deployment(id).Package), "image: smf")
+	version, _, _ = strings.Cut(version, "\n")
+	return "smf" + version
 }
 
 // wanted returns the pulls that the rollout wants at a site.

@@ -51,7 +51,8 @@ type interrupted struct {
 func (p *interrupted) Impact(ctx context.Context, id tko.TemplateID, pkg krm.Package, emit func(plan.Draft) error) error {
 	n := 0
 	return p.Planner.Impact(ctx, id, pkg, func(d plan.Draft) error {
-		if n++; n%1000 == 0 && p.during != nil {
+		n++
+		if n%1000 == 0 && p.during != nil {
 			p.during()
 		}
 		return emit(d)

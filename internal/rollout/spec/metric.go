@@ -199,7 +199,8 @@ func (c *checker) prometheus(to *Metric, v any, path string) {
 	if to.URL != "" {
 		c.server(to.URL, to.Token+to.Password != "", path+".url")
 	}
-	if to.Query = c.text(m["query"], path+".query"); to.Query != "" {
+	to.Query = c.text(m["query"], path+".query")
+	if to.Query != "" {
 		c.query(to.Query, path+".query")
 	}
 }
@@ -247,7 +248,8 @@ func (c *checker) compare(v any, path string) (out Compare) {
 	if m == nil {
 		return out
 	}
-	if out.To = CompareTo(c.enum(m, "to", path, "", string(ToUnchanged), string(ToBefore), string(ToValue))); !has(m, "to") {
+	out.To = CompareTo(c.enum(m, "to", path, "", string(ToUnchanged), string(ToBefore), string(ToValue)))
+	if !has(m, "to") {
 		c.add(path+".to", "is missing: use unchanged, before or value")
 	}
 	value := map[string]**float64{"max": &out.Max, "min": &out.Min}

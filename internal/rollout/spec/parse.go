@@ -193,11 +193,13 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 		return out
 	}
 	if v, ok := s[fieldUndoes]; ok {
-		if out.Undoes = c.text(v, "spec.undoes"); has(s, "edits") {
+		out.Undoes = c.text(v, "spec.undoes")
+		if has(s, "edits") {
 			c.add("spec.edits", "a rollout that undoes another one has no edits: remove them")
 		}
 	} else if v, ok := s["restore"]; ok {
-		if out.Restore = c.restore(v); has(s, "edits") {
+		out.Restore = c.restore(v)
+		if has(s, "edits") {
 			c.add("spec.edits", "a rollout that restores has no edits: remove them, or make another rollout of them")
 		}
 	} else if v, ok := s["edits"]; ok {
@@ -338,7 +340,8 @@ func (c *checker) edit(v any, path string) Edit {
 		if f != nil {
 			e.Function.Image = c.text(f["image"], at+".image")
 			if config, ok := f["config"]; ok {
-				if e.Function.Config, ok = config.(map[string]any); !ok {
+				e.Function.Config, ok = config.(map[string]any)
+				if !ok {
 					c.add(at+".config", "must be a map, not %s", describe(config))
 				}
 			}
@@ -758,10 +761,12 @@ func (c *checker) approval(m map[string]any, path string) (required bool, extern
 		return c.enum(m, "approval", path, "", "Required", "None") == "Required", ""
 	}
 	path += ".approval"
-	if v = c.object(v, path, "external"); v == nil {
+	v = c.object(v, path, "external")
+	if v == nil {
 		return false, ""
 	}
-	if external = c.text(v["external"], path+".external"); len(external) > maxSystem {
+	external = c.text(v["external"], path+".external")
+	if len(external) > maxSystem {
 		c.add(path+".external", "has %d characters: name a ticket system that the operator of TKO has set up", len(external))
 	}
 	return true, external

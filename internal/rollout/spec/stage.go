@@ -80,7 +80,8 @@ func (c *checker) stage(v any, windows bool) *Stage {
 		c.add(path+".before", "is the time before a window opens, and the rollout has none: add spec.windows, or remove the field")
 	}
 	if has(m, "concurrent") {
-		if out.Concurrent = c.count(m["concurrent"], path+".concurrent", 1); out.Concurrent > maxPulls {
+		out.Concurrent = c.count(m["concurrent"], path+".concurrent", 1)
+		if out.Concurrent > maxPulls {
 			c.add(path+".concurrent", "must be at most %d, not %d", maxPulls, out.Concurrent)
 		}
 	}
@@ -88,7 +89,8 @@ func (c *checker) stage(v any, windows bool) *Stage {
 		out.Per = c.per(m["per"], path+".per")
 	}
 	if has(m, "namespace") {
-		if out.Namespace = c.text(m["namespace"], path+".namespace"); out.Namespace != "" && !dnsLabel.MatchString(out.Namespace) {
+		out.Namespace = c.text(m["namespace"], path+".namespace")
+		if out.Namespace != "" && !dnsLabel.MatchString(out.Namespace) {
 			c.add(path+".namespace", "%.80q is not the name of a namespace: use lower-case letters, digits and hyphens", out.Namespace)
 		}
 	}

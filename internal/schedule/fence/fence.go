@@ -89,7 +89,8 @@ func (f *Fence) Check(ctx context.Context) error {
 		}
 		return &Error{fmt.Errorf("asking whether site %q is stopped: %w", f.site, err)}
 	}
-	if f.asked = asked; !now.Within(f.before) {
+	f.asked = asked
+	if !now.Within(f.before) {
 		f.err = &Error{tko.Errorf(tko.ErrStopped, "nothing further is begun at site %q: %s", f.site, now.Reason)}
 	}
 	return f.err

@@ -149,7 +149,8 @@ func (d *differ) folder(name string, was, now object.TreeEntry) {
 // contents returns the differences of two files with one resource each, or why they
 // aren't shown.
 func (d *differ) contents(before, after plumbing.Hash) []string {
-	if d.files++; d.files > maxFiles {
+	d.files++
+	if d.files > maxFiles {
 		return []string{fmt.Sprintf("the contents of the first %d files only were compared", maxFiles)}
 	}
 	var texts [2][]byte

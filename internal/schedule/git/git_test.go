@@ -357,7 +357,8 @@ func TestLostRaceForTheBranchIsTriedAgain(t *testing.T) {
 	push(t, s.dir, map[string]string{"README": "1"})
 	n := 0
 	s.before = func() {
-		if n++; n <= 2 {
+		n++
+		if n <= 2 {
 			push(t, s.dir, map[string]string{fmt.Sprintf("other%d", n): "x"})
 		}
 	}
@@ -787,7 +788,8 @@ func TestStoppedSiteIsNotCommitted(t *testing.T) {
 	}
 	asked := 0
 	meanwhile := fence.With(t.Context(), func(context.Context) error {
-		if asked++; asked > 1 { // once the commit is built
+		asked++
+		if asked > 1 { // once the commit is built
 			return fence.NewError(tko.Errorf(tko.ErrStopped, "storm"))
 		}
 		return nil

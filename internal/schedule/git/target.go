@@ -52,7 +52,7 @@ func New(o Options) *Target {
 	}
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	secrets := secret.Store{Folder: secret.Folder{Kind: leash.KindGit, Path: o.Secrets, Owner: "meta-scheduler", Flag: "--git-secrets"}, Sources: o.References}
+	secrets := secret.Store{Folder: secret.Folder{Kind: leash.KindGit, Path: o.Secrets, Owner: "meta-scheduler", Flag: "--target-git-secrets"}, Sources: o.References}
 	return &Target{options: o, secrets: secrets, groups: map[groupKey]*group{}}
 }
 

@@ -104,7 +104,8 @@ func (rc *reconciliation) share(ctx context.Context, o *object, s *state, live *
 func (rc *reconciliation) useFound(ctx context.Context, o *object, s *state, live *unstructured.Unstructured, content map[string]any) error {
 	s.live = live
 	var found []krm.Difference
-	if content = withoutOwner(content); !containsAll(live.Object, content) { // a dry-run apply would add missing fields
+	content = withoutOwner(content)
+	if !containsAll(live.Object, content) { // a dry-run apply would add missing fields
 		would, err := rc.conn.apply(ctx, o, content, true, true)
 		if err != nil {
 			return err
@@ -148,7 +149,8 @@ func withOwner(content map[string]any, id string) map[string]any {
 	metadata, _ := content["metadata"].(map[string]any)
 	metadata = maps.Clone(metadata)
 	labels, _ := metadata["labels"].(map[string]any)
-	if labels = maps.Clone(labels); labels == nil {
+	labels = maps.Clone(labels)
+	if labels == nil {
 		labels = map[string]any{}
 	}
 	labels[LabelDeployment] = id

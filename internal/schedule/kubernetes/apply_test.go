@@ -48,7 +48,8 @@ func TestObjectsAreAppliedUpdatedAndRemoved(t *testing.T) {
 	spread := map[time.Duration]bool{}
 	for range 10 {
 		again := w.reconcile(a, b).Requeue
-		if spread[again] = true; again < 9*time.Minute || again > 11*time.Minute {
+		spread[again] = true
+		if again < 9*time.Minute || again > 11*time.Minute {
 			t.Errorf("a healthy site is reconciled again after %s", again)
 		}
 	}

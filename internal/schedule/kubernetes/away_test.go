@@ -72,7 +72,8 @@ func TestUnreachableClusterIsReportedAndRetried(t *testing.T) {
 		t.Errorf("the next attempt is after %s", again.Requeue)
 	}
 	w.site.Stamp.Conditions[1].LastTransition = time.Now().Add(-24 * time.Hour)
-	if again, _ = w.schedule(t.Context(), d); again.Requeue > 11*time.Minute {
+	again, _ = w.schedule(t.Context(), d)
+	if again.Requeue > 11*time.Minute {
 		t.Errorf("the next attempt is after %s", again.Requeue)
 	}
 

@@ -182,7 +182,8 @@ func eachPage[L metav1.ListInterface](ctx context.Context, list func(context.Con
 			return "", err
 		}
 		do(page)
-		if options.Continue = page.GetContinue(); options.Continue == "" {
+		options.Continue = page.GetContinue()
+		if options.Continue == "" {
 			return page.GetResourceVersion(), nil
 		}
 	}
@@ -205,7 +206,8 @@ func listMatching(ctx context.Context, at metadata.ResourceInterface, options me
 				found = append(found, page.Items[i])
 			}
 		}
-		if options.Continue = page.GetContinue(); options.Continue == "" || len(found) > most {
+		options.Continue = page.GetContinue()
+		if options.Continue == "" || len(found) > most {
 			return found, options.Continue != "", nil
 		}
 	}

@@ -133,7 +133,8 @@ func (rc *reconciliation) compareObject(ctx context.Context, o *object, what act
 		change.Verb = tko.SiteCreate
 		return change, nil
 	case o.chart != nil:
-		if change.Verb = tko.SiteUpdate; s.entry.Chart.Revision == 0 {
+		change.Verb = tko.SiteUpdate
+		if s.entry.Chart.Revision == 0 {
 			change.Verb = tko.SiteCreate
 		}
 		return change, nil

@@ -42,7 +42,8 @@ const maxDifferences = 20
 func differences(live, want *unstructured.Unstructured) []krm.Difference {
 	var all []krm.Difference
 	for d := range krm.Differences(writable(live.Object), writable(want.Object)) {
-		if all = append(all, d); len(all) == maxDifferences {
+		all = append(all, d)
+		if len(all) == maxDifferences {
 			break
 		}
 	}

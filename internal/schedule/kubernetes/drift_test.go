@@ -54,7 +54,8 @@ func TestDriftIsHandledByPolicy(t *testing.T) {
 			a, b := r.Deployments["a"].Scheduled, r.Deployments["b"].Scheduled
 			text := a.Message + a.Note + b.Message + b.Note
 			for _, line := range found {
-				if line = strings.ReplaceAll(line, "NS", w.ns); strings.Contains(text, line) != test.tells {
+				line = strings.ReplaceAll(line, "NS", w.ns)
+				if strings.Contains(text, line) != test.tells {
 					t.Errorf("%s: %q in %q", test.why, line, text)
 				}
 			}

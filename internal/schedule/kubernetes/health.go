@@ -32,7 +32,8 @@ const (
 func (rules healthRules) healthOf(r *unstructured.Unstructured) (health, string) {
 	h, why := rules.statusOf(r)
 	if _, ok := rules[r.GroupVersionKind().GroupKind()]; !ok && h == healthy {
-		if why = cmp.Or(unfinished(r), unaddressed(r)); why != "" {
+		why = cmp.Or(unfinished(r), unaddressed(r))
+		if why != "" {
 			return inProgress, why
 		}
 	}

@@ -261,7 +261,8 @@ func (h *hub) set(r *unstructured.Unstructured, gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	was := h.objects[name]
-	if h.objects[name] = now; gone {
+	h.objects[name] = now
+	if gone {
 		delete(h.objects, name)
 	}
 	if gone || !same(was, now) {

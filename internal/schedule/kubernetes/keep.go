@@ -128,7 +128,8 @@ func appliedContent(live *unstructured.Unstructured) map[string]any {
 			return nil
 		}
 		metadata, _ := content["metadata"].(map[string]any)
-		if metadata = maps.Clone(metadata); metadata == nil {
+		metadata = maps.Clone(metadata)
+		if metadata == nil {
 			metadata = map[string]any{}
 		}
 		metadata["name"] = live.GetName()

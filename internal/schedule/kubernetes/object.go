@@ -256,12 +256,14 @@ func content(r krm.Resource, namespace string, id tko.DeploymentID) map[string]a
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		rest := maps.Clone(annotations)
 		maps.DeleteFunc(rest, func(name string, _ any) bool { return strings.HasPrefix(name, "nephio.org/") })
-		if metadata["annotations"] = rest; len(rest) == 0 {
+		metadata["annotations"] = rest
+		if len(rest) == 0 {
 			delete(metadata, "annotations")
 		}
 	}
 	labels, _ := metadata["labels"].(map[string]any)
-	if labels = maps.Clone(labels); labels == nil {
+	labels = maps.Clone(labels)
+	if labels == nil {
 		labels = map[string]any{}
 	}
 	labels[LabelDeployment] = string(id)

@@ -81,7 +81,8 @@ func (rc *reconciliation) inventoried(ctx context.Context) (known map[key]bool, 
 	}
 	known, charts = map[key]bool{}, map[place]bool{}
 	add := func(k key, id tko.DeploymentID) {
-		if known[k] = true; k.isChart() {
+		known[k] = true
+		if k.isChart() {
 			charts[place{k.Namespace, id}] = true
 		}
 	}

@@ -463,7 +463,8 @@ func (rc *reconciliation) applyBatch(ctx context.Context, batch []*object, actio
 		}
 		s := rc.states[o.key]
 		if s.live == nil && (actions[o.key] == actionApply || rc.spec.Drift == trigger.DriftCorrect) {
-			if s.waits = rc.awaitedBackend(o); s.waits != "" {
+			s.waits = rc.awaitedBackend(o)
+			if s.waits != "" {
 				continue
 			}
 		}

@@ -430,7 +430,8 @@ func (rc *reconciliation) assessReleases(ctx context.Context) error {
 		}
 		worst, why := rc.healthOfRelease(o.key)
 		var rollBack bool
-		if s.entry.Chart, rollBack = o.chart.Assess(s.entry.Chart, worst == healthy, worst == failing, why, rc.target.options.ChartTimeout); rollBack {
+		s.entry.Chart, rollBack = o.chart.Assess(s.entry.Chart, worst == healthy, worst == failing, why, rc.target.options.ChartTimeout)
+		if rollBack {
 			bad = append(bad, o)
 		}
 	}

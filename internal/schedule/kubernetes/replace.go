@@ -152,7 +152,8 @@ func (rc *reconciliation) replacedObjects(by tko.DeploymentID) (names []key, sin
 			continue
 		}
 		for k, at := range objects {
-			if found[k] = rc.live[k] != nil; found[k] && (since.IsZero() || at.Before(since)) {
+			found[k] = rc.live[k] != nil
+			if found[k] && (since.IsZero() || at.Before(since)) {
 				since = at
 			}
 		}

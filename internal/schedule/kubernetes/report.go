@@ -157,7 +157,8 @@ func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, he
 			h, why = failing, "is missing"
 		}
 		if untested, failed := rc.untested(k); h == healthy && untested != "" {
-			if h, why = inProgress, untested; failed {
+			h, why = inProgress, untested
+			if failed {
 				h = failing
 			}
 		}

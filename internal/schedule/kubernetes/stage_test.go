@@ -98,7 +98,7 @@ func TestImagesArePulledByAJobThatStartsNothing(t *testing.T) {
 		t.Fatalf("%d containers", len(containers))
 	}
 	for i, image := range p.Images {
-		c := krm.Resource(containers[i].(map[string]any)) //nolint:forcetypeassert // of the API
+		c := krm.Resource(containers[i].(map[string]any))
 		env, _ := c["env"].([]any)
 		if c["image"] != image || c["imagePullPolicy"] != "IfNotPresent" || len(env) != 1 || !strings.Contains(fmt.Sprint(env), "configMapKeyRef") || strings.Contains(fmt.Sprint(env), "optional") {
 			t.Errorf("container %d: %v", i, c)

@@ -137,7 +137,8 @@ func (p *paces) due(k key, change observedChange, now time.Time) time.Time {
 func (p *paces) request(changes map[key]observedChange, now time.Time) {
 	status := false
 	for k, change := range changes {
-		if status = status || change.status; !change.status {
+		status = status || change.status
+		if !change.status {
 			p.objects[k] = p.objects[k].request(now)
 		}
 	}

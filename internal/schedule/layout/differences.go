@@ -23,7 +23,8 @@ func Differences(before, after []byte) []string {
 	}
 	var details []string
 	for one := range krm.Differences(resources[0], resources[1]) {
-		if details = append(details, printable.Short(one.String(), maxDetail)); len(details) == maxDetails {
+		details = append(details, printable.Short(one.String(), maxDetail))
+		if len(details) == maxDetails {
 			break
 		}
 	}

@@ -90,7 +90,8 @@ func clean(r krm.Resource) krm.Resource {
 		return r
 	}
 	r, metadata = maps.Clone(r), maps.Clone(metadata)
-	if metadata["annotations"] = kept; len(kept) == 0 {
+	metadata["annotations"] = kept
+	if len(kept) == 0 {
 		delete(metadata, "annotations")
 	}
 	r["metadata"] = metadata

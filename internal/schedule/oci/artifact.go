@@ -26,7 +26,6 @@ import (
 const (
 	configType     = "application/vnd.cncf.flux.config.v1+json"
 	siteAnnotation = "tko.nephio.org/site"
-	maxManifest    = 4 << 20   // bytes
 	maxConfig      = 16 << 20  // bytes
 	maxLayer       = 64 << 20  // bytes, compressed
 	maxFiles       = 256 << 20 // bytes of an archive
@@ -188,7 +187,8 @@ func unpack(layer []byte) (files, error) {
 		if header.Typeflag != tar.TypeReg {
 			continue
 		}
-		if left -= header.Size; left < 0 {
+		left -= header.Size
+		if left < 0 {
 			return nil, fmt.Errorf("its files have more than %d bytes", maxFiles)
 		}
 		if all[path.Clean(header.Name)], err = io.ReadAll(archive); err != nil {

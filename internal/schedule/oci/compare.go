@@ -71,7 +71,8 @@ func (d *delivery) differences(there files) (all report.Differences) {
 			change.Verb = tko.SiteRemove
 		default:
 			change.Verb = tko.SiteUpdate
-			if compared++; compared <= maxCompared {
+			compared++
+			if compared <= maxCompared {
 				change.Details = layout.Differences(before, after)
 			}
 		}

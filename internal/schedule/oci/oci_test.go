@@ -297,7 +297,8 @@ func TestFailedPushIsRepeated(t *testing.T) {
 		now := []tko.Deployment{deployment("a", int64(step), configMap("one", strings.Repeat("x", step)))}
 		h.hook(func(r *http.Request) int {
 			if r.Method != http.MethodGet && r.Method != http.MethodHead {
-				if seen++; seen >= step {
+				seen++
+				if seen >= step {
 					return http.StatusInsufficientStorage
 				}
 			}
@@ -334,7 +335,8 @@ func TestStopHoldsThePush(t *testing.T) {
 	for open, writes := range map[int]bool{0: false, 1: true} {
 		asked := 0
 		ctx := fence.With(t.Context(), func(context.Context) error {
-			if asked++; asked > open {
+			asked++
+			if asked > open {
 				return closed
 			}
 			return nil

@@ -18,6 +18,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/artifacts"
 	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
@@ -55,7 +56,7 @@ func (t *Target) connect(ctx context.Context, s spec, site tko.SiteID) (*registr
 		c.Credential = auth.StaticCredential(s.Reference.Host(), login)
 	}
 	return &registryClient{&remote.Repository{
-		Client: c, Reference: s.Reference, PlainHTTP: s.Plain, MaxMetadataBytes: maxManifest,
+		Client: c, Reference: s.Reference, PlainHTTP: s.Plain, MaxMetadataBytes: artifacts.MaxManifest,
 	}}, nil
 }
 
@@ -96,26 +97,22 @@ func (c *registryClient) resolve(ctx context.Context, reference string) (string,
 
 // read reads the manifest and the inventory at a tag or digest.
 func (c *registryClient) read(ctx context.Context, reference string) (t tagged, err error) {
-	found, err := c.Resolve(ctx, reference)
+	found, manifest, err := artifacts.Manifest(ctx, c.Repository, reference)
 	if errors.Is(err, errdef.ErrNotFound) {
 		return tagged{}, nil
 	}
+	if errors.Is(err, artifacts.ErrOther) {
+		return tagged{digest: string(found.Digest)}, nil
+	}
 	if err != nil {
 		return tagged{}, explain(err)
 	}
-	t.digest = string(found.Digest)
-	if found.MediaType != ocispec.MediaTypeImageManifest || found.Size > maxManifest {
+	t = tagged{digest: string(found.Digest), manifest: manifest}
+	if manifest.Annotations[siteAnnotation] == "" || manifest.Config.MediaType != configType || manifest.Config.Size > maxConfig {
 		return t, nil
 	}
-	text, err := content.FetchAll(ctx, c, found) // it verifies size and digest
+	text, err := artifacts.Layer(ctx, c.Repository, manifest.Config, maxConfig)
 	if err != nil {
-		return tagged{}, explain(err)
-	}
-	decoded := json.Unmarshal(text, &t.manifest) == nil
-	if !decoded || t.manifest.Annotations[siteAnnotation] == "" || t.manifest.Config.MediaType != configType || t.manifest.Config.Size > maxConfig {
-		return t, nil
-	}
-	if text, err = content.FetchAll(ctx, c.Blobs(), t.manifest.Config); err != nil {
 		return tagged{}, explain(err)
 	}
 	var config configuration

@@ -20,6 +20,7 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/artifacts"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 )
 
@@ -135,22 +136,12 @@ func (d *delivery) sign(ctx context.Context, digest string) error {
 
 // signatures reads the manifest of signatures at a tag; an empty one if there is none.
 func (c *registryClient) signatures(ctx context.Context, tag string) (m ocispec.Manifest, err error) {
-	found, err := c.Resolve(ctx, tag)
-	if errors.Is(err, errdef.ErrNotFound) {
-		return m, nil
-	}
-	if err != nil {
-		return m, explain(err)
-	}
-	if found.MediaType != ocispec.MediaTypeImageManifest || found.Size > maxManifest {
-		return m, tko.Errorf(tko.ErrConflict, "the tag %q has no signatures as cosign makes them: remove it from the registry", tag)
-	}
-	text, err := content.FetchAll(ctx, c, found)
-	if err != nil {
-		return m, explain(err)
-	}
-	if err := json.Unmarshal(text, &m); err != nil {
+	_, m, err = artifacts.Manifest(ctx, c.Repository, tag)
+	switch {
+	case errors.Is(err, errdef.ErrNotFound):
+		return ocispec.Manifest{}, nil
+	case errors.Is(err, artifacts.ErrOther):
 		return m, tko.Errorf(tko.ErrConflict, "the tag %q has no signatures as cosign makes them (%w): remove it from the registry", tag, err)
 	}
-	return m, nil
+	return m, explain(err)
 }

@@ -132,7 +132,8 @@ func (d *delivery) once(ctx context.Context) error {
 	if err := d.plan(ctx, was); err != nil {
 		return err
 	}
-	if d.there = was.digest; was.digest == "" && len(d.listed.Deployments) == 0 {
+	d.there = was.digest
+	if was.digest == "" && len(d.listed.Deployments) == 0 {
 		return nil
 	}
 	a, err := build(d.files, d.listed, d.spec.MediaType, d.created())
@@ -187,7 +188,8 @@ func (d *delivery) plan(ctx context.Context, was tagged) error {
 		if was.inventory == nil {
 			return tko.Errorf(tko.ErrConflict, "the tag has an artifact that TKO did not publish: choose another repository or tag in the spec, or remove the tag from the registry if the artifact is no longer needed")
 		}
-		if d.before = *was.inventory; d.before.Site != d.site.ID {
+		d.before = *was.inventory
+		if d.before.Site != d.site.ID {
 			return tko.Errorf(tko.ErrConflict, "the tag belongs to site %q already: choose another repository or tag in the spec (or remove the tag from the registry if that site no longer exists)", d.before.Site)
 		}
 	}
@@ -284,7 +286,8 @@ func (d *delivery) in(ctx context.Context, revisions []string) (puller.Contents,
 			if found.digest == "" {
 				continue // the registry has removed it, or it is of another repository
 			}
-			if there = (inventory{}); found.inventory != nil && found.inventory.Site == d.site.ID {
+			there = inventory{}
+			if found.inventory != nil && found.inventory.Site == d.site.ID {
 				there = *found.inventory
 			}
 		}

@@ -357,7 +357,8 @@ func TestStoppedSiteChangesNothingInOSM(t *testing.T) {
 	for ; ; allowed++ { // each request is the one before which the site is stopped
 		begun := 0
 		stopped := fence.With(ctx, func(context.Context) error {
-			if begun++; begun > allowed {
+			begun++
+			if begun > allowed {
 				return fence.NewError(tko.Errorf(tko.ErrStopped, "storm"))
 			}
 			return nil

@@ -398,7 +398,8 @@ func (l *reconciliation) warned(id tko.DeploymentID, got osm.Report) (lines []st
 		}
 	}
 	slices.Sort(lines)
-	if lines = slices.Compact(lines); len(lines) > 0 {
+	lines = slices.Compact(lines)
+	if len(lines) > 0 {
 		return []string{few(lines)}
 	}
 	return nil

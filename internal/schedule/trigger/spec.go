@@ -285,7 +285,8 @@ func (w specJSON) impersonation(namespace string) (Impersonation, error) {
 		return Impersonation{}, errors.New("impersonate: give either serviceAccount, or user with optional groups")
 	}
 	if a := i.ServiceAccount; a != nil {
-		if namespace = cmp.Or(a.Namespace, namespace); !DNSName.MatchString(a.Name) || !DNSLabel.MatchString(namespace) {
+		namespace = cmp.Or(a.Namespace, namespace)
+		if !DNSName.MatchString(a.Name) || !DNSLabel.MatchString(namespace) {
 			return Impersonation{}, fmt.Errorf("impersonate.serviceAccount: %q is not a service account: give a name and a namespace", namespace+"/"+a.Name)
 		}
 		return Impersonation{User: "system:serviceaccount:" + namespace + ":" + a.Name}, nil

@@ -69,11 +69,11 @@ func (r *replicated) list() (ids []string, onStandby bool) {
 	ctx := relational.WithStatementHook(r.t.Context(), func(tx sqldb.Tx, _ sqldb.Statement) error {
 		return tx.Run(r.t.Context(), sqldb.Statement{SQL: "SELECT pg_is_in_recovery()", Scan: func(from sqldb.Row) error { return from.Scan(&onStandby) }})
 	})
-	for record, err := range r.List(ctx, record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
+	for site, err := range r.List(ctx, record.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		ids = append(ids, record.ID)
+		ids = append(ids, site.ID)
 	}
 	return ids, onStandby
 }

@@ -44,7 +44,8 @@ func removeInSteps(t *testing.T, s *relational.Store, size int, keys ...record.K
 			removed += o.Deleted
 			more = more || o.More
 		}
-		if steps++; !more {
+		steps++
+		if !more {
 			return removed, steps
 		}
 		if after == before || steps > 10_000 {
@@ -155,7 +156,8 @@ func TestReferencesAreRemovedInStepsOfAnySize(t *testing.T) {
 		if least := 40 / (size + 1); removed != 1 || steps < least {
 			t.Errorf("steps of %d: %d removed in %d steps, want %d at least", size, removed, steps, least)
 		}
-		if removed, steps = removeInSteps(t, s, size, record.Key{Kind: tko.KindSite, ID: "s"}); removed != 1 || steps < 30/(size+1) {
+		removed, steps = removeInSteps(t, s, size, record.Key{Kind: tko.KindSite, ID: "s"})
+		if removed != 1 || steps < 30/(size+1) {
 			t.Errorf("steps of %d: %d removed in %d steps", size, removed, steps)
 		}
 		for _, kind := range []tko.Kind{tko.KindSite, tko.KindDeployment} {

@@ -159,7 +159,8 @@ func TestChangesAreRemovedFromTheirTimeOn(t *testing.T) {
 			for position := old; position <= int64(len(log)); position++ {
 				want := map[string]int64{}
 				for _, e := range log[:position] {
-					if want[e.id] = e.revision; e.op == tko.OpDeleted {
+					want[e.id] = e.revision
+					if e.op == tko.OpDeleted {
 						delete(want, e.id)
 					}
 				}

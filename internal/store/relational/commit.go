@@ -352,7 +352,8 @@ func (g *group) decideAll(ctx context.Context, tx Tx, calls []*call) error {
 		}
 	}
 	for i, c := range steps {
-		if c.deferred = i > 0; c.deferred {
+		c.deferred = i > 0
+		if c.deferred {
 			continue
 		}
 		g.beginStep(c)

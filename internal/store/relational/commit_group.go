@@ -505,7 +505,8 @@ func (g *group) endToken(token string) {
 	m, count := g.tokens[token], len(g.ended)
 	h, held := g.held[m.deployment]
 	g.undo = append(g.undo, func() {
-		if g.tokens[token], g.ended = m, g.ended[:count]; held {
+		g.tokens[token], g.ended = m, g.ended[:count]
+		if held {
 			g.held[m.deployment] = h
 		}
 	})
@@ -524,10 +525,12 @@ func (g *group) change(op tko.Op, before, after row) (position int64) {
 	oldHead, count := g.head, len(g.changes)
 	g.undo = append(g.undo, func() {
 		g.head, g.changes = oldHead, g.changes[:count]
-		if g.base[key] = base; !touched {
+		g.base[key] = base
+		if !touched {
 			delete(g.base, key)
 		}
-		if g.state[key] = old; !known {
+		g.state[key] = old
+		if !known {
 			delete(g.state, key)
 		}
 	})

@@ -163,7 +163,8 @@ func (g *group) loadCached(ctx context.Context, calls []*call) (ok bool, err err
 				return err
 			}
 			key.Kind = tko.Kind(kind)
-			if ok = ok && position == g.head.position; there == nil {
+			ok = ok && position == g.head.position
+			if there == nil {
 				return nil
 			}
 			r := placeholder(key, *there)

@@ -213,7 +213,8 @@ func (g *group) changeReach(cause string, count record.Count, change func(*reach
 	key := reachKey{cause, count}
 	before, known := g.reach[key]
 	g.undo = append(g.undo, func() {
-		if g.reach[key] = before; !known {
+		g.reach[key] = before
+		if !known {
 			delete(g.reach, key)
 		}
 	})
@@ -360,7 +361,8 @@ func (g *group) countSite(reach *record.Reach, of record.Record, site string, ad
 	}
 	was := g.newSites[key]
 	g.undo = append(g.undo, func() {
-		if g.reachSites[key], g.newSites[key] = at, was; !known {
+		g.reachSites[key], g.newSites[key] = at, was
+		if !known {
 			delete(g.reachSites, key)
 		}
 	})

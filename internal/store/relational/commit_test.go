@@ -193,7 +193,8 @@ func TestAuditRecordsAreWrittenOnceWhereverTheConnectionIsLost(t *testing.T) {
 	}
 	hash := base.Hash
 	for i, r := range records {
-		if hash = audit.Chain(hash, r.Text); r.Seq != int64(i)+1 || r.Hash != hash {
+		hash = audit.Chain(hash, r.Text)
+		if r.Seq != int64(i)+1 || r.Hash != hash {
 			t.Fatalf("record %d (%s) is not linked to the one before", r.Seq, r.Text)
 		}
 	}

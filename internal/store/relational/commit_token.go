@@ -124,10 +124,10 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 		return found.Record, t.expires, err
 	}
 	// The transaction wrote this revision: its content belongs to its writer.
-	record, err := s.Revision(ctx, found.Key, found.Revision)
-	record.Position, record.Base = found.Position, found.Base
-	record.Conditions, record.Replaces, record.Replaced = slices.Clone(found.Conditions), slices.Clone(found.Replaces), slices.Clone(found.Replaced)
-	return record, t.expires, err
+	rec, err := s.Revision(ctx, found.Key, found.Revision)
+	rec.Position, rec.Base = found.Position, found.Base
+	rec.Conditions, rec.Replaces, rec.Replaced = slices.Clone(found.Conditions), slices.Clone(found.Replaces), slices.Clone(found.Replaced)
+	return rec, t.expires, err
 }
 
 // tokenRead limits the time to read the deployment of a token that is issued.
@@ -236,7 +236,8 @@ func (s *Store) Modification(ctx context.Context, token string) (start, current 
 	if err := s.complete(ctx, &found); err != nil {
 		return record.Record{}, record.Record{}, err
 	}
-	if start = cloneRecord(found.Record); found.Revision != m.revision {
+	start = cloneRecord(found.Record)
+	if found.Revision != m.revision {
 		if start, err = s.Revision(ctx, found.Key, m.revision); err != nil {
 			return record.Record{}, record.Record{}, fault("read the revision that is being modified", err)
 		}

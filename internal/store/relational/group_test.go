@@ -249,7 +249,8 @@ func TestWritesContinueTheDecisionsBeforeThem(t *testing.T) {
 	decide(groupWrite(tko.OpStatus, "d", func(w *record.Write) {
 		w.Record.Author, w.Record.Conditions = tko.Author{Who: "other"}, []tko.Condition{{Type: "c"}}
 	}))
-	if r = g.state[record.Key{Kind: tko.KindDeployment, ID: "d"}]; r.Author.Who != "me" || r.Revision != 4 || r.Position != 24 || len(r.Conditions) != 1 {
+	r = g.state[record.Key{Kind: tko.KindDeployment, ID: "d"}]
+	if r.Author.Who != "me" || r.Revision != 4 || r.Position != 24 || len(r.Conditions) != 1 {
 		t.Errorf("after a condition, the record is %+v", r)
 	}
 	if last := g.changes[3]; last.after.Author.Who != "other" {

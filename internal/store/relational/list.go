@@ -124,7 +124,8 @@ func (l *lister) yieldRows(caller, ctx context.Context) (taken int, err error) {
 		}
 		l.lease.clearOffer()
 		var c chunk
-		if c, more = l.readChunk(ctx); c.err != nil {
+		c, more = l.readChunk(ctx)
+		if c.err != nil {
 			return taken, c.err
 		}
 		taken += l.yieldChunk(c.rows)
@@ -160,7 +161,8 @@ func (l *lister) yieldWhileReading(caller, ctx context.Context) (taken int, err 
 		if !ok || c.err != nil {
 			return taken, c.err
 		}
-		if taken += l.yieldChunk(c.rows); l.stopped || l.remaining == 0 {
+		taken += l.yieldChunk(c.rows)
+		if l.stopped || l.remaining == 0 {
 			return taken, nil
 		}
 	}
@@ -208,13 +210,15 @@ func (l *lister) yieldChunk(rows []row) (taken int) {
 	l.lease.offer()
 	for i := range rows {
 		l.yielded = true
-		if l.stopped = !l.yield(rows[i].Record, nil); l.stopped {
+		l.stopped = !l.yield(rows[i].Record, nil)
+		if l.stopped {
 			return taken
 		}
 		l.lease.rowTaken()
 		l.lastTaken = rows[i].ID
 		taken++
-		if l.remaining--; l.remaining == 0 {
+		l.remaining--
+		if l.remaining == 0 {
 			return taken
 		}
 	}

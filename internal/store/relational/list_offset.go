@@ -223,7 +223,8 @@ func (l *lister) seekOffset(ctx context.Context) (known *offsetMarks, err error)
 		return known, nil
 	}
 	ok, err := c.Skip(ctx, l.skip)
-	if l.skip = 0; err != nil || !ok {
+	l.skip = 0
+	if err != nil || !ok {
 		l.cursor = nil
 		return nil, err
 	}

@@ -171,7 +171,8 @@ func (l *pastLister) list(ctx context.Context, yield func(record.Record, error) 
 			if err != nil {
 				return err
 			}
-			if ended = !ok; ok {
+			ended = !ok
+			if ok {
 				ahead = append(ahead, r)
 			}
 		}

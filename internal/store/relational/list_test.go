@@ -405,10 +405,12 @@ func TestListEndsWithItsContext(t *testing.T) {
 	rows := 0
 	var last error
 	for _, err := range f.store.List(ctx, everything(tko.KindDeployment)) {
-		if last = err; err != nil {
+		last = err
+		if err != nil {
 			break
 		}
-		if rows++; rows == 10 {
+		rows++
+		if rows == 10 {
 			cancel()
 		}
 	}

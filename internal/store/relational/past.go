@@ -109,7 +109,8 @@ func (s *Store) Past(ctx context.Context) (oldest, newest record.Moment, err err
 			Args: []any{oldest.Position},
 			Scan: func(from Row) error { return from.Scan(&first) },
 		})
-		if at = first; at == 0 {
+		at = first
+		if at == 0 {
 			at = last
 		}
 	}

@@ -446,7 +446,8 @@ func (s *Store) RolloutView(ctx context.Context, id string, known record.RowsAt)
 			SQL:  "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 ORDER BY wave, rank, deployment",
 			Args: []any{id, v.State.Plan},
 		}
-		if v.Changes = known.Set == v.State.Rows && known.Set > 0; v.Changes {
+		v.Changes = known.Set == v.State.Rows && known.Set > 0
+		if v.Changes {
 			rows.SQL = "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND version > $3 AND version > 0"
 			rows.Args = append(rows.Args, known.Version)
 		}

@@ -126,7 +126,8 @@ func sharedFleet(t *testing.T) *fleet {
 	t.Cleanup(func() {
 		theFleet.Lock()
 		defer theFleet.Unlock()
-		if theFleet.users--; theFleet.users == 0 {
+		theFleet.users--
+		if theFleet.users == 0 {
 			if err := theFleet.fleet.store.Close(); err != nil {
 				t.Error(err)
 			}

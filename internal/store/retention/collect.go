@@ -339,7 +339,8 @@ func (c *collection) nextChanges(ctx context.Context) ([]pastChange, error) {
 			var kind, op string
 			var current *int64
 			err := from.Scan(&p.position, &p.at, &kind, &p.key.ID, &op, &p.revision, &current)
-			if young = young || p.at > c.cutoff; young {
+			young = young || p.at > c.cutoff
+			if young {
 				return err
 			}
 			p.key.Kind, p.op = tko.Kind(kind), tko.Op(op)
@@ -492,7 +493,8 @@ func (c *collection) dropUnused(ctx context.Context, v *survey, packages [][]byt
 		if err := tx.Run(ctx, c.store.LockHead(), v.next(math.MaxInt32, &read)); err != nil {
 			return nil, err
 		}
-		if digests, numbers = unneeded(); len(digests)+len(numbers) == 0 {
+		digests, numbers = unneeded()
+		if len(digests)+len(numbers) == 0 {
 			return nil, nil
 		}
 		return []sqldb.Statement{

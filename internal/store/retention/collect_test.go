@@ -264,7 +264,8 @@ func (m *model) collectLonger(id string, keep, old int64) {
 			superseded = e.revision
 		}
 		if e.id == id && e.op == tko.OpDeleted {
-			if deletedAt = int64(i + 1); int64(i) < old {
+			deletedAt = int64(i + 1)
+			if int64(i) < old {
 				m.gone[int64(i+1)] = true
 			}
 		}

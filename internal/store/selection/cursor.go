@@ -189,7 +189,8 @@ func (p *singlePath) probe(c *Cursor, statements []sqldb.Statement) []sqldb.Stat
 
 func (p *singlePath) idRange() *idRange {
 	r := p.r
-	if r.last = !p.more; !r.last {
+	r.last = !p.more
+	if !r.last {
 		r.end.inclusive, r.end.set = true, true
 	}
 	return &r
@@ -224,7 +225,8 @@ func (p *mergedPaths) probe(c *Cursor, statements []sqldb.Statement) []sqldb.Sta
 		if c.after.set {
 			k.ids = k.ids[passed:]
 		}
-		if k.fresh = !k.ended && len(k.ids) <= k.asked/2; k.fresh {
+		k.fresh = !k.ended && len(k.ids) <= k.asked/2
+		if k.fresh {
 			wanted = append(wanted, i)
 		}
 	}
@@ -427,7 +429,8 @@ func (c *Cursor) Rows(ctx context.Context, size int, columns string, scan func(s
 		default:
 			c.checked = 0
 		}
-		if r.ids = r.ids[len(ids):]; len(r.ids) == 0 {
+		r.ids = r.ids[len(ids):]
+		if len(r.ids) == 0 {
 			return c.advance(r), nil
 		}
 		c.Seek(ids[len(ids)-1])
@@ -467,7 +470,8 @@ func (c *Cursor) advance(r *idRange) (more bool) {
 // Skip skips a number of matches, and reports whether there were as many. Residual
 // filters are not applied.
 func (c *Cursor) Skip(ctx context.Context, number int) (ok bool, err error) {
-	if c.deep = number > lookaheadLimit; c.deep {
+	c.deep = number > lookaheadLimit
+	if c.deep {
 		c.size = min(number, deepRangeSize)
 	}
 	for number > 0 {

@@ -299,7 +299,8 @@ func (p *Plan) findShared(ctx context.Context, list []*metadataKey) error {
 	}
 	counts, complete := map[int64]int{}, 0
 	for _, k := range list {
-		if k.complete = len(k.pairs) <= maxPairs && len(k.sets) <= maxSets; k.complete {
+		k.complete = len(k.pairs) <= maxPairs && len(k.sets) <= maxSets
+		if k.complete {
 			complete++
 			for _, set := range k.sets {
 				counts[set]++

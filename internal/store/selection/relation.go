@@ -89,7 +89,8 @@ func (r *relation) prepare(ctx context.Context) error {
 	default:
 		f := filter{hidden: oneOf(hide(column), few)}
 		found := &accessPaths{column: r.column, texts: few}
-		if f.paths = found; len(few) > maxMerged {
+		f.paths = found
+		if len(few) > maxMerged {
 			f.paths, f.find = nil, func(context.Context) (*accessPaths, error) { return found, nil }
 		}
 		p.filters = append(p.filters, f)

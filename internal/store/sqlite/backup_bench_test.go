@@ -33,7 +33,8 @@ type watermark struct {
 }
 
 func (w *watermark) Write(p []byte) (int, error) {
-	if w.n++; w.n%16 == 0 {
+	w.n++
+	if w.n%16 == 0 {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		w.most = max(w.most, m.HeapInuse-min(m.HeapInuse, uint64(w.Cap()))) // #nosec G115 -- a capacity isn't negative

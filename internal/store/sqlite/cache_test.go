@@ -21,7 +21,8 @@ func TestConnectionsOfReadersHaveSmallCaches(t *testing.T) {
 		return tx.Run(context.WithoutCancel(t.Context()), sqldb.Statement{SQL: "PRAGMA cache_size", Scan: func(from sqldb.Row) error {
 			var size int
 			err := from.Scan(&size)
-			if checked++; size < -4<<10 || size >= 0 {
+			checked++
+			if size < -4<<10 || size >= 0 {
 				t.Errorf("the cache of a list is %d, want at most 4 MiB (a negative number of KiB)", size)
 			}
 			return err

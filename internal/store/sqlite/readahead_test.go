@@ -88,7 +88,8 @@ func TestListsThatEndEarlyLeaveNoReader(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
 		for _, err := range s.List(ctx, allSites) {
-			if n++; n == 40+i {
+			n++
+			if n == 40+i {
 				switch i % 3 {
 				case 0:
 					cancel() // and read on until the list notices
@@ -96,7 +97,8 @@ func TestListsThatEndEarlyLeaveNoReader(t *testing.T) {
 					func() { // a caller whose loop panics
 						defer func() { _ = recover() }()
 						for range s.List(ctx, allSites) {
-							if n++; n > 500 {
+							n++
+							if n > 500 {
 								panic("of the caller")
 							}
 						}

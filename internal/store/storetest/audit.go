@@ -79,11 +79,11 @@ func changesAreAudited(w *world) {
 		{"cert:bob", "deleted", "deployment", "d2", ""},
 		{"cert:bob", "deleted", "deployment", "d1", ""},
 	})
-	record := w.auditLog()[1]
-	w.equal("site", record.Site, "s")
-	w.equal("why", record.Why, "because")
-	w.equal("revision", record.Revision, int64(1))
-	w.equal("digest", len(record.After), 64)
+	first := w.auditLog()[1]
+	w.equal("site", first.Site, "s")
+	w.equal("why", first.Why, "because")
+	w.equal("revision", first.Revision, int64(1))
+	w.equal("digest", len(first.After), 64)
 }
 
 func auditIsOneChain(w *world) {

@@ -77,9 +77,9 @@ func (w *world) contents() string {
 	w.ok(err)
 	fmt.Fprintf(&b, "audit after %v\n", base)
 	for _, r := range records {
-		record, err := r.Record()
+		one, err := r.Record()
 		w.ok(err)
-		if record.Action != "restore" {
+		if one.Action != "restore" {
 			fmt.Fprintf(&b, "  %s %x\n", r.Text, r.Hash)
 		}
 	}
@@ -454,7 +454,8 @@ func (w *world) checkHeld() {
 	}
 	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: items[0], Outcome: tko.WorkDone}}, nil))
 	w.ok(w.store.ReleaseHolds(w.ctx(), lagos, ""))
-	if items = claim(tko.QueueSchedule); len(items) != 1 || items[0].Key != "lagos" || items[0].Keep {
+	items = claim(tko.QueueSchedule)
+	if len(items) != 1 || items[0].Key != "lagos" || items[0].Keep {
 		w.Errorf("work that may remove is %+v, want that of lagos", items)
 	}
 	w.ok(w.store.ReleaseHolds(w.ctx(), all, ""))

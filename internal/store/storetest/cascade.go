@@ -35,7 +35,8 @@ func (w *world) remove(keys ...record.Key) deletion {
 	var d deletion
 	for d.Commits = 1; ; d.Commits++ {
 		head := w.head()
-		if keys = w.step(&d, keys...); len(keys) == 0 {
+		keys = w.step(&d, keys...)
+		if len(keys) == 0 {
 			return d
 		}
 		if changed := len(w.changes(head)); changed > record.MaxStep+len(keys) || changed == 0 {

@@ -138,7 +138,8 @@ func (u *users) list(int) error {
 			return fmt.Errorf("list: %q comes after %q", r.ID, last)
 		}
 		last = r.ID
-		if count++; count%100 == 0 {
+		count++
+		if count%100 == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}

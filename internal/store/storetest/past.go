@@ -168,7 +168,8 @@ func (m *pastModel) step() {
 			continue
 		}
 		given[key] = write.Record
-		if writes = append(writes, write); write.Op == tko.OpDeleted {
+		writes = append(writes, write)
+		if write.Op == tko.OpDeleted {
 			break
 		}
 	}

@@ -50,7 +50,8 @@ func workIsListed(w *world) {
 	var keys []string
 	for _, item := range list {
 		keys = append(keys, item.Key)
-		if leased[item.Key] = !item.Claimed.IsZero(); leased[item.Key] && (time.Since(item.Claimed) > time.Minute || time.Until(item.LeaseUntil) < 30*time.Second) {
+		leased[item.Key] = !item.Claimed.IsZero()
+		if leased[item.Key] && (time.Since(item.Claimed) > time.Minute || time.Until(item.LeaseUntil) < 30*time.Second) {
 			w.Errorf("claimed at %s until %s", item.Claimed, item.LeaseUntil)
 		}
 	}

@@ -116,7 +116,8 @@ func optionalFieldsAreOptional(w *world) {
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite} {
 		r := w.list(record.Query{Kind: kind, Limit: -1, Fields: record.Fields{Deployments: true}})[0]
 		w.equal("listed", len(r.Deployments), 2)
-		if r = w.list(record.Query{Kind: kind, Limit: -1})[0]; r.Deployments != nil || r.Package != nil {
+		r = w.list(record.Query{Kind: kind, Limit: -1})[0]
+		if r.Deployments != nil || r.Package != nil {
 			w.Errorf("%s is listed with package %q, deployments %q", kind, r.Package, r.Deployments)
 		}
 	}

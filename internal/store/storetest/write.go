@@ -457,7 +457,8 @@ func statusChangesConditionsOnly(w *world) {
 	w.equal("work to prepare", w.dueWork(tko.QueuePrepare), []string{})
 	w.equal("work to schedule", w.dueWork(tko.QueueSchedule), []string{})
 	w.commit(status(k))
-	if after = w.one(k); after.Conditions != nil {
+	after = w.one(k)
+	if after.Conditions != nil {
 		w.Errorf("conditions are %v", after.Conditions)
 	}
 	_, err := w.store.Revision(w.ctx(), k, 1)

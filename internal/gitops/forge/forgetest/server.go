@@ -337,7 +337,8 @@ func (s *Server) listStatuses(w http.ResponseWriter, r *http.Request, g []string
 		case "gitea":
 			one["status"], one["context"] = status.State, status.Context
 		default:
-			if one["status"], one["name"] = status.State, status.Context; r.URL.Query().Get("name") != status.Context {
+			one["status"], one["name"] = status.State, status.Context
+			if r.URL.Query().Get("name") != status.Context {
 				continue
 			}
 		}

@@ -183,7 +183,8 @@ func (r *reader) entity(in scope, arg any) (*normal.NodeTemplate, error) {
 	case "HOST":
 		node, err = r.host(in.self)
 	default:
-		if node = r.template.NodeTemplates[name]; node == nil {
+		node = r.template.NodeTemplates[name]
+		if node == nil {
 			return nil, fmt.Errorf("there is no node template %q", name)
 		}
 	}
@@ -288,7 +289,8 @@ func token(args []any) (any, error) {
 	var parts []string
 	for at := 0; at >= 0; {
 		part := text
-		if at = strings.IndexAny(text, separators); at >= 0 {
+		at = strings.IndexAny(text, separators)
+		if at >= 0 {
 			_, width := utf8.DecodeRuneInString(text[at:])
 			part, text = text[:at], text[at+width:]
 		}

@@ -72,7 +72,8 @@ func (r *reader) value(in scope, value normal.Value, depth int) (any, error) {
 
 // count bounds the number and the depth of values.
 func (r *reader) count(depth int) error {
-	if r.values++; r.values > maxValues {
+	r.values++
+	if r.values > maxValues {
 		return fmt.Errorf("it takes more than %d values to evaluate it", maxValues)
 	}
 	if depth > maxDepth {

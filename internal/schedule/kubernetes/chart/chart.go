@@ -81,7 +81,8 @@ func Read(r krm.Resource, p krm.Package) (*Chart, error) {
 	default:
 		return nil, fmt.Errorf("spec.crds: %q is none of Skip, Create and CreateReplace", s.CRDs)
 	}
-	if c.test = s.Test.Enable; s.Test.Timeout != "" {
+	c.test = s.Test.Enable
+	if s.Test.Timeout != "" {
 		c.testLimit, err = time.ParseDuration(s.Test.Timeout)
 		if err != nil || c.testLimit <= 0 {
 			return nil, fmt.Errorf("spec.test.timeout: %q is not a duration, such as 90s", s.Test.Timeout)

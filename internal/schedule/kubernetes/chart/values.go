@@ -92,7 +92,8 @@ func (c *Chart) resolve(namespace string, find func(Source) (map[string]any, err
 		if !there {
 			continue
 		}
-		if total += len(text); total > helm.MaxValues {
+		total += len(text)
+		if total > helm.MaxValues {
 			return tko.Errorf(tko.ErrInvalid, "spec.valuesFrom: its values have more than %d KiB: make them smaller", helm.MaxValues>>10)
 		}
 		var own any = text

@@ -837,7 +837,8 @@ func (e evaluation) get(args []any) (any, error) {
 func texts(values []any) (text []string, ok bool) {
 	text = make([]string, len(values))
 	for i, value := range values {
-		if text[i], ok = value.(string); !ok {
+		text[i], ok = value.(string)
+		if !ok {
 			return nil, false
 		}
 	}

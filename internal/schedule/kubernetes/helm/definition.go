@@ -44,7 +44,8 @@ func definitions(c *chart.Chart) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	total := 0
 	for _, file := range c.CRDObjects() {
-		if total += len(file.File.Data); total > maxManifests {
+		total += len(file.File.Data)
+		if total > maxManifests {
 			return nil, tko.Errorf(tko.ErrInvalid, "its folders crds have more than %d MiB", maxManifests>>20)
 		}
 		for _, text := range util.SplitManifests(string(file.File.Data)) {
@@ -61,7 +62,8 @@ func definitions(c *chart.Chart) ([]*unstructured.Unstructured, error) {
 			if r.GroupVersionKind().GroupKind() != (schema.GroupKind{Group: definitionsResource.Group, Kind: "CustomResourceDefinition"}) || r.GetName() == "" {
 				return nil, tko.Errorf(tko.ErrInvalid, "its file %q has a %s %q, and not only definitions (CustomResourceDefinition): move it to the templates", file.Filename, r.GetKind(), r.GetName())
 			}
-			if all = append(all, r); len(all) > maxDefinitions {
+			all = append(all, r)
+			if len(all) > maxDefinitions {
 				return nil, tko.Errorf(tko.ErrInvalid, "its folders crds have more than %d definitions", maxDefinitions)
 			}
 		}

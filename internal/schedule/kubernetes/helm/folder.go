@@ -66,7 +66,8 @@ func walk(root *os.Root, name string) (files []string, stamp string, err error) 
 	add := func(file string, info fs.FileInfo) error {
 		_, _ = fmt.Fprintf(hash, "%q %d %d\n", file, info.Size(), info.ModTime().UnixNano())
 		files = append(files, file)
-		if total += info.Size(); total > maxUnpack || len(files) > maxFiles {
+		total += info.Size()
+		if total > maxUnpack || len(files) > maxFiles {
 			return tko.Errorf(tko.ErrInvalid, "it is larger than %d MiB, or has more than %d files", maxUnpack>>20, maxFiles)
 		}
 		return nil

@@ -2,30 +2,20 @@ package helm
 
 import (
 	"context"
-	"encoding/json"
 	"net"
 	"slices"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/artifacts"
 )
 
-// Media types of charts in registries.
-const (
-	chartLayer       = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
-	legacyChartLayer = "application/tar+gzip"
-)
-
-const (
-	maxManifest = 1 << 20
-	maxTags     = 10_000
-)
+const maxTags = 10_000
 
 // fromRegistry fetches a chart from a registry: by digest, tag or version. It uses
 // http for registries on this machine, and https for others.
@@ -44,7 +34,7 @@ func (s *Store) fromRegistry(ctx context.Context, r Reference) ([]byte, error) {
 	}
 	at.Client = &auth.Client{Client: s.client, Cache: auth.NewCache(), ClientID: "tko-meta-scheduler", Credential: credential}
 	at.PlainHTTP = isLoopback(reference.Host())
-	at.MaxMetadataBytes = maxManifest
+	at.MaxMetadataBytes = artifacts.MaxManifest
 	tag := reference.Reference
 	switch {
 	case tag != "" && r.Version != "" && tag != tagOf(r.Version):
@@ -54,31 +44,17 @@ func (s *Store) fromRegistry(ctx context.Context, r Reference) ([]byte, error) {
 			return nil, err
 		}
 	}
-	descriptor, err := at.Resolve(ctx, tag)
+	_, manifest, err := artifacts.Manifest(ctx, at, tag)
 	if err != nil {
 		return nil, err
-	}
-	if descriptor.Size > maxManifest {
-		return nil, tko.Errorf(tko.ErrInvalid, "its manifest is larger than %d MiB", maxManifest>>20)
-	}
-	text, err := content.FetchAll(ctx, at, descriptor)
-	if err != nil {
-		return nil, err
-	}
-	var manifest ocispec.Manifest
-	if err := json.Unmarshal(text, &manifest); err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "its manifest is invalid: %s", err)
 	}
 	i := slices.IndexFunc(manifest.Layers, func(d ocispec.Descriptor) bool {
-		return d.MediaType == chartLayer || d.MediaType == legacyChartLayer
+		return d.MediaType == artifacts.ChartLayer || d.MediaType == artifacts.LegacyChartLayer
 	})
 	if i < 0 {
 		return nil, tko.Errorf(tko.ErrInvalid, "the registry has no Helm chart there")
 	}
-	if manifest.Layers[i].Size > maxArchive {
-		return nil, tko.Errorf(tko.ErrInvalid, "it is larger than %d MiB", maxArchive>>20)
-	}
-	return content.FetchAll(ctx, at, manifest.Layers[i]) // verifies its digest
+	return artifacts.Layer(ctx, at, manifest.Layers[i], maxArchive)
 }
 
 // tagOf returns a version as a tag: tags can't contain a plus sign.

@@ -5,24 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"net/url"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/yaml12"
+	"github.com/tko-orchestrator/tko/internal/artifacts"
 )
-
-// An index is the part of a repository's index.yaml that is used.
-type index struct {
-	Entries map[string][]struct {
-		Version string   `json:"version"`
-		URLs    []string `json:"urls"`
-		Digest  string   `json:"digest"`
-	} `json:"entries"`
-}
 
 // fromRepository finds a chart in the index of a repository, and fetches it.
 func (s *Store) fromRepository(ctx context.Context, r Reference) ([]byte, error) {
@@ -31,7 +20,7 @@ func (s *Store) fromRepository(ctx context.Context, r Reference) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	entries := all.Entries[r.Chart]
+	entries := all[r.Chart]
 	if len(entries) == 0 {
 		return nil, tko.Errorf(tko.ErrNotFound, "the repository has no such chart")
 	}
@@ -44,16 +33,9 @@ func (s *Store) fromRepository(ctx context.Context, r Reference) ([]byte, error)
 		return nil, err
 	}
 	chosen := entries[i]
-	if len(chosen.URLs) == 0 {
-		return nil, tko.Errorf(tko.ErrInvalid, "the repository's index has no URL for version %q", chosen.Version)
-	}
-	at, err := url.Parse(base)
+	archive, err := chosen.Archive(base)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "%q is not a URL", base)
-	}
-	archive, err := at.Parse(chosen.URLs[0])
-	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "the repository's index has no valid URL for version %q", chosen.Version)
+		return nil, err
 	}
 	if archive.Scheme == "oci" {
 		return s.fromRegistry(ctx, Reference{Chart: archive.String()})
@@ -65,9 +47,9 @@ func (s *Store) fromRepository(ctx context.Context, r Reference) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	if want := strings.TrimPrefix(chosen.Digest, "sha256:"); want != "" {
+	if want := chosen.SHA256(); want != "" {
 		sum := sha256.Sum256(data)
-		if got := hex.EncodeToString(sum[:]); !strings.EqualFold(got, want) {
+		if got := hex.EncodeToString(sum[:]); got != want {
 			return nil, tko.Errorf(tko.ErrInvalid, "%s does not match the repository's index: its digest is %s, want %s", archive, got, want)
 		}
 	}
@@ -76,24 +58,15 @@ func (s *Store) fromRepository(ctx context.Context, r Reference) ([]byte, error)
 
 // index reads the index of a repository. Concurrent calls for the same repository
 // share one request.
-func (s *Store) index(ctx context.Context, base string) (*index, error) {
+func (s *Store) index(ctx context.Context, base string) (artifacts.Index, error) {
 	value, err, _ := s.flights.Do("index "+base, func() (any, error) {
 		data, err := s.download(ctx, base+"index.yaml", maxIndex)
 		if err != nil {
 			return nil, err
 		}
-		found := &index{}
-		if json.Valid(data) {
-			err = json.Unmarshal(data, found)
-		} else {
-			err = yaml12.Unmarshal(data, found)
-		}
-		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "the repository's index.yaml is not an index of charts")
-		}
-		return found, nil
+		return artifacts.ParseIndex(data)
 	})
-	found, _ := value.(*index)
+	found, _ := value.(artifacts.Index)
 	return found, err
 }
 

@@ -1,0 +1,252 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
+)
+
+const (
+	// DefaultInterval is the default time between two corrections of what others have changed.
+	DefaultInterval = time.Minute
+	// The time until a site is reconciled again that isn't as it shall be: it doubles.
+	firstRetry, lastRetry = 2 * time.Second, 30 * time.Second
+	// The time until the server is called again: it doubles, and is spread.
+	firstCall, lastCall = 2 * time.Second, time.Minute
+)
+
+// RunOptions are the settings of Run.
+type RunOptions struct {
+	Server   Server
+	Interval time.Duration // between two corrections; DefaultInterval if 0
+}
+
+// Run is the agent of a site that calls home, until the context ends: it gets what the site shall
+// have from the server, applies it, and reports what became of it. Without a connection, it applies
+// what it got last, and corrects what others change.
+func (a *Agent) Run(ctx context.Context, p Place, o RunOptions) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	if err := a.readHold(); err != nil {
+		return err
+	}
+	o.Interval = cmp.Or(o.Interval, DefaultInterval)
+	r := &runner{agent: a, place: p, options: o, wake: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.apply(ctx) })
+	group.Go(func() error { return r.call(ctx) })
+	err := group.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// A runner is a call of Run.
+type runner struct {
+	agent   *Agent
+	place   Place
+	options RunOptions
+	wake    chan struct{} // has an element if there is something new to apply
+	news    chan struct{} // has an element if there is something new to report
+
+	mutex   sync.Mutex
+	outcome Outcome // the newest
+}
+
+// own are the keys that sign what the agent accepts: its own, because the connection was verified.
+func (a *Agent) own() []ed25519.PublicKey {
+	public, ok := a.key.Public().(ed25519.PublicKey)
+	if !ok {
+		return nil
+	}
+	return []ed25519.PublicKey{public}
+}
+
+func notify(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
+
+// apply applies what was accepted last, again and again.
+func (r *runner) apply(ctx context.Context) error {
+	retry := firstRetry
+	for {
+		wait := r.options.Interval
+		if r.applyOnce(ctx) {
+			retry = firstRetry
+		} else {
+			wait, retry = min(retry, wait), min(2*retry, lastRetry)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-r.wake:
+			retry = firstRetry
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// applyOnce reports whether the site is as it shall be, or nothing can be done about it now.
+func (r *runner) applyOnce(ctx context.Context) (whole bool) {
+	a := r.agent
+	was, err := a.accepted()
+	if err != nil {
+		a.log.ErrorContext(ctx, "can't read what the site shall have; the server sends it again", "err", err)
+		return false
+	}
+	if was == nil || a.hold.Load() != nil {
+		return true
+	}
+	o, err := a.Apply(ctx, a.own(), r.place, 0)
+	if ctx.Err() != nil {
+		return true
+	}
+	if err != nil {
+		a.log.WarnContext(ctx, "the site could not be reconciled; trying again", "err", err)
+	}
+	if len(o.States) > 0 {
+		r.publish(ctx, o)
+	}
+	return err == nil && o.Whole()
+}
+
+// publish makes an outcome the newest.
+func (r *runner) publish(ctx context.Context, o Outcome) {
+	r.mutex.Lock()
+	was := r.outcome
+	r.outcome = o
+	r.mutex.Unlock()
+	if was.Statement.Digest != o.Statement.Digest || was.Scheduled != o.Scheduled || was.Healthy != o.Healthy || was.Deployments != o.Deployments {
+		r.agent.log.InfoContext(ctx, "reconciled", "cursor", o.Statement.Serial, "deployments", o.Deployments, "scheduled", o.Scheduled, "healthy", o.Healthy, "kept", o.Kept)
+	}
+	notify(r.news)
+}
+
+func (r *runner) newest() Outcome {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.outcome
+}
+
+// call is connected to the server, and connects again.
+func (r *runner) call(ctx context.Context) error {
+	delay, failing := firstCall, ""
+	for {
+		began := time.Now()
+		err := r.connected(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(err, errRenewed) {
+			continue
+		}
+		if isUnenrolled(err) && r.options.Server.TokenFile != "" {
+			// The token may be a new one: of the one that was used, the server knows.
+			if again := r.agent.folder.enroll(ctx, r.options.Server); again == nil {
+				r.agent.log.InfoContext(ctx, "enrolled again")
+				continue
+			}
+		}
+		if text := err.Error(); text != failing { // once
+			r.agent.log.WarnContext(ctx, "not connected to the server; going on with what the site shall have as of the last connection", "server", r.options.Server.Address, "err", err)
+			failing = text
+		}
+		if time.Since(began) > lastCall {
+			delay = firstCall
+		}
+		if err := pause.For(ctx, pause.Between(delay/4, delay)); err != nil {
+			return err
+		}
+		delay = min(2*delay, lastCall)
+	}
+}
+
+// errRenewed ends a connection because there is a newer certificate.
+var errRenewed = errors.New("the certificate was renewed")
+
+// connected connects once, and returns why the connection has ended; never nil.
+func (r *runner) connected(ctx context.Context) error {
+	cert, err := r.agent.folder.certificate()
+	if err != nil {
+		return err
+	}
+	if cert == nil || time.Now().After(cert.Leaf.NotAfter) {
+		return tko.Errorf(tko.ErrUnauthenticated, "the certificate of the agent has expired")
+	}
+	conn, err := r.options.Server.dial(cert)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if time.Now().After(renewal(cert.Leaf)) {
+		if err := r.agent.folder.renew(ctx, conn, r.agent.site); err != nil {
+			return fmt.Errorf("renewing the certificate, which expires at %s: %w", cert.Leaf.NotAfter.UTC().Format(time.RFC3339), err)
+		}
+		r.agent.log.InfoContext(ctx, "the certificate was renewed")
+		return errRenewed
+	}
+	return newLink(r, conn, renewal(cert.Leaf)).run(ctx)
+}
+
+// A holdJSON is the file of a hold.
+type holdJSON struct {
+	Reason string `json:"reason"`
+}
+
+// readHold reads whether the server said that nothing may change.
+func (a *Agent) readHold() error {
+	text, err := a.folder.read(holdFile)
+	if err != nil {
+		return err
+	}
+	var h holdJSON
+	if text != nil {
+		if err := json.Unmarshal(text, &h); err != nil {
+			return fmt.Errorf("reading %s: %w: remove it if the site may be changed", a.folder.file(holdFile), err)
+		}
+	}
+	a.hold.Store(nil)
+	if h.Reason != "" {
+		a.hold.Store(&h.Reason)
+	}
+	return nil
+}
+
+// setHold keeps why nothing may change at the site; "" if it may. It takes effect at once, also for
+// what is being applied, and then on the disk.
+func (a *Agent) setHold(reason string) error {
+	text, err := json.Marshal(holdJSON{reason})
+	if err != nil {
+		return err
+	}
+	if reason != "" {
+		a.hold.Store(&reason)
+		return a.folder.replace(holdFile, text)
+	}
+	if a.hold.Load() == nil {
+		return nil
+	}
+	if err := a.folder.replace(holdFile, text); err != nil {
+		return err
+	}
+	a.hold.Store(nil)
+	return nil
+}

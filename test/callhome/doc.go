@@ -1,0 +1,2 @@
+// Package callhome tests sites that call home: real servers and agents, whose place is a repository.
+package callhome
