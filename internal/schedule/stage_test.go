@@ -34,6 +34,8 @@ func (c *pullingCluster) Stage(_ context.Context, of krm.Resource, p tko.SiteSta
 	return p, err
 }
 
+func (*pullingCluster) Namespace(krm.Resource) string { return "default" }
+
 func (*pullingCluster) Close() {}
 
 func TestSitesPullWhatRolloutsWant(t *testing.T) {
