@@ -310,6 +310,8 @@ func (j pull) look(ctx context.Context, job *unstructured.Unstructured) (pulling
 		switch {
 		case pulled && node != "":
 			have[node] = true
+		case pod.GetDeletionTimestamp() != nil: // it no longer tries
+			continue
 		case problem != "":
 			problems[problem] = true
 		}
