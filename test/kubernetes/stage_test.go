@@ -140,7 +140,7 @@ func TestRolloutsPullImagesBeforeTheyChangeSites(t *testing.T) {
 	eventually.Within(t, timeLimit, "the row tells the problem", problem)
 	kill()
 	eventually.Within(t, timeLimit, "the row tells the problem after a kill", problem)
-	if out, _, code := server.CLI("rollout", "plan", "bad"); code != 0 || !strings.Contains(out, "nf:never-ready") || !strings.Contains(out, "1 site") {
+	if out, _, code := server.CLI("rollout", "plan", "bad"); code != 7 || !strings.Contains(out, "nf:never-ready") || !strings.Contains(out, "1 site") {
 		t.Errorf("the plan, with code %d:\n%s", code, out)
 	}
 	if out, _, code := server.CLI("rollout", "status", "bad"); code != 0 || !strings.Contains(out, "staging") {
