@@ -47,7 +47,7 @@ func (r *receiver) waitForItems(t *testing.T, want ...string) {
 	waitFor(t, fmt.Sprintf("%v, after %v,", want, r.items()), func() bool { return fmt.Sprint(r.items()) == fmt.Sprint(want) })
 }
 
-// stays checks that nothing more is told for longer than events are grouped and sources are looked
+// stays checks that nothing more is reported for longer than events are grouped and sources are looked
 // at.
 func (r *receiver) stays(t *testing.T, want ...string) {
 	t.Helper()
@@ -57,9 +57,9 @@ func (r *receiver) stays(t *testing.T, want ...string) {
 	}
 }
 
-// Each state of a rollout that a filter selects is told once, also if several filters select
+// Each state of a rollout that a filter selects is reported once, also if several filters select
 // different states, and whatever else of the rollout changes.
-func TestStatesOfRolloutsAreToldOnce(t *testing.T) {
+func TestStatesOfRolloutsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t, catalog.Options{}), newReceiver(t, nil)
 	w.subscribe("waves", map[string]any{"about": []any{
@@ -141,9 +141,9 @@ func (w *world) sourceAs(ctx context.Context, name string, conditions ...string)
 	}
 }
 
-// A source that isn't ready is told once, and when it is ready again; one that is ready from the
+// A source that isn't ready is reported once, and when it is ready again; one that is ready from the
 // beginning isn't.
-func TestSourcesAreToldWhenTheirReadinessChanges(t *testing.T) {
+func TestSourcesAreReportedWhenTheirReadinessChanges(t *testing.T) {
 	t.Parallel()
 	w, r := newSourced(t), newReceiver(t, nil)
 	w.subscribe("git", map[string]any{"about": []any{

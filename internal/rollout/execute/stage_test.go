@@ -26,7 +26,7 @@ func staging(n int, change ...func(*spec.Stage)) (execute.Rollout, []execute.Row
 	return r, rs
 }
 
-// report reports the pull of a row.
+// reportPull reports the pull of a row.
 func reportPull(t *testing.T, r execute.Rollout, rs []execute.Row, i int, state, text string, now time.Time) {
 	t.Helper()
 	pull, ok := r.PullOf(rs[i])

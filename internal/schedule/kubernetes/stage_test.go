@@ -159,8 +159,8 @@ func TestPullsThatFailSayWhyAndWhatToDo(t *testing.T) {
 	p.Namespace = "missing"
 	expect(t, "a missing namespace", `Failed: the cluster has no namespace "missing": create it`, w.stage(p))
 	p = w.pull("smf:2")
-	w.set("nobody.yaml", "kubeconfig", "file")
-	w.kubeconfig("nobody.yaml", w.gate.URL, "")
+	w.set("away.yaml", "kubeconfig", "file")
+	w.kubeconfig("away.yaml", w.gate.URL, "")
 	w.gate.down.Store(true)
 	expect(t, "an unreachable cluster", "Pulling: unreachable", w.stage(p))
 }
