@@ -76,7 +76,7 @@ if [ -z "${TKO_TEST_PROGRAM_tko_server:-}" ] && needed; then
 	for name in "${all[@]}"; do
 		case $name in
 		tko-server | tko-kubernetes | tko-tosca) continue ;;
-		tko-demo | tko-bench) provide "$name" tko "${servers[@]}" ;;
+		tko-demo | tko-bench) provide "$name" tko tko-agent "${servers[@]}" ;;
 		*) provide "$name" ;;
 		esac
 		export "TKO_TEST_PROGRAM_${name//-/_}=$provided/$name"
