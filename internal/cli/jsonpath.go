@@ -14,7 +14,8 @@ import (
 // A jsonPath is a parsed template of kubectl's JSONPath: text, and expressions in
 // braces. Supported are .key, ['key'], [n], [*], .*, [?(@.key=="text")] (also !=),
 // quoted text, range and end. A key that is missing has no value. Each part writes its
-// text for a value.
+// text for a value. It is not that of k8s.io/client-go/util/jsonpath, which fails for an index beyond the end of a list (so one
+// row would end a table), and writes the values of a map in random order.
 type jsonPath []func(b *strings.Builder, v any)
 
 // A pathStep returns the values to which it leads from a value.
