@@ -3,6 +3,9 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 GO ?= go
+# One configuration for all that is built, tools included: what one builds, the others find in the cache. (The tests set their own.)
+export CGO_ENABLED := 0
+export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 BIN := bin
 ARGS ?=
 PROGRAMS := tko tko-server tko-kubernetes tko-agent tko-tosca tko-demo tko-bench
@@ -18,7 +21,7 @@ LDFLAGS := -s -w -X github.com/tko-orchestrator/tko/internal/version.Version=$(V
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-BUILD = mkdir -p $(BIN) && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/
+BUILD = mkdir -p $(BIN) && $(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/
 
 .PHONY: build
 build: ## build the programs and the example plugins into bin/
@@ -64,7 +67,7 @@ $(BIN)/mkdocs/installed: tools/site-requirements.txt
 	@touch $@
 
 # The packages whose tests take longest start first, so that the last ones are short.
-LONGEST := ./test/kubernetes ./test/e2e ./test/ansible ./test/network ./test/hostile ./test/dashboard ./test/login ./test/cli ./test/deploy ./test/docs \
+LONGEST := ./test/kubernetes ./test/e2e ./test/clusters ./test/ansible ./test/network ./test/hostile ./test/dashboard ./test/login ./test/cli ./test/deploy ./test/docs \
 	./internal/store/postgres ./internal/store/sqlite ./internal/rollout/planner ./internal/catalog ./cmd/tko-bench ./internal/gitops ./internal/plugin/krmfn \
 	./internal/schedule/kubernetes ./internal/kubeapi ./internal/grpcapi ./test/upgrade ./cmd/tko-server
 
@@ -165,8 +168,8 @@ format: $(BIN)/golangci-lint ## format the code
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## check the code (linters), the words of texts (test/conventions/words.txt) and the imports (docs/architecture.md)
-	CGO_ENABLED=0 GOFLAGS=-trimpath $(BIN)/golangci-lint run --allow-parallel-runners ./...
-	CGO_ENABLED=0 GOFLAGS=-trimpath $(GO) test -vet=off ./test/conventions
+	$(BIN)/golangci-lint run --allow-parallel-runners ./...
+	$(GO) test -vet=off ./test/conventions
 
 .PHONY: compatible
 compatible: $(BIN)/buf ## check that clients of the last release, and those of the contract (test/wire), can call this server

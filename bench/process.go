@@ -24,6 +24,12 @@ func resident(pid int) int {
 	return pages * os.Getpagesize()
 }
 
+// Resident returns the memory of a process in bytes, 0 if it can't be read.
+func Resident(pid int) int { return resident(pid) }
+
+// ProcessorTime returns the processor time of a process, 0 if it can't be read.
+func ProcessorTime(pid int) time.Duration { return processorTime(pid) }
+
 // tick is Linux's unit of processor time in /proc, on all of its architectures.
 const tick = 10 * time.Millisecond
 

@@ -162,6 +162,7 @@ func (r *run) steps() []step {
 	}
 	steps = append(steps, r.firstRows()...)
 	steps = append(steps, []step{
+		{[]string{rowFleet, rowFleetCounted}, r.fleetStatus},
 		{slices.Concat(rowsGet(r.Clients), rowsGet(manyClients)), r.get},
 		{[]string{rowRegister, rowRegisterAll}, r.register},
 		{[]string{rowApplySites(r.Applied), rowApplyAgain(r.Applied)}, r.applySites},

@@ -34,7 +34,7 @@ func TestRunMeasuresServerThatRuns(t *testing.T) {
 	}{
 		"ours": {
 			"rows that need only the API are measured",
-			nil, `^(create \d|create deployments|plan|apply|undo|modification|blame|stream|first row|as of: (first|list)|difference|get|register|change feed|longest wait) ?`,
+			nil, `^(create \d|create deployments|plan|apply|undo|modification|blame|stream|first row|as of: (first|list)|difference|get|register|status of the|change feed|longest wait) ?`,
 		},
 		"contract only": {
 			"rows that need no addition are measured",

@@ -27,7 +27,7 @@ func (anything) Validate(context.Context, tko.Validation) error { return nil }
 // additions are the methods of tko.Data that other servers don't have.
 var additions = []string{
 	"approveDeployments", "commitDeployment", "createChildren", "provisionSite", "setConditions",
-	"claimWork", "renewWork", "finishWork", "watchChanges",
+	"claimWork", "renewWork", "finishWork", "watchChanges", "getFleet",
 }
 
 // contractOnly returns options of a server without the additions.

@@ -103,6 +103,22 @@ func (a *Access) RevokeSite(ctx context.Context, id tko.SiteID) error {
 	return err
 }
 
+// EnrollSites returns a token for the agents of the sites that match a pattern, or ends it.
+func (a *Access) EnrollSites(ctx context.Context, m *tkopb.EnrollSites) (*tkopb.EnrollmentToken, error) {
+	return call(ctx, a.client, a.stub.EnrollSites, m)
+}
+
+// WaitingAgents streams the agents that wait until they are approved, by their sites.
+func (a *Access) WaitingAgents(ctx context.Context) iter.Seq2[*tkopb.WaitingAgent, error] {
+	return rows(ctx, a.client, a.stub.ListWaitingAgents, &emptypb.Empty{}, same[tkopb.WaitingAgent])
+}
+
+// ApproveAgent approves an agent that waits, or refuses it.
+func (a *Access) ApproveAgent(ctx context.Context, m *tkopb.ApproveAgent) error {
+	_, err := call(ctx, a.client, a.stub.ApproveAgent, m)
+	return err
+}
+
 // Freezes streams the freezes that aren't over, those that end first at the beginning.
 func (a *Access) Freezes(ctx context.Context) iter.Seq2[*tkopb.Freeze, error] {
 	return rows(ctx, a.client, a.stub.ListFreezes, &emptypb.Empty{}, same[tkopb.Freeze])

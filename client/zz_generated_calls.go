@@ -20,6 +20,7 @@ type Calls interface {
 	Holds(ctx context.Context) ([]tko.Hold, error)
 	Queues(ctx context.Context) ([]tko.QueueState, error)
 	BreakModification(ctx context.Context, deploymentID tko.DeploymentID) (tko.OpenModification, error)
+	Fleet(ctx context.Context, r tko.FleetSelect) (tko.Fleet, error)
 	Marks(ctx context.Context, kind tko.Kind) iter.Seq2[tko.EntityMarks, error]
 	Modifications(ctx context.Context) ([]tko.OpenModification, error)
 	Retention(ctx context.Context) (tko.Retention, error)
@@ -60,6 +61,14 @@ func (c *Client) Queues(ctx context.Context) ([]tko.QueueState, error) {
 // valid token.
 func (c *Client) BreakModification(ctx context.Context, deploymentID tko.DeploymentID) (tko.OpenModification, error) {
 	return wire.Then(wire.OpenModification.Read)(call(ctx, c, c.data.BreakModification, &tkopb.BreakModification{DeploymentId: string(deploymentID)}))
+}
+
+// Fleet returns the summary of the selected sites and of the deployments at them, as far as the
+// caller may read them: others are in none of its numbers. Of everything, for callers who may read
+// all sites and deployments, the store has the numbers at hand, and no change is missing.
+// Otherwise each entity is read: the sites in one snapshot, and then the deployments.
+func (c *Client) Fleet(ctx context.Context, r tko.FleetSelect) (tko.Fleet, error) {
+	return wire.Then(wire.Fleet.Read)(call(ctx, c, c.data.GetFleet, wire.FleetSelect.Write(r)))
 }
 
 // Marks returns the marks of the entities of a kind that the caller may read, sorted by ID,

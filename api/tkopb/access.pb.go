@@ -477,6 +477,234 @@ func (x *RevokeSite) GetSiteId() string {
 	return ""
 }
 
+type EnrollSites struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pattern       string                 `protobuf:"bytes,780,opt,name=pattern,proto3" json:"pattern,omitempty"`            // of the IDs of sites
+	ValidSeconds  uint32                 `protobuf:"varint,781,opt,name=validSeconds,proto3" json:"validSeconds,omitempty"` // how long the token is valid; 0: an hour
+	Confirm       uint64                 `protobuf:"varint,782,opt,name=confirm,proto3" json:"confirm,omitempty"`           // number of sites that match, for a pattern that begins with a wildcard
+	End           bool                   `protobuf:"varint,783,opt,name=end,proto3" json:"end,omitempty"`                   // no new token is made
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnrollSites) Reset() {
+	*x = EnrollSites{}
+	mi := &file_tko_access_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnrollSites) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnrollSites) ProtoMessage() {}
+
+func (x *EnrollSites) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnrollSites.ProtoReflect.Descriptor instead.
+func (*EnrollSites) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *EnrollSites) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *EnrollSites) GetValidSeconds() uint32 {
+	if x != nil {
+		return x.ValidSeconds
+	}
+	return 0
+}
+
+func (x *EnrollSites) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
+}
+
+func (x *EnrollSites) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+type WaitingAgent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,780,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Key           string                 `protobuf:"bytes,781,opt,name=key,proto3" json:"key,omitempty"`         // SHA-256 of its public key, as its log has it
+	From          string                 `protobuf:"bytes,782,opt,name=from,proto3" json:"from,omitempty"`       // network address
+	Pattern       string                 `protobuf:"bytes,783,opt,name=pattern,proto3" json:"pattern,omitempty"` // of its token
+	Since         *timestamppb.Timestamp `protobuf:"bytes,784,opt,name=since,proto3" json:"since,omitempty"`
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,785,opt,name=expires,proto3" json:"expires,omitempty"`
+	Replaces      bool                   `protobuf:"varint,786,opt,name=replaces,proto3" json:"replaces,omitempty"` // the site has an agent, which ends when this one is approved
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitingAgent) Reset() {
+	*x = WaitingAgent{}
+	mi := &file_tko_access_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitingAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitingAgent) ProtoMessage() {}
+
+func (x *WaitingAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitingAgent.ProtoReflect.Descriptor instead.
+func (*WaitingAgent) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WaitingAgent) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *WaitingAgent) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *WaitingAgent) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *WaitingAgent) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *WaitingAgent) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *WaitingAgent) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *WaitingAgent) GetReplaces() bool {
+	if x != nil {
+		return x.Replaces
+	}
+	return false
+}
+
+type ApproveAgent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,780,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	Key           string                 `protobuf:"bytes,781,opt,name=key,proto3" json:"key,omitempty"` // the beginning of its key, at least 16 digits; empty: the only one that waits for the site
+	Refuse        bool                   `protobuf:"varint,782,opt,name=refuse,proto3" json:"refuse,omitempty"`
+	Replace       bool                   `protobuf:"varint,783,opt,name=replace,proto3" json:"replace,omitempty"` // it may replace the agent that the site has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApproveAgent) Reset() {
+	*x = ApproveAgent{}
+	mi := &file_tko_access_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApproveAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApproveAgent) ProtoMessage() {}
+
+func (x *ApproveAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApproveAgent.ProtoReflect.Descriptor instead.
+func (*ApproveAgent) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ApproveAgent) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *ApproveAgent) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ApproveAgent) GetRefuse() bool {
+	if x != nil {
+		return x.Refuse
+	}
+	return false
+}
+
+func (x *ApproveAgent) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
 type Unbind struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,520,opt,name=id,proto3" json:"id,omitempty"`
@@ -486,7 +714,7 @@ type Unbind struct {
 
 func (x *Unbind) Reset() {
 	*x = Unbind{}
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +726,7 @@ func (x *Unbind) String() string {
 func (*Unbind) ProtoMessage() {}
 
 func (x *Unbind) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +739,7 @@ func (x *Unbind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unbind.ProtoReflect.Descriptor instead.
 func (*Unbind) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{7}
+	return file_tko_access_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Unbind) GetId() string {
@@ -531,7 +759,7 @@ type GetOwner struct {
 
 func (x *GetOwner) Reset() {
 	*x = GetOwner{}
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +771,7 @@ func (x *GetOwner) String() string {
 func (*GetOwner) ProtoMessage() {}
 
 func (x *GetOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +784,7 @@ func (x *GetOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOwner.ProtoReflect.Descriptor instead.
 func (*GetOwner) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{8}
+	return file_tko_access_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetOwner) GetKind() string {
@@ -583,7 +811,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +823,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +836,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{9}
+	return file_tko_access_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Owner) GetSubject() string {
@@ -637,7 +865,7 @@ type Owned struct {
 
 func (x *Owned) Reset() {
 	*x = Owned{}
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -649,7 +877,7 @@ func (x *Owned) String() string {
 func (*Owned) ProtoMessage() {}
 
 func (x *Owned) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -662,7 +890,7 @@ func (x *Owned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owned.ProtoReflect.Descriptor instead.
 func (*Owned) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{10}
+	return file_tko_access_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Owned) GetDeployments() uint64 {
@@ -705,7 +933,7 @@ type SetOwner struct {
 
 func (x *SetOwner) Reset() {
 	*x = SetOwner{}
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +945,7 @@ func (x *SetOwner) String() string {
 func (*SetOwner) ProtoMessage() {}
 
 func (x *SetOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +958,7 @@ func (x *SetOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwner.ProtoReflect.Descriptor instead.
 func (*SetOwner) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{11}
+	return file_tko_access_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetOwner) GetKind() string {
@@ -776,7 +1004,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -788,7 +1016,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -801,7 +1029,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{12}
+	return file_tko_access_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Policy) GetId() string {
@@ -862,7 +1090,7 @@ type BreakGlass struct {
 
 func (x *BreakGlass) Reset() {
 	*x = BreakGlass{}
-	mi := &file_tko_access_proto_msgTypes[13]
+	mi := &file_tko_access_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1102,7 @@ func (x *BreakGlass) String() string {
 func (*BreakGlass) ProtoMessage() {}
 
 func (x *BreakGlass) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[13]
+	mi := &file_tko_access_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1115,7 @@ func (x *BreakGlass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakGlass.ProtoReflect.Descriptor instead.
 func (*BreakGlass) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{13}
+	return file_tko_access_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BreakGlass) GetWhy() string {
@@ -916,7 +1144,7 @@ type ListAudit struct {
 
 func (x *ListAudit) Reset() {
 	*x = ListAudit{}
-	mi := &file_tko_access_proto_msgTypes[14]
+	mi := &file_tko_access_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +1156,7 @@ func (x *ListAudit) String() string {
 func (*ListAudit) ProtoMessage() {}
 
 func (x *ListAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[14]
+	mi := &file_tko_access_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,7 +1169,7 @@ func (x *ListAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAudit.ProtoReflect.Descriptor instead.
 func (*ListAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{14}
+	return file_tko_access_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListAudit) GetRequest() string {
@@ -1033,7 +1261,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_tko_access_proto_msgTypes[15]
+	mi := &file_tko_access_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1273,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[15]
+	mi := &file_tko_access_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1286,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{15}
+	return file_tko_access_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AuditRecord) GetSeq() int64 {
@@ -1092,7 +1320,7 @@ type AuditHead struct {
 
 func (x *AuditHead) Reset() {
 	*x = AuditHead{}
-	mi := &file_tko_access_proto_msgTypes[16]
+	mi := &file_tko_access_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1332,7 @@ func (x *AuditHead) String() string {
 func (*AuditHead) ProtoMessage() {}
 
 func (x *AuditHead) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[16]
+	mi := &file_tko_access_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1345,7 @@ func (x *AuditHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHead.ProtoReflect.Descriptor instead.
 func (*AuditHead) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{16}
+	return file_tko_access_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AuditHead) GetSeq() int64 {
@@ -1143,7 +1371,7 @@ type VerifyAudit struct {
 
 func (x *VerifyAudit) Reset() {
 	*x = VerifyAudit{}
-	mi := &file_tko_access_proto_msgTypes[17]
+	mi := &file_tko_access_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1383,7 @@ func (x *VerifyAudit) String() string {
 func (*VerifyAudit) ProtoMessage() {}
 
 func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[17]
+	mi := &file_tko_access_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1396,7 @@ func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAudit.ProtoReflect.Descriptor instead.
 func (*VerifyAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{17}
+	return file_tko_access_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *VerifyAudit) GetCheckpoints() []*AuditHead {
@@ -1188,7 +1416,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_tko_access_proto_msgTypes[18]
+	mi := &file_tko_access_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1428,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[18]
+	mi := &file_tko_access_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1441,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{18}
+	return file_tko_access_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *VerifyAuditResponse) GetBase() *AuditHead {
@@ -1249,7 +1477,7 @@ type Freeze struct {
 
 func (x *Freeze) Reset() {
 	*x = Freeze{}
-	mi := &file_tko_access_proto_msgTypes[19]
+	mi := &file_tko_access_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1489,7 @@ func (x *Freeze) String() string {
 func (*Freeze) ProtoMessage() {}
 
 func (x *Freeze) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[19]
+	mi := &file_tko_access_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1502,7 @@ func (x *Freeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Freeze.ProtoReflect.Descriptor instead.
 func (*Freeze) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{19}
+	return file_tko_access_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Freeze) GetId() string {
@@ -1335,7 +1563,7 @@ type Unfreeze struct {
 
 func (x *Unfreeze) Reset() {
 	*x = Unfreeze{}
-	mi := &file_tko_access_proto_msgTypes[20]
+	mi := &file_tko_access_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1575,7 @@ func (x *Unfreeze) String() string {
 func (*Unfreeze) ProtoMessage() {}
 
 func (x *Unfreeze) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[20]
+	mi := &file_tko_access_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1588,7 @@ func (x *Unfreeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unfreeze.ProtoReflect.Descriptor instead.
 func (*Unfreeze) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{20}
+	return file_tko_access_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Unfreeze) GetIds() []string {
@@ -1395,7 +1623,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1635,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1648,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{21}
+	return file_tko_access_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Stop) GetId() string {
@@ -1527,7 +1755,7 @@ type InFlight struct {
 
 func (x *InFlight) Reset() {
 	*x = InFlight{}
-	mi := &file_tko_access_proto_msgTypes[22]
+	mi := &file_tko_access_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1767,7 @@ func (x *InFlight) String() string {
 func (*InFlight) ProtoMessage() {}
 
 func (x *InFlight) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[22]
+	mi := &file_tko_access_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1780,7 @@ func (x *InFlight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InFlight.ProtoReflect.Descriptor instead.
 func (*InFlight) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{22}
+	return file_tko_access_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *InFlight) GetQueue() string {
@@ -1599,7 +1827,7 @@ type StopStatus struct {
 
 func (x *StopStatus) Reset() {
 	*x = StopStatus{}
-	mi := &file_tko_access_proto_msgTypes[23]
+	mi := &file_tko_access_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1839,7 @@ func (x *StopStatus) String() string {
 func (*StopStatus) ProtoMessage() {}
 
 func (x *StopStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[23]
+	mi := &file_tko_access_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1852,7 @@ func (x *StopStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStatus.ProtoReflect.Descriptor instead.
 func (*StopStatus) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{23}
+	return file_tko_access_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StopStatus) GetStop() *Stop {
@@ -1694,7 +1922,7 @@ type Resume struct {
 
 func (x *Resume) Reset() {
 	*x = Resume{}
-	mi := &file_tko_access_proto_msgTypes[24]
+	mi := &file_tko_access_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1934,7 @@ func (x *Resume) String() string {
 func (*Resume) ProtoMessage() {}
 
 func (x *Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[24]
+	mi := &file_tko_access_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1947,7 @@ func (x *Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resume.ProtoReflect.Descriptor instead.
 func (*Resume) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{24}
+	return file_tko_access_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Resume) GetId() string {
@@ -1752,7 +1980,7 @@ type GetSiteStop struct {
 
 func (x *GetSiteStop) Reset() {
 	*x = GetSiteStop{}
-	mi := &file_tko_access_proto_msgTypes[25]
+	mi := &file_tko_access_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1992,7 @@ func (x *GetSiteStop) String() string {
 func (*GetSiteStop) ProtoMessage() {}
 
 func (x *GetSiteStop) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[25]
+	mi := &file_tko_access_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +2005,7 @@ func (x *GetSiteStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSiteStop.ProtoReflect.Descriptor instead.
 func (*GetSiteStop) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{25}
+	return file_tko_access_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetSiteStop) GetSiteId() string {
@@ -1799,7 +2027,7 @@ type SiteStop struct {
 
 func (x *SiteStop) Reset() {
 	*x = SiteStop{}
-	mi := &file_tko_access_proto_msgTypes[26]
+	mi := &file_tko_access_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +2039,7 @@ func (x *SiteStop) String() string {
 func (*SiteStop) ProtoMessage() {}
 
 func (x *SiteStop) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[26]
+	mi := &file_tko_access_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +2052,7 @@ func (x *SiteStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteStop.ProtoReflect.Descriptor instead.
 func (*SiteStop) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{26}
+	return file_tko_access_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SiteStop) GetWhole() bool {
@@ -1869,7 +2097,7 @@ type SourceDefinition struct {
 
 func (x *SourceDefinition) Reset() {
 	*x = SourceDefinition{}
-	mi := &file_tko_access_proto_msgTypes[27]
+	mi := &file_tko_access_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2109,7 @@ func (x *SourceDefinition) String() string {
 func (*SourceDefinition) ProtoMessage() {}
 
 func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[27]
+	mi := &file_tko_access_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2122,7 @@ func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceDefinition.ProtoReflect.Descriptor instead.
 func (*SourceDefinition) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{27}
+	return file_tko_access_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SourceDefinition) GetKind() string {
@@ -1977,7 +2205,7 @@ type SourceEnding struct {
 
 func (x *SourceEnding) Reset() {
 	*x = SourceEnding{}
-	mi := &file_tko_access_proto_msgTypes[28]
+	mi := &file_tko_access_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1989,7 +2217,7 @@ func (x *SourceEnding) String() string {
 func (*SourceEnding) ProtoMessage() {}
 
 func (x *SourceEnding) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[28]
+	mi := &file_tko_access_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2002,7 +2230,7 @@ func (x *SourceEnding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceEnding.ProtoReflect.Descriptor instead.
 func (*SourceEnding) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{28}
+	return file_tko_access_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SourceEnding) GetKeep() bool {
@@ -2029,7 +2257,7 @@ type RegisterSources struct {
 
 func (x *RegisterSources) Reset() {
 	*x = RegisterSources{}
-	mi := &file_tko_access_proto_msgTypes[29]
+	mi := &file_tko_access_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2269,7 @@ func (x *RegisterSources) String() string {
 func (*RegisterSources) ProtoMessage() {}
 
 func (x *RegisterSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[29]
+	mi := &file_tko_access_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2282,7 @@ func (x *RegisterSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSources.ProtoReflect.Descriptor instead.
 func (*RegisterSources) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{29}
+	return file_tko_access_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RegisterSources) GetSources() []*SourceDefinition {
@@ -2080,7 +2308,7 @@ type RegisterSourcesResponse struct {
 
 func (x *RegisterSourcesResponse) Reset() {
 	*x = RegisterSourcesResponse{}
-	mi := &file_tko_access_proto_msgTypes[30]
+	mi := &file_tko_access_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2320,7 @@ func (x *RegisterSourcesResponse) String() string {
 func (*RegisterSourcesResponse) ProtoMessage() {}
 
 func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[30]
+	mi := &file_tko_access_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2333,7 @@ func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSourcesResponse.ProtoReflect.Descriptor instead.
 func (*RegisterSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{30}
+	return file_tko_access_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RegisterSourcesResponse) GetSources() []*RegisteredSource {
@@ -2126,7 +2354,7 @@ type RegisteredSource struct {
 
 func (x *RegisteredSource) Reset() {
 	*x = RegisteredSource{}
-	mi := &file_tko_access_proto_msgTypes[31]
+	mi := &file_tko_access_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2366,7 @@ func (x *RegisteredSource) String() string {
 func (*RegisteredSource) ProtoMessage() {}
 
 func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[31]
+	mi := &file_tko_access_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2379,7 @@ func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisteredSource.ProtoReflect.Descriptor instead.
 func (*RegisteredSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{31}
+	return file_tko_access_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RegisteredSource) GetName() string {
@@ -2184,7 +2412,7 @@ type GetSourceDefinitions struct {
 
 func (x *GetSourceDefinitions) Reset() {
 	*x = GetSourceDefinitions{}
-	mi := &file_tko_access_proto_msgTypes[32]
+	mi := &file_tko_access_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2196,7 +2424,7 @@ func (x *GetSourceDefinitions) String() string {
 func (*GetSourceDefinitions) ProtoMessage() {}
 
 func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[32]
+	mi := &file_tko_access_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2209,7 +2437,7 @@ func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSourceDefinitions.ProtoReflect.Descriptor instead.
 func (*GetSourceDefinitions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{32}
+	return file_tko_access_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetSourceDefinitions) GetKnownVersion() int64 {
@@ -2229,7 +2457,7 @@ type SourceDefinitions struct {
 
 func (x *SourceDefinitions) Reset() {
 	*x = SourceDefinitions{}
-	mi := &file_tko_access_proto_msgTypes[33]
+	mi := &file_tko_access_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2469,7 @@ func (x *SourceDefinitions) String() string {
 func (*SourceDefinitions) ProtoMessage() {}
 
 func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[33]
+	mi := &file_tko_access_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2482,7 @@ func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceDefinitions.ProtoReflect.Descriptor instead.
 func (*SourceDefinitions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{33}
+	return file_tko_access_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SourceDefinitions) GetVersion() int64 {
@@ -2285,7 +2513,7 @@ type DeclareSources struct {
 
 func (x *DeclareSources) Reset() {
 	*x = DeclareSources{}
-	mi := &file_tko_access_proto_msgTypes[34]
+	mi := &file_tko_access_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2525,7 @@ func (x *DeclareSources) String() string {
 func (*DeclareSources) ProtoMessage() {}
 
 func (x *DeclareSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[34]
+	mi := &file_tko_access_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2538,7 @@ func (x *DeclareSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareSources.ProtoReflect.Descriptor instead.
 func (*DeclareSources) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{34}
+	return file_tko_access_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeclareSources) GetParent() string {
@@ -2360,7 +2588,7 @@ type DeclareSourcesResponse struct {
 
 func (x *DeclareSourcesResponse) Reset() {
 	*x = DeclareSourcesResponse{}
-	mi := &file_tko_access_proto_msgTypes[35]
+	mi := &file_tko_access_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2600,7 @@ func (x *DeclareSourcesResponse) String() string {
 func (*DeclareSourcesResponse) ProtoMessage() {}
 
 func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[35]
+	mi := &file_tko_access_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2613,7 @@ func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareSourcesResponse.ProtoReflect.Descriptor instead.
 func (*DeclareSourcesResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{35}
+	return file_tko_access_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeclareSourcesResponse) GetChanged() []string {
@@ -2429,7 +2657,7 @@ type DeleteSource struct {
 
 func (x *DeleteSource) Reset() {
 	*x = DeleteSource{}
-	mi := &file_tko_access_proto_msgTypes[36]
+	mi := &file_tko_access_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2669,7 @@ func (x *DeleteSource) String() string {
 func (*DeleteSource) ProtoMessage() {}
 
 func (x *DeleteSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[36]
+	mi := &file_tko_access_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2682,7 @@ func (x *DeleteSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSource.ProtoReflect.Descriptor instead.
 func (*DeleteSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{36}
+	return file_tko_access_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeleteSource) GetName() string {
@@ -2499,7 +2727,7 @@ type Subscription struct {
 
 func (x *Subscription) Reset() {
 	*x = Subscription{}
-	mi := &file_tko_access_proto_msgTypes[37]
+	mi := &file_tko_access_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2739,7 @@ func (x *Subscription) String() string {
 func (*Subscription) ProtoMessage() {}
 
 func (x *Subscription) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[37]
+	mi := &file_tko_access_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2752,7 @@ func (x *Subscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
 func (*Subscription) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{37}
+	return file_tko_access_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Subscription) GetName() string {
@@ -2628,7 +2856,7 @@ type SubscriptionStatus struct {
 
 func (x *SubscriptionStatus) Reset() {
 	*x = SubscriptionStatus{}
-	mi := &file_tko_access_proto_msgTypes[38]
+	mi := &file_tko_access_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2640,7 +2868,7 @@ func (x *SubscriptionStatus) String() string {
 func (*SubscriptionStatus) ProtoMessage() {}
 
 func (x *SubscriptionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[38]
+	mi := &file_tko_access_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2653,7 +2881,7 @@ func (x *SubscriptionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscriptionStatus.ProtoReflect.Descriptor instead.
 func (*SubscriptionStatus) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{38}
+	return file_tko_access_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SubscriptionStatus) GetSent() int64 {
@@ -2722,7 +2950,7 @@ type RegisterSubscriptions struct {
 
 func (x *RegisterSubscriptions) Reset() {
 	*x = RegisterSubscriptions{}
-	mi := &file_tko_access_proto_msgTypes[39]
+	mi := &file_tko_access_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2734,7 +2962,7 @@ func (x *RegisterSubscriptions) String() string {
 func (*RegisterSubscriptions) ProtoMessage() {}
 
 func (x *RegisterSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[39]
+	mi := &file_tko_access_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2747,7 +2975,7 @@ func (x *RegisterSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSubscriptions.ProtoReflect.Descriptor instead.
 func (*RegisterSubscriptions) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{39}
+	return file_tko_access_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RegisterSubscriptions) GetSubscriptions() []*Subscription {
@@ -2773,7 +3001,7 @@ type RegisterSubscriptionsResponse struct {
 
 func (x *RegisterSubscriptionsResponse) Reset() {
 	*x = RegisterSubscriptionsResponse{}
-	mi := &file_tko_access_proto_msgTypes[40]
+	mi := &file_tko_access_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +3013,7 @@ func (x *RegisterSubscriptionsResponse) String() string {
 func (*RegisterSubscriptionsResponse) ProtoMessage() {}
 
 func (x *RegisterSubscriptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[40]
+	mi := &file_tko_access_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +3026,7 @@ func (x *RegisterSubscriptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterSubscriptionsResponse.ProtoReflect.Descriptor instead.
 func (*RegisterSubscriptionsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{40}
+	return file_tko_access_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RegisterSubscriptionsResponse) GetSubscriptions() []*RegisteredSubscription {
@@ -2819,7 +3047,7 @@ type RegisteredSubscription struct {
 
 func (x *RegisteredSubscription) Reset() {
 	*x = RegisteredSubscription{}
-	mi := &file_tko_access_proto_msgTypes[41]
+	mi := &file_tko_access_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +3059,7 @@ func (x *RegisteredSubscription) String() string {
 func (*RegisteredSubscription) ProtoMessage() {}
 
 func (x *RegisteredSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[41]
+	mi := &file_tko_access_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +3072,7 @@ func (x *RegisteredSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisteredSubscription.ProtoReflect.Descriptor instead.
 func (*RegisteredSubscription) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{41}
+	return file_tko_access_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RegisteredSubscription) GetName() string {
@@ -2877,7 +3105,7 @@ type DeleteSubscription struct {
 
 func (x *DeleteSubscription) Reset() {
 	*x = DeleteSubscription{}
-	mi := &file_tko_access_proto_msgTypes[42]
+	mi := &file_tko_access_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2889,7 +3117,7 @@ func (x *DeleteSubscription) String() string {
 func (*DeleteSubscription) ProtoMessage() {}
 
 func (x *DeleteSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[42]
+	mi := &file_tko_access_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2902,7 +3130,7 @@ func (x *DeleteSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSubscription.ProtoReflect.Descriptor instead.
 func (*DeleteSubscription) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{42}
+	return file_tko_access_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeleteSubscription) GetName() string {
@@ -2921,7 +3149,7 @@ type TestSubscription struct {
 
 func (x *TestSubscription) Reset() {
 	*x = TestSubscription{}
-	mi := &file_tko_access_proto_msgTypes[43]
+	mi := &file_tko_access_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3161,7 @@ func (x *TestSubscription) String() string {
 func (*TestSubscription) ProtoMessage() {}
 
 func (x *TestSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[43]
+	mi := &file_tko_access_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3174,7 @@ func (x *TestSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestSubscription.ProtoReflect.Descriptor instead.
 func (*TestSubscription) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{43}
+	return file_tko_access_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TestSubscription) GetName() string {
@@ -2965,7 +3193,7 @@ type TestSubscriptionResponse struct {
 
 func (x *TestSubscriptionResponse) Reset() {
 	*x = TestSubscriptionResponse{}
-	mi := &file_tko_access_proto_msgTypes[44]
+	mi := &file_tko_access_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3205,7 @@ func (x *TestSubscriptionResponse) String() string {
 func (*TestSubscriptionResponse) ProtoMessage() {}
 
 func (x *TestSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[44]
+	mi := &file_tko_access_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3218,7 @@ func (x *TestSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*TestSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{44}
+	return file_tko_access_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TestSubscriptionResponse) GetMessageId() string {
@@ -3009,7 +3237,7 @@ type ListCredentials struct {
 
 func (x *ListCredentials) Reset() {
 	*x = ListCredentials{}
-	mi := &file_tko_access_proto_msgTypes[45]
+	mi := &file_tko_access_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3021,7 +3249,7 @@ func (x *ListCredentials) String() string {
 func (*ListCredentials) ProtoMessage() {}
 
 func (x *ListCredentials) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[45]
+	mi := &file_tko_access_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3034,7 +3262,7 @@ func (x *ListCredentials) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentials.ProtoReflect.Descriptor instead.
 func (*ListCredentials) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{45}
+	return file_tko_access_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListCredentials) GetUndeclared() bool {
@@ -3054,7 +3282,7 @@ type ListCredentialsResponse struct {
 
 func (x *ListCredentialsResponse) Reset() {
 	*x = ListCredentialsResponse{}
-	mi := &file_tko_access_proto_msgTypes[46]
+	mi := &file_tko_access_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3066,7 +3294,7 @@ func (x *ListCredentialsResponse) String() string {
 func (*ListCredentialsResponse) ProtoMessage() {}
 
 func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[46]
+	mi := &file_tko_access_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3079,7 +3307,7 @@ func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentialsResponse.ProtoReflect.Descriptor instead.
 func (*ListCredentialsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{46}
+	return file_tko_access_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListCredentialsResponse) GetUses() []*CredentialUse {
@@ -3110,7 +3338,7 @@ type CredentialUse struct {
 
 func (x *CredentialUse) Reset() {
 	*x = CredentialUse{}
-	mi := &file_tko_access_proto_msgTypes[47]
+	mi := &file_tko_access_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3122,7 +3350,7 @@ func (x *CredentialUse) String() string {
 func (*CredentialUse) ProtoMessage() {}
 
 func (x *CredentialUse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[47]
+	mi := &file_tko_access_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3135,7 +3363,7 @@ func (x *CredentialUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CredentialUse.ProtoReflect.Descriptor instead.
 func (*CredentialUse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{47}
+	return file_tko_access_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CredentialUse) GetCredential() string {
@@ -3224,7 +3452,25 @@ const file_tko_access_proto_rawDesc = "" +
 	"\breplaces\x18\x8b\x04 \x01(\bR\breplaces\"%\n" +
 	"\n" +
 	"RevokeSite\x12\x17\n" +
-	"\x06siteId\x18\x88\x04 \x01(\tR\x06siteId\"\x19\n" +
+	"\x06siteId\x18\x88\x04 \x01(\tR\x06siteId\"{\n" +
+	"\vEnrollSites\x12\x19\n" +
+	"\apattern\x18\x8c\x06 \x01(\tR\apattern\x12#\n" +
+	"\fvalidSeconds\x18\x8d\x06 \x01(\rR\fvalidSeconds\x12\x19\n" +
+	"\aconfirm\x18\x8e\x06 \x01(\x04R\aconfirm\x12\x11\n" +
+	"\x03end\x18\x8f\x06 \x01(\bR\x03end\"\xf1\x01\n" +
+	"\fWaitingAgent\x12\x17\n" +
+	"\x06siteId\x18\x8c\x06 \x01(\tR\x06siteId\x12\x11\n" +
+	"\x03key\x18\x8d\x06 \x01(\tR\x03key\x12\x13\n" +
+	"\x04from\x18\x8e\x06 \x01(\tR\x04from\x12\x19\n" +
+	"\apattern\x18\x8f\x06 \x01(\tR\apattern\x121\n" +
+	"\x05since\x18\x90\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x125\n" +
+	"\aexpires\x18\x91\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x1b\n" +
+	"\breplaces\x18\x92\x06 \x01(\bR\breplaces\"n\n" +
+	"\fApproveAgent\x12\x17\n" +
+	"\x06siteId\x18\x8c\x06 \x01(\tR\x06siteId\x12\x11\n" +
+	"\x03key\x18\x8d\x06 \x01(\tR\x03key\x12\x17\n" +
+	"\x06refuse\x18\x8e\x06 \x01(\bR\x06refuse\x12\x19\n" +
+	"\areplace\x18\x8f\x06 \x01(\bR\areplace\"\x19\n" +
 	"\x06Unbind\x12\x0f\n" +
 	"\x02id\x18\x88\x04 \x01(\tR\x02id\"0\n" +
 	"\bGetOwner\x12\x13\n" +
@@ -3441,7 +3687,7 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x04kind\x18\xc6\x04 \x01(\tR\x04kind\x12\x19\n" +
 	"\aexample\x18\xc7\x04 \x01(\tR\aexample\x12\x15\n" +
 	"\x05count\x18\xc8\x04 \x01(\x04R\x05count\x12\x1b\n" +
-	"\bdeclared\x18\xc9\x04 \x01(\bR\bdeclared2\xe2\f\n" +
+	"\bdeclared\x18\xc9\x04 \x01(\bR\bdeclared2\x96\x0e\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -3467,7 +3713,10 @@ const file_tko_access_proto_rawDesc = "" +
 	"\n" +
 	"enrollSite\x12\x0f.tko.EnrollSite\x1a\x14.tko.EnrollmentToken\x125\n" +
 	"\n" +
-	"revokeSite\x12\x0f.tko.RevokeSite\x1a\x16.google.protobuf.Empty\x12E\n" +
+	"revokeSite\x12\x0f.tko.RevokeSite\x1a\x16.google.protobuf.Empty\x125\n" +
+	"\venrollSites\x12\x10.tko.EnrollSites\x1a\x14.tko.EnrollmentToken\x12@\n" +
+	"\x11listWaitingAgents\x12\x16.google.protobuf.Empty\x1a\x11.tko.WaitingAgent0\x01\x129\n" +
+	"\fapproveAgent\x12\x11.tko.ApproveAgent\x1a\x16.google.protobuf.Empty\x12E\n" +
 	"\x0fregisterSources\x12\x14.tko.RegisterSources\x1a\x1c.tko.RegisterSourcesResponse\x12I\n" +
 	"\x14getSourceDefinitions\x12\x19.tko.GetSourceDefinitions\x1a\x16.tko.SourceDefinitions\x129\n" +
 	"\fdeleteSource\x12\x11.tko.DeleteSource\x1a\x16.google.protobuf.Empty\x12B\n" +
@@ -3492,7 +3741,7 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_tko_access_proto_goTypes = []any{
 	(*CanI)(nil),                          // 0: tko.CanI
 	(*CanIResponse)(nil),                  // 1: tko.CanIResponse
@@ -3501,157 +3750,168 @@ var file_tko_access_proto_goTypes = []any{
 	(*EnrollSite)(nil),                    // 4: tko.EnrollSite
 	(*EnrollmentToken)(nil),               // 5: tko.EnrollmentToken
 	(*RevokeSite)(nil),                    // 6: tko.RevokeSite
-	(*Unbind)(nil),                        // 7: tko.Unbind
-	(*GetOwner)(nil),                      // 8: tko.GetOwner
-	(*Owner)(nil),                         // 9: tko.Owner
-	(*Owned)(nil),                         // 10: tko.Owned
-	(*SetOwner)(nil),                      // 11: tko.SetOwner
-	(*Policy)(nil),                        // 12: tko.Policy
-	(*BreakGlass)(nil),                    // 13: tko.BreakGlass
-	(*ListAudit)(nil),                     // 14: tko.ListAudit
-	(*AuditRecord)(nil),                   // 15: tko.AuditRecord
-	(*AuditHead)(nil),                     // 16: tko.AuditHead
-	(*VerifyAudit)(nil),                   // 17: tko.VerifyAudit
-	(*VerifyAuditResponse)(nil),           // 18: tko.VerifyAuditResponse
-	(*Freeze)(nil),                        // 19: tko.Freeze
-	(*Unfreeze)(nil),                      // 20: tko.Unfreeze
-	(*Stop)(nil),                          // 21: tko.Stop
-	(*InFlight)(nil),                      // 22: tko.InFlight
-	(*StopStatus)(nil),                    // 23: tko.StopStatus
-	(*Resume)(nil),                        // 24: tko.Resume
-	(*GetSiteStop)(nil),                   // 25: tko.GetSiteStop
-	(*SiteStop)(nil),                      // 26: tko.SiteStop
-	(*SourceDefinition)(nil),              // 27: tko.SourceDefinition
-	(*SourceEnding)(nil),                  // 28: tko.SourceEnding
-	(*RegisterSources)(nil),               // 29: tko.RegisterSources
-	(*RegisterSourcesResponse)(nil),       // 30: tko.RegisterSourcesResponse
-	(*RegisteredSource)(nil),              // 31: tko.RegisteredSource
-	(*GetSourceDefinitions)(nil),          // 32: tko.GetSourceDefinitions
-	(*SourceDefinitions)(nil),             // 33: tko.SourceDefinitions
-	(*DeclareSources)(nil),                // 34: tko.DeclareSources
-	(*DeclareSourcesResponse)(nil),        // 35: tko.DeclareSourcesResponse
-	(*DeleteSource)(nil),                  // 36: tko.DeleteSource
-	(*Subscription)(nil),                  // 37: tko.Subscription
-	(*SubscriptionStatus)(nil),            // 38: tko.SubscriptionStatus
-	(*RegisterSubscriptions)(nil),         // 39: tko.RegisterSubscriptions
-	(*RegisterSubscriptionsResponse)(nil), // 40: tko.RegisterSubscriptionsResponse
-	(*RegisteredSubscription)(nil),        // 41: tko.RegisteredSubscription
-	(*DeleteSubscription)(nil),            // 42: tko.DeleteSubscription
-	(*TestSubscription)(nil),              // 43: tko.TestSubscription
-	(*TestSubscriptionResponse)(nil),      // 44: tko.TestSubscriptionResponse
-	(*ListCredentials)(nil),               // 45: tko.ListCredentials
-	(*ListCredentialsResponse)(nil),       // 46: tko.ListCredentialsResponse
-	(*CredentialUse)(nil),                 // 47: tko.CredentialUse
-	nil,                                   // 48: tko.Scope.MetadataEntry
-	nil,                                   // 49: tko.Freeze.SiteMetadataEntry
-	nil,                                   // 50: tko.Stop.SiteMetadataEntry
-	(*timestamppb.Timestamp)(nil),         // 51: google.protobuf.Timestamp
-	(*Condition)(nil),                     // 52: tko.Condition
-	(*emptypb.Empty)(nil),                 // 53: google.protobuf.Empty
+	(*EnrollSites)(nil),                   // 7: tko.EnrollSites
+	(*WaitingAgent)(nil),                  // 8: tko.WaitingAgent
+	(*ApproveAgent)(nil),                  // 9: tko.ApproveAgent
+	(*Unbind)(nil),                        // 10: tko.Unbind
+	(*GetOwner)(nil),                      // 11: tko.GetOwner
+	(*Owner)(nil),                         // 12: tko.Owner
+	(*Owned)(nil),                         // 13: tko.Owned
+	(*SetOwner)(nil),                      // 14: tko.SetOwner
+	(*Policy)(nil),                        // 15: tko.Policy
+	(*BreakGlass)(nil),                    // 16: tko.BreakGlass
+	(*ListAudit)(nil),                     // 17: tko.ListAudit
+	(*AuditRecord)(nil),                   // 18: tko.AuditRecord
+	(*AuditHead)(nil),                     // 19: tko.AuditHead
+	(*VerifyAudit)(nil),                   // 20: tko.VerifyAudit
+	(*VerifyAuditResponse)(nil),           // 21: tko.VerifyAuditResponse
+	(*Freeze)(nil),                        // 22: tko.Freeze
+	(*Unfreeze)(nil),                      // 23: tko.Unfreeze
+	(*Stop)(nil),                          // 24: tko.Stop
+	(*InFlight)(nil),                      // 25: tko.InFlight
+	(*StopStatus)(nil),                    // 26: tko.StopStatus
+	(*Resume)(nil),                        // 27: tko.Resume
+	(*GetSiteStop)(nil),                   // 28: tko.GetSiteStop
+	(*SiteStop)(nil),                      // 29: tko.SiteStop
+	(*SourceDefinition)(nil),              // 30: tko.SourceDefinition
+	(*SourceEnding)(nil),                  // 31: tko.SourceEnding
+	(*RegisterSources)(nil),               // 32: tko.RegisterSources
+	(*RegisterSourcesResponse)(nil),       // 33: tko.RegisterSourcesResponse
+	(*RegisteredSource)(nil),              // 34: tko.RegisteredSource
+	(*GetSourceDefinitions)(nil),          // 35: tko.GetSourceDefinitions
+	(*SourceDefinitions)(nil),             // 36: tko.SourceDefinitions
+	(*DeclareSources)(nil),                // 37: tko.DeclareSources
+	(*DeclareSourcesResponse)(nil),        // 38: tko.DeclareSourcesResponse
+	(*DeleteSource)(nil),                  // 39: tko.DeleteSource
+	(*Subscription)(nil),                  // 40: tko.Subscription
+	(*SubscriptionStatus)(nil),            // 41: tko.SubscriptionStatus
+	(*RegisterSubscriptions)(nil),         // 42: tko.RegisterSubscriptions
+	(*RegisterSubscriptionsResponse)(nil), // 43: tko.RegisterSubscriptionsResponse
+	(*RegisteredSubscription)(nil),        // 44: tko.RegisteredSubscription
+	(*DeleteSubscription)(nil),            // 45: tko.DeleteSubscription
+	(*TestSubscription)(nil),              // 46: tko.TestSubscription
+	(*TestSubscriptionResponse)(nil),      // 47: tko.TestSubscriptionResponse
+	(*ListCredentials)(nil),               // 48: tko.ListCredentials
+	(*ListCredentialsResponse)(nil),       // 49: tko.ListCredentialsResponse
+	(*CredentialUse)(nil),                 // 50: tko.CredentialUse
+	nil,                                   // 51: tko.Scope.MetadataEntry
+	nil,                                   // 52: tko.Freeze.SiteMetadataEntry
+	nil,                                   // 53: tko.Stop.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),         // 54: google.protobuf.Timestamp
+	(*Condition)(nil),                     // 55: tko.Condition
+	(*emptypb.Empty)(nil),                 // 56: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	48, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	51, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	51, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	51, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
-	51, // 4: tko.EnrollmentToken.expires:type_name -> google.protobuf.Timestamp
-	2,  // 5: tko.Policy.scope:type_name -> tko.Scope
-	51, // 6: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	51, // 7: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	51, // 8: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
-	16, // 9: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
-	16, // 10: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
-	16, // 11: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	49, // 12: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
-	51, // 13: tko.Freeze.until:type_name -> google.protobuf.Timestamp
-	51, // 14: tko.Freeze.created:type_name -> google.protobuf.Timestamp
-	50, // 15: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
-	51, // 16: tko.Stop.created:type_name -> google.protobuf.Timestamp
-	51, // 17: tko.InFlight.since:type_name -> google.protobuf.Timestamp
-	51, // 18: tko.InFlight.until:type_name -> google.protobuf.Timestamp
-	21, // 19: tko.StopStatus.stop:type_name -> tko.Stop
-	22, // 20: tko.StopStatus.inFlight:type_name -> tko.InFlight
-	51, // 21: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
-	51, // 22: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
-	28, // 23: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
-	27, // 24: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
-	31, // 25: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
-	27, // 26: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
-	27, // 27: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
-	51, // 28: tko.Subscription.created:type_name -> google.protobuf.Timestamp
-	51, // 29: tko.Subscription.updated:type_name -> google.protobuf.Timestamp
-	38, // 30: tko.Subscription.status:type_name -> tko.SubscriptionStatus
-	51, // 31: tko.SubscriptionStatus.lastSent:type_name -> google.protobuf.Timestamp
-	51, // 32: tko.SubscriptionStatus.nextTry:type_name -> google.protobuf.Timestamp
-	52, // 33: tko.SubscriptionStatus.conditions:type_name -> tko.Condition
-	37, // 34: tko.RegisterSubscriptions.subscriptions:type_name -> tko.Subscription
-	41, // 35: tko.RegisterSubscriptionsResponse.subscriptions:type_name -> tko.RegisteredSubscription
-	47, // 36: tko.ListCredentialsResponse.uses:type_name -> tko.CredentialUse
-	0,  // 37: tko.Access.canI:input_type -> tko.CanI
-	53, // 38: tko.Access.listBindings:input_type -> google.protobuf.Empty
-	3,  // 39: tko.Access.bind:input_type -> tko.Binding
-	7,  // 40: tko.Access.unbind:input_type -> tko.Unbind
-	53, // 41: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	12, // 42: tko.Access.addPolicy:input_type -> tko.Policy
-	13, // 43: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	8,  // 44: tko.Access.getOwner:input_type -> tko.GetOwner
-	11, // 45: tko.Access.setOwner:input_type -> tko.SetOwner
-	7,  // 46: tko.Access.countOwned:input_type -> tko.Unbind
-	19, // 47: tko.Access.freeze:input_type -> tko.Freeze
-	20, // 48: tko.Access.unfreeze:input_type -> tko.Unfreeze
-	53, // 49: tko.Access.listFreezes:input_type -> google.protobuf.Empty
-	21, // 50: tko.Access.stop:input_type -> tko.Stop
-	24, // 51: tko.Access.resume:input_type -> tko.Resume
-	53, // 52: tko.Access.listStops:input_type -> google.protobuf.Empty
-	25, // 53: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
-	4,  // 54: tko.Access.enrollSite:input_type -> tko.EnrollSite
-	6,  // 55: tko.Access.revokeSite:input_type -> tko.RevokeSite
-	29, // 56: tko.Access.registerSources:input_type -> tko.RegisterSources
-	32, // 57: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
-	36, // 58: tko.Access.deleteSource:input_type -> tko.DeleteSource
-	34, // 59: tko.Access.declareSources:input_type -> tko.DeclareSources
-	39, // 60: tko.Access.registerSubscriptions:input_type -> tko.RegisterSubscriptions
-	53, // 61: tko.Access.listSubscriptions:input_type -> google.protobuf.Empty
-	42, // 62: tko.Access.deleteSubscription:input_type -> tko.DeleteSubscription
-	43, // 63: tko.Access.testSubscription:input_type -> tko.TestSubscription
-	45, // 64: tko.Access.listCredentials:input_type -> tko.ListCredentials
-	14, // 65: tko.Access.listAudit:input_type -> tko.ListAudit
-	17, // 66: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 67: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 68: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 69: tko.Access.bind:output_type -> tko.Binding
-	53, // 70: tko.Access.unbind:output_type -> google.protobuf.Empty
-	12, // 71: tko.Access.listPolicies:output_type -> tko.Policy
-	12, // 72: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 73: tko.Access.breakGlass:output_type -> tko.Binding
-	9,  // 74: tko.Access.getOwner:output_type -> tko.Owner
-	53, // 75: tko.Access.setOwner:output_type -> google.protobuf.Empty
-	10, // 76: tko.Access.countOwned:output_type -> tko.Owned
-	19, // 77: tko.Access.freeze:output_type -> tko.Freeze
-	53, // 78: tko.Access.unfreeze:output_type -> google.protobuf.Empty
-	19, // 79: tko.Access.listFreezes:output_type -> tko.Freeze
-	23, // 80: tko.Access.stop:output_type -> tko.StopStatus
-	23, // 81: tko.Access.resume:output_type -> tko.StopStatus
-	23, // 82: tko.Access.listStops:output_type -> tko.StopStatus
-	26, // 83: tko.Access.getSiteStop:output_type -> tko.SiteStop
-	5,  // 84: tko.Access.enrollSite:output_type -> tko.EnrollmentToken
-	53, // 85: tko.Access.revokeSite:output_type -> google.protobuf.Empty
-	30, // 86: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
-	33, // 87: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
-	53, // 88: tko.Access.deleteSource:output_type -> google.protobuf.Empty
-	35, // 89: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
-	40, // 90: tko.Access.registerSubscriptions:output_type -> tko.RegisterSubscriptionsResponse
-	37, // 91: tko.Access.listSubscriptions:output_type -> tko.Subscription
-	53, // 92: tko.Access.deleteSubscription:output_type -> google.protobuf.Empty
-	44, // 93: tko.Access.testSubscription:output_type -> tko.TestSubscriptionResponse
-	46, // 94: tko.Access.listCredentials:output_type -> tko.ListCredentialsResponse
-	15, // 95: tko.Access.listAudit:output_type -> tko.AuditRecord
-	18, // 96: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	67, // [67:97] is the sub-list for method output_type
-	37, // [37:67] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	54, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	54, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	54, // 4: tko.EnrollmentToken.expires:type_name -> google.protobuf.Timestamp
+	54, // 5: tko.WaitingAgent.since:type_name -> google.protobuf.Timestamp
+	54, // 6: tko.WaitingAgent.expires:type_name -> google.protobuf.Timestamp
+	2,  // 7: tko.Policy.scope:type_name -> tko.Scope
+	54, // 8: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	54, // 9: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	54, // 10: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	19, // 11: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
+	19, // 12: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
+	19, // 13: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
+	52, // 14: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	54, // 15: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	54, // 16: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	53, // 17: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
+	54, // 18: tko.Stop.created:type_name -> google.protobuf.Timestamp
+	54, // 19: tko.InFlight.since:type_name -> google.protobuf.Timestamp
+	54, // 20: tko.InFlight.until:type_name -> google.protobuf.Timestamp
+	24, // 21: tko.StopStatus.stop:type_name -> tko.Stop
+	25, // 22: tko.StopStatus.inFlight:type_name -> tko.InFlight
+	54, // 23: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
+	54, // 24: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
+	31, // 25: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
+	30, // 26: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
+	34, // 27: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
+	30, // 28: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
+	30, // 29: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
+	54, // 30: tko.Subscription.created:type_name -> google.protobuf.Timestamp
+	54, // 31: tko.Subscription.updated:type_name -> google.protobuf.Timestamp
+	41, // 32: tko.Subscription.status:type_name -> tko.SubscriptionStatus
+	54, // 33: tko.SubscriptionStatus.lastSent:type_name -> google.protobuf.Timestamp
+	54, // 34: tko.SubscriptionStatus.nextTry:type_name -> google.protobuf.Timestamp
+	55, // 35: tko.SubscriptionStatus.conditions:type_name -> tko.Condition
+	40, // 36: tko.RegisterSubscriptions.subscriptions:type_name -> tko.Subscription
+	44, // 37: tko.RegisterSubscriptionsResponse.subscriptions:type_name -> tko.RegisteredSubscription
+	50, // 38: tko.ListCredentialsResponse.uses:type_name -> tko.CredentialUse
+	0,  // 39: tko.Access.canI:input_type -> tko.CanI
+	56, // 40: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	3,  // 41: tko.Access.bind:input_type -> tko.Binding
+	10, // 42: tko.Access.unbind:input_type -> tko.Unbind
+	56, // 43: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	15, // 44: tko.Access.addPolicy:input_type -> tko.Policy
+	16, // 45: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	11, // 46: tko.Access.getOwner:input_type -> tko.GetOwner
+	14, // 47: tko.Access.setOwner:input_type -> tko.SetOwner
+	10, // 48: tko.Access.countOwned:input_type -> tko.Unbind
+	22, // 49: tko.Access.freeze:input_type -> tko.Freeze
+	23, // 50: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	56, // 51: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	24, // 52: tko.Access.stop:input_type -> tko.Stop
+	27, // 53: tko.Access.resume:input_type -> tko.Resume
+	56, // 54: tko.Access.listStops:input_type -> google.protobuf.Empty
+	28, // 55: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
+	4,  // 56: tko.Access.enrollSite:input_type -> tko.EnrollSite
+	6,  // 57: tko.Access.revokeSite:input_type -> tko.RevokeSite
+	7,  // 58: tko.Access.enrollSites:input_type -> tko.EnrollSites
+	56, // 59: tko.Access.listWaitingAgents:input_type -> google.protobuf.Empty
+	9,  // 60: tko.Access.approveAgent:input_type -> tko.ApproveAgent
+	32, // 61: tko.Access.registerSources:input_type -> tko.RegisterSources
+	35, // 62: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
+	39, // 63: tko.Access.deleteSource:input_type -> tko.DeleteSource
+	37, // 64: tko.Access.declareSources:input_type -> tko.DeclareSources
+	42, // 65: tko.Access.registerSubscriptions:input_type -> tko.RegisterSubscriptions
+	56, // 66: tko.Access.listSubscriptions:input_type -> google.protobuf.Empty
+	45, // 67: tko.Access.deleteSubscription:input_type -> tko.DeleteSubscription
+	46, // 68: tko.Access.testSubscription:input_type -> tko.TestSubscription
+	48, // 69: tko.Access.listCredentials:input_type -> tko.ListCredentials
+	17, // 70: tko.Access.listAudit:input_type -> tko.ListAudit
+	20, // 71: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 72: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 73: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 74: tko.Access.bind:output_type -> tko.Binding
+	56, // 75: tko.Access.unbind:output_type -> google.protobuf.Empty
+	15, // 76: tko.Access.listPolicies:output_type -> tko.Policy
+	15, // 77: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 78: tko.Access.breakGlass:output_type -> tko.Binding
+	12, // 79: tko.Access.getOwner:output_type -> tko.Owner
+	56, // 80: tko.Access.setOwner:output_type -> google.protobuf.Empty
+	13, // 81: tko.Access.countOwned:output_type -> tko.Owned
+	22, // 82: tko.Access.freeze:output_type -> tko.Freeze
+	56, // 83: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	22, // 84: tko.Access.listFreezes:output_type -> tko.Freeze
+	26, // 85: tko.Access.stop:output_type -> tko.StopStatus
+	26, // 86: tko.Access.resume:output_type -> tko.StopStatus
+	26, // 87: tko.Access.listStops:output_type -> tko.StopStatus
+	29, // 88: tko.Access.getSiteStop:output_type -> tko.SiteStop
+	5,  // 89: tko.Access.enrollSite:output_type -> tko.EnrollmentToken
+	56, // 90: tko.Access.revokeSite:output_type -> google.protobuf.Empty
+	5,  // 91: tko.Access.enrollSites:output_type -> tko.EnrollmentToken
+	8,  // 92: tko.Access.listWaitingAgents:output_type -> tko.WaitingAgent
+	56, // 93: tko.Access.approveAgent:output_type -> google.protobuf.Empty
+	33, // 94: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
+	36, // 95: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
+	56, // 96: tko.Access.deleteSource:output_type -> google.protobuf.Empty
+	38, // 97: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
+	43, // 98: tko.Access.registerSubscriptions:output_type -> tko.RegisterSubscriptionsResponse
+	40, // 99: tko.Access.listSubscriptions:output_type -> tko.Subscription
+	56, // 100: tko.Access.deleteSubscription:output_type -> google.protobuf.Empty
+	47, // 101: tko.Access.testSubscription:output_type -> tko.TestSubscriptionResponse
+	49, // 102: tko.Access.listCredentials:output_type -> tko.ListCredentialsResponse
+	18, // 103: tko.Access.listAudit:output_type -> tko.AuditRecord
+	21, // 104: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	72, // [72:105] is the sub-list for method output_type
+	39, // [39:72] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_tko_access_proto_init() }
@@ -3666,7 +3926,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   51,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,6 +41,9 @@ const (
 	Access_GetSiteStop_FullMethodName           = "/tko.Access/getSiteStop"
 	Access_EnrollSite_FullMethodName            = "/tko.Access/enrollSite"
 	Access_RevokeSite_FullMethodName            = "/tko.Access/revokeSite"
+	Access_EnrollSites_FullMethodName           = "/tko.Access/enrollSites"
+	Access_ListWaitingAgents_FullMethodName     = "/tko.Access/listWaitingAgents"
+	Access_ApproveAgent_FullMethodName          = "/tko.Access/approveAgent"
 	Access_RegisterSources_FullMethodName       = "/tko.Access/registerSources"
 	Access_GetSourceDefinitions_FullMethodName  = "/tko.Access/getSourceDefinitions"
 	Access_DeleteSource_FullMethodName          = "/tko.Access/deleteSource"
@@ -98,6 +101,13 @@ type AccessClient interface {
 	EnrollSite(ctx context.Context, in *EnrollSite, opts ...grpc.CallOption) (*EnrollmentToken, error)
 	// Ends the certificates and tokens of a site's agent, and its connection.
 	RevokeSite(ctx context.Context, in *RevokeSite, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Makes a token for the agents of the sites that match a pattern, each of which must be approved;
+	// or ends it. An earlier token for the pattern ends.
+	EnrollSites(ctx context.Context, in *EnrollSites, opts ...grpc.CallOption) (*EnrollmentToken, error)
+	// Lists the agents that wait until they are approved, by their sites.
+	ListWaitingAgents(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitingAgent], error)
+	// Approves an agent that waits, or refuses it.
+	ApproveAgent(ctx context.Context, in *ApproveAgent, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Registers GitOps sources: all of them, or none.
 	RegisterSources(ctx context.Context, in *RegisterSources, opts ...grpc.CallOption) (*RegisterSourcesResponse, error)
 	// Returns the registered sources by name, or none if their version is known.
@@ -358,6 +368,45 @@ func (c *accessClient) RevokeSite(ctx context.Context, in *RevokeSite, opts ...g
 	return out, nil
 }
 
+func (c *accessClient) EnrollSites(ctx context.Context, in *EnrollSites, opts ...grpc.CallOption) (*EnrollmentToken, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EnrollmentToken)
+	err := c.cc.Invoke(ctx, Access_EnrollSites_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) ListWaitingAgents(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitingAgent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[4], Access_ListWaitingAgents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[emptypb.Empty, WaitingAgent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Access_ListWaitingAgentsClient = grpc.ServerStreamingClient[WaitingAgent]
+
+func (c *accessClient) ApproveAgent(ctx context.Context, in *ApproveAgent, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Access_ApproveAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) RegisterSources(ctx context.Context, in *RegisterSources, opts ...grpc.CallOption) (*RegisterSourcesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RegisterSourcesResponse)
@@ -410,7 +459,7 @@ func (c *accessClient) RegisterSubscriptions(ctx context.Context, in *RegisterSu
 
 func (c *accessClient) ListSubscriptions(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Subscription], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[4], Access_ListSubscriptions_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[5], Access_ListSubscriptions_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -459,7 +508,7 @@ func (c *accessClient) ListCredentials(ctx context.Context, in *ListCredentials,
 
 func (c *accessClient) ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[5], Access_ListAudit_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[6], Access_ListAudit_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -530,6 +579,13 @@ type AccessServer interface {
 	EnrollSite(context.Context, *EnrollSite) (*EnrollmentToken, error)
 	// Ends the certificates and tokens of a site's agent, and its connection.
 	RevokeSite(context.Context, *RevokeSite) (*emptypb.Empty, error)
+	// Makes a token for the agents of the sites that match a pattern, each of which must be approved;
+	// or ends it. An earlier token for the pattern ends.
+	EnrollSites(context.Context, *EnrollSites) (*EnrollmentToken, error)
+	// Lists the agents that wait until they are approved, by their sites.
+	ListWaitingAgents(*emptypb.Empty, grpc.ServerStreamingServer[WaitingAgent]) error
+	// Approves an agent that waits, or refuses it.
+	ApproveAgent(context.Context, *ApproveAgent) (*emptypb.Empty, error)
 	// Registers GitOps sources: all of them, or none.
 	RegisterSources(context.Context, *RegisterSources) (*RegisterSourcesResponse, error)
 	// Returns the registered sources by name, or none if their version is known.
@@ -620,6 +676,15 @@ func (UnimplementedAccessServer) EnrollSite(context.Context, *EnrollSite) (*Enro
 }
 func (UnimplementedAccessServer) RevokeSite(context.Context, *RevokeSite) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeSite not implemented")
+}
+func (UnimplementedAccessServer) EnrollSites(context.Context, *EnrollSites) (*EnrollmentToken, error) {
+	return nil, status.Error(codes.Unimplemented, "method EnrollSites not implemented")
+}
+func (UnimplementedAccessServer) ListWaitingAgents(*emptypb.Empty, grpc.ServerStreamingServer[WaitingAgent]) error {
+	return status.Error(codes.Unimplemented, "method ListWaitingAgents not implemented")
+}
+func (UnimplementedAccessServer) ApproveAgent(context.Context, *ApproveAgent) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method ApproveAgent not implemented")
 }
 func (UnimplementedAccessServer) RegisterSources(context.Context, *RegisterSources) (*RegisterSourcesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RegisterSources not implemented")
@@ -989,6 +1054,53 @@ func _Access_RevokeSite_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_EnrollSites_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EnrollSites)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).EnrollSites(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_EnrollSites_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).EnrollSites(ctx, req.(*EnrollSites))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_ListWaitingAgents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(emptypb.Empty)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AccessServer).ListWaitingAgents(m, &grpc.GenericServerStream[emptypb.Empty, WaitingAgent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Access_ListWaitingAgentsServer = grpc.ServerStreamingServer[WaitingAgent]
+
+func _Access_ApproveAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ApproveAgent)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).ApproveAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_ApproveAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).ApproveAgent(ctx, req.(*ApproveAgent))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_RegisterSources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RegisterSources)
 	if err := dec(in); err != nil {
@@ -1241,6 +1353,14 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Access_RevokeSite_Handler,
 		},
 		{
+			MethodName: "enrollSites",
+			Handler:    _Access_EnrollSites_Handler,
+		},
+		{
+			MethodName: "approveAgent",
+			Handler:    _Access_ApproveAgent_Handler,
+		},
+		{
 			MethodName: "registerSources",
 			Handler:    _Access_RegisterSources_Handler,
 		},
@@ -1296,6 +1416,11 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "listStops",
 			Handler:       _Access_ListStops_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "listWaitingAgents",
+			Handler:       _Access_ListWaitingAgents_Handler,
 			ServerStreams: true,
 		},
 		{

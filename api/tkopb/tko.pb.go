@@ -6933,6 +6933,437 @@ func (x *SaveTargetStateResponse) GetVersion() int64 {
 	return 0
 }
 
+// With neither, all sites and all deployments are counted, also those without a site.
+type GetFleet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sites         []string               `protobuf:"bytes,800,rep,name=sites,proto3" json:"sites,omitempty"`                                                                                         // patterns of IDs: all must match
+	SiteMetadata  map[string]string      `protobuf:"bytes,801,rep,name=siteMetadata,proto3" json:"siteMetadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // key: pattern
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFleet) Reset() {
+	*x = GetFleet{}
+	mi := &file_tko_tko_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFleet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFleet) ProtoMessage() {}
+
+func (x *GetFleet) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFleet.ProtoReflect.Descriptor instead.
+func (*GetFleet) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *GetFleet) GetSites() []string {
+	if x != nil {
+		return x.Sites
+	}
+	return nil
+}
+
+func (x *GetFleet) GetSiteMetadata() map[string]string {
+	if x != nil {
+		return x.SiteMetadata
+	}
+	return nil
+}
+
+type Fleet struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Position        int64                  `protobuf:"varint,800,opt,name=position,proto3" json:"position,omitempty"` // of the change log: of the newest change that was certainly counted
+	Exact           bool                   `protobuf:"varint,801,opt,name=exact,proto3" json:"exact,omitempty"`       // nothing newer was counted
+	Time            *timestamppb.Timestamp `protobuf:"bytes,802,opt,name=time,proto3" json:"time,omitempty"`          // when it was counted
+	Sites           *FleetCounts           `protobuf:"bytes,803,opt,name=sites,proto3" json:"sites,omitempty"`
+	Deployments     *FleetCounts           `protobuf:"bytes,804,opt,name=deployments,proto3" json:"deployments,omitempty"`
+	Failures        []*FleetFailure        `protobuf:"bytes,805,rep,name=failures,proto3" json:"failures,omitempty"`                // the most frequent first, at most 2000
+	FailuresLeftOut int64                  `protobuf:"varint,806,opt,name=failuresLeftOut,proto3" json:"failuresLeftOut,omitempty"` // of further groups
+	Waits           []*FleetWait           `protobuf:"bytes,807,rep,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Fleet) Reset() {
+	*x = Fleet{}
+	mi := &file_tko_tko_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fleet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fleet) ProtoMessage() {}
+
+func (x *Fleet) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fleet.ProtoReflect.Descriptor instead.
+func (*Fleet) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *Fleet) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Fleet) GetExact() bool {
+	if x != nil {
+		return x.Exact
+	}
+	return false
+}
+
+func (x *Fleet) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Fleet) GetSites() *FleetCounts {
+	if x != nil {
+		return x.Sites
+	}
+	return nil
+}
+
+func (x *Fleet) GetDeployments() *FleetCounts {
+	if x != nil {
+		return x.Deployments
+	}
+	return nil
+}
+
+func (x *Fleet) GetFailures() []*FleetFailure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+func (x *Fleet) GetFailuresLeftOut() int64 {
+	if x != nil {
+		return x.FailuresLeftOut
+	}
+	return 0
+}
+
+func (x *Fleet) GetWaits() []*FleetWait {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+// Numbers of sites, or of deployments. Each is in one of the last five: its state.
+type FleetCounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Total         int64                  `protobuf:"varint,800,opt,name=total,proto3" json:"total,omitempty"`
+	Prepared      int64                  `protobuf:"varint,801,opt,name=prepared,proto3" json:"prepared,omitempty"`         // deployments only
+	Approved      int64                  `protobuf:"varint,802,opt,name=approved,proto3" json:"approved,omitempty"`         // deployments only
+	Scheduled     int64                  `protobuf:"varint,803,opt,name=scheduled,proto3" json:"scheduled,omitempty"`       // their condition Scheduled is True
+	NotScheduled  int64                  `protobuf:"varint,804,opt,name=notScheduled,proto3" json:"notScheduled,omitempty"` // their condition Scheduled is False
+	Unhealthy     int64                  `protobuf:"varint,805,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`       // their condition Healthy is False, also of those that come up
+	Failing       int64                  `protobuf:"varint,806,opt,name=failing,proto3" json:"failing,omitempty"`
+	Waiting       int64                  `protobuf:"varint,807,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Working       int64                  `protobuf:"varint,808,opt,name=working,proto3" json:"working,omitempty"`
+	Unknown       int64                  `protobuf:"varint,809,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	Healthy       int64                  `protobuf:"varint,810,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FleetCounts) Reset() {
+	*x = FleetCounts{}
+	mi := &file_tko_tko_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FleetCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FleetCounts) ProtoMessage() {}
+
+func (x *FleetCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FleetCounts.ProtoReflect.Descriptor instead.
+func (*FleetCounts) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *FleetCounts) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *FleetCounts) GetPrepared() int64 {
+	if x != nil {
+		return x.Prepared
+	}
+	return 0
+}
+
+func (x *FleetCounts) GetApproved() int64 {
+	if x != nil {
+		return x.Approved
+	}
+	return 0
+}
+
+func (x *FleetCounts) GetScheduled() int64 {
+	if x != nil {
+		return x.Scheduled
+	}
+	return 0
+}
+
+func (x *FleetCounts) GetNotScheduled() int64 {
+	if x != nil {
+		return x.NotScheduled
+	}
+	return 0
+}
+
+func (x *FleetCounts) GetUnhealthy() int64 {
+	if x != nil {
+		return x.Unhealthy
+	}
+	return 0
+}
+
+func (x *FleetCounts) GetFailing() int64 {
+	if x != nil {
+		return x.Failing
+	}
+	return 0
+}
+
+func (x *FleetCounts) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *FleetCounts) GetWorking() int64 {
+	if x != nil {
+		return x.Working
+	}
+	return 0
+}
+
+func (x *FleetCounts) GetUnknown() int64 {
+	if x != nil {
+		return x.Unknown
+	}
+	return 0
+}
+
+func (x *FleetCounts) GetHealthy() int64 {
+	if x != nil {
+		return x.Healthy
+	}
+	return 0
+}
+
+// Entities of a kind with a condition that is False for the same reason.
+type FleetFailure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,800,opt,name=kind,proto3" json:"kind,omitempty"`
+	Type          string                 `protobuf:"bytes,801,opt,name=type,proto3" json:"type,omitempty"`
+	Reason        string                 `protobuf:"bytes,802,opt,name=reason,proto3" json:"reason,omitempty"`
+	Count         int64                  `protobuf:"varint,803,opt,name=count,proto3" json:"count,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,804,opt,name=since,proto3" json:"since,omitempty"`     // of the oldest one, as example and message
+	Example       string                 `protobuf:"bytes,805,opt,name=example,proto3" json:"example,omitempty"` // ID; empty: not known
+	Message       string                 `protobuf:"bytes,806,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FleetFailure) Reset() {
+	*x = FleetFailure{}
+	mi := &file_tko_tko_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FleetFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FleetFailure) ProtoMessage() {}
+
+func (x *FleetFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FleetFailure.ProtoReflect.Descriptor instead.
+func (*FleetFailure) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *FleetFailure) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *FleetFailure) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *FleetFailure) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *FleetFailure) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *FleetFailure) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *FleetFailure) GetExample() string {
+	if x != nil {
+		return x.Example
+	}
+	return ""
+}
+
+func (x *FleetFailure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type FleetWait struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,800,opt,name=kind,proto3" json:"kind,omitempty"`
+	What          string                 `protobuf:"bytes,801,opt,name=what,proto3" json:"what,omitempty"` // such as approval, preparer or frozen
+	Count         int64                  `protobuf:"varint,802,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FleetWait) Reset() {
+	*x = FleetWait{}
+	mi := &file_tko_tko_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FleetWait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FleetWait) ProtoMessage() {}
+
+func (x *FleetWait) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FleetWait.ProtoReflect.Descriptor instead.
+func (*FleetWait) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *FleetWait) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *FleetWait) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *FleetWait) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type WhoAmIResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Subject       string                 `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"` // with the prefix of its authenticator, such as oidc:corp:ann; or anonymous
@@ -6947,7 +7378,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[91]
+	mi := &file_tko_tko_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6959,7 +7390,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[91]
+	mi := &file_tko_tko_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6972,7 +7403,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{91}
+	return file_tko_tko_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -7687,14 +8118,53 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05state\x18\x01 \x01(\v2\x10.tko.TargetStateR\x05state\x12#\n" +
 	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"3\n" +
 	"\x17SaveTargetStateResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\xda\x01\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\xa8\x01\n" +
+	"\bGetFleet\x12\x15\n" +
+	"\x05sites\x18\xa0\x06 \x03(\tR\x05sites\x12D\n" +
+	"\fsiteMetadata\x18\xa1\x06 \x03(\v2\x1f.tko.GetFleet.SiteMetadataEntryR\fsiteMetadata\x1a?\n" +
+	"\x11SiteMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcc\x02\n" +
+	"\x05Fleet\x12\x1b\n" +
+	"\bposition\x18\xa0\x06 \x01(\x03R\bposition\x12\x15\n" +
+	"\x05exact\x18\xa1\x06 \x01(\bR\x05exact\x12/\n" +
+	"\x04time\x18\xa2\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12'\n" +
+	"\x05sites\x18\xa3\x06 \x01(\v2\x10.tko.FleetCountsR\x05sites\x123\n" +
+	"\vdeployments\x18\xa4\x06 \x01(\v2\x10.tko.FleetCountsR\vdeployments\x12.\n" +
+	"\bfailures\x18\xa5\x06 \x03(\v2\x11.tko.FleetFailureR\bfailures\x12)\n" +
+	"\x0ffailuresLeftOut\x18\xa6\x06 \x01(\x03R\x0ffailuresLeftOut\x12%\n" +
+	"\x05waits\x18\xa7\x06 \x03(\v2\x0e.tko.FleetWaitR\x05waits\"\xc8\x02\n" +
+	"\vFleetCounts\x12\x15\n" +
+	"\x05total\x18\xa0\x06 \x01(\x03R\x05total\x12\x1b\n" +
+	"\bprepared\x18\xa1\x06 \x01(\x03R\bprepared\x12\x1b\n" +
+	"\bapproved\x18\xa2\x06 \x01(\x03R\bapproved\x12\x1d\n" +
+	"\tscheduled\x18\xa3\x06 \x01(\x03R\tscheduled\x12#\n" +
+	"\fnotScheduled\x18\xa4\x06 \x01(\x03R\fnotScheduled\x12\x1d\n" +
+	"\tunhealthy\x18\xa5\x06 \x01(\x03R\tunhealthy\x12\x19\n" +
+	"\afailing\x18\xa6\x06 \x01(\x03R\afailing\x12\x19\n" +
+	"\awaiting\x18\xa7\x06 \x01(\x03R\awaiting\x12\x19\n" +
+	"\aworking\x18\xa8\x06 \x01(\x03R\aworking\x12\x19\n" +
+	"\aunknown\x18\xa9\x06 \x01(\x03R\aunknown\x12\x19\n" +
+	"\ahealthy\x18\xaa\x06 \x01(\x03R\ahealthy\"\xd1\x01\n" +
+	"\fFleetFailure\x12\x13\n" +
+	"\x04kind\x18\xa0\x06 \x01(\tR\x04kind\x12\x13\n" +
+	"\x04type\x18\xa1\x06 \x01(\tR\x04type\x12\x17\n" +
+	"\x06reason\x18\xa2\x06 \x01(\tR\x06reason\x12\x15\n" +
+	"\x05count\x18\xa3\x06 \x01(\x03R\x05count\x121\n" +
+	"\x05since\x18\xa4\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x19\n" +
+	"\aexample\x18\xa5\x06 \x01(\tR\aexample\x12\x19\n" +
+	"\amessage\x18\xa6\x06 \x01(\tR\amessage\"L\n" +
+	"\tFleetWait\x12\x13\n" +
+	"\x04kind\x18\xa0\x06 \x01(\tR\x04kind\x12\x13\n" +
+	"\x04what\x18\xa1\x06 \x01(\tR\x04what\x12\x15\n" +
+	"\x05count\x18\xa2\x06 \x01(\x03R\x05count\"\xda\x01\n" +
 	"\x0eWhoAmIResponse\x12\x18\n" +
 	"\asubject\x18\x01 \x01(\tR\asubject\x12\x16\n" +
 	"\x06groups\x18\x02 \x03(\tR\x06groups\x12$\n" +
 	"\rauthenticator\x18\x03 \x01(\tR\rauthenticator\x12 \n" +
 	"\vdisplayName\x18\x04 \x01(\tR\vdisplayName\x12\x18\n" +
 	"\aaddress\x18\x05 \x01(\tR\aaddress\x124\n" +
-	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xcd\x17\n" +
+	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xf4\x17\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -7738,7 +8208,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"finishWork\x12\x0f.tko.FinishWork\x1a\x16.google.protobuf.Empty\x120\n" +
 	"\fwatchChanges\x12\x11.tko.WatchChanges\x1a\v.tko.Change0\x01\x123\n" +
 	"\tputEntity\x12\x0e.tko.PutEntity\x1a\x16.tko.PutEntityResponse\x12/\n" +
-	"\tlistMarks\x12\x0e.tko.ListMarks\x1a\x10.tko.EntityMarks0\x01\x126\n" +
+	"\tlistMarks\x12\x0e.tko.ListMarks\x1a\x10.tko.EntityMarks0\x01\x12%\n" +
+	"\bgetFleet\x12\r.tko.GetFleet\x1a\n" +
+	".tko.Fleet\x126\n" +
 	"\fremoveEntity\x12\x11.tko.RemoveEntity\x1a\x13.tko.DeleteResponse\x123\n" +
 	"\tcallSites\x12\x0e.tko.CallSites\x1a\x16.google.protobuf.Empty\x127\n" +
 	"\vcallSources\x12\x10.tko.CallSources\x1a\x16.google.protobuf.Empty\x12(\n" +
@@ -7764,7 +8236,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 110)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 116)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -7859,243 +8331,258 @@ var file_tko_tko_proto_goTypes = []any{
 	(*TargetState)(nil),                          // 90: tko.TargetState
 	(*SaveTargetState)(nil),                      // 91: tko.SaveTargetState
 	(*SaveTargetStateResponse)(nil),              // 92: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 93: tko.WhoAmIResponse
-	nil,                                          // 94: tko.Template.MetadataEntry
-	nil,                                          // 95: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 96: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 97: tko.Site.MetadataEntry
-	nil,                                          // 98: tko.ListedSite.MetadataEntry
-	nil,                                          // 99: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 100: tko.Deployment.MetadataEntry
-	nil,                                          // 101: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 102: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 103: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 104: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 105: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 106: tko.Plugin.PropertiesEntry
-	nil,                                          // 107: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 108: tko.PutEntity.MetadataEntry
-	nil,                                          // 109: tko.Marks.LabelsEntry
-	nil,                                          // 110: tko.Marks.AnnotationsEntry
-	nil,                                          // 111: tko.SourceOrigins.PartsEntry
-	(*timestamppb.Timestamp)(nil),                // 112: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 113: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 114: google.protobuf.Empty
+	(*GetFleet)(nil),                             // 93: tko.GetFleet
+	(*Fleet)(nil),                                // 94: tko.Fleet
+	(*FleetCounts)(nil),                          // 95: tko.FleetCounts
+	(*FleetFailure)(nil),                         // 96: tko.FleetFailure
+	(*FleetWait)(nil),                            // 97: tko.FleetWait
+	(*WhoAmIResponse)(nil),                       // 98: tko.WhoAmIResponse
+	nil,                                          // 99: tko.Template.MetadataEntry
+	nil,                                          // 100: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 101: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 102: tko.Site.MetadataEntry
+	nil,                                          // 103: tko.ListedSite.MetadataEntry
+	nil,                                          // 104: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 105: tko.Deployment.MetadataEntry
+	nil,                                          // 106: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 107: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 108: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 109: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 110: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 111: tko.Plugin.PropertiesEntry
+	nil,                                          // 112: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 113: tko.PutEntity.MetadataEntry
+	nil,                                          // 114: tko.Marks.LabelsEntry
+	nil,                                          // 115: tko.Marks.AnnotationsEntry
+	nil,                                          // 116: tko.SourceOrigins.PartsEntry
+	nil,                                          // 117: tko.GetFleet.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 118: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 119: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 120: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
 	44,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
 	81,  // 2: tko.AboutResponse.reach:type_name -> tko.SourceReach
-	94,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	112, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	99,  // 3: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	118, // 4: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	43,  // 5: tko.Template.stamp:type_name -> tko.Stamp
 	8,   // 6: tko.Template.details:type_name -> tko.Details
-	95,  // 7: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	112, // 8: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	100, // 7: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	118, // 8: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	43,  // 9: tko.ListedTemplate.stamp:type_name -> tko.Stamp
 	8,   // 10: tko.ListedTemplate.details:type_name -> tko.Details
-	96,  // 11: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	112, // 12: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
+	101, // 11: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	118, // 12: tko.SelectTemplates.updatedSince:type_name -> google.protobuf.Timestamp
 	6,   // 13: tko.ListTemplates.window:type_name -> tko.Window
 	12,  // 14: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	97,  // 15: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	112, // 16: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	102, // 15: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	118, // 16: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	43,  // 17: tko.Site.stamp:type_name -> tko.Stamp
 	8,   // 18: tko.Site.details:type_name -> tko.Details
-	98,  // 19: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	112, // 20: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	103, // 19: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	118, // 20: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	43,  // 21: tko.ListedSite.stamp:type_name -> tko.Stamp
 	8,   // 22: tko.ListedSite.details:type_name -> tko.Details
-	99,  // 23: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	104, // 23: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	19,  // 24: tko.SelectSites.conditions:type_name -> tko.SelectCondition
-	112, // 25: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
+	118, // 25: tko.SelectSites.updatedSince:type_name -> google.protobuf.Timestamp
 	6,   // 26: tko.ListSites.window:type_name -> tko.Window
 	18,  // 27: tko.ListSites.select:type_name -> tko.SelectSites
-	100, // 28: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	112, // 29: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	112, // 30: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	105, // 28: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	118, // 29: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	118, // 30: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	43,  // 31: tko.Deployment.stamp:type_name -> tko.Stamp
-	101, // 32: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	112, // 33: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	112, // 34: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	106, // 32: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	118, // 33: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	118, // 34: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	43,  // 35: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	102, // 36: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	103, // 37: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	104, // 38: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	105, // 39: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	107, // 36: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	108, // 37: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	109, // 38: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	110, // 39: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	19,  // 40: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
-	112, // 41: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
+	118, // 41: tko.SelectDeployments.updatedSince:type_name -> google.protobuf.Timestamp
 	6,   // 42: tko.ListDeployments.window:type_name -> tko.Window
 	27,  // 43: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	113, // 44: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
-	112, // 45: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	112, // 46: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	112, // 47: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	106, // 48: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	119, // 44: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	118, // 45: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	118, // 46: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	118, // 47: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	111, // 48: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	39,  // 49: tko.Plugin.triggers:type_name -> tko.GVK
 	43,  // 50: tko.Plugin.stamp:type_name -> tko.Stamp
 	39,  // 51: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	6,   // 52: tko.ListPlugins.window:type_name -> tko.Window
 	41,  // 53: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	112, // 54: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	112, // 55: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	118, // 54: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	118, // 55: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	44,  // 56: tko.Stamp.conditions:type_name -> tko.Condition
 	45,  // 57: tko.Stamp.steps:type_name -> tko.PreparationStep
-	112, // 58: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	112, // 59: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	113, // 60: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	118, // 58: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	118, // 59: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	119, // 60: tko.PreparationStep.took:type_name -> google.protobuf.Duration
 	27,  // 61: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	44,  // 62: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	45,  // 63: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
 	48,  // 64: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
 	22,  // 65: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
 	55,  // 66: tko.CreateChildren.children:type_name -> tko.Child
-	107, // 67: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	112, // 67: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
 	8,   // 68: tko.ProvisionSite.details:type_name -> tko.Details
 	44,  // 69: tko.SetConditions.conditions:type_name -> tko.Condition
-	113, // 70: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	113, // 71: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	119, // 70: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	119, // 71: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
 	64,  // 72: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
 	64,  // 73: tko.RenewWork.items:type_name -> tko.WorkItem
-	113, // 74: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	119, // 74: tko.RenewWork.lease:type_name -> google.protobuf.Duration
 	64,  // 75: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
 	68,  // 76: tko.FinishWork.items:type_name -> tko.FinishedWork
 	64,  // 77: tko.FinishedWork.item:type_name -> tko.WorkItem
 	0,   // 78: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	113, // 79: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	119, // 79: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
 	1,   // 80: tko.Change.op:type_name -> tko.Change.Op
-	112, // 81: tko.Change.time:type_name -> google.protobuf.Timestamp
-	108, // 82: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	118, // 81: tko.Change.time:type_name -> google.protobuf.Timestamp
+	113, // 82: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
 	40,  // 83: tko.PutEntity.plugin:type_name -> tko.Plugin
 	64,  // 84: tko.PutEntity.claim:type_name -> tko.WorkItem
 	8,   // 85: tko.PutEntity.details:type_name -> tko.Details
 	72,  // 86: tko.PutEntity.marks:type_name -> tko.Marks
-	109, // 87: tko.Marks.labels:type_name -> tko.Marks.LabelsEntry
-	110, // 88: tko.Marks.annotations:type_name -> tko.Marks.AnnotationsEntry
+	114, // 87: tko.Marks.labels:type_name -> tko.Marks.LabelsEntry
+	115, // 88: tko.Marks.annotations:type_name -> tko.Marks.AnnotationsEntry
 	72,  // 89: tko.EntityMarks.marks:type_name -> tko.Marks
 	64,  // 90: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	112, // 91: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	118, // 91: tko.Source.updated:type_name -> google.protobuf.Timestamp
 	82,  // 92: tko.Source.status:type_name -> tko.SourceStatus
-	112, // 93: tko.Source.due:type_name -> google.protobuf.Timestamp
+	118, // 93: tko.Source.due:type_name -> google.protobuf.Timestamp
 	81,  // 94: tko.Source.reach:type_name -> tko.SourceReach
 	84,  // 95: tko.SourceStatus.items:type_name -> tko.SourceItem
 	85,  // 96: tko.SourceStatus.operations:type_name -> tko.SourceOperation
 	44,  // 97: tko.SourceStatus.conditions:type_name -> tko.Condition
 	83,  // 98: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
-	111, // 99: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
-	112, // 100: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	116, // 99: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	118, // 100: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
 	80,  // 101: tko.SaveSource.source:type_name -> tko.Source
 	64,  // 102: tko.SaveSource.claim:type_name -> tko.WorkItem
 	64,  // 103: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	112, // 104: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	118, // 104: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
 	90,  // 105: tko.SaveTargetState.state:type_name -> tko.TargetState
 	64,  // 106: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	112, // 107: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	114, // 108: tko.Data.about:input_type -> google.protobuf.Empty
-	9,   // 109: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 110: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	11,  // 111: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	13,  // 112: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	12,  // 113: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	15,  // 114: tko.Data.registerSite:input_type -> tko.Site
-	14,  // 115: tko.Data.deleteSite:input_type -> tko.SiteID
-	17,  // 116: tko.Data.getSite:input_type -> tko.GetSite
-	20,  // 117: tko.Data.listSites:input_type -> tko.ListSites
-	18,  // 118: tko.Data.purgeSites:input_type -> tko.SelectSites
-	24,  // 119: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	21,  // 120: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	26,  // 121: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	28,  // 122: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	27,  // 123: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	29,  // 124: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	31,  // 125: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	33,  // 126: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	40,  // 127: tko.Data.registerPlugin:input_type -> tko.Plugin
-	38,  // 128: tko.Data.deletePlugin:input_type -> tko.PluginID
-	38,  // 129: tko.Data.getPlugin:input_type -> tko.PluginID
-	42,  // 130: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	41,  // 131: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	46,  // 132: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	48,  // 133: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	50,  // 134: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	52,  // 135: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	35,  // 136: tko.Data.listModifications:input_type -> tko.ListModifications
-	37,  // 137: tko.Data.breakModification:input_type -> tko.BreakModification
-	54,  // 138: tko.Data.createChildren:input_type -> tko.CreateChildren
-	57,  // 139: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	59,  // 140: tko.Data.resolveSite:input_type -> tko.ResolveSite
-	61,  // 141: tko.Data.setConditions:input_type -> tko.SetConditions
-	62,  // 142: tko.Data.claimWork:input_type -> tko.ClaimWork
-	65,  // 143: tko.Data.renewWork:input_type -> tko.RenewWork
-	67,  // 144: tko.Data.finishWork:input_type -> tko.FinishWork
-	69,  // 145: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	71,  // 146: tko.Data.putEntity:input_type -> tko.PutEntity
-	73,  // 147: tko.Data.listMarks:input_type -> tko.ListMarks
-	76,  // 148: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	77,  // 149: tko.Data.callSites:input_type -> tko.CallSites
-	78,  // 150: tko.Data.callSources:input_type -> tko.CallSources
-	79,  // 151: tko.Data.getSource:input_type -> tko.GetSource
-	114, // 152: tko.Data.listSources:input_type -> google.protobuf.Empty
-	86,  // 153: tko.Data.saveSource:input_type -> tko.SaveSource
-	88,  // 154: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	89,  // 155: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	91,  // 156: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	114, // 157: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 158: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 159: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 160: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	9,   // 161: tko.Data.getTemplate:output_type -> tko.Template
-	10,  // 162: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 163: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 164: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 165: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	15,  // 166: tko.Data.getSite:output_type -> tko.Site
-	16,  // 167: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 168: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	25,  // 169: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 170: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	22,  // 171: tko.Data.getDeployment:output_type -> tko.Deployment
-	23,  // 172: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 173: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	30,  // 174: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	32,  // 175: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	34,  // 176: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 177: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 178: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	40,  // 179: tko.Data.getPlugin:output_type -> tko.Plugin
-	40,  // 180: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 181: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	47,  // 182: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	49,  // 183: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	51,  // 184: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	53,  // 185: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	36,  // 186: tko.Data.listModifications:output_type -> tko.Modification
-	36,  // 187: tko.Data.breakModification:output_type -> tko.Modification
-	56,  // 188: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	58,  // 189: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	60,  // 190: tko.Data.resolveSite:output_type -> tko.ResolveSiteResponse
-	114, // 191: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	63,  // 192: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	66,  // 193: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	114, // 194: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	70,  // 195: tko.Data.watchChanges:output_type -> tko.Change
-	75,  // 196: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	74,  // 197: tko.Data.listMarks:output_type -> tko.EntityMarks
-	5,   // 198: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	114, // 199: tko.Data.callSites:output_type -> google.protobuf.Empty
-	114, // 200: tko.Data.callSources:output_type -> google.protobuf.Empty
-	80,  // 201: tko.Data.getSource:output_type -> tko.Source
-	80,  // 202: tko.Data.listSources:output_type -> tko.Source
-	87,  // 203: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	114, // 204: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	90,  // 205: tko.Data.getTargetState:output_type -> tko.TargetState
-	92,  // 206: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	93,  // 207: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	158, // [158:208] is the sub-list for method output_type
-	108, // [108:158] is the sub-list for method input_type
-	108, // [108:108] is the sub-list for extension type_name
-	108, // [108:108] is the sub-list for extension extendee
-	0,   // [0:108] is the sub-list for field type_name
+	117, // 107: tko.GetFleet.siteMetadata:type_name -> tko.GetFleet.SiteMetadataEntry
+	118, // 108: tko.Fleet.time:type_name -> google.protobuf.Timestamp
+	95,  // 109: tko.Fleet.sites:type_name -> tko.FleetCounts
+	95,  // 110: tko.Fleet.deployments:type_name -> tko.FleetCounts
+	96,  // 111: tko.Fleet.failures:type_name -> tko.FleetFailure
+	97,  // 112: tko.Fleet.waits:type_name -> tko.FleetWait
+	118, // 113: tko.FleetFailure.since:type_name -> google.protobuf.Timestamp
+	118, // 114: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	120, // 115: tko.Data.about:input_type -> google.protobuf.Empty
+	9,   // 116: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 117: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	11,  // 118: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	13,  // 119: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	12,  // 120: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	15,  // 121: tko.Data.registerSite:input_type -> tko.Site
+	14,  // 122: tko.Data.deleteSite:input_type -> tko.SiteID
+	17,  // 123: tko.Data.getSite:input_type -> tko.GetSite
+	20,  // 124: tko.Data.listSites:input_type -> tko.ListSites
+	18,  // 125: tko.Data.purgeSites:input_type -> tko.SelectSites
+	24,  // 126: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	21,  // 127: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	26,  // 128: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	28,  // 129: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	27,  // 130: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	29,  // 131: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	31,  // 132: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	33,  // 133: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	40,  // 134: tko.Data.registerPlugin:input_type -> tko.Plugin
+	38,  // 135: tko.Data.deletePlugin:input_type -> tko.PluginID
+	38,  // 136: tko.Data.getPlugin:input_type -> tko.PluginID
+	42,  // 137: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	41,  // 138: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	46,  // 139: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	48,  // 140: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	50,  // 141: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	52,  // 142: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	35,  // 143: tko.Data.listModifications:input_type -> tko.ListModifications
+	37,  // 144: tko.Data.breakModification:input_type -> tko.BreakModification
+	54,  // 145: tko.Data.createChildren:input_type -> tko.CreateChildren
+	57,  // 146: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	59,  // 147: tko.Data.resolveSite:input_type -> tko.ResolveSite
+	61,  // 148: tko.Data.setConditions:input_type -> tko.SetConditions
+	62,  // 149: tko.Data.claimWork:input_type -> tko.ClaimWork
+	65,  // 150: tko.Data.renewWork:input_type -> tko.RenewWork
+	67,  // 151: tko.Data.finishWork:input_type -> tko.FinishWork
+	69,  // 152: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	71,  // 153: tko.Data.putEntity:input_type -> tko.PutEntity
+	73,  // 154: tko.Data.listMarks:input_type -> tko.ListMarks
+	93,  // 155: tko.Data.getFleet:input_type -> tko.GetFleet
+	76,  // 156: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	77,  // 157: tko.Data.callSites:input_type -> tko.CallSites
+	78,  // 158: tko.Data.callSources:input_type -> tko.CallSources
+	79,  // 159: tko.Data.getSource:input_type -> tko.GetSource
+	120, // 160: tko.Data.listSources:input_type -> google.protobuf.Empty
+	86,  // 161: tko.Data.saveSource:input_type -> tko.SaveSource
+	88,  // 162: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	89,  // 163: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	91,  // 164: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	120, // 165: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 166: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 167: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 168: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	9,   // 169: tko.Data.getTemplate:output_type -> tko.Template
+	10,  // 170: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 171: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 172: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 173: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	15,  // 174: tko.Data.getSite:output_type -> tko.Site
+	16,  // 175: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 176: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	25,  // 177: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 178: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	22,  // 179: tko.Data.getDeployment:output_type -> tko.Deployment
+	23,  // 180: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 181: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	30,  // 182: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	32,  // 183: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	34,  // 184: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 185: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 186: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	40,  // 187: tko.Data.getPlugin:output_type -> tko.Plugin
+	40,  // 188: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 189: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	47,  // 190: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	49,  // 191: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	51,  // 192: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	53,  // 193: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	36,  // 194: tko.Data.listModifications:output_type -> tko.Modification
+	36,  // 195: tko.Data.breakModification:output_type -> tko.Modification
+	56,  // 196: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	58,  // 197: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	60,  // 198: tko.Data.resolveSite:output_type -> tko.ResolveSiteResponse
+	120, // 199: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	63,  // 200: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	66,  // 201: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	120, // 202: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	70,  // 203: tko.Data.watchChanges:output_type -> tko.Change
+	75,  // 204: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	74,  // 205: tko.Data.listMarks:output_type -> tko.EntityMarks
+	94,  // 206: tko.Data.getFleet:output_type -> tko.Fleet
+	5,   // 207: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	120, // 208: tko.Data.callSites:output_type -> google.protobuf.Empty
+	120, // 209: tko.Data.callSources:output_type -> google.protobuf.Empty
+	80,  // 210: tko.Data.getSource:output_type -> tko.Source
+	80,  // 211: tko.Data.listSources:output_type -> tko.Source
+	87,  // 212: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	120, // 213: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	90,  // 214: tko.Data.getTargetState:output_type -> tko.TargetState
+	92,  // 215: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	98,  // 216: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	166, // [166:217] is the sub-list for method output_type
+	115, // [115:166] is the sub-list for method input_type
+	115, // [115:115] is the sub-list for extension type_name
+	115, // [115:115] is the sub-list for extension extendee
+	0,   // [0:115] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -8111,7 +8598,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   110,
+			NumMessages:   116,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -67,6 +67,7 @@ const (
 	Data_WatchChanges_FullMethodName                 = "/tko.Data/watchChanges"
 	Data_PutEntity_FullMethodName                    = "/tko.Data/putEntity"
 	Data_ListMarks_FullMethodName                    = "/tko.Data/listMarks"
+	Data_GetFleet_FullMethodName                     = "/tko.Data/getFleet"
 	Data_RemoveEntity_FullMethodName                 = "/tko.Data/removeEntity"
 	Data_CallSites_FullMethodName                    = "/tko.Data/callSites"
 	Data_CallSources_FullMethodName                  = "/tko.Data/callSources"
@@ -186,6 +187,10 @@ type DataClient interface {
 	PutEntity(ctx context.Context, in *PutEntity, opts ...grpc.CallOption) (*PutEntityResponse, error)
 	// Lists the marks of the entities of a kind, sorted by ID, without entities that have none.
 	ListMarks(ctx context.Context, in *ListMarks, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EntityMarks], error)
+	// Counts sites, and the deployments at them, as far as the caller may read them: by their states,
+	// with what fails and what waits. Of everything, for callers who may read all of it, the
+	// numbers are at hand, and take as long whatever their size.
+	GetFleet(ctx context.Context, in *GetFleet, opts ...grpc.CallOption) (*Fleet, error)
 	// Deletes an entity, as the methods for its kind do; with dry run, only counts.
 	RemoveEntity(ctx context.Context, in *RemoveEntity, opts ...grpc.CallOption) (*DeleteResponse, error)
 	// Requests a reconciliation of sites, due at once, because of changes that were
@@ -684,6 +689,16 @@ func (c *dataClient) ListMarks(ctx context.Context, in *ListMarks, opts ...grpc.
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Data_ListMarksClient = grpc.ServerStreamingClient[EntityMarks]
 
+func (c *dataClient) GetFleet(ctx context.Context, in *GetFleet, opts ...grpc.CallOption) (*Fleet, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Fleet)
+	err := c.cc.Invoke(ctx, Data_GetFleet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *dataClient) RemoveEntity(ctx context.Context, in *RemoveEntity, opts ...grpc.CallOption) (*DeleteResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteResponse)
@@ -900,6 +915,10 @@ type DataServer interface {
 	PutEntity(context.Context, *PutEntity) (*PutEntityResponse, error)
 	// Lists the marks of the entities of a kind, sorted by ID, without entities that have none.
 	ListMarks(*ListMarks, grpc.ServerStreamingServer[EntityMarks]) error
+	// Counts sites, and the deployments at them, as far as the caller may read them: by their states,
+	// with what fails and what waits. Of everything, for callers who may read all of it, the
+	// numbers are at hand, and take as long whatever their size.
+	GetFleet(context.Context, *GetFleet) (*Fleet, error)
 	// Deletes an entity, as the methods for its kind do; with dry run, only counts.
 	RemoveEntity(context.Context, *RemoveEntity) (*DeleteResponse, error)
 	// Requests a reconciliation of sites, due at once, because of changes that were
@@ -1054,6 +1073,9 @@ func (UnimplementedDataServer) PutEntity(context.Context, *PutEntity) (*PutEntit
 }
 func (UnimplementedDataServer) ListMarks(*ListMarks, grpc.ServerStreamingServer[EntityMarks]) error {
 	return status.Error(codes.Unimplemented, "method ListMarks not implemented")
+}
+func (UnimplementedDataServer) GetFleet(context.Context, *GetFleet) (*Fleet, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetFleet not implemented")
 }
 func (UnimplementedDataServer) RemoveEntity(context.Context, *RemoveEntity) (*DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveEntity not implemented")
@@ -1777,6 +1799,24 @@ func _Data_ListMarks_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Data_ListMarksServer = grpc.ServerStreamingServer[EntityMarks]
 
+func _Data_GetFleet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetFleet)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).GetFleet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_GetFleet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).GetFleet(ctx, req.(*GetFleet))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Data_RemoveEntity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemoveEntity)
 	if err := dec(in); err != nil {
@@ -2088,6 +2128,10 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "putEntity",
 			Handler:    _Data_PutEntity_Handler,
+		},
+		{
+			MethodName: "getFleet",
+			Handler:    _Data_GetFleet_Handler,
 		},
 		{
 			MethodName: "removeEntity",

@@ -313,6 +313,9 @@ type RolloutSpec struct {
 	// Pause, Undo or Continue.
 	// +optional
 	OnFailure string `json:"onFailure,omitempty"`
+	// Wait, Skip or Fail: what happens at sites whose agents are not heard.
+	// +optional
+	Unreachable string `json:"unreachable,omitempty"`
 	// Fail, KeepTheirs or TakeEdit.
 	// +optional
 	Conflicts string `json:"conflicts,omitempty"`

@@ -15,8 +15,12 @@ import (
 	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
-// enrollAgain is the time until an agent without a certificate calls again.
-const enrollAgain = 10 * time.Second
+// enrollAgain is the time until an agent without a certificate calls again; it grows to maxEnrollAgain,
+// since many may wait for an approval at the same time.
+const (
+	enrollAgain    = 10 * time.Second
+	maxEnrollAgain = time.Minute
+)
 
 // runFlags are the flags of tko-agent run.
 type runFlags struct {
@@ -25,7 +29,9 @@ type runFlags struct {
 	server   string
 	ca, name string
 	token    string
+	site     string
 	interval time.Duration
+	owner    string
 }
 
 func runCommand(folder *string, log *slog.Logger, level *slog.LevelVar) *cobra.Command {
@@ -34,13 +40,17 @@ func runCommand(folder *string, log *slog.Logger, level *slog.LevelVar) *cobra.C
 		Use: "run --server HOST:PORT --ca FILE --token-file FILE", Short: "Call a server, and apply what it says",
 		Long: `Call a server, and apply what the site shall have, until the command is interrupted. The site is that of
 the token, which tko site enroll made: with it, the agent gets a certificate, which it keeps in its
-folder and renews by itself. The token is not needed again.
+folder and renews by itself. The token is not needed again. With a token for several sites, the agent
+names its own with --site, and waits until tko site approve.
 
 Without a connection, the agent goes on with what the site shall have as of the last connection, and
 corrects what others change. It connects again by itself.
 
 The place is one of a cluster (--kubeconfig, or --in-cluster) and a bare repository of git on this
 machine (--repository), which gets the same files as the repository of a site of a server.
+
+The owner of the site has the last word: the file of --owner can refuse changes, freeze the site, or
+set the times at which it may be changed. It need not exist.
 
 The command can be interrupted or killed at any time: called again, it goes on.`,
 		Example: "  tko-agent run --server tko.example.com:50060 --ca ca.crt --token-file site.token --in-cluster",
@@ -55,7 +65,9 @@ The command can be interrupted or killed at any time: called again, it goes on.`
 	f.StringVar(&flags.ca, "ca", "", "`file` of the authority of the server's certificate (default: those of the system)")
 	f.StringVar(&flags.name, "server-name", "", "`name` in the server's certificate (default: that of --server)")
 	f.StringVar(&flags.token, "token-file", "", "`file` of the token of tko site enroll; it is read when the agent has no valid certificate")
+	f.StringVar(&flags.site, "site", "", "`ID` of the site that this agent is of, for a token for several sites (tko site enroll --sites): it waits until it is approved")
 	f.DurationVar(&flags.interval, "interval", agent.DefaultInterval, "`time` between two corrections of what others have changed")
+	f.StringVar(&flags.owner, "owner", "", "`file` with which the owner of the site holds back changes (default: owner.yaml in the folder of --state)")
 	flags.flags(f)
 	return cmd
 }
@@ -74,7 +86,13 @@ func (f *runFlags) run(ctx context.Context, folder string, log *slog.Logger) err
 	if err != nil {
 		return &usageError{err}
 	}
-	server := agent.Server{Address: f.server, TLS: secure, TokenFile: f.token}
+	server := agent.Server{Address: f.server, TLS: secure, TokenFile: f.token, Site: tko.SiteID(f.site)}
+	if f.site != "" {
+		if err := tko.CheckID("site", f.site); err != nil {
+			return &usageError{err}
+		}
+	}
+	said, again := "", enrollAgain
 	for {
 		err := agent.Enroll(ctx, folder, server, false)
 		if ctx.Err() != nil {
@@ -91,15 +109,19 @@ func (f *runFlags) run(ctx context.Context, folder string, log *slog.Logger) err
 		if !errors.Is(err, tko.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		log.WarnContext(ctx, "the server can't be reached to enroll; trying again", "server", f.server, "err", err)
-		if err := pause.For(ctx, pause.About(enrollAgain, 0.5)); err != nil {
+		if text := err.Error(); text != said {
+			log.WarnContext(ctx, "the agent can't be enrolled yet; trying again", "server", f.server, "err", err)
+			said = text
+		}
+		if err := pause.For(ctx, pause.About(again, 0.5)); err != nil {
 			return nil // the command was interrupted
 		}
+		again = min(again*3/2, maxEnrollAgain)
 	}
 	a, err := agent.Open(folder, log)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	return a.Run(ctx, f.place, agent.RunOptions{Server: server, Interval: f.interval})
+	return a.Run(ctx, f.place, agent.RunOptions{Server: server, Interval: f.interval, Owner: f.owner})
 }

@@ -44,6 +44,7 @@ var errUsage = errors.New("see tko-bench -h")
 
 const usage = `Usage: tko-bench [flags]
        tko-bench fill [flags]
+       tko-bench agents [flags]
 
 Measures TKO through its API, tko.Data, and raw PostgreSQL in the same run: compare their ratios between machines, not the
 seconds. Prints a table on the standard output, and its progress on the standard error.
@@ -174,6 +175,9 @@ func (o *options) check(flags *flag.FlagSet, placements, rows string) (err error
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "agents" {
+		return agents(ctx, args[1:], stdout, stderr)
+	}
 	if len(args) > 0 && args[0] == "fill" {
 		return fill(ctx, args[1:], stdout, stderr)
 	}

@@ -14,6 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	process.Plain()
 	_ = os.Setenv("PYTHONPATH", process.PythonSDK())
 	code := m.Run()
 	process.Clean()

@@ -113,7 +113,7 @@ func (h *host) newGitOps(parent *sibling.Parent, guards wiring.Guards) error {
 	if err != nil {
 		return err
 	}
-	if h.engine, err = wiring.GitOps(h.settings.Config, nil, data, h.settings.Worker, h.metrics, log); err != nil {
+	if h.engine, err = wiring.GitOps(h.settings.Config, wiring.Host{Data: data, Worker: h.settings.Worker, Observer: h.metrics, Log: log}); err != nil {
 		return err
 	}
 	cluster, err := clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig) // without a kubeconfig, the cluster that this runs in

@@ -18,9 +18,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/authn"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // localAdministrators returns the subjects that may break glass: the user of this
@@ -32,9 +32,9 @@ func localAdministrators() []string {
 // logAccess logs how rights are enforced.
 func (s *server) logAccess(ctx context.Context) {
 	switch mode := s.config.AccessMode(); {
-	case mode == string(catalog.AccessReport):
+	case mode == string(rights.Report):
 		s.log.WarnContext(ctx, "rights are reported and not enforced: every client has all rights (--access=report)")
-	case mode == string(catalog.AccessEnforce):
+	case mode == string(rights.Enforce):
 		version, err := s.store.AccessVersion(ctx)
 		if err == nil && version == 0 {
 			s.log.WarnContext(ctx, "rights are enforced, and there is no administrator: run tko-server access init --store=... --admin=SUBJECT")
@@ -44,7 +44,7 @@ func (s *server) logAccess(ctx context.Context) {
 	default:
 		s.log.InfoContext(ctx, "rights are off: every client on this machine has all rights (--access)")
 	}
-	if role := s.config.Access.Anonymous; role != "" && s.config.AccessMode() != string(catalog.AccessOff) {
+	if role := s.config.Access.Anonymous; role != "" && s.config.AccessMode() != string(rights.Off) {
 		s.log.WarnContext(ctx, "clients on this machine without credentials have a role (--access-anonymous)", "role", role)
 	}
 }
@@ -158,13 +158,13 @@ tko about --whoami, or the audit log of a refused request, shows the name of a c
 			defer func() { _ = opened.Close() }()
 			if admin == "" {
 				token, hash := authn.NewSetupToken()
-				if err := catalog.AddSetupToken(command.Context(), opened, hash, time.Now().Add(setupTime)); err != nil {
+				if err := rights.AddSetupToken(command.Context(), opened, hash, time.Now().Add(setupTime)); err != nil {
 					return err
 				}
 				_, _ = fmt.Fprintln(command.OutOrStdout(), token)
 				return nil
 			}
-			b, err := catalog.InitAccess(command.Context(), opened, admin, why, time.Time{})
+			b, err := rights.InitAccess(command.Context(), opened, admin, why, time.Time{})
 			if err != nil {
 				return err
 			}

@@ -125,7 +125,10 @@ func (s *server) gitOps(ctx context.Context, controllers *errgroup.Group, data *
 		controllers.Go(func() error { return s.runFlux(ctx) })
 		return nil
 	}
-	engine, err := wiring.GitOps(c, database.Query, data, s.worker, s.metrics, s.log.With("role", config.RoleGitOps, "component", logging.GitOps))
+	engine, err := wiring.GitOps(c, wiring.Host{
+		Data: data, Worker: s.worker, Observer: s.metrics, Databases: database.Query,
+		Log: s.log.With("role", config.RoleGitOps, "component", logging.GitOps),
+	})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/internal/webapi"
@@ -53,14 +54,14 @@ func TestEachRouteStaysInTheScopeOfItsCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := catalog.New(store, validator, catalog.Options{Access: catalog.AccessEnforce})
+	s := catalog.New(store, validator, catalog.Options{Access: rights.Enforce})
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = catalog.InitAccess(t.Context(), store, "cert:root", "test", time.Time{})
+	_, err = rights.InitAccess(t.Context(), store, "cert:root", "test", time.Time{})
 	check(err)
 	root := identity.With(t.Context(), identity.Identity{Subject: "cert:root", Authenticator: "cert"})
 	roles := []access.Role{access.Viewer, access.Editor, access.Approver, access.Operator, access.Admin}

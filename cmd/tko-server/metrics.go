@@ -134,7 +134,7 @@ func number(is bool) float64 {
 const (
 	siteOK          = "ok"          // scheduled, and not unhealthy
 	siteUnhealthy   = "unhealthy"   // scheduled, and some objects have failed
-	siteUnreachable = "unreachable" // its cluster or OSM does not respond
+	siteUnreachable = "unreachable" // its cluster or OSM does not respond, or its agent was not heard
 	siteFailed      = "failed"      // not scheduled for another reason
 	siteIdle        = "idle"        // nothing was ever scheduled
 )
@@ -144,14 +144,24 @@ func databaseSampler(store *relational.Store) *metrics.Sampler {
 	return metrics.NewSampler(sampleDatabase, []metrics.Gauge{
 		{Name: "tko_store_size_bytes", Help: "Size of the database."},
 		{Name: "tko_sites", Help: "Sites, by the state that their conditions report; counts stop at 100,000.", Labels: []string{"state"}},
+		{Name: siteAgentsMetric, Help: "Sites whose agent has connected, by whether it was heard lately; counts stop at 100,000 sites.", Labels: []string{"state"}},
 	}, func(ctx context.Context) ([]metrics.Value, error) {
 		values := []metrics.Value{}
 		if size, err := store.Size(ctx); err == nil && size > 0 {
 			values = append(values, metrics.Value{Name: "tko_store_size_bytes", Value: float64(size)})
 		}
 		counts := map[string]int{siteOK: 0, siteUnhealthy: 0, siteUnreachable: 0, siteFailed: 0, siteIdle: 0}
-		if err := store.SiteConditions(ctx, func(all []tko.Condition) { counts[siteState(all)]++ }); err != nil {
+		called, now := map[string]int{agentHeard: 0, agentSilent: 0, agentRevoked: 0}, time.Now()
+		if err := store.SiteConditions(ctx, func(all []tko.Condition) {
+			counts[siteState(all, now)]++
+			if state := agentState(all, now); state != "" {
+				called[state]++
+			}
+		}); err != nil {
 			return values, err
+		}
+		for state, n := range called {
+			values = append(values, metrics.Value{Name: siteAgentsMetric, Value: float64(n), Labels: []string{state}})
 		}
 		for state, n := range counts {
 			values = append(values, metrics.Value{Name: "tko_sites", Value: float64(n), Labels: []string{state}})
@@ -160,7 +170,10 @@ func databaseSampler(store *relational.Store) *metrics.Sampler {
 	})
 }
 
-func siteState(conditions []tko.Condition) string {
+func siteState(conditions []tko.Condition, now time.Time) string {
+	if agent := agentState(conditions, now); agent == agentSilent || agent == agentRevoked {
+		return siteUnreachable
+	}
 	state := siteIdle
 	for _, c := range conditions {
 		switch {
@@ -175,6 +188,31 @@ func siteState(conditions []tko.Condition) string {
 		}
 	}
 	return state
+}
+
+const siteAgentsMetric = "tko_site_agents"
+
+// The states of the agents of sites.
+const (
+	agentHeard   = "heard"   // lately
+	agentSilent  = "silent"  // not heard since --agents-silence
+	agentRevoked = "revoked" // its certificate was revoked
+)
+
+// agentState returns the state of the agent of a site; "" if it has none, or none has connected. An agent that must
+// have been heard by now is silent, although no condition says so yet.
+func agentState(conditions []tko.Condition, now time.Time) string {
+	c := tko.FindCondition(conditions, tko.ConditionConnected)
+	if c == nil || c.Reason == tko.ReasonNoAgent {
+		return ""
+	}
+	if c.Reason == tko.ReasonRevoked {
+		return agentRevoked
+	}
+	if _, by, ok := tko.HeardAt(c); ok && now.Before(by) {
+		return agentHeard
+	}
+	return agentSilent
 }
 
 func connectionSampler(store *relational.Store) *metrics.Sampler {

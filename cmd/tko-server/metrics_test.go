@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/agents"
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -188,7 +190,11 @@ func busyServer(t *testing.T) string {
 	dir := t.TempDir()
 	authority := certstest.New(t, "test")
 	cert, key, _ := authority.Issue("server", certstest.Localhost)
-	files := map[string][]byte{"cert": cert, "key": key, "plugin.sh": []byte("#!/bin/sh\nexit 1\n")}
+	ca, caKey, err := agents.NewAuthority(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{"cert": cert, "key": key, "agents.crt": ca, "agents.key": caKey, "plugin.sh": []byte("#!/bin/sh\nexit 1\n")}
 	for name, data := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o700); err != nil {
 			t.Fatal(err)
@@ -196,7 +202,8 @@ func busyServer(t *testing.T) string {
 	}
 	served, _ := start(t, "--allow-root", "--store=sqlite:"+filepath.Join(dir, "tko.db"), "--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=localhost:0", "--listen-metrics=localhost:0",
 		"--git-cache="+filepath.Join(dir, "git"), "--git-local="+dir, "--plugin-programs="+dir, "--plugin-isolation=off", "--retry=10ms", "--retry-max=100ms", "--access=report", "--audit-export="+filepath.Join(dir, "audit.jsonl"), "--audit-interval=50ms",
-		"--tls-cert="+filepath.Join(dir, "cert"), "--tls-key="+filepath.Join(dir, "key"))
+		"--tls-cert="+filepath.Join(dir, "cert"), "--tls-key="+filepath.Join(dir, "key"),
+		"--listen-agents=localhost:0", "--agents-ca="+filepath.Join(dir, "agents.crt"), "--agents-ca-key="+filepath.Join(dir, "agents.key"))
 	c, err := client.Dial(client.Options{Address: served.GRPC[0]})
 	if err != nil {
 		t.Fatal(err)
@@ -338,6 +345,34 @@ func TestMetricsHaveAllQueues(t *testing.T) {
 	for _, queue := range []string{tko.QueuePrepare, tko.QueueSchedule, tko.QueueCompare, tko.QueueRollout} {
 		if !lost[queue] {
 			t.Errorf("tko_leases_lost_total doesn't have the queue %q", queue)
+		}
+	}
+}
+
+// An agent that must have been heard by now is silent at once, and its site is not ok: what the
+// site has is not known.
+func TestSitesOfSilentAgentsAreNotOK(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	scheduled := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}
+	tests := map[string]struct {
+		conditions   []tko.Condition
+		agent, state string
+	}{
+		"dialled": {[]tko.Condition{scheduled}, "", siteOK},
+		"heard":   {[]tko.Condition{scheduled, tko.HeardCondition(now, now.Add(time.Minute))}, agentHeard, siteOK},
+		"overdue": {[]tko.Condition{scheduled, tko.HeardCondition(now.Add(-time.Hour), now.Add(-time.Second))}, agentSilent, siteUnreachable},
+		"silent": {[]tko.Condition{
+			scheduled, {Type: tko.ConditionConnected, Status: tko.ConditionFalse, Reason: tko.ReasonNotHeard}, {Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: tko.ReasonNotHeard},
+		}, agentSilent, siteUnreachable},
+		"revoked": {[]tko.Condition{scheduled, {Type: tko.ConditionConnected, Status: tko.ConditionFalse, Reason: tko.ReasonRevoked}}, agentRevoked, siteUnreachable},
+	}
+	for name, test := range tests {
+		if got := agentState(test.conditions, now); got != test.agent {
+			t.Errorf("%s: the agent is %q, not %q", name, got, test.agent)
+		}
+		if got := siteState(test.conditions, now); got != test.state {
+			t.Errorf("%s: the site is %q, not %q", name, got, test.state)
 		}
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/history"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/logging"
 	"github.com/tko-orchestrator/tko/internal/manual"
@@ -43,6 +44,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/controller"
 	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/schedule"
@@ -175,7 +177,7 @@ func retentionOf(c *config.Config) (record.Retention, error) {
 		return retention, err
 	}
 	for _, p := range policies {
-		longer, err := catalog.NewLonger(p.Name, p.Keep, p.Select)
+		longer, err := history.NewLonger(p.Name, p.Keep, p.Select)
 		if err != nil {
 			return retention, tko.Errorf(tko.ErrInvalid, "--keep-longer: %w", err)
 		}
@@ -654,7 +656,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 			Policy: policy, Rules: limits,
 		},
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
-		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
+		Access: rights.Mode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
 		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(), CheckSource: gitops.CheckDefinition, Leash: s.allowed.Leash, SourceUses: gitops.CredentialUses, OwnerGroups: s.config.Access.OwnerGroups, CheckFunction: runner.CheckFunction, InspectPlugin: inspectorOf(s.config, runner).Condition,
 		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
 	})

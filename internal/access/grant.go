@@ -196,6 +196,12 @@ func (g *Grant) On(verb Verb, kind tko.Kind) Predicate {
 	return g.predicates[verbOn{verb, kind}]
 }
 
+// MayAll reports whether a verb is permitted on all entities of a kind whose IDs match a pattern, also on
+// later ones.
+func (g *Grant) MayAll(verb Verb, kind tko.Kind, ids tko.Pattern) bool {
+	return g.On(verb, kind).covers(Term{ID: &ids})
+}
+
 // View returns what the grant permits to read.
 func (g *Grant) View() View { return g.view }
 

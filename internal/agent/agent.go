@@ -28,6 +28,7 @@ type Agent struct {
 	key      ed25519.PrivateKey
 	identity string // of age
 	log      *slog.Logger
+	owner    string                 // file with which the owner of the site holds back changes; "": none
 	hold     atomic.Pointer[string] // why nothing may change at the site, as the server says; nil: it may
 }
 

@@ -37,13 +37,18 @@ const (
 	// maxTokenFile is the maximum size of the file of a token.
 	maxTokenFile = 4 << 10
 	callTimeout  = time.Minute
+	// readBuffer is the size of the buffer of the connection, which is idle most of the time.
+	readBuffer = 4 << 10
 )
 
 // A Server is the server that an agent calls.
 type Server struct {
 	Address   string      // host:port
 	TLS       *tls.Config // verifies the server
-	TokenFile string      // file of the one-time token of tko site enroll; "" for none
+	TokenFile string      // file of the token of tko site enroll; "" for none
+	// Site is the site that the agent claims to be of, for a token for several sites; "" for another
+	// token.
+	Site tko.SiteID
 }
 
 // dial connects to the server, with a certificate or, to get one, without.
@@ -52,7 +57,7 @@ func (s Server) dial(cert *tls.Certificate) (*grpc.ClientConn, error) {
 	if cert != nil {
 		secure.Certificates = []tls.Certificate{*cert}
 	}
-	return grpc.NewClient(s.Address, grpc.WithTransportCredentials(credentials.NewTLS(secure)),
+	return grpc.NewClient(s.Address, grpc.WithTransportCredentials(credentials.NewTLS(secure)), grpc.WithReadBufferSize(readBuffer),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}))
 }
 
@@ -75,9 +80,10 @@ func (s Server) token() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// Enroll makes sure that the folder has the agent of a site with a certificate that is valid now,
-// for which it uses the token if it has none, or if again is true. It can be repeated at any time:
-// the same key may use the token again.
+// Enroll makes sure that the folder has the agent of a site with a certificate, for which it uses the
+// token if it has none, or if again is true. Whether the certificate is valid is decided by the clock
+// of the server, when the agent connects. It can be repeated at any time: the same key may use the
+// token again.
 func Enroll(ctx context.Context, path string, s Server, again bool) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err
@@ -88,7 +94,7 @@ func Enroll(ctx context.Context, path string, s Server, again bool) error {
 	}
 	defer f.close()
 	cert, err := f.certificate()
-	if err == nil && cert != nil && time.Now().Before(cert.Leaf.NotAfter) && !again {
+	if err == nil && cert != nil && !again {
 		return nil
 	}
 	if err != nil {
@@ -114,11 +120,15 @@ func (f *folder) enroll(ctx context.Context, s Server) error {
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	response, err := agentpb.NewAgentsClient(conn).Enroll(ctx, &agentpb.EnrollRequest{Token: token, CertificateRequest: request})
+	response, err := agentpb.NewAgentsClient(conn).Enroll(ctx, &agentpb.EnrollRequest{Token: token, CertificateRequest: request, ClaimedSite: string(s.Site)})
 	if err != nil {
-		return fmt.Errorf("enrolling at %s: %w", s.Address, wire.Error(err))
+		return fmt.Errorf("enrolling at %s: %w", s.Address, s.aboutClock(wire.Error(err), nil))
 	}
-	return f.keepCertificate(tko.SiteID(response.GetSiteId()), response.GetCertificates())
+	site := tko.SiteID(response.GetSiteId())
+	if s.Site != "" && site != s.Site {
+		return tko.Errorf(tko.ErrConflict, "the token is for site %q, and --site is %q: leave it out, or use a token for that site", site, s.Site)
+	}
+	return f.keepCertificate(site, response.GetCertificates())
 }
 
 // renew exchanges the certificate for a newer one.

@@ -21,6 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/agentpb"
 	"github.com/tko-orchestrator/tko/internal/bundle"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/version"
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
@@ -32,6 +33,9 @@ const (
 	maxPackage  = 64 << 20
 	maxWanted   = 100_000 // entries of a site
 	defaultSign = time.Minute
+	// untilWelcome is the time after which a certificate is renewed at the earliest, if the server
+	// doesn't say what its clock says.
+	untilWelcome = 10 * time.Second
 	// wholeReport is the number of signs of life after which everything is reported again: the server
 	// may have written something else meanwhile.
 	wholeReport = 4
@@ -63,13 +67,20 @@ type link struct {
 	mutex sync.Mutex
 	needs []string // to be requested
 	ask   chan struct{}
-	sign  chan time.Duration // of the Welcome
+	sign  chan welcome
+}
+
+// A welcome is the first message of the server.
+type welcome struct {
+	alive time.Duration // between two signs of life
+	ahead time.Duration // of the server's clock
+	known bool          // ahead is known
 }
 
 func newLink(r *runner, conn *grpc.ClientConn, renewal time.Time) *link {
 	return &link{
 		runner: r, conn: conn, renewal: renewal, have: map[string][]byte{}, partial: map[string][]byte{}, waiting: map[string]bool{},
-		ask: make(chan struct{}, 1), sign: make(chan time.Duration, 1),
+		ask: make(chan struct{}, 1), sign: make(chan welcome, 1),
 	}
 }
 
@@ -97,18 +108,18 @@ func (l *link) run(ctx context.Context) error {
 
 // send sends the first message, requests and reports. It alone sends.
 func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[agentpb.ConnectRequest, agentpb.ConnectResponse]) error {
-	hello := &agentpb.Hello{Version: version.String(), Cursor: l.cursor}
+	hello := &agentpb.Hello{Version: version.String(), Cursor: l.cursor, ClockUnix: l.clock().Unix()}
 	for _, id := range slices.Sorted(maps.Keys(l.now)) {
 		hello.Entries = append(hello.Entries, &agentpb.Entry{Id: id, Digest: l.now[id].digest})
 	}
 	if err := stream.Send(&agentpb.ConnectRequest{Message: &agentpb.ConnectRequest_Hello{Hello: hello}}); err != nil {
 		return ended(ctx, err)
 	}
-	renew := time.NewTimer(time.Until(l.renewal))
+	renew := time.NewTimer(max(l.renewal.Sub(l.clock()), untilWelcome))
 	defer renew.Stop()
 	signs := time.NewTicker(defaultSign)
 	defer signs.Stop()
-	reported, n := map[string]string{}, 0
+	reported, n, ahead := map[string]string{}, 0, time.Duration(0)
 	notify(l.runner.news)
 	for {
 		var err error
@@ -118,23 +129,32 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[agentpb
 		case <-renew.C:
 			if err := l.runner.agent.folder.renew(ctx, l.conn, l.runner.agent.site); err != nil {
 				l.runner.agent.log.WarnContext(ctx, "can't renew the certificate; trying again", "err", err)
-				renew.Reset(min(time.Minute, max(time.Second, time.Since(l.renewal))))
+				renew.Reset(min(time.Minute, max(time.Second, l.clock().Sub(l.renewal))))
+				continue
+			}
+			if next := l.nextRenewal(); !next.After(l.clock().Add(ahead)) { // its authority ends: a newer one would not be valid for longer
+				l.runner.agent.log.WarnContext(ctx, "the server's certificates for agents are not valid for longer: replace its authority of agents")
+				renew.Reset(time.Minute)
 				continue
 			}
 			l.runner.agent.log.InfoContext(ctx, "the certificate was renewed")
 			return errRenewed
-		case every := <-l.sign:
-			signs.Reset(every)
+		case w := <-l.sign:
+			signs.Reset(w.alive)
+			ahead = w.ahead
+			if w.known { // the server's clock decides how long a certificate is valid
+				renew.Reset(l.renewal.Sub(l.clock().Add(ahead)))
+			}
 		case <-l.ask:
 			err = l.request(stream)
 		case <-l.runner.news:
-			err = report(stream, l.runner.newest(), reported, false)
+			err = l.report(stream, reported, false)
 		case <-signs.C:
 			n++
 			if n%wholeReport == 0 {
 				clear(reported)
 			}
-			err = report(stream, l.runner.newest(), reported, true)
+			err = l.report(stream, reported, true)
 		}
 		if err != nil {
 			return ended(ctx, err)
@@ -165,14 +185,19 @@ func (l *link) request(stream grpc.BidiStreamingClient[agentpb.ConnectRequest, a
 	return nil
 }
 
-// report reports the states of an outcome that differ from those that were reported. If alive is
-// true, it reports also if none does.
-func report(stream grpc.BidiStreamingClient[agentpb.ConnectRequest, agentpb.ConnectResponse], o Outcome, reported map[string]string, alive bool) error {
-	m := &agentpb.Report{Cursor: o.Statement.Serial}
+// report reports the states of the newest outcome that differ from those that were reported, and
+// what the owner of the site says. If alive is true, it reports also if nothing differs.
+func (l *link) report(stream grpc.BidiStreamingClient[agentpb.ConnectRequest, agentpb.ConnectResponse], reported map[string]string, alive bool) error {
+	o := l.runner.newest()
+	owner := ownerOf(l.runner.agent.owned())
+	if said := "held: " + owner.GetReason() + " " + owner.GetMessage(); reported[ownerKey] != said {
+		reported[ownerKey], alive = said, true
+	}
+	m := &agentpb.Report{Cursor: o.Statement.Serial, OwnerHold: owner}
 	size := 0
 	flush := func() error {
 		err := stream.Send(&agentpb.ConnectRequest{Message: &agentpb.ConnectRequest_Report{Report: m}})
-		m, size, alive = &agentpb.Report{Cursor: m.GetCursor()}, 0, false
+		m, size, alive = &agentpb.Report{Cursor: m.GetCursor(), OwnerHold: owner}, 0, false
 		return err
 	}
 	for _, s := range o.States {
@@ -201,6 +226,21 @@ func report(stream grpc.BidiStreamingClient[agentpb.ConnectRequest, agentpb.Conn
 	return nil
 }
 
+// ownerKey is the key of what the owner of the site says, among what was reported.
+const ownerKey = "owner"
+
+// ownerOf returns what the owner of the site says, for the server; nil: changes are permitted.
+func ownerOf(o ownerHold) *agentpb.OwnerHold {
+	if o.text == "" {
+		return nil
+	}
+	return &agentpb.OwnerHold{Reason: o.reason, Message: printable.Short(o.text, maxOwnerText)}
+}
+
+// maxOwnerText is the maximum length of what the owner says, in bytes; the server refuses more than
+// its own limit, which is greater.
+const maxOwnerText = 1000
+
 // receive handles what the server sends.
 func (l *link) receive(ctx context.Context, stream grpc.BidiStreamingClient[agentpb.ConnectRequest, agentpb.ConnectResponse]) error {
 	for {
@@ -210,11 +250,7 @@ func (l *link) receive(ctx context.Context, stream grpc.BidiStreamingClient[agen
 		}
 		switch {
 		case m.GetWelcome() != nil:
-			l.runner.agent.log.InfoContext(ctx, "connected", "server", l.runner.options.Server.Address, "version", m.GetWelcome().GetVersion())
-			select {
-			case l.sign <- max(time.Duration(m.GetWelcome().GetAliveSeconds())*time.Second, time.Second):
-			default:
-			}
+			l.welcome(ctx, m.GetWelcome())
 		case m.GetHold() != nil:
 			err = l.hold(ctx, m.GetHold().GetReason())
 		case m.GetUpdate() != nil:
@@ -228,6 +264,35 @@ func (l *link) receive(ctx context.Context, stream grpc.BidiStreamingClient[agen
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// nextRenewal returns when the newest certificate is to be renewed; zero if there is none.
+func (l *link) nextRenewal() time.Time {
+	cert, err := l.runner.agent.folder.certificate()
+	if err != nil || cert == nil {
+		return time.Time{}
+	}
+	return renewal(cert.Leaf)
+}
+
+// clock returns the time by the clock of this machine.
+func (l *link) clock() time.Time { return l.runner.options.Server.now() }
+
+// welcome takes over the first message of the server.
+func (l *link) welcome(ctx context.Context, m *agentpb.Welcome) {
+	log := l.runner.agent.log
+	log.InfoContext(ctx, "connected", "server", l.runner.options.Server.Address, "version", m.GetVersion())
+	w := welcome{alive: max(time.Duration(m.GetAliveSeconds())*time.Second, time.Second)}
+	if m.GetClockUnix() != 0 {
+		w.ahead, w.known = time.Unix(m.GetClockUnix(), 0).Sub(l.clock()).Round(time.Second), true
+	}
+	if w.ahead.Abs() > maxSkew {
+		log.WarnContext(ctx, "the clocks of this machine and of the server differ: times of the owner's file are by the clock of this machine; set the one that is wrong", "server_ahead", w.ahead, "clock", l.clock().UTC().Format(time.RFC3339))
+	}
+	select {
+	case l.sign <- w:
+	default:
 	}
 }
 
@@ -372,6 +437,7 @@ func (l *link) accept(ctx context.Context) error {
 	l.now, l.since = l.wanted, false
 	clear(l.have)
 	l.runner.agent.log.InfoContext(ctx, "the site shall have", "cursor", l.cursor, "deployments", len(l.wanted)-1, "missing", l.missing)
+	notify(l.runner.current)
 	notify(l.runner.wake)
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -42,12 +41,12 @@ type records struct {
 	deployments []tko.Deployment
 	state       state
 	at          func(krm.Package) (krm.Package, error) // the site's package as that of the place that this agent is for
-	hold        *atomic.Pointer[string]
+	held        func() string                          // why nothing may change now, or ""
 }
 
 // records reads a verified bundle, and the state.
 func (a *Agent) records(b *bundle.File) (*records, error) {
-	r := &records{folder: a.folder, hold: &a.hold, statement: b.Statement, at: func(p krm.Package) (krm.Package, error) { return p, nil }}
+	r := &records{folder: a.folder, held: a.held, statement: b.Statement, at: func(p krm.Package) (krm.Package, error) { return p, nil }}
 	text, err := a.folder.read(stateFile)
 	if err != nil {
 		return nil, err
@@ -269,10 +268,11 @@ func (unqueued) SiteStagings(context.Context, tko.SiteID) ([]tko.SiteStaging, er
 // ReportSiteStaging implements [schedule.Client].
 func (unqueued) ReportSiteStaging(context.Context, tko.SiteStaging) error { return nil }
 
-// SiteStop implements [schedule.Client]: what the server says while the agent is connected.
+// SiteStop implements [schedule.Client]: what the owner of the site says, and the server while the
+// agent is connected.
 func (r *records) SiteStop(context.Context, tko.SiteID) (tko.SiteStop, error) {
-	if why := r.hold.Load(); why != nil {
-		return tko.SiteStop{Whole: true, Reason: *why}, nil
+	if why := r.held(); why != "" {
+		return tko.SiteStop{Whole: true, Reason: why}, nil
 	}
 	return tko.SiteStop{}, nil
 }

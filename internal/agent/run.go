@@ -23,12 +23,18 @@ const (
 	firstRetry, lastRetry = 2 * time.Second, 30 * time.Second
 	// The time until the server is called again: it doubles, and is spread.
 	firstCall, lastCall = 2 * time.Second, time.Minute
+	// serverFirst is the time for which a site isn't changed after the start, if the server hasn't said
+	// yet what it shall have: the folder may be an old snapshot.
+	serverFirst = 10 * time.Second
 )
 
 // RunOptions are the settings of Run.
 type RunOptions struct {
 	Server   Server
 	Interval time.Duration // between two corrections; DefaultInterval if 0
+	// Owner is the file with which the owner of the site holds back changes; owner.yaml in the
+	// agent's folder if empty.
+	Owner string
 }
 
 // Run is the agent of a site that calls home, until the context ends: it gets what the site shall
@@ -42,10 +48,12 @@ func (a *Agent) Run(ctx context.Context, p Place, o RunOptions) error {
 		return err
 	}
 	o.Interval = cmp.Or(o.Interval, DefaultInterval)
-	r := &runner{agent: a, place: p, options: o, wake: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	a.owner = cmp.Or(o.Owner, a.folder.file(ownerFile))
+	r := &runner{agent: a, place: p, options: o, wake: make(chan struct{}, 1), news: make(chan struct{}, 1), current: make(chan struct{}, 1)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.apply(ctx) })
 	group.Go(func() error { return r.call(ctx) })
+	group.Go(func() error { return r.followOwner(ctx) })
 	err := group.Wait()
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -60,6 +68,7 @@ type runner struct {
 	options RunOptions
 	wake    chan struct{} // has an element if there is something new to apply
 	news    chan struct{} // has an element if there is something new to report
+	current chan struct{} // has an element once the agent has what the server says
 
 	mutex   sync.Mutex
 	outcome Outcome // the newest
@@ -83,6 +92,14 @@ func notify(signal chan struct{}) {
 
 // apply applies what was accepted last, again and again.
 func (r *runner) apply(ctx context.Context) error {
+	first := time.NewTimer(serverFirst)
+	defer first.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.current:
+	case <-first.C:
+	}
 	retry := firstRetry
 	for {
 		wait := r.options.Interval
@@ -112,7 +129,7 @@ func (r *runner) applyOnce(ctx context.Context) (whole bool) {
 		a.log.ErrorContext(ctx, "can't read what the site shall have; the server sends it again", "err", err)
 		return false
 	}
-	if was == nil || a.hold.Load() != nil {
+	if was == nil || a.held() != "" {
 		return true
 	}
 	o, err := a.Apply(ctx, a.own(), r.place, 0)
@@ -126,6 +143,29 @@ func (r *runner) applyOnce(ctx context.Context) (whole bool) {
 		r.publish(ctx, o)
 	}
 	return err == nil && o.Whole()
+}
+
+// followOwner reports what the owner of the site says when that changes, and lets the site be
+// reconciled when the owner permits it.
+func (r *runner) followOwner(ctx context.Context) error {
+	last := ownerHold{}
+	for {
+		now := r.agent.owned()
+		switch {
+		case now == last:
+		case now.text != "":
+			r.agent.log.WarnContext(ctx, "the owner of the site holds back changes", "reason", now.text)
+			notify(r.news)
+		default:
+			r.agent.log.InfoContext(ctx, "the owner of the site permits changes again")
+			notify(r.news)
+			notify(r.wake)
+		}
+		last = now
+		if err := pause.For(ctx, ownerPoll); err != nil {
+			return err
+		}
+	}
 }
 
 // publish makes an outcome the newest.
@@ -160,12 +200,16 @@ func (r *runner) call(ctx context.Context) error {
 		}
 		if isUnenrolled(err) && r.options.Server.TokenFile != "" {
 			// The token may be a new one: of the one that was used, the server knows.
-			if again := r.agent.folder.enroll(ctx, r.options.Server); again == nil {
+			again := r.agent.folder.enroll(ctx, r.options.Server)
+			if again == nil {
 				r.agent.log.InfoContext(ctx, "enrolled again")
 				continue
 			}
+			if errors.Is(again, tko.ErrUnavailable) { // such as an agent that waits until it is approved
+				err = again
+			}
 		}
-		if text := err.Error(); text != failing { // once
+		if text := stable(err); text != failing { // once
 			r.agent.log.WarnContext(ctx, "not connected to the server; going on with what the site shall have as of the last connection", "server", r.options.Server.Address, "err", err)
 			failing = text
 		}
@@ -188,22 +232,15 @@ func (r *runner) connected(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if cert == nil || time.Now().After(cert.Leaf.NotAfter) {
-		return tko.Errorf(tko.ErrUnauthenticated, "the certificate of the agent has expired")
+	if cert == nil {
+		return tko.Errorf(tko.ErrUnauthenticated, "the agent has no certificate")
 	}
 	conn, err := r.options.Server.dial(cert)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if time.Now().After(renewal(cert.Leaf)) {
-		if err := r.agent.folder.renew(ctx, conn, r.agent.site); err != nil {
-			return fmt.Errorf("renewing the certificate, which expires at %s: %w", cert.Leaf.NotAfter.UTC().Format(time.RFC3339), err)
-		}
-		r.agent.log.InfoContext(ctx, "the certificate was renewed")
-		return errRenewed
-	}
-	return newLink(r, conn, renewal(cert.Leaf)).run(ctx)
+	return r.options.Server.aboutClock(newLink(r, conn, renewal(cert.Leaf)).run(ctx), cert)
 }
 
 // A holdJSON is the file of a hold.

@@ -27,8 +27,9 @@ const (
 	enrollmentURI = "urn:tko:agent:"
 	// authorityTime is the validity of a new authority.
 	authorityTime = 20 * 365 * 24 * time.Hour
-	// skew is how much earlier certificates are valid than they are made: clocks at sites differ.
-	skew = time.Hour
+	// skew is how much earlier certificates are valid than they are made: the clocks of servers differ,
+	// and one that was wrong is set back.
+	skew = 24 * time.Hour
 	// maxRequest is the maximum size of a certificate request.
 	maxRequest = 8 << 10
 )

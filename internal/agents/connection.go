@@ -25,12 +25,13 @@ const (
 	againHeld = 15 * time.Second
 	again     = 10 * time.Minute
 
-	maxEntries    = 100_000   // that an agent has, or that a site has
-	maxNeeds      = 1000      // packages of one request
-	maxStates     = 1000      // of one report
-	updateSize    = 512 << 10 // of the documents of one message, in bytes
-	chunkSize     = 256 << 10 // of a part of a package, in bytes
-	aliveFraction = 4         // an agent reports that it is alive after this part of the time of silence
+	maxEntries    = 100_000     // that an agent has, or that a site has
+	maxNeeds      = 1000        // packages of one request
+	maxStates     = 1000        // of one report
+	updateSize    = 512 << 10   // of the documents of one message, in bytes
+	chunkSize     = 256 << 10   // of a part of a package, in bytes
+	maxSkew       = time.Minute // difference of the clocks of an agent and of this machine that is not reported
+	aliveFraction = 4           // an agent reports that it is alive after this part of the time of silence
 )
 
 // A connection is that of an agent. One goroutine works on it.
@@ -47,6 +48,7 @@ type connection struct {
 	held    *string          // the reason that was sent last; nil: none was sent
 	sent    bool             // an update was sent
 	heard   time.Time        // that the Connected condition states
+	owner   *tko.Condition   // HeldByOwner, as of the last report; nil: there was none
 }
 
 // guarded is work, which returns a panic as an error.
@@ -140,8 +142,13 @@ func (c *connection) hello(ctx context.Context, inbox <-chan *agentpb.ConnectReq
 	for _, e := range hello.GetEntries() {
 		c.entries[e.GetId()] = entry{digest: e.GetDigest()}
 	}
+	if at := hello.GetClockUnix(); at != 0 {
+		if ahead := time.Until(time.Unix(at, 0)).Round(time.Second); ahead.Abs() > maxSkew {
+			c.server.options.Log.WarnContext(ctx, "the clocks of this machine and of an agent differ: set the one that is wrong", "site", c.site, "agent_ahead", ahead)
+		}
+	}
 	alive := max(c.server.options.Silence/aliveFraction, time.Second)
-	if err := c.send(&agentpb.ConnectResponse{Message: &agentpb.ConnectResponse_Welcome{Welcome: &agentpb.Welcome{Version: c.server.options.Version, AliveSeconds: uint32(alive / time.Second)}}}); err != nil { //nolint:gosec // settings limit it
+	if err := c.send(&agentpb.ConnectResponse{Message: &agentpb.ConnectResponse_Welcome{Welcome: &agentpb.Welcome{Version: c.server.options.Version, AliveSeconds: uint32(alive / time.Second), ClockUnix: time.Now().Unix()}}}); err != nil { //nolint:gosec // settings limit it
 		return err
 	}
 	return c.isHeard(ctx)
@@ -173,7 +180,7 @@ func (c *connection) isHeard(ctx context.Context) error {
 	}
 	heard := tko.HeardCondition(now, now.Add(c.server.options.Silence))
 	heard.ObservedRevision = site.Stamp.Revision
-	if err := c.write(ctx, tko.KindSite, string(c.site), []tko.Condition{heard}); err != nil {
+	if err := c.write(ctx, tko.KindSite, string(c.site), append(c.ownerChanges(site), heard)); err != nil {
 		return err
 	}
 	c.heard = now
@@ -371,10 +378,14 @@ func (c *connection) read(ctx context.Context, id string) (bundle.Content, error
 // take takes over a report: conditions about the revisions that the entities have now. Entities
 // that are not the site, or at it, are not looked at.
 func (c *connection) take(ctx context.Context, m *agentpb.Report) error {
+	c.server.options.Observer.Reported()
 	if len(m.GetStates()) > maxStates {
 		return tko.Errorf(tko.ErrInvalid, "the agent reports %d states at once: use at most %d", len(m.GetStates()), maxStates)
 	}
 	if err := c.states.WaitN(ctx, len(m.GetStates())+1); err != nil {
+		return err
+	}
+	if err := c.ownerSays(ctx, m.GetOwnerHold()); err != nil {
 		return err
 	}
 	var states []bundle.State

@@ -56,23 +56,27 @@ type hub struct {
 	held    map[tko.SiteID]string      // modes of holds after a restore
 	heldAll string                     // mode of all sites, or ""
 	known   bool                       // held was read
+	seen    map[tko.SiteID]struct{}    // whose agents have connected since this server started
 }
 
 func newHub() *hub {
-	return &hub{seats: map[tko.SiteID]*seat{}, members: map[tko.DeploymentID]*seat{}}
+	return &hub{seats: map[tko.SiteID]*seat{}, members: map[tko.DeploymentID]*seat{}, seen: map[tko.SiteID]struct{}{}}
 }
 
 // join gives an agent its seat. Another connection of the same site ends: the new one is of the
-// same agent, which lost it, or the catalog has replaced that agent.
-func (h *hub) join(e tko.AgentEnrollment) *seat {
-	s := &seat{enrollment: e, wake: make(chan struct{}, 1), ended: make(chan error, 1)}
+// same agent, which lost it, or the catalog has replaced that agent. again is true if an agent of
+// the site has connected before.
+func (h *hub) join(e tko.AgentEnrollment) (s *seat, again bool) {
+	s = &seat{enrollment: e, wake: make(chan struct{}, 1), ended: make(chan error, 1)}
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	if old := h.seats[e.Site]; old != nil {
 		old.end(tko.Errorf(tko.ErrConflict, "another connection of the agent has replaced this one: run one tko-agent for a site"))
 	}
 	h.seats[e.Site] = s
-	return s
+	_, again = h.seen[e.Site]
+	h.seen[e.Site] = struct{}{}
+	return s, again
 }
 
 func (h *hub) leave(s *seat) {

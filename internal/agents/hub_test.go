@@ -30,7 +30,11 @@ func TestAgentsAreWokenByChangesOfWhatTheyHave(t *testing.T) {
 	if h.changed("x") {
 		t.Error("there is an agent")
 	}
-	a, b := h.join(tko.AgentEnrollment{ID: "a", Site: "a"}), h.join(tko.AgentEnrollment{ID: "b", Site: "b"})
+	a, again := h.join(tko.AgentEnrollment{ID: "a", Site: "a"})
+	b, alsoAgain := h.join(tko.AgentEnrollment{ID: "b", Site: "b"})
+	if again || alsoAgain {
+		t.Error("a first connection is a further one")
+	}
 	h.follow(a, ids("x", "y"), h.count())
 	h.follow(b, ids("z"), h.count())
 	h.changed("y")
@@ -57,18 +61,21 @@ func TestAgentsAreWokenByChangesOfWhatTheyHave(t *testing.T) {
 		t.Error("a change may be lost if there are very many")
 	}
 
-	again := h.join(tko.AgentEnrollment{ID: "a", Site: "a"})
+	newer, again := h.join(tko.AgentEnrollment{ID: "a", Site: "a"})
+	if !again {
+		t.Error("a further connection is a first one")
+	}
 	if err := <-a.ended; err == nil {
 		t.Error("the former connection goes on")
 	}
-	h.follow(again, ids("w"), h.count())
+	h.follow(newer, ids("w"), h.count())
 	h.follow(a, ids("z"), h.count()) // too late
 	h.leave(a)
 	h.changed("z")
-	if h.changed("w"); !again.woken() || !b.woken() {
+	if h.changed("w"); !newer.woken() || !b.woken() {
 		t.Error("a former connection takes the place of others")
 	}
-	h.leave(again)
+	h.leave(newer)
 	h.leave(b)
 	if h.changed("w") || len(h.members) != 0 {
 		t.Errorf("agents that left are still there: %v", h.members)

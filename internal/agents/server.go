@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/tko-orchestrator/tko"
@@ -40,6 +41,8 @@ const (
 	maxCalls    = 8 // concurrent ones of one connection
 	handshake   = 20 * time.Second
 	sendTimeout = time.Minute // for one message, which the agent must read
+	// readBuffer is the size of the buffer of each connection, most of which are idle.
+	readBuffer = 4 << 10
 	// computing is the number of sites for which is determined at the same time what they shall
 	// have: each is read with all packages of its deployments.
 	computing = 8
@@ -64,6 +67,7 @@ type Backend interface {
 
 type enrollments interface {
 	RedeemEnrollment(ctx context.Context, token, key string) (tko.AgentEnrollment, error)
+	ClaimSite(ctx context.Context, claim tko.AgentClaim) (tko.AgentEnrollment, error)
 	Enrollments(ctx context.Context) (all map[string]tko.AgentEnrollment, holds string, err error)
 }
 
@@ -88,6 +92,55 @@ type Options struct {
 	Silence  time.Duration // after which it is unknown what a site has whose agent isn't heard; DefaultSilence if 0
 	Version  string        // of this program
 	Log      *slog.Logger  // none if nil
+	Observer Observer      // none if nil
+}
+
+// An Observer counts what agents do. Its methods are called concurrently, and must not block.
+type Observer interface {
+	// Connected counts agents that connect (1) and leave (-1).
+	Connected(change int)
+	// Connection counts the connections of agents, by one of the kinds below.
+	Connection(kind string)
+	// Reported counts reports.
+	Reported()
+	// Transferred counts bytes of messages, without TLS.
+	Transferred(received, sent int)
+}
+
+// The kinds of connections.
+const (
+	ConnectionFirst   = "first"   // the first one of an agent since this server started
+	ConnectionAgain   = "again"   // a further one
+	ConnectionRefused = "refused" // without a valid certificate
+)
+
+type unobserved struct{}
+
+func (unobserved) Connected(int)        {}
+func (unobserved) Connection(string)    {}
+func (unobserved) Reported()            {}
+func (unobserved) Transferred(int, int) {}
+
+// A transfer observes the bytes of messages.
+type transfer struct{ observer Observer }
+
+// TagRPC implements [stats.Handler].
+func (transfer) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// TagConn implements [stats.Handler].
+func (transfer) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements [stats.Handler].
+func (transfer) HandleConn(context.Context, stats.ConnStats) {}
+
+// HandleRPC implements [stats.Handler].
+func (t transfer) HandleRPC(_ context.Context, s stats.RPCStats) {
+	switch m := s.(type) {
+	case *stats.InPayload:
+		t.observer.Transferred(m.WireLength, 0)
+	case *stats.OutPayload:
+		t.observer.Transferred(0, m.WireLength)
+	}
 }
 
 // A Server serves agents. It is safe for concurrent use.
@@ -109,6 +162,9 @@ func New(backend Backend, authority *Authority, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Observer == nil {
+		o.Observer = unobserved{}
+	}
 	return &Server{
 		backend: backend, authority: authority, options: o, hub: newHub(),
 		enrolls: rate.NewLimiter(enrolling, 2*enrolling), compute: make(chan struct{}, computing),
@@ -119,7 +175,9 @@ func New(backend Backend, authority *Authority, o Options) *Server {
 // the certificates that clients give. The caller serves and stops it.
 func (s *Server) GRPC(secure *tls.Config) *grpc.Server {
 	g := grpc.NewServer(
+		grpc.StatsHandler(transfer{s.options.Observer}),
 		grpc.Creds(credentials.NewTLS(secure)), grpc.ConnectionTimeout(handshake), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxCalls), grpc.WaitForHandlers(true),
+		grpc.ReadBufferSize(readBuffer),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second, MaxConnectionIdle: 2 * time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 20 * time.Second, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(func(ctx context.Context, m any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (response any, err error) {
@@ -188,7 +246,13 @@ func (s *Server) Enroll(ctx context.Context, m *agentpb.EnrollRequest) (*agentpb
 		return nil, err
 	}
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: "agent@" + peerOf(ctx)})
-	e, err := s.backend.RedeemEnrollment(ctx, tko.EnrollmentHash(m.GetToken()), r.hash)
+	claim := tko.AgentClaim{Site: tko.SiteID(m.GetClaimedSite()), Token: tko.EnrollmentHash(m.GetToken()), Key: r.hash, From: peerOf(ctx)}
+	var e tko.AgentEnrollment
+	if claim.Site == "" {
+		e, err = s.backend.RedeemEnrollment(ctx, claim.Token, claim.Key)
+	} else {
+		e, err = s.backend.ClaimSite(ctx, claim)
+	}
 	if err != nil {
 		if errors.Is(err, tko.ErrDenied) {
 			s.options.Log.WarnContext(ctx, "enrollment of an agent refused", "peer", peerOf(ctx))
@@ -249,22 +313,31 @@ var errRevoked = tko.Errorf(tko.ErrDenied, "the certificate of the agent was rev
 func (s *Server) Connect(stream grpc.BidiStreamingServer[agentpb.ConnectRequest, agentpb.ConnectResponse]) error {
 	e, cert, err := s.agentOf(stream.Context())
 	if err != nil {
+		s.options.Observer.Connection(ConnectionRefused)
 		s.options.Log.InfoContext(stream.Context(), "connection of an agent refused", "peer", peerOf(stream.Context()), "err", err)
 		return err
 	}
 	ctx, cancel := context.WithDeadline(own(stream.Context()), cert.NotAfter)
 	defer cancel()
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: fmt.Sprintf("agent of site %q", e.Site)})
-	seat := s.hub.join(e)
+	seat, again := s.hub.join(e)
 	if _, _, err := s.agentOf(stream.Context()); err != nil { // revoked before the seat was there to be ended
 		s.hub.leave(seat)
+		s.options.Observer.Connection(ConnectionRefused)
 		return err
 	}
+	kind := ConnectionFirst
+	if again {
+		kind = ConnectionAgain
+	}
+	s.options.Observer.Connection(kind)
+	s.options.Observer.Connected(1)
 	c := &connection{server: s, stream: stream, seat: seat, site: e.Site, uid: e.SiteUID, cancel: cancel, states: rate.NewLimiter(reporting, reportingBurst)}
 	s.options.Log.InfoContext(ctx, "agent connected", "site", e.Site, "peer", peerOf(ctx))
 	done := make(chan error, 1)
 	// The worker may be in a call that only the end of this method ends.
 	s.workers.Go(func() {
+		defer s.options.Observer.Connected(-1)
 		defer s.hub.leave(seat)
 		done <- c.guarded(ctx)
 	})

@@ -35,6 +35,10 @@ func (h Hold) Reason(site tko.Site, now time.Time) string {
 // IsDue reports whether the meta-scheduler would deliver a deployment to its site.
 func IsDue(d tko.Deployment) bool { return d.Prepared && d.Approved && !tko.Suspended(d.Metadata) }
 
+// Stays reports whether a site keeps what it has of a deployment that isn't due. What it has of
+// others is removed.
+func Stays(d tko.Deployment) bool { return tko.Suspended(d.Metadata) || d.StaysAtSite() }
+
 // SiteRow returns the row of a site. ErrDenied if values of Secrets were withheld from the caller.
 func SiteRow(site tko.Site) (Row, error) {
 	content, err := contentOf(tko.KindSite, string(site.ID), site.Stamp.Revision, site.Package)
@@ -47,7 +51,7 @@ func DeploymentRow(d tko.Deployment) (row Row, ok bool, err error) {
 	of := &Deployment{ID: d.ID, UID: d.Stamp.UID, Parent: d.Parent, Template: d.Template, Metadata: d.Metadata, Replaced: d.Replaced}
 	if !IsDue(d) {
 		of.Kept, of.Revision = true, d.Stamp.Revision
-		return Row{Deployment: of}, tko.Suspended(d.Metadata) || d.StaysAtSite(), nil
+		return Row{Deployment: of}, Stays(d), nil
 	}
 	of.Content, err = contentOf(tko.KindDeployment, string(d.ID), d.Stamp.Revision, d.Package)
 	return Row{Deployment: of}, true, err

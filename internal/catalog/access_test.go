@@ -21,6 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -32,9 +33,9 @@ func (w *world) as(subject string, groups ...string) context.Context {
 // newGuarded returns a world with enforced rights, in which w.ctx is an administrator.
 func newGuarded(t *testing.T, options catalog.Options) *world {
 	t.Helper()
-	options.Access, options.Audit = catalog.AccessEnforce, true
+	options.Access, options.Audit = rights.Enforce, true
 	w := newWorld(t, options)
-	if _, err := catalog.InitAccess(t.Context(), w.store, "cert:root", "first", time.Time{}); err != nil {
+	if _, err := rights.InitAccess(t.Context(), w.store, "cert:root", "first", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	w.ctx = w.as("cert:root")
@@ -313,7 +314,7 @@ func TestRulesChangeOnlyWithTheRightsThatTheCallerHasNow(t *testing.T) {
 	w := newGuarded(t, catalog.Options{})
 	b := w.bind("cert:ada", access.Admin, access.Scope{})
 	ada := w.as("cert:ada")
-	other := catalog.New(w.store, w.validator, catalog.Options{Access: catalog.AccessEnforce, Audit: true})
+	other := catalog.New(w.store, w.validator, catalog.Options{Access: rights.Enforce, Audit: true})
 	_, err := other.Bind(w.ctx, access.Binding{Subject: "cert:bob", Role: access.Viewer})
 	w.is("another rule, elsewhere", err, nil)
 	_, err = w.Bind(ada, access.Binding{Subject: "cert:cy", Role: access.Viewer, Scope: emea})
@@ -351,7 +352,7 @@ func TestNoWriteCommitsAfterItsRightsAreRevoked(t *testing.T) {
 	if err != nil || len(rules) == 0 {
 		t.Fatal(err)
 	}
-	other := catalog.New(w.store, w.validator, catalog.Options{Access: catalog.AccessEnforce})
+	other := catalog.New(w.store, w.validator, catalog.Options{Access: rights.Enforce})
 	w.is("revoked elsewhere", other.Unbind(w.ctx, b.ID), nil)
 	_, err = w.RegisterSite(ada, tko.Site{ID: "emea/2"})
 	if err == nil {
@@ -677,7 +678,7 @@ func TestOneBindsOnlyWhatOneHolds(t *testing.T) {
 			w.is("unbind the last administrator", w.Unbind(w.ctx, b.ID), tko.ErrInvalid)
 		}
 	}
-	if _, err := catalog.InitAccess(t.Context(), w.store, "cert:again", "", time.Time{}); !errors.Is(err, tko.ErrConflict) {
+	if _, err := rights.InitAccess(t.Context(), w.store, "cert:again", "", time.Time{}); !errors.Is(err, tko.ErrConflict) {
 		t.Errorf("a second initialisation: got %v, want a conflict", err)
 	}
 	many := 0
@@ -767,7 +768,7 @@ func TestPluginChangesOnlyItsDeploymentAndDescendants(t *testing.T) {
 
 func TestReportModeAllowsAndRecordsWhatWouldBeRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{Access: catalog.AccessReport, Audit: true})
+	w := newWorld(t, catalog.Options{Access: rights.Report, Audit: true})
 	eve := w.as("cert:eve")
 	_, err := w.RegisterSite(eve, tko.Site{ID: "s"})
 	w.is("register", err, nil)

@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
 
@@ -35,10 +36,10 @@ func BenchmarkAccess(b *testing.B) {
 	}{
 		"off":               {options: catalog.Options{}},
 		"off, audit":        {options: catalog.Options{Audit: true}},
-		"enforce":           {options: catalog.Options{Access: catalog.AccessEnforce}},
-		"enforce, audit":    {options: catalog.Options{Access: catalog.AccessEnforce, Audit: true}},
-		"in a scope":        {options: catalog.Options{Access: catalog.AccessEnforce}, scope: access.Scope{SiteID: "emea/**"}},
-		"in a scope, audit": {options: catalog.Options{Access: catalog.AccessEnforce, Audit: true}, scope: access.Scope{SiteID: "emea/**"}},
+		"enforce":           {options: catalog.Options{Access: rights.Enforce}},
+		"enforce, audit":    {options: catalog.Options{Access: rights.Enforce, Audit: true}},
+		"in a scope":        {options: catalog.Options{Access: rights.Enforce}, scope: access.Scope{SiteID: "emea/**"}},
+		"in a scope, audit": {options: catalog.Options{Access: rights.Enforce, Audit: true}, scope: access.Scope{SiteID: "emea/**"}},
 	} {
 		store, err := sqlite.OpenMemory(b.Context())
 		if err != nil {
@@ -46,14 +47,14 @@ func BenchmarkAccess(b *testing.B) {
 		}
 		b.Cleanup(func() { _ = store.Close() })
 		s := catalog.New(store, &validator{}, o.options)
-		if o.options.Access == catalog.AccessEnforce {
-			if _, err := catalog.InitAccess(b.Context(), store, "cert:root", "", time.Time{}); err != nil {
+		if o.options.Access == rights.Enforce {
+			if _, err := rights.InitAccess(b.Context(), store, "cert:root", "", time.Time{}); err != nil {
 				b.Fatal(err)
 			}
 		}
 		root := identity.With(b.Context(), identity.Identity{Subject: "cert:root", Authenticator: "certificate"})
 		ctx := identity.With(b.Context(), identity.Identity{Subject: "cert:ada", Authenticator: "certificate"})
-		if o.options.Access == catalog.AccessEnforce {
+		if o.options.Access == rights.Enforce {
 			if _, err := s.Bind(root, access.Binding{Subject: "cert:ada", Role: access.Editor, Scope: o.scope}); err != nil {
 				b.Fatal(err)
 			}

@@ -10,6 +10,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // Administration serves administrators: it describes the server, sets the levels of its log,
@@ -56,7 +58,7 @@ type LogLevels interface {
 
 // LogLevels returns the levels of the server's log.
 func (s *Administration) LogLevels(ctx context.Context) ([]tko.LogLevel, error) {
-	if _, _, err := s.enter(ctx, "", access.Logs); err != nil {
+	if _, _, err := s.rights.Enter(ctx, "", access.Logs); err != nil {
 		return nil, err
 	}
 	if s.options.LogLevels == nil {
@@ -68,7 +70,7 @@ func (s *Administration) LogLevels(ctx context.Context) ([]tko.LogLevel, error) 
 // SetLogLevels changes levels of the server's log, for a time (0: until the server
 // ends), and returns those of all components. The change is in the audit log.
 func (s *Administration) SetLogLevels(ctx context.Context, levels string, lasting time.Duration) ([]tko.LogLevel, error) {
-	ctx, c, err := s.enter(ctx, "", access.Logs)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Logs)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +80,8 @@ func (s *Administration) SetLogLevels(ctx context.Context, levels string, lastin
 	if err := s.options.LogLevels.Set(levels, lasting); err != nil {
 		return nil, err
 	}
-	s.log.WarnContext(ctx, "log levels changed", "levels", levels, "lasting", lasting, "subject", c.identity.Subject)
-	if err := s.record(ctx, c, audit.Record{Kind: "log", Op: string(tko.OpWritten), Detail: levels, Why: author(ctx).Why}); err != nil {
+	s.log.WarnContext(ctx, "log levels changed", "levels", levels, "lasting", lasting, "subject", c.Identity.Subject)
+	if err := s.record(ctx, c, audit.Record{Kind: "log", Op: string(tko.OpWritten), Detail: levels, Why: rights.Author(ctx).Why}); err != nil {
 		return nil, err
 	}
 	return s.options.LogLevels.All(), nil
@@ -89,7 +91,7 @@ func (s *Administration) SetLogLevels(ctx context.Context, levels string, lastin
 // recorded in the audit log before it begins, because the archive has what the right
 // secret protects.
 func (s *Administration) Backup(ctx context.Context, w io.Writer) error {
-	ctx, c, err := s.enter(ctx, "", access.Backup)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Backup)
 	if err != nil {
 		return err
 	}
@@ -100,18 +102,18 @@ func (s *Administration) Backup(ctx context.Context, w io.Writer) error {
 }
 
 // record records an action of an administrator in the audit log, if there is one.
-func (s *Administration) record(ctx context.Context, c *caller, r audit.Record) error {
+func (s *Administration) record(ctx context.Context, c *rights.Caller, r audit.Record) error {
 	if !s.options.Audit {
 		return nil
 	}
-	r.Caller = *c.auditCaller(ctx)
+	r.Caller = *c.AuditCaller(ctx)
 	r.Decision = audit.Allow
 	return s.store.Audit(ctx, r)
 }
 
 // Holds returns the work that is held after a restore, sorted by queue, then key.
 func (s *Administration) Holds(ctx context.Context) ([]tko.Hold, error) {
-	ctx, _, err := s.enter(ctx, "", access.Backup)
+	ctx, _, err := s.rights.Enter(ctx, "", access.Backup)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +126,7 @@ const releaseBatch = 1000
 // ReleaseHolds releases held work, and returns it, also without doing so (DryRun). Work
 // that is released already to the same extent is not part of it.
 func (s *Administration) ReleaseHolds(ctx context.Context, r tko.ReleaseHolds) ([]tko.Hold, error) {
-	ctx, c, err := s.enter(ctx, "", access.Backup)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Backup)
 	if err != nil {
 		return nil, err
 	}
@@ -181,5 +183,5 @@ func releaseDetail(r tko.ReleaseHolds) string {
 	if r.Remove {
 		what = "sites may remove what the store doesn't have"
 	}
-	return plainText(strings.Join(append(slices.Clone(r.Sites), map[bool][]string{true: {"the queues"}}[r.Queues]...), " "), 500) + ": " + what
+	return printable.Kept(strings.Join(append(slices.Clone(r.Sites), map[bool][]string{true: {"the queues"}}[r.Queues]...), " "), 500) + ": " + what
 }

@@ -13,8 +13,10 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/criteria"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -36,22 +38,22 @@ func (s *Approver) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (
 // record, without the associated deployments; wrote reports whether the record
 // has changed. A dry run writes nothing.
 func (s *Approver) approve(ctx context.Context, key record.Key, require Requirement, dryRun bool) (r record.Record, wrote bool, err error) {
-	if !isDeploymentID(key.ID) {
+	if !record.IsDeploymentID(key.ID) {
 		return record.Record{}, false, tko.NotFound(tko.KindDeployment, key.ID)
 	}
-	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Approve)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindDeployment, access.Approve)
 	if err != nil {
 		return record.Record{}, false, err
 	}
-	err = retry(ctx, func() error {
-		if r, err = s.getVisible(ctx, c, record.Fields{Package: true}, key); err == nil {
-			err = s.permit(ctx, &r, nil, access.Approve)
+	err = record.Retry(ctx, func() error {
+		if r, err = s.rights.GetVisible(ctx, c, record.Fields{Package: true}, key); err == nil {
+			err = s.rights.Permit(ctx, &r, nil, access.Approve)
 		}
 		if err != nil {
 			return err
 		}
 		if err := require.check(key, r); err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		if waiting, ok := tko.WaitingOf(r.Conditions); ok {
 			wrote, err = s.consent(ctx, c, &r, waiting, dryRun)
@@ -64,12 +66,12 @@ func (s *Approver) approve(ctx context.Context, key record.Key, require Requirem
 			return nil
 		}
 		if err := confirmsProposal(ctx, r); err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		w := approval(ctx, r)
 		enough, err := s.vote(ctx, r, dryRun)
 		if err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		if dryRun {
 			r = w.Record
@@ -86,14 +88,14 @@ func (s *Approver) approve(ctx context.Context, key record.Key, require Requirem
 			}
 			commitCtx = withGrant(ctx, root, grant)
 		}
-		outcomes, err := s.commit(commitCtx, w)
+		outcomes, err := s.rights.Commit(commitCtx, w)
 		if err != nil {
 			return err
 		}
 		s.forgetVotes(ctx, key.ID)
 		r, wrote = w.Record, true
 		r.Revision, r.Position = outcomes[0].Revision, outcomes[0].Position
-		s.log.InfoContext(ctx, "approved", "deployment", key.ID, "who", author(ctx).Who)
+		s.log.InfoContext(ctx, "approved", "deployment", key.ID, "who", rights.Author(ctx).Who)
 		return nil
 	})
 	return r, wrote, err
@@ -101,17 +103,17 @@ func (s *Approver) approve(ctx context.Context, key record.Key, require Requirem
 
 // consent lets a deployment make the changes that wait for it. The caller confirms their
 // number. It writes a revision, so that the deployment is reconciled at once.
-func (s *Approver) consent(ctx context.Context, c *caller, r *record.Record, waiting tko.Waiting, dryRun bool) (wrote bool, err error) {
-	if c.identity.Role() != "" || c.identity.Plugin != nil {
-		return false, final(tko.Errorf(tko.ErrDenied, "deployment %q: %s, and %q is no person", r.ID, waiting, c.identity.Subject))
+func (s *Approver) consent(ctx context.Context, c *rights.Caller, r *record.Record, waiting tko.Waiting, dryRun bool) (wrote bool, err error) {
+	if c.Identity.Role() != "" || c.Identity.Plugin != nil {
+		return false, record.Final(tko.Errorf(tko.ErrDenied, "deployment %q: %s, and %q is no person", r.ID, waiting, c.Identity.Subject))
 	}
 	count := waiting.Count()
 	confirmed, ok := tko.ConfirmationOf(ctx)
 	if !dryRun && !ok {
-		return false, final(tko.Errorf(tko.ErrInvalid, "deployment %q: %s: nothing was changed; check the topology, then confirm %d to proceed (--confirm=%d)", r.ID, waiting, count, count))
+		return false, record.Final(tko.Errorf(tko.ErrInvalid, "deployment %q: %s: nothing was changed; check the topology, then confirm %d to proceed (--confirm=%d)", r.ID, waiting, count, count))
 	}
 	if ok && !tko.Consents(confirmed, count) {
-		return false, final(tko.Errorf(tko.ErrInvalid, "deployment %q: %s, but %d were confirmed: nothing was changed; confirm %d to proceed (--confirm=%d)", r.ID, waiting, confirmed, count, count))
+		return false, record.Final(tko.Errorf(tko.ErrInvalid, "deployment %q: %s, but %d were confirmed: nothing was changed; confirm %d to proceed (--confirm=%d)", r.ID, waiting, confirmed, count, count))
 	}
 	if dryRun {
 		return false, nil
@@ -130,7 +132,7 @@ func (s *Approver) consent(ctx context.Context, c *caller, r *record.Record, wai
 		grant[record.CountDeployments] = waiting.Remove
 	}
 	w := *r
-	w.Author = author(ctx)
+	w.Author = rights.Author(ctx)
 	if w.Author.Why == "" {
 		w.Author.Why = fmt.Sprintf("consented to %d changes: %d deployments to create, %d to remove", count, waiting.Create, waiting.Remove)
 	}
@@ -140,7 +142,7 @@ func (s *Approver) consent(ctx context.Context, c *caller, r *record.Record, wai
 			c.Reason, c.Message, c.ObservedRevision = reasonConsented, fmt.Sprintf("%s consented to %d changes", w.Author.Who, count), r.Revision+1
 		}
 	}
-	outcomes, err := s.commit(withGrant(ctx, root, grant), record.Write{Op: tko.OpWritten, Record: w, Expect: r.Revision, Position: r.Position})
+	outcomes, err := s.rights.Commit(withGrant(ctx, root, grant), record.Write{Op: tko.OpWritten, Record: w, Expect: r.Revision, Position: r.Position})
 	if err != nil {
 		return false, err
 	}
@@ -206,7 +208,7 @@ func approval(ctx context.Context, r record.Record) record.Write {
 	if proposal != nil && proposal.Reason != tko.ReasonChangeProposed {
 		proposal = nil
 	}
-	r.Author = author(ctx)
+	r.Author = rights.Author(ctx)
 	if r.Author.Why == "" {
 		r.Author.Why = "approved it"
 		if proposal != nil {
@@ -237,17 +239,17 @@ func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSel
 	if sel.Prepared != nil && !*sel.Prepared || sel.Approved != nil && *sel.Approved {
 		return 0, nil
 	}
-	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Approve)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindDeployment, access.Approve)
 	if err != nil {
 		return 0, err
 	}
 	yes, no := true, false
 	sel.Prepared, sel.Approved = &yes, &no
-	query, err := deploymentQuery(sel, tko.ListOptions{})
+	query, err := criteria.Deployments(sel, tko.ListOptions{})
 	if err != nil {
 		return 0, err
 	}
-	query.Scope = c.scope(access.Approve, tko.KindDeployment)
+	query.Scope = c.Scope(access.Approve, tko.KindDeployment)
 	list := s.selected(ctx, query)
 	chosen, err := list.freeze()
 	if err != nil || dryRun {
@@ -317,10 +319,10 @@ func (s *Approver) approveAll(ctx context.Context, keys []record.Key) (approved 
 	if single {
 		err = tko.ErrConflict
 	} else if err = s.permitBatch(ctx, batch, access.Approve); err == nil {
-		_, err = s.commit(ctx, batch...)
+		_, err = s.rights.Commit(ctx, batch...)
 	}
 	if err == nil {
-		s.log.InfoContext(ctx, "approved", "count", len(batch), "first", batch[0].Record.ID, "who", author(ctx).Who)
+		s.log.InfoContext(ctx, "approved", "count", len(batch), "first", batch[0].Record.ID, "who", rights.Author(ctx).Who)
 		return len(batch), nil, nil
 	}
 	if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) && !errors.Is(err, tko.ErrNotFound) {
@@ -343,13 +345,6 @@ func (s *Approver) approveAll(ctx context.Context, keys []record.Key) (approved 
 	return approved, held, stopped
 }
 
-// A pendingApproval is the approvals of a deployment that needs more than it has.
-type pendingApproval struct {
-	Revision int64    `json:"revision"`
-	Digest   string   `json:"digest"`
-	Subjects []string `json:"subjects"`
-}
-
 // maxAuthors is the maximum number of revisions whose authors are compared with an
 // approver.
 const maxAuthors = 1000
@@ -363,20 +358,20 @@ func (s *Approver) vote(ctx context.Context, r record.Record, dryRun bool) (enou
 	if err != nil || len(policies) == 0 {
 		return true, err
 	}
-	c, _ := callerOf(ctx)
-	subject := c.identity.Subject
+	c, _ := rights.CallerOf(ctx)
+	subject := c.Identity.Subject
 	deny := func(format string, args ...any) error {
 		reason := fmt.Sprintf(format, args...)
-		s.refusals.add(ctx, c.record(ctx, r.Kind, r.ID, access.Approve, audit.Refuse, reason))
+		s.rights.RefuseApproval(ctx, c, r, reason)
 		return tko.Errorf(tko.ErrDenied, "deployment %q: %s", r.ID, reason)
 	}
-	if !isPerson(c.identity.Subject) || c.identity.Plugin != nil || c.identity.IsAnonymous() {
+	if !isPerson(c.Identity.Subject) || c.Identity.Plugin != nil || c.Identity.IsAnonymous() {
 		return false, deny("a policy asks for an approval by a person, which %q is not", subject)
 	}
 	need := 0
 	for _, p := range policies {
 		need = max(need, p.Approvers)
-		if len(p.Groups) > 0 && !slices.ContainsFunc(p.Groups, func(g string) bool { return slices.Contains(c.identity.Groups, g) }) {
+		if len(p.Groups) > 0 && !slices.ContainsFunc(p.Groups, func(g string) bool { return slices.Contains(c.Identity.Groups, g) }) {
 			return false, deny("a policy asks for an approval by a member of %s", strings.Join(p.Groups, " or "))
 		}
 	}
@@ -392,15 +387,15 @@ func (s *Approver) vote(ctx context.Context, r record.Record, dryRun bool) (enou
 	if need <= 1 || dryRun {
 		return true, nil
 	}
-	v, err := changeRules(ctx, &s.rights, c, func(book *ruleBook) (v voted, err error) {
-		v.approval = pendingApproval{Revision: r.Revision, Digest: fmt.Sprintf("%x", r.Digest)}
-		if had, ok := book.approvals[r.ID]; ok && had.Revision == v.approval.Revision && had.Digest == v.approval.Digest {
+	v, err := rights.ChangeRules(ctx, s.rights, c, func(book *rights.Book) (v voted, err error) {
+		v.approval = rights.PendingApproval{Revision: r.Revision, Digest: fmt.Sprintf("%x", r.Digest)}
+		if had, ok := book.Approvals[r.ID]; ok && had.Revision == v.approval.Revision && had.Digest == v.approval.Digest {
 			v.approval.Subjects = slices.Clone(had.Subjects)
 		}
 		if !slices.ContainsFunc(v.approval.Subjects, func(other string) bool { return s.person(other) == s.person(subject) }) {
 			v.approval.Subjects = append(v.approval.Subjects, subject)
 		}
-		return v, v.write(record.RuleApproval, r.ID, v.approval,
+		return v, v.Write(record.RuleApproval, r.ID, v.approval,
 			audit.Record{Kind: record.RuleApproval, ID: r.ID, Op: "approved", Revision: r.Revision, After: v.approval.Digest, Site: r.Site})
 	})
 	if err != nil {
@@ -411,22 +406,22 @@ func (s *Approver) vote(ctx context.Context, r record.Record, dryRun bool) (enou
 
 // voted is the decision about a vote.
 type voted struct {
-	ruleChange
+	rights.Change
 
-	approval pendingApproval
+	approval rights.PendingApproval
 }
 
 // forgetVotes removes the approvals of a deployment that is approved. If that fails,
 // they stay, and are void because the deployment has another revision.
 func (s *Approver) forgetVotes(ctx context.Context, id string) {
-	if s.options.Access != AccessEnforce {
+	if s.options.Access != rights.Enforce {
 		return
 	}
-	book, err := s.rulesOf(ctx, rulesAge)
+	book, err := s.rights.RulesOf(ctx, rights.Age)
 	if err != nil {
 		return
 	}
-	if _, ok := book.approvals[id]; !ok {
+	if _, ok := book.Approvals[id]; !ok {
 		return
 	}
 	if _, err := s.store.ChangeAccess(ctx, book.Version, nil, []record.AccessRule{{Kind: record.RuleApproval, ID: id}}); err != nil {
@@ -492,7 +487,7 @@ func (s *Approver) authorsSinceApproval(ctx context.Context, r record.Record) ([
 		note(was.Author.Who)
 	}
 	for id := range plugins {
-		registered, err := s.get(ctx, record.Fields{}, record.Key{Kind: tko.KindPlugin, ID: id})
+		registered, err := s.reader.One(ctx, record.Fields{}, record.Key{Kind: tko.KindPlugin, ID: id})
 		if err != nil {
 			return nil, err
 		}

@@ -9,11 +9,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
-
-// sameAwaited reports whether two records wait for the same.
-func sameAwaited(a, b record.Record) bool { return a.Awaited() == b.Awaited() }
 
 // conditionsOfAwaited returns the conditions that report what a record waits for. current are those that
 // it has. Those of a site, which isn't prepared, are those of a prepared deployment.
@@ -44,14 +42,14 @@ func conditionsOfAwaited(a record.Awaited, kind tko.Kind, current []tko.Conditio
 // isThere reports whether a caller may refer to an entity. No entity can have an ID that isn't
 // valid: it is there, so that using it reports the error.
 func (s *core) isThere(ctx context.Context, kind tko.Kind, id string) (bool, error) {
-	c, ok := callerOf(ctx)
+	c, ok := rights.CallerOf(ctx)
 	if !ok {
-		return false, errNotEntered
+		return false, rights.ErrNotEntered
 	}
-	if id == "" || CheckKey(record.Key{Kind: kind, ID: id}) != nil {
+	if id == "" || record.CheckKey(record.Key{Kind: kind, ID: id}) != nil {
 		return true, nil //nolint:nilerr // who uses it gets the error
 	}
-	_, err := s.getVisible(ctx, c, record.Fields{}, record.Key{Kind: kind, ID: id})
+	_, err := s.rights.GetVisible(ctx, c, record.Fields{}, record.Key{Kind: kind, ID: id})
 	if errors.Is(err, tko.ErrNotFound) {
 		return false, nil
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // Reasons of the ResolvedRefs condition of sites, if their template exists.
@@ -48,15 +48,15 @@ func siteConditions(current, rec record.Record) []tko.Condition {
 // the site, who wrote it, as if the owner registered it now. It reports whether the site still
 // waits. If it can't use the template, its condition ResolvedRefs reports why.
 func (s *RecordWriter) ResolveSite(ctx context.Context, id tko.SiteID) (waits bool, err error) {
-	ctx, c, err := s.enter(ctx, "", access.Prepare)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Prepare)
 	if err != nil {
 		return false, err
 	}
 	key := record.Key{Kind: tko.KindSite, ID: string(id)}
-	if CheckKey(key) != nil {
-		return false, missing(key)
+	if record.CheckKey(key) != nil {
+		return false, record.Missing(key)
 	}
-	current, err := s.getVisible(ctx, c, record.Fields{Package: true}, key)
+	current, err := s.rights.GetVisible(ctx, c, record.Fields{Package: true}, key)
 	if err != nil || current.Awaited().Template == "" {
 		return false, err
 	}
@@ -80,7 +80,7 @@ func (s *RecordWriter) ResolveSite(ctx context.Context, id tko.SiteID) (waits bo
 	if is := tko.FindCondition(current.Conditions, tko.ConditionResolvedRefs); is != nil && is.Reason == reason && is.Message == now[0].Message {
 		return true, nil
 	}
-	return true, s.statuses.setConditions(withAllRights(ctx, c), key, now, nil, Requirement{})
+	return true, s.statuses.setConditions(rights.WithAllRights(ctx, c), key, now, nil, Requirement{})
 }
 
 // resolveSite is ResolveSite in a context of the owner of the site.
@@ -103,35 +103,9 @@ func (s *RecordWriter) resolveSite(ctx context.Context, current record.Record) (
 
 // asSiteOwner returns a context in which the caller has the rights of the owner of a site that
 // waits, and says why it changes it, and the owner.
-func (s *RecordWriter) asSiteOwner(ctx context.Context, c *caller, site record.Record) (context.Context, record.Owner, error) {
+func (s *RecordWriter) asSiteOwner(ctx context.Context, c *rights.Caller, site record.Record) (context.Context, record.Owner, error) {
 	if by := tko.AuthorOf(ctx); by.Why == "" {
 		ctx = tko.WithAuthor(ctx, tko.Author{Who: by.Who, Why: "what it waited for exists now"})
 	}
-	o, err := s.ownerOfRecord(ctx, site)
-	if err != nil {
-		return ctx, o, err
-	}
-	own := *c
-	own.acting, own.unnamed, own.limit, own.claims = nil, nil, nil, false
-	if s.options.Access == AccessOff {
-		return context.WithValue(ctx, callerKey{}, &own), o, nil
-	}
-	if o.IsZero() && !own.reporting {
-		return ctx, o, tko.Errorf(tko.ErrDenied, "who named the template isn't known: name an owner (tko access own site %s SUBJECT)", site.ID)
-	}
-	rules, err := s.rulesOf(ctx, rulesAge)
-	if err != nil {
-		return ctx, o, err
-	}
-	own.bound = s.options.Access == AccessEnforce
-	grant, unlimited, held := rules.ownerGrant(o, s.options)
-	switch {
-	case unlimited: // a source of the server's settings
-		own.grant = ownGrants[identity.RoleGitOps].At(rules.Version)
-	case held != "" && !own.reporting:
-		return ctx, o, tko.Errorf(tko.ErrDenied, "its owner %s, who named the template, lacks rights: bind it to a role, or name another owner (tko access own site %s SUBJECT)", o, site.ID)
-	default:
-		own.grant = grant
-	}
-	return context.WithValue(ctx, callerKey{}, &own), o, nil
+	return s.rights.AsOwnerOfSite(ctx, c, site)
 }

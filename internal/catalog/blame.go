@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/blame"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -37,7 +38,7 @@ func isNone(err error) bool { return errors.Is(err, tko.ErrNotFound) }
 // An entityHistory reads the revisions of one entity, as its caller may see them.
 type entityHistory struct {
 	service   *Explainer
-	caller    *caller
+	caller    *rights.Caller
 	key       record.Key
 	templates map[string]record.Record // the newest revision that was compared, by ID
 }
@@ -45,7 +46,7 @@ type entityHistory struct {
 // historyOf returns the history of an entity, and the revision to begin with; 0 is the
 // current one.
 func (s *Explainer) historyOf(ctx context.Context, key record.Key, revision int64) (*entityHistory, blame.Revision, error) {
-	r, c, err := s.at(ctx, key, revision)
+	r, c, err := s.rights.At(ctx, key, revision)
 	if err != nil {
 		return nil, blame.Revision{}, err
 	}
@@ -62,7 +63,7 @@ func (s *Explainer) historyOf(ctx context.Context, key record.Key, revision int6
 
 // Revision returns a revision.
 func (h *entityHistory) Revision(ctx context.Context, number int64) (blame.Revision, error) {
-	r, err := h.service.atOf(ctx, h.caller, h.key, number)
+	r, err := h.service.rights.AtOf(ctx, h.caller, h.key, number)
 	if err != nil {
 		return blame.Revision{}, err
 	}
@@ -122,7 +123,7 @@ func (h *entityHistory) siteBase(ctx context.Context, r record.Record, out *blam
 	t, ok := h.templates[r.Template]
 	if !ok {
 		var err error
-		if t, err = h.service.get(ctx, record.Fields{}, record.Key{Kind: tko.KindTemplate, ID: r.Template}); err != nil {
+		if t, err = h.service.reader.One(ctx, record.Fields{}, record.Key{Kind: tko.KindTemplate, ID: r.Template}); err != nil {
 			return err
 		}
 	}

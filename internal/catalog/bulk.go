@@ -19,8 +19,6 @@ import (
 // record costs a few bytes of memory.
 
 const (
-	// selectedPage is the number of selected records that are read at once.
-	selectedPage = 2000
 	// purgeBatch is the maximum number of deletions in one call of Store.Commit,
 	// which may complete fewer.
 	purgeBatch = 500
@@ -34,7 +32,7 @@ const (
 type selection func(after string) (iter.Seq2[record.Record, error], error)
 
 // selected returns the selection of a query.
-func (s *storage) selected(ctx context.Context, query record.Query) selection {
+func (s *core) selected(ctx context.Context, query record.Query) selection {
 	return func(after string) (iter.Seq2[record.Record, error], error) {
 		query := query
 		query.After = after
@@ -105,7 +103,7 @@ func (list selection) each(chosen frozen, do func(keys []record.Key) error) erro
 		var keys []record.Key
 		for r, err := range records {
 			if read > 0 && errors.Is(err, tko.ErrUnavailable) { // the snapshot is lost: the next page has the rest
-				read = selectedPage
+				read = record.SelectedPage
 				break
 			}
 			if err != nil {
@@ -116,7 +114,7 @@ func (list selection) each(chosen frozen, do func(keys []record.Key) error) erro
 				keys = append(keys, r.Key)
 			}
 			read++
-			if read == selectedPage {
+			if read == record.SelectedPage {
 				break
 			}
 		}
@@ -125,7 +123,7 @@ func (list selection) each(chosen frozen, do func(keys []record.Key) error) erro
 				return err
 			}
 		}
-		if read < selectedPage {
+		if read < record.SelectedPage {
 			return nil
 		}
 	}

@@ -113,7 +113,7 @@ func TestInterruptedDeletionsReportTheirProgress(t *testing.T) {
 		"a template": {"a part of its deployments lost it", func(ctx context.Context, w *world, _ tko.DeploymentID) error {
 			_, err := w.DeleteTemplate(ctx, "t")
 			return err
-		}, "no longer refer to it"},
+		}, "stopped referring to it before this error"},
 		"an approval": {"a part was approved", func(ctx context.Context, w *world, _ tko.DeploymentID) error {
 			_, err := w.ApproveDeployments(ctx, tko.DeploymentSelect{}, false)
 			return err

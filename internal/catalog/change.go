@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -25,13 +26,13 @@ func (s *DeploymentWriter) CommitDeployment(ctx context.Context, commit tko.Depl
 	if err := checkCommit(commit); err != nil {
 		return 0, err
 	}
-	ctx, _, err := s.enter(actFor(ctx, commit.ID), tko.KindDeployment, access.Commit, access.Update)
+	ctx, _, err := s.rights.Enter(rights.ActFor(ctx, commit.ID), tko.KindDeployment, access.Commit, access.Update)
 	if err != nil {
 		return 0, err
 	}
 	var revision int64
 	err = tryOptimistic(ctx, func(reads *readSet) error {
-		current, err := s.get(ctx, record.Fields{Package: true}, record.DeploymentKey(commit.ID))
+		current, err := s.reader.One(ctx, record.Fields{Package: true}, record.DeploymentKey(commit.ID))
 		if err == nil {
 			revision, err = s.commitFrom(ctx, reads, current, commit)
 		}
@@ -41,7 +42,7 @@ func (s *DeploymentWriter) CommitDeployment(ctx context.Context, commit tko.Depl
 }
 
 func checkCommit(commit tko.DeploymentCommit) error {
-	if !isDeploymentID(commit.ID) {
+	if !record.IsDeploymentID(commit.ID) {
 		return tko.NotFound(tko.KindDeployment, commit.ID)
 	}
 	if commit.Revision <= 0 {
@@ -60,7 +61,7 @@ const maxBatch = 500
 // shared.
 func (s *DeploymentWriter) CommitDeployments(ctx context.Context, commits []tko.DeploymentCommit) (revisions []int64, err error) {
 	call := ctx // each commit has a caller of its own
-	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Commit, access.Update)
+	ctx, _, err = s.rights.Enter(ctx, tko.KindDeployment, access.Commit, access.Update)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +99,7 @@ func (s *DeploymentWriter) CommitDeployments(ctx context.Context, commits []tko.
 		wait.Go(func() {
 			// After an error, nothing of this deployment has changed, or its outcome is
 			// unknown: either way, the caller reads the reason by committing it alone.
-			ctx, _, err := s.enter(actFor(call, c.ID), tko.KindDeployment, access.Commit, access.Update)
+			ctx, _, err := s.rights.Enter(rights.ActFor(call, c.ID), tko.KindDeployment, access.Commit, access.Update)
 			if err != nil {
 				return
 			}
@@ -115,7 +116,7 @@ func (s *DeploymentWriter) CommitDeployments(ctx context.Context, commits []tko.
 func (s *DeploymentWriter) commitFrom(ctx context.Context, reads *readSet, current record.Record, commit tko.DeploymentCommit) (int64, error) {
 	key := record.DeploymentKey(commit.ID)
 	if current.Revision != 0 {
-		if err := s.permit(ctx, &current, nil, access.Commit, access.Update); err != nil {
+		if err := s.rights.Permit(ctx, &current, nil, access.Commit, access.Update); err != nil {
 			return 0, err
 		}
 	}
@@ -126,33 +127,34 @@ func (s *DeploymentWriter) commitFrom(ctx context.Context, reads *readSet, curre
 	if commit.Why != "" {
 		ctx = tko.WithAuthor(ctx, tko.Author{Who: tko.AuthorOf(ctx).Who, Why: commit.Why})
 	}
-	change, err := s.changed(ctx, reads, current, current, commit.Package)
+	change, err := s.changed(ctx, reads, editOf(current, current, commit.Package))
 	if err != nil {
 		return 0, err
 	}
+	change.conditions = commit.Conditions
 	change.record.Steps = tko.BoundSteps(commit.Steps)
 	s.prepared(ctx, current, &change.record, commit.Package, commit.Steps)
-	if sameContent(current, change.record) {
+	if record.SameContent(current, change.record) {
 		if err := checkConditions(commit.Conditions); err != nil || len(commit.Conditions) == 0 {
 			return current.Revision, err
 		}
 		return current.Revision, s.statuses.setConditions(ctx, key, commit.Conditions, nil, Requirement{})
 	}
 	var revision int64
-	err = retry(ctx, func() error {
+	err = record.Retry(ctx, func() error {
 		var err error
-		if revision, err = s.writeChange(ctx, reads, current, change, "", commit.Conditions); !errors.Is(err, tko.ErrConflict) {
+		if revision, err = s.writeChange(ctx, reads, current, change); !errors.Is(err, tko.ErrConflict) {
 			return err
 		}
-		if isStale(err) {
-			return final(err)
+		if record.IsStale(err) {
+			return record.Final(err)
 		}
-		again, getErr := s.get(ctx, record.Fields{}, key)
+		again, getErr := s.reader.One(ctx, record.Fields{}, key)
 		if getErr == nil {
 			getErr = checkRevision(again, commit)
 		}
 		if getErr != nil {
-			return final(getErr)
+			return record.Final(getErr)
 		}
 		current = again // only its conditions have changed
 		return err
@@ -160,7 +162,7 @@ func (s *DeploymentWriter) commitFrom(ctx context.Context, reads *readSet, curre
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return 0, tko.NotFound(tko.KindDeployment, commit.ID)
-	case isStale(err):
+	case record.IsStale(err):
 		return 0, err
 	case errors.Is(err, tko.ErrConflict):
 		return 0, revisionConflict(commit)
@@ -193,13 +195,24 @@ type change struct {
 	requires  []record.Key
 	warned    []tko.Condition
 	withdrawn *tko.Condition // the Approved condition, if the change withdraws the approval
+
+	token      string          // of the modification that it ends, as it is stored; empty: none
+	conditions []tko.Condition // that are set with it
 }
 
-// changed derives a deployment with another package. start is the deployment
-// that the package was made from, with its own package; current is the
-// deployment now.
-func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, start, current record.Record, pkg krm.Package) (change, error) {
-	return s.changedWith(ctx, reads, start, current, pkg, attributesOf(current))
+// An edit is another package for a deployment.
+type edit struct {
+	start   record.Record               // the deployment that the package was made from, with its own package
+	before  func() (krm.Package, error) // the package of start: most changes don't need it
+	current record.Record               // the deployment now
+	pkg     krm.Package
+	with    attributes
+}
+
+// editOf returns an edit that keeps the attributes of the deployment.
+func editOf(start, current record.Record, pkg krm.Package) edit {
+	before := sync.OnceValues(func() (krm.Package, error) { return record.DeploymentPackage(start) })
+	return edit{start: start, before: before, current: current, pkg: pkg, with: attributesOf(current)}
 }
 
 func attributesOf(r record.Record) attributes {
@@ -220,21 +233,14 @@ type attributes struct {
 	made           bool                         // the package was made from the template already
 }
 
-func (s *DeploymentWriter) changedWith(ctx context.Context, reads *readSet, start, current record.Record, pkg krm.Package, attributes attributes) (change, error) {
-	before := sync.OnceValues(func() (krm.Package, error) { return record.DeploymentPackage(start) })
-	return s.changedFrom(ctx, reads, start, before, current, pkg, attributes)
-}
-
-// changedFrom is changedWith for a caller who may have the package of start: most changes
-// don't need it.
-func (s *DeploymentWriter) changedFrom(
-	ctx context.Context, reads *readSet, start record.Record, before func() (krm.Package, error), current record.Record, pkg krm.Package, attributes attributes,
-) (change, error) {
-	pkg, err := s.restore(ctx, start, pkg)
+// changed derives a deployment with another package.
+func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, e edit) (change, error) {
+	start, current, attributes := e.start, e.current, e.with
+	pkg, err := s.rights.Restore(ctx, start, e.pkg)
 	if err != nil {
 		return change{}, err
 	}
-	d, err := changedDraft(start, current, before, pkg)
+	d, err := changedDraft(start, current, e.before, pkg)
 	if err != nil {
 		return change{}, err
 	}
@@ -260,7 +266,7 @@ func (s *DeploymentWriter) changedFrom(
 	if !awaited.IsZero() && !current.Prepared && d.prepared {
 		return change{}, tko.Errorf(tko.ErrInvalid, "it can't be prepared yet: %s", awaited)
 	}
-	unapproved, err := s.withdrawsApproval(ctx, current, before, d)
+	unapproved, err := s.withdrawsApproval(ctx, current, e.before, d)
 	if err != nil {
 		return change{}, err
 	}
@@ -289,7 +295,7 @@ func (s *DeploymentWriter) changedFrom(
 	}
 	if d.site != current.Site {
 		if d.site != "" && tko.CheckID("site ID", d.site) != nil {
-			return change{}, explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: d.site}})
+			return change{}, record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: d.site}})
 		}
 		requires = append(requires, record.References("", d.site)...)
 	}
@@ -324,7 +330,7 @@ func (s *DeploymentWriter) changedFrom(
 		return change{}, err
 	}
 	rec.Digest, rec.Package = c.digest, c.encoded
-	if sameContent(current, rec) {
+	if record.SameContent(current, rec) {
 		return change{record: rec}, nil
 	}
 	c.pkg = d.pkg
@@ -332,14 +338,13 @@ func (s *DeploymentWriter) changedFrom(
 	return change{record: rec, requires: requires, withdrawn: withdrawn, warned: c.conditions(current.Conditions)}, err
 }
 
-// writeChange commits a change of a deployment from current, with or without a
-// token, and with conditions, and returns the new revision.
-func (s *DeploymentWriter) writeChange(ctx context.Context, reads *readSet, current record.Record, c change, token string, conditions []tko.Condition) (int64, error) {
+// writeChange commits a change of a deployment from current, and returns the new revision.
+func (s *DeploymentWriter) writeChange(ctx context.Context, reads *readSet, current record.Record, c change) (int64, error) {
 	rec, now := c.record, time.Now()
-	rec.Author = author(ctx)
-	err := s.permit(ctx, &current, &rec, access.Update, access.Commit)
+	rec.Author = rights.Author(ctx)
+	err := s.rights.Permit(ctx, &current, &rec, access.Update, access.Commit)
 	if err == nil {
-		err = s.permitReferences(ctx, &current, &rec)
+		err = s.rights.PermitReferences(ctx, &current, &rec)
 	}
 	if err != nil {
 		return 0, err
@@ -358,15 +363,15 @@ func (s *DeploymentWriter) writeChange(ctx context.Context, reads *readSet, curr
 			})
 		}
 	}
-	rec.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
+	rec.Conditions = mergeConditions(current.Conditions, c.conditions, current.Revision+1, now)
 	rec.Conditions = mergeConditions(rec.Conditions, c.flags(rec.Conditions), current.Revision+1, now)
 	rec.Conditions = mergeConditions(rec.Conditions, held, current.Revision+1, now)
 	if err := checkMerged(rec.Key, current.Conditions, rec.Conditions); err != nil {
 		return 0, err
 	}
-	outcomes, err := s.commit(ctx, reads.write(record.Write{
-		Op: tko.OpWritten, Record: rec, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,
-		KeepsOwner: keepsOwner(current, rec),
+	outcomes, err := s.rights.Commit(ctx, reads.write(record.Write{
+		Op: tko.OpWritten, Record: rec, Expect: current.Revision, Position: current.Position, Token: c.token, Requires: c.requires,
+		KeepsOwner: rights.KeepsOwner(current, rec),
 	}))
 	if err != nil {
 		return 0, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // comparePause is the time between two looks for the result of a comparison.
@@ -31,7 +32,7 @@ func (s *Comparer) CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComp
 	if _, err := s.entities.Site(ctx, id, 0); err != nil {
 		return tko.SiteComparison{}, err
 	}
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Read)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindSite, access.Read)
 	if err != nil {
 		return tko.SiteComparison{}, err
 	}
@@ -111,8 +112,8 @@ func (s *Comparer) compared(ctx context.Context, id tko.SiteID, deadline time.Ti
 // hideChanges removes the changes and orphans of deployments that the caller may not
 // read, and the texts that name such deployments. Orphans of no deployment are for callers
 // that may read all.
-func (s *Comparer) hideChanges(ctx context.Context, c *caller, comparison *tko.SiteComparison) error {
-	if c.grant.On(access.Read, tko.KindDeployment).IsAll() {
+func (s *Comparer) hideChanges(ctx context.Context, c *rights.Caller, comparison *tko.SiteComparison) error {
+	if c.Grant.On(access.Read, tko.KindDeployment).IsAll() {
 		return nil
 	}
 	v := visibility{entities: s.entities, known: map[tko.DeploymentID]bool{"": false}}

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // The limits of conditions, in number or bytes.
@@ -35,7 +36,7 @@ func (s *Statuses) SetConditions(ctx context.Context, kind tko.Kind, id string, 
 	if err := checkConditions(conditions); err != nil {
 		return err
 	}
-	ctx, _, err := s.enter(ctx, kind, access.Condition)
+	ctx, _, err := s.rights.Enter(ctx, kind, access.Condition)
 	if err != nil {
 		return err
 	}
@@ -46,30 +47,30 @@ func (s *Statuses) SetConditions(ctx context.Context, kind tko.Kind, id string, 
 // that have attached data.
 func (s *Statuses) setConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require Requirement) error {
 	kind, id := key.Kind, key.ID
-	if err := CheckKey(key); err != nil {
+	if err := record.CheckKey(key); err != nil {
 		return err
 	}
 	if err := s.permitConditions(ctx, key, conditions, without); err != nil {
 		return err
 	}
-	return retry(ctx, func() error {
-		current, err := s.get(ctx, record.Fields{}, key)
+	return record.Retry(ctx, func() error {
+		current, err := s.reader.One(ctx, record.Fields{}, key)
 		if err != nil {
 			return err
 		}
 		if current.Revision == 0 {
 			return tko.NotFound(kind, id)
 		}
-		if c, ok := callerOf(ctx); ok {
-			if err := s.visible(c, current); err != nil {
-				return final(err)
+		if c, ok := rights.CallerOf(ctx); ok {
+			if err := s.rights.Visible(c, current); err != nil {
+				return record.Final(err)
 			}
 		}
-		if err := s.permit(ctx, &current, nil, access.Condition, access.Commit); err != nil {
-			return final(err)
+		if err := s.rights.Permit(ctx, &current, nil, access.Condition, access.Commit); err != nil {
+			return record.Final(err)
 		}
 		if err := require.check(key, current); err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		merged := mergeConditions(withoutConditions(current.Conditions, without), conditions, current.Revision, time.Now())
 		if err := checkMerged(key, current.Conditions, merged); err != nil {
@@ -78,9 +79,9 @@ func (s *Statuses) setConditions(ctx context.Context, key record.Key, conditions
 		if sameConditions(current.Conditions, merged) {
 			return nil
 		}
-		_, err = s.commit(ctx, record.Write{
+		_, err = s.rights.Commit(ctx, record.Write{
 			Op:       tko.OpStatus,
-			Record:   record.Record{Key: key, Author: author(ctx), Conditions: merged},
+			Record:   record.Record{Key: key, Author: rights.Author(ctx), Conditions: merged},
 			Expect:   record.Any,
 			Position: current.Position,
 		})
@@ -154,8 +155,8 @@ func mergeConditions(current, changed []tko.Condition, revision int64, now time.
 	changed = slices.Clone(changed)
 	for i := range changed {
 		c := &changed[i]
-		c.Reason = plainText(c.Reason, maxConditionReason)
-		c.Message = plainText(printable.Once(c.Message), maxConditionMessage)
+		c.Reason = printable.Kept(c.Reason, maxConditionReason)
+		c.Message = printable.Kept(printable.Once(c.Message), maxConditionMessage)
 		c.LastTransition, c.NextTry = now.UTC(), c.NextTry.UTC()
 		if c.ObservedRevision == 0 {
 			c.ObservedRevision = revision
@@ -200,14 +201,14 @@ func flagConditions(current []tko.Condition, prepared, approved bool) []tko.Cond
 // controllerConditions are the conditions that our own controllers set.
 var controllerConditions = []string{
 	tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionScheduled, tko.ConditionHealthy, tko.ConditionDeleting,
-	tko.ConditionPlaced, tko.ConditionHandled, tko.ConditionMatched, tko.ConditionRunnable, tko.ConditionCleanedUp, tko.ConditionFrozen, tko.ConditionResolvedRefs, tko.ConditionKnownProperties, tko.ConditionDelivered, tko.ConditionConnected,
+	tko.ConditionPlaced, tko.ConditionHandled, tko.ConditionMatched, tko.ConditionRunnable, tko.ConditionCleanedUp, tko.ConditionFrozen, tko.ConditionResolvedRefs, tko.ConditionKnownProperties, tko.ConditionDelivered, tko.ConditionConnected, tko.ConditionHeldByOwner,
 }
 
 // permitConditions refuses conditions of our own controllers to users of the Kubernetes
 // API, whatever the cluster permits them: others rely on these.
 func (s *Statuses) permitConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string) error {
-	c, ok := callerOf(ctx)
-	if !ok || !c.bound || c.identity.Authenticator != identity.Delegated {
+	c, ok := rights.CallerOf(ctx)
+	if !ok || !c.Bound || c.Identity.Authenticator != identity.Delegated {
 		return nil
 	}
 	types := slices.Clone(without)
@@ -216,7 +217,7 @@ func (s *Statuses) permitConditions(ctx context.Context, key record.Key, conditi
 	}
 	for _, typ := range types {
 		if slices.Contains(controllerConditions, typ) {
-			if err := s.refuse(ctx, c, key.Kind, key.ID, access.Condition); err != nil {
+			if err := s.rights.Refuse(ctx, c, key.Kind, key.ID, access.Condition); err != nil {
 				return tko.Errorf(tko.ErrDenied, "%s %q: the condition %s is set by the server's own controllers only: set conditions of other types", key.Kind, key.ID, typ)
 			}
 		}

@@ -6,13 +6,14 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // allow checks a request that affects count records of a kind, descendants included. It is
 // an ErrInvalid if it confirms a number that isn't consent to count, or if it confirms none and exceeds
 // both ConfirmAbove and ConfirmPercent of the kind. doing is the verb of the
 // request: delete, approve or freeze.
-func (s *rights) allow(ctx context.Context, doing string, kind tko.Kind, count int) error {
+func (s *core) allow(ctx context.Context, doing string, kind tko.Kind, count int) error {
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok {
 		if !tko.Consents(confirmed, count) {
 			return tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
@@ -26,11 +27,11 @@ func (s *rights) allow(ctx context.Context, doing string, kind tko.Kind, count i
 	percent := s.options.ConfirmPercent
 	enough := (count*100 + percent - 1) / percent // if there are this many, count is within the percentage
 	total := 0
-	c, ok := callerOf(ctx)
+	c, ok := rights.CallerOf(ctx)
 	if !ok {
-		return errNotEntered
+		return rights.ErrNotEntered
 	}
-	for _, err := range s.store.List(ctx, record.Query{Kind: kind, Scope: c.view(), Limit: enough}) {
+	for _, err := range s.store.List(ctx, record.Query{Kind: kind, Scope: c.View(), Limit: enough}) {
 		if err != nil {
 			return err
 		}

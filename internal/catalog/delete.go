@@ -10,7 +10,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/criteria"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // A Remover deletes templates, sites, deployments and plugins.
@@ -38,7 +40,7 @@ func (p *progress) interrupted(err error) error {
 	case p.count > 0:
 		return fmt.Errorf("%d were deleted before this error: repeat the request to delete the rest, and confirm the count of the rest if the count was confirmed: %w", p.count, err)
 	case p.dissociated > 0:
-		return fmt.Errorf("it still exists, but %d no longer refer to it: repeat the request to continue: %w", p.dissociated, err)
+		return fmt.Errorf("it still exists, but %d stopped referring to it before this error: repeat the request to continue: %w", p.dissociated, err)
 	default:
 		return err
 	}
@@ -70,14 +72,14 @@ func (s *Remover) deleteStep(ctx context.Context, writes []record.Write, done *p
 	limit := max(0, done.most-done.count-done.dissociated)
 	if _, ok := tko.ConfirmationOf(ctx); ok {
 		if limit == 0 {
-			return nil, explain(&record.ExceededError{Limit: done.most})
+			return nil, record.Explain(&record.ExceededError{Limit: done.most})
 		}
 		ctx = tko.WithConfirmation(ctx, limit) // the rest of what was consented to
 	}
 	for i := range writes {
 		writes[i].DeleteLimit = &limit
 	}
-	outcomes, err := s.commit(ctx, writes...)
+	outcomes, err := s.rights.Commit(ctx, writes...)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +105,7 @@ func (s *Remover) report(ctx context.Context, done *progress) {
 		return
 	}
 	done.reported = now
-	s.log.InfoContext(ctx, "deleting", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", author(ctx).Who)
+	s.log.InfoContext(ctx, "deleting", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", rights.Author(ctx).Who)
 }
 
 // DeleteTemplate deletes a template, and removes the references of sites and
@@ -128,12 +130,12 @@ func (s *Remover) DeletePlugin(ctx context.Context, typ, name string) (tko.Delet
 }
 
 func (s *Remover) delete(ctx context.Context, key record.Key) (tko.Deleted, error) {
-	ctx, _, err := s.enter(ctx, key.Kind, changeVerb(key.Kind, access.Delete))
+	ctx, _, err := s.rights.Enter(ctx, key.Kind, rights.ChangeVerb(key.Kind, access.Delete))
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	if CheckKey(key) != nil {
-		return tko.Deleted{}, missing(key)
+	if record.CheckKey(key) != nil {
+		return tko.Deleted{}, record.Missing(key)
 	}
 	most, err := s.allowDeletion(ctx, key)
 	if err != nil {
@@ -148,15 +150,15 @@ func (s *Remover) deleteRest(ctx context.Context, key record.Key, rest []record.
 		return done.deleted(1), done.interrupted(err)
 	}
 	if done.count == 0 {
-		return tko.Deleted{}, missing(key)
+		return tko.Deleted{}, record.Missing(key)
 	}
-	s.log.InfoContext(ctx, "deleted", "kind", key.Kind, "id", key.ID, "descendants", done.descendants, "dissociated", done.dissociated, "who", author(ctx).Who)
+	s.log.InfoContext(ctx, "deleted", "kind", key.Kind, "id", key.ID, "descendants", done.descendants, "dissociated", done.dissociated, "who", rights.Author(ctx).Who)
 	return done.deleted(1), nil
 }
 
 // allowDeletion is allow for the deletion of one record and its descendants.
 func (s *Remover) allowDeletion(ctx context.Context, key record.Key) (most int, err error) {
-	if err := s.permitDeletion(ctx, changeVerb(key.Kind, access.Delete), key); err != nil {
+	if err := s.rights.PermitDeletion(ctx, rights.ChangeVerb(key.Kind, access.Delete), key); err != nil {
 		return 0, err
 	}
 	would, err := s.countBelow(ctx, key)
@@ -170,7 +172,7 @@ func (s *Remover) allowDeletion(ctx context.Context, key record.Key) (most int, 
 	if most, err = s.allowRemoval(ctx, key.Kind, key, []record.Key{key}, adds); err == nil {
 		return most, nil
 	}
-	if r, getErr := s.get(ctx, record.Fields{}, key); getErr == nil && r.Revision == 0 {
+	if r, getErr := s.reader.One(ctx, record.Fields{}, key); getErr == nil && r.Revision == 0 {
 		return 0, tko.NotFound(key.Kind, key.ID)
 	}
 	return 0, err
@@ -187,7 +189,7 @@ func (s *Remover) removals(ctx context.Context, kind tko.Kind, would tko.Deleted
 }
 
 func deletion(ctx context.Context, key record.Key) record.Write {
-	return record.Write{Op: tko.OpDeleted, Record: record.Record{Key: key, Author: author(ctx)}, Expect: record.Any}
+	return record.Write{Op: tko.OpDeleted, Record: record.Record{Key: key, Author: rights.Author(ctx)}, Expect: record.Any}
 }
 
 // PurgeTemplates deletes all selected templates; with dryRun it only counts
@@ -196,30 +198,30 @@ func deletion(ctx context.Context, key record.Key) record.Write {
 // limits of [Options] must be confirmed; so must the deletion of one entity whose
 // descendants exceed them.
 func (s *Remover) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
-	query, err := templateQuery(sel, tko.ListOptions{})
+	query, err := criteria.Templates(sel, tko.ListOptions{})
 	return s.purge(ctx, query, err, dryRun)
 }
 
 // PurgeSites deletes all selected sites, like PurgeTemplates.
 func (s *Remover) PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
-	query, err := siteQuery(sel, tko.ListOptions{})
+	query, err := criteria.Sites(sel, tko.ListOptions{})
 	return s.purge(ctx, query, err, dryRun)
 }
 
 // PurgeDeployments deletes all selected deployments and their descendants, like
 // PurgeTemplates.
 func (s *Remover) PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
-	query, err := deploymentQuery(sel, tko.ListOptions{})
+	query, err := criteria.Deployments(sel, tko.ListOptions{})
 	return s.purge(ctx, query, err, dryRun)
 }
 
 // PurgePlugins deletes all selected plugins, like PurgeTemplates.
 func (s *Remover) PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
-	ctx, c, err := s.enter(ctx, tko.KindPlugin, access.Register)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindPlugin, access.Register)
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	scope := c.scope(access.Register, tko.KindPlugin)
+	scope := c.Scope(access.Register, tko.KindPlugin)
 	return s.purgeList(ctx, tko.KindPlugin, func(after string) (iter.Seq2[record.Record, error], error) {
 		return s.entities.selectPlugins(ctx, scope, sel, after)
 	}, dryRun)
@@ -230,11 +232,11 @@ func (s *Remover) purge(ctx context.Context, query record.Query, err error, dryR
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	ctx, c, err := s.enter(ctx, query.Kind, access.Purge)
+	ctx, c, err := s.rights.Enter(ctx, query.Kind, access.Purge)
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	query.Scope = c.scope(access.Purge, query.Kind)
+	query.Scope = c.Scope(access.Purge, query.Kind)
 	return s.purgeList(ctx, query.Kind, s.selected(ctx, query), dryRun)
 }
 
@@ -246,7 +248,7 @@ func (s *Remover) purgeList(ctx context.Context, kind tko.Kind, list selection, 
 	each := func(do func(keys []record.Key) error) error { return list.each(chosen, do) }
 	would, err := s.count(ctx, kind, chosen, each)
 	if err == nil && kind == tko.KindDeployment && would.Descendants > 0 {
-		err = each(func(keys []record.Key) error { return s.permitDeletion(ctx, access.Purge, keys...) })
+		err = each(func(keys []record.Key) error { return s.rights.PermitDeletion(ctx, access.Purge, keys...) })
 	}
 	if err != nil {
 		return tko.Deleted{}, err
@@ -303,7 +305,7 @@ func (s *Remover) purgeChosen(ctx context.Context, kind tko.Kind, would tko.Dele
 		return done.deleted(chosen), done.interrupted(err)
 	}
 	if done.count > 0 {
-		s.log.InfoContext(ctx, "purged", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", author(ctx).Who)
+		s.log.InfoContext(ctx, "purged", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", rights.Author(ctx).Who)
 	}
 	return done.deleted(chosen), nil
 }
@@ -349,13 +351,13 @@ func (s *Remover) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, r
 	if revision == 0 {
 		return s.DeleteDeployment(ctx, id)
 	}
-	if !isDeploymentID(id) {
+	if !record.IsDeploymentID(id) {
 		return tko.Deleted{}, tko.NotFound(tko.KindDeployment, id)
 	}
 	if revision < 0 {
 		return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "the revision %d of deployment %q is negative: use 0 for any", revision, id)
 	}
-	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Delete)
+	ctx, _, err := s.rights.Enter(ctx, tko.KindDeployment, access.Delete)
 	if err != nil {
 		return tko.Deleted{}, err
 	}

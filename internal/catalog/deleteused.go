@@ -49,7 +49,7 @@ func (s *core) usedByRollouts(ctx context.Context, keys []record.Key) (rows int,
 	}
 	for _, st := range active {
 		for after := ""; ; {
-			page, err := s.store.RolloutRows(ctx, st.ID, st.Plan, after, rowsPage)
+			page, err := s.store.RolloutRows(ctx, st.ID, st.Plan, after, record.RowsPage)
 			if err != nil {
 				return 0, "", fmt.Errorf("read the rows of rollout %q: %w", st.ID, err)
 			}
@@ -59,7 +59,7 @@ func (s *core) usedByRollouts(ctx context.Context, keys []record.Key) (rows int,
 					rows, rollout = rows+1, st.ID
 				}
 			}
-			if len(page) < rowsPage {
+			if len(page) < record.RowsPage {
 				break
 			}
 			after = string(page[len(page)-1].Deployment)
@@ -71,7 +71,7 @@ func (s *core) usedByRollouts(ctx context.Context, keys []record.Key) (rows int,
 // referringTo returns the deployments that refer to templates or sites.
 func (s *core) referringTo(ctx context.Context, keys []record.Key) (map[string]bool, error) {
 	refer := map[string]bool{}
-	for batch := range slices.Chunk(keys, selectedPage) {
+	for batch := range slices.Chunk(keys, record.SelectedPage) {
 		records, err := s.store.Get(ctx, record.Fields{Deployments: true, Scope: access.ScopeAll}, batch...)
 		if err != nil {
 			return nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -28,12 +29,12 @@ type DeploymentWriter struct {
 // the order of creation. A prepared deployment is validated completely, others
 // partially. An unknown template, site or parent is an ErrInvalid.
 func (s *DeploymentWriter) CreateDeployment(ctx context.Context, request tko.NewDeployment) (id tko.DeploymentID, err error) {
-	ctx, _, err = s.enter(actFor(ctx, request.Parent), tko.KindDeployment, access.Create)
+	ctx, _, err = s.rights.Enter(rights.ActFor(ctx, request.Parent), tko.KindDeployment, access.Create)
 	if err != nil {
 		return "", err
 	}
-	if request.Parent != "" && !isDeploymentID(request.Parent) {
-		return "", explain(&record.MissingError{Key: record.Key{Kind: tko.KindDeployment, ID: string(request.Parent)}})
+	if request.Parent != "" && !record.IsDeploymentID(request.Parent) {
+		return "", record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindDeployment, ID: string(request.Parent)}})
 	}
 	err = tryOptimistic(ctx, func(reads *readSet) error {
 		id, err = s.createFrom(ctx, reads, request)
@@ -51,7 +52,7 @@ func (s *DeploymentWriter) createFrom(ctx context.Context, reads *readSet, reque
 	if err != nil {
 		return "", err
 	}
-	if err := s.permitWrite(ctx, record.Record{}, n.record); err != nil {
+	if err := s.rights.PermitWrite(ctx, record.Record{}, n.record); err != nil {
 		return "", err
 	}
 	if err := s.permitApproval(ctx, record.Record{}, &n.record); err != nil {
@@ -67,7 +68,7 @@ func (s *DeploymentWriter) createFrom(ctx context.Context, reads *readSet, reque
 			return "", err
 		}
 	}
-	outcomes, err := s.commit(ctx, reads.write(n.write(ctx, ids[0])))
+	outcomes, err := s.rights.Commit(ctx, reads.write(n.write(ctx, ids[0])))
 	if err != nil {
 		return "", err
 	}
@@ -105,7 +106,7 @@ func (s *DeploymentWriter) newRecord(ctx context.Context, reads *readSet, base b
 		inherited, revision = other.metadata, other.revision
 	}
 	if d.site != "" && tko.CheckID("site ID", d.site) != nil {
-		return newRecord{}, explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: d.site}})
+		return newRecord{}, record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: d.site}})
 	}
 	metadata, err := metadataOf(d.pkg, inherited, request.Metadata)
 	if err != nil {
@@ -140,7 +141,7 @@ func (s *DeploymentWriter) newRecord(ctx context.Context, reads *readSet, base b
 // write returns the write that creates the deployment.
 func (n newRecord) write(ctx context.Context, id string) record.Write {
 	r := n.record
-	r.ID, r.UID, r.Author = id, newUID(), author(ctx)
+	r.ID, r.UID, r.Author = id, newUID(), rights.Author(ctx)
 	return record.Write{Op: tko.OpWritten, Record: r, Expect: record.Absent, Requires: n.requires}
 }
 
@@ -167,7 +168,7 @@ const MaxChildren = 10_000
 // ErrConflict. Unknown templates and sites, and an unknown parent if no
 // revision is given, are an ErrInvalid.
 func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
-	ctx, _, err = s.enter(actFor(ctx, request.Parent), tko.KindDeployment, access.Create)
+	ctx, _, err = s.rights.Enter(rights.ActFor(ctx, request.Parent), tko.KindDeployment, access.Create)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -207,7 +208,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 			n.record.Site = string(child.Site)
 			n.requires = record.References(n.record.Template, n.record.Site)
 			if tko.CheckID("site ID", n.record.Site) != nil {
-				return nil, 0, explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: n.record.Site}})
+				return nil, 0, record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: n.record.Site}})
 			}
 		}
 		if err := s.checkCycle(ctx, above, n.record, request.Merge); err != nil {
@@ -222,7 +223,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 			n.Prepared, n.Approved = false, false
 			n.Conditions = mergeConditions(n.Conditions, flagConditions(n.Conditions, false, false), 1, time.Now())
 		}
-		if err := s.permitWrite(ctx, record.Record{}, n.record); err != nil {
+		if err := s.rights.PermitWrite(ctx, record.Record{}, n.record); err != nil {
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
 		}
 		if err := s.permitApproval(ctx, record.Record{}, &n.record); err != nil {
@@ -234,7 +235,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 			writes[i].Requires = append(slices.Clone(writes[i].Requires), record.DeploymentKey(request.Parent))
 		}
 	}
-	outcomes, err := s.commit(ctx, writes...)
+	outcomes, err := s.rights.Commit(ctx, writes...)
 	if errors.Is(err, tko.ErrStopped) {
 		return nil, 0, s.createFree(ctx, writes, err)
 	}
@@ -257,7 +258,7 @@ func (s *DeploymentWriter) createFree(ctx context.Context, writes []record.Write
 	if err != nil || len(free) == 0 || len(free) == len(writes) {
 		return cmp.Or(err, stopped)
 	}
-	if _, err := s.commit(ctx, free...); err != nil {
+	if _, err := s.rights.Commit(ctx, free...); err != nil {
 		return err
 	}
 	return tko.Errorf(tko.ErrStopped, "%d of %d children wait: %w", len(writes)-len(free), len(writes), stopped)
@@ -276,8 +277,8 @@ func (s *DeploymentWriter) firstChild(ctx context.Context, request tko.NewChildr
 func checkChildren(request tko.NewChildren) error {
 	parent := string(request.Parent)
 	switch {
-	case !isDeploymentID(parent):
-		return explain(&record.MissingError{Key: record.Key{Kind: tko.KindDeployment, ID: parent}})
+	case !record.IsDeploymentID(parent):
+		return record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindDeployment, ID: parent}})
 	case request.Create < 0 || request.Remove < 0 || request.Sites < 0:
 		return tko.Errorf(tko.ErrInvalid, "the numbers of children to create and to remove, and of sites, %d, %d and %d, are negative", request.Create, request.Remove, request.Sites)
 	case request.Revision < 0:

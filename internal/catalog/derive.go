@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -344,15 +343,3 @@ func (d draft) withReferences(current record.Record, template, site string) (dra
 }
 
 func isTrue(flag *bool) bool { return flag != nil && *flag }
-
-// sameContent reports whether two records are equal in everything that a user
-// wrote.
-func sameContent(a, b record.Record) bool {
-	return a.Template == b.Template && a.Site == b.Site && a.Parent == b.Parent &&
-		a.Prepared == b.Prepared && a.Approved == b.Approved && a.Digest == b.Digest &&
-		a.CRDs == b.CRDs && a.Details == b.Details && bytes.Equal(a.Plugin, b.Plugin) && sameMetadata(a, b)
-}
-
-func sameMetadata(a, b record.Record) bool {
-	return bytes.Equal(a.Attached(), b.Attached()) && sameAwaited(a, b) && sameApplied(a, b) && maps.Equal(a.Labels(), b.Labels()) && slices.Equal(a.Removed(), b.Removed()) && maps.Equal(a.Effective(), b.Effective()) && maps.Equal(a.Inherited(), b.Inherited()) && maps.Equal(a.Passed(), b.Passed())
-}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -340,7 +341,7 @@ func TestTextIsMadeStorable(t *testing.T) {
 		"within runes": {"ääääää", "äää…"},
 	}
 	for name, test := range tests {
-		if got := plainText(test.in, 10); got != test.want {
+		if got := printable.Kept(test.in, 10); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}

@@ -1,15 +1,24 @@
 package catalog_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // agents returns a catalog with sites, whose owner cert:a may change only a/**.
@@ -138,6 +147,104 @@ func TestAgentsAreEnrolledByThoseWhoMayUpdateTheSite(t *testing.T) {
 	for _, r := range rules {
 		if strings.Contains(string(r.Doc), made.Token) {
 			t.Error("the store has the token itself")
+		}
+	}
+}
+
+// An accessStore counts what changes of rules cost.
+type accessStore struct {
+	record.Store
+
+	conflicts, reads atomic.Int64
+}
+
+func (s *accessStore) Access(ctx context.Context) (int64, []record.AccessRule, error) {
+	s.reads.Add(1)
+	return s.Store.Access(ctx)
+}
+
+func (s *accessStore) ChangeAccess(ctx context.Context, expect int64, put, remove []record.AccessRule, records ...audit.Record) (int64, error) {
+	version, err := s.Store.ChangeAccess(ctx, expect, put, remove, records...)
+	if errors.Is(err, tko.ErrConflict) {
+		s.conflicts.Add(1)
+	}
+	return version, err
+}
+
+// The enrollments of one server wait for each other, so that none is done in vain, and don't read the
+// rules again.
+func TestEnrollmentsOfOneServerDoNotConflict(t *testing.T) {
+	t.Parallel()
+	w := agents(t)
+	const n = 50
+	for i := range n {
+		w.site(fmt.Sprintf("a/many/%d", i), "")
+	}
+	store := &accessStore{Store: w.store}
+	server := catalog.New(store, w.validator, catalog.Options{Access: rights.Enforce, Audit: true})
+	own := identity.With(t.Context(), identity.Controller(identity.RoleServer))
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			made, err := server.EnrollSite(w.as("cert:a"), tko.SiteID(fmt.Sprintf("a/many/%d", i)), time.Hour) //nolint:contextcheck // of another caller
+			if err == nil {
+				_, err = server.RedeemEnrollment(own, tko.EnrollmentHash(made.Token), fmt.Sprintf("key %d", i))
+			}
+			errs[i] = err
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if conflicts, reads := store.conflicts.Load(), store.reads.Load(); conflicts != 0 || reads != 1 {
+		t.Errorf("%d enrollments have %d conflicts, and read all rules %d times", n, conflicts, reads)
+	}
+}
+
+// Many sites are enrolled at once through two servers, and their agents use the tokens at once. No
+// call is refused because of another one, and both servers know all agents.
+func TestManySitesAreEnrolledAtOnce(t *testing.T) {
+	t.Parallel()
+	w := agents(t)
+	servers := []*catalog.Service{w.Service, catalog.New(w.store, w.validator, catalog.Options{Access: rights.Enforce, Audit: true})}
+	const n = 50
+	for i := range n {
+		w.site(fmt.Sprintf("a/many/%d", i), "")
+	}
+	own := identity.With(t.Context(), identity.Controller(identity.RoleServer))
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			made, err := servers[i%2].EnrollSite(w.as("cert:a"), tko.SiteID(fmt.Sprintf("a/many/%d", i)), time.Hour) //nolint:contextcheck // of another caller
+			if err == nil {
+				_, err = servers[(i+1)%2].RedeemEnrollment(own, tko.EnrollmentHash(made.Token), fmt.Sprintf("key %d", i))
+			}
+			errs[i] = err
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := catalog.New(w.store, w.validator, catalog.Options{}).Enrollments(own) // as the store has them
+	if err != nil || len(again) != n {
+		t.Fatalf("the store has %d agents, %v", len(again), err)
+	}
+	for i, s := range servers {
+		known, _, err := s.Enrollments(own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(again, known); diff != "" {
+			t.Errorf("server %d has other agents than the store: %s", i, diff)
+		}
+	}
+	for _, e := range again {
+		if !e.IsUsed() {
+			t.Errorf("the token of site %q was not used", e.Site)
 		}
 	}
 }

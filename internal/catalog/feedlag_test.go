@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -113,7 +114,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
 	var verb, kind, decision string
 	count := 0
-	s := catalog.New(openStore(t), &validator{}, catalog.Options{Access: catalog.AccessEnforce, Refused: func(v, k, d string) {
+	s := catalog.New(openStore(t), &validator{}, catalog.Options{Access: rights.Enforce, Refused: func(v, k, d string) {
 		verb, kind, decision = v, k, d
 		count++
 	}})

@@ -14,7 +14,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/criteria"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
@@ -35,7 +37,7 @@ type SiteFreezes struct{ *core }
 // whose selection matches no site, is an ErrInvalid. Very many sites must be confirmed:
 // see [tko.WithConfirmation].
 func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error) {
-	ctx, c, err := s.enterOperator(ctx)
+	ctx, c, err := s.rights.EnterOperator(ctx)
 	if err != nil {
 		return tko.Freeze{}, err
 	}
@@ -53,11 +55,11 @@ func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, err
 	if err := s.allow(ctx, "freeze", tko.KindSite, len(sites)); err != nil {
 		return tko.Freeze{}, err
 	}
-	f.ID, f.By, f.Created, f.Until = uuid.NewString(), author(ctx), now.UTC().Truncate(time.Second), f.Until.UTC().Truncate(time.Second)
+	f.ID, f.By, f.Created, f.Until = uuid.NewString(), rights.Author(ctx), now.UTC().Truncate(time.Second), f.Until.UTC().Truncate(time.Second)
 	if _, _, err := s.activeFreezes(ctx); err != nil { // ends those that are over
 		return tko.Freeze{}, err
 	}
-	book, err := s.rulesOf(ctx, 0)
+	book, err := s.rights.RulesOf(ctx, 0)
 	if err != nil {
 		return tko.Freeze{}, err
 	}
@@ -65,7 +67,7 @@ func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, err
 	if extends {
 		f.ID, f.Created = old.ID, old.Created
 	}
-	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
+	_, err = rights.ChangeRules(ctx, s.rights, c, func(book *rights.Book) (change rights.Change, err error) {
 		switch old, again := sameFreeze(book, f, now); {
 		case again != extends || old.ID != f.ID && extends:
 			return change, tko.Errorf(tko.ErrConflict, "another client changed the freezes of sites with %s meanwhile: try again", selectionText(f))
@@ -73,10 +75,10 @@ func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, err
 			return change, tko.Errorf(tko.ErrConflict, "sites with %s are frozen until %s already (%s), which is later: to end that earlier, run tko unfreeze %s first",
 				selectionText(f), old.Until.UTC().Format(time.RFC3339), old.Reason, old.ID)
 		}
-		if !extends && len(book.freezes)-len(change.remove) >= maxSiteFreezes {
-			return change, tko.Errorf(tko.ErrInvalid, "there are %d freezes, the maximum: remove some", len(book.freezes))
+		if !extends && len(book.Freezes)-len(change.Remove) >= maxSiteFreezes {
+			return change, tko.Errorf(tko.ErrInvalid, "there are %d freezes, the maximum: remove some", len(book.Freezes))
 		}
-		return change, change.write(record.RuleFreeze, f.ID, f, describeFreeze("froze", f))
+		return change, change.Write(record.RuleFreeze, f.ID, f, describeFreeze("froze", f))
 	})
 	if err != nil {
 		return tko.Freeze{}, err
@@ -85,20 +87,20 @@ func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, err
 }
 
 // sameFreeze returns the freeze with the selection of f that isn't over.
-func sameFreeze(book *ruleBook, f tko.Freeze, now time.Time) (tko.Freeze, bool) {
-	i := slices.IndexFunc(book.freezes, func(old tko.Freeze) bool {
+func sameFreeze(book *rights.Book, f tko.Freeze, now time.Time) (tko.Freeze, bool) {
+	i := slices.IndexFunc(book.Freezes, func(old tko.Freeze) bool {
 		return now.Before(old.Until) && maps.Equal(old.SiteMetadata, f.SiteMetadata)
 	})
 	if i < 0 {
 		return tko.Freeze{}, false
 	}
-	return book.freezes[i], true
+	return book.Freezes[i], true
 }
 
 // Unfreeze ends freezes. One that doesn't exist, or is over, is an ErrNotFound, and
 // nothing is changed.
 func (s *SiteFreezes) Unfreeze(ctx context.Context, ids ...string) error {
-	ctx, c, err := s.enterOperator(ctx)
+	ctx, c, err := s.rights.EnterOperator(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,15 +108,15 @@ func (s *SiteFreezes) Unfreeze(ctx context.Context, ids ...string) error {
 		return tko.Errorf(tko.ErrInvalid, "no freeze is named: give the IDs that tko freeze list shows")
 	}
 	for _, id := range ids {
-		book, err := s.rulesOf(ctx, 0)
+		book, err := s.rights.RulesOf(ctx, 0)
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(book.freezes, func(f tko.Freeze) bool { return f.ID == id })
+		i := slices.IndexFunc(book.Freezes, func(f tko.Freeze) bool { return f.ID == id })
 		if i < 0 {
 			return tko.Errorf(tko.ErrNotFound, "freeze %.60q: not found", id)
 		}
-		f := book.freezes[i]
+		f := book.Freezes[i]
 		sites, err := s.frozenSites(ctx, f)
 		if err != nil {
 			return err
@@ -132,21 +134,21 @@ func (s *SiteFreezes) Unfreeze(ctx context.Context, ids ...string) error {
 // Freezes returns the freezes that aren't over, those that end first at the beginning: of sites
 // that the caller sees.
 func (s *SiteFreezes) Freezes(ctx context.Context) ([]tko.Freeze, error) {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Read)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindSite, access.Read)
 	if err != nil {
 		return nil, err
 	}
 	freezes, _, err := s.activeFreezes(ctx)
-	if err != nil || c.view().IsAll() {
+	if err != nil || c.View().IsAll() {
 		return freezes, err
 	}
 	var seen []tko.Freeze
 	for _, f := range freezes {
-		query, err := siteQuery(tko.SiteSelect{Metadata: f.SiteMetadata}, tko.ListOptions{})
+		query, err := criteria.Sites(tko.SiteSelect{Metadata: f.SiteMetadata}, tko.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
-		query.Scope, query.Limit = c.view(), 1
+		query.Scope, query.Limit = c.View(), 1
 		for _, err := range s.store.List(ctx, query) {
 			if err != nil {
 				return nil, err
@@ -160,33 +162,33 @@ func (s *SiteFreezes) Freezes(ctx context.Context) ([]tko.Freeze, error) {
 // activeFreezes returns the freezes that aren't over, and the version of the rules that
 // they are part of.
 func (s *SiteFreezes) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, error) {
-	book, err := s.rulesOf(ctx, 0)
+	book, err := s.rights.RulesOf(ctx, 0)
 	if err != nil {
 		return nil, 0, err
 	}
 	ended := false
 	now := time.Now()
 	var active []tko.Freeze
-	for _, f := range book.freezes {
+	for _, f := range book.Freezes {
 		if now.Before(f.Until) {
 			active = append(active, f)
 			continue
 		}
 		// The freeze is over, and holds until it is known what its end releases: who reads
 		// it first decides that.
-		c, ok := callerOf(ctx)
+		c, ok := rights.CallerOf(ctx)
 		if !ok {
-			return nil, 0, errNotEntered
+			return nil, 0, rights.ErrNotEntered
 		}
-		all := withAllRights(ctx, c)
-		c, _ = callerOf(all)
+		all := rights.WithAllRights(ctx, c)
+		c, _ = rights.CallerOf(all)
 		if err := s.endFreeze(all, c, f); err != nil {
 			return nil, 0, err
 		}
 		ended = true
 	}
 	if ended {
-		if book, err = s.rulesOf(ctx, 0); err != nil {
+		if book, err = s.rights.RulesOf(ctx, 0); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -225,7 +227,7 @@ func (s *SiteFreezes) freezes(ctx context.Context) ([]execute.Freeze, error) {
 // frozenSites returns the IDs of the sites that a freeze selects now. The caller must
 // hold the right call on each.
 func (s *SiteFreezes) frozenSites(ctx context.Context, f tko.Freeze) ([]string, error) {
-	query, err := siteQuery(tko.SiteSelect{Metadata: f.SiteMetadata}, tko.ListOptions{})
+	query, err := criteria.Sites(tko.SiteSelect{Metadata: f.SiteMetadata}, tko.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -233,9 +235,9 @@ func (s *SiteFreezes) frozenSites(ctx context.Context, f tko.Freeze) ([]string, 
 	var ids []string
 	for r, err := range s.store.List(ctx, query) {
 		if err == nil {
-			err = s.permit(ctx, &r, nil, access.Call)
+			err = s.rights.Permit(ctx, &r, nil, access.Call)
 		}
-		if c, ok := callerOf(ctx); ok && (errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrNotFound)) && !c.sees(r) {
+		if c, ok := rights.CallerOf(ctx); ok && (errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrNotFound)) && !c.Sees(r) {
 			err = tko.Errorf(tko.ErrDenied, "sites with %s are not only those that you may freeze: add metadata that only yours have", selectionText(f))
 		}
 		if err != nil {
@@ -290,7 +292,7 @@ func describeFreeze(verb string, f tko.Freeze) audit.Record {
 // limits.apart is changing a site that must not be changed at the same time. "" if nothing
 // keeps the site from being changed.
 func (s *SiteFreezes) SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error) {
-	if _, _, err := s.enter(ctx, "", access.Schedule); err != nil {
+	if _, _, err := s.rights.Enter(ctx, "", access.Schedule); err != nil {
 		return "", err
 	}
 	entries, err := s.store.ApartFlights(ctx)
@@ -301,7 +303,7 @@ func (s *SiteFreezes) SiteHold(ctx context.Context, id tko.SiteID) (reason strin
 	for _, e := range entries {
 		sites = append(sites, string(e.Site))
 	}
-	metadata, err := s.metadataOf(ctx, tko.KindSite, sites)
+	metadata, err := s.reader.MetadataOf(ctx, tko.KindSite, sites)
 	if err != nil {
 		return "", err
 	}

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -37,13 +36,6 @@ func (s *idSource) next(n int) ([]string, error) {
 	return ids, nil
 }
 
-// isDeploymentID reports whether a text has the form of a deployment's ID.
-// Texts of another form are not looked up.
-func isDeploymentID[ID ~string](id ID) bool {
-	_, err := ksuid.Parse(string(id))
-	return err == nil
-}
-
 func newUID() string { return uuid.NewString() }
 
 // maxOrigin is the maximum length of an origin, in bytes.
@@ -57,20 +49,4 @@ func checkOrigin(origin string) error {
 		return tko.Errorf(tko.ErrInvalid, "the origin %.40q… has %d characters: use at most %d", origin, len(origin), maxOrigin)
 	}
 	return nil
-}
-
-// A lock is a mutex that a context can stop waiting for.
-type lock struct {
-	once  sync.Once
-	token chan struct{}
-}
-
-func (l *lock) lock(ctx context.Context) (unlock func(), err error) {
-	l.once.Do(func() { l.token = make(chan struct{}, 1) })
-	select {
-	case l.token <- struct{}{}:
-		return func() { <-l.token }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }

@@ -15,7 +15,7 @@ func (s *RecordWriter) nameOrigin(ctx context.Context, name string) (origin stri
 	if err := kubename.Check(name); err != nil {
 		return "", err
 	}
-	if isDeploymentID(name) {
+	if record.IsDeploymentID(name) {
 		return "", tko.Errorf(tko.ErrInvalid, "the name %q has the form of an ID that TKO makes: use another one", name)
 	}
 	key, err := s.Named(ctx, name)

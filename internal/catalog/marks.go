@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -30,8 +31,8 @@ type attachedMarks struct {
 // without entities that have none. Values of Secrets in annotations are redacted, unless the
 // caller may read them.
 func (s *Entities) Marks(ctx context.Context, kind tko.Kind) iter.Seq2[tko.EntityMarks, error] {
-	return stream(func(yield func(tko.EntityMarks) bool) error {
-		if !slices.Contains(entityKinds, kind) {
+	return record.Stream(func(yield func(tko.EntityMarks) bool) error {
+		if !slices.Contains(record.EntityKinds, kind) {
 			return tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment, plugin or rollout", string(kind))
 		}
 		for m, err := range list(ctx, s.core, record.Query{Kind: kind, Limit: -1}, nil, marksOf) {
@@ -46,7 +47,7 @@ func (s *Entities) Marks(ctx context.Context, kind tko.Kind) iter.Seq2[tko.Entit
 	})
 }
 
-func marksOf(c *caller, r record.Record) (tko.EntityMarks, error) {
+func marksOf(c *rights.Caller, r record.Record) (tko.EntityMarks, error) {
 	m := tko.EntityMarks{ID: r.ID}
 	m.Marks.Labels = maps.Clone(r.Labels())
 	maps.DeleteFunc(m.Marks.Labels, func(label, _ string) bool { return !isLabelMark(r.Kind, label) })
@@ -60,7 +61,7 @@ func marksOf(c *caller, r record.Record) (tko.EntityMarks, error) {
 	m.OwnerReferences = len(attached.OwnerReferences)
 	m.Marks.Annotations = attached.Annotations
 	maps.DeleteFunc(m.Marks.Annotations, func(name, _ string) bool { return !tko.IsMark(name) })
-	if krm.MayHoldSecrets(r.Attached()) && !c.reveals(r) {
+	if krm.MayHoldSecrets(r.Attached()) && !c.Reveals(r) {
 		for name, value := range m.Marks.Annotations {
 			m.Marks.Annotations[name] = krm.RedactText(value)
 		}

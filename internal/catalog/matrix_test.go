@@ -243,6 +243,7 @@ var elsewhere = map[string]string{
 	"ReportSiteStaging":        "TestEveryMethodAsEveryRole",
 	"AdvanceRollout":           "TestRowsNeedTheRightsOfOwnerAndStarterWhenTheyAreApplied", "RolloutDo": "TestRolloutIsPlannedAsItsOwner", "ProposeRollout": "TestRolloutIsPlannedAsItsOwner",
 	"EnrollSite": "TestEveryMethodAsEveryRole", "RevokeSite": "TestEveryMethodAsEveryRole", "RedeemEnrollment": "TestTokenOfAnAgentIsUsedByOneKeyOnly",
+	"EnrollSites": "TestEveryMethodAsEveryRole", "ApproveAgent": "TestEveryMethodAsEveryRole", "EndEnrollSites": "TestAgentWithATokenForSeveralSitesWaitsForAnApproval", "ClaimSite": "TestAgentWithATokenForSeveralSitesWaitsForAnApproval",
 	"BreakGlass": "TestBreakGlassIsForLocalUsersOfTheServer", "Unbind": "TestEveryMethodAsEveryRole", "Unfreeze": "TestEveryMethodAsEveryRole", "Resume": "TestEveryMethodAsEveryRole", "AdvanceReleases": "TestReleaseOfManySitesGoesInWaves", "ReleaseStops": "TestReleaseOfManySitesGoesInWaves", "DeleteSource": "TestEveryMethodAsEveryRole",
 	"DeclareSources": "TestEveryMethodAsEveryRole", "SaveSource": "TestEveryMethodAsEveryRole", "ForgetSource": "TestEveryMethodAsEveryRole", "SaveTargetState": "TestEveryMethodAsEveryRole",
 	"EnqueueSources": "TestEveryMethodAsEveryRole", "EnqueueSites": "TestEveryMethodAsEveryRole", "ReleaseHolds": "TestEveryMethodAsEveryRole", "BreakModification": "TestEveryMethodAsEveryRole",
@@ -252,9 +253,9 @@ var elsewhere = map[string]string{
 
 // reads are the methods that change no entity and no rule.
 var reads = strings.Fields(`About AccessMode CredentialUses AuditRecords Authorize Backup Before BeforeNewest Bindings Blame CanI Changes CheckPosition CountOwned Deployment Deployments DeploymentsByID DiffPast
-	EncodedDeployment EncodedDeployments EncodedSite EncodedSites EncodedTemplate EncodedTemplates Enrollments EnqueueEvents Events ExplainSite ExportAudit FeedLag Freezes HistoryOf Holds KeepAudit LogLevels Marks
+	EncodedDeployment EncodedDeployments EncodedSite EncodedSites EncodedTemplate EncodedTemplates Enrollments EnqueueEvents Events ExplainSite ExportAudit FeedLag Fleet FleetAtHand Freezes HistoryOf Holds KeepAudit LogLevels Marks
 	MayImpersonate Modifications Named Owner PlanWith Plugin Plugins Queues Position PositionOf Record RecordAt RecordRefusal Records ReservedOrigins Retain Retention RevealsSecrets Rights Rollout RolloutPlan RolloutEvidence RolloutMeasurements RolloutTickets
-	RolloutRows RolloutStatus Rollouts SetupToken Site SiteHold SiteStagings SiteStop Sites Snapshot Source SourceDefinitions Sources Stops Subscriptions TargetState Template TemplateImpact Templates Told VerifyAudit ViewKey Watch Watcher WorkClaim`)
+	RolloutRows RolloutStatus Rollouts SetupToken Site SiteHold SiteStagings SiteStop Sites Snapshot Source SourceDefinitions Sources Stops Subscriptions TargetState Template TemplateImpact Templates Told VerifyAudit ViewKey WaitingAgents Watch Watcher WorkClaim`)
 
 func TestEachMethodOfTheCatalogIsInTheMatrix(t *testing.T) {
 	t.Parallel()

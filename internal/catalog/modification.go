@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -30,9 +31,9 @@ type Modifier struct {
 // sets how long the token is valid.
 func (s *Modifier) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
 	var pkg krm.Package
-	m, err := s.startModification(ctx, id, func(c *caller, r record.Record) (err error) {
+	m, err := s.startModification(ctx, id, func(c *rights.Caller, r record.Record) (err error) {
 		pkg, err = record.DeploymentPackage(r)
-		pkg = s.redact(c, r, pkg)
+		pkg = s.rights.Redact(c, r, pkg)
 		return err
 	})
 	m.Package = pkg
@@ -43,7 +44,7 @@ func (s *Modifier) StartModification(ctx context.Context, id tko.DeploymentID) (
 // if the format is empty.
 func (s *Modifier) StartEncodedModification(ctx context.Context, id tko.DeploymentID, format krm.Format) (tko.Encoded[tko.Modification], error) {
 	var pkg []byte
-	m, err := s.startModification(ctx, id, func(c *caller, r record.Record) (err error) {
+	m, err := s.startModification(ctx, id, func(c *rights.Caller, r record.Record) (err error) {
 		if format != "" {
 			pkg, err = s.encodedPackage(c, r, format)
 		}
@@ -54,18 +55,18 @@ func (s *Modifier) StartEncodedModification(ctx context.Context, id tko.Deployme
 
 // startModification starts a modification, and passes its deployment to read. If that
 // fails, the modification is cancelled.
-func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, read func(*caller, record.Record) error) (tko.Modification, error) {
-	if !isDeploymentID(id) {
+func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, read func(*rights.Caller, record.Record) error) (tko.Modification, error) {
+	if !record.IsDeploymentID(id) {
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
 	}
-	ctx, c, err := s.enter(actFor(ctx, id), tko.KindDeployment, access.Update, access.Commit)
+	ctx, c, err := s.rights.Enter(rights.ActFor(ctx, id), tko.KindDeployment, access.Update, access.Commit)
 	if err != nil {
 		return tko.Modification{}, err
 	}
-	if !c.grant.IsAll() { // others neither get a token nor learn whether there is one
-		now, err := s.getVisible(ctx, c, record.Fields{}, record.DeploymentKey(id))
+	if !c.Grant.IsAll() { // others neither get a token nor learn whether there is one
+		now, err := s.rights.GetVisible(ctx, c, record.Fields{}, record.DeploymentKey(id))
 		if err == nil {
-			err = s.permit(ctx, &now, nil, access.Update, access.Commit)
+			err = s.rights.Permit(ctx, &now, nil, access.Update, access.Commit)
 		}
 		if err != nil {
 			return tko.Modification{}, err
@@ -79,7 +80,7 @@ func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, r
 		validity = asked
 	}
 	token := rand.Text()
-	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, author(ctx)), string(id), c.token(token), validity)
+	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, rights.Author(ctx)), string(id), callerToken(c, token), validity)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
@@ -87,16 +88,16 @@ func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, r
 		return tko.Modification{}, err
 	}
 	// The deployment may have left the caller's scope since it was read.
-	if err = s.visible(c, r); err == nil {
-		err = s.permit(ctx, &r, nil, access.Update, access.Commit)
+	if err = s.rights.Visible(c, r); err == nil {
+		err = s.rights.Permit(ctx, &r, nil, access.Update, access.Commit)
 	}
 	if err == nil {
 		err = read(c, r)
 	}
 	if err != nil {
-		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, c.token(token)))
+		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, callerToken(c, token)))
 	}
-	s.started.put(c.token(token), r)
+	s.started.put(callerToken(c, token), r)
 	return tko.Modification{Token: token, Deployment: id, Expires: expires.UTC()}, nil
 }
 
@@ -110,13 +111,13 @@ func (s *Modifier) EndModification(ctx context.Context, token string, pkg krm.Pa
 		return "", 0, tokenError(tko.ErrNotFound, token)
 	}
 	call := ctx
-	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update, access.Commit)
-	if err == nil && c.unnamed != nil { // a controller works for the deployment of its token
-		start, _, tokenErr := s.store.Modification(ctx, c.token(token))
+	ctx, c, err := s.rights.Enter(ctx, tko.KindDeployment, access.Update, access.Commit)
+	if err == nil && c.IsUnnamed() { // a controller works for the deployment of its token
+		start, _, tokenErr := s.store.Modification(ctx, callerToken(c, token))
 		if tokenErr != nil {
 			return "", 0, tokenError(tokenErr, token)
 		}
-		ctx, c, err = s.enter(actFor(call, tko.DeploymentID(start.ID)), tko.KindDeployment, access.Update, access.Commit)
+		ctx, c, err = s.rights.Enter(rights.ActFor(call, tko.DeploymentID(start.ID)), tko.KindDeployment, access.Update, access.Commit)
 	}
 	if err != nil {
 		return "", 0, err
@@ -124,10 +125,10 @@ func (s *Modifier) EndModification(ctx context.Context, token string, pkg krm.Pa
 	var id tko.DeploymentID
 	var revision int64
 	err = tryOptimistic(ctx, func(reads *readSet) error {
-		return retry(ctx, func() (err error) {
-			id, revision, err = s.endFrom(ctx, reads, token, c.token(token), pkg)
-			if isStale(err) {
-				return final(err)
+		return record.Retry(ctx, func() (err error) {
+			id, revision, err = s.endFrom(ctx, reads, token, callerToken(c, token), pkg)
+			if record.IsStale(err) {
+				return record.Final(err)
 			}
 			return err
 		})
@@ -145,11 +146,12 @@ func (s *Modifier) EndModification(ctx context.Context, token string, pkg krm.Pa
 func (s *Modifier) endFrom(ctx context.Context, reads *readSet, token, stored string, pkg krm.Package) (tko.DeploymentID, int64, error) {
 	start, ok := s.started.take(stored)
 	if ok && reads != nil {
-		change, err := s.deployments.changed(ctx, reads, start, start, pkg)
-		if err == nil && !sameContent(start, change.record) {
+		change, err := s.deployments.changed(ctx, reads, editOf(start, start, pkg))
+		change.token = stored
+		if err == nil && !record.SameContent(start, change.record) {
 			var revision int64
-			revision, err = s.deployments.writeChange(ctx, reads, start, change, stored, nil)
-			if err == nil || isStale(err) || !refused(err) {
+			revision, err = s.deployments.writeChange(ctx, reads, start, change)
+			if err == nil || record.IsStale(err) || !refused(err) {
 				return tko.DeploymentID(start.ID), revision, tokenError(err, token)
 			}
 		}
@@ -158,15 +160,16 @@ func (s *Modifier) endFrom(ctx context.Context, reads *readSet, token, stored st
 	if err != nil {
 		return "", 0, tokenError(err, token)
 	}
-	change, err := s.deployments.changed(ctx, reads, start, current, pkg)
+	change, err := s.deployments.changed(ctx, reads, editOf(start, current, pkg))
 	if err != nil {
 		return "", 0, err
 	}
 	id := tko.DeploymentID(start.ID)
-	if sameContent(current, change.record) {
+	if record.SameContent(current, change.record) {
 		return id, current.Revision, tokenError(s.store.CancelModification(ctx, stored), token)
 	}
-	revision, err := s.deployments.writeChange(ctx, reads, current, change, stored, nil)
+	change.token = stored
+	revision, err := s.deployments.writeChange(ctx, reads, current, change)
 	return id, revision, tokenError(err, token)
 }
 
@@ -211,48 +214,48 @@ func (s *Modifier) CancelModification(ctx context.Context, token string) error {
 	if !record.Storable(token) {
 		return tokenError(tko.ErrNotFound, token)
 	}
-	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update, access.Commit)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindDeployment, access.Update, access.Commit)
 	if err != nil {
 		return err
 	}
-	s.started.take(c.token(token))
-	return tokenError(s.store.CancelModification(ctx, c.token(token)), token)
+	s.started.take(callerToken(c, token))
+	return tokenError(s.store.CancelModification(ctx, callerToken(c, token)), token)
 }
 
-// token returns a modification token as it is stored. Where rights are enforced, it is
+// callerToken returns a modification token as it is stored. Where rights are enforced, it is
 // bound to the caller: for others it is unknown.
-func (c *caller) token(token string) string {
-	if !c.bound || c.identity.Role() != "" { // our own controllers are bound only as authors
+func callerToken(c *rights.Caller, token string) string {
+	if !c.Bound || c.Identity.Role() != "" { // our own controllers are bound only as authors
 		return token
 	}
-	sum := sha256.Sum256([]byte("tko modification\x00" + token + "\x00" + c.identity.Subject))
+	sum := sha256.Sum256([]byte("tko modification\x00" + token + "\x00" + c.Identity.Subject))
 	return hex.EncodeToString(sum[:])
 }
 
 // Modifications returns the valid modification tokens, sorted by deployment,
 // without the tokens themselves, which only their holders know.
 func (s *Modifier) Modifications(ctx context.Context) ([]tko.OpenModification, error) {
-	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Read)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return nil, err
 	}
 	open, err := s.store.Modifications(ctx)
-	if err != nil || c.view().IsAll() {
+	if err != nil || c.View().IsAll() {
 		return open, err
 	}
 	return s.visibleModifications(ctx, c, open)
 }
 
 // visibleModifications returns those of the deployments that the caller may read.
-func (s *Modifier) visibleModifications(ctx context.Context, c *caller, open []tko.OpenModification) (seen []tko.OpenModification, err error) {
-	for batch := range slices.Chunk(open, selectedPage) {
+func (s *Modifier) visibleModifications(ctx context.Context, c *rights.Caller, open []tko.OpenModification) (seen []tko.OpenModification, err error) {
+	for batch := range slices.Chunk(open, record.SelectedPage) {
 		keys := record.Keys(batch, func(m tko.OpenModification) record.Key { return record.DeploymentKey(m.Deployment) })
 		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
 			return nil, err
 		}
 		for i, r := range records {
-			if c.sees(r) {
+			if c.Sees(r) {
 				seen = append(seen, batch[i])
 			}
 		}
@@ -264,21 +267,21 @@ func (s *Modifier) visibleModifications(ctx context.Context, c *caller, open []t
 // uses it later, that is an ErrNotFound. It returns ErrNotFound if there is no
 // valid token.
 func (s *Modifier) BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error) {
-	if !isDeploymentID(id) {
+	if !record.IsDeploymentID(id) {
 		return tko.OpenModification{}, tko.NotFound(tko.KindDeployment, id)
 	}
-	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Inspect)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindDeployment, access.Inspect)
 	if err != nil {
 		return tko.OpenModification{}, err
 	}
-	if r, err := s.get(ctx, record.Fields{}, record.DeploymentKey(id)); err != nil {
+	if r, err := s.reader.One(ctx, record.Fields{}, record.DeploymentKey(id)); err != nil {
 		return tko.OpenModification{}, err
-	} else if !c.sees(r) {
+	} else if !c.Sees(r) {
 		return tko.OpenModification{}, tko.Errorf(tko.ErrNotFound, "deployment %q: there is no valid modification token", id)
 	}
 	broken, err := s.store.BreakModification(ctx, string(id))
 	if err == nil {
-		s.log.InfoContext(ctx, "broke a modification token", "deployment", id, "holder", broken.Author.Who, "who", author(ctx).Who)
+		s.log.InfoContext(ctx, "broke a modification token", "deployment", id, "holder", broken.Author.Who, "who", rights.Author(ctx).Who)
 	}
 	return broken, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -22,10 +23,6 @@ const (
 	maxManagers = 20
 	maxManager  = 100
 )
-
-func sameApplied(a, b record.Record) bool {
-	return maps.EqualFunc(a.Applied(), b.Applied(), record.AppliedSet.Equal)
-}
 
 func checkManager(name string, kind tko.Kind) error {
 	switch {
@@ -158,7 +155,7 @@ func (s *RecordWriter) givenBy(ctx context.Context, current record.Record) (map[
 
 // changesOf describes the differences between a record and its next state: what goes as well as
 // what comes. Values of Secrets that the caller may not see are left out.
-func (s *RecordWriter) changesOf(c *caller, before, after record.Record) (changes []string, err error) {
+func (s *RecordWriter) changesOf(c *rights.Caller, before, after record.Record) (changes []string, err error) {
 	if before.Revision == 0 {
 		return nil, nil
 	}
@@ -189,7 +186,7 @@ func (s *RecordWriter) changesOf(c *caller, before, after record.Record) (change
 	if err != nil {
 		return nil, err
 	}
-	return slices.AppendSeq(changes, s.redact(c, before, old).Changes(s.redact(c, after, now))), nil
+	return slices.AppendSeq(changes, s.rights.Redact(c, before, old).Changes(s.rights.Redact(c, after, now))), nil
 }
 
 // textChanges describes the changes of a part of the metadata of a manifest.

@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -368,7 +369,7 @@ func TestRolloutFunctionsObeyTheRulesOfPlugins(t *testing.T) {
 
 func TestReportModeDerivesAsBeforeAndSaysWhatWouldStop(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{Access: catalog.AccessReport, Audit: true})
+	w := newWorld(t, catalog.Options{Access: rights.Report, Audit: true})
 	w.site("apac/1", "")
 	of := w.createAs(w.as("cert:ada"), tko.NewDeployment{})
 	preparer := tko.WithActing(identity.With(t.Context(), identity.Controller(identity.RolePreparer)), tko.Acting{Kind: tko.KindDeployment, ID: string(of)})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/history"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -534,7 +535,7 @@ func TestSingleDeploymentsAreReadBeforeTheOldestMoment(t *testing.T) {
 		}
 	}
 	central := tko.PastSelect{Kind: tko.KindDeployment, SiteMetadata: map[string]string{"tier": "central"}}
-	policy, err := catalog.NewLonger("central", time.Hour, central)
+	policy, err := history.NewLonger("central", time.Hour, central)
 	if err != nil {
 		t.Fatal(err)
 	}

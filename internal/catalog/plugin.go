@@ -14,7 +14,7 @@ import (
 // plugin that doesn't meet the requirements of its executor is an ErrInvalid.
 // If nothing would change, nothing is written.
 func (s *Registry) RegisterPlugin(ctx context.Context, p tko.Plugin) (int64, error) {
-	ctx, _, err := s.enter(ctx, tko.KindPlugin, access.Register)
+	ctx, _, err := s.rights.Enter(ctx, tko.KindPlugin, access.Register)
 	if err != nil {
 		return 0, err
 	}

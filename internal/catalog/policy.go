@@ -7,15 +7,16 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // policiesFor returns the policies that govern the approval of a deployment. They
 // need identities, so they are in force only if rights are enforced.
-func (s *rights) policiesFor(ctx context.Context, r record.Record) ([]access.Policy, error) {
-	if s.options.Access != AccessEnforce || r.Kind != tko.KindDeployment {
+func (s *core) policiesFor(ctx context.Context, r record.Record) ([]access.Policy, error) {
+	if s.options.Access != rights.Enforce || r.Kind != tko.KindDeployment {
 		return nil, nil
 	}
-	book, err := s.rulesOf(ctx, rulesAge)
+	book, err := s.rights.RulesOf(ctx, rights.Age)
 	if err != nil {
 		return nil, err
 	}
@@ -44,13 +45,13 @@ const reasonNotApproved = "WaitsForApproval"
 // permitApproval decides about a change, other than an explicit approval, that makes
 // a deployment approved: under a policy, the deployment stays unapproved; otherwise
 // the caller needs the right to approve, or is a controller.
-func (s *rights) permitApproval(ctx context.Context, before record.Record, after *record.Record) error {
+func (s *core) permitApproval(ctx context.Context, before record.Record, after *record.Record) error {
 	if !after.Approved || before.Approved {
 		return nil
 	}
-	c, ok := callerOf(ctx)
+	c, ok := rights.CallerOf(ctx)
 	if !ok {
-		return errNotEntered
+		return rights.ErrNotEntered
 	}
 	policies, err := s.policiesFor(ctx, *after)
 	if err != nil {
@@ -63,16 +64,16 @@ func (s *rights) permitApproval(ctx context.Context, before record.Record, after
 		}
 		return nil
 	}
-	if c.grant.IsAll() || c.grant.May(access.Commit, record.AttributesOf(*after)) {
+	if c.Grant.IsAll() || c.Grant.May(access.Commit, record.AttributesOf(*after)) {
 		return nil
 	}
-	return s.permit(ctx, nil, after, access.Approve)
+	return s.rights.Permit(ctx, nil, after, access.Approve)
 }
 
 // permitBatch checks writes of records that exist.
-func (s *rights) permitBatch(ctx context.Context, writes []record.Write, verb access.Verb) error {
+func (s *core) permitBatch(ctx context.Context, writes []record.Write, verb access.Verb) error {
 	for i := range writes {
-		if err := s.permit(ctx, &writes[i].Record, nil, verb); err != nil {
+		if err := s.rights.Permit(ctx, &writes[i].Record, nil, verb); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -68,7 +69,7 @@ type Put struct {
 // its package, and whether it is new. The rules are those of RegisterTemplate,
 // RegisterSite, RegisterPlugin, CreateDeployment and CommitDeployment.
 func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r record.Record, created bool, err error) {
-	ctx, c, err := s.enter(ctx, p.Key.Kind, changeVerb(p.Key.Kind, access.Create), changeVerb(p.Key.Kind, access.Update))
+	ctx, c, err := s.rights.Enter(ctx, p.Key.Kind, rights.ChangeVerb(p.Key.Kind, access.Create), rights.ChangeVerb(p.Key.Kind, access.Update))
 	if err != nil {
 		return record.Record{}, false, err
 	}
@@ -79,18 +80,18 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r record.Record, c
 		return r, created, err
 	}
 	wrote := false
-	err = retry(ctx, func() error {
-		current, err := s.get(ctx, record.Fields{Package: true, Deployments: true, Scope: c.view()}, p.Key)
+	err = record.Retry(ctx, func() error {
+		current, err := s.reader.One(ctx, record.Fields{Package: true, Deployments: true, Scope: c.View()}, p.Key)
 		if err != nil {
 			return err
 		}
 		if current.Revision != 0 && p.Key.Kind == tko.KindDeployment {
-			if err := s.permit(ctx, &current, nil, access.Update); err != nil {
-				return final(err)
+			if err := s.rights.Permit(ctx, &current, nil, access.Update); err != nil {
+				return record.Final(err)
 			}
 		}
 		if p.Key.Kind != tko.KindDeployment {
-			if p.Package, err = s.restore(ctx, current, p.Package); err != nil {
+			if p.Package, err = s.rights.Restore(ctx, current, p.Package); err != nil {
 				return err
 			}
 		}
@@ -98,7 +99,7 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r record.Record, c
 			p.Details = current.Details
 		}
 		if err := p.Require.check(p.Key, current); err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		created = current.Revision == 0
 		whole, err := s.overlaid(ctx, p, current)
@@ -106,47 +107,47 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r record.Record, c
 			err = whole.mark(current)
 		}
 		if err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		rec, requires, err := s.derived(ctx, whole, current)
 		if err != nil {
 			return err
 		}
-		rec.Author, rec.UID, rec.Created, rec.Origin, rec.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
+		rec.Author, rec.UID, rec.Created, rec.Origin, rec.Deployments = rights.Author(ctx), current.UID, current.Created, current.Origin, current.Deployments
 		rec.Replaces, rec.Replaced, rec.Owner = current.Replaces, current.Replaced, current.Owner
 		if created {
 			rec.UID, rec.Created = newUID(), time.Now().UTC()
 		}
-		if err := s.permitWrite(ctx, current, rec); err != nil {
-			return final(err)
+		if err := s.rights.PermitWrite(ctx, current, rec); err != nil {
+			return record.Final(err)
 		}
 		if p.Permit != nil {
 			if err := p.Permit(current, rec); err != nil {
-				return final(err)
+				return record.Final(err)
 			}
 		}
-		if !created && sameContent(current, rec) && (!p.FromTemplate || current.Base == rec.Base) {
+		if !created && record.SameContent(current, rec) && (!p.FromTemplate || current.Base == rec.Base) {
 			r = current
 			return nil
 		}
 		rec.Revision, rec.Position, rec.Updated = current.Revision, current.Position, current.Updated
 		if p.DryRun {
-			if err := s.permitCredentials(ctx, c, []record.Write{{Op: tko.OpWritten, Record: rec, Expect: current.Revision}}); err != nil {
-				return final(err)
+			if err := s.rights.PermitCredentials(ctx, c, []record.Write{{Op: tko.OpWritten, Record: rec, Expect: current.Revision}}); err != nil {
+				return record.Final(err)
 			}
 			r = rec
 			return nil
 		}
-		write := record.Write{Op: tko.OpWritten, Record: rec, Expect: current.Revision, Position: current.Position, Requires: requires, KeepsOwner: keepsOwner(current, rec)}
+		write := record.Write{Op: tko.OpWritten, Record: rec, Expect: current.Revision, Position: current.Position, Requires: requires, KeepsOwner: rights.KeepsOwner(current, rec)}
 		if !created && p.isBookkeeping(current, rec) {
 			write.Op, write.Requires = tko.OpStatus, nil
 			write.Record = record.Record{Key: rec.Key, Author: rec.Author, Conditions: current.Conditions, Metadata: rec.Metadata}
 			rec.Conditions, rec.Author = current.Conditions, current.Author
 		}
-		outcomes, err := s.commit(ctx, write)
+		outcomes, err := s.rights.Commit(ctx, write)
 		if err != nil {
 			if p.Require.Position != 0 && (errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict)) {
-				return final(tko.Errorf(tko.ErrConflict, "%s %q was changed at the same time: read it again", p.Key.Kind, p.Key.ID))
+				return record.Final(tko.Errorf(tko.ErrConflict, "%s %q was changed at the same time: read it again", p.Key.Kind, p.Key.ID))
 			}
 			if errors.Is(err, tko.ErrNotFound) { // deleted concurrently
 				err = tko.Errorf(tko.ErrConflict, "%w", err)
@@ -171,17 +172,17 @@ func (p Put) isBookkeeping(current, rec record.Record) bool {
 	metadata := *rec.Metadata.OrNone()
 	metadata.Attached = current.Attached()
 	rec.Metadata = &metadata
-	return sameContent(current, rec)
+	return record.SameContent(current, rec)
 }
 
 // reread returns a record that was just written with the properties that the
 // store sets.
 func (s *RecordWriter) reread(ctx context.Context, r record.Record) record.Record {
-	c, ok := callerOf(ctx)
+	c, ok := rights.CallerOf(ctx)
 	if !ok {
 		return r
 	}
-	now, err := s.get(ctx, record.Fields{Package: true, Deployments: true, Scope: c.view()}, r.Key)
+	now, err := s.reader.One(ctx, record.Fields{Package: true, Deployments: true, Scope: c.View()}, r.Key)
 	if err != nil || now.UID != r.UID {
 		return r // the write itself succeeded
 	}
@@ -193,8 +194,8 @@ func (s *RecordWriter) reread(ctx context.Context, r record.Record) record.Recor
 }
 
 func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r record.Record, created bool, err error) {
-	if p.Parent != "" && !isDeploymentID(tko.DeploymentID(p.Parent)) {
-		return record.Record{}, false, explain(&record.MissingError{Key: record.Key{Kind: tko.KindDeployment, ID: p.Parent}})
+	if p.Parent != "" && !record.IsDeploymentID(tko.DeploymentID(p.Parent)) {
+		return record.Record{}, false, record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindDeployment, ID: p.Parent}})
 	}
 	if p.Name != "" {
 		if p.Origin, err = s.nameOrigin(ctx, p.Name); err != nil {
@@ -243,7 +244,7 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r record.Re
 		return record.Record{}, false, err
 	}
 	n.record.Origin = p.Origin
-	err = s.permitWrite(ctx, record.Record{}, n.record)
+	err = s.rights.PermitWrite(ctx, record.Record{}, n.record)
 	if err == nil {
 		err = s.permitApproval(ctx, record.Record{}, &n.record)
 	}
@@ -258,9 +259,9 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r record.Re
 		}
 	}
 	if p.DryRun {
-		return w.Record, true, s.requireAll(ctx, w.Requires)
+		return w.Record, true, s.reader.RequireAll(ctx, w.Requires)
 	}
-	outcomes, err := s.commit(ctx, w)
+	outcomes, err := s.rights.Commit(ctx, w)
 	if err != nil {
 		return record.Record{}, false, err
 	}
@@ -268,7 +269,7 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r record.Re
 		return record.Record{}, false, &ExistsError{Key: outcomes[0].Key, Name: p.Name}
 	}
 	if outcomes[0].Existed {
-		r, err := s.get(ctx, record.Fields{Package: true}, outcomes[0].Key)
+		r, err := s.reader.One(ctx, record.Fields{Package: true}, outcomes[0].Key)
 		return r, false, err
 	}
 	w.Record.Revision, w.Record.Position = outcomes[0].Revision, outcomes[0].Position
@@ -348,7 +349,7 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current record.Record
 	}
 	s.registry.inspectPlugin(&rec, current.Revision+1)
 	if p.DryRun {
-		err = s.requireAll(ctx, requires)
+		err = s.reader.RequireAll(ctx, requires)
 	}
 	return rec, requires, err
 }
@@ -360,10 +361,12 @@ func (s *RecordWriter) derivedDeployment(ctx context.Context, p Put, current rec
 	if p.Parent != current.Parent {
 		return record.Record{}, nil, tko.Errorf(tko.ErrInvalid, "the parent of deployment %q is %q, and can't become %q", current.ID, current.Parent, p.Parent)
 	}
-	change, err := s.deployments.changedWith(ctx, nil, current, current, p.Package, attributes{
+	edit := editOf(current, current, p.Package)
+	edit.with = attributes{
 		template: p.Template, site: p.Site, passed: passed, removed: removed, labels: p.Labels, attached: p.Attached, applied: p.applied,
 		deferred: p.Defer, made: p.FromTemplate,
-	})
+	}
+	change, err := s.deployments.changed(ctx, nil, edit)
 	if err != nil {
 		return record.Record{}, nil, err
 	}
@@ -378,7 +381,7 @@ func (s *RecordWriter) derivedDeployment(ctx context.Context, p Put, current rec
 	}
 	rec.Conditions = mergeConditions(current.Conditions, change.flags(current.Conditions), current.Revision+1, time.Now())
 	if p.DryRun {
-		err = s.requireAll(ctx, change.requires)
+		err = s.reader.RequireAll(ctx, change.requires)
 	}
 	return rec, change.requires, err
 }
@@ -426,7 +429,7 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "the expected revision is %d: give the revision of an entity with an ID", p.Revision)
 	case len(p.RemoveMetadata) > maxMetadata:
 		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%d keys of metadata are to be removed: use at most %d", len(p.RemoveMetadata), maxMetadata)
-	case !slices.Contains(entityKinds, p.Kind):
+	case !slices.Contains(record.EntityKinds, p.Kind):
 		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment, plugin or rollout", string(p.Kind))
 	case p.Name != "" && (p.Kind != tko.KindDeployment || p.ID != "" || p.Origin != ""):
 		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "the name %.40q identifies a deployment: leave the ID and the origin out", p.Name)
@@ -440,15 +443,15 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	case p.Origin != "":
 		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%s %q has an ID, and an origin %q: only new deployments have an origin", p.Kind, p.ID, p.Origin)
 	case p.Kind == tko.KindDeployment:
-		if err := CheckKey(put.Key); err != nil {
+		if err := record.CheckKey(put.Key); err != nil {
 			return tko.PutResult{}, err
 		}
 	}
 	if err := p.CheckWhole(); err != nil {
 		return tko.PutResult{}, err
 	}
-	verb := changeVerb(p.Kind, access.Create)
-	ctx, c, err := s.enter(ctx, p.Kind, verb, changeVerb(p.Kind, access.Update))
+	verb := rights.ChangeVerb(p.Kind, access.Create)
+	ctx, c, err := s.rights.Enter(ctx, p.Kind, verb, rights.ChangeVerb(p.Kind, access.Update))
 	if err != nil {
 		return tko.PutResult{}, err
 	}
@@ -458,8 +461,8 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 			return tko.PutResult{}, err
 		}
 		if named.ID != "" {
-			existing, err := s.get(ctx, record.Fields{}, named)
-			if err == nil && c.sees(existing) {
+			existing, err := s.reader.One(ctx, record.Fields{}, named)
+			if err == nil && c.Sees(existing) {
 				return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
 			}
 		}
@@ -469,13 +472,13 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 		put.Remove = p.RemoveMetadata
 	} else {
 		var err error
-		if current, err = s.get(ctx, record.Fields{Package: p.Manager != ""}, put.Key); err != nil {
+		if current, err = s.reader.One(ctx, record.Fields{Package: p.Manager != ""}, put.Key); err != nil {
 			return tko.PutResult{}, err
 		}
 		switch {
 		case current.Revision == 0:
 			put.Remove = p.RemoveMetadata
-		case c.sees(current):
+		case c.Sees(current):
 			put.Attached, put.Labels = current.Attached(), current.Labels()
 			for _, key := range p.RemoveMetadata {
 				if _, has := current.Effective()[key]; has {
@@ -485,11 +488,11 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 		}
 	}
 	if p.DryRun && put.Origin != "" {
-		existing, err := s.withOrigin(ctx, put.Origin)
+		existing, err := s.reader.WithOrigin(ctx, put.Origin)
 		if err != nil {
 			return tko.PutResult{}, err
 		}
-		if existing.Revision != 0 && c.sees(existing) {
+		if existing.Revision != 0 && c.Sees(existing) {
 			return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
 		}
 	}
@@ -499,7 +502,7 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	}
 	changed := created || r.Revision != current.Revision && p.ID != ""
 	if p.DryRun && !created {
-		changed = !sameContent(current, r)
+		changed = !record.SameContent(current, r)
 	}
 	result := tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed, Managed: p.Manager != ""}
 	if p.DryRun && p.Kind == tko.KindSite && !created && changed {
@@ -507,7 +510,7 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 			return tko.PutResult{}, err
 		}
 	}
-	if result.Managed && changed && p.Kind != tko.KindPlugin && c.sees(current) {
+	if result.Managed && changed && p.Kind != tko.KindPlugin && c.Sees(current) {
 		if result.Changes, err = s.changesOf(c, current, r); err != nil {
 			return tko.PutResult{}, err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // A movingStore calls before at the start of each modification.
@@ -32,7 +33,7 @@ func TestModificationDoesNotShowWhatHasLeftTheScope(t *testing.T) {
 	t.Parallel()
 	w := newGuarded(t, catalog.Options{})
 	store := &movingStore{Store: w.store}
-	w.Service = catalog.New(store, w.validator, catalog.Options{Access: catalog.AccessEnforce, Audit: true})
+	w.Service = catalog.New(store, w.validator, catalog.Options{Access: rights.Enforce, Audit: true})
 	w.site("emea/1", "")
 	w.site("apac/1", "")
 	w.bind("cert:ada", access.Editor, emea)
@@ -128,9 +129,9 @@ func TestIdentitiesOfOnePersonAreOneAuthorAndOneApprover(t *testing.T) {
 // The one-time token binds the first administrator, once, and does nothing else.
 func TestOneTimeTokenMakesTheFirstAdministratorOnly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{Access: catalog.AccessEnforce, Audit: true})
-	w.is("make a token", catalog.AddSetupToken(w.ctx, w.store, "first", time.Now().Add(time.Hour)), nil)
-	w.is("make another one in its place", catalog.AddSetupToken(w.ctx, w.store, "hash", time.Now().Add(time.Hour)), nil)
+	w := newWorld(t, catalog.Options{Access: rights.Enforce, Audit: true})
+	w.is("make a token", rights.AddSetupToken(w.ctx, w.store, "first", time.Now().Add(time.Hour)), nil)
+	w.is("make another one in its place", rights.AddSetupToken(w.ctx, w.store, "hash", time.Now().Add(time.Hour)), nil)
 	_, err := w.SetupToken(w.ctx, "first")
 	w.is("the first token", err, tko.ErrNotFound)
 	until, err := w.SetupToken(w.ctx, "hash")
@@ -153,8 +154,8 @@ func TestOneTimeTokenMakesTheFirstAdministratorOnly(t *testing.T) {
 	w.is("use it again", err, tko.ErrDenied)
 	_, err = w.SetupToken(w.ctx, "hash")
 	w.is("the used token", err, tko.ErrNotFound)
-	w.is("make a token when there is an administrator", catalog.AddSetupToken(w.ctx, w.store, "third", time.Now().Add(time.Hour)), tko.ErrConflict)
-	_, err = catalog.InitAccess(w.ctx, w.store, "ada", "a typo", time.Time{})
+	w.is("make a token when there is an administrator", rights.AddSetupToken(w.ctx, w.store, "third", time.Now().Add(time.Hour)), tko.ErrConflict)
+	_, err = rights.InitAccess(w.ctx, w.store, "ada", "a typo", time.Time{})
 	w.is("an administrator that no client can be", err, tko.ErrInvalid)
 	_, err = w.RegisterSite(w.as("cert:ada"), tko.Site{ID: "s"})
 	w.is("the administrator", err, nil)

@@ -18,6 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -135,8 +136,8 @@ func (s *core) sourceCause(name string) cause {
 
 // derivesFromSource reports whether a GitOps source makes the commits.
 func derivesFromSource(ctx context.Context) bool {
-	c, ok := callerOf(ctx)
-	return ok && (c.identity.Role() == identity.RoleGitOps || c.identity.Role() == "") && strings.HasPrefix(author(ctx).Who, sourceOwner)
+	c, ok := rights.CallerOf(ctx)
+	return ok && (c.Identity.Role() == identity.RoleGitOps || c.Identity.Role() == "") && strings.HasPrefix(rights.Author(ctx).Who, rights.SourceOwner)
 }
 
 // causeOf returns the cause of the caller's commits that begin with the record of a key.
@@ -144,19 +145,19 @@ func (s *core) causeOf(ctx context.Context, first record.Key) (cause, error) {
 	if root, ok := ctx.Value(rootKey{}).(string); ok {
 		return rootCause(root), nil
 	}
-	who, role, plugged := author(ctx).Who, "", ""
-	if c, ok := callerOf(ctx); ok {
-		role, plugged = c.identity.Role(), c.root
-		if p := c.identity.Plugin; p != nil && p.Kind == tko.KindDeployment {
+	who, role, plugged := rights.Author(ctx).Who, "", ""
+	if c, ok := rights.CallerOf(ctx); ok {
+		role, plugged = c.Identity.Role(), c.Root
+		if p := c.Identity.Plugin; p != nil && p.Kind == tko.KindDeployment {
 			plugged = p.ID
 		}
 	}
-	source, isSource := strings.CutPrefix(who, sourceOwner)
+	source, isSource := strings.CutPrefix(who, rights.SourceOwner)
 	switch {
 	case plugged != "":
 		root, err := s.rootOf(ctx, plugged)
 		return rootCause(root), err
-	case isPreparer(ctx) && first.Kind == tko.KindDeployment:
+	case rights.IsPreparer(ctx) && first.Kind == tko.KindDeployment:
 		root, err := s.rootOf(ctx, first.ID)
 		of := rootCause(root)
 		if !isProvenPreparer(ctx) {
@@ -205,7 +206,7 @@ func (s *core) reachOf(ctx context.Context, writes []record.Write) (record.Reach
 	if err != nil {
 		return record.Reach{}, of, err
 	}
-	if of.sites != 0 && isPreparer(ctx) && areTopologies(writes) {
+	if of.sites != 0 && rights.IsPreparer(ctx) && areTopologies(writes) {
 		of.sites = 0
 	}
 	removals := strings.HasPrefix(of.name, causeDeployment) && !granted && removesOrReplaces(writes)
@@ -238,7 +239,7 @@ func (s *core) rerunsOf(ctx context.Context, writes []record.Write) (int, error)
 		}
 		for _, r := range []record.Record{{Key: w.Record.Key}, w.Record} {
 			if r.Plugin == nil { // as it is
-				was, err := s.get(ctx, record.Fields{Package: true}, r.Key)
+				was, err := s.reader.One(ctx, record.Fields{Package: true}, r.Key)
 				if err != nil || was.Revision == 0 {
 					return 0, err
 				}
@@ -283,7 +284,7 @@ func (s *core) rerunsOf(ctx context.Context, writes []record.Write) (int, error)
 			continue
 		}
 		running = append(running, r.Key)
-		if len(running) == selectedPage {
+		if len(running) == record.SelectedPage {
 			if err := count(); err != nil {
 				return 0, err
 			}
@@ -302,8 +303,8 @@ func (s *core) rerunsOf(ctx context.Context, writes []record.Write) (int, error)
 // runs already is counted, for the topology that it changes. A preparer has no reason to change
 // it: it prepares what doesn't run yet.
 func isProvenPreparer(ctx context.Context) bool {
-	c, ok := callerOf(ctx)
-	return ok && (c.identity.Role() == identity.RolePreparer || c.limit != nil && c.acting != nil && c.acting.Kind == tko.KindDeployment)
+	c, ok := rights.CallerOf(ctx)
+	return ok && c.IsProvenPreparer()
 }
 
 // removesOrReplaces reports whether writes remove deployments, or create ones that replace others.
@@ -322,30 +323,10 @@ func areTopologies(writes []record.Write) bool {
 	})
 }
 
-// isPreparer reports whether a preparer makes the commits, as far as the caller shows.
-func isPreparer(ctx context.Context) bool {
-	role := ""
-	if c, ok := callerOf(ctx); ok {
-		role = c.identity.Role()
-	}
-	return role == identity.RolePreparer || role == "" && author(ctx).Who == identity.RolePreparer
-}
-
-// mayConsent reports whether a confirmation of the caller is consent. Plugins and controllers
-// have that which users gave to what they work for; the budget of a source is its consent.
-func mayConsent(ctx context.Context) bool {
-	c, ok := callerOf(ctx)
-	if !ok || c.identity.Plugin != nil || isPreparer(ctx) {
-		return false
-	}
-	role := c.identity.Role()
-	return (role == "" || role == identity.RoleGitOps) && (c.acting == nil || c.acting.Kind == tko.KindSource)
-}
-
 // isPlugin reports whether the run of a plugin makes the commits.
 func isPlugin(ctx context.Context) bool {
-	c, ok := callerOf(ctx)
-	return ok && c.identity.Plugin != nil
+	c, ok := rights.CallerOf(ctx)
+	return ok && c.Identity.Plugin != nil
 }
 
 type grantKey struct{}
@@ -386,14 +367,14 @@ func (s *core) knownShares(of cause) shares {
 // owner of the topology or source that a cause is, or the caller.
 func (s *core) reachAuthor(ctx context.Context, of cause) (string, error) {
 	if root, ok := strings.CutPrefix(of.name, causeDeployment); ok {
-		o, err := s.ownerFor(ctx, tko.Acting{Kind: tko.KindDeployment, ID: root})
+		o, err := s.rights.OwnerFor(ctx, tko.Acting{Kind: tko.KindDeployment, ID: root})
 		return o.String(), err
 	}
 	if source, ok := strings.CutPrefix(of.name, causeSource); ok {
-		o, err := s.ownerFor(ctx, tko.Acting{Kind: tko.KindSource, ID: source})
+		o, err := s.rights.OwnerFor(ctx, tko.Acting{Kind: tko.KindSource, ID: source})
 		return o.String(), err
 	}
-	return author(ctx).Who, nil
+	return rights.Author(ctx).Who, nil
 }
 
 // limitsOf returns the operator's limits for the author of a cause.
@@ -452,11 +433,11 @@ func (s *core) settingsOf(ctx context.Context, of cause) (ReachLimits, int, erro
 // source, want to create without consent; 0 if they don't say.
 func (s *core) ownLimit(ctx context.Context, of cause) (int, error) {
 	if name, ok := strings.CutPrefix(of.name, causeSource); ok {
-		book, err := s.rulesOf(ctx, rulesAge)
+		book, err := s.rights.RulesOf(ctx, rights.Age)
 		if err != nil {
 			return 0, err
 		}
-		d, _ := book.definition(name)
+		d, _ := book.Definition(name)
 		var spec struct {
 			Reach struct {
 				Created int `json:"created"`
@@ -469,7 +450,7 @@ func (s *core) ownLimit(ctx context.Context, of cause) (int, error) {
 	if !ok {
 		return 0, nil
 	}
-	r, err := s.get(ctx, record.Fields{Package: true}, record.DeploymentKey(tko.DeploymentID(root)))
+	r, err := s.reader.One(ctx, record.Fields{Package: true}, record.DeploymentKey(tko.DeploymentID(root)))
 	if err != nil || r.Revision == 0 {
 		return 0, err
 	}
@@ -568,16 +549,16 @@ func (s *core) learnShare(ctx context.Context, of cause, known shares, e *record
 	if known.fresh[count] || percent <= 0 {
 		return false, nil
 	}
-	c, ok := callerOf(ctx)
+	c, ok := rights.CallerOf(ctx)
 	if !ok {
-		return false, errNotEntered
+		return false, rights.ErrNotEntered
 	}
 	// Twice as many as matter now, so that a loop doesn't list them each time.
 	enough, total := 2*(e.Had+e.Adds)*100/percent+2, 0
 	if count != record.CountApproved { // those that were approved still exist
 		total = e.Had
 	}
-	for _, err := range s.store.List(ctx, record.Query{Kind: kindOf(count), Scope: c.view(), Limit: max(0, enough-total)}) {
+	for _, err := range s.store.List(ctx, record.Query{Kind: kindOf(count), Scope: c.View(), Limit: max(0, enough-total)}) {
 		if err != nil {
 			return false, err
 		}
@@ -1038,7 +1019,7 @@ func (s *core) orphansOf(ctx context.Context, keys []record.Key) (map[record.Cou
 		return adds, nil
 	}
 	chosen := make(map[string]bool, len(keys))
-	for batch := range slices.Chunk(keys, selectedPage) {
+	for batch := range slices.Chunk(keys, record.SelectedPage) {
 		records, err := s.store.Get(ctx, record.Fields{Deployments: true, Scope: access.ScopeAll}, batch...)
 		if err != nil {
 			return nil, err

@@ -41,10 +41,10 @@ func tryChecked(ctx context.Context, do func(*readSet) error) error {
 	if !refused(err) || reads.epoch == nil && reads.versions == nil || ctx.Err() != nil {
 		return err
 	}
-	return retry(ctx, func() error {
+	return record.Retry(ctx, func() error {
 		err := do(&readSet{fromStore: true})
-		if err != nil && !isStale(err) {
-			return final(err)
+		if err != nil && !record.IsStale(err) {
+			return record.Final(err)
 		}
 		return err
 	})
@@ -53,11 +53,6 @@ func tryChecked(ctx context.Context, do func(*readSet) error) error {
 // refused reports whether a write was refused for a reason that may be stale.
 func refused(err error) bool {
 	return errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrNotFound)
-}
-
-func isStale(err error) bool {
-	_, ok := errors.AsType[*record.StaleError](err)
-	return ok
 }
 
 // write adds the read set to a write.

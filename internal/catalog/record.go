@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // This file serves a transport that treats all kinds alike and writes whole
@@ -30,16 +31,16 @@ type RecordWriter struct {
 // Record returns the current record of a key. It returns ErrNotFound if there
 // is none.
 func (s *RecordWriter) Record(ctx context.Context, fields record.Fields, key record.Key) (record.Record, error) {
-	if err := CheckKey(key); err != nil {
+	if err := record.CheckKey(key); err != nil {
 		return record.Record{}, err
 	}
-	ctx, c, err := s.enter(ctx, key.Kind, access.Read)
+	ctx, c, err := s.rights.Enter(ctx, key.Kind, access.Read)
 	if err != nil {
 		return record.Record{}, err
 	}
-	fields.Scope = c.view()
-	r, err := s.get(ctx, fields, key)
-	if err == nil && !c.sees(r) {
+	fields.Scope = c.View()
+	r, err := s.reader.One(ctx, fields, key)
+	if err == nil && !c.Sees(r) {
 		return record.Record{}, tko.NotFound(key.Kind, key.ID)
 	}
 	return r, err
@@ -94,7 +95,7 @@ func (s *RecordWriter) PutConditions(ctx context.Context, key record.Key, condit
 	if err := checkConditions(conditions); err != nil {
 		return record.Record{}, err
 	}
-	ctx, _, err := s.enter(ctx, key.Kind, access.Condition)
+	ctx, _, err := s.rights.Enter(ctx, key.Kind, access.Condition)
 	if err != nil {
 		return record.Record{}, err
 	}
@@ -118,7 +119,7 @@ func (s *RecordWriter) PutConditions(ctx context.Context, key record.Key, condit
 // record with the package.
 func (s *RecordWriter) PutApproval(ctx context.Context, key record.Key, require Requirement, dryRun bool) (record.Record, error) {
 	require.Present = true
-	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Approve)
+	ctx, _, err := s.rights.Enter(ctx, tko.KindDeployment, access.Approve)
 	if err != nil {
 		return record.Record{}, err
 	}
@@ -139,26 +140,26 @@ func (s *RecordWriter) RemoveRecord(ctx context.Context, key record.Key, require
 		return s.control.removeRollout(ctx, key, require, dryRun)
 	}
 	require.Present = true
-	ctx, _, err := s.enter(ctx, key.Kind, changeVerb(key.Kind, access.Delete))
+	ctx, _, err := s.rights.Enter(ctx, key.Kind, rights.ChangeVerb(key.Kind, access.Delete))
 	if err != nil {
 		return record.Record{}, tko.Deleted{}, err
 	}
 	var r record.Record
 	var done progress
 	more := []record.Key{key}
-	err = retry(ctx, func() error {
+	err = record.Retry(ctx, func() error {
 		var err error
 		if r, err = s.Record(ctx, record.Fields{Package: true}, key); err == nil {
 			err = require.check(key, r)
 		}
 		if err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		if dryRun {
-			return s.permitDeletion(ctx, changeVerb(key.Kind, access.Delete), key)
+			return s.rights.PermitDeletion(ctx, rights.ChangeVerb(key.Kind, access.Delete), key)
 		}
 		if done.most, err = s.remover.allowDeletion(ctx, key); err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		if require == (Requirement{Present: true}) {
 			return nil
@@ -191,17 +192,17 @@ func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []s
 	if kind == tko.KindRollout {
 		return s.control.removeRollouts(ctx, ids, require, dryRun)
 	}
-	verb := changeVerb(kind, access.Purge)
-	ctx, c, err := s.enter(ctx, kind, verb, changeVerb(kind, access.Delete))
+	verb := rights.ChangeVerb(kind, access.Purge)
+	ctx, c, err := s.rights.Enter(ctx, kind, verb, rights.ChangeVerb(kind, access.Delete))
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	if !c.grant.Somewhere(verb, kind) { // the selection was shown to the caller, as a list
-		verb = changeVerb(kind, access.Delete)
+	if !c.Grant.Somewhere(verb, kind) { // the selection was shown to the caller, as a list
+		verb = rights.ChangeVerb(kind, access.Delete)
 	}
 	var keys []record.Key
 	chosen := frozen{seed: maphash.MakeSeed()}
-	for batch := range slices.Chunk(ids, selectedPage) {
+	for batch := range slices.Chunk(ids, record.SelectedPage) {
 		wanted := make([]record.Key, len(batch))
 		for i, id := range batch {
 			wanted[i] = record.Key{Kind: kind, ID: id}
@@ -211,7 +212,7 @@ func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []s
 			return tko.Deleted{}, err
 		}
 		for _, r := range records {
-			if !c.sees(r) {
+			if !c.Sees(r) {
 				continue
 			}
 			if err := require.check(r.Key, r); err != nil {
@@ -222,11 +223,11 @@ func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []s
 		}
 	}
 	slices.Sort(chosen.hashes)
-	if err := s.permitDeletion(ctx, verb, keys...); err != nil {
+	if err := s.rights.PermitDeletion(ctx, verb, keys...); err != nil {
 		return tko.Deleted{}, err
 	}
 	each := func(do func(keys []record.Key) error) error {
-		for batch := range slices.Chunk(keys, selectedPage) {
+		for batch := range slices.Chunk(keys, record.SelectedPage) {
 			if err := do(batch); err != nil {
 				return err
 			}

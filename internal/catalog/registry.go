@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -28,34 +29,34 @@ type Registry struct {
 // the caller gave: none may be refused (see [tko.WithPackageRequired]).
 func (s *Registry) register(ctx context.Context, reads *readSet, rec record.Record, given int, requires ...record.Key) (record.Outcome, error) {
 	var outcome record.Outcome
-	rec.Author = author(ctx)
+	rec.Author = rights.Author(ctx)
 	// The right to write under the ID comes before its existence.
-	if err := s.permit(ctx, nil, &rec, changeVerb(rec.Kind, access.Create), changeVerb(rec.Kind, access.Update)); err != nil {
+	if err := s.rights.Permit(ctx, nil, &rec, rights.ChangeVerb(rec.Kind, access.Create), rights.ChangeVerb(rec.Kind, access.Update)); err != nil {
 		return record.Outcome{}, err
 	}
 	if reads != nil && s.rewrites.Load() <= 0 {
 		written := rec
-		if err := s.permitWrite(ctx, record.Record{}, written); err != nil {
+		if err := s.rights.PermitWrite(ctx, record.Record{}, written); err != nil {
 			return record.Outcome{}, err
 		}
 		written.UID = newUID()
-		outcomes, err := s.commit(ctx, reads.write(record.Write{Op: tko.OpWritten, Record: written, Expect: record.Absent, Requires: requires}))
+		outcomes, err := s.rights.Commit(ctx, reads.write(record.Write{Op: tko.OpWritten, Record: written, Expect: record.Absent, Requires: requires}))
 		if err == nil {
 			return outcomes[0], nil
 		}
-		if isStale(err) || !errors.Is(err, tko.ErrConflict) {
+		if record.IsStale(err) || !errors.Is(err, tko.ErrConflict) {
 			return record.Outcome{}, err
 		}
 	}
-	err := retry(ctx, func() error {
-		current, err := s.get(ctx, record.Fields{}, rec.Key)
+	err := record.Retry(ctx, func() error {
+		current, err := s.reader.One(ctx, record.Fields{}, rec.Key)
 		if err != nil {
 			return err
 		}
 		written := rec
 		written.UID = newUID()
-		if err := s.permitWrite(ctx, current, written); err != nil {
-			return final(err)
+		if err := s.rights.PermitWrite(ctx, current, written); err != nil {
+			return record.Final(err)
 		}
 		if s.rewrites.Add(-1); current.Revision != 0 {
 			s.rewrites.Store(readFirst)
@@ -66,15 +67,15 @@ func (s *Registry) register(ctx context.Context, reads *readSet, rec record.Reco
 			if tko.DetailsKept(ctx) {
 				written.Details = current.Details
 			}
-			if sameContent(current, written) {
+			if record.SameContent(current, written) {
 				if reads != nil && !reads.fromStore && len(reads.versions) > 0 { // no commit would check that the cached template is the current one
-					return final(&record.StaleError{What: "the template"})
+					return record.Final(&record.StaleError{What: "the template"})
 				}
 				outcome = record.Outcome{Key: rec.Key, Revision: current.Revision, Position: current.Position}
 				return nil
 			}
 			if given == 0 && tko.PackageRequired(ctx) && current.Digest != written.Digest && current.Digest != emptyDigest() {
-				return final(tko.Errorf(tko.ErrInvalid, "%s %q has a package, and this registration has none: nothing was changed; give the package (--url, --stdin), or confirm an empty one (--empty)",
+				return record.Final(tko.Errorf(tko.ErrInvalid, "%s %q has a package, and this registration has none: nothing was changed; give the package (--url, --stdin), or confirm an empty one (--empty)",
 					rec.Kind, rec.ID))
 			}
 			written.Owner = current.Owner
@@ -84,12 +85,12 @@ func (s *Registry) register(ctx context.Context, reads *readSet, rec record.Reco
 			}
 		}
 		s.inspectPlugin(&written, current.Revision+1)
-		outcomes, err := s.commit(ctx, reads.write(record.Write{
+		outcomes, err := s.rights.Commit(ctx, reads.write(record.Write{
 			Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires,
-			KeepsOwner: keepsOwner(current, written),
+			KeepsOwner: rights.KeepsOwner(current, written),
 		}))
-		if isStale(err) {
-			return final(err)
+		if record.IsStale(err) {
+			return record.Final(err)
 		}
 		if errors.Is(err, tko.ErrNotFound) {
 			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was written: try again", rec.Kind, rec.ID)
@@ -100,7 +101,7 @@ func (s *Registry) register(ctx context.Context, reads *readSet, rec record.Reco
 		outcome = outcomes[0]
 		return nil
 	})
-	if errors.Is(err, tko.ErrConflict) && !isStale(err) {
+	if errors.Is(err, tko.ErrConflict) && !record.IsStale(err) {
 		return record.Outcome{}, tko.Errorf(tko.ErrConflict, "%s %q is being written by too many clients at the same time: try again", rec.Kind, rec.ID)
 	}
 	return outcome, err
@@ -133,15 +134,15 @@ func (s *Registry) base(ctx context.Context, reads *readSet, id string) (base, e
 		return b, nil
 	}
 	key := record.Key{Kind: tko.KindTemplate, ID: id}
-	if CheckKey(key) != nil {
-		return base{}, explain(&record.MissingError{Key: key})
+	if record.CheckKey(key) != nil {
+		return base{}, record.Explain(&record.MissingError{Key: key})
 	}
-	r, err := s.get(ctx, record.Fields{Package: true}, key)
+	r, err := s.reader.One(ctx, record.Fields{Package: true}, key)
 	if err != nil {
 		return base{}, err
 	}
 	if r.Revision == 0 {
-		return base{}, explain(&record.MissingError{Key: key})
+		return base{}, record.Explain(&record.MissingError{Key: key})
 	}
 	pkg, err := record.PackageOf(r)
 	if err != nil {
@@ -160,11 +161,11 @@ func (s *Registry) base(ctx context.Context, reads *readSet, id string) (base, e
 // and the packages that they were made with. If nothing would change, nothing
 // is written.
 func (s *Registry) RegisterTemplate(ctx context.Context, t tko.Template) (int64, error) {
-	ctx, _, err := s.enter(ctx, tko.KindTemplate, access.Create, access.Update)
+	ctx, _, err := s.rights.Enter(ctx, tko.KindTemplate, access.Create, access.Update)
 	if err != nil {
 		return 0, err
 	}
-	if t.Package, err = s.restored(ctx, record.Key{Kind: tko.KindTemplate, ID: string(t.ID)}, t.Package); err != nil {
+	if t.Package, err = s.rights.Restored(ctx, record.Key{Kind: tko.KindTemplate, ID: string(t.ID)}, t.Package); err != nil {
 		return 0, err
 	}
 	rec, err := s.templateRecord(ctx, t)
@@ -178,7 +179,7 @@ func (s *Registry) RegisterTemplate(ctx context.Context, t tko.Template) (int64,
 // templateRecord derives and validates a template.
 func (s *Registry) templateRecord(ctx context.Context, t tko.Template) (record.Record, error) {
 	key := record.Key{Kind: tko.KindTemplate, ID: string(t.ID)}
-	if err := checkNewID(key); err != nil {
+	if err := record.CheckNewID(key); err != nil {
 		return record.Record{}, err
 	}
 	if err := checkPackage(t.Package); err != nil {
@@ -209,11 +210,11 @@ const provisionedPrefix = "provisioned/"
 // merged in. The result is validated completely. Deployments at an existing
 // site stay there. If nothing would change, nothing is written.
 func (s *Registry) RegisterSite(ctx context.Context, site tko.Site) (int64, error) {
-	ctx, _, err := s.enter(ctx, tko.KindSite, access.Create, access.Update)
+	ctx, _, err := s.rights.Enter(ctx, tko.KindSite, access.Create, access.Update)
 	if err != nil {
 		return 0, err
 	}
-	if site.Package, err = s.restored(ctx, record.Key{Kind: tko.KindSite, ID: string(site.ID)}, site.Package); err != nil {
+	if site.Package, err = s.rights.Restored(ctx, record.Key{Kind: tko.KindSite, ID: string(site.ID)}, site.Package); err != nil {
 		return 0, err
 	}
 	var outcome record.Outcome
@@ -241,7 +242,7 @@ func (s *Registry) partialSite(ctx context.Context, reads *readSet, site tko.Sit
 
 func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site, whole, complete bool) (record.Record, []record.Key, error) {
 	key := record.Key{Kind: tko.KindSite, ID: string(site.ID)}
-	if err := checkNewID(key); err != nil {
+	if err := record.CheckNewID(key); err != nil {
 		return record.Record{}, nil, err
 	}
 	if err := checkDetails(key, site.Details); err != nil {
@@ -276,7 +277,7 @@ func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site
 // origin: if a site of the origin exists, its ID is returned, and it doesn't
 // change.
 func (s *Registry) ProvisionSite(ctx context.Context, request tko.NewSite) (id tko.SiteID, created bool, err error) {
-	ctx, _, err = s.enter(ctx, tko.KindSite, access.Provision, access.Create)
+	ctx, _, err = s.rights.Enter(ctx, tko.KindSite, access.Provision, access.Create)
 	if err != nil {
 		return "", false, err
 	}
@@ -302,14 +303,14 @@ func (s *Registry) ProvisionSite(ctx context.Context, request tko.NewSite) (id t
 		if err != nil {
 			return err
 		}
-		rec.UID, rec.Author, rec.Origin = newUID(), author(ctx), record.OriginOf("", request.Origin)
-		if err := s.permit(ctx, nil, &rec, access.Provision, access.Create); err != nil {
+		rec.UID, rec.Author, rec.Origin = newUID(), rights.Author(ctx), record.OriginOf("", request.Origin)
+		if err := s.rights.Permit(ctx, nil, &rec, access.Provision, access.Create); err != nil {
 			return err
 		}
-		if err := s.permitReferences(ctx, nil, &rec); err != nil {
+		if err := s.rights.PermitReferences(ctx, nil, &rec); err != nil {
 			return err
 		}
-		outcomes, err = s.commit(ctx, reads.write(record.Write{Op: tko.OpWritten, Record: rec, Expect: record.Absent, Requires: requires}))
+		outcomes, err = s.rights.Commit(ctx, reads.write(record.Write{Op: tko.OpWritten, Record: rec, Expect: record.Absent, Requires: requires}))
 		return err
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // The end of a stop or a freeze would let everything that waited begin at once. What is
@@ -175,7 +176,7 @@ func isUnderWay(r record.Record) bool {
 
 // endFreeze ends a freeze. If more sites wait for that than are free, it becomes a stop that
 // releases them in waves, in the same change of the rules.
-func (s *core) endFreeze(ctx context.Context, c *caller, f tko.Freeze) error {
+func (s *core) endFreeze(ctx context.Context, c *rights.Caller, f tko.Freeze) error {
 	stop := tko.Stop{
 		ID: uuid.NewString(), SiteMetadata: f.SiteMetadata, By: f.By, Created: time.Now().UTC().Truncate(time.Second),
 		Reason: fmt.Sprintf("the end of the freeze of %s: %.800s", selectionText(f), f.Reason),
@@ -184,17 +185,17 @@ func (s *core) endFreeze(ctx context.Context, c *caller, f tko.Freeze) error {
 	if err != nil {
 		return err
 	}
-	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
-		if !slices.ContainsFunc(book.freezes, func(one tko.Freeze) bool { return one.ID == f.ID && one.Until.Equal(f.Until) }) {
+	_, err = rights.ChangeRules(ctx, s.rights, c, func(book *rights.Book) (change rights.Change, err error) {
+		if !slices.ContainsFunc(book.Freezes, func(one tko.Freeze) bool { return one.ID == f.ID && one.Until.Equal(f.Until) }) {
 			return change, nil // another caller ended or extended it
 		}
-		change.erase(record.RuleFreeze, f.ID)
-		change.records = append(change.records, describeFreeze("unfroze", f))
+		change.Erase(record.RuleFreeze, f.ID)
+		change.Records = append(change.Records, describeFreeze("unfroze", f))
 		if !waves {
 			return change, nil
 		}
 		stop = beginRelease(stop, sites, s.releaseWaves())
-		return change, change.write(record.RuleStop, stop.ID, stop, describeStop("began to release", stop))
+		return change, change.Write(record.RuleStop, stop.ID, stop, describeStop("began to release", stop))
 	})
 	return err
 }
@@ -214,16 +215,16 @@ func (s *SiteStops) ReleaseStops(ctx context.Context) error {
 // AdvanceReleases begins the next wave of each release whose sites have what they waited for,
 // and none of which is unhealthy.
 func (s *SiteStops) AdvanceReleases(ctx context.Context) error {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindSite, access.Call)
 	if err != nil {
 		return err
 	}
-	book, err := s.rulesOf(ctx, 0)
+	book, err := s.rights.RulesOf(ctx, 0)
 	if err != nil {
 		return err
 	}
 	var failed []error
-	for _, stop := range book.stops {
+	for _, stop := range book.Stops {
 		if stop.Releasing {
 			failed = append(failed, s.advanceRelease(ctx, c, stop))
 		}
@@ -231,7 +232,7 @@ func (s *SiteStops) AdvanceReleases(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-func (s *SiteStops) advanceRelease(ctx context.Context, c *caller, stop tko.Stop) error {
+func (s *SiteStops) advanceRelease(ctx context.Context, c *rights.Caller, stop tko.Stop) error {
 	states, err := s.releasable(ctx, stop)
 	if err != nil {
 		return err
@@ -248,16 +249,16 @@ func (s *SiteStops) advanceRelease(ctx context.Context, c *caller, stop tko.Stop
 		}
 	}
 	next, all := nextWave(stop, waiting, s.releaseWaves())
-	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
-		if !slices.ContainsFunc(book.stops, func(one tko.Stop) bool { return one.ID == stop.ID && one.Releasing && one.Wave == stop.Wave }) {
+	_, err = rights.ChangeRules(ctx, s.rights, c, func(book *rights.Book) (change rights.Change, err error) {
+		if !slices.ContainsFunc(book.Stops, func(one tko.Stop) bool { return one.ID == stop.ID && one.Releasing && one.Wave == stop.Wave }) {
 			return change, nil // another server did
 		}
 		if all {
-			change.erase(record.RuleStop, stop.ID)
-			change.records = append(change.records, describeStop("released", stop))
+			change.Erase(record.RuleStop, stop.ID)
+			change.Records = append(change.Records, describeStop("released", stop))
 			return change, nil
 		}
-		return change, change.write(record.RuleStop, stop.ID, next, describeStop(fmt.Sprintf("began wave %d to release", next.Wave), next))
+		return change, change.Write(record.RuleStop, stop.ID, next, describeStop(fmt.Sprintf("began wave %d to release", next.Wave), next))
 	})
 	if err != nil {
 		return err

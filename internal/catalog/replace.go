@@ -10,11 +10,12 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // The transaction that makes a deployment both prepared and approved also deletes
 // the siblings that it replaces: the site runs either those or the replacement.
-// All writes of deployments go through [core.commit], so this holds for each
+// All writes of deployments go through [rights.Authorizer.Commit], so this holds for each
 // way to approve a deployment.
 
 // maxReparented is the maximum number of children of replaced deployments that
@@ -130,7 +131,7 @@ const maxReplacing = 5
 
 // commitReplacing commits writes and the replacements that they require, all or
 // none, and returns the outcomes of the writes. The stops of book hold them.
-func (s *core) commitReplacing(ctx context.Context, book *ruleBook, writes []record.Write) ([]record.Outcome, error) {
+func (s *core) commitReplacing(ctx context.Context, book *rights.Book, writes []record.Write) ([]record.Outcome, error) {
 	for attempt := 1; ; attempt++ {
 		all, err := s.withReplaced(ctx, writes)
 		if err != nil {
@@ -151,7 +152,7 @@ func (s *core) commitReplacing(ctx context.Context, book *ruleBook, writes []rec
 		}
 		for i := len(writes); i < len(all); i++ {
 			if all[i].Op == tko.OpDeleted {
-				s.log.InfoContext(ctx, "replaced", "deployment", all[i].Record.ID, "why", all[i].Record.Author.Why, "who", author(ctx).Who)
+				s.log.InfoContext(ctx, "replaced", "deployment", all[i].Record.ID, "why", all[i].Record.Author.Why, "who", rights.Author(ctx).Who)
 			}
 		}
 		return outcomes[:len(writes)], nil
@@ -166,7 +167,7 @@ func replacesOf(child tko.NewChild) ([]string, error) {
 	}
 	ids := map[string]bool{}
 	for _, id := range child.Replaces {
-		if !isDeploymentID(id) {
+		if !record.IsDeploymentID(id) {
 			return nil, tko.Errorf(tko.ErrInvalid, "the child %q replaces %.40q, which is not the ID of a deployment", child.Origin, id)
 		}
 		ids[string(id)] = true

@@ -9,12 +9,21 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/history"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // maxRestored is the maximum number of entities of one restore: their IDs are in
 // memory.
 const maxRestored = 100_000
+
+// A Restorer restores what was.
+type Restorer struct {
+	*core
+
+	moments *history.Moments
+}
 
 // RestorePast writes the selected templates, sites or plugins as they were at a moment,
 // each as a new revision that names the moment: entities that were deleted since are created again,
@@ -24,8 +33,8 @@ const maxRestored = 100_000
 // referred to it then and lost that since. Each entity is restored in a transaction of its own: after an error, the
 // ones before stay restored, and the same restore continues. Deployments are only counted
 // (DryRun): rollouts with spec.restore restore them.
-func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (tko.Restored, error) {
-	query, err := pastQuery(request.Select)
+func (s *Restorer) RestorePast(ctx context.Context, request tko.RestoreRequest) (tko.Restored, error) {
+	query, err := history.QueryOf(request.Select)
 	if err != nil {
 		return tko.Restored{}, err
 	}
@@ -35,36 +44,36 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 	if request.AsOf.IsZero() {
 		return tko.Restored{}, tko.Errorf(tko.ErrInvalid, "there is no moment to restore: name it (--as-of)")
 	}
-	ctx, c, err := s.enter(ctx, query.Kind, changeVerb(query.Kind, access.Update))
+	ctx, c, err := s.rights.Enter(ctx, query.Kind, rights.ChangeVerb(query.Kind, access.Update))
 	if err != nil {
 		return tko.Restored{}, err
 	}
-	first, last, err := s.momentsOf(ctx, query.Kind, request.Select.ID != "", request.AsOf, tko.AsOf{})
+	first, last, err := s.moments.MomentsOf(ctx, query.Kind, request.Select.ID != "", request.AsOf, tko.AsOf{})
 	if err != nil {
 		return tko.Restored{}, err
 	}
-	then, err := s.momentAt(ctx, c, query, first)
+	then, err := s.moments.MomentAt(ctx, c, query, first)
 	if err != nil {
 		return tko.Restored{}, err
 	}
-	now, err := s.momentAt(ctx, c, query, last)
+	now, err := s.moments.MomentAt(ctx, c, query, last)
 	if err != nil {
 		return tko.Restored{}, err
 	}
 	result := tko.Restored{Position: first}
 	selected := map[string]bool{}
-	for _, m := range []*pastMoment{then, now} {
+	for _, m := range []*history.Moment{then, now} {
 		if request.Select.ID != "" {
-			r, err := s.recordAt(ctx, c, m.position, record.Key{Kind: query.Kind, ID: request.Select.ID}, record.Fields{})
+			r, err := s.rights.RecordAt(ctx, c, m.Position, record.Key{Kind: query.Kind, ID: request.Select.ID}, record.Fields{})
 			if err != nil && !errors.Is(err, tko.ErrNotFound) {
 				return tko.Restored{}, err
 			}
-			if m.selects(r) {
+			if m.Selects(r) {
 				selected[r.ID] = true
 			}
 			continue
 		}
-		q := m.query
+		q := m.Query
 		q.Limit = -1
 		for r, err := range s.store.List(ctx, q) {
 			if err != nil {
@@ -77,11 +86,11 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 		}
 	}
 	plans := map[string]string{} // what to do, by ID
-	err = s.differences(ctx, c, then, now, func(d difference) error {
-		id, what := d.before.ID, tko.PastChanged
-		switch d.what() {
+	err = s.moments.Differences(ctx, c, then, now, func(d history.Difference) error {
+		id, what := d.Before.ID, tko.PastChanged
+		switch d.What() {
 		case tko.PastCreated:
-			id, what = d.after.ID, tko.PastDeleted
+			id, what = d.After.ID, tko.PastDeleted
 			result.Deleted++
 		case tko.PastDeleted:
 			what = tko.PastCreated
@@ -127,7 +136,7 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 			return tko.Restored{}, err
 		}
 	}
-	by := author(ctx)
+	by := rights.Author(ctx)
 	reason := fmt.Sprintf("restored as of position %d", first)
 	if by.Why != "" {
 		reason += ": " + by.Why
@@ -163,12 +172,12 @@ func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 
 // deleteCreated deletes an entity that didn't exist at the moment. It is refused if
 // other entities would be deleted with it that were not counted.
-func (s *History) deleteCreated(ctx context.Context, key record.Key) error {
-	if err := s.permitDeletion(ctx, changeVerb(key.Kind, access.Delete), key); err != nil {
+func (s *Restorer) deleteCreated(ctx context.Context, key record.Key) error {
+	if err := s.rights.PermitDeletion(ctx, rights.ChangeVerb(key.Kind, access.Delete), key); err != nil {
 		return err
 	}
 	for {
-		outcomes, err := s.commit(ctx, deletion(ctx, key))
+		outcomes, err := s.rights.Commit(ctx, deletion(ctx, key))
 		if err != nil {
 			return err
 		}
@@ -179,39 +188,39 @@ func (s *History) deleteCreated(ctx context.Context, key record.Key) error {
 }
 
 // restoreOne writes an entity as it was at the moment.
-func (s *History) restoreOne(ctx context.Context, then *pastMoment, key record.Key) error {
-	return retry(ctx, func() error {
-		records, err := then.records(ctx, []record.Key{key})
+func (s *Restorer) restoreOne(ctx context.Context, then *history.Moment, key record.Key) error {
+	return record.Retry(ctx, func() error {
+		records, err := then.Records(ctx, []record.Key{key})
 		if err != nil {
-			return final(err)
+			return record.Final(err)
 		}
-		current, err := s.get(ctx, record.Fields{}, key)
+		current, err := s.reader.One(ctx, record.Fields{}, key)
 		if err != nil {
 			return err
 		}
 		r := records[0]
-		if r.Revision == 0 || current.Revision != 0 && sameContent(current, r) {
+		if r.Revision == 0 || current.Revision != 0 && record.SameContent(current, r) {
 			return nil
 		}
 		r.Replaces, r.Steps = nil, nil
-		r.Author = author(ctx)
+		r.Author = rights.Author(ctx)
 		w := record.Write{Op: tko.OpWritten, Expect: current.Revision, Position: current.Position}
 		if current.Revision != 0 {
 			r.UID, r.Created, r.Origin = current.UID, current.Created, current.Origin
 		} else {
 			r.UID, w.Used = newUID(), true
 		}
-		if err := s.permitWrite(ctx, current, r); err != nil {
-			return final(err)
+		if err := s.rights.PermitWrite(ctx, current, r); err != nil {
+			return record.Final(err)
 		}
 		references := record.References(r.Template, r.Site)
-		if err := s.requireAll(ctx, references); err != nil {
-			return final(err)
+		if err := s.reader.RequireAll(ctx, references); err != nil {
+			return record.Final(err)
 		}
 		w.Requires = append(w.Requires, references...)
 		r.Conditions = current.Conditions
 		w.Record = r
-		_, err = s.commit(ctx, w)
+		_, err = s.rights.Commit(ctx, w)
 		if errors.Is(err, tko.ErrNotFound) {
 			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was restored: try again", key.Kind, key.ID)
 		}
@@ -221,13 +230,13 @@ func (s *History) restoreOne(ctx context.Context, then *pastMoment, key record.K
 
 // eachLost calls visit with the sites and deployments, as they are, that referred to a template at
 // the moment, and have none now.
-func (s *History) eachLost(ctx context.Context, then *pastMoment, template record.Key, visit func(record.Record) error) error {
+func (s *Restorer) eachLost(ctx context.Context, then *history.Moment, template record.Key, visit func(record.Record) error) error {
 	pattern, err := tko.ParsePattern(tko.LiteralPattern(template.ID))
 	if err != nil {
 		return err
 	}
 	for _, kind := range []tko.Kind{tko.KindSite, tko.KindDeployment} {
-		query := record.Query{Kind: kind, Templates: []tko.Pattern{pattern}, Scope: then.query.Scope, AsOf: then.position, Limit: -1}
+		query := record.Query{Kind: kind, Templates: []tko.Pattern{pattern}, Scope: then.Query.Scope, AsOf: then.Position, Limit: -1}
 		var referred []record.Record
 		look := func() error {
 			now, err := s.store.Get(ctx, record.Fields{}, record.Keys(referred, func(r record.Record) record.Key { return r.Key })...)
@@ -249,7 +258,7 @@ func (s *History) eachLost(ctx context.Context, then *pastMoment, template recor
 				return err
 			}
 			referred = append(referred, r)
-			if len(referred) == pastPage {
+			if len(referred) == history.Page {
 				if err := look(); err != nil {
 					return err
 				}
@@ -264,30 +273,30 @@ func (s *History) eachLost(ctx context.Context, then *pastMoment, template recor
 
 // associate makes the sites and deployments refer to a restored template again that did at the
 // moment, and returns their number. Nothing else of them changes.
-func (s *History) associate(ctx context.Context, then *pastMoment, template record.Key) (n int, err error) {
-	was, err := then.records(ctx, []record.Key{template})
+func (s *Restorer) associate(ctx context.Context, then *history.Moment, template record.Key) (n int, err error) {
+	was, err := then.Records(ctx, []record.Key{template})
 	if err != nil {
 		return 0, err
 	}
-	restored, err := s.get(ctx, record.Fields{}, template)
+	restored, err := s.reader.One(ctx, record.Fields{}, template)
 	if err != nil {
 		return 0, err
 	}
 	err = s.eachLost(ctx, then, template, func(r record.Record) error {
-		return retry(ctx, func() error {
-			current, err := s.get(ctx, record.Fields{}, r.Key)
+		return record.Retry(ctx, func() error {
+			current, err := s.reader.One(ctx, record.Fields{}, r.Key)
 			if err != nil || current.UID != r.UID || current.Template != "" {
 				return err
 			}
 			next := current
-			next.Template, next.Author, next.Steps = template.ID, author(ctx), nil
+			next.Template, next.Author, next.Steps = template.ID, rights.Author(ctx), nil
 			if next.Base == was[0].Revision { // the same content
 				next.Base = restored.Revision
 			}
-			if err := s.permitWrite(ctx, current, next); err != nil {
-				return final(err)
+			if err := s.rights.PermitWrite(ctx, current, next); err != nil {
+				return record.Final(err)
 			}
-			_, err = s.commit(ctx, record.Write{Op: tko.OpWritten, Record: next, Expect: current.Revision, Position: current.Position, Requires: []record.Key{template}})
+			_, err = s.rights.Commit(ctx, record.Write{Op: tko.OpWritten, Record: next, Expect: current.Revision, Position: current.Position, Requires: []record.Key{template}})
 			if err == nil {
 				n++
 			}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/criteria"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -34,7 +36,7 @@ type RolloutControl struct {
 // rollout controller plans it, unless it has been started: a started rollout keeps the
 // revision that was planned until it is planned again.
 func (s *RolloutControl) RegisterRollout(ctx context.Context, r tko.Rollout) (int64, error) {
-	ctx, _, err := s.enter(ctx, tko.KindRollout, access.Create, access.Update)
+	ctx, _, err := s.rights.Enter(ctx, tko.KindRollout, access.Create, access.Update)
 	if err != nil {
 		return 0, err
 	}
@@ -48,23 +50,23 @@ func (s *RolloutControl) RegisterRollout(ctx context.Context, r tko.Rollout) (in
 
 // Rollout returns a rollout with its package, as of a revision; 0 is the current one.
 func (s *RolloutControl) Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error) {
-	return read(ctx, s.core, record.RolloutKey(id), revision, s.rolloutOf)
+	return rights.Read(ctx, s.rights, record.RolloutKey(id), revision, s.rolloutOf)
 }
 
 // Rollouts returns the selected rollouts, sorted by ID, all from one snapshot.
 func (s *RolloutControl) Rollouts(ctx context.Context, sel tko.RolloutSelect, options tko.ListOptions) iter.Seq2[tko.Rollout, error] {
-	p := patternParser{}
-	query := p.query(tko.KindRollout, options)
+	p := criteria.Parser{}
+	query := p.Query(tko.KindRollout, options)
 	query.Fields.Deployments, query.Fields.Counts = false, false
-	query.IDs, query.Metadata = p.ids("rollout ID", sel.IDs), p.metadata("metadata", sel.Metadata)
-	return list(ctx, s.core, query, errors.Join(p.err, checkPatternCount(len(sel.IDs)+len(sel.Metadata))), s.rolloutOf)
+	query.IDs, query.Metadata = p.IDs("rollout ID", sel.IDs), p.Metadata("metadata", sel.Metadata)
+	return list(ctx, s.core, query, errors.Join(p.Err, criteria.CheckCount(len(sel.IDs)+len(sel.Metadata))), s.rolloutOf)
 }
 
 // rolloutOf returns the rollout of a record, with its package if the record has it.
-func (s *RolloutControl) rolloutOf(c *caller, r record.Record) (tko.Rollout, error) {
+func (s *RolloutControl) rolloutOf(c *rights.Caller, r record.Record) (tko.Rollout, error) {
 	pkg, err := record.PackageOf(r)
 	e := sharedRollout(r)
-	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.rights.Redact(c, r, pkg)
 	return e, err
 }
 
@@ -82,35 +84,35 @@ func sharedRollout(r record.Record) tko.Rollout {
 // changed can't be undone any more.
 func (s *RolloutControl) removeRollout(ctx context.Context, key record.Key, require Requirement, dryRun bool) (record.Record, tko.Deleted, error) {
 	require.Present = true
-	ctx, _, err := s.enter(ctx, tko.KindRollout, access.Delete)
+	ctx, _, err := s.rights.Enter(ctx, tko.KindRollout, access.Delete)
 	if err != nil {
 		return record.Record{}, tko.Deleted{}, err
 	}
 	var r record.Record
-	err = retry(ctx, func() error {
+	err = record.Retry(ctx, func() error {
 		var v record.RolloutView
 		if r, v, err = s.viewRollout(ctx, tko.RolloutID(key.ID), record.RowFilter{}, access.Delete); err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		if err := require.check(key, r); err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		if _, _, err := execute.Allow(execute.Rollout{ID: key.ID, State: v.State.State}, execute.CommandDelete); err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		if v.State.Settling {
-			return final(tko.Errorf(tko.ErrConflict, "rollout %q: deployments that it changed are not healthy yet: wait, waive them, or undo it", key.ID))
+			return record.Final(tko.Errorf(tko.ErrConflict, "rollout %q: deployments that it changed are not healthy yet: wait, waive them, or undo it", key.ID))
 		}
 		for _, o := range v.Active {
 			if o.Undoes == key.ID && o.State.Active() {
-				return final(tko.Errorf(tko.ErrConflict, "rollout %q is undone by rollout %q: wait until that one is done", key.ID, o.ID))
+				return record.Final(tko.Errorf(tko.ErrConflict, "rollout %q is undone by rollout %q: wait until that one is done", key.ID, o.ID))
 			}
 		}
 		if dryRun {
 			return nil
 		}
-		w := record.Write{Op: tko.OpDeleted, Record: record.Record{Key: key, Author: author(ctx)}, Expect: r.Revision, Rollout: &record.RolloutWrite{Expect: v.Version, Forget: []string{key.ID}}}
-		_, err = s.commit(ctx, w)
+		w := record.Write{Op: tko.OpDeleted, Record: record.Record{Key: key, Author: rights.Author(ctx)}, Expect: r.Revision, Rollout: &record.RolloutWrite{Expect: v.Version, Forget: []string{key.ID}}}
+		_, err = s.rights.Commit(ctx, w)
 		return err
 	})
 	return r, tko.Deleted{Count: 1}, err
@@ -156,21 +158,21 @@ const maxProposed = 1000
 // placement of the same topology has a rollout that isn't done, that one is returned, and
 // nothing is registered.
 func (s *RolloutControl) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error) {
-	ctx, c, err := s.enter(ctx, "", access.Prepare)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Prepare)
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
 	if !strings.HasPrefix(string(id), placementRollouts) {
 		return tko.RolloutStatus{}, tko.Errorf(tko.ErrInvalid, "rollout %q: the IDs of the rollouts of placements begin with placement/", id)
 	}
-	if c.unnamed != nil || c.acting != nil && c.acting.held != "" {
-		if err := s.refuse(ctx, c, tko.KindRollout, string(id), access.Create); err != nil {
+	if c.IsUnnamed() || c.IsHeld() {
+		if err := s.rights.Refuse(ctx, c, tko.KindRollout, string(id), access.Create); err != nil {
 			return tko.RolloutStatus{}, err
 		}
 	}
-	ctx = withAllRights(ctx, c) // the preparer may write these rollouts, and no others
+	ctx = rights.WithAllRights(ctx, c) // the preparer may write these rollouts, and no others
 	var status tko.RolloutStatus
-	err = retry(ctx, func() error {
+	err = record.Retry(ctx, func() error {
 		status, err = s.propose(ctx, id, pkg)
 		return err
 	})
@@ -256,7 +258,7 @@ func (s *RolloutControl) openOfRoot(ctx context.Context, id tko.RolloutID) (open
 // ReservedOrigins returns the origins of the children of a deployment that rollouts
 // deleted and can create again, with the rollouts: placements don't create them.
 func (s *RolloutControl) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
-	if _, _, err := s.enter(ctx, "", access.Prepare); err != nil {
+	if _, _, err := s.rights.Enter(ctx, "", access.Prepare); err != nil {
 		return nil, err
 	}
 	return s.store.ReservedOrigins(ctx, parent)

@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -31,19 +32,19 @@ type RolloutRunner struct {
 // must be called again: 0 at once, negative only when something changes. Several callers
 // may advance a rollout at the same time: what one of them does, the others don't repeat.
 func (s *RolloutRunner) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Duration, error) {
-	ctx, c, err := s.enter(ctx, "", access.Advance)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Advance)
 	if err != nil {
 		return 0, err
 	}
-	ctx = withAllRights(ctx, c) // who started the rollout was permitted to change its deployments
+	ctx = rights.WithAllRights(ctx, c) // who started the rollout was permitted to change its deployments
 	known := s.rollouts.of(string(id))
-	unlock, err := known.lock.lock(ctx)
+	unlock, err := known.lock.Lock(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
 	wait, active := time.Duration(-1), false
-	err = retry(ctx, func() error {
+	err = record.Retry(ctx, func() error {
 		r, v, err := s.viewKnown(ctx, id, known)
 		active = v.State.Active()
 		if errors.Is(err, tko.ErrNotFound) {
@@ -113,6 +114,20 @@ func plansAnew(st record.RolloutState, r record.Record) bool {
 	return st.Spec != r.Revision && (st.State == execute.Draft || st.State == execute.Planned && st.Undoes == "")
 }
 
+// An evaluation is what one evaluation of a rollout knows, and what it changes.
+type evaluation struct {
+	r      record.Record
+	v      record.RolloutView // as it was read
+	spec   spec.Rollout
+	flight *execute.Flight
+	out    execute.Output
+	index  []int // of each row of out in the rows of v
+
+	st     record.RolloutState       // as it becomes
+	rows   map[int]record.RolloutRow // those that change, by their index in the rows of v
+	change record.RolloutWrite
+}
+
 // evaluate observes, decides, and applies.
 func (s *RolloutRunner) evaluate(ctx context.Context, r record.Record, v record.RolloutView) (time.Duration, error) {
 	sp, err := s.specOf(ctx, r, v.State)
@@ -123,81 +138,110 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r record.Record, v record.
 	if err != nil {
 		return 0, err
 	}
-	in, index, err := s.input(ctx, v, sp)
+	e, err := s.decide(ctx, r, v, sp)
 	if err != nil {
 		return 0, err
 	}
-	observed, err := s.observe(ctx, v, v.State.AcceptsNone(sp), sp.Restore != nil)
-	if err != nil {
-		return 0, err
-	}
-	in.Observed = func(id tko.DeploymentID) execute.Observation { return observed[id].Observation }
-	out := execute.Next(in.Input)
-	if in.err != nil {
-		return 0, in.err
-	}
-
-	change := record.RolloutWrite{Rollout: v.State.ID, Number: v.State.Plan}
-	st := stateWith(v.State, out.Rollout)
-	rows := map[int]record.RolloutRow{}
-	for _, i := range out.Update {
-		rows[index[i]] = rowWith(v.Rows[index[i]], out.Rows[i])
-	}
-	for _, o := range observed {
-		if o.chain > v.Rows[o.row].Chain {
-			to, ok := rows[o.row]
-			if !ok {
-				to = v.Rows[o.row]
-			}
-			to.Chain = o.chain
-			rows[o.row] = to
-		}
-	}
-	for _, i := range out.Pull {
-		change.Sites = append(change.Sites, string(out.Rows[i].Site))
-	}
-	for _, id := range out.Release {
-		change.Land = append(change.Land, string(id))
-	}
-	writes, st, err := s.apply(ctx, r, v, sp, st, in.Flight, out, index, rows, &change)
+	writes, err := s.apply(ctx, e)
 	if err != nil {
 		return 0, err
 	}
 	for i := range writes {
 		writes[i].Access = &rules
 	}
-	st.Blocks, st.Held = nil, false
-	for _, b := range out.Blocks {
-		st.Blocks = append(st.Blocks, b.String())
-		st.Held = st.Held || !b.Moves()
-	}
-	st.Settling = st.State == execute.Cancelled && slices.ContainsFunc(out.Rows, func(r execute.Row) bool { return r.Progress.InFlight() })
-	for _, i := range slices.Sorted(maps.Keys(rows)) {
-		change.Rows = append(change.Rows, rows[i])
-	}
-	wait := time.Duration(-1)
-	if !out.Wake.IsZero() {
-		wait = max(out.Wake.Sub(v.Now), time.Millisecond)
-	}
-	if len(writes) > 0 || st.State != v.State.State {
-		wait = 0
-	} else if st.State == execute.Running && len(st.Blocks)+len(out.Admit) > 0 { // what blocks may end without a change here
-		if wait < 0 || wait > execute.Interval {
-			wait = execute.Interval
-		}
-	}
-	if len(writes)+len(change.Rows)+len(change.Land) == 0 && st.State == v.State.State && st.Reason == v.State.Reason && slices.Equal(st.Blocks, v.State.Blocks) && st.Settling == v.State.Settling &&
-		st.FirstFailure.Equal(v.State.FirstFailure) && st.Touched == v.State.Touched && st.Failing == v.State.Failing && slices.Equal(st.Tickets, v.State.Tickets) {
+	e.settle()
+	wait := e.wait(len(writes))
+	if len(writes) == 0 && e.isSame() {
 		return wait, nil
 	}
-	if out.StartUndo { // nothing is admitted: the decision and the undo are one commit
-		st.UndoneBy, v.State, v.Execution, v.Of, v.Rows = "", st, nil, nil, slices.Clone(v.Rows)
-		for i, row := range rows {
+	if e.out.StartUndo { // nothing is admitted: the decision and the undo are one commit
+		e.st.UndoneBy, v.State, v.Execution, v.Of, v.Rows = "", e.st, nil, nil, slices.Clone(v.Rows)
+		for i, row := range e.rows {
 			v.Rows[i] = row
 		}
-		return 0, s.undo(ctx, r, v, change)
+		return 0, s.undo(ctx, r, v, e.change)
 	}
-	return wait, s.saveRollout(ctx, r, v, st, change, writes...)
+	return wait, s.saveRollout(ctx, r, v, e.st, e.change, writes...)
+}
+
+// decide returns what is to be done with a rollout, from what is observed of it.
+func (s *RolloutRunner) decide(ctx context.Context, r record.Record, v record.RolloutView, sp spec.Rollout) (*evaluation, error) {
+	in, index, err := s.input(ctx, v, sp)
+	if err != nil {
+		return nil, err
+	}
+	observed, err := s.observe(ctx, v, v.State.AcceptsNone(sp), sp.Restore != nil)
+	if err != nil {
+		return nil, err
+	}
+	in.Observed = func(id tko.DeploymentID) execute.Observation { return observed[id].Observation }
+	out := execute.Next(in.Input)
+	if in.err != nil {
+		return nil, in.err
+	}
+	e := &evaluation{
+		r: r, v: v, spec: sp, flight: in.Flight, out: out, index: index,
+		st: stateWith(v.State, out.Rollout), rows: map[int]record.RolloutRow{},
+		change: record.RolloutWrite{Rollout: v.State.ID, Number: v.State.Plan},
+	}
+	for _, i := range out.Update {
+		e.rows[index[i]] = rowWith(v.Rows[index[i]], out.Rows[i])
+	}
+	for _, o := range observed {
+		if o.chain > v.Rows[o.row].Chain {
+			to, ok := e.rows[o.row]
+			if !ok {
+				to = v.Rows[o.row]
+			}
+			to.Chain = o.chain
+			e.rows[o.row] = to
+		}
+	}
+	for _, i := range out.Pull {
+		e.change.Sites = append(e.change.Sites, string(out.Rows[i].Site))
+	}
+	for _, id := range out.Release {
+		e.change.Land = append(e.change.Land, string(id))
+	}
+	return e, nil
+}
+
+// settle writes down what holds the rollout, and which rows change.
+func (e *evaluation) settle() {
+	e.st.Blocks, e.st.Held = nil, false
+	for _, b := range e.out.Blocks {
+		e.st.Blocks = append(e.st.Blocks, b.String())
+		e.st.Held = e.st.Held || !b.Moves()
+	}
+	e.st.Settling = e.st.State == execute.Cancelled && slices.ContainsFunc(e.out.Rows, func(r execute.Row) bool { return r.Progress.InFlight() })
+	for _, i := range slices.Sorted(maps.Keys(e.rows)) {
+		e.change.Rows = append(e.change.Rows, e.rows[i])
+	}
+}
+
+// wait returns the time after which the rollout is evaluated again: at once after writes,
+// negative if nothing but a change of what it observes can move it.
+func (e *evaluation) wait(writes int) time.Duration {
+	if writes > 0 || e.st.State != e.v.State.State {
+		return 0
+	}
+	wait := time.Duration(-1)
+	if !e.out.Wake.IsZero() {
+		wait = max(e.out.Wake.Sub(e.v.Now), time.Millisecond)
+	}
+	blocked := e.st.State == execute.Running && len(e.st.Blocks)+len(e.out.Admit) > 0 // what blocks may end without a change here
+	if blocked && (wait < 0 || wait > execute.Interval) {
+		return execute.Interval
+	}
+	return wait
+}
+
+// isSame reports whether the rollout, its rows and its flights stay as they were read.
+func (e *evaluation) isSame() bool {
+	was, is := e.v.State, e.st
+	return len(e.change.Rows)+len(e.change.Land) == 0 &&
+		is.State == was.State && is.Reason == was.Reason && slices.Equal(is.Blocks, was.Blocks) && is.Settling == was.Settling &&
+		is.FirstFailure.Equal(was.FirstFailure) && is.Touched == was.Touched && is.Failing == was.Failing && slices.Equal(is.Tickets, was.Tickets)
 }
 
 // An input is what a rollout is decided from. What it needs of sites is read when it is
@@ -223,28 +267,38 @@ func (s *RolloutRunner) input(ctx context.Context, v record.RolloutView, sp spec
 	for i, e := range v.Flight {
 		sites[i] = string(e.Site)
 	}
-	metadata, err := s.metadataOf(ctx, tko.KindSite, sites)
+	facts, err := s.factsOf(ctx, sites, v.Now)
 	if err != nil {
 		return nil, nil, err
 	}
 	entries := slices.Clone(v.Flight)
 	for i := range entries {
-		entries[i].Now = metadata[string(entries[i].Site)]
+		entries[i].Now = facts[string(entries[i].Site)].metadata
 	}
 	rows, index := executionRows(v)
 	in := &input{Input: execute.Input{
 		Rollout: executionOf(v, sp), Rows: rows, Flight: execute.NewFlight(entries), Keys: keys, Freezes: freezes,
 		Held: func(id tko.DeploymentID) (string, bool) { other, ok := v.Held[id]; return other, ok }, Now: v.Now,
 	}}
+	site := ahead(in, func(r execute.Row) string { return string(r.Site) }, facts, func(ids []string) (map[string]siteFact, error) { return s.factsOf(ctx, ids, v.Now) })
 	stopped, err := s.stoppedRows(ctx, in, v)
 	if err != nil {
 		return nil, nil, err
 	}
 	in.Stopped = stopped
 	if len(keys) > 0 || len(sp.Windows) > 0 || sp.Stage != nil && len(sp.Stage.Per) > 0 || len(freezes) > 0 || stopped != nil {
-		in.Metadata = s.metadataAhead(ctx, in, tko.KindSite, func(r execute.Row) string { return string(r.Site) }, metadata)
+		in.Metadata = func(row int) (map[string]string, bool) {
+			fact, ok := site(row)
+			return fact.metadata, ok
+		}
 	}
-	deployment := s.metadataAhead(ctx, in, tko.KindDeployment, func(r execute.Row) string { return string(r.Deployment) }, map[string]map[string]string{})
+	in.Contact = func(row int) (execute.Contact, bool) {
+		fact, ok := site(row)
+		return fact.contact, ok
+	}
+	deployment := ahead(in, func(r execute.Row) string { return string(r.Deployment) }, map[string]map[string]string{}, func(ids []string) (map[string]map[string]string, error) {
+		return s.reader.MetadataOf(ctx, tko.KindDeployment, ids)
+	})
 	in.Suspended = func(row int) (suspended, ok bool) {
 		metadata, ok := deployment(row)
 		return tko.Suspended(metadata), ok
@@ -259,11 +313,11 @@ func (s *RolloutRunner) input(ctx context.Context, v record.RolloutView, sp spec
 // stoppedRows returns a function that returns the stop that holds a row; nil if there are no
 // stops. It reads the metadata of sites as the rest of the evaluation does.
 func (s *RolloutRunner) stoppedRows(ctx context.Context, in *input, v record.RolloutView) (func(int) (*tko.Stop, bool), error) {
-	book, err := s.rulesOf(ctx, 0)
+	book, err := s.rights.RulesOf(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	stops := stopsFor(ctx, book.stops)
+	stops := stopsFor(ctx, book.Stops)
 	if len(stops) == 0 {
 		return nil, nil
 	}
@@ -290,7 +344,7 @@ func (s *RolloutRunner) stoppedRows(ctx context.Context, in *input, v record.Rol
 				continue
 			}
 			if stop.Topology != "" {
-				for id, steps := row.Deployment, 0; id != "" && steps < maxAncestors; id, steps = created[id], steps+1 {
+				for id, steps := row.Deployment, 0; id != "" && steps < rights.MaxAncestors; id, steps = created[id], steps+1 {
 					if below[n][string(id)] {
 						return stop, true
 					}
@@ -313,29 +367,48 @@ func (s *RolloutRunner) stoppedRows(ctx context.Context, in *input, v record.Rol
 	}, nil
 }
 
-// metadataAhead returns a function that returns the metadata of the site or deployment of
-// a row, as id selects it, and reads that of the next waiting ones with it.
-func (s *RolloutRunner) metadataAhead(ctx context.Context, in *input, kind tko.Kind, id func(execute.Row) string, known map[string]map[string]string) func(int) (map[string]string, bool) {
+// A siteFact is what a rollout needs to know of a site.
+type siteFact struct {
+	metadata map[string]string
+	contact  execute.Contact
+}
+
+// factsOf returns facts of sites by ID, at the time of the database.
+func (s *RolloutRunner) factsOf(ctx context.Context, ids []string, now time.Time) (map[string]siteFact, error) {
+	out := make(map[string]siteFact, len(ids))
+	err := s.reader.EachOf(ctx, tko.KindSite, ids, func(r record.Record) {
+		var c execute.Contact
+		c.Away, _ = tko.AgentAway(tko.SiteID(r.ID), r.Conditions, now)
+		c.Held, c.Since, _ = tko.HeldByOwner(r.Conditions)
+		out[r.ID] = siteFact{r.Effective(), c}
+	})
+	return out, err
+}
+
+// ahead returns a function that returns a fact of the site or deployment of a row, as id selects
+// it, and reads those of the next waiting ones with it.
+func ahead[T any](in *input, id func(execute.Row) string, known map[string]T, read func(ids []string) (map[string]T, error)) func(int) (T, bool) {
 	ahead := 16
-	return func(row int) (map[string]string, bool) {
+	return func(row int) (fact T, ok bool) {
 		wanted := id(in.Rows[row])
 		if _, ok := known[wanted]; !ok && wanted != "" {
 			ids := make([]string, 0, ahead)
-			for i := row; i < len(in.Rows) && len(ids) < ahead; i++ {
+			ids = append(ids, wanted)
+			for i := row + 1; i < len(in.Rows) && len(ids) < ahead; i++ {
 				one := id(in.Rows[i])
-				if _, ok := known[one]; !ok && in.Rows[i].Progress == execute.Waiting {
+				if _, ok := known[one]; !ok && one != "" && in.Rows[i].Progress == execute.Waiting {
 					ids = append(ids, one)
 				}
 			}
-			next, err := s.metadataOf(ctx, kind, ids)
+			next, err := read(ids)
 			if err != nil {
 				in.err = errors.Join(in.err, err)
-				return nil, false
+				return fact, false
 			}
 			for _, one := range ids {
-				known[one] = next[one] // nil: it was deleted
+				known[one] = next[one] // zero: it was deleted
 			}
-			ahead = min(2*ahead, rowsPage) // few if few can be admitted
+			ahead = min(2*ahead, record.RowsPage) // few if few can be admitted
 		}
 		return known[wanted], in.err == nil
 	}
@@ -468,7 +541,7 @@ func (s *RolloutRunner) observe(ctx context.Context, v record.RolloutView, accep
 		}
 	}
 	out := make(map[tko.DeploymentID]observation, len(flying))
-	for batch := range slices.Chunk(flying, rowsPage) {
+	for batch := range slices.Chunk(flying, record.RowsPage) {
 		keys := record.Keys(batch, func(n int) record.Key { return record.DeploymentKey(v.Rows[n].Deployment) })
 		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
@@ -503,7 +576,7 @@ func (s *RolloutRunner) observe(ctx context.Context, v record.RolloutView, accep
 }
 
 // observeOne returns what is known of a row apart from its health.
-func (s *RolloutRunner) observeOne(ctx context.Context, row record.RolloutRow, r record.Record, unscheduled bool, known revisions) (observation, error) {
+func (s *RolloutRunner) observeOne(ctx context.Context, row record.RolloutRow, r record.Record, unscheduled bool, known record.Revisions) (observation, error) {
 	o := observation{chain: row.Chain}
 	switch {
 	case row.Kind == plan.Delete && r.Revision == 0:
@@ -547,7 +620,7 @@ type move struct {
 const maxAhead = 4
 
 // moved reads the revisions that deployments moved through, all in one statement.
-func (s *RolloutRunner) moved(ctx context.Context, moves []move) (revisions, error) {
+func (s *RolloutRunner) moved(ctx context.Context, moves []move) (record.Revisions, error) {
 	var wanted []record.AtRevision
 	for _, m := range moves {
 		if m.now.Revision <= m.from {
@@ -557,22 +630,22 @@ func (s *RolloutRunner) moved(ctx context.Context, moves []move) (revisions, err
 			wanted = append(wanted, record.AtRevision{Key: m.now.Key, Revision: n})
 		}
 	}
-	return s.revisionsOf(ctx, record.Fields{}, wanted)
+	return s.reader.RevisionsOf(ctx, record.Fields{}, wanted)
 }
 
 // follow returns the newest revision of a deployment, from one on, that only preparation
 // and approvals made of it; and the author of the next one, if there is one.
-func (s *RolloutRunner) follow(ctx context.Context, r record.Record, from int64, known revisions) (chain int64, next tko.Author, err error) {
+func (s *RolloutRunner) follow(ctx context.Context, r record.Record, from int64, known record.Revisions) (chain int64, next tko.Author, err error) {
 	if r.Revision <= from {
 		return r.Revision, tko.Author{}, nil
 	}
-	before, err := s.revisionIn(ctx, known, r.Key, from)
+	before, err := s.reader.RevisionIn(ctx, known, r.Key, from)
 	for n := from + 1; n <= r.Revision && err == nil; n++ {
 		if n-from > maxFollowed {
 			return n - 1, r.Author, nil
 		}
 		var after record.Record
-		if after, err = s.revisionIn(ctx, known, r.Key, n); err != nil {
+		if after, err = s.reader.RevisionIn(ctx, known, r.Key, n); err != nil {
 			break
 		}
 		same := after.UID == before.UID && after.Template == before.Template && after.Site == before.Site
@@ -589,42 +662,43 @@ func (s *RolloutRunner) follow(ctx context.Context, r record.Record, from int64,
 
 // apply returns the writes of the rows that are admitted, and adds their rows and flights
 // to the change. A row that isn't as planned any more pauses the rollout.
-func (s *RolloutRunner) apply(ctx context.Context, r record.Record, v record.RolloutView, sp spec.Rollout, st record.RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]record.RolloutRow, change *record.RolloutWrite) ([]record.Write, record.RolloutState, error) {
-	if len(out.Admit) == 0 {
-		return nil, st, nil
+func (s *RolloutRunner) apply(ctx context.Context, e *evaluation) ([]record.Write, error) {
+	admitted := e.out.Admit
+	if len(admitted) == 0 {
+		return nil, nil
 	}
-	keys := record.Keys(out.Admit, func(i int) record.Key { return record.DeploymentKey(out.Rows[i].Deployment) })
+	keys := record.Keys(admitted, func(i int) record.Key { return record.DeploymentKey(e.out.Rows[i].Deployment) })
 	records, err := s.store.Get(ctx, record.Fields{Package: true}, keys...)
 	if err != nil {
-		return nil, st, err
+		return nil, err
 	}
-	below, err := s.undeleted(ctx, v, out)
+	below, err := s.undeleted(ctx, e.v, e.out)
 	if err != nil {
-		return nil, st, err
+		return nil, err
 	}
-	todo := make([]record.RolloutRow, len(out.Admit))
-	for n, i := range out.Admit {
-		todo[n] = v.Rows[index[i]]
+	todo := make([]record.RolloutRow, len(admitted))
+	for n, i := range admitted {
+		todo[n] = e.v.Rows[e.index[i]]
 	}
-	a, err := s.newApplier(ctx, v.State, sp, todo)
+	a, err := s.newApplier(ctx, e.v.State, e.spec, todo)
 	if err != nil {
-		return nil, st, err
+		return nil, err
 	}
 	defer a.close()
-	if a.owner, err = s.ownerOfRecord(ctx, r); err != nil {
-		return nil, st, err
+	if a.owner, err = s.rights.OwnerOfRecord(ctx, e.r); err != nil {
+		return nil, err
 	}
-	allowed, err := s.rowRights(ctx, r, v.State)
+	allowed, err := s.rowRights(ctx, e.r, e.v.State)
 	if err != nil {
-		return nil, st, err
+		return nil, err
 	}
 	flights := map[tko.DeploymentID]execute.Entry{}
-	for _, e := range flight.Entries() {
-		flights[e.Deployment] = e
+	for _, entry := range e.flight.Entries() {
+		flights[entry.Deployment] = entry
 	}
 	var writes []record.Write
-	for n, i := range out.Admit {
-		row := v.Rows[index[i]]
+	for n, i := range admitted {
+		row := todo[n]
 		if row.Kind == plan.Delete && below[row.Deployment].wait {
 			continue // its children are deleted first
 		}
@@ -639,23 +713,29 @@ func (s *RolloutRunner) apply(ctx context.Context, r record.Record, v record.Rol
 			err = allowed.permit(s.core, records[n], w) //nolint:contextcheck // it has the contexts of the owner and of the starter
 		}
 		if err != nil {
-			if !errors.Is(err, tko.ErrDenied) && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrGone) {
-				return nil, st, err
+			if !isRefused(err) {
+				return nil, err
 			}
-			to, moved := execute.Moved(out.Rollout, out.Rows[i], err)
-			st = stateWith(st, to)
-			rows[index[i]] = rowWith(row, moved)
+			to, moved := execute.Moved(e.out.Rollout, e.out.Rows[i], err)
+			e.st = stateWith(e.st, to)
+			e.rows[e.index[i]] = rowWith(row, moved)
 			break
 		}
 		writes = append(writes, w)
-		to := rowWith(row, out.Rows[i].Apply(v.Now, row.Kind != plan.Create && isBroken(records[n])))
+		to := rowWith(row, e.out.Rows[i].Apply(e.v.Now, row.Kind != plan.Create && isBroken(records[n])))
 		if row.Kind != plan.Create {
 			to.Base, to.Replaces = records[n].Base, records[n].Replaces
 		}
-		rows[index[i]] = to
-		change.Flight = append(change.Flight, flights[row.Deployment])
+		e.rows[e.index[i]] = to
+		e.change.Flight = append(e.change.Flight, flights[row.Deployment])
 	}
-	return writes, st, nil
+	return writes, nil
+}
+
+// isRefused reports whether an error says that a row can't be changed as it was planned, and
+// not that something failed for the moment.
+func isRefused(err error) bool {
+	return errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrGone)
 }
 
 // descendants of a deployment that is to be deleted.
@@ -716,7 +796,7 @@ func (s *RolloutRunner) descendantsOf(ctx context.Context, ids []string) (map[st
 		all[id] = true
 	}
 	parents := make(map[string]string, len(all))
-	for batch := range slices.Chunk(slices.Sorted(maps.Keys(all)), rowsPage) {
+	for batch := range slices.Chunk(slices.Sorted(maps.Keys(all)), record.RowsPage) {
 		keys := record.Keys(batch, func(id string) record.Key { return record.DeploymentKey(tko.DeploymentID(id)) })
 		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
@@ -733,7 +813,7 @@ func (s *RolloutRunner) descendantsOf(ctx context.Context, ids []string) (map[st
 		wanted[id] = true
 	}
 	for _, id := range slices.Sorted(maps.Keys(parents)) {
-		for at, n := parents[id], 0; at != "" && n < maxAncestors; at, n = parents[at], n+1 {
+		for at, n := parents[id], 0; at != "" && n < rights.MaxAncestors; at, n = parents[at], n+1 {
 			if wanted[at] {
 				below[at] = append(below[at], id)
 			}

@@ -24,7 +24,7 @@ type applier struct {
 	owner     record.Owner                     // of the rollout
 	next      func() (plan.State, error, bool) // of the rows that the planner makes again, in their order
 	close     func()
-	targets   revisions // that rows restore
+	targets   record.Revisions // that rows restore
 	sites     map[string]bool
 	templates map[record.AtRevision]record.Record // without packages
 	required  map[record.Key]error
@@ -54,7 +54,7 @@ func (s *RolloutRunner) newApplier(ctx context.Context, st record.RolloutState, 
 		a.next, a.close = iter.Pull2(s.plans.planner.After(ctx, plan.Request{Rollout: st.ID, Spec: sp}, again))
 	}
 	var err error
-	if a.targets, err = s.revisionsOf(ctx, record.Fields{Package: true}, targets); err != nil {
+	if a.targets, err = s.reader.RevisionsOf(ctx, record.Fields{Package: true}, targets); err != nil {
 		a.close()
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (a *applier) siteExists(ctx context.Context, id string) (bool, error) {
 	if ok {
 		return exists, nil
 	}
-	r, err := a.get(ctx, record.Fields{}, record.Key{Kind: tko.KindSite, ID: id})
+	r, err := a.reader.One(ctx, record.Fields{}, record.Key{Kind: tko.KindSite, ID: id})
 	if err == nil {
 		a.sites[id] = r.Revision != 0
 	}
@@ -96,7 +96,7 @@ func (a *applier) require(ctx context.Context, keys []record.Key) error {
 	for _, key := range keys {
 		err, ok := a.required[key]
 		if !ok {
-			if err = a.requireAll(ctx, []record.Key{key}); err == nil || errors.Is(err, tko.ErrNotFound) {
+			if err = a.reader.RequireAll(ctx, []record.Key{key}); err == nil || errors.Is(err, tko.ErrNotFound) {
 				a.required[key] = err
 			}
 		}
@@ -186,7 +186,7 @@ func (a *applier) applied(ctx context.Context, row record.RolloutRow, now record
 // restored returns a deployment as it was at the revision that an undo restores,
 // with its state, whatever has become of its template.
 func (a *applier) restored(ctx context.Context, row record.RolloutRow) (record.Record, error) {
-	r, err := a.revisionIn(ctx, a.targets, record.DeploymentKey(row.Deployment), row.Target)
+	r, err := a.reader.RevisionIn(ctx, a.targets, record.DeploymentKey(row.Deployment), row.Target)
 	if err != nil {
 		return record.Record{}, fmt.Errorf("deployment %q: its revision %d, which is to be restored, can't be read: %w", row.Deployment, row.Target, err)
 	}
@@ -230,7 +230,7 @@ func (a *applier) planned(ctx context.Context, row record.RolloutRow, now record
 		switch {
 		case state.Manifest != nil:
 			r.Origin = declaredOrigin(state.Manifest.Origin)
-			existing, err := a.withOrigin(ctx, r.Origin)
+			existing, err := a.reader.WithOrigin(ctx, r.Origin)
 			if err != nil {
 				return record.Record{}, err
 			}
@@ -290,7 +290,7 @@ func (a *applier) templateAt(ctx context.Context, id string, revision int64) (r 
 	if revision != 0 {
 		r, err = a.store.Revision(ctx, key.Key, revision)
 	} else {
-		r, err = a.get(ctx, record.Fields{}, key.Key)
+		r, err = a.reader.One(ctx, record.Fields{}, key.Key)
 	}
 	if err == nil {
 		r.Package = nil
@@ -305,7 +305,7 @@ var errFollows = errors.New("the deployment in its place exists still")
 // checkOrigin returns an error if another deployment has the origin of one that is to be
 // created again.
 func (s *RolloutRunner) checkOrigin(ctx context.Context, r record.Record) error {
-	holder, err := s.originHolder(ctx, r)
+	holder, err := s.reader.OriginHolder(ctx, r)
 	if err == nil && holder != "" {
 		err = errFollows
 	}

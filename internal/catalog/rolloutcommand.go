@@ -9,7 +9,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
@@ -21,7 +23,7 @@ func (s *RolloutControl) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) 
 	if cmd.Verb == string(execute.CommandApprove) {
 		verb = access.Approve
 	}
-	ctx, _, err := s.enter(ctx, tko.KindRollout, verb)
+	ctx, _, err := s.rights.Enter(ctx, tko.KindRollout, verb)
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
@@ -30,21 +32,21 @@ func (s *RolloutControl) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) 
 			return tko.RolloutStatus{}, err
 		}
 	}
-	err = retry(ctx, func() error {
+	err = record.Retry(ctx, func() error {
 		r, v, err := s.viewForCommand(ctx, cmd, verb)
 		if err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		err = s.command(ctx, cmd, r, v)
-		if errors.Is(err, tko.ErrConflict) && !isStale(err) {
-			return final(err)
+		if errors.Is(err, tko.ErrConflict) && !record.IsStale(err) {
+			return record.Final(err)
 		}
 		return err
 	})
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	s.log.InfoContext(ctx, "rollout command", "rollout", cmd.ID, "command", cmd.Verb, "who", author(ctx).Who)
+	s.log.InfoContext(ctx, "rollout command", "rollout", cmd.ID, "command", cmd.Verb, "who", rights.Author(ctx).Who)
 	return s.RolloutStatus(ctx, cmd.ID)
 }
 
@@ -90,7 +92,7 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 			_, _, err := execute.Allow(from, execute.CommandApprove)
 			return err
 		}
-		to, err := execute.Approve(from, sum, execute.Approving{Plan: cmd.Plan, Wave: cmd.Wave, Who: author(ctx).Who, When: v.Now})
+		to, err := execute.Approve(from, sum, execute.Approving{Plan: cmd.Plan, Wave: cmd.Wave, Who: rights.Author(ctx).Who, When: v.Now})
 		if err != nil {
 			return err
 		}
@@ -100,7 +102,7 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 		if err != nil || !changes {
 			return err
 		}
-		st.State, st.Reason = to, execute.Reason{Code: "User", Message: pausedBy(author(ctx))}
+		st.State, st.Reason = to, execute.Reason{Code: "User", Message: pausedBy(rights.Author(ctx))}
 	case string(execute.CommandResume):
 		current := st.Digest
 		if st.Next != 0 {
@@ -224,7 +226,7 @@ func (s *RolloutControl) commandStart(ctx context.Context, cmd tko.RolloutComman
 		return tko.Errorf(tko.ErrInvalid, "rollout %q: no plan is named: review the plan (tko rollout plan), then start it with its digest (--plan)", r.ID)
 	}
 	st := v.State
-	to, err := execute.Start(from, st.Digest, cmd.Plan, blockedOf(v), cmd.SkipBlocked, v.Held)
+	to, err := execute.Start(from, execute.Beginning{Plan: st.Digest, Named: cmd.Plan, Blocked: blockedOf(v), SkipBlocked: cmd.SkipBlocked, Held: v.Held})
 	if err != nil || to.State == from.State {
 		return err
 	}
@@ -241,9 +243,9 @@ func (s *RolloutControl) commandStart(ctx context.Context, cmd tko.RolloutComman
 			"start it with --blind, or set spec.health.none to Accept, to take them for healthy once they are scheduled", r.ID, st.Unreported)
 	}
 	st = stateWith(st, to)
-	st.Started, st.Time, st.By, st.Starter = v.Version+1, v.Now, author(ctx), nil
-	if c, ok := callerOf(ctx); ok {
-		if o := ownerOf(c.identity); !o.IsZero() {
+	st.Started, st.Time, st.By, st.Starter = v.Version+1, v.Now, rights.Author(ctx), nil
+	if c, ok := rights.CallerOf(ctx); ok {
+		if o := rights.OwnerOf(c.Identity); !o.IsZero() {
 			st.Starter = &o
 		}
 	}
@@ -271,7 +273,7 @@ func blockedOf(v record.RolloutView) execute.Blocked {
 		if row.Site != "" {
 			at = fmt.Sprintf(" at %q", row.Site)
 		}
-		b.First = append(b.First, fmt.Sprintf("%s %q%s: %s", row.Kind, row.Deployment, at, plainText(row.Findings[0], maxReason)))
+		b.First = append(b.First, fmt.Sprintf("%s %q%s: %s", row.Kind, row.Deployment, at, printable.Kept(row.Findings[0], maxReason)))
 		if len(b.First) == maxBlocked {
 			break
 		}
@@ -281,15 +283,15 @@ func blockedOf(v record.RolloutView) execute.Blocked {
 
 // permitPlan is permitRows for all rows of the current plan, a page at a time.
 func (s *RolloutControl) permitPlan(ctx context.Context, st record.RolloutState) error {
-	if c, ok := callerOf(ctx); ok && c.grant.IsAll() {
+	if c, ok := rights.CallerOf(ctx); ok && c.Grant.IsAll() {
 		return nil
 	}
 	for after := ""; ; {
-		rows, err := s.store.RolloutRows(ctx, st.ID, st.Plan, after, rowsPage)
+		rows, err := s.store.RolloutRows(ctx, st.ID, st.Plan, after, record.RowsPage)
 		if err == nil {
 			err = s.permitRows(ctx, rows)
 		}
-		if err != nil || len(rows) < rowsPage {
+		if err != nil || len(rows) < record.RowsPage {
 			return err
 		}
 		after = string(rows[len(rows)-1].Deployment)
@@ -299,14 +301,14 @@ func (s *RolloutControl) permitPlan(ctx context.Context, st record.RolloutState)
 // permitRows checks that the caller may change all deployments of a plan: the caller who
 // starts a rollout is responsible, and the controller doesn't check it again.
 func (s *RolloutControl) permitRows(ctx context.Context, rows []record.RolloutRow) error {
-	c, ok := callerOf(ctx)
+	c, ok := rights.CallerOf(ctx)
 	if !ok {
-		return errNotEntered
+		return rights.ErrNotEntered
 	}
-	if c.grant.IsAll() {
+	if c.Grant.IsAll() {
 		return nil
 	}
-	for batch := range slices.Chunk(rows, selectedPage) {
+	for batch := range slices.Chunk(rows, record.SelectedPage) {
 		keys := record.Keys(batch, func(row record.RolloutRow) record.Key { return record.DeploymentKey(row.Deployment) })
 		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
@@ -327,17 +329,17 @@ func (s *RolloutControl) permitRows(ctx context.Context, rows []record.RolloutRo
 			if r.Revision == 0 {
 				continue
 			}
-			if err := s.permit(ctx, &r, nil, verb); err != nil {
+			if err := s.rights.Permit(ctx, &r, nil, verb); err != nil {
 				return err
 			}
 			if batch[i].Approves {
-				if err := s.permit(ctx, &r, nil, access.Approve); err != nil {
+				if err := s.rights.Permit(ctx, &r, nil, access.Approve); err != nil {
 					return err
 				}
 			}
 			if batch[i].Target != 0 && batch[i].Site != r.Site { // it returns to another site
 				r.Site = batch[i].Site
-				if err := s.permit(ctx, &r, nil, verb); err != nil {
+				if err := s.rights.Permit(ctx, &r, nil, verb); err != nil {
 					return err
 				}
 			}

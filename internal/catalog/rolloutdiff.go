@@ -26,7 +26,7 @@ func (s *RolloutPlans) changesOf(ctx context.Context, r record.Record, st record
 	if err != nil {
 		return nil, err
 	}
-	return shownChanges(plan.Lines(before, after, types, mask)), nil
+	return plan.Shown(plan.Lines(before, after, types, mask)), nil
 }
 
 // packagesOf returns the packages before and after a row; nil if there is none.
@@ -54,7 +54,7 @@ func (s *RolloutPlans) packagesOf(ctx context.Context, r record.Record, st recor
 	if !ok {
 		return nil, nil, errors.New("this server has no planner")
 	}
-	if r, err = s.get(ctx, record.Fields{Package: true}, r.Key); err != nil {
+	if r, err = s.reader.One(ctx, record.Fields{Package: true}, r.Key); err != nil {
 		return nil, nil, err
 	}
 	sp, err := s.specOf(ctx, r, st)
@@ -81,13 +81,4 @@ func draftPackages(d plan.Draft) (before, after krm.Package) {
 		after = before
 	}
 	return before, after
-}
-
-// shownChanges returns the lines of a difference as users read them.
-func shownChanges(lines []plan.Line) []tko.RolloutChange {
-	var changes []tko.RolloutChange
-	for _, l := range lines {
-		changes = append(changes, tko.RolloutChange(l))
-	}
-	return changes
 }

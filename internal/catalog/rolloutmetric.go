@@ -7,7 +7,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
@@ -22,17 +24,17 @@ const maxMeasuredSites = 10
 // RolloutMeasurements returns the measurements of metrics that are due. Nothing is recorded:
 // a measurement that isn't reported is due again.
 func (s *RolloutRunner) RolloutMeasurements(ctx context.Context, id tko.RolloutID) ([]tko.RolloutMeasurement, error) {
-	ctx, c, err := s.enter(ctx, "", access.Advance)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Advance)
 	if err != nil {
 		return nil, err
 	}
-	ctx = withAllRights(ctx, c)
+	ctx = rights.WithAllRights(ctx, c)
 	states, _, _, err := s.store.RolloutStates(ctx, string(id))
 	if err != nil || len(states) == 0 || !measures(states[0]) {
 		return nil, err
 	}
 	known := s.rollouts.of(string(id))
-	unlock, err := known.lock.lock(ctx)
+	unlock, err := known.lock.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +96,7 @@ func (s *RolloutRunner) queryOf(ctx context.Context, m spec.Metric, ids []tko.Si
 	for i, id := range ids {
 		names[i] = string(id)
 	}
-	metadata, err := s.metadataOf(ctx, tko.KindSite, names)
+	metadata, err := s.reader.MetadataOf(ctx, tko.KindSite, names)
 	if err != nil {
 		return tko.RolloutQuery{}, err
 	}
@@ -121,12 +123,12 @@ func (s *RolloutRunner) queryOf(ctx context.Context, m spec.Metric, ids []tko.Si
 // ReportRolloutMeasurement decides what a measurement means, and records it as evidence. One
 // of an earlier plan, or that isn't newer than the last one, changes nothing.
 func (s *RolloutRunner) ReportRolloutMeasurement(ctx context.Context, m tko.RolloutMeasurement) error {
-	ctx, c, err := s.enter(ctx, "", access.Advance)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Advance)
 	if err != nil {
 		return err
 	}
-	ctx = withAllRights(ctx, c)
-	return retry(ctx, func() error {
+	ctx = rights.WithAllRights(ctx, c)
+	return record.Retry(ctx, func() error {
 		r, v, err := s.viewRollout(ctx, m.Rollout, record.RowFilter{})
 		if errors.Is(err, tko.ErrNotFound) {
 			return nil // it was deleted
@@ -150,7 +152,7 @@ func (s *RolloutRunner) ReportRolloutMeasurement(ctx context.Context, m tko.Roll
 		if m.Text != "" {
 			text += " (" + m.Text + ")"
 		}
-		text = plainText(text, maxReason)
+		text = printable.Kept(text, maxReason)
 		to, changes := executionOf(v, sp).Measured(m.Metric, outcome, text, m.Asked)
 		if !changes {
 			return nil
@@ -170,7 +172,7 @@ func valueOf(q tko.RolloutQuery) execute.Value {
 func evidenceOf(metric spec.Metric, m tko.RolloutMeasurement) tko.RolloutEvidence {
 	e := tko.RolloutEvidence{Plan: m.Plan, Wave: m.Wave, Metric: m.Metric, Query: metric.Query, Changed: m.Changed, Compared: m.Compared}
 	for _, q := range []*tko.RolloutQuery{&e.Changed, &e.Compared} {
-		q.Query, q.Reason = "", plainText(q.Reason, maxReason)
+		q.Query, q.Reason = "", printable.Kept(q.Reason, maxReason)
 		q.Sites = q.Sites[:min(len(q.Sites), maxMeasuredSites)]
 		if !(execute.Value{Number: q.Value}).Is() {
 			q.Value = nil
@@ -197,7 +199,7 @@ func (s *RolloutControl) waiveMetric(ctx context.Context, cmd tko.RolloutCommand
 	if err != nil || from.Metrics[cmd.Metric].Waived {
 		return err
 	}
-	by := author(ctx)
+	by := rights.Author(ctx)
 	text := "a user decided that the metric doesn't count any more"
 	if by.Who != "" {
 		text = by.Who + " decided that the metric doesn't count any more"
@@ -205,7 +207,7 @@ func (s *RolloutControl) waiveMetric(ctx context.Context, cmd tko.RolloutCommand
 	if by.Why != "" {
 		text += ": " + by.Why
 	}
-	return s.saveEvidence(ctx, r, v, to, tko.RolloutEvidence{Time: v.Now, Plan: v.State.Digest.String(), Metric: cmd.Metric, Query: metric.Query, Outcome: outcomeWaived, Text: plainText(text, maxReason)})
+	return s.saveEvidence(ctx, r, v, to, tko.RolloutEvidence{Time: v.Now, Plan: v.State.Digest.String(), Metric: cmd.Metric, Query: metric.Query, Outcome: outcomeWaived, Text: printable.Kept(text, maxReason)})
 }
 
 // outcomeWaived is the outcome of evidence that a user waived a metric.
@@ -214,15 +216,15 @@ const outcomeWaived = "Waived"
 // RolloutEvidence returns the measurements that a rollout was decided by, the oldest first.
 // A caller who may not read all sites gets none of their names.
 func (s *RolloutControl) RolloutEvidence(ctx context.Context, sel tko.RolloutEvidenceSelect) iter.Seq2[tko.RolloutEvidence, error] {
-	return stream(func(yield func(tko.RolloutEvidence) bool) error {
-		ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
+	return record.Stream(func(yield func(tko.RolloutEvidence) bool) error {
+		ctx, c, err := s.rights.Enter(ctx, tko.KindRollout, access.Read)
 		if err != nil {
 			return err
 		}
-		if _, err := s.getVisible(ctx, c, record.Fields{}, record.RolloutKey(sel.ID)); err != nil {
+		if _, err := s.rights.GetVisible(ctx, c, record.Fields{}, record.RolloutKey(sel.ID)); err != nil {
 			return err
 		}
-		named := c.grant.On(access.Read, tko.KindSite).IsAll()
+		named := c.Grant.On(access.Read, tko.KindSite).IsAll()
 		for sent := 0; ; {
 			page, err := s.store.RolloutEvidence(ctx, string(sel.ID), sel.After, evidencePage)
 			if err != nil {

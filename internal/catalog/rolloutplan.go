@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/history"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
@@ -21,7 +24,7 @@ type RolloutPlans struct {
 	*rolloutStore
 
 	entities *Entities
-	history  *History
+	moments  *history.Moments
 	planner  plan.Planner
 }
 
@@ -69,7 +72,7 @@ func (s *RolloutPlans) makePlan(ctx context.Context, r record.Record, v record.R
 		return err
 	}
 	number := st.Plan + 1
-	as, err := s.asOwner(ctx, r) // the owner sees what the plan may change
+	as, err := s.rights.AsOwner(ctx, r) // the owner sees what the plan may change
 	if err != nil {
 		return err
 	}
@@ -200,7 +203,7 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v record.R
 	if sp.Stage != nil {
 		out.stager = plan.NewStager()
 	}
-	sites := siteCheck{core: s.core, checker: out.checker, stager: out.stager, next: add, findings: map[tko.SiteID]string{}, hinders: map[tko.SiteID]string{}}
+	sites := siteCheck{core: s.core, checker: out.checker, stager: out.stager, now: v.Now, next: add, findings: map[tko.SiteID]string{}, hinders: map[tko.SiteID]string{}}
 	if err = s.drafts(ctx, request, func(d plan.Draft) error { return sites.add(ctx, d) }); err == nil {
 		err = sites.flush(ctx)
 	}
@@ -268,9 +271,9 @@ func (s *RolloutPlans) placeRows(ctx context.Context, sp spec.Rollout, p *draftP
 	depth := func(i int) int {
 		n := 0
 		if rows[i].Kind == plan.Create && rows[leader(i)].Kind == plan.Delete {
-			n = maxAncestors // it takes the place of what is deleted
+			n = rights.MaxAncestors // it takes the place of what is deleted
 		}
-		for at, ok := i, true; ok && n < 2*maxAncestors; n++ {
+		for at, ok := i, true; ok && n < 2*rights.MaxAncestors; n++ {
 			at, ok = applied[tko.DeploymentID(rows[at].Parent)]
 		}
 		return n
@@ -303,8 +306,8 @@ func (s *RolloutPlans) spreadValues(ctx context.Context, waves []spec.Wave, site
 		return out, nil
 	}
 	slices.Sort(sites)
-	for batch := range slices.Chunk(slices.Compact(sites), rowsPage) {
-		metadata, err := s.metadataOf(ctx, tko.KindSite, batch)
+	for batch := range slices.Chunk(slices.Compact(sites), record.RowsPage) {
+		metadata, err := s.reader.MetadataOf(ctx, tko.KindSite, batch)
 		if err != nil {
 			return nil, err
 		}
@@ -331,6 +334,7 @@ type siteCheck struct {
 	core    *core
 	checker *plan.Checker
 	stager  *plan.Stager // nil: nothing is staged
+	now     time.Time
 	next    func(plan.Draft) error
 
 	pending  []plan.Draft
@@ -393,7 +397,8 @@ func (c *siteCheck) read(ctx context.Context) error {
 		if records[i].Revision == 0 {
 			continue // it was deleted
 		}
-		if finding := c.checker.Site(tko.SiteID(id), plan.Site{Metadata: records[i].Effective(), Unreported: tko.ReportsNoHealth(records[i].Conditions)}); finding != "" {
+		_, away := tko.AgentAway(tko.SiteID(id), records[i].Conditions, c.now)
+		if finding := c.checker.Site(tko.SiteID(id), plan.Site{Metadata: records[i].Effective(), Unreported: tko.ReportsNoHealth(records[i].Conditions), Away: away}); finding != "" {
 			c.findings[tko.SiteID(id)] = finding
 		}
 		if c.stager != nil {

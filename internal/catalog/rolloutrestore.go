@@ -7,7 +7,9 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/history"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
@@ -16,7 +18,7 @@ import (
 // at a moment: one for each deployment that its selection selected then or selects now, and
 // that differs. Packages are in memory for a page of them only.
 func (s *RolloutPlans) restoreDrafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
-	first, last, err := s.history.momentsOf(ctx, tko.KindDeployment, request.Spec.Restore.Deployments != nil, request.Spec.Restore.AsOf, tko.AsOf{})
+	first, last, err := s.moments.MomentsOf(ctx, tko.KindDeployment, request.Spec.Restore.Deployments != nil, request.Spec.Restore.AsOf, tko.AsOf{})
 	if err != nil {
 		return err
 	}
@@ -35,7 +37,7 @@ func (s *RolloutPlans) restoreDrafts(ctx context.Context, request plan.Request, 
 	if err := s.checkRestored(ctx, order, planned); err != nil {
 		return err
 	}
-	for page := range slices.Chunk(order, pastPage) {
+	for page := range slices.Chunk(order, history.Page) {
 		keys := record.Keys(page, func(r *restoration) record.Key { return record.DeploymentKey(r.Deployment) })
 		then, err := s.store.GetAt(ctx, first, record.Fields{Package: true}, keys...)
 		if err != nil {
@@ -64,16 +66,16 @@ func (s *RolloutPlans) restoreDrafts(ctx context.Context, request plan.Request, 
 // A restoration is a deployment that differs from what it was, without its packages, with
 // the draft that returns it to that.
 type restoration struct {
-	difference
+	difference history.Difference
 	plan.Draft
 }
 
 // restoredDifferences returns the selected deployments that differ between a moment and
 // now, without packages.
-func (s *RolloutPlans) restoredDifferences(ctx context.Context, restore spec.Restore, first, last int64) ([]difference, error) {
-	c, ok := callerOf(ctx)
+func (s *RolloutPlans) restoredDifferences(ctx context.Context, restore spec.Restore, first, last int64) ([]history.Difference, error) {
+	c, ok := rights.CallerOf(ctx)
 	if !ok {
-		return nil, errNotEntered
+		return nil, rights.ErrNotEntered
 	}
 	selections := []tko.PastSelect{{
 		Kind: tko.KindDeployment, Parent: restore.Select.Parent, Metadata: restore.Select.Metadata, Templates: restore.Select.Templates,
@@ -85,25 +87,25 @@ func (s *RolloutPlans) restoredDifferences(ctx context.Context, restore spec.Res
 			selections = append(selections, tko.PastSelect{Kind: tko.KindDeployment, ID: string(id)})
 		}
 	}
-	var found []difference
+	var found []history.Difference
 	for _, sel := range selections {
 		if sel.IsAll() {
 			return nil, tko.Errorf(tko.ErrInvalid, "the selection is empty: it would restore every deployment")
 		}
-		query, err := pastQuery(sel)
+		query, err := history.QueryOf(sel)
 		if err != nil {
 			return nil, err
 		}
-		then, err := s.history.momentAt(ctx, c, query, first)
+		then, err := s.moments.MomentAt(ctx, c, query, first)
 		if err != nil {
 			return nil, err
 		}
-		now, err := s.history.momentAt(ctx, c, query, last)
+		now, err := s.moments.MomentAt(ctx, c, query, last)
 		if err != nil {
 			return nil, err
 		}
-		then.fields, now.fields = record.Fields{}, record.Fields{}
-		if err := s.history.differences(ctx, c, then, now, func(d difference) error {
+		then.Fields, now.Fields = record.Fields{}, record.Fields{}
+		if err := s.moments.Differences(ctx, c, then, now, func(d history.Difference) error {
 			if len(found) == maxRestored {
 				return tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", maxRestored)
 			}
@@ -121,16 +123,16 @@ func (s *RolloutPlans) restoredDifferences(ctx context.Context, restore spec.Res
 
 // withDescendants adds the descendants that were deleted since a moment to the deployments that are
 // created again. Descendants of those that are deleted must be selected.
-func (s *RolloutPlans) withDescendants(ctx context.Context, found []difference, first, last int64) ([]difference, error) {
-	c, ok := callerOf(ctx)
+func (s *RolloutPlans) withDescendants(ctx context.Context, found []history.Difference, first, last int64) ([]history.Difference, error) {
+	c, ok := rights.CallerOf(ctx)
 	if !ok {
-		return nil, errNotEntered
+		return nil, rights.ErrNotEntered
 	}
 	known, above := map[string]bool{}, map[string]bool{}
 	for _, d := range found {
-		known[max(d.before.ID, d.after.ID)] = true
-		if d.what() == tko.PastDeleted {
-			above[d.before.ID] = true
+		known[max(d.Before.ID, d.After.ID)] = true
+		if d.What() == tko.PastDeleted {
+			above[d.Before.ID] = true
 		}
 	}
 	for len(above) > 0 {
@@ -143,19 +145,19 @@ func (s *RolloutPlans) withDescendants(ctx context.Context, found []difference, 
 			return nil, err
 		}
 		above = map[string]bool{}
-		for page := range slices.Chunk(slices.Sorted(maps.Keys(below)), pastPage) {
+		for page := range slices.Chunk(slices.Sorted(maps.Keys(below)), history.Page) {
 			keys := record.Keys(page, func(id string) record.Key { return record.DeploymentKey(tko.DeploymentID(id)) })
-			then, err := s.store.GetAt(ctx, first, record.Fields{Scope: c.view()}, keys...)
+			then, err := s.store.GetAt(ctx, first, record.Fields{Scope: c.View()}, keys...)
 			if err != nil {
 				return nil, err
 			}
-			now, err := s.store.GetAt(ctx, last, record.Fields{Scope: c.view()}, keys...)
+			now, err := s.store.GetAt(ctx, last, record.Fields{Scope: c.View()}, keys...)
 			if err != nil {
 				return nil, err
 			}
 			for i := range keys {
-				d := difference{then[i], now[i]}
-				if d.before.Revision == 0 || d.after.Revision != 0 {
+				d := history.Difference{Before: then[i], After: now[i]}
+				if d.Before.Revision == 0 || d.After.Revision != 0 {
 					continue
 				}
 				above[keys[i].ID] = true
@@ -175,8 +177,8 @@ const maxParents = 50
 
 // eachChild calls visit with the children of deployments as of a position, as far as the caller
 // may see them.
-func (s *RolloutPlans) eachChild(ctx context.Context, c *caller, parents map[string]bool, position int64, visit func(record.Record)) error {
-	query := record.Query{Kind: tko.KindDeployment, Scope: c.view(), AsOf: position, Limit: -1}
+func (s *RolloutPlans) eachChild(ctx context.Context, c *rights.Caller, parents map[string]bool, position int64, visit func(record.Record)) error {
+	query := record.Query{Kind: tko.KindDeployment, Scope: c.View(), AsOf: position, Limit: -1}
 	queries := []record.Query{query}
 	if len(parents) <= maxParents {
 		queries = nil
@@ -200,8 +202,8 @@ func (s *RolloutPlans) eachChild(ctx context.Context, c *caller, parents map[str
 
 // draftOf returns the draft that returns a deployment to what it was before, without its
 // states.
-func draftOf(d difference) plan.Draft {
-	then, now := d.before, d.after
+func draftOf(d history.Difference) plan.Draft {
+	then, now := d.Before, d.After
 	draft := plan.Draft{Row: plan.Row{Deployment: tko.DeploymentID(now.ID), Kind: plan.Change, UID: now.UID, Revision: now.Revision}, Key: now.ID, Site: tko.SiteID(now.Site), Parent: tko.DeploymentID(now.Parent)}
 	if now.Revision != 0 {
 		draft.Broken, draft.Before = isBroken(now), planDigestOf(now)
@@ -247,7 +249,7 @@ func (s *RolloutPlans) checkRestored(ctx context.Context, all []*restoration, pl
 		if r.Kind == plan.Delete {
 			other := ""
 			if err := s.store.Descendants(ctx, []string{string(r.Deployment)}, func(id string) {
-				if one := planned[id]; one == nil || one.before.Revision != 0 {
+				if one := planned[id]; one == nil || one.difference.Before.Revision != 0 {
 					other = id
 				}
 			}); err != nil {
@@ -256,7 +258,7 @@ func (s *RolloutPlans) checkRestored(ctx context.Context, all []*restoration, pl
 			if other != "" {
 				conflict(r, "it was created after the moment, but its descendant %q isn't deleted: select it, too, or delete it first", other)
 			}
-		} else if site := r.before.Site; site != "" && !exists[record.Key{Kind: tko.KindSite, ID: site}] {
+		} else if site := r.difference.Before.Site; site != "" && !exists[record.Key{Kind: tko.KindSite, ID: site}] {
 			conflict(r, "its site %q was deleted since: restore the site first (tko restore site %s)", site, site)
 		}
 	}
@@ -280,7 +282,7 @@ func (s *RolloutPlans) checkRestored(ctx context.Context, all []*restoration, pl
 		if r.Root != "" {
 			first = planned[string(r.Root)]
 		}
-		holder, err := s.originHolder(ctx, first.before)
+		holder, err := s.reader.OriginHolder(ctx, first.difference.Before)
 		if err != nil {
 			return err
 		}
@@ -308,7 +310,7 @@ func rootOf(r *restoration, planned map[string]*restoration) (root tko.Deploymen
 		return ""
 	}
 	at := planned[string(r.Parent)]
-	for n := 0; at != nil && at.Kind == r.Kind && n < maxAncestors; n++ {
+	for n := 0; at != nil && at.Kind == r.Kind && n < rights.MaxAncestors; n++ {
 		root, at = at.Deployment, planned[string(at.Parent)]
 	}
 	return root
@@ -318,14 +320,14 @@ func rootOf(r *restoration, planned map[string]*restoration) (root tko.Deploymen
 func (s *RolloutPlans) existing(ctx context.Context, all []*restoration) (map[record.Key]bool, error) {
 	exists := map[record.Key]bool{}
 	for _, r := range all {
-		if r.before.Site != "" {
-			exists[record.Key{Kind: tko.KindSite, ID: r.before.Site}] = false
+		if r.difference.Before.Site != "" {
+			exists[record.Key{Kind: tko.KindSite, ID: r.difference.Before.Site}] = false
 		}
 		if r.Kind == plan.Create && r.Parent != "" {
 			exists[record.DeploymentKey(r.Parent)] = false
 		}
 	}
-	for page := range slices.Chunk(slices.Collect(maps.Keys(exists)), rowsPage) {
+	for page := range slices.Chunk(slices.Collect(maps.Keys(exists)), record.RowsPage) {
 		records, err := s.store.Get(ctx, record.Fields{}, page...)
 		if err != nil {
 			return nil, err

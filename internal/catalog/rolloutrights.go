@@ -7,40 +7,10 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
-
-// asOwner returns a context in which the rollout controller sees what the owner of a
-// rollout sees. Without an owner, the context is as it was. The error is an ErrDenied if the
-// rights of the owner aren't known.
-func (s *rights) asOwner(ctx context.Context, r record.Record) (context.Context, error) {
-	o, err := s.ownerOfRecord(ctx, r)
-	if err != nil {
-		return ctx, err
-	}
-	return s.as(ctx, r.ID, o)
-}
-
-// as returns a context in which the rollout controller has the rights of an owner.
-func (s *rights) as(ctx context.Context, rollout string, o record.Owner) (context.Context, error) {
-	c, ok := callerOf(ctx)
-	if !ok {
-		return ctx, errNotEntered
-	}
-	if s.options.Access == AccessOff || o.IsZero() {
-		return ctx, nil
-	}
-	own := *c
-	if err := s.actAs(ctx, &own, identity.RoleRollout, tko.Acting{Kind: tko.KindRollout, ID: rollout}, o); err != nil {
-		return ctx, err
-	}
-	if held := own.acting.held; held != "" && !own.reporting {
-		return ctx, tko.Errorf(tko.ErrDenied, "rollout %q is held: %s", rollout, held)
-	}
-	return context.WithValue(ctx, callerKey{}, &own), nil
-}
 
 // A rowRights checks the rights that rows of a rollout need when they are applied: those of
 // its owner and of the caller who started it. An undo needs none: they were checked at the
@@ -53,14 +23,14 @@ type rowRights struct {
 
 func (s *RolloutRunner) rowRights(ctx context.Context, r record.Record, st record.RolloutState) (rowRights, error) {
 	var rr rowRights
-	if st.Undoes != "" || s.options.Access == AccessOff {
+	if st.Undoes != "" || s.options.Access == rights.Off {
 		return rr, nil
 	}
-	owns, err := s.ownerOfRecord(ctx, r)
+	owns, err := s.rights.OwnerOfRecord(ctx, r)
 	if err != nil {
 		return rr, err
 	}
-	if _, err := s.rulesOf(ctx, 0); err != nil { // as of the commit: it fails if they have changed since
+	if _, err := s.rights.RulesOf(ctx, 0); err != nil { // as of the commit: it fails if they have changed since
 		return rr, err
 	}
 	persons := []record.Owner{owns}
@@ -71,16 +41,17 @@ func (s *RolloutRunner) rowRights(ctx context.Context, r record.Record, st recor
 		if o.IsZero() {
 			continue
 		}
-		as, err := s.as(ctx, r.ID, o)
+		role := "the owner of"
+		if i > 0 {
+			role = "who started"
+		}
+		as, err := s.rights.As(ctx, r.ID, o, role)
 		if errors.Is(err, tko.ErrDenied) {
 			rr.held = err
 			return rr, nil
 		}
 		if err != nil {
 			return rr, err
-		}
-		if c, ok := callerOf(as); ok && i > 0 {
-			c.acting.role = "who started"
 		}
 		rr.as = append(rr.as, as)
 	}
@@ -93,23 +64,23 @@ func (rr rowRights) permit(s *core, before record.Record, w record.Write) error 
 		return rr.held
 	}
 	for _, ctx := range rr.as {
-		c, ok := callerOf(ctx)
+		c, ok := rights.CallerOf(ctx)
 		if !ok {
-			return errNotEntered
+			return rights.ErrNotEntered
 		}
 		var err error
 		switch {
-		case before.Revision != 0 && !c.sees(before): // the rollout shows it, so it isn't missing
-			err = s.refuse(ctx, c, before.Kind, before.ID, access.Update)
+		case before.Revision != 0 && !c.Sees(before): // the rollout shows it, so it isn't missing
+			err = s.rights.Refuse(ctx, c, before.Kind, before.ID, access.Update)
 		case w.Op == tko.OpDeleted:
-			err = s.permit(ctx, &before, nil, access.Delete)
+			err = s.rights.Permit(ctx, &before, nil, access.Delete)
 		case before.Revision == 0:
-			if err = s.permit(ctx, nil, &w.Record, access.Create); err == nil {
-				err = s.permitReferences(ctx, nil, &w.Record)
+			if err = s.rights.Permit(ctx, nil, &w.Record, access.Create); err == nil {
+				err = s.rights.PermitReferences(ctx, nil, &w.Record)
 			}
 		default:
-			if err = s.permit(ctx, &before, &w.Record, access.Update); err == nil {
-				err = s.permitReferences(ctx, &before, &w.Record)
+			if err = s.rights.Permit(ctx, &before, &w.Record, access.Update); err == nil {
+				err = s.rights.PermitReferences(ctx, &before, &w.Record)
 			}
 		}
 		if err != nil {
@@ -121,8 +92,8 @@ func (rr rowRights) permit(s *core, before record.Record, w record.Write) error 
 
 // visibleRows returns those of the rows of a plan whose deployments the caller may read: as
 // they are, or where they are to be created.
-func (s *core) visibleRows(ctx context.Context, c *caller, rows []record.RolloutRow) ([]record.RolloutRow, error) {
-	if len(rows) == 0 || c.view().IsAll() {
+func (s *core) visibleRows(ctx context.Context, c *rights.Caller, rows []record.RolloutRow) ([]record.RolloutRow, error) {
+	if len(rows) == 0 || c.View().IsAll() {
 		return rows, nil
 	}
 	records, err := s.store.Get(ctx, record.Fields{}, record.Keys(rows, func(r record.RolloutRow) record.Key { return record.DeploymentKey(r.Deployment) })...)
@@ -135,7 +106,7 @@ func (s *core) visibleRows(ctx context.Context, c *caller, rows []record.Rollout
 		if r.Revision == 0 {
 			r = record.Record{Key: record.DeploymentKey(row.Deployment), Site: row.Site, Parent: row.Parent, Revision: 1}
 		}
-		if c.sees(r) {
+		if c.Sees(r) {
 			seen = append(seen, row)
 		}
 	}
@@ -144,8 +115,8 @@ func (s *core) visibleRows(ctx context.Context, c *caller, rows []record.Rollout
 
 // visiblePlan returns a plan as the caller may see it: with the groups, the examples and the
 // numbers of the rows that it may read.
-func (s *RolloutControl) visiblePlan(ctx context.Context, c *caller, number int64, p tko.RolloutPlan) (tko.RolloutPlan, error) {
-	if c.view().IsAll() {
+func (s *RolloutControl) visiblePlan(ctx context.Context, c *rights.Caller, number int64, p tko.RolloutPlan) (tko.RolloutPlan, error) {
+	if c.View().IsAll() {
 		return p, nil
 	}
 	kinds, groups, seen := map[string]int{}, map[int]int{}, map[tko.DeploymentID]bool{}
@@ -157,7 +128,7 @@ func (s *RolloutControl) visiblePlan(ctx context.Context, c *caller, number int6
 		}
 	}
 	for after := ""; ; {
-		rows, err := s.store.RolloutRows(ctx, string(p.ID), number, after, rowsPage)
+		rows, err := s.store.RolloutRows(ctx, string(p.ID), number, after, record.RowsPage)
 		if err != nil {
 			return tko.RolloutPlan{}, err
 		}
@@ -180,7 +151,7 @@ func (s *RolloutControl) visiblePlan(ctx context.Context, c *caller, number int6
 				pulled[image][row.Site] = true
 			}
 		}
-		if len(rows) < rowsPage {
+		if len(rows) < record.RowsPage {
 			break
 		}
 		after = string(rows[len(rows)-1].Deployment)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
@@ -27,8 +28,8 @@ const maxKnownRows = 100_000
 // knownRows are the rows of a rollout as of a version.
 type knownRows struct {
 	id    string
-	count int  // of rows, with the mutex of knownRollouts
-	lock  lock // held while the rollout is advanced
+	count int         // of rows, with the mutex of knownRollouts
+	lock  pause.Mutex // held while the rollout is advanced
 
 	at    record.RowsAt
 	rows  []record.RolloutRow

@@ -8,7 +8,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
@@ -26,11 +28,11 @@ func stages(st record.RolloutState) bool {
 // SiteStagings returns the pulls that rollouts want at a site now, each once, for the
 // meta-scheduler. Nothing is recorded.
 func (s *RolloutRunner) SiteStagings(ctx context.Context, id tko.SiteID) ([]tko.SiteStaging, error) {
-	ctx, c, err := s.enter(ctx, "", access.Schedule)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Schedule)
 	if err != nil {
 		return nil, err
 	}
-	ctx = withAllRights(ctx, c)
+	ctx = rights.WithAllRights(ctx, c)
 	states, _, _, err := s.store.RolloutStates(ctx)
 	if err != nil {
 		return nil, err
@@ -56,7 +58,7 @@ func (s *RolloutRunner) SiteStagings(ctx context.Context, id tko.SiteID) ([]tko.
 // a rollout are made one after the other.
 func (s *RolloutRunner) withStaged(ctx context.Context, id tko.RolloutID, do func(record.Record, record.RolloutView, spec.Rollout) error) error {
 	known := s.staged.of(string(id))
-	unlock, err := known.lock.lock(ctx)
+	unlock, err := known.lock.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,19 +108,19 @@ func pullsOf(v record.RolloutView, sp spec.Rollout, site tko.SiteID) (all []tko.
 // ReportSiteStaging records how far a pull at a site is. One that nothing waits for any more
 // changes nothing.
 func (s *RolloutRunner) ReportSiteStaging(ctx context.Context, p tko.SiteStaging) error {
-	ctx, c, err := s.enter(ctx, "", access.Schedule)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Schedule)
 	if err != nil {
 		return err
 	}
-	ctx = withAllRights(ctx, c)
+	ctx = rights.WithAllRights(ctx, c)
 	if p.State != tko.StagingPulling && p.State != tko.StagingPulled && p.State != tko.StagingFailed {
 		return tko.Errorf(tko.ErrInvalid, "rollout %q: the state %.40q of a pull is unknown: use Pulling, Pulled or Failed", p.Rollout, p.State)
 	}
-	if err := CheckKey(record.RolloutKey(p.Rollout)); err != nil {
+	if err := record.CheckKey(record.RolloutKey(p.Rollout)); err != nil {
 		return err
 	}
-	text := plainText(p.Text, maxReason)
-	return retry(ctx, func() error {
+	text := printable.Kept(p.Text, maxReason)
+	return record.Retry(ctx, func() error {
 		return s.withStaged(ctx, p.Rollout, func(r record.Record, v record.RolloutView, sp spec.Rollout) error {
 			_, waiting := pullsOf(v, sp, p.Site)
 			from, change := executionOf(v, sp), record.RolloutWrite{}

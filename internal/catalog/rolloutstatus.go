@@ -12,7 +12,10 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/criteria"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -23,7 +26,7 @@ const maxExamples = 20
 
 // RolloutStatus returns how far a rollout is.
 func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
-	ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindRollout, access.Read)
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
@@ -141,7 +144,7 @@ func (s *RolloutControl) examples(ctx context.Context, v record.RolloutSummary, 
 			continue
 		}
 		row := shownRow(waiting[i])
-		row.Reason = plainText(reason, maxReason)
+		row.Reason = printable.Kept(reason, maxReason)
 		shown = append(shown, row)
 		left--
 	}
@@ -257,7 +260,7 @@ func currentPlan(st record.RolloutState) (int64, plan.Digest) {
 
 // RolloutPlan returns the current plan of a rollout.
 func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
-	ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindRollout, access.Read)
 	if err != nil {
 		return tko.RolloutPlan{}, err
 	}
@@ -300,14 +303,11 @@ func groupsOf(rollout string, doc []byte) (shown []tko.RolloutGroup, err error) 
 	}
 	for _, g := range groups {
 		shown = append(shown, tko.RolloutGroup{
-			Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, Changes: shownChanges(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates,
+			Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, Changes: plan.Shown(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates,
 		})
 	}
 	return shown, nil
 }
-
-// rowsPage is the number of rows that are read at once.
-const rowsPage = 1000
 
 // allRows is more than the rows of any plan.
 const allRows = math.MaxInt32
@@ -315,18 +315,18 @@ const allRows = math.MaxInt32
 // RolloutRows returns rows of the current plan, in the order of IDs, all as of one moment:
 // those of a list are read by one statement.
 func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq2[tko.RolloutRow, error] {
-	return stream(func(yield func(tko.RolloutRow) bool) error {
-		ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
+	return record.Stream(func(yield func(tko.RolloutRow) bool) error {
+		ctx, c, err := s.rights.Enter(ctx, tko.KindRollout, access.Read)
 		if err != nil {
 			return err
 		}
 		var sites []tko.Pattern
 		if sel.Site != "" {
-			if sites, err = idPatterns("site ID", []string{sel.Site}); err != nil {
+			if sites, err = criteria.IDPatterns("site ID", []string{sel.Site}); err != nil {
 				return err
 			}
 		}
-		record, err := s.getVisible(ctx, c, record.Fields{}, record.RolloutKey(sel.ID))
+		record, err := s.rights.GetVisible(ctx, c, record.Fields{}, record.RolloutKey(sel.ID))
 		if err != nil {
 			return err
 		}
@@ -356,12 +356,12 @@ func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) i
 
 // selectedRows returns the state of a rollout, and the rows of its current plan that are
 // selected and that the caller may see, as of one moment.
-func (s *RolloutControl) selectedRows(ctx context.Context, c *caller, sel tko.RolloutRows, sites []tko.Pattern) (st record.RolloutState, selected []record.RolloutRow, err error) {
+func (s *RolloutControl) selectedRows(ctx context.Context, c *rights.Caller, sel tko.RolloutRows, sites []tko.Pattern) (st record.RolloutState, selected []record.RolloutRow, err error) {
 	limit := allRows
-	if sel.Limit > 0 && sel.Limit <= rowsPage {
-		limit = rowsPage // most pages are among the first rows
+	if sel.Limit > 0 && sel.Limit <= record.RowsPage {
+		limit = record.RowsPage // most pages are among the first rows
 	}
-	for range maxAttempts {
+	for range record.MaxAttempts {
 		st, number, err := s.currentPlan(ctx, sel.ID)
 		if err != nil || number == 0 {
 			return st, nil, err
@@ -396,8 +396,8 @@ func (s *RolloutControl) currentPlan(ctx context.Context, id tko.RolloutID) (st 
 }
 
 // visibleSelection returns the first rows that are selected and that the caller may see.
-func (s *RolloutControl) visibleSelection(ctx context.Context, c *caller, sel tko.RolloutRows, sites []tko.Pattern, rows []record.RolloutRow) (selected []record.RolloutRow, err error) {
-	for page := range slices.Chunk(rows, rowsPage) {
+func (s *RolloutControl) visibleSelection(ctx context.Context, c *rights.Caller, sel tko.RolloutRows, sites []tko.Pattern, rows []record.RolloutRow) (selected []record.RolloutRow, err error) {
+	for page := range slices.Chunk(rows, record.RowsPage) {
 		visible, err := s.visibleRows(ctx, c, page)
 		if err != nil {
 			return nil, err

@@ -12,7 +12,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -26,11 +28,11 @@ import (
 // RolloutTickets returns what is to be done at ticket systems. Nothing is recorded: what
 // isn't reported is to be done again.
 func (s *RolloutRunner) RolloutTickets(ctx context.Context, id tko.RolloutID) ([]tko.RolloutTicket, error) {
-	ctx, c, err := s.enter(ctx, "", access.Advance)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Advance)
 	if err != nil {
 		return nil, err
 	}
-	ctx = withAllRights(ctx, c)
+	ctx = rights.WithAllRights(ctx, c)
 	states, _, _, err := s.store.RolloutStates(ctx, string(id))
 	if err != nil || len(states) == 0 || len(states[0].Tickets) == 0 {
 		return nil, err
@@ -95,6 +97,7 @@ type ticketDocument struct {
 	Warnings    []string           `json:"warnings,omitempty"`
 	Windows     any                `json:"windows,omitempty"` // as the rollout has them; none: always
 	OnFailure   string             `json:"onFailure,omitempty"`
+	Unreachable string             `json:"unreachable,omitempty"`
 	Undo        *ticketUndo        `json:"undo,omitempty"`
 	Requester   *ticketPerson      `json:"requester,omitempty"`
 }
@@ -142,7 +145,7 @@ func ticketDocumentOf(v record.RolloutView, sp spec.Rollout, task execute.Ticket
 		if d.Result != string(v.State.State) {
 			d.Text = fmt.Sprintf("Rollout %s needs this ticket no longer: another plan or ticket took its place, or it is undone.", d.Rollout)
 		} else if v.State.Reason.Message != "" {
-			d.Text += " " + plainText(v.State.Reason.Message, maxReason)
+			d.Text += " " + printable.Kept(v.State.Reason.Message, maxReason)
 		}
 	}
 	return d
@@ -208,7 +211,7 @@ func (d *ticketDocument) withWaves(sp spec.Rollout, sum execute.Summary) {
 			d.Waves = append(d.Waves, ticketWave{w.Name, n})
 		}
 	}
-	d.OnFailure = string(sp.OnFailure)
+	d.OnFailure, d.Unreachable = string(sp.OnFailure), string(sp.Unreachable)
 	d.Undo.Waves = slices.Clone(d.Waves)
 	slices.Reverse(d.Undo.Waves)
 	always := "at any time"
@@ -227,25 +230,25 @@ func (d *ticketDocument) withWaves(sp spec.Rollout, sum execute.Summary) {
 // evidence, with who decided and which ticket in the audit log. The error is an ErrConflict if
 // the decision doesn't count, an ErrNotFound if the rollout has no such ticket.
 func (s *RolloutRunner) ReportRolloutTicket(ctx context.Context, t tko.RolloutTicket) error {
-	ctx, c, err := s.enter(ctx, "", access.Advance)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Advance)
 	if err != nil {
 		return err
 	}
-	ctx = withAllRights(ctx, c)
+	ctx = rights.WithAllRights(ctx, c)
 	decision := execute.Decision(t.Decision)
 	if decision != "" && decision != execute.TicketApproved && decision != execute.TicketDenied {
 		return tko.Errorf(tko.ErrInvalid, "rollout %q: the decision %.40q of a ticket is unknown: use Approved or Denied, or none", t.Rollout, t.Decision)
 	}
 	report := execute.TicketReport{
-		Key: t.Key, Action: t.Action, System: t.System, ID: plainText(t.Ticket, maxTicketName), Number: plainText(t.Number, maxTicketName), Plan: plainText(t.Plan, maxTicketName), Decision: decision,
-		Who: plainText(t.Who, maxTicketName), Until: t.Until, Text: plainText(t.Text, maxReason), Failure: plainText(t.Failure, maxReason), Result: plainText(t.Result, maxTicketName),
+		Key: t.Key, Action: t.Action, System: t.System, ID: printable.Kept(t.Ticket, maxTicketName), Number: printable.Kept(t.Number, maxTicketName), Plan: printable.Kept(t.Plan, maxTicketName), Decision: decision,
+		Who: printable.Kept(t.Who, maxTicketName), Until: t.Until, Text: printable.Kept(t.Text, maxReason), Failure: printable.Kept(t.Failure, maxReason), Result: printable.Kept(t.Result, maxTicketName),
 	}
 	var refused error
-	err = retry(ctx, func() error {
+	err = record.Retry(ctx, func() error {
 		refused = nil
 		r, v, err := s.viewRollout(ctx, t.Rollout, record.RowFilter{})
 		if err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		sp, err := s.specOf(ctx, r, v.State)
 		if err != nil {
@@ -253,7 +256,7 @@ func (s *RolloutRunner) ReportRolloutTicket(ctx context.Context, t tko.RolloutTi
 		}
 		to, note, err := executionOf(v, sp).Report(report, v.Now)
 		if err != nil {
-			return final(err)
+			return record.Final(err)
 		}
 		if note.Outcome == execute.OutcomeRefused {
 			refused = tko.Errorf(tko.ErrConflict, "rollout %q: %s", t.Rollout, note.Text)
@@ -272,9 +275,9 @@ func (s *RolloutRunner) saveTicket(ctx context.Context, r record.Record, v recor
 	if note.Outcome == "" {
 		return s.saveRollout(ctx, r, v, stateWith(v.State, to), record.RolloutWrite{Wake: []string{r.ID}})
 	}
-	by := author(ctx)
-	by.Why = plainText(fmt.Sprintf("wave %q: %s: %s", wave, note.Outcome, note.Text), maxBlocksText)
+	by := rights.Author(ctx)
+	by.Why = printable.Kept(fmt.Sprintf("wave %q: %s: %s", wave, note.Outcome, note.Text), maxBlocksText)
 	return s.saveEvidence(tko.WithAuthor(ctx, by), r, v, to, tko.RolloutEvidence{
-		Time: v.Now, Plan: note.Plan.String(), Wave: wave, Outcome: note.Outcome, Text: plainText(note.Text, maxReason), System: note.System, Ticket: name, Who: note.Who,
+		Time: v.Now, Plan: note.Plan.String(), Wave: wave, Outcome: note.Outcome, Text: printable.Kept(note.Text, maxReason), System: note.System, Ticket: name, Who: note.Who,
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -18,7 +19,7 @@ import (
 // beginUndo commits that a rollout is undone from now on, and makes the rollout that
 // undoes it.
 func (s *RolloutRunner) beginUndo(ctx context.Context, r record.Record, v record.RolloutView, st record.RolloutState, skipped []execute.Row) error {
-	by := author(ctx)
+	by := rights.Author(ctx)
 	st.Reason = execute.Reason{Code: "Undone", Message: "it is undone by " + by.Who}
 	if by.Who == "" {
 		st.Reason.Message = "it is undone"
@@ -51,7 +52,7 @@ func (s *RolloutRunner) undo(ctx context.Context, r record.Record, v record.Roll
 	for _, e := range left {
 		conflict(e, e.Reason)
 	}
-	for batch := range slices.Chunk(todo, rowsPage) {
+	for batch := range slices.Chunk(todo, record.RowsPage) {
 		keys := record.Keys(batch, func(e execute.Row) record.Key { return record.DeploymentKey(e.Deployment) })
 		records, err := s.store.Get(ctx, record.Fields{}, keys...)
 		if err != nil {
@@ -92,7 +93,7 @@ func (s *RolloutRunner) undo(ctx context.Context, r record.Record, v record.Roll
 	if err != nil {
 		return err
 	}
-	rec.UID, rec.Author = newUID(), author(ctx)
+	rec.UID, rec.Author = newUID(), rights.Author(ctx)
 	if rec.Author.Why == "" {
 		rec.Author.Why = fmt.Sprintf("undoes rollout %q", v.State.ID)
 	}
@@ -107,7 +108,7 @@ func (s *RolloutRunner) undo(ctx context.Context, r record.Record, v record.Roll
 	st := v.State
 	st.UndoneBy = id
 	undoing := record.RolloutState{
-		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: digestOfRows(rec.Digest, 0, rows),
+		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: rights.Author(ctx), Plan: 1, Digest: digestOfRows(rec.Digest, 0, rows),
 		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime, Rows: v.Version + 1, Rule: st.Rule, Blind: st.Blind,
 	}
 	if undoing.By.Who == "" {
@@ -131,7 +132,7 @@ func (s *RolloutRunner) undoID(ctx context.Context, st record.RolloutState) (str
 			id = fmt.Sprintf("%s-undo-%d", base, n)
 		}
 		id = strings.TrimSuffix(id, "/")
-		r, err := s.get(ctx, record.Fields{}, record.Key{Kind: tko.KindRollout, ID: id})
+		r, err := s.reader.One(ctx, record.Fields{}, record.Key{Kind: tko.KindRollout, ID: id})
 		if err != nil || r.Revision == 0 {
 			return id, err
 		}
@@ -139,7 +140,7 @@ func (s *RolloutRunner) undoID(ctx context.Context, st record.RolloutState) (str
 }
 
 // undoRow returns the row that undoes another one; or why that must be left as it is.
-func (s *RolloutRunner) undoRow(ctx context.Context, was record.RolloutRow, e execute.Row, now record.Record, force bool, known revisions) (row record.RolloutRow, reason string, err error) {
+func (s *RolloutRunner) undoRow(ctx context.Context, was record.RolloutRow, e execute.Row, now record.Record, force bool, known record.Revisions) (row record.RolloutRow, reason string, err error) {
 	row = record.RolloutRow{
 		Row:    plan.Row{Deployment: was.Deployment, UID: was.UID, Kind: e.Kind, Wave: e.Wave, Rank: e.Rank, Before: was.After, After: was.Before},
 		Parent: was.Parent, Site: was.Site, Progress: execute.Waiting, Broken: e.Broken,

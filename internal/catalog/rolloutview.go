@@ -7,7 +7,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -20,7 +22,7 @@ type rolloutStore struct{ *core }
 // rolloutRecord derives and validates a rollout.
 func (s *rolloutStore) rolloutRecord(ctx context.Context, r tko.Rollout) (record.Record, error) {
 	key := record.RolloutKey(r.ID)
-	if err := checkNewID(key); err != nil {
+	if err := record.CheckNewID(key); err != nil {
 		return record.Record{}, err
 	}
 	if err := checkPackage(r.Package); err != nil {
@@ -57,7 +59,7 @@ func (s *rolloutStore) checkFunctions(ctx context.Context, id tko.RolloutID, par
 			}
 		}
 		program := record.Record{Key: record.PluginKey(tko.PluginPrepare, image)}
-		if err := s.permit(ctx, nil, &program, access.Register); err != nil {
+		if err := s.rights.Permit(ctx, nil, &program, access.Register); err != nil {
 			return err
 		}
 	}
@@ -95,21 +97,21 @@ func (s *rolloutStore) viewWith(ctx context.Context, id tko.RolloutID, read func
 // record returns the record of a rollout that the caller may use, after reading its state.
 func (s *rolloutStore) record(ctx context.Context, id tko.RolloutID, read func() error, verbs ...access.Verb) (record.Record, error) {
 	key := record.RolloutKey(id)
-	if err := CheckKey(key); err != nil {
+	if err := record.CheckKey(key); err != nil {
 		return record.Record{}, err
 	}
 	if err := read(); err != nil {
 		return record.Record{}, err
 	}
-	r, err := s.get(ctx, record.Fields{Package: true}, key)
+	r, err := s.reader.One(ctx, record.Fields{Package: true}, key)
 	if err != nil {
 		return record.Record{}, err
 	}
 	if r.Revision == 0 {
-		return record.Record{}, missing(key)
+		return record.Record{}, record.Missing(key)
 	}
 	if len(verbs) > 0 {
-		err = s.permit(ctx, &r, nil, verbs...)
+		err = s.rights.Permit(ctx, &r, nil, verbs...)
 	}
 	return r, err
 }
@@ -223,13 +225,13 @@ func (s *rolloutStore) saveRollout(ctx context.Context, r record.Record, v recor
 			change.Wake = append(change.Wake, st.Undoes)
 		}
 	}
-	by := author(ctx)
+	by := rights.Author(ctx)
 	if by.Why == "" {
 		by.Why = fmt.Sprintf("is %s", st.State)
 	}
 	conditions := mergeConditions(r.Conditions, conditionsOfRollout(st), r.Revision, v.Now)
 	writes = append(writes, record.Write{Op: tko.OpStatus, Record: record.Record{Key: r.Key, Author: by, Conditions: conditions}, Expect: record.Any, Rollout: &change})
-	_, err := s.commit(ctx, writes...)
+	_, err := s.rights.Commit(ctx, writes...)
 	return err
 }
 
@@ -243,13 +245,13 @@ func conditionsOfRollout(st record.RolloutState) []tko.Condition {
 	if st.Plan != 0 {
 		planned.Message = fmt.Sprintf("plan %.12s: %s", st.Digest, kindsText(st.Kinds))
 		if len(st.Warnings) > 0 {
-			planned.Message += "; " + plainText(strings.Join(st.Warnings, "; "), maxBlocksText)
+			planned.Message += "; " + printable.Kept(strings.Join(st.Warnings, "; "), maxBlocksText)
 		}
 	}
 	goes := st.State == execute.Planning || st.State == execute.Running || st.State == execute.Undoing
 	progress := tko.Condition{Type: tko.ConditionProgressing, Status: flag(goes), Reason: state, Message: st.Reason.Message}
 	if st.State.Active() && len(st.Blocks) > 0 {
-		progress.Message = plainText(strings.Join(st.Blocks, "; "), maxBlocksText)
+		progress.Message = printable.Kept(strings.Join(st.Blocks, "; "), maxBlocksText)
 	}
 	return []tko.Condition{{Type: tko.ConditionState, Status: tko.ConditionTrue, Reason: state, Message: st.Reason.Message}, planned, progress}
 }

@@ -1,14 +1,20 @@
 package catalog
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/changelog"
+	"github.com/tko-orchestrator/tko/internal/enrollment"
+	"github.com/tko-orchestrator/tko/internal/history"
 	"github.com/tko-orchestrator/tko/internal/leash"
 	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
+	"github.com/tko-orchestrator/tko/internal/source"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -47,8 +53,8 @@ type Options struct {
 	// tko.DefaultTopologyDepth if zero, and unlimited if negative.
 	TopologyDepth int
 
-	// Access is how rights are enforced; AccessOff if empty.
-	Access AccessMode
+	// Access is how rights are enforced; rights.Off if empty.
+	Access rights.Mode
 	// AccessAnonymous is the role of callers without credentials on this machine;
 	// none if empty.
 	AccessAnonymous access.Role
@@ -78,7 +84,7 @@ type Options struct {
 	// sources aren't checked.
 	SourceUses func(tko.SourceDefinition) []leash.Use
 	// Notify sends the messages of subscriptions. If nil, they can't be registered.
-	Notify Messenger
+	Notify source.Messenger
 	// InspectPlugin returns the condition of a plugin that is about to be registered, by
 	// whether this server can run it; ok is false if there is nothing to report. None if nil.
 	InspectPlugin func(tko.Plugin) (c tko.Condition, ok bool)
@@ -113,8 +119,9 @@ type Service struct {
 	*RecordWriter
 	*Statuses
 
-	*ChangeLog
-	*History
+	*changelog.ChangeLog
+	*history.History
+	*Restorer
 	*Snapshots
 	*Explainer
 
@@ -124,14 +131,14 @@ type Service struct {
 	*SiteFreezes
 	*SiteStops
 
-	*AccessControl
-	*Owners
-	*AuditTrail
+	*rights.AccessControl
+	*rights.Owners
+	*rights.AuditTrail
 	*WorkQueue
 	*Comparer
-	*SourceRegistry
-	*SubscriptionRegistry
-	*AgentEnrollments
+	*source.Keeper
+	*source.SubscriptionKeeper
+	*enrollment.AgentEnrollments
 	*Administration
 }
 
@@ -145,7 +152,7 @@ func New(store record.Store, validator Validator, options Options) *Service {
 	setDefault(&options.ConfirmPercent, tko.DefaultConfirmPercent)
 	options.Reach.setDefaults()
 	setDefault(&options.TopologyDepth, tko.DefaultTopologyDepth)
-	setDefault(&options.Access, AccessOff)
+	setDefault(&options.Access, rights.Off)
 	setDefault(&options.CompareWait, time.Minute)
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -155,34 +162,37 @@ func New(store record.Store, validator Validator, options Options) *Service {
 		idle[queue] = &idleQueue{}
 	}
 	c := &core{shares: lru.New[string, cachedShares](maxForebears), lineage: lru.New[string, cachedForebear](maxForebears)}
-	c.claims = lru.New[string, heldClaim](maxCachedClaims)
+	c.rights = rights.New(store, settingsOf(options), c.commitReplacing)
+	c.reader = record.Lookup{Store: store}
 	c.store, c.options, c.log, c.validator = store, options, options.Log, validator
-	c.refusals = refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}
+	past, moments := history.New(c.rights, store, c.differ, options.Log)
 	s := &Service{
 		Entities:       &Entities{core: c},
 		Registry:       &Registry{core: c},
 		Statuses:       &Statuses{core: c},
 		Approver:       &Approver{core: c},
-		ChangeLog:      &ChangeLog{core: c, changes: &changeCache{feed: store}, transitions: lru.New[int64, transition](maxTransitions)},
-		History:        &History{core: c},
+		ChangeLog:      changelog.New(c.rights, store),
+		History:        past,
 		SiteFreezes:    &SiteFreezes{core: c},
 		SiteStops:      &SiteStops{core: c},
-		AccessControl:  &AccessControl{core: c},
-		Owners:         &Owners{core: c},
-		AuditTrail:     &AuditTrail{core: c},
+		AccessControl:  c.rights.AccessControl(),
+		Owners:         c.rights.Owners(),
+		AuditTrail:     c.rights.AuditTrail(),
 		WorkQueue:      &WorkQueue{core: c, idle: idle},
-		SourceRegistry: &SourceRegistry{core: c},
 		Administration: &Administration{core: c},
 	}
-	s.SubscriptionRegistry = &SubscriptionRegistry{core: c, changes: s.ChangeLog}
-	s.AgentEnrollments = &AgentEnrollments{core: c, statuses: s.Statuses}
+	s.Keeper, s.SubscriptionKeeper = source.NewKeepers(c.rights, store, c.sourceSettings(), changelog.SeenBy(s.ChangeLog))
+	s.AgentEnrollments = enrollment.New(c.rights, store, func(ctx context.Context, site record.Key, conditions []tko.Condition) error {
+		return s.setConditions(ctx, site, conditions, nil, Requirement{})
+	})
 	s.DeploymentWriter = &DeploymentWriter{core: c, registry: s.Registry, statuses: s.Statuses}
 	s.Modifier = &Modifier{core: c, deployments: s.DeploymentWriter}
 	s.Remover = &Remover{core: c, entities: s.Entities}
+	s.Restorer = &Restorer{core: c, moments: moments}
 	s.Comparer = &Comparer{core: c, entities: s.Entities}
 	s.Snapshots = &Snapshots{core: c, entities: s.Entities, deployments: s.DeploymentWriter, changeLog: s.ChangeLog}
 	rollouts := &rolloutStore{core: c}
-	s.RolloutPlans = &RolloutPlans{rolloutStore: rollouts, entities: s.Entities, history: s.History}
+	s.RolloutPlans = &RolloutPlans{rolloutStore: rollouts, entities: s.Entities, moments: moments}
 	s.RolloutRunner = &RolloutRunner{rolloutStore: rollouts, plans: s.RolloutPlans, siteFreezes: s.SiteFreezes}
 	s.RolloutControl = &RolloutControl{rolloutStore: rollouts, registry: s.Registry, plans: s.RolloutPlans, runner: s.RolloutRunner}
 	s.RecordWriter = &RecordWriter{
@@ -197,4 +207,37 @@ func setDefault[T comparable](value *T, otherwise T) {
 	if *value == zero {
 		*value = otherwise
 	}
+}
+
+// A [Service] combines parts with one purpose each. All of them embed a core: its [rights.Authorizer] checks
+// callers and commits, its [record.Lookup] reads records, and [validation] checks packages. A part that
+// needs another one has it in a field. There are no cycles.
+
+// A core is what all parts of a [Service] share.
+type core struct {
+	validation
+
+	ids idSource
+
+	shares  *lru.Cache[string, cachedShares]   // by cause
+	lineage *lru.Cache[string, cachedForebear] // by deployment
+	fleets  fleetAtHand
+}
+
+// settingsOf returns the settings of who may do what.
+func settingsOf(o Options) rights.Settings {
+	s := rights.Settings{
+		Access: o.Access, AccessAnonymous: o.AccessAnonymous, AccessKubernetes: o.AccessKubernetes, BreakGlass: o.BreakGlass, OwnerGroups: o.OwnerGroups, Audit: o.Audit,
+		Leash: o.Leash, SourceUses: o.SourceUses, Log: o.Log, Refused: o.Refused,
+	}
+	if o.Notify != nil {
+		s.SubscriptionUses = o.Notify.Uses
+	}
+	return s
+}
+
+// sourceSettings returns the settings of sources and subscriptions.
+func (s *core) sourceSettings() source.Settings {
+	o := s.options
+	return source.Settings{Access: o.Access, Audit: o.Audit, CheckSource: o.CheckSource, Reach: s.sourceReach, Leash: o.Leash, SourceUses: o.SourceUses, Notify: o.Notify, Log: o.Log}
 }

@@ -9,8 +9,11 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/changelog"
+	"github.com/tko-orchestrator/tko/internal/criteria"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -21,7 +24,7 @@ type Snapshots struct {
 
 	entities    *Entities
 	deployments *DeploymentWriter
-	changeLog   *ChangeLog
+	changeLog   *changelog.ChangeLog
 }
 
 // A Snapshot is the state of all entities as of one position, as its caller may see it.
@@ -107,7 +110,7 @@ const snapshotPage = 200
 
 // Snapshot returns the state as of the newest position.
 func (s *Snapshots) Snapshot(ctx context.Context) (*Snapshot, error) {
-	if _, _, err := s.enter(ctx, tko.KindDeployment, access.Read); err != nil {
+	if _, _, err := s.rights.Enter(ctx, tko.KindDeployment, access.Read); err != nil {
 		return nil, err
 	}
 	position, err := s.store.Head(ctx)
@@ -126,7 +129,7 @@ func (s *Snapshot) Position() int64 { return s.position }
 // Deployments returns the records of the selected deployments, with their packages,
 // sorted by ID.
 func (s *Snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[record.Record, error] {
-	return stream(func(yield func(record.Record) bool) error {
+	return record.Stream(func(yield func(record.Record) bool) error {
 		var page []record.Record
 		send := func() (more bool, err error) {
 			full, err := s.withPackages(ctx, page)
@@ -158,7 +161,7 @@ func (s *Snapshot) Children(ctx context.Context, parent tko.DeploymentID) iter.S
 
 // matching returns the records of the selected deployments, without packages.
 func (s *Snapshot) matching(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[record.Record, error] {
-	query, err := deploymentQuery(sel, tko.ListOptions{})
+	query, err := criteria.Deployments(sel, tko.ListOptions{})
 	if err != nil {
 		return func(yield func(record.Record, error) bool) { yield(record.Record{}, err) }
 	}
@@ -177,19 +180,19 @@ func (s *Snapshot) withPackages(ctx context.Context, records []record.Record) ([
 // Record returns a deployment or template with its package as of a revision; 0 is that
 // of the snapshot. It returns ErrNotFound if it doesn't exist or is no longer retained.
 func (s *Snapshot) Record(ctx context.Context, key record.Key, revision int64) (record.Record, error) {
-	ctx, c, err := s.service.enter(ctx, key.Kind, access.Read)
+	ctx, c, err := s.service.rights.Enter(ctx, key.Kind, access.Read)
 	if err != nil {
 		return record.Record{}, err
 	}
 	none := tko.NotFound(key.Kind, key.ID)
-	if CheckKey(key) != nil {
+	if record.CheckKey(key) != nil {
 		return record.Record{}, none
 	}
-	r, err := s.service.get(ctx, record.Fields{Package: true}, key)
+	r, err := s.service.reader.One(ctx, record.Fields{Package: true}, key)
 	if err != nil {
 		return record.Record{}, err
 	}
-	if r.Revision != 0 && !c.sees(r) {
+	if r.Revision != 0 && !c.Sees(r) {
 		return record.Record{}, none
 	}
 	now := r
@@ -213,7 +216,7 @@ func (s *Snapshot) Record(ctx context.Context, key record.Key, revision int64) (
 	if revision != 0 && r.UID == now.UID { // revisions don't record them
 		r.Base, r.Replaces, r.Replaced = now.Base, now.Replaces, now.Replaced
 	}
-	if !c.sees(r) {
+	if !c.Sees(r) {
 		return record.Record{}, none
 	}
 	return r, nil
@@ -222,13 +225,13 @@ func (s *Snapshot) Record(ctx context.Context, key record.Key, revision int64) (
 // Current returns the records, with their packages, of those of the deployments that exist
 // now, which may be after the snapshot, in no order.
 func (s *Snapshot) Current(ctx context.Context, ids []tko.DeploymentID) ([]record.Record, error) {
-	ctx, c, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
+	ctx, c, err := s.service.rights.Enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return nil, err
 	}
 	keys := make([]record.Key, 0, len(ids))
 	for _, id := range ids {
-		if key := record.DeploymentKey(id); CheckKey(key) == nil {
+		if key := record.DeploymentKey(id); record.CheckKey(key) == nil {
 			keys = append(keys, key)
 		}
 	}
@@ -236,18 +239,18 @@ func (s *Snapshot) Current(ctx context.Context, ids []tko.DeploymentID) ([]recor
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(records, func(r record.Record) bool { return r.Revision == 0 || !c.sees(r) }), nil
+	return slices.DeleteFunc(records, func(r record.Record) bool { return r.Revision == 0 || !c.Sees(r) }), nil
 }
 
 // Templates returns the selected templates, without packages, sorted by ID.
 func (s *Snapshot) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
-	query, err := templateQuery(sel, options)
+	query, err := criteria.Templates(sel, options)
 	return listAt(ctx, s, query, err, s.service.entities.templateOf)
 }
 
 // Sites returns the selected sites, without packages, sorted by ID.
 func (s *Snapshot) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
-	query, err := siteQuery(sel, options)
+	query, err := criteria.Sites(sel, options)
 	return listAt(ctx, s, query, err, s.service.entities.siteOf)
 }
 
@@ -255,15 +258,15 @@ func (s *Snapshot) Sites(ctx context.Context, sel tko.SiteSelect, options tko.Li
 func (s *Snapshot) Plugins(ctx context.Context, typ string) iter.Seq2[tko.Plugin, error] {
 	pattern, err := tko.ParsePattern(typ + "|**")
 	query := record.Query{Kind: tko.KindPlugin, IDs: []tko.Pattern{pattern}, Limit: -1}
-	return listAt(ctx, s, query, err, func(_ *caller, r record.Record) (tko.Plugin, error) { return record.PluginOf(r) })
+	return listAt(ctx, s, query, err, func(_ *rights.Caller, r record.Record) (tko.Plugin, error) { return record.PluginOf(r) })
 }
 
-func listAt[T any](ctx context.Context, s *Snapshot, query record.Query, err error, entity func(*caller, record.Record) (T, error)) iter.Seq2[T, error] {
-	return stream(func(yield func(T) bool) error {
+func listAt[T any](ctx context.Context, s *Snapshot, query record.Query, err error, entity func(*rights.Caller, record.Record) (T, error)) iter.Seq2[T, error] {
+	return record.Stream(func(yield func(T) bool) error {
 		if err != nil {
 			return err
 		}
-		ctx, c, err := s.service.enter(ctx, query.Kind, access.Read)
+		ctx, c, err := s.service.rights.Enter(ctx, query.Kind, access.Read)
 		if err != nil {
 			return err
 		}
@@ -354,7 +357,7 @@ type Changes struct {
 // it. from, if its Revision isn't 0, is the template that the package is made from. An
 // invalid package is an ErrInvalid.
 func (s *Snapshot) Changed(ctx context.Context, current record.Record, pkg krm.Package, from record.Record, with Changes) (record.Record, error) {
-	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
+	ctx, _, err := s.service.rights.Enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return record.Record{}, err
 	}
@@ -362,19 +365,20 @@ func (s *Snapshot) Changed(ctx context.Context, current record.Record, pkg krm.P
 	if err != nil {
 		return record.Record{}, err
 	}
-	attributes := attributesOf(current)
-	attributes.passed, attributes.removed = metadataWith(current, with.Manifest)
-	change, err := s.service.deployments.changedFrom(ctx, new(readSet), current, func() (krm.Package, error) { return before, nil }, current, pkg, attributes)
+	edit := editOf(current, current, pkg)
+	edit.before = func() (krm.Package, error) { return before, nil }
+	edit.with.passed, edit.with.removed = metadataWith(current, with.Manifest)
+	change, err := s.service.deployments.changed(ctx, new(readSet), edit)
 	if err != nil {
 		return record.Record{}, err
 	}
 	r := change.record
 	if from.Revision != 0 {
 		r.Base = from.Revision
-		if r.Metadata, err = metadataAfter(current.Effective(), pkg, from.Effective(), attributes.passed); err != nil {
+		if r.Metadata, err = metadataAfter(current.Effective(), pkg, from.Effective(), edit.with.passed); err != nil {
 			return record.Record{}, err
 		}
-		removeMetadata(&r, attributes.removed)
+		removeMetadata(&r, edit.with.removed)
 		retainAttached(&r, current)
 	}
 	if with.Derived != nil {
@@ -395,12 +399,12 @@ func metadataWith(r record.Record, m *spec.Manifest) (passed map[string]string, 
 // Named returns the ID of the deployment that a source has created with an origin; "" if
 // there is none.
 func (s *Snapshot) Named(ctx context.Context, origin string) (tko.DeploymentID, error) {
-	ctx, c, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
+	ctx, c, err := s.service.rights.Enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return "", err
 	}
-	r, err := s.service.withOrigin(ctx, declaredOrigin(origin))
-	if err != nil || r.Revision == 0 || !c.sees(r) {
+	r, err := s.service.reader.WithOrigin(ctx, declaredOrigin(origin))
+	if err != nil || r.Revision == 0 || !c.Sees(r) {
 		return "", err
 	}
 	return tko.DeploymentID(r.ID), nil
@@ -413,7 +417,7 @@ func declaredOrigin(origin string) string { return record.OriginOf("named", orig
 // Declared returns the record of a new deployment that a manifest declares, without an ID,
 // as PutEntity would store it. template is zero if it has none.
 func (s *Snapshot) Declared(ctx context.Context, template tko.Template, m spec.Manifest) (record.Record, error) {
-	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
+	ctx, _, err := s.service.rights.Enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return record.Record{}, err
 	}
@@ -426,13 +430,13 @@ func (s *Snapshot) Declared(ctx context.Context, template tko.Template, m spec.M
 		return record.Record{}, err
 	}
 	n.record.Origin = declaredOrigin(m.Origin)
-	return n.record, s.service.requireAll(ctx, n.requires)
+	return n.record, s.service.reader.RequireAll(ctx, n.requires)
 }
 
 // Created returns the record of a child that is made from a template, without an ID, as
 // CreateChildren would store it.
 func (s *Snapshot) Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (record.Record, error) {
-	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
+	ctx, _, err := s.service.rights.Enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return record.Record{}, err
 	}

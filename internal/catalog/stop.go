@@ -13,7 +13,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/criteria"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
@@ -31,7 +33,7 @@ type SiteStops struct{ *core }
 // undos again, too. The caller must hold the right call on each site that is selected. A stop
 // that selects nothing that exists is an ErrInvalid, except for one of everything.
 func (s *SiteStops) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error) {
-	ctx, c, err := s.enterOperator(ctx)
+	ctx, c, err := s.rights.EnterOperator(ctx)
 	if err != nil {
 		return tko.StopStatus{}, err
 	}
@@ -41,16 +43,16 @@ func (s *SiteStops) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, er
 	if err := s.permitStop(ctx, c, stop); err != nil {
 		return tko.StopStatus{}, err
 	}
-	stop.By, stop.OnlyUndo, stop.Reason = author(ctx), false, strings.TrimSpace(stop.Reason)
+	stop.By, stop.OnlyUndo, stop.Reason = rights.Author(ctx), false, strings.TrimSpace(stop.Reason)
 	id, now := uuid.NewString(), time.Now().UTC().Truncate(time.Second)
-	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
+	_, err = rights.ChangeRules(ctx, s.rights, c, func(book *rights.Book) (change rights.Change, err error) {
 		stop.ID, stop.Created = id, now
-		if i := slices.IndexFunc(book.stops, func(old tko.Stop) bool { return sameStop(old, stop) }); i >= 0 {
-			stop.ID, stop.Created = book.stops[i].ID, book.stops[i].Created
-		} else if len(book.stops) >= maxStops {
-			return change, tko.Errorf(tko.ErrInvalid, "there are %d stops, the maximum: use --all, or release some (tko stop list)", len(book.stops))
+		if i := slices.IndexFunc(book.Stops, func(old tko.Stop) bool { return sameStop(old, stop) }); i >= 0 {
+			stop.ID, stop.Created = book.Stops[i].ID, book.Stops[i].Created
+		} else if len(book.Stops) >= maxStops {
+			return change, tko.Errorf(tko.ErrInvalid, "there are %d stops, the maximum: use --all, or release some (tko stop list)", len(book.Stops))
 		}
-		return change, change.write(record.RuleStop, stop.ID, stop, describeStop("stopped", stop))
+		return change, change.Write(record.RuleStop, stop.ID, stop, describeStop("stopped", stop))
 	})
 	if err != nil {
 		return tko.StopStatus{}, err
@@ -62,18 +64,18 @@ func (s *SiteStops) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, er
 // than are free, they are released in waves, unless the caller confirms their number. With
 // DryRun it changes nothing. A stop that doesn't exist is an ErrNotFound.
 func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopStatus, error) {
-	ctx, c, err := s.enterOperator(ctx)
+	ctx, c, err := s.rights.EnterOperator(ctx)
 	if err != nil {
 		return tko.StopStatus{}, err
 	}
-	find := func(book *ruleBook) (tko.Stop, error) {
-		i := slices.IndexFunc(book.stops, func(one tko.Stop) bool { return one.ID == request.ID })
+	find := func(book *rights.Book) (tko.Stop, error) {
+		i := slices.IndexFunc(book.Stops, func(one tko.Stop) bool { return one.ID == request.ID })
 		if i < 0 {
 			return tko.Stop{}, tko.Errorf(tko.ErrNotFound, "stop %.60q: not found: tko stop list shows those that there are", request.ID)
 		}
-		return book.stops[i], nil
+		return book.Stops[i], nil
 	}
-	book, err := s.rulesOf(ctx, 0)
+	book, err := s.rights.RulesOf(ctx, 0)
 	if err != nil {
 		return tko.StopStatus{}, err
 	}
@@ -92,14 +94,14 @@ func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopSt
 	if err != nil {
 		return tko.StopStatus{}, err
 	}
-	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
+	_, err = rights.ChangeRules(ctx, s.rights, c, func(book *rights.Book) (change rights.Change, err error) {
 		stop, err := find(book)
 		if err != nil {
 			return change, err
 		}
 		if request.OnlyUndo {
 			stop.OnlyUndo, status.Stop.OnlyUndo = true, true
-			return change, change.write(record.RuleStop, stop.ID, stop, describeStop("released for undos", stop))
+			return change, change.Write(record.RuleStop, stop.ID, stop, describeStop("released for undos", stop))
 		}
 		if waves {
 			if stop.Releasing {
@@ -107,10 +109,10 @@ func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopSt
 			}
 			stop = beginRelease(stop, sites, s.releaseWaves())
 			status.Stop = stop
-			return change, change.write(record.RuleStop, stop.ID, stop, describeStop("began to release", stop))
+			return change, change.Write(record.RuleStop, stop.ID, stop, describeStop("began to release", stop))
 		}
-		change.erase(record.RuleStop, stop.ID)
-		change.records = []audit.Record{describeStop("resumed", stop)}
+		change.Erase(record.RuleStop, stop.ID)
+		change.Records = []audit.Record{describeStop("resumed", stop)}
 		return change, nil
 	})
 	if err != nil {
@@ -121,15 +123,15 @@ func (s *SiteStops) Resume(ctx context.Context, request tko.Release) (tko.StopSt
 
 // Stops returns the stops, the oldest first, each with what it holds now.
 func (s *SiteStops) Stops(ctx context.Context) ([]tko.StopStatus, error) {
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Read)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindSite, access.Read)
 	if err != nil {
 		return nil, err
 	}
-	book, err := s.rulesOf(ctx, 0)
+	book, err := s.rights.RulesOf(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	stops := slices.Clone(book.stops)
+	stops := slices.Clone(book.Stops)
 	slices.SortFunc(stops, func(a, b tko.Stop) int {
 		if d := a.Created.Compare(b.Created); d != 0 {
 			return d
@@ -142,7 +144,7 @@ func (s *SiteStops) Stops(ctx context.Context) ([]tko.StopStatus, error) {
 		if err != nil {
 			return nil, err
 		}
-		if stop.All || c.view().IsAll() || status.SiteCount+status.DeploymentCount > 0 {
+		if stop.All || c.View().IsAll() || status.SiteCount+status.DeploymentCount > 0 {
 			seen = append(seen, status)
 		}
 	}
@@ -152,22 +154,22 @@ func (s *SiteStops) Stops(ctx context.Context) ([]tko.StopStatus, error) {
 // SiteStop returns what of a site stops hold now, for controllers. For no site, it returns
 // whether everything is stopped.
 func (s *SiteStops) SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error) {
-	if _, _, err := s.enter(ctx, "", access.Schedule, access.Source); err != nil {
+	if _, _, err := s.rights.Enter(ctx, "", access.Schedule, access.Source); err != nil {
 		return tko.SiteStop{}, err
 	}
-	book, err := s.rulesOf(ctx, stopAge)
-	if err != nil || len(book.stops) == 0 {
+	book, err := s.rights.RulesOf(ctx, stopAge)
+	if err != nil || len(book.Stops) == 0 {
 		return tko.SiteStop{}, err
 	}
 	if id == "" {
-		for _, stop := range book.stops {
+		for _, stop := range book.Stops {
 			if stop.All && !stop.Releasing {
 				return tko.SiteStop{Whole: true, Reason: stop.Text()}, nil
 			}
 		}
 		return tko.SiteStop{}, nil
 	}
-	g := newStopGate(s.core, book.stops, false)
+	g := newStopGate(s.core, book.Stops, false)
 	if err := g.readSites(ctx, map[string]bool{string(id): true}); err != nil {
 		return tko.SiteStop{}, err
 	}
@@ -175,7 +177,7 @@ func (s *SiteStops) SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, 
 	if site.Revision == 0 {
 		// The site was deleted: its metadata isn't known, so that any stop by metadata holds
 		// the removal of what is left there.
-		for _, stop := range book.stops {
+		for _, stop := range book.Stops {
 			if stop.SelectsSite(id, nil) || len(stop.SiteMetadata) > 0 {
 				return tko.SiteStop{Whole: true, Reason: stop.Text()}, nil
 			}
@@ -183,7 +185,7 @@ func (s *SiteStops) SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, 
 		return tko.SiteStop{}, nil
 	}
 	var partial []tko.Stop
-	for _, stop := range book.stops {
+	for _, stop := range book.Stops {
 		switch {
 		case stop.IsReleased(id):
 		case stop.SelectsSite(id, site.Effective()) && !stop.OnlyUndo:
@@ -205,7 +207,7 @@ func (s *SiteStops) heldAt(ctx context.Context, id tko.SiteID, stops []tko.Stop)
 	if err != nil {
 		return held, err
 	}
-	query, err := deploymentQuery(tko.DeploymentSelect{Sites: []string{string(id)}}, tko.ListOptions{}) // IDs have no characters that are special in patterns
+	query, err := criteria.Deployments(tko.DeploymentSelect{Sites: []string{string(id)}}, tko.ListOptions{}) // IDs have no characters that are special in patterns
 	if err != nil {
 		return held, err
 	}
@@ -294,7 +296,7 @@ func checkStop(stop tko.Stop) error {
 		return tko.Errorf(tko.ErrInvalid, "the stop has no reason: state one for those who find that nothing happens")
 	case len(stop.Reason) > maxFreezeReason || !record.Storable(stop.Reason):
 		return tko.Errorf(tko.ErrInvalid, "the reason of the stop has %d bytes: use plain text of at most %d", len(stop.Reason), maxFreezeReason)
-	case stop.Topology != "" && !isDeploymentID(stop.Topology):
+	case stop.Topology != "" && !record.IsDeploymentID(stop.Topology):
 		return tko.NotFound(tko.KindDeployment, stop.Topology)
 	}
 	for _, text := range stop.Sites {
@@ -325,13 +327,13 @@ func describeStop(verb string, stop tko.Stop) audit.Record {
 
 // permitStop checks that the caller may stop everything that a stop selects, and that there is
 // something. What the caller may not see isn't named.
-func (s *SiteStops) permitStop(ctx context.Context, c *caller, stop tko.Stop) error {
-	all := c.grant.IsAll() || c.reporting || c.grant.On(access.Call, tko.KindSite).IsAll()
+func (s *SiteStops) permitStop(ctx context.Context, c *rights.Caller, stop tko.Stop) error {
+	all := c.MayAnywhere(access.Call, tko.KindSite)
 	refuse := func() error {
-		if err := s.refuse(ctx, c, tko.KindSite, "", access.Call); err == nil {
+		if err := s.rights.Refuse(ctx, c, tko.KindSite, "", access.Call); err == nil {
 			return nil
 		}
-		return tko.Errorf(tko.ErrDenied, "%s may not stop all of %s: narrow the selection, or ask an administrator", c.identity.Subject, stop.Selection())
+		return tko.Errorf(tko.ErrDenied, "%s may not stop all of %s: narrow the selection, or ask an administrator", c.Identity.Subject, stop.Selection())
 	}
 	if stop.All {
 		if all {
@@ -340,7 +342,7 @@ func (s *SiteStops) permitStop(ctx context.Context, c *caller, stop tko.Stop) er
 		return refuse()
 	}
 	if stop.Topology != "" {
-		r, err := s.getVisible(ctx, c, record.Fields{}, record.DeploymentKey(stop.Topology))
+		r, err := s.rights.GetVisible(ctx, c, record.Fields{}, record.DeploymentKey(stop.Topology))
 		if err != nil || all {
 			return err
 		}
@@ -349,7 +351,7 @@ func (s *SiteStops) permitStop(ctx context.Context, c *caller, stop tko.Stop) er
 	found, refused := 0, false
 	err := s.eachSiteOf(ctx, stop, func(r record.Record) error {
 		found++
-		refused = refused || !all && !c.grant.May(access.Call, record.AttributesOf(r))
+		refused = refused || !all && !c.Grant.May(access.Call, record.AttributesOf(r))
 		return nil
 	})
 	switch {
@@ -364,7 +366,7 @@ func (s *SiteStops) permitStop(ctx context.Context, c *caller, stop tko.Stop) er
 }
 
 // permitTopologyStop checks the sites of a topology.
-func (s *SiteStops) permitTopologyStop(ctx context.Context, c *caller, top record.Record, refuse func() error) error {
+func (s *SiteStops) permitTopologyStop(ctx context.Context, c *rights.Caller, top record.Record, refuse func() error) error {
 	sites := map[string]bool{}
 	note := func(r record.Record) {
 		if r.Site != "" {
@@ -375,13 +377,13 @@ func (s *SiteStops) permitTopologyStop(ctx context.Context, c *caller, top recor
 	if err := s.eachBelow(ctx, top.ID, func(r record.Record) error { note(r); return nil }); err != nil {
 		return err
 	}
-	for batch := range slices.Chunk(slices.Sorted(maps.Keys(sites)), selectedPage) {
+	for batch := range slices.Chunk(slices.Sorted(maps.Keys(sites)), record.SelectedPage) {
 		records, err := s.store.Get(ctx, record.Fields{}, record.Keys(batch, func(id string) record.Key { return record.Key{Kind: tko.KindSite, ID: id} })...)
 		if err != nil {
 			return err
 		}
 		for _, r := range records {
-			if r.Revision != 0 && !c.grant.May(access.Call, record.AttributesOf(r)) {
+			if r.Revision != 0 && !c.Grant.May(access.Call, record.AttributesOf(r)) {
 				return refuse()
 			}
 		}
@@ -394,12 +396,12 @@ func (s *core) eachSiteOf(ctx context.Context, stop tko.Stop, visit func(record.
 	if stop.Topology != "" {
 		return nil
 	}
-	query, err := siteQuery(tko.SiteSelect{Metadata: stop.SiteMetadata}, tko.ListOptions{})
+	query, err := criteria.Sites(tko.SiteSelect{Metadata: stop.SiteMetadata}, tko.ListOptions{})
 	if err != nil {
 		return err
 	}
 	if len(stop.Sites) == 1 { // several are alternatives, and those of a query are not
-		if query, err = siteQuery(tko.SiteSelect{IDs: stop.Sites, Metadata: stop.SiteMetadata}, tko.ListOptions{}); err != nil {
+		if query, err = criteria.Sites(tko.SiteSelect{IDs: stop.Sites, Metadata: stop.SiteMetadata}, tko.ListOptions{}); err != nil {
 			return err
 		}
 	}
@@ -435,7 +437,7 @@ func (s *core) eachBelowInPages(ctx context.Context, id string, visit func([]rec
 	if err := s.store.Descendants(ctx, []string{id}, func(id string) { below[id] = true }); err != nil {
 		return err
 	}
-	for batch := range slices.Chunk(slices.Sorted(maps.Keys(below)), selectedPage) {
+	for batch := range slices.Chunk(slices.Sorted(maps.Keys(below)), record.SelectedPage) {
 		records, err := s.store.Get(ctx, record.Fields{}, record.Keys(batch, func(id string) record.Key { return record.DeploymentKey(tko.DeploymentID(id)) })...)
 		if err != nil {
 			return err
@@ -470,9 +472,9 @@ func (h *heldSet) add(stop tko.Stop, r record.Record) {
 // heldBy returns what a stop holds now, of what a caller may see.
 func (s *SiteStops) heldBy(ctx context.Context, stop tko.Stop, view access.View) (h heldSet, err error) {
 	h = heldSet{everything: stop.All && view.IsAll(), sites: map[string]bool{}, deployments: map[string]bool{}, waitingSites: map[tko.SiteID]bool{}}
-	sees := (&caller{grant: access.All}).sees
-	if c, ok := callerOf(ctx); ok && !view.IsAll() {
-		sees = c.sees
+	sees := (&rights.Caller{Grant: access.All}).Sees
+	if c, ok := rights.CallerOf(ctx); ok && !view.IsAll() {
+		sees = c.Sees
 	}
 	if stop.Topology != "" {
 		note := func(r record.Record) error {
@@ -484,7 +486,7 @@ func (s *SiteStops) heldBy(ctx context.Context, stop tko.Stop, view access.View)
 			}
 			return nil
 		}
-		top, err := s.get(ctx, record.Fields{}, record.DeploymentKey(stop.Topology))
+		top, err := s.reader.One(ctx, record.Fields{}, record.DeploymentKey(stop.Topology))
 		if err == nil && top.Revision != 0 {
 			err = note(top)
 		}
@@ -516,8 +518,8 @@ func (s *SiteStops) heldBy(ctx context.Context, stop tko.Stop, view access.View)
 // status returns a stop with what it holds, as far as the caller may see it.
 func (s *SiteStops) status(ctx context.Context, stop tko.Stop) (tko.StopStatus, error) {
 	view := access.ScopeAll
-	if c, ok := callerOf(ctx); ok {
-		view = c.view()
+	if c, ok := rights.CallerOf(ctx); ok {
+		view = c.View()
 	}
 	h, err := s.heldBy(ctx, stop, view)
 	if err != nil {

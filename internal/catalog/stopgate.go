@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // Each commit is checked against the stops here, for each caller, and carries the version of
@@ -37,8 +38,8 @@ func withoutReleasing(stops []tko.Stop) []tko.Stop {
 }
 
 // checkStops returns an ErrStopped if stops hold one of the writes.
-func (s *core) checkStops(ctx context.Context, book *ruleBook, writes []record.Write) error {
-	stops := stopsFor(ctx, book.stops)
+func (s *core) checkStops(ctx context.Context, book *rights.Book, writes []record.Write) error {
+	stops := stopsFor(ctx, book.Stops)
 	if !slices.ContainsFunc(writes, func(w record.Write) bool { return w.Rollout != nil }) {
 		stops = withoutReleasing(stops)
 	}
@@ -50,11 +51,11 @@ func (s *core) checkStops(ctx context.Context, book *ruleBook, writes []record.W
 
 // freeOf returns those of some writes that no stop holds.
 func (s *core) freeOf(ctx context.Context, writes []record.Write) (free []record.Write, err error) {
-	book, err := s.rulesOf(ctx, 0)
+	book, err := s.rights.RulesOf(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	g := newStopGate(s, stopsFor(ctx, book.stops), true)
+	g := newStopGate(s, stopsFor(ctx, book.Stops), true)
 	for _, w := range writes {
 		err := g.check(ctx, []record.Write{w})
 		if err == nil {
@@ -219,7 +220,7 @@ func (g *stopGate) isBelow(ctx context.Context, r record.Record, top string) (bo
 		return true, nil
 	}
 	id := r.Parent
-	for range maxAncestors {
+	for range rights.MaxAncestors {
 		switch id {
 		case top:
 			return true, nil
@@ -231,7 +232,7 @@ func (g *stopGate) isBelow(ctx context.Context, r record.Record, top string) (bo
 			parent, ok = w.Parent, true
 		}
 		if !ok {
-			above, err := g.s.get(ctx, record.Fields{}, record.DeploymentKey(tko.DeploymentID(id)))
+			above, err := g.s.reader.One(ctx, record.Fields{}, record.DeploymentKey(tko.DeploymentID(id)))
 			if err != nil {
 				return false, err
 			}
@@ -262,7 +263,7 @@ func (g *stopGate) deletion(ctx context.Context, r record.Record) error {
 				return err
 			}
 			batch = append(batch, one)
-			if len(batch) == selectedPage {
+			if len(batch) == record.SelectedPage {
 				if err := flush(); err != nil {
 					return err
 				}
@@ -340,11 +341,11 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 	if queue != tko.QueuePrepare || len(items) == 0 {
 		return items, nil
 	}
-	book, err := s.rulesOf(ctx, stopAge) // what is stopped later is refused by the commits
+	book, err := s.rights.RulesOf(ctx, stopAge) // what is stopped later is refused by the commits
 	if err != nil {
 		return items, err
 	}
-	stops := withoutReleasing(book.stops)
+	stops := withoutReleasing(book.Stops)
 	if len(stops) == 0 {
 		return items, nil
 	}
@@ -407,9 +408,9 @@ func (s *WorkQueue) reportStopped(ctx context.Context, r record.Record, stop tko
 		return nil
 	}
 	condition := tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: tko.ReasonStopped, Message: text, ObservedRevision: r.Revision}
-	write := record.Write{Op: tko.OpStatus, Record: record.Record{Key: r.Key, Author: author(ctx), Conditions: mergeConditions(r.Conditions, []tko.Condition{condition}, r.Revision, time.Now())}, Expect: r.Revision, Position: r.Position}
-	_, err := s.commit(ctx, write)
-	if isStale(err) {
+	write := record.Write{Op: tko.OpStatus, Record: record.Record{Key: r.Key, Author: rights.Author(ctx), Conditions: mergeConditions(r.Conditions, []tko.Condition{condition}, r.Revision, time.Now())}, Expect: r.Revision, Position: r.Position}
+	_, err := s.rights.Commit(ctx, write)
+	if record.IsStale(err) {
 		return nil // it has changed: it is reported with the next claim
 	}
 	return err

@@ -3,12 +3,14 @@ package catalog
 import (
 	"errors"
 	"testing"
+
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 func TestStreamEndsWithItsConsumerOrAnError(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("failed")
-	numbers := stream(func(yield func(int) bool) error {
+	numbers := record.Stream(func(yield func(int) bool) error {
 		for n := range 3 {
 			if !yield(n) {
 				break

@@ -37,7 +37,7 @@ func (s *core) retargeted(ctx context.Context, writes []record.Write) ([]string,
 // changesTarget reports whether a new revision of an existing site has another target than
 // the current one, and deployments run there.
 func (s *core) changesTarget(ctx context.Context, after record.Record) (bool, error) {
-	before, err := s.get(ctx, record.Fields{Package: true}, after.Key)
+	before, err := s.reader.One(ctx, record.Fields{Package: true}, after.Key)
 	if err != nil || before.Revision == 0 || before.Digest == after.Digest {
 		return false, err
 	}

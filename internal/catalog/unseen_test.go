@@ -96,7 +96,7 @@ func (m *matrix) argument(ctx context.Context, of reflect.Type) reflect.Value {
 
 // texts appends the texts in a value; of sequences, those of the first elements.
 func texts(to *strings.Builder, v reflect.Value, depth int) {
-	if depth == 0 || !v.IsValid() {
+	if depth == 0 || !v.IsValid() || v.Type().Implements(reflect.TypeFor[context.Context]()) { // others use contexts meanwhile
 		return
 	}
 	switch v.Kind() { //nolint:exhaustive // others have no texts

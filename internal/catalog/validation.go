@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -12,14 +13,21 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // validation validates packages against the rules that are in force.
 type validation struct {
-	storage
+	rights *rights.Authorizer // callers enter and commit through it
+	reader record.Lookup
+
+	store   record.Store
+	log     *slog.Logger
+	options Options
 
 	validator Validator
 	rules     ruleCache
@@ -48,7 +56,7 @@ type ruleSet struct {
 // A ruleCache caches the newest ruleSet and the CRDs of templates, equal ones
 // once.
 type ruleCache struct {
-	lock      lock
+	lock      pause.Mutex
 	current   atomic.Pointer[ruleSet]
 	templates map[string]templateCRDs
 }
@@ -151,7 +159,7 @@ func (s *validation) currentRules(ctx context.Context) (*ruleSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := s.rules.lock.lock(ctx)
+	unlock, err := s.rules.lock.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +267,7 @@ func (s *validation) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 // readCRDs reads the CRDs of a template; none if it was deleted concurrently.
 // Known contents are shared.
 func (s *validation) readCRDs(ctx context.Context, id string, contents map[record.Digest][]byte) (templateCRDs, error) {
-	r, err := s.get(ctx, record.Fields{Package: true}, record.Key{Kind: tko.KindTemplate, ID: id})
+	r, err := s.reader.One(ctx, record.Fields{Package: true}, record.Key{Kind: tko.KindTemplate, ID: id})
 	if err != nil || r.Revision == 0 {
 		return templateCRDs{}, err
 	}
@@ -380,7 +388,7 @@ func (s *validation) acceptedOf(key record.Key, complete bool, template string) 
 			if one.key.ID == "" {
 				continue
 			}
-			r, err := s.get(ctx, record.Fields{Package: true}, one.key)
+			r, err := s.reader.One(ctx, record.Fields{Package: true}, one.key)
 			if err != nil {
 				return nil, err
 			}

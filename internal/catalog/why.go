@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
@@ -100,7 +101,7 @@ func (s *Explainer) TemplateImpact(ctx context.Context, request tko.TemplateImpa
 		if err := checkPackage(request.Package); err != nil {
 			return tko.TemplateImpact{}, err
 		}
-		if request.Package, err = s.restored(ctx, record.Key{Kind: tko.KindTemplate, ID: string(t.ID)}, request.Package); err != nil {
+		if request.Package, err = s.rights.Restored(ctx, record.Key{Kind: tko.KindTemplate, ID: string(t.ID)}, request.Package); err != nil {
 			return tko.TemplateImpact{}, err
 		}
 	}
@@ -201,7 +202,7 @@ func (s *Explainer) impactTopologies(ctx context.Context, i *tko.TemplateImpact,
 // impactRollouts finds the active rollouts that upgrade to a template, or that name its
 // deployments.
 func (s *Explainer) impactRollouts(ctx context.Context, i *tko.TemplateImpact) error {
-	if _, _, err := s.enter(ctx, tko.KindRollout, access.Read); err != nil {
+	if _, _, err := s.rights.Enter(ctx, tko.KindRollout, access.Read); err != nil {
 		return nil // the caller may not read them
 	}
 	for r, err := range s.control.Rollouts(ctx, tko.RolloutSelect{}, tko.ListOptions{Packages: true}) {
@@ -238,13 +239,13 @@ func (s *Explainer) impactGroups(ctx context.Context, i *tko.TemplateImpact, kno
 	}
 	grouper := plan.NewGrouper(types, mask)
 	conflicts := map[tko.DeploymentID][]string{}
-	c, err := s.caller(ctx)
+	c, err := s.rights.Caller(ctx)
 	if err != nil {
 		return err
 	}
-	all := c.view().IsAll()
+	all := c.View().IsAll()
 	// Plans need plugins and topologies that the caller may not read.
-	planning := context.WithValue(ctx, callerKey{}, &caller{identity: c.identity, grant: access.All, verified: c.verified})
+	planning := rights.WithPlanning(ctx, c)
 	err = knows.Impact(planning, i.Template, pkg, func(d plan.Draft) error {
 		switch {
 		case !all && !seen[d.Deployment]:
@@ -274,7 +275,7 @@ func (s *Explainer) impactGroups(ctx context.Context, i *tko.TemplateImpact, kno
 	}
 	groups, _ := grouper.Finish()
 	for _, g := range groups {
-		one := tko.ImpactGroup{Kind: g.Kind.String(), Deployments: g.Count, Examples: g.Examples, MoreChanges: g.More, Changes: shownChanges(g.Changes)}
+		one := tko.ImpactGroup{Kind: g.Kind.String(), Deployments: g.Count, Examples: g.Examples, MoreChanges: g.More, Changes: plan.Shown(g.Changes)}
 		if len(g.Examples) > 0 {
 			found := conflicts[g.Examples[0]]
 			one.Conflicts = found[:min(len(found), maxImpactConflicts)]

@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // The limits of work.
@@ -36,7 +37,7 @@ func (s *WorkQueue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.W
 	if err := checkClaim(&claim); err != nil {
 		return nil, err
 	}
-	ctx, _, err := s.enter(ctx, "", workVerb(claim.Queue))
+	ctx, _, err := s.rights.Enter(ctx, "", workVerb(claim.Queue))
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (s *WorkQueue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.W
 // before a time, as of a signal of the store. With it, not each of a thousand
 // waiting workers queries the database at each change.
 type idleQueue struct {
-	lock   lock
+	lock   pause.Mutex
 	signal <-chan struct{}
 	due    time.Time // zero: unknown
 }
@@ -85,7 +86,7 @@ func (s *WorkQueue) claim(ctx context.Context, claim tko.ClaimWork, signal <-cha
 		return s.store.ClaimWork(uncut, claim)
 	}
 	l := s.idle[claim.Queue]
-	unlock, err := l.lock.lock(ctx)
+	unlock, err := l.lock.Lock(ctx)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -134,7 +135,7 @@ func checkClaim(claim *tko.ClaimWork) error {
 		return tko.Errorf(tko.ErrInvalid, "queue %q: %d items of work were asked for: ask for at least one", claim.Queue, claim.Max)
 	}
 	claim.Max = min(claim.Max, maxClaim)
-	claim.Worker = plainText(claim.Worker, 256)
+	claim.Worker = printable.Kept(claim.Worker, 256)
 	return checkLease(claim.Lease)
 }
 
@@ -187,7 +188,7 @@ func (s *WorkQueue) RenewWork(ctx context.Context, items []tko.WorkItem, lease t
 	}
 	for _, item := range items {
 		var err error
-		if ctx, _, err = s.enter(ctx, "", workVerb(item.Queue)); err != nil {
+		if ctx, _, err = s.rights.Enter(ctx, "", workVerb(item.Queue)); err != nil {
 			return nil, err
 		}
 	}
@@ -209,7 +210,7 @@ func (s *WorkQueue) WorkClaim(ctx context.Context, queue, key string) (claim str
 // Queues returns the work that waits in each queue, and the items that fail, as far as the
 // caller may read the entities that these are for.
 func (s *WorkQueue) Queues(ctx context.Context) ([]tko.QueueState, error) {
-	ctx, c, err := s.enter(ctx, "", access.Inspect)
+	ctx, c, err := s.rights.Enter(ctx, "", access.Inspect)
 	if err != nil {
 		return nil, err
 	}
@@ -231,8 +232,8 @@ func (s *WorkQueue) Queues(ctx context.Context) ([]tko.QueueState, error) {
 
 // readable returns the items whose entities the caller may read. Work of deleted entities is
 // only for callers who may read everything.
-func (s *WorkQueue) readable(ctx context.Context, c *caller, queue string, items []tko.FailingWork) (seen []tko.FailingWork, err error) {
-	if len(items) == 0 || c.view().IsAll() || workKind(queue) == "" {
+func (s *WorkQueue) readable(ctx context.Context, c *rights.Caller, queue string, items []tko.FailingWork) (seen []tko.FailingWork, err error) {
+	if len(items) == 0 || c.View().IsAll() || workKind(queue) == "" {
 		return items, nil
 	}
 	records, err := s.store.Get(ctx, record.Fields{}, record.Keys(items, func(item tko.FailingWork) record.Key {
@@ -245,7 +246,7 @@ func (s *WorkQueue) readable(ctx context.Context, c *caller, queue string, items
 		return nil, err
 	}
 	for i, r := range records {
-		if c.sees(r) {
+		if c.Sees(r) {
 			seen = append(seen, items[i])
 		}
 	}
@@ -276,7 +277,7 @@ func (s *WorkQueue) FinishWork(ctx context.Context, items []tko.FinishedWork) er
 		if err := checkItem(f.Item); err != nil {
 			return err
 		}
-		if _, _, err := s.enter(ctx, "", workVerb(f.Item.Queue)); err != nil {
+		if _, _, err := s.rights.Enter(ctx, "", workVerb(f.Item.Queue)); err != nil {
 			return err
 		}
 		switch f.Outcome {
@@ -287,7 +288,7 @@ func (s *WorkQueue) FinishWork(ctx context.Context, items []tko.FinishedWork) er
 		if f.Retry < 0 {
 			return tko.Errorf(tko.ErrInvalid, "work on %q has the retry delay %s: use 0 or more", f.Item.Key, f.Retry)
 		}
-		f.Error = plainText(printable.Once(f.Error), maxWorkError)
+		f.Error = printable.Kept(printable.Once(f.Error), maxWorkError)
 		finished[i] = f
 	}
 	if len(finished) == 0 {
@@ -327,16 +328,16 @@ func (s *WorkQueue) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	}
 	keys := make([]string, len(ids))
 	for i, id := range ids {
-		if key := (record.Key{Kind: tko.KindSite, ID: string(id)}); CheckKey(key) != nil {
-			return missing(key)
+		if key := (record.Key{Kind: tko.KindSite, ID: string(id)}); record.CheckKey(key) != nil {
+			return record.Missing(key)
 		}
 		keys[i] = string(id)
 	}
-	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	ctx, c, err := s.rights.Enter(ctx, tko.KindSite, access.Call)
 	if err != nil {
 		return err
 	}
-	if !c.grant.On(access.Call, tko.KindSite).IsAll() {
+	if !c.Grant.On(access.Call, tko.KindSite).IsAll() {
 		if err := s.permitCall(ctx, c, keys); err != nil {
 			return err
 		}
@@ -346,17 +347,17 @@ func (s *WorkQueue) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 
 // permitCall checks that the caller may request a reconciliation of each site. A site
 // that it may not read is reported as missing.
-func (s *WorkQueue) permitCall(ctx context.Context, c *caller, ids []string) error {
+func (s *WorkQueue) permitCall(ctx context.Context, c *rights.Caller, ids []string) error {
 	keys := record.Keys(ids, func(id string) record.Key { return record.Key{Kind: tko.KindSite, ID: id} })
 	records, err := s.store.Get(ctx, record.Fields{}, keys...)
 	if err != nil {
 		return err
 	}
 	for _, r := range records {
-		if err := s.visible(c, r); err != nil {
+		if err := s.rights.Visible(c, r); err != nil {
 			return err
 		}
-		if err := s.permit(ctx, &r, nil, access.Call); err != nil {
+		if err := s.rights.Permit(ctx, &r, nil, access.Call); err != nil {
 			return err
 		}
 	}
@@ -390,7 +391,7 @@ func (s *WorkQueue) TargetState(ctx context.Context, site tko.SiteID, name strin
 	if err := checkTarget(site, name); err != nil {
 		return tko.TargetState{}, err
 	}
-	ctx, _, err := s.enter(ctx, "", access.Schedule)
+	ctx, _, err := s.rights.Enter(ctx, "", access.Schedule)
 	if err != nil {
 		return tko.TargetState{}, err
 	}
@@ -405,7 +406,7 @@ func (s *WorkQueue) SaveTargetState(ctx context.Context, state tko.TargetState, 
 	if err := errors.Join(checkTarget(state.Site, state.Name), checkItem(claim)); err != nil {
 		return 0, err
 	}
-	ctx, _, err := s.enter(ctx, "", access.Schedule)
+	ctx, _, err := s.rights.Enter(ctx, "", access.Schedule)
 	if err != nil {
 		return 0, err
 	}

@@ -357,7 +357,7 @@ func planSources(ctx context.Context, s *session, steps []step) error {
 		before[d.Name] = d
 	}
 	for i, r := range results {
-		if err := planRegistered(steps, func(m Manifest) bool { return m.Source != nil && m.Name == r.Name }, r.Created, r.Changed, before[r.Name], definitions[i]); err != nil {
+		if err := planRegistered(steps, func(m Manifest) bool { return m.Source != nil && m.Name == r.Name }, registering{r.Created, r.Changed, before[r.Name], definitions[i]}); err != nil {
 			return err
 		}
 	}
@@ -383,7 +383,7 @@ func planSubscriptions(ctx context.Context, s *session, steps []step) error {
 		before[one.Name] = one
 	}
 	for i, r := range results {
-		if err := planRegistered(steps, func(m Manifest) bool { return m.Subscription != nil && m.Name == r.Name }, r.Created, r.Changed, before[r.Name], wanted[i]); err != nil {
+		if err := planRegistered(steps, func(m Manifest) bool { return m.Subscription != nil && m.Name == r.Name }, registering{r.Created, r.Changed, before[r.Name], wanted[i]}); err != nil {
 			return err
 		}
 	}
@@ -393,23 +393,29 @@ func planSubscriptions(ctx context.Context, s *session, steps []step) error {
 // A manifester is something that is declared.
 type manifester interface{ Manifest() (krm.Resource, error) }
 
-// planRegistered sets what registering something does, in its step. before is nil if there
-// was none, or it was deleted meanwhile.
-func planRegistered(steps []step, is func(Manifest) bool, created, changed bool, before, after manifester) error {
+// A registering is what registering something does.
+type registering struct {
+	created, changed bool
+	before           manifester // nil if there was none, or it was deleted meanwhile
+	after            manifester
+}
+
+// planRegistered sets what registering something does, in its step.
+func planRegistered(steps []step, is func(Manifest) bool, does registering) error {
 	i := slices.IndexFunc(steps, func(one step) bool { return is(one.Manifest) })
 	switch {
-	case i < 0 || !created && !changed:
+	case i < 0 || !does.created && !does.changed:
 		return nil
-	case created:
+	case does.created:
 		steps[i].verb = "create"
 		return nil
 	}
 	steps[i].verb = "update"
-	if before == nil {
+	if does.before == nil {
 		return nil
 	}
-	old, beforeErr := before.Manifest()
-	wanted, afterErr := after.Manifest()
+	old, beforeErr := does.before.Manifest()
+	wanted, afterErr := does.after.Manifest()
 	if err := errors.Join(beforeErr, afterErr); err != nil {
 		return err
 	}

@@ -90,7 +90,8 @@ exist. If several sites match, the argument is an existing folder, which gets a 
 
 The package of the site must have a Cluster with spec.agent. A site that is stopped, frozen or
 suspended, or that a rollout keeps apart from others, gets no bundle. Deployments that are not
-prepared and approved are an error; with --allow-incomplete the site keeps what it has of them.
+prepared and approved are an error. With --allow-incomplete the site keeps what it has of those that
+were approved and have changed since, or are suspended, and removes what it has of others.
 
 The serial number of a bundle is the position of the newest change of the server. An agent refuses
 bundles with a smaller one than it had.
@@ -112,7 +113,7 @@ good as scheduled.`,
 	f.StringVar(&flags.key, "key", "", "`file` of the private key that signs, or env:NAME for one in a variable")
 	f.StringVar(&flags.recipient, "recipient", "", "`recipient` of age for whom the bundle is encrypted (default: spec.agent.recipient of the site)")
 	f.BoolVar(&flags.withSecrets, "with-secrets", false, "write Secrets in the clear")
-	f.BoolVar(&flags.incomplete, "allow-incomplete", false, "leave out deployments that are not prepared and approved: the site keeps what it has of them")
+	f.BoolVar(&flags.incomplete, "allow-incomplete", false, "leave out deployments that are not prepared and approved: the site keeps what it has of those that changed after their approval, and removes the others")
 	return cmd
 }
 
@@ -281,21 +282,34 @@ func (a *app) checkHolds(ctx context.Context, s *session, site tko.Site) error {
 // missingAt returns the deployments at a site that are not prepared and approved, or are suspended.
 func (a *app) missingAt(ctx context.Context, s *session, id tko.SiteID, allow bool) (missing map[tko.DeploymentID]bool, err error) {
 	missing = map[tko.DeploymentID]bool{}
-	var names []string
+	var names, removed []string
 	err = s.eachDeployment(ctx, atSite(id), tko.ListOptions{}, func(d tko.Deployment) {
-		if !bundle.IsDue(d) {
-			missing[d.ID] = true
-			names = append(names, string(d.ID))
+		if bundle.IsDue(d) {
+			return
+		}
+		missing[d.ID] = true
+		names = append(names, string(d.ID))
+		if !bundle.Stays(d) {
+			removed = append(removed, string(d.ID))
 		}
 	})
 	if err != nil || len(names) == 0 {
 		return missing, err
 	}
 	text := fmt.Sprintf("%s at site %q not prepared and approved, or suspended, such as %s", count(len(names), "deployment is", "deployments are"), id, names[0])
-	if !allow {
-		return nil, tko.Errorf(tko.ErrConflict, "%s: wait for them (tko wait), approve them, or leave them out with --allow-incomplete: the site keeps what it has of them", text)
+	effect := "the site keeps what it has of them"
+	n := len(removed)
+	switch {
+	case n == len(names):
+		effect = "the site has nothing of them, or removes it, because they were never approved, or a user took their approval back"
+	case n > 0:
+		effect = fmt.Sprintf("the site keeps what it has of %s; of %s, such as %s, which were never approved, or whose approval a user took back, it has nothing, or removes it",
+			count(len(names)-n, "deployment", "deployments"), count(n, "deployment", "deployments"), removed[0])
 	}
-	a.notice("%s: the site keeps what it has of them", text)
+	if !allow {
+		return nil, tko.Errorf(tko.ErrConflict, "%s: wait for them (tko wait), approve them, or leave them out with --allow-incomplete: %s", text, effect)
+	}
+	a.notice("%s: %s", text, effect)
 	return missing, nil
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -29,6 +30,7 @@ type fake struct {
 	revisions   map[int64]tko.Stamp // the earlier revisions of each deployment
 	plugins     []tko.Plugin
 	stops       []tko.StopStatus
+	fleet       *tko.Fleet
 	fail        error
 	hang        bool
 
@@ -74,6 +76,14 @@ func (f *fake) Stop(ctx context.Context, stop tko.Stop) (tko.StopStatus, error) 
 
 func (f *fake) Resume(ctx context.Context, r tko.Release) (tko.StopStatus, error) {
 	return tko.StopStatus{Stop: tko.Stop{ID: r.ID, All: true}, WaitingSites: 2, WaitingDeployments: 1, Rollouts: []tko.RolloutID{"r"}}, f.got(ctx, "resume %+v", r)
+}
+
+// Fleet is unsupported, as by servers of earlier versions, unless the fake has a fleet.
+func (f *fake) Fleet(ctx context.Context, sel tko.FleetSelect) (tko.Fleet, error) {
+	if f.fleet == nil {
+		return tko.Fleet{}, errors.ErrUnsupported
+	}
+	return *f.fleet, f.got(ctx, "fleet %v %v", sel.Sites, sel.SiteMetadata)
 }
 
 func (f *fake) Stops(context.Context) ([]tko.StopStatus, error) { return f.stops, nil }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,12 +9,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/filter"
 )
 
-// filterFlags adds the flags of filters to a command, except for those without, and except
-// for conditions: see conditionFlags.
-func filterFlags[S any](a *app, cmd *cobra.Command, kind tko.Kind, fields []filter.Field[S], sel *S, without ...string) {
+// filterFlags adds the flags of filters to a command, except for conditions: see conditionFlags.
+func filterFlags[S any](a *app, cmd *cobra.Command, kind tko.Kind, fields []filter.Field[S], sel *S) {
 	flags := cmd.Flags()
 	for _, f := range fields {
-		if f.Name == "" || slices.Contains(without, f.Name) {
+		if f.Name == "" {
 			continue
 		}
 		switch {

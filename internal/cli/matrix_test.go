@@ -25,6 +25,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/notify"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -119,7 +120,7 @@ func commandRows() map[string]commandRow {
 		"site.delete": row(0, "site delete b/1 --confirm 9"), "site.diff": row(waits, "site diff b/1"), "site.explain": row(0, "site explain b/1", "site explain b/1 --topology b/t"), "site.get": row(0, "site get b/1 -o json"),
 		"site.edit": row(waits, "site edit b/1"), "site.list": row(0, "site list -o json", "site list --id b/** -o yaml"), "site.purge": row(0, "site purge --id b/1* --confirm 9"), "site.register": row(0, "site register b/new", "site register b/1 -m new=x"),
 		"subscription.delete": row(0, "subscription delete of-b"), "subscription.get": row(0, "subscription get of-b"), "subscription.list": row(0, "subscription list -o json"), "subscription.register": row(0, "subscription register -f DIR/subscription"),
-		"site.enroll": row(0, "site enroll b/1"), "site.revoke": row(3, "site revoke b/1"),
+		"site.enroll": row(0, "site enroll b/1"), "site.revoke": row(3, "site revoke b/1"), "site.approve": row(3, "site approve b/1"), "site.waiting": row(0, "site waiting"),
 		"site.suspend": row(0, "site suspend b/1 --reason x"), "site.resume": row(0, "site resume b/1"),
 		"template.delete": row(0, "template delete b/t --confirm 9"), "template.get": row(0, "template get b/t -o yaml"), "template.impact": row(0, "template impact b/t"), "template.list": row(0, "template list -o json", "template list --id b/** -o yaml"),
 		"template.edit": row(waits, "template edit b/t"), "template.purge": row(0, "template purge --id b/** --confirm 9"), "template.register": row(0, "template register b/new --url DIR/work", "template register b/t --url DIR/work"),
@@ -158,9 +159,9 @@ func newCommandWorld(t *testing.T) *commandWorld {
 	validator, err := validate.New(validate.Options{})
 	check(err)
 	w := &commandWorld{t: t, store: store, dir: t.TempDir()}
-	w.service = catalog.New(store, validator, catalog.Options{Access: catalog.AccessEnforce, CompareWait: 50 * time.Millisecond, CheckSource: func(tko.SourceDefinition) error { return nil }, Notify: notify.New(notify.Access{}, "", slog.New(slog.DiscardHandler))})
+	w.service = catalog.New(store, validator, catalog.Options{Access: rights.Enforce, CompareWait: 50 * time.Millisecond, CheckSource: func(tko.SourceDefinition) error { return nil }, Notify: notify.New(notify.Access{}, "", slog.New(slog.DiscardHandler))})
 	w.service.PlanWith(planner.New(planner.OnCatalog(w.service), planner.Options{}))
-	_, err = catalog.InitAccess(t.Context(), store, "cert:root", "test", time.Time{})
+	_, err = rights.InitAccess(t.Context(), store, "cert:root", "test", time.Time{})
 	check(err)
 	w.root = tko.WithAuthor(identity.With(t.Context(), identity.Identity{Subject: "cert:root", Authenticator: "token"}), tko.Author{Who: "cert:root"})
 	server := grpcapi.NewServer(w.service, grpcapi.Options{Callers: tokenIsSubject{}})

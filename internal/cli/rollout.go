@@ -153,6 +153,7 @@ type rolloutEdits struct {
 	health, stage            map[string]string
 	blind                    bool
 	conflicts, onFailure     string
+	unreachable              string
 }
 
 func (e *rolloutEdits) given() bool {
@@ -293,6 +294,7 @@ func (e *rolloutEdits) bounds(content map[string]any) error {
 	}
 	setText(content, "conflicts", e.conflicts)
 	setText(content, "onFailure", e.onFailure)
+	setText(content, "unreachable", e.unreachable)
 	return nil
 }
 
@@ -459,7 +461,7 @@ func (e *rolloutEdits) flags(a *app, cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("upgrade", "upgradable", "merge", "function", "delete", "stdin")
 	complete(cmd, "conflicts", fixed("Fail", "KeepTheirs", "TakeEdit"))
 	metadataPatterns(f, &e.filter.sel.Metadata, "deployment-metadata", "", " of the deployment") // -m is the metadata of the rollout itself
-	filterFlags(a, cmd, tko.KindDeployment, filter.Deployments, &e.filter.sel, "metadata")
+	filterFlags(a, cmd, tko.KindDeployment, filter.Without(filter.Deployments, "metadata"), &e.filter.sel)
 }
 
 // boundFlags adds the flags of waves, limits and health.
@@ -472,6 +474,8 @@ func (e *rolloutEdits) boundFlags(cmd *cobra.Command) {
 	f.BoolVar(&e.blind, "blind", false, "the same as --health none=Accept")
 	f.StringVar(&e.onFailure, "on-failure", "", "Pause, Undo or Continue (default Pause)")
 	complete(cmd, "on-failure", fixed("Pause", "Undo", "Continue"))
+	f.StringVar(&e.unreachable, "unreachable", "", "Wait, Skip or Fail: what happens at sites whose agents are not heard (default Wait)")
+	complete(cmd, "unreachable", fixed("Wait", "Skip", "Fail"))
 }
 
 // replaceable returns an error if there is a rollout that was started.

@@ -19,6 +19,7 @@ var unscripted = map[string]string{
 	"tko dashboard":          "needs a terminal: test/dashboard",
 	"tko login":              "needs an issuer and a browser: test/login",
 	"tko access break-glass": "needs the Unix socket of a server with a fixed port: internal/grpcapi",
+	"tko site approve":       "needs an agent that waits: test/callhome",
 	"tko inventory approve":  "needs an inventory that the server reads: the same command as tko gitops approve",
 	"tko inventory sync":     "needs an inventory that the server reads: the same command as tko gitops sync",
 	"tko subscription test":  "needs a destination that accepts messages: TestMessagesOfTheExampleArrive of test/docs",

@@ -55,7 +55,7 @@ func (a *app) siteCommand() *cobra.Command {
   tko site list --healthy=false
   tko site list --id 'lagos/*' --template-id 'edge-site:*'`,
 		}, &siteFilter{conditions: &conditionFlags{}})),
-		a.siteEdit(), asOfFlag(a.siteExplain()), a.siteDiff(), a.siteEnroll(), a.siteRevoke(),
+		a.siteEdit(), asOfFlag(a.siteExplain()), a.siteDiff(), a.siteEnroll(), a.siteRevoke(), a.siteWaiting(), a.siteApprove(),
 		siteKind.purgeCommand(a, &cobra.Command{
 			Short: "Delete all matching sites, or --all", Example: "  tko site purge --id 'provisioned/*' --dry-run\n  tko site purge --id 'provisioned/*'",
 		}, &siteFilter{}),

@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,111 +19,88 @@ import (
 
 // The limits of a status.
 const (
-	statusFailures = 10   // kinds of failures that are shown, at most
-	statusLines    = 20   // of a status, unless the server has many problems
-	statusGroups   = 2000 // kinds of failures that are counted; the rest is counted together
+	statusFailures = 10 // kinds of failures that are shown, at most
+	statusLines    = 20 // of a status, unless the server has many problems
 )
 
-// A fleet summarizes sites and deployments.
+// A fleet is what a status shows.
 type fleet struct {
-	sites       fleetCounts
-	deployments fleetCounts
-	failures    map[failureKey]*failure
-	overflow    int // failures of further kinds
-	waits       []fleetWait
-	stops       []tko.StopStatus
-	problems    []string // of the server
+	tko.Fleet
+
+	stops    []tko.StopStatus
+	problems []string // of the server
 }
 
-// fleetCounts are numbers of entities, by what they are.
-type fleetCounts map[string]int
-
-// add counts an entity by the status of a condition.
-func (c fleetCounts) add(conditions []tko.Condition, typ, yes, no string) {
-	switch tko.ConditionIs(conditions, typ) {
-	case tko.ConditionTrue:
-		c[yes]++
-	case tko.ConditionFalse:
-		c[no]++
-	}
-}
-
-// unhealthy is the name of the number of entities whose condition Healthy is False. It is no
-// state: those that come up are working.
-const unhealthy = "unhealthy"
-
-// addState counts an entity by its state, as dashboards do, and whether it reports that it is
-// unhealthy.
-func (c fleetCounts) addState(state tko.State, conditions []tko.Condition) {
-	c[string(state)]++
-	if tko.ConditionIs(conditions, tko.ConditionHealthy) == tko.ConditionFalse {
-		c[unhealthy]++
-	}
-}
-
-// states returns the numbers of entities in each state that some have, and of the healthy ones.
-func (c fleetCounts) states() string {
+// fleetStates returns the numbers of entities in each state that some have, and of the healthy ones.
+func fleetStates(c tko.FleetCounts) string {
 	var all []string
 	for _, state := range tko.States() {
-		if n := c[string(state)]; n > 0 || state == tko.StateHealthy {
+		if n := c.State(state); n > 0 || state == tko.StateHealthy {
 			all = append(all, fmt.Sprintf("%d %s", n, state))
 		}
 	}
 	return strings.Join(all, ", ")
 }
 
-// value returns some of the numbers for programs, with those of all states.
-func (c fleetCounts) value(names ...string) map[string]any {
-	value := map[string]any{}
-	for _, name := range append(names, "total", "scheduled", "notScheduled", unhealthy) {
-		value[name] = int64(c[name])
-	}
+// fleetCountsValue returns numbers for programs.
+func fleetCountsValue(c tko.FleetCounts) map[string]any {
+	value := map[string]any{"total": int64(c.Total), "scheduled": int64(c.Scheduled), "notScheduled": int64(c.NotScheduled), "unhealthy": int64(c.Unhealthy)}
 	for _, state := range tko.States() {
-		value[string(state)] = int64(c[string(state)])
+		value[string(state)] = int64(c.State(state))
 	}
 	return value
 }
 
-type failureKey struct {
-	kind        tko.Kind
-	typ, reason string
+// A waitLine is how a status shows what entities wait for.
+type waitLine struct {
+	text string
+	how  string // the command that shows or ends it
 }
 
-// A failure is a group of conditions that are False for the same reason.
-type failure struct {
-	failureKey
-	count   int
-	since   time.Time // of the oldest
-	example string    // the oldest
-	message string
+// waitLines are by the kind and what is waited for.
+var waitLines = map[tko.FleetWait]waitLine{
+	{Kind: tko.KindDeployment, What: tko.WaitsStopped}:    {"stopped by a user, and waiting for the release", "tko stop list"},
+	{Kind: tko.KindDeployment, What: tko.WaitsApproval}:   {"waiting for an approval", "tko deployment list --prepared --approved=false"},
+	{Kind: tko.KindDeployment, What: tko.WaitsWithdrawn}:  {"changed since the last approval, waiting for another one", "tko deployment list --condition Approved:" + tko.ReasonApprovalWithdrawn},
+	{Kind: tko.KindDeployment, What: tko.WaitsProposal}:   {"with proposed changes of placements, waiting for an approval", "tko deployment list --condition Placed:" + tko.ReasonChangeProposed},
+	{Kind: tko.KindDeployment, What: tko.WaitsPreparer}:   {"waiting for a preparer", "tko deployment list --prepared=false -o wide"},
+	{Kind: tko.KindDeployment, What: tko.WaitsScheduler}:  {"waiting for the meta-scheduler", "tko deployment list --prepared --approved --scheduled=false"},
+	{Kind: tko.KindDeployment, What: tko.WaitsSuspended}:  {"suspended, or at suspended sites", "tko deployment list --condition Scheduled:" + tko.ReasonSuspended},
+	{Kind: tko.KindDeployment, What: tko.WaitsFrozen}:     {"waiting for the end of a freeze", "tko freeze list"},
+	{Kind: tko.KindDeployment, What: tko.WaitsReferences}: {"waiting for templates or sites that don't exist yet", "tko deployment list --condition ResolvedRefs=False"},
+	{Kind: tko.KindDeployment, What: tko.WaitsPartly}:     {"delivered in part", "tko deployment list --condition Delivered=False -o wide"},
+	{Kind: tko.KindDeployment, What: tko.WaitsApart}:      {"waiting for a rollout that is changing a site from which theirs is kept apart", "tko deployment list --condition Scheduled:" + tko.ReasonApart},
+	{Kind: tko.KindSite, What: tko.WaitsReferences}:       {"waiting for templates that don't exist yet", "tko site list --condition ResolvedRefs=False"},
 }
 
-// A fleetWait is what a number of entities wait for.
-type fleetWait struct {
-	kind  tko.Kind
-	count int
-	text  string
-	how   string // the command that shows or ends it
+// textOf returns how a status shows a wait. A newer server may have others.
+func textOf(w tko.FleetWait) waitLine {
+	t, ok := waitLines[tko.FleetWait{Kind: w.Kind, What: w.What}]
+	if !ok {
+		t = waitLine{"waiting: " + w.What, "tko " + string(w.Kind) + " list -o wide"}
+	}
+	return t
 }
 
 func (a *app) statusCommand() *cobra.Command {
-	var sites tko.SiteSelect
+	var sites tko.FleetSelect
 	var exitCode, watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the fleet in a few lines: what fails, why and since when, and what waits",
 		Long: `Show the fleet in a few lines: counts of sites and deployments, with the states that
 dashboards show, what fails, grouped by the reason, with the oldest example of each, and what waits for an approval or a
-controller. What a user has stopped comes first. Filters limit it to sites, and to the deployments at them. With --exit-code,
-the exit code is 1 if something fails. With --watch, the status is shown again each time that it
+controller. What a user has stopped comes first. The server counts what you may read; of the whole fleet, if you
+may read all of it, that takes as long whatever its size. Filters limit it to sites, and to the deployments at them. With
+--exit-code, the exit code is 1 if something fails. With --watch, the status is shown again each time that it
 has changed, at most once a second, until the command is interrupted.`,
 		Example: `  tko status
   tko status --watch
   tko status --site-metadata region=west
   tko status -o json`,
 	}
-	patterns(cmd.Flags(), &sites.IDs, "site-id", "", "the site's ID")
-	metadataPatterns(cmd.Flags(), &sites.Metadata, "site-metadata", "", " of the site")
+	patterns(cmd.Flags(), &sites.Sites, "site-id", "", "the site's ID")
+	metadataPatterns(cmd.Flags(), &sites.SiteMetadata, "site-metadata", "", " of the site")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit code 1 if something fails")
 	complete(cmd, "site-id", a.completion(completeSites))
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the status again each time that it has changed, until interrupted")
@@ -138,8 +113,8 @@ has changed, at most once a second, until the command is interrupted.`,
 		if err == nil {
 			err = a.printFleet(f)
 		}
-		if err == nil && exitCode && len(f.failures) > 0 {
-			err = fmt.Errorf("something fails, for %s: see the list", count(len(f.failures), "reason", "reasons"))
+		if err == nil && exitCode && len(f.Failures) > 0 {
+			err = fmt.Errorf("something fails, for %s: see the list", count(len(f.Failures), "reason", "reasons"))
 		}
 		return err
 	})
@@ -158,7 +133,7 @@ func (a *app) printFleet(f *fleet) error {
 const statusEvery = time.Second
 
 // watchFleet prints a summary, and another one each time that it has changed.
-func (a *app) watchFleet(ctx context.Context, s *session, sites tko.SiteSelect) error {
+func (a *app) watchFleet(ctx context.Context, s *session, sites tko.FleetSelect) error {
 	var last any
 	for {
 		began := time.Now()
@@ -182,9 +157,9 @@ func (a *app) watchFleet(ctx context.Context, s *session, sites tko.SiteSelect) 
 	}
 }
 
-// readFleet reads each site and deployment once, without packages.
-func readFleet(ctx context.Context, s *session, sites tko.SiteSelect) (*fleet, error) {
-	f := &fleet{sites: fleetCounts{}, deployments: fleetCounts{}, failures: map[failureKey]*failure{}}
+// readFleet reads a summary from the server.
+func readFleet(ctx context.Context, s *session, sites tko.FleetSelect) (*fleet, error) {
+	f := &fleet{}
 	about, err := call(ctx, s, s.About)
 	if err != nil {
 		return nil, err
@@ -197,152 +172,42 @@ func readFleet(ctx context.Context, s *session, sites tko.SiteSelect) (*fleet, e
 	if f.stops, err = call(ctx, s, s.Stops); err != nil {
 		return nil, err
 	}
-	var w fleetWaits
-	err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Site, error] { return s.Sites(ctx, sites, tko.ListOptions{}) }, func(site tko.Site) error {
-		f.addSite(site, &w)
+	count := func(ctx context.Context) (tko.Fleet, error) { return s.Fleet(ctx, sites) }
+	if s.app.globals.timeoutSet {
+		f.Fleet, err = call(ctx, s, count)
+	} else { // of a part of a large fleet, it takes long
+		f.Fleet, err = callWithin(ctx, s, count)
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		f.Fleet, err = countFleet(ctx, s, sites)
+	}
+	return f, err
+}
+
+// countFleet reads each site and deployment once, without packages: servers of earlier versions
+// don't count them.
+func countFleet(ctx context.Context, s *session, sites tko.FleetSelect) (tko.Fleet, error) {
+	sum := new(tko.FleetCount)
+	sel := tko.SiteSelect{IDs: sites.Sites, Metadata: sites.SiteMetadata}
+	err := each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Site, error] { return s.Sites(ctx, sel, tko.ListOptions{}) }, func(site tko.Site) error {
+		sum.AddSite(site, 1)
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return tko.Fleet{}, err
 	}
-	sel := tko.DeploymentSelect{Sites: sites.IDs, SiteMetadata: sites.Metadata}
-	err = s.eachDeployment(ctx, sel, tko.ListOptions{}, func(d tko.Deployment) { f.addDeployment(d, &w) })
-	if err != nil {
-		return nil, err
-	}
-	f.waits = w.list()
-	return f, nil
+	err = s.eachDeployment(ctx, tko.DeploymentSelect{Sites: sites.Sites, SiteMetadata: sites.SiteMetadata}, tko.ListOptions{}, func(d tko.Deployment) { sum.AddDeployment(d, 1) })
+	return sum.Fleet(), err
 }
 
-func (f *fleet) addSite(site tko.Site, w *fleetWaits) {
-	if tko.HasCondition(site.Stamp.Conditions, tko.ConditionResolvedRefs, tko.ReasonWaitsForReferences) {
-		w.sites++
-	}
-	f.sites["total"]++
-	f.sites.add(site.Stamp.Conditions, tko.ConditionScheduled, "scheduled", "notScheduled")
-	f.sites.addState(site.Summary().State, site.Stamp.Conditions)
-	f.addFailures(tko.KindSite, string(site.ID), site.Stamp.Conditions)
-}
-
-// fleetWaits count what deployments, and sites, wait for.
-type fleetWaits struct {
-	preparer, approval, withdrawn, proposal, scheduler, suspended, frozen, stopped, apart, references, partly int
-	sites                                                                                                     int
-}
-
-func (w fleetWaits) list() []fleetWait {
-	all := []fleetWait{
-		{tko.KindDeployment, w.stopped, "stopped by a user, and waiting for the release", "tko stop list"},
-		{tko.KindDeployment, w.approval, "waiting for an approval", "tko deployment list --prepared --approved=false"},
-		{tko.KindDeployment, w.withdrawn, "changed since the last approval, waiting for another one", "tko deployment list --condition Approved:" + tko.ReasonApprovalWithdrawn},
-		{tko.KindDeployment, w.proposal, "with proposed changes of placements, waiting for an approval", "tko deployment list --condition Placed:" + tko.ReasonChangeProposed},
-		{tko.KindDeployment, w.preparer, "waiting for a preparer", "tko deployment list --prepared=false -o wide"},
-		{tko.KindDeployment, w.scheduler, "waiting for the meta-scheduler", "tko deployment list --prepared --approved --scheduled=false"},
-		{tko.KindDeployment, w.suspended, "suspended, or at suspended sites", "tko deployment list --condition Scheduled:" + tko.ReasonSuspended},
-		{tko.KindDeployment, w.frozen, "waiting for the end of a freeze", "tko freeze list"},
-		{tko.KindDeployment, w.references, "waiting for templates or sites that don't exist yet", "tko deployment list --condition ResolvedRefs=False"},
-		{tko.KindDeployment, w.partly, "delivered in part", "tko deployment list --condition Delivered=False -o wide"},
-		{tko.KindDeployment, w.apart, "waiting for a rollout that is changing a site from which theirs is kept apart", "tko deployment list --condition Scheduled:" + tko.ReasonApart},
-		{tko.KindSite, w.sites, "waiting for templates that don't exist yet", "tko site list --condition ResolvedRefs=False"},
-	}
-	return slices.DeleteFunc(all, func(w fleetWait) bool { return w.count == 0 })
-}
-
-func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
-	f.deployments["total"]++
-	conditions := d.Stamp.Conditions
-	scheduled, prepared := tko.ConditionIs(conditions, tko.ConditionScheduled), tko.ConditionIs(conditions, tko.ConditionPrepared)
-	if d.Prepared {
-		f.deployments["prepared"]++
-	}
-	if d.Approved {
-		f.deployments["approved"]++
-	}
-	f.deployments.add(conditions, tko.ConditionScheduled, "scheduled", "notScheduled")
-	f.deployments.addState(d.Summary().State, conditions)
-	switch {
-	case tko.HasCondition(conditions, tko.ConditionScheduled, tko.ReasonStopped), !d.Prepared && tko.HasCondition(conditions, tko.ConditionPrepared, tko.ReasonStopped):
-		w.stopped++
-	case !d.Prepared && prepared != tko.ConditionFalse:
-		w.preparer++
-	case d.Prepared && !d.Approved && tko.HasCondition(conditions, tko.ConditionApproved, tko.ReasonApprovalWithdrawn):
-		w.withdrawn++
-	case d.Prepared && !d.Approved:
-		w.approval++
-	case d.Prepared && d.Site != "" && scheduled != tko.ConditionTrue && scheduled != tko.ConditionFalse:
-		w.scheduler++
-	case tko.HasCondition(conditions, tko.ConditionScheduled, tko.ReasonSuspended):
-		w.suspended++
-	case tko.HasCondition(conditions, tko.ConditionScheduled, tko.ReasonFrozen):
-		w.frozen++
-	case tko.HasCondition(conditions, tko.ConditionScheduled, tko.ReasonApart):
-		w.apart++
-	}
-	if tko.HasCondition(conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
-		w.proposal++
-	}
-	if tko.HasCondition(conditions, tko.ConditionResolvedRefs, tko.ReasonWaitsForReferences) {
-		w.references++
-	}
-	if tko.HasCondition(conditions, tko.ConditionDelivered, tko.ReasonDeliveredPartly) {
-		w.partly++
-	}
-	f.addFailures(tko.KindDeployment, string(d.ID), conditions)
-}
-
-// notFailures are the reasons of conditions that are False while something waits, and of what
-// was delivered in part.
-var notFailures = []string{
-	tko.ReasonSuspended, tko.ReasonFrozen, tko.ReasonApart, tko.ReasonStopped, tko.ReasonWaitsForReferences, tko.ReasonDeliveredPartly,
-}
-
-// addFailures counts the conditions that are False, except for those that wait for
-// a user, for what doesn't exist yet, or for the end of a freeze or stop.
-func (f *fleet) addFailures(kind tko.Kind, id string, conditions []tko.Condition) {
-	for _, c := range conditions {
-		if c.Status != tko.ConditionFalse || c.Type == tko.ConditionApproved || c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
-			continue
-		}
-		if c.Type == tko.ConditionFrozen || slices.Contains(notFailures, c.Reason) {
-			continue
-		}
-		key := failureKey{kind: kind, typ: c.Type, reason: c.Reason}
-		group := f.failures[key]
-		if group == nil {
-			if len(f.failures) == statusGroups {
-				f.overflow++
-				continue
-			}
-			group = &failure{failureKey: key}
-			f.failures[key] = group
-		}
-		group.count++
-		if group.count == 1 || c.LastTransition.Before(group.since) {
-			group.since, group.example, group.message = c.LastTransition, id, c.Text()
-		}
-	}
-}
-
-// sorted returns the failures, the most frequent first.
-func (f *fleet) sorted() []*failure {
-	all := make([]*failure, 0, len(f.failures))
-	for _, group := range f.failures {
-		all = append(all, group)
-	}
-	slices.SortFunc(all, func(a, b *failure) int {
-		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(b.kind, a.kind), cmp.Compare(a.typ, b.typ), cmp.Compare(a.reason, b.reason))
-	})
-	return all
-}
-
-var failureColumns = []column[*failure]{
-	{name: "COUNT", text: func(f *failure) string { return strconv.Itoa(f.count) }},
-	{name: "KIND", text: func(f *failure) string { return string(f.kind) }},
-	{name: "CONDITION", text: func(f *failure) string { return f.typ }},
-	{name: "REASON", text: func(f *failure) string { return f.reason }},
-	{name: "SINCE", age: func(f *failure) time.Time { return f.since }},
-	{name: "EXAMPLE", text: func(f *failure) string { return f.example }},
-	{name: "MESSAGE", text: func(f *failure) string { return f.message }},
+var failureColumns = []column[tko.FleetFailure]{
+	{name: "COUNT", text: func(f tko.FleetFailure) string { return strconv.Itoa(f.Count) }},
+	{name: "KIND", text: func(f tko.FleetFailure) string { return string(f.Kind) }},
+	{name: "CONDITION", text: func(f tko.FleetFailure) string { return f.Type }},
+	{name: "REASON", text: func(f tko.FleetFailure) string { return f.Reason }},
+	{name: "SINCE", age: func(f tko.FleetFailure) time.Time { return f.Since }},
+	{name: "EXAMPLE", text: func(f tko.FleetFailure) string { return f.Example }},
+	{name: "MESSAGE", text: func(f tko.FleetFailure) string { return f.Message }},
 }
 
 func (f *fleet) print(a *app) error {
@@ -353,59 +218,63 @@ func (f *fleet) print(a *app) error {
 		}
 		fmt.Fprintln(a.out, a.paint(a.streams.Out, "\x1b[31m", cut(printable.Text(text), a.width())))
 	}
-	s, d := f.sites, f.deployments
+	s, d := f.Sites, f.Deployments
 	err := a.printLines(fmt.Sprintf("Sites:        %d: %d scheduled, %d not; %s\nDeployments:  %d: %d prepared, %d approved, %d scheduled; %s\n",
-		s["total"], s["scheduled"], s["notScheduled"], s.states(), d["total"], d["prepared"], d["approved"], d["scheduled"], d.states()))
+		s.Total, s.Scheduled, s.NotScheduled, fleetStates(s), d.Total, d.Prepared, d.Approved, d.Scheduled, fleetStates(d)))
 	if err != nil {
 		return err
 	}
 	for _, problem := range f.problems {
 		fmt.Fprintln(a.out, "Server problem: "+cut(printable.Text(problem), a.width()))
 	}
-	failures := f.sorted()
+	failures := f.Failures
 	if len(failures) == 0 {
 		fmt.Fprintln(a.out, "\nNothing fails.")
 	} else {
 		fmt.Fprintln(a.out, "\nWhat fails:")
 		others := 2 + len(f.problems) + 4 // the title and the names of columns, with an empty line; the rest
-		if len(f.waits) > 0 {
-			others += 2 + len(f.waits)
+		if len(f.Waits) > 0 {
+			others += 2 + len(f.Waits)
 		}
 		shown := min(len(failures), statusFailures, max(3, statusLines-others))
 		if err := printTable(a, failureColumns, failures[:shown]); err != nil {
 			return err
 		}
-		rest := f.overflow
+		rest := f.FailuresLeftOut
 		for _, group := range failures[shown:] {
-			rest += group.count
+			rest += group.Count
 		}
 		if rest > 0 {
 			fmt.Fprintf(a.out, "and %s for other reasons: see tko status -o json\n", count(rest, "failure", "failures"))
 		}
 	}
-	if len(f.waits) > 0 {
+	if len(f.Waits) > 0 {
 		fmt.Fprintln(a.out, "\nWhat waits:")
 	}
-	for _, w := range f.waits {
-		fmt.Fprintf(a.out, "%s %s: see %s\n", count(w.count, string(w.kind), string(w.kind)+"s"), w.text, w.how)
+	for _, w := range f.Waits {
+		shown := textOf(w)
+		fmt.Fprintf(a.out, "%s %s: see %s\n", count(w.Count, string(w.Kind), string(w.Kind)+"s"), shown.text, shown.how)
 	}
 	return nil
 }
 
 // value returns the summary for programs.
 func (f *fleet) value() map[string]any {
-	failures := values(f.sorted(), func(group *failure) map[string]any {
+	failures := values(f.Failures, func(group tko.FleetFailure) map[string]any {
 		return map[string]any{
-			"kind": string(group.kind), "type": group.typ, "reason": group.reason, "count": int64(group.count),
-			"since": group.since.UTC().Format(time.RFC3339), "example": group.example, "message": group.message,
+			"kind": string(group.Kind), "type": group.Type, "reason": group.Reason, "count": int64(group.Count),
+			"since": group.Since.UTC().Format(time.RFC3339), "example": group.Example, "message": group.Message,
 		}
 	})
-	waits := values(f.waits, func(w fleetWait) map[string]any {
-		return map[string]any{"kind": string(w.kind), "count": int64(w.count), "text": w.text, "command": w.how}
+	waits := values(f.Waits, func(w tko.FleetWait) map[string]any {
+		shown := textOf(w)
+		return map[string]any{"kind": string(w.Kind), "count": int64(w.Count), "text": shown.text, "command": shown.how}
 	})
+	deployments := fleetCountsValue(f.Deployments)
+	deployments["prepared"], deployments["approved"] = int64(f.Deployments.Prepared), int64(f.Deployments.Approved)
 	return map[string]any{
-		"sites":       f.sites.value(),
-		"deployments": f.deployments.value("prepared", "approved"),
-		"failures":    failures, "failuresLeftOut": int64(f.overflow), "waits": waits, "stops": values(f.stops, stopValue), "serverProblems": listValue(f.problems),
+		"sites":       fleetCountsValue(f.Sites),
+		"deployments": deployments,
+		"failures":    failures, "failuresLeftOut": int64(f.FailuresLeftOut), "waits": waits, "stops": values(f.stops, stopValue), "serverProblems": listValue(f.problems),
 	}
 }

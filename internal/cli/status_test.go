@@ -13,13 +13,12 @@ import (
 func TestStatusHasTwentyLinesAtMost(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []int{0, 3, 8} {
-		f := &fleet{failures: map[failureKey]*failure{}, problems: []string{"the disk is full"}}
+		f := &fleet{problems: []string{"the disk is full"}}
 		for i := range 40 {
-			key := failureKey{tko.KindSite, tko.ConditionScheduled, fmt.Sprintf("Reason%d", i)}
-			f.failures[key] = &failure{failureKey: key, count: 40 - i, example: "lagos"}
+			f.Failures = append(f.Failures, tko.FleetFailure{Kind: tko.KindSite, Type: tko.ConditionScheduled, Reason: fmt.Sprintf("Reason%d", i), Count: 40 - i, Example: "lagos"})
 		}
 		for i := range waits {
-			f.waits = append(f.waits, fleetWait{kind: tko.KindDeployment, count: i + 1, text: "waiting", how: "tko deployment list"})
+			f.Waits = append(f.Waits, tko.FleetWait{Kind: tko.KindDeployment, Count: i + 1, What: "luck"})
 		}
 		var out bytes.Buffer
 		a := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &out}, nil)
@@ -50,14 +49,15 @@ func TestStatusCountsTheStatesOfDashboards(t *testing.T) {
 		"failing": {scheduled, condition(tko.ConditionHealthy, tko.ConditionFalse, "NotReady")},
 		"rising":  {scheduled, condition(tko.ConditionHealthy, tko.ConditionFalse, "InProgress")},
 	}
-	f := &fleet{sites: fleetCounts{}, deployments: fleetCounts{}, failures: map[failureKey]*failure{}}
+	sum := new(tko.FleetCount)
 	want := map[tko.State]int{}
 	for name, conditions := range all {
 		d := tko.Deployment{ID: tko.DeploymentID(name), Site: "s", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 1, Conditions: conditions}}
-		f.addDeployment(d, &fleetWaits{})
-		f.addSite(tko.Site{Stamp: d.Stamp}, &fleetWaits{})
+		sum.AddDeployment(d, 1)
+		sum.AddSite(tko.Site{Stamp: d.Stamp}, 1)
 		want[d.Summary().State]++
 	}
+	f := &fleet{Fleet: sum.Fleet()}
 	value := f.value()
 	for _, kind := range []string{"sites", "deployments"} {
 		got, _ := value[kind].(map[string]any)
@@ -66,11 +66,11 @@ func TestStatusCountsTheStatesOfDashboards(t *testing.T) {
 				t.Errorf("%s: %v %s, want %d", kind, got[string(state)], state, want[state])
 			}
 		}
-		if got[unhealthy] != int64(2) || got["total"] != int64(len(all)) {
+		if got["unhealthy"] != int64(2) || got["total"] != int64(len(all)) {
 			t.Errorf("%s: %v", kind, got)
 		}
 	}
-	if got := f.deployments.states(); got != "1 failing, 1 working, 2 unknown, 1 healthy" {
+	if got := fleetStates(f.Deployments); got != "1 failing, 1 working, 2 unknown, 1 healthy" {
 		t.Errorf("in words: %s", got)
 	}
 }
@@ -91,12 +91,11 @@ func TestStatusCountsWhatWaitsAndWhatWasDeliveredInPart(t *testing.T) {
 		ID: "d", Site: "s", Prepared: true, Approved: true,
 		Stamp: tko.Stamp{Revision: 1, Conditions: []tko.Condition{partly, well(tko.ConditionScheduled), well(tko.ConditionHealthy)}},
 	}
-	f := &fleet{sites: fleetCounts{}, deployments: fleetCounts{}, failures: map[failureKey]*failure{}}
-	var w fleetWaits
-	f.addSite(tko.Site{ID: "s", AwaitedTemplate: "t", Stamp: tko.Stamp{Conditions: []tko.Condition{refs}}}, &w)
-	f.addDeployment(waiting, &w)
-	f.addDeployment(delivered, &w)
-	f.waits = w.list()
+	sum := new(tko.FleetCount)
+	sum.AddSite(tko.Site{ID: "s", AwaitedTemplate: "t", Stamp: tko.Stamp{Conditions: []tko.Condition{refs}}}, 1)
+	sum.AddDeployment(waiting, 1)
+	sum.AddDeployment(delivered, 1)
+	f := &fleet{Fleet: sum.Fleet()}
 	var out bytes.Buffer
 	a := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &out}, nil)
 	if err := errors.Join(f.print(a), a.out.Flush()); err != nil {
@@ -120,5 +119,33 @@ func TestStatusCountsWhatWaitsAndWhatWasDeliveredInPart(t *testing.T) {
 	out.Reset()
 	if err := errors.Join(h.print(a), a.out.Flush()); err != nil || !strings.Contains(out.String(), "delivered 1 of 14 resources") {
 		t.Errorf("explain says, %v:\n%s", err, out.String())
+	}
+}
+
+// A server that counts is asked once; of one of an earlier version, the command counts what it lists.
+func TestStatusIsCountedByTheServer(t *testing.T) {
+	t.Parallel()
+	f := example()
+	f.fleet = &tko.Fleet{
+		Sites: tko.FleetCounts{Total: 7, Scheduled: 5, NotScheduled: 2, Failing: 2, Healthy: 5}, Deployments: tko.FleetCounts{Total: 1_000_000, Prepared: 3, Waiting: 4},
+		Failures: []tko.FleetFailure{{Kind: tko.KindSite, Type: tko.ConditionScheduled, Reason: "Unreachable", Count: 2, Example: "lagos", Message: "no route"}},
+		Waits:    []tko.FleetWait{{Kind: tko.KindDeployment, What: tko.WaitsApproval, Count: 3}, {Kind: tko.KindSite, What: "luck", Count: 1}},
+	}
+	got := run(t, f, "", "status", "--site-id", "l*")
+	for _, want := range []string{
+		"Sites:        7: 5 scheduled, 2 not; 2 failing, 5 healthy\nDeployments:  1000000: 3 prepared, 0 approved, 0 scheduled; 4 waiting, 0 healthy\n",
+		"Unreachable", "no route", "3 deployments waiting for an approval: see tko deployment list --prepared --approved=false\n", "1 site waiting: luck: see tko site list -o wide\n",
+	} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("the status lacks %q:\n%s%s", want, got.out, got.err)
+		}
+	}
+	if asked := strings.Join(f.asked, "; "); asked != "about; fleet [l*] map[]" {
+		t.Errorf("the server was asked: %s", asked)
+	}
+	f = example()
+	got = run(t, f, "", "status")
+	if asked := strings.Join(f.asked, "; "); got.code != 0 || !strings.Contains(asked, "sites") || !strings.Contains(asked, "deployments") {
+		t.Errorf("an earlier server was asked: %s\n%s%s", asked, got.out, got.err)
 	}
 }

@@ -161,12 +161,10 @@ func (m *model) fetchDetail(d *detail) tea.Cmd {
 		return nil
 	}
 	d.loading, d.stale = true, false
-	kind, id, tab, back := d.kind, d.id, d.tab, d.back
+	of := reading{server: m.server, zone: m.options.Location, kind: d.kind, id: d.id, tab: d.tab, back: d.back}
 	return m.do(func(ctx context.Context) tea.Msg {
-		lines, err := limited(ctx, m.options.Timeout, func(ctx context.Context) ([]line, error) {
-			return readDetail(ctx, m.server, m.options.Location, kind, id, tab, back)
-		})
-		return contentMsg{kind, id, tab, back, lines[:min(len(lines), maxLines)], err}
+		lines, err := limited(ctx, m.options.Timeout, of.lines)
+		return contentMsg{of.kind, of.id, of.tab, of.back, lines[:min(len(lines), maxLines)], err}
 	})
 }
 
@@ -227,9 +225,20 @@ func readEntity(ctx context.Context, s filter.Getter, kind tko.Kind, id string, 
 	return e, err
 }
 
-// readDetail reads the lines of a tab.
-func readDetail(ctx context.Context, s Server, zone *time.Location, kind tko.Kind, id string, tab, back int) ([]line, error) {
-	switch tab {
+// A reading is a tab of an entity that is read.
+type reading struct {
+	server Server
+	zone   *time.Location
+	kind   tko.Kind
+	id     string
+	tab    int
+	back   int // revisions before the newest, of a diff
+}
+
+// lines reads the lines of the tab.
+func (r reading) lines(ctx context.Context) ([]line, error) {
+	s, zone, kind, id := r.server, r.zone, r.kind, r.id
+	switch r.tab {
 	case tabHistory:
 		return readHistory(ctx, s, zone, kind, id)
 	case tabWhy:
@@ -240,7 +249,7 @@ func readDetail(ctx context.Context, s Server, zone *time.Location, kind tko.Kin
 		if kind == tko.KindRollout {
 			return planLines(ctx, s, id)
 		}
-		return readDiff(ctx, s, zone, kind, id, back)
+		return r.diff(ctx)
 	case tabTree:
 		return readTree(ctx, s, tko.DeploymentID(id))
 	}
@@ -248,7 +257,7 @@ func readDetail(ctx context.Context, s Server, zone *time.Location, kind tko.Kin
 	if err != nil {
 		return nil, err
 	}
-	switch tab {
+	switch r.tab {
 	case tabPackage:
 		return packageLines(e.text), nil
 	case tabConditions:
@@ -364,21 +373,22 @@ func readHistory(ctx context.Context, s Getter, zone *time.Location, kind tko.Ki
 	return lines, nil
 }
 
-// readDiff returns the difference between a revision, counted back from the newest, and
+// diff returns the difference between a revision, counted back from the newest, and
 // the one before it.
-func readDiff(ctx context.Context, s Getter, zone *time.Location, kind tko.Kind, id string, back int) ([]line, error) {
+func (r reading) diff(ctx context.Context) ([]line, error) {
+	s, kind, id := r.server, r.kind, r.id
 	newest, err := readEntity(ctx, s, kind, id, 0)
 	if err != nil {
 		return nil, err
 	}
-	to := max(1, newest.stamp.Revision-int64(back))
+	to := max(1, newest.stamp.Revision-int64(r.back))
 	e := newest
-	if back > 0 {
+	if r.back > 0 {
 		if e, err = readEntity(ctx, s, kind, id, to); err != nil {
 			return nil, err
 		}
 	}
-	lines := []line{{text: printable.Text(fmt.Sprintf("Revision %d of %d, %s by %s", to, newest.stamp.Revision, stampText(e.stamp.Updated, zone), e.stamp.Author)), style: strong}}
+	lines := []line{{text: printable.Text(fmt.Sprintf("Revision %d of %d, %s by %s", to, newest.stamp.Revision, stampText(e.stamp.Updated, r.zone), e.stamp.Author)), style: strong}}
 	if to == 1 {
 		return append(lines, line{text: "It is the first one.", style: faint}), nil
 	}

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -27,6 +28,11 @@ type Field[S any] struct {
 	Flag       func(*S) **bool
 	Since      func(*S) *time.Time // the column's least value
 	Conditions func(*S) *[]tko.ConditionSelect
+}
+
+// Without returns the filters but the one with a name.
+func Without[S any](fields []Field[S], name string) []Field[S] {
+	return slices.DeleteFunc(slices.Clone(fields), func(f Field[S]) bool { return f.Name == name })
 }
 
 // IsSet reports whether the filter is in a select.

@@ -440,6 +440,11 @@ func (l *reconciliation) propose(ctx context.Context, revision string, p *plan.P
 			return tko.RolloutStatus{}, err
 		}
 	}
+	id, err := l.rolloutID(ctx, revision)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	// The state is read after the ID: a rollout that is started in between would get a successor.
 	if saved := l.state.Rollout; saved != nil && saved.Settled == "" && saved.Revision == revision {
 		switch s, err := client.RolloutStatus(ctx, saved.ID); {
 		case errors.Is(err, tko.ErrNotFound):
@@ -448,10 +453,6 @@ func (l *reconciliation) propose(ctx context.Context, revision string, p *plan.P
 		case s.State != rolloutDraft && s.State != rolloutPlanning && s.State != rolloutPlanned:
 			return s, nil // it was started after the plan was begun: the inventory has its result first
 		}
-	}
-	id, err := l.rolloutID(ctx, revision)
-	if err != nil {
-		return tko.RolloutStatus{}, err
 	}
 	if saved := l.state.Rollout; saved == nil || saved.ID != id {
 		l.state.Rollout = &savedRollout{ID: id, Revision: revision, Policy: l.byPolicy}

@@ -277,9 +277,19 @@ func TestInterruptedControllersMakeOneRollout(t *testing.T) {
 	}
 }
 
-// A rollout may be started and done after a reconciliation has looked at it: no second one is made of what it did.
+// A rollout may be started and done while a reconciliation proposes it, after each of the
+// reconciliation's calls: no second one is made of what it did.
 func TestRolloutThatIsStartedDuringAPlanStaysTheOnlyOne(t *testing.T) {
 	t.Parallel()
+	for at := 1; at <= 5; at++ {
+		t.Run(fmt.Sprintf("after call %d", at), func(t *testing.T) {
+			t.Parallel()
+			testStartedDuringAPlan(t, at)
+		})
+	}
+}
+
+func testStartedDuringAPlan(t *testing.T, at int) {
 	r := newRepo(t)
 	c := data(t)
 	advance(t, c)
@@ -292,7 +302,7 @@ func TestRolloutThatIsStartedDuringAPlanStaysTheOnlyOne(t *testing.T) {
 	w := &world{TB: t, Client: c}
 	id := rolloutOf(revision)
 	w.state(id, "Planned")
-	late := &lateClient{Client: c, looked: make(chan struct{}), done: make(chan struct{})}
+	late := &lateClient{Client: c, at: int64(at), looked: make(chan struct{}), done: make(chan struct{})}
 	w.controller = gitops.New(late, gitops.Options{Sources: []gitops.Spec{spec(t, planned(r.url))}})
 	ctx, stop = context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -313,23 +323,44 @@ func TestRolloutThatIsStartedDuringAPlanStaysTheOnlyOne(t *testing.T) {
 	}
 }
 
-// A lateClient reads the status of a planned rollout, and returns it when done is closed.
+// A lateClient returns the result of one of its calls about rollouts when done is closed.
 type lateClient struct {
 	*client.Client
-	once         sync.Once
+	at, calls    int64
+	mu           sync.Mutex
 	looked, done chan struct{}
 }
 
-func (l *lateClient) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
-	s, err := l.Client.RolloutStatus(ctx, id)
-	if err == nil && s.State == "Planned" {
-		l.once.Do(func() { close(l.looked) })
-		select {
-		case <-l.done:
-		case <-ctx.Done():
-		}
+func (l *lateClient) late(ctx context.Context) {
+	l.mu.Lock()
+	l.calls++
+	now := l.calls == l.at
+	l.mu.Unlock()
+	if !now {
+		return
 	}
-	return s, err
+	close(l.looked)
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+	}
+}
+
+func (l *lateClient) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
+	defer l.late(ctx)
+	return l.Client.RolloutStatus(ctx, id)
+}
+
+func (l *lateClient) Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error) {
+	defer l.late(ctx)
+	return l.Client.Rollout(ctx, id, revision)
+}
+
+func (l *lateClient) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
+	if p.Kind == tko.KindRollout && !p.DryRun {
+		defer l.late(ctx)
+	}
+	return l.Client.PutEntity(ctx, p)
 }
 
 // A rolloutDying client dies before or after it writes a rollout.

@@ -37,6 +37,10 @@ type RightsBackend interface { //nolint:interfacebloat // a method for each of t
 
 	EnrollSite(ctx context.Context, id tko.SiteID, valid time.Duration) (tko.EnrollmentToken, error)
 	RevokeSite(ctx context.Context, id tko.SiteID) error
+	EnrollSites(ctx context.Context, pattern string, valid time.Duration) (tko.EnrollmentToken, error)
+	EndEnrollSites(ctx context.Context, pattern string) error
+	WaitingAgents(ctx context.Context) ([]tko.WaitingAgent, error)
+	ApproveAgent(ctx context.Context, a tko.AgentApproval) error
 
 	RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error)
 	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
@@ -157,11 +161,33 @@ func (r *rights) GetSiteStop(ctx context.Context, m *tkopb.GetSiteStop) (*tkopb.
 }
 
 func (r *rights) EnrollSite(ctx context.Context, m *tkopb.EnrollSite) (*tkopb.EnrollmentToken, error) {
-	made, err := r.backend.EnrollSite(ctx, tko.SiteID(m.GetSiteId()), time.Duration(m.GetValidSeconds())*time.Second)
+	return enrollmentToken(r.backend.EnrollSite(ctx, tko.SiteID(m.GetSiteId()), time.Duration(m.GetValidSeconds())*time.Second))
+}
+
+func enrollmentToken(made tko.EnrollmentToken, err error) (*tkopb.EnrollmentToken, error) {
 	if err != nil {
 		return nil, err
 	}
 	return &tkopb.EnrollmentToken{SiteId: string(made.Site), Token: made.Token, Expires: timestamppb.New(made.Expires), Replaces: made.Replaces}, nil
+}
+
+func (r *rights) EnrollSites(ctx context.Context, m *tkopb.EnrollSites) (*tkopb.EnrollmentToken, error) {
+	if m.GetEnd() {
+		return &tkopb.EnrollmentToken{SiteId: m.GetPattern()}, r.backend.EndEnrollSites(ctx, m.GetPattern())
+	}
+	return enrollmentToken(r.backend.EnrollSites(ctx, m.GetPattern(), time.Duration(m.GetValidSeconds())*time.Second))
+}
+
+func (r *rights) ListWaitingAgents(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.WaitingAgent]) error {
+	return sendAll(s, func(a tko.WaitingAgent) *tkopb.WaitingAgent {
+		return &tkopb.WaitingAgent{
+			SiteId: string(a.Site), Key: a.Key, From: a.From, Pattern: a.Pattern, Since: timestamppb.New(a.Since), Expires: timestamppb.New(a.Expires), Replaces: a.Replaces,
+		}
+	})(r.backend.WaitingAgents(s.Context()))
+}
+
+func (r *rights) ApproveAgent(ctx context.Context, m *tkopb.ApproveAgent) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, r.backend.ApproveAgent(ctx, tko.AgentApproval{Site: tko.SiteID(m.GetSiteId()), Key: m.GetKey(), Refuse: m.GetRefuse(), Replace: m.GetReplace()})
 }
 
 func (r *rights) RevokeSite(ctx context.Context, m *tkopb.RevokeSite) (*emptypb.Empty, error) {

@@ -104,6 +104,7 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Data_FinishWork_FullMethodName:         right("", access.Prepare, access.Schedule, access.Source, access.Events).again().large(),
 		tkopb.Data_WatchChanges_FullMethodName:       right("", access.Read).noTurn("it waits for changes"),
 		tkopb.Data_ListMarks_FullMethodName:          right("", access.Read).again().plain("Marks"), // of the kind in the request
+		tkopb.Data_GetFleet_FullMethodName:           right(d, access.Read).again().lasting().plain("Fleet"),
 		tkopb.Data_PutEntity_FullMethodName:          right("", access.Create, access.Update, access.Register).again().large(),
 		tkopb.Data_RemoveEntity_FullMethodName:       right("", access.Delete, access.Register),
 		tkopb.Data_CallSites_FullMethodName:          right(s, access.Call).again(),
@@ -164,6 +165,9 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Access_GetSiteStop_FullMethodName:           right("", access.Schedule, access.Source).again(),
 		tkopb.Access_EnrollSite_FullMethodName:            right(tko.KindSite, access.Update),
 		tkopb.Access_RevokeSite_FullMethodName:            right(tko.KindSite, access.Update),
+		tkopb.Access_EnrollSites_FullMethodName:           right(tko.KindSite, access.Update),
+		tkopb.Access_ListWaitingAgents_FullMethodName:     right(tko.KindSite, access.Read).again(),
+		tkopb.Access_ApproveAgent_FullMethodName:          right(tko.KindSite, access.Update),
 		tkopb.Access_RegisterSources_FullMethodName:       right("", access.Define),
 		tkopb.Access_GetSourceDefinitions_FullMethodName:  right("", access.Inspect).again(),
 		tkopb.Access_DeleteSource_FullMethodName:          right("", access.Define),

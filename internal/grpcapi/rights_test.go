@@ -28,6 +28,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
@@ -106,8 +107,8 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	service := catalog.New(store, validNothing{}, catalog.Options{Access: catalog.AccessEnforce, Audit: true, CompareWait: time.Nanosecond})
-	if _, err := catalog.InitAccess(t.Context(), store, "token:root", "first", time.Time{}); err != nil {
+	service := catalog.New(store, validNothing{}, catalog.Options{Access: rights.Enforce, Audit: true, CompareWait: time.Nanosecond})
+	if _, err := rights.InitAccess(t.Context(), store, "token:root", "first", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	service.PlanWith(planner.New(planner.OnCatalog(service), planner.Options{}))
@@ -252,7 +253,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"claimWork": &tkopb.ClaimWork{Queue: "schedule", MaxItems: 1, Lease: durationpb.New(time.Second)}, "renewWork": &tkopb.RenewWork{Items: []*tkopb.WorkItem{item("schedule", site)}, Lease: durationpb.New(time.Second)},
 		"finishWork": &tkopb.FinishWork{Items: []*tkopb.FinishedWork{{Item: item("schedule", site)}}},
 		"putEntity":  &tkopb.PutEntity{Kind: "site", Id: site, PackageFormat: "yaml", Package: []byte(secretPackage), DryRun: true}, "removeEntity": &tkopb.RemoveEntity{Kind: "site", Id: site, DryRun: true},
-		"listMarks": &tkopb.ListMarks{Kind: "site"},
+		"listMarks": &tkopb.ListMarks{Kind: "site"}, "getFleet": &tkopb.GetFleet{},
 		"callSites": &tkopb.CallSites{SiteId: []string{site}}, "callSources": &tkopb.CallSources{Names: []string{"x"}}, "getSource": &tkopb.GetSource{Name: "x"},
 		"saveSource": &tkopb.SaveSource{Source: &tkopb.Source{Name: "x"}, Claim: item("gitops", "x")}, "forgetSource": &tkopb.ForgetSource{Name: "x", Claim: item("gitops", "x")},
 		"getTargetState": &tkopb.GetTargetState{SiteId: site, Name: "x"}, "saveTargetState": &tkopb.SaveTargetState{State: &tkopb.TargetState{SiteId: site, Name: "x"}, Claim: item("schedule", site)},
@@ -262,6 +263,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"blame": &tkopb.GetBlame{Kind: "deployment", Id: deployment}, "explainSite": &tkopb.GetSiteExplanation{SiteId: site, TemplateId: template}, "compareSite": &tkopb.CompareSite{SiteId: site}, "getTemplateImpact": &tkopb.GetTemplateImpact{TemplateId: template},
 		"getOwner": &tkopb.GetOwner{Kind: "deployment", Id: deployment}, "setOwner": &tkopb.SetOwner{Kind: "deployment", Id: deployment, Subject: "token:root"},
 		"enrollSite": &tkopb.EnrollSite{SiteId: site}, "revokeSite": &tkopb.RevokeSite{SiteId: site},
+		"enrollSites": &tkopb.EnrollSites{Pattern: site}, "approveAgent": &tkopb.ApproveAgent{SiteId: site},
 		"canI": &tkopb.CanI{Verb: "read", Kind: "site", Id: site}, "bind": &tkopb.Binding{Subject: "token:x", Role: "viewer", Scope: &tkopb.Scope{SiteId: site}},
 		"freeze": &tkopb.Freeze{SiteMetadata: map[string]string{"where": "*"}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "x"}, "unfreeze": &tkopb.Unfreeze{Ids: []string{"missing"}},
 		"listHistory": &tkopb.ListHistory{Select: &tkopb.PastSelect{Kind: "site"}}, "diffPast": &tkopb.DiffPast{Select: &tkopb.PastSelect{Kind: "site"}, From: "1"},
@@ -276,9 +278,9 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 
 // unscoped are the methods whose effect doesn't depend on an entity in the request.
 var unscoped = []string{
-	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listMarks", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
+	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listMarks", "getFleet", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
-	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "listStops", "getSiteStop", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "registerSubscriptions", "listSubscriptions", "deleteSubscription", "testSubscription", "listCredentials", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "listQueues", "releaseHolds", "provisionSite",
+	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "listStops", "getSiteStop", "listWaitingAgents", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "registerSubscriptions", "listSubscriptions", "deleteSubscription", "testSubscription", "listCredentials", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "listQueues", "releaseHolds", "provisionSite",
 	"setOwner", "countOwned", "registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "getSiteHold", "getSiteStagings", "reportSiteStaging", "proposeRollout", "listHistory", "diffPast", "getRetention", "getRolloutMeasurements", "reportRolloutMeasurement", "getRolloutTickets", "reportRolloutTicket", "listRolloutEvidence",
 }
 
@@ -367,7 +369,7 @@ func exceptional(name, subject string) bool {
 	switch name {
 	case "freeze", "unfreeze", "stop", "resume": // controllers call sites for other work
 		return role == "gitops" || role == "schedule"
-	case "enrollSite", "revokeSite": // only users do
+	case "enrollSite", "revokeSite", "enrollSites", "approveAgent": // only users do
 		return role == "gitops"
 	case "breakGlass": // by the socket and the user
 		return true

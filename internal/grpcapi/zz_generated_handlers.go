@@ -21,6 +21,7 @@ type PlainBackend interface { //nolint:interfacebloat // a method for each of th
 	Holds(ctx context.Context) ([]tko.Hold, error)
 	Queues(ctx context.Context) ([]tko.QueueState, error)
 	BreakModification(ctx context.Context, deploymentID tko.DeploymentID) (tko.OpenModification, error)
+	Fleet(ctx context.Context, r tko.FleetSelect) (tko.Fleet, error)
 	Marks(ctx context.Context, kind tko.Kind) iter.Seq2[tko.EntityMarks, error]
 	Modifications(ctx context.Context) ([]tko.OpenModification, error)
 	Retention(ctx context.Context) (tko.Retention, error)
@@ -48,6 +49,10 @@ func (h *admin) ListQueues(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.
 
 func (h *data) BreakModification(ctx context.Context, m *tkopb.BreakModification) (*tkopb.Modification, error) {
 	return wire.Then(wire.OpenModification.Write)(h.backend.BreakModification(ctx, tko.DeploymentID(m.GetDeploymentId())))
+}
+
+func (h *data) GetFleet(ctx context.Context, m *tkopb.GetFleet) (*tkopb.Fleet, error) {
+	return wire.Then(wire.Fleet.Write)(h.backend.Fleet(ctx, wire.FleetSelect.Read(m)))
 }
 
 func (h *data) ListMarks(m *tkopb.ListMarks, s grpc.ServerStreamingServer[tkopb.EntityMarks]) error {

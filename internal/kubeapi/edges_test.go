@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/changelog"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -56,7 +56,7 @@ func (f *failing) Record(ctx context.Context, fields record.Fields, key record.K
 	return f.Catalog.Record(ctx, fields, key)
 }
 
-func (f *failing) Events(ctx context.Context, kind tko.Kind, after int64) (events []catalog.Event, upTo int64, wait <-chan struct{}, err error) {
+func (f *failing) Events(ctx context.Context, kind tko.Kind, after int64) (events []changelog.Event, upTo int64, wait <-chan struct{}, err error) {
 	if err := f.events.Load(); err != nil {
 		return nil, 0, nil, *err
 	}

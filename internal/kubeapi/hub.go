@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/changelog"
 	"github.com/tko-orchestrator/tko/internal/crowd"
 	"github.com/tko-orchestrator/tko/internal/record"
 )
@@ -21,7 +21,7 @@ const (
 
 // An event is a change, encoded once for all watchers.
 type event struct {
-	catalog.Event
+	changelog.Event
 
 	views  map[view]func() (object, error) // the returned objects are shared: don't change them
 	before func(context.Context) (record.Record, error)
@@ -161,7 +161,7 @@ func (h *hub) read(ctx context.Context, position int64) ([]*event, int64, <-chan
 	return events, upTo, wait, nil
 }
 
-func (h *hub) event(e catalog.Event) *event {
+func (h *hub) event(e changelog.Event) *event {
 	at := e.Record
 	at.Position = e.Position // also for a deletion
 	own := &event{Event: e, views: map[view]func() (object, error){}}

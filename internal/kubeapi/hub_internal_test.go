@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/changelog"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // A silent catalog has changes only when a test makes them. Its signal is a value instead of a
@@ -28,16 +29,16 @@ type silent struct {
 
 func (s *silent) Position(context.Context) (int64, error)            { return s.head, nil }
 func (s *silent) CheckPosition(context.Context, int64) error         { return nil }
-func (s *silent) Rights(context.Context) (catalog.Rights, error)     { return allRights{}, nil }
+func (s *silent) Rights(context.Context) (rights.Rights, error)      { return allRights{}, nil }
 func (s *silent) RevealsSecrets(context.Context, record.Record) bool { return true }
 
-func (s *silent) Events(_ context.Context, kind tko.Kind, after int64) ([]catalog.Event, int64, <-chan struct{}, error) {
+func (s *silent) Events(_ context.Context, kind tko.Kind, after int64) ([]changelog.Event, int64, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var events []catalog.Event
+	var events []changelog.Event
 	for position := after + 1; position <= s.head; position++ {
 		key := record.Key{Kind: kind, ID: "s"}
-		events = append(events, catalog.Event{
+		events = append(events, changelog.Event{
 			Change: tko.Change{Kind: kind, ID: key.ID, Op: tko.OpWritten, Position: position, Revision: position}, New: position == 2,
 			Record: record.Record{Key: key, UID: "u", Revision: position, Position: position, Metadata: new(record.Metadata)},
 		})

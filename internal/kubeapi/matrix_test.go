@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -36,8 +37,8 @@ type tenants struct {
 
 func newTenants(t *testing.T) *tenants {
 	t.Helper()
-	w := &tenants{world: newWorldWith(t, catalog.Options{Access: catalog.AccessEnforce}, nil)}
-	if _, err := catalog.InitAccess(t.Context(), w.store, "cert:root", "test", time.Time{}); err != nil {
+	w := &tenants{world: newWorldWith(t, catalog.Options{Access: rights.Enforce}, nil)}
+	if _, err := rights.InitAccess(t.Context(), w.store, "cert:root", "test", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	w.root = identity.With(t.Context(), identity.Identity{Subject: "cert:root", Authenticator: "cert"})

@@ -20,7 +20,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
-	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/changelog"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
@@ -160,7 +160,7 @@ var quietReasons = []string{
 
 // draftEvents returns the Events of a change. before holds the previous hashes
 // of the conditions, nil if unknown.
-func draftEvents(e catalog.Event, before map[string]uint64) []eventDraft {
+func draftEvents(e changelog.Event, before map[string]uint64) []eventDraft {
 	var drafts []eventDraft
 	by := ""
 	if e.Author.String() != "" {
@@ -214,7 +214,7 @@ func conditionHashes(r record.Record) map[string]uint64 {
 
 // eventOf returns the Event of a change, with a name that is unique to the
 // change. It returns false if the object has no name in Kubernetes.
-func (k *kind) eventOf(e catalog.Event, d eventDraft, now time.Time) (*corev1.Event, bool) {
+func (k *kind) eventOf(e changelog.Event, d eventDraft, now time.Time) (*corev1.Event, bool) {
 	name, err := nameOf(e.Record)
 	if err != nil || e.Record.UID == "" {
 		return nil, false
@@ -239,7 +239,7 @@ func (k *kind) eventOf(e catalog.Event, d eventDraft, now time.Time) (*corev1.Ev
 
 // post posts an Event. It drops the Event if there are too many or the cluster
 // refuses it. The error is an error of ctx.
-func (r *Recorder) post(ctx context.Context, k *kind, e catalog.Event, d eventDraft) error {
+func (r *Recorder) post(ctx context.Context, k *kind, e changelog.Event, d eventDraft) error {
 	if age := time.Since(e.Time); age > staleEvents || age > lateEvents && !d.warning {
 		r.drop(ctx, nil)
 		return nil

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -280,7 +279,7 @@ func byDeploymentName(value, text string, escaped bool) (func(*record.Query), fu
 		return name == value || escaped && pattern.Match(name)
 	}
 	switch {
-	case escaped && catalog.CheckKey(record.Key{Kind: tko.KindDeployment, ID: text}) == nil:
+	case escaped && record.CheckKey(record.Key{Kind: tko.KindDeployment, ID: text}) == nil:
 		return func(q *record.Query) { q.IDs = append(q.IDs, pattern) }, match, nil
 	case !escaped || pattern.Exact():
 		return func(q *record.Query) { q.Origin = record.NameOrigin(value) }, match, nil

@@ -30,9 +30,11 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/changelog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -80,10 +82,10 @@ type Commander interface {
 // A Follower reads changes.
 type Follower interface {
 	CheckPosition(ctx context.Context, position int64) error
-	Events(ctx context.Context, kind tko.Kind, after int64) (events []catalog.Event, upTo int64, wait <-chan struct{}, err error)
-	Before(ctx context.Context, e catalog.Event) (record.Record, error)
+	Events(ctx context.Context, kind tko.Kind, after int64) (events []changelog.Event, upTo int64, wait <-chan struct{}, err error)
+	Before(ctx context.Context, e changelog.Event) (record.Record, error)
 	// Rights returns what the caller of a watch may see.
-	Rights(ctx context.Context) (catalog.Rights, error)
+	Rights(ctx context.Context) (rights.Rights, error)
 }
 
 // A storage serves the resources of a kind.
@@ -179,7 +181,7 @@ func (s *storage) key(ctx context.Context, name string) (record.Key, error) {
 	id, err := unescape(key.Kind, name)
 	if err == nil {
 		key.ID = id
-		err = catalog.CheckKey(key)
+		err = record.CheckKey(key)
 	}
 	if err == nil {
 		return key, nil
@@ -212,7 +214,7 @@ func (s *storage) pastRecord(ctx context.Context, fields record.Fields, name str
 		return record.Record{}, err
 	}
 	key := record.Key{Kind: s.kind.kind}
-	if key.ID, err = unescape(key.Kind, name); err == nil && catalog.CheckKey(key) == nil {
+	if key.ID, err = unescape(key.Kind, name); err == nil && record.CheckKey(key) == nil {
 		r, err := s.catalog.RecordAt(ctx, fields, key, position)
 		if err == nil && r.KubernetesName() != "" && r.KubernetesName() != name {
 			err = tko.NotFound(s.kind.kind, name)

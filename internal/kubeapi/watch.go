@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // Watch sends changes after a resourceVersion. Without one, with "0", or if
@@ -81,7 +81,7 @@ type watcher struct {
 	announce  bool                             // whether a bookmark marks the end of the existing objects
 	position  int64                            // up to which all changes were sent
 
-	rights  catalog.Rights
+	rights  rights.Rights
 	results chan watch.Event
 	cancel  context.CancelFunc
 	done    sync.WaitGroup

@@ -319,6 +319,7 @@ func (w *worker) step(ctx context.Context) error {
 		w.state.Number++
 		w.state.Pending = &pending{Number: w.state.Number, UpTo: w.seen.position, Audited: w.seen.audited, At: w.seen.at, Oldest: w.seen.first, Fixed: now.UTC()}
 		if err := w.save(ctx); err != nil { // before it is sent for the first time
+			w.state.Number, w.state.Pending = w.state.Number-1, nil // what isn't saved is fixed anew
 			return err
 		}
 	case now.Before(w.state.NextTry):

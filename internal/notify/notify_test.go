@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/notify"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
@@ -470,8 +472,8 @@ func TestRemovedHistoryIsSaidWithNumbers(t *testing.T) {
 // newGuarded returns a world with enforced rights, in which w.ctx is an administrator.
 func newGuarded(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, catalog.Options{Access: catalog.AccessEnforce, Audit: true})
-	if _, err := catalog.InitAccess(w.ctx, w.store, "cert:admin", "test", time.Time{}); err != nil {
+	w := newWorld(t, catalog.Options{Access: rights.Enforce, Audit: true})
+	if _, err := rights.InitAccess(w.ctx, w.store, "cert:admin", "test", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	w.ctx = w.as("cert:admin")
@@ -744,6 +746,52 @@ func TestInvalidSubscriptionsAreRefused(t *testing.T) {
 		}
 		if err := notify.Check(tko.Subscription{Name: "s", Spec: text}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want %q", name, err, c.text)
+		}
+	}
+}
+
+// An unsavedBackend fails to save what a message will tell, at first.
+type unsavedBackend struct {
+	notify.Backend
+
+	left  atomic.Int64
+	fixed atomic.Bool // a message was saved before it was sent
+}
+
+func (u *unsavedBackend) Save(ctx context.Context, holder, name string, doc []byte) error {
+	var state struct{ Pending json.RawMessage }
+	if err := json.Unmarshal(doc, &state); err != nil {
+		return err
+	}
+	if len(state.Pending) > 0 && string(state.Pending) != "null" {
+		if u.left.Add(-1) >= 0 {
+			return errors.New("the disk is full")
+		}
+		u.fixed.Store(true)
+	}
+	return u.Backend.Save(ctx, holder, name, doc)
+}
+
+// What a message tells is saved before it is sent: otherwise, after a kill, another message would have its ID.
+func TestNoMessageIsSentBeforeWhatItTellsIsSaved(t *testing.T) {
+	t.Parallel()
+	var backend *unsavedBackend
+	r := newReceiver(t, func(int, notify.Message) int {
+		if !backend.fixed.Load() {
+			t.Error("a message was sent before what it tells was saved")
+		}
+		return http.StatusNoContent
+	})
+	w := newWorld(t, catalog.Options{})
+	backend = &unsavedBackend{Backend: w.Told()}
+	backend.left.Store(2)
+	w.subscribe("ops", map[string]any{"about": []any{map[string]any{"of": "changes"}}, "group": quick, "to": webhook(r)})
+	w.run(newNotifier(), backend)
+	w.site("s", "")
+	r.waitForTold(t, "s")
+	for id := range r.told(t) {
+		if !strings.HasSuffix(id, ".1") {
+			t.Errorf("the first message is %s", id)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package pause
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 )
 
@@ -36,4 +37,22 @@ func Between(least, most time.Duration) time.Duration {
 func About(d time.Duration, part float64) time.Duration {
 	deviation := time.Duration(float64(d) * part)
 	return Between(d-deviation, d+deviation)
+}
+
+// A Mutex excludes others, like a [sync.Mutex], and waiting for it ends with a context. The zero
+// value is not locked.
+type Mutex struct {
+	once  sync.Once
+	token chan struct{}
+}
+
+// Lock waits until the caller has the mutex, or the context ends.
+func (m *Mutex) Lock(ctx context.Context) (unlock func(), err error) {
+	m.once.Do(func() { m.token = make(chan struct{}, 1) })
+	select {
+	case m.token <- struct{}{}:
+		return func() { <-m.token }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }

@@ -141,7 +141,7 @@ func (r *Runner) playbook(ctx context.Context, j job) (output []byte, stderr str
 	defer program.Close()
 	cmd := r.pluginCommand(append(arguments, playbook), program, work)
 	cmd.Env = append(r.environment(r.path(true), work, true), ansibleEnvironment(work, filepath.Dir(playbook))...)
-	start, err := r.confine(ctx, cmd, program, dir, j.plugin, r.limits(j.plugin), readable...)
+	start, err := r.confine(ctx, launch{cmd, program, dir, j.plugin, r.limits(j.plugin), readable})
 	if err != nil {
 		return nil, "", err
 	}

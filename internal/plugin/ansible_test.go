@@ -135,7 +135,7 @@ func TestPlaybookNeedsItsFolderAmongThePrograms(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(plugin.Options{})
 	p := playbookPlugin("schedule", "/etc/playbook.yaml", nil)
-	err := r.Schedule(t.Context(), p, target, "lagos", nil, nil)
+	err := r.Schedule(t.Context(), p, target, tko.Site{ID: "lagos"}, nil)
 	if err == nil || !strings.Contains(err.Error(), "--plugin-programs") {
 		t.Errorf("got %v", err)
 	}

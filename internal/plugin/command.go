@@ -53,7 +53,7 @@ func (r *Runner) command(ctx context.Context, j job) (output []byte, stderr stri
 	if err != nil {
 		return nil, "", fmt.Errorf("it was not run: %w", err)
 	}
-	start, err := r.confine(ctx, r.pluginCommand(j.plugin.Arguments, program, work), program, dir, j.plugin, r.limits(j.plugin))
+	start, err := r.confine(ctx, launch{cmd: r.pluginCommand(j.plugin.Arguments, program, work), program: program, dir: dir, plugin: j.plugin, limits: r.limits(j.plugin)})
 	if err != nil {
 		return nil, "", err
 	}

@@ -57,15 +57,25 @@ func (r *Runner) networked(p tko.Plugin) bool {
 	return r.options.Isolation.Off() || p.Properties[tko.PropertyNetwork] == "true"
 }
 
-// confine restricts a command to what its plugin needs. It may read the given files and
-// folders in addition to its program's.
-func (r *Runner) confine(ctx context.Context, cmd *exec.Cmd, program *isolate.Program, dir string, p tko.Plugin, limits supervise.Limits, readable ...string) (confined, error) {
+// A launch is a command that is to be run for a plugin.
+type launch struct {
+	cmd      *exec.Cmd
+	program  *isolate.Program
+	dir      string
+	plugin   tko.Plugin
+	limits   supervise.Limits
+	readable []string // files and folders that it may read in addition to its program's
+}
+
+// confine restricts a command to what its plugin needs.
+func (r *Runner) confine(ctx context.Context, l launch) (confined, error) {
+	p, limits := l.plugin, l.limits
 	if p.Properties[tko.PropertyIsolation] == strict {
 		if err := r.options.Isolation.Strict(); err != nil {
 			return confined{}, fmt.Errorf("it was not run: its property %s is strict, and %w", tko.PropertyIsolation, err)
 		}
 	}
-	run := isolate.Run{Program: program, Dir: dir, Network: r.networked(p), Readable: append(r.readable(program), readable...), Files: r.options.MaxFile}
+	run := isolate.Run{Program: l.program, Dir: l.dir, Network: r.networked(p), Readable: append(r.readable(l.program), l.readable...), Files: r.options.MaxFile}
 	if !run.Network {
 		run.Forward = r.forwards()
 		for _, target := range run.Forward {
@@ -76,12 +86,12 @@ func (r *Runner) confine(ctx context.Context, cmd *exec.Cmd, program *isolate.Pr
 			}
 		}
 	}
-	launch, started, done, err := r.options.Isolation.Launch(ctx, run)
+	start, started, done, err := r.options.Isolation.Launch(ctx, run)
 	if err != nil {
 		return confined{}, fmt.Errorf("it was not run: %w", err)
 	}
-	limits.Launch = launch
-	return confined{command: cmd, limits: limits, started: started, done: done}, nil
+	limits.Launch = start
+	return confined{command: l.cmd, limits: limits, started: started, done: done}, nil
 }
 
 // readable returns the files that a program may read in addition to the

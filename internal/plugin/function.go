@@ -127,7 +127,7 @@ func (r *Runner) process(ctx context.Context, p krmfn.Process) (krmfn.Output, er
 	limits := supervise.Limits{Memory: p.Memory, Daemons: p.Daemons}
 	start := confined{command: cmd, limits: limits, started: nothing, done: nothing}
 	if !p.Daemons { // a container engine isolates the function itself
-		if start, err = r.confine(ctx, cmd, program, dir, tko.Plugin{}, limits); err != nil {
+		if start, err = r.confine(ctx, launch{cmd: cmd, program: program, dir: dir, limits: limits}); err != nil {
 			return krmfn.Output{}, err
 		}
 	}

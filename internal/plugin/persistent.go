@@ -245,7 +245,7 @@ func (r *Runner) startWorker(p tko.Plugin, key string) (w *worker, err error) {
 	w = &worker{
 		id: p.ID(), key: key, dir: dir, stdin: files[1], stdout: files[2], replies: bufio.NewReader(files[2]), stderr: &tail{},
 	}
-	start, err := r.confine(context.Background(), cmd, program, dir, p, r.limits(p))
+	start, err := r.confine(context.Background(), launch{cmd: cmd, program: program, dir: dir, plugin: p, limits: r.limits(p)})
 	if err != nil {
 		return nil, err
 	}

@@ -362,7 +362,7 @@ func TestPersistentLinesAreLoggedWithTheirRequest(t *testing.T) {
 	r := newRunner(t, plugin.Options{Programs: []string{"/"}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	p := persistent("schedule", `while next; do log=$(printf %s "$document" | sed 's/.*"logFile":"\([^"]*\)".*/\1/'); echo "line $number" >"$log"; respond '{}'; done`)
 	for _, site := range []tko.SiteID{"lagos", "accra"} {
-		if err := r.Schedule(t.Context(), p, target, site, pkg, nil); err != nil {
+		if err := r.Schedule(t.Context(), p, target, tko.Site{ID: site, Package: pkg}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

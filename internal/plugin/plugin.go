@@ -177,18 +177,18 @@ func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity,
 	return prepared, out, nil
 }
 
-// Schedule runs a schedule plugin for a site. The map holds all deployments at
+// Schedule runs a schedule plugin for a site, of which it needs the ID and the package. The map holds all deployments at
 // the site: the plugin removes from the site whatever belongs to none of them.
 // The error is an [*Error]. It wraps a [tko.PendingError] if the work continues in
 // another system. Each of notes is called with a description of the run, if there is one.
-func (r *Runner) Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, sitePackage krm.Package, deployments map[tko.DeploymentID]krm.Package, notes ...func(string)) error {
+func (r *Runner) Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.Site, deployments map[tko.DeploymentID]krm.Package, notes ...func(string)) error {
 	packages := make(map[string]any, len(deployments))
 	for id, pkg := range deployments {
 		packages[string(id)] = list(pkg)
 	}
 	_, err := r.run(ctx, job{
-		plugin: p, target: target, entity: string(site), notes: notes, timeout: r.options.ScheduleTimeout, log: r.options.Log.With("site", string(site)),
-		input: map[string]any{"siteId": string(site), "sitePackage": list(sitePackage), "deployments": packages},
+		plugin: p, target: target, entity: string(site.ID), notes: notes, timeout: r.options.ScheduleTimeout, log: r.options.Log.With("site", string(site.ID)),
+		input: map[string]any{"siteId": string(site.ID), "sitePackage": list(site.Package), "deployments": packages},
 	})
 	return err
 }

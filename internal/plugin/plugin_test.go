@@ -146,7 +146,7 @@ func TestInputHasTheKeysOfThePluginType(t *testing.T) {
 		},
 		"schedule": {
 			func(file string) error {
-				return r.Schedule(t.Context(), shell("schedule", `cat >'`+file+`'; echo 'error: ""'`), target, "lagos", pkg, map[tko.DeploymentID]krm.Package{id: pkg})
+				return r.Schedule(t.Context(), shell("schedule", `cat >'`+file+`'; echo 'error: ""'`), target, tko.Site{ID: "lagos", Package: pkg}, map[tko.DeploymentID]krm.Package{id: pkg})
 			},
 			krm.Resource{"siteId": "lagos", "sitePackage": []any{map[string]any(pkg[0])}, "deployments": map[string]any{"2abc": []any{map[string]any(pkg[0])}}},
 		},
@@ -419,7 +419,7 @@ func TestLogFileLinesAreLoggedAndBounded(t *testing.T) {
 	log := &eventually.Buffer{}
 	r := plugin.New(plugin.Options{Programs: []string{"/"}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	script := `log=$(sed -n 's/^logFile: //p'); echo first >"$log"; echo second >"$log"; head -c 100000 /dev/zero | tr '\0' x >"$log"; printf '\nunended' >"$log"; echo '{}'`
-	if err := r.Schedule(t.Context(), shell("schedule", script), target, "lagos", pkg, nil); err != nil {
+	if err := r.Schedule(t.Context(), shell("schedule", script), target, tko.Site{ID: "lagos", Package: pkg}, nil); err != nil {
 		t.Fatal(err)
 	}
 	got := log.String()

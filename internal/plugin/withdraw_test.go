@@ -21,7 +21,7 @@ func awxPlugin(s *awxtest.Server, name string) tko.Plugin {
 // launch launches a job of a plugin for the site "lagos".
 func launch(t *testing.T, r *plugin.Runner, p tko.Plugin) {
 	t.Helper()
-	err := r.Schedule(t.Context(), p, edge, "lagos", nil, nil)
+	err := r.Schedule(t.Context(), p, edge, tko.Site{ID: "lagos"}, nil)
 	if _, ok := errors.AsType[*tko.PendingError](err); !ok {
 		t.Fatalf("the error is %v, want a PendingError", err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/prepare"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/krm"
@@ -71,11 +72,11 @@ func newTenants(t *testing.T, options catalog.Options) *tenants {
 		t.Fatal(err)
 	}
 	if options.Access == "" {
-		options.Access = catalog.AccessEnforce
+		options.Access = rights.Enforce
 	}
 	options.CheckSource = func(tko.SourceDefinition) error { return nil }
 	service := catalog.New(store, validator, options)
-	if _, err := catalog.InitAccess(t.Context(), store, "cert:root", "first", time.Time{}); err != nil {
+	if _, err := rights.InitAccess(t.Context(), store, "cert:root", "first", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	w := &tenants{Service: service, t: t, runner: &scripted{}}
@@ -414,7 +415,7 @@ func TestDerivationIsHeldWithoutTheRightsOfItsOwnerAndGoesOnWithThem(t *testing.
 
 func TestUnownedDeploymentsDeriveAsBefore(t *testing.T) {
 	t.Parallel()
-	w := newTenants(t, catalog.Options{Access: catalog.AccessOff})
+	w := newTenants(t, catalog.Options{Access: rights.Off})
 	id := w.deploy(t.Context(), topologyOf("templateId: b/leaf", "kind: Sites\nmetadata: {name: s}\nspec: {select: {metadata: {region: north}}}"))
 	w.prepare()
 	if o, err := w.Owner(t.Context(), tko.KindDeployment, string(id)); err != nil || o.String() != tko.OwnerUnowned {

@@ -27,3 +27,6 @@ func Within(text string, limit int) string {
 func Storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
+
+// Kept returns a text that every database can store, at most limit bytes.
+func Kept(text string, limit int) string { return Within(Storable(text), limit) }

@@ -12,7 +12,10 @@ func (q *Query) Matches(r Record) bool {
 	match := func(patterns []tko.Pattern, text string) bool {
 		return !slices.ContainsFunc(patterns, func(p tko.Pattern) bool { return !p.Match(text) })
 	}
-	if r.ID <= q.After || !match(q.IDs, r.ID) || !match(q.Templates, r.Template) || !match(q.Sites, r.Site) ||
+	named := func(patterns []tko.Pattern, id string) bool { // no pattern matches what isn't there
+		return len(patterns) == 0 || id != "" && match(patterns, id)
+	}
+	if r.ID <= q.After || !match(q.IDs, r.ID) || !named(q.Templates, r.Template) || !named(q.Sites, r.Site) ||
 		q.Parent != "" && q.Parent != r.Parent ||
 		!q.Scope.Of(q.Kind).Match(AttributesOf(r)) || q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
 		return false

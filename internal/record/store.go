@@ -26,6 +26,7 @@ import (
 // is unknown.
 type Store interface { //nolint:interfacebloat // of interfaces, one for each concern
 	Reader
+	Tallier
 	Past
 	Writer
 	Tokens
@@ -423,10 +424,6 @@ type Outcome struct {
 	More bool
 }
 
-// MaxStep is the maximum number of records that one commit changes in addition
-// to the records of its writes. A commit changes far fewer if they take long.
-const MaxStep = 2000
-
 // A Writer writes.
 type Writer interface {
 	// Commit applies writes in their order in one transaction, all or none, and
@@ -453,6 +450,9 @@ type Writer interface {
 	// transaction. If they exceed a limit, nothing is written, and the commit fails with
 	// a *ReachError.
 	Commit(ctx context.Context, writes Gated) ([]Outcome, error)
+	// MaxStep returns the maximum number of records that one commit changes in addition
+	// to the records of its writes. A commit changes far fewer if they take long.
+	MaxStep() int
 }
 
 // Tokens are exclusive rights to modify deployments.

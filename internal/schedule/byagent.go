@@ -38,19 +38,20 @@ func byAgent(seen snapshot) []conditionOf {
 	var all []conditionOf
 	for _, d := range seen.deployments {
 		if d.Prepared && d.Approved && !seen.holds(d) {
-			all = append(all, unreported(tko.KindDeployment, string(d.ID), d.Stamp, unknown)...)
+			all = append(all, unreported(entity{tko.KindDeployment, string(d.ID), d.Stamp}, unknown)...)
 		}
 	}
-	return append(all, unreported(tko.KindSite, string(seen.site.ID), seen.site.Stamp, unknown)...)
+	return append(all, unreported(entity{tko.KindSite, string(seen.site.ID), seen.site.Stamp}, unknown)...)
 }
 
-// unreported returns the conditions of a record of whose revision no agent has reported the same.
-func unreported(kind tko.Kind, id string, s tko.Stamp, unknown report.Outcome) []conditionOf {
+// unreported returns the conditions of an entity of whose revision no agent has reported the same.
+func unreported(e entity, unknown report.Outcome) []conditionOf {
+	s := e.stamp
 	var all []conditionOf
 	for _, condition := range []string{tko.ConditionScheduled, tko.ConditionHealthy} {
 		// An agent that is heard again reports everything again.
 		if was := tko.FindCondition(s.Conditions, condition); !s.IsReported(condition) && (was == nil || was.Reason != tko.ReasonNotHeard || was.ObservedRevision != s.Revision) {
-			all = append(all, ifNew(kind, id, s, condition, unknown)...)
+			all = append(all, e.ifNew(condition, unknown)...)
 		}
 	}
 	return all
@@ -58,11 +59,20 @@ func unreported(kind tko.Kind, id string, s tko.Stamp, unknown report.Outcome) [
 
 // silence returns what follows from that the agent of a site was not heard: the conditions of the
 // site and of its deployments, none of which is healthy from memory; or, if it was heard lately,
-// the time until that is to be asked again. Sites whose agent never connected have neither.
+// the time until that is to be asked again. Sites whose agent never connected have neither. A site
+// that has an agent no longer is not away.
 func silence(seen snapshot, p plan, now time.Time) (all []conditionOf, again time.Duration) {
 	connected := tko.FindCondition(seen.site.Stamp.Conditions, tko.ConditionConnected)
-	if !p.agent || connected == nil {
+	if connected == nil {
 		return nil, 0
+	}
+	if !p.agent {
+		none := report.Outcome{Status: tko.ConditionUnknown, Reason: tko.ReasonNoAgent, Message: "the package of the site has no Cluster with spec.agent"}
+		all = siteCondition(seen.site, tko.ConditionConnected, none)
+		if tko.HasCondition(seen.site.Stamp.Conditions, tko.ConditionHeldByOwner) {
+			all = append(all, siteCondition(seen.site, tko.ConditionHeldByOwner, none)...)
+		}
+		return all, 0
 	}
 	since, by, heard := tko.HeardAt(connected)
 	if heard && now.Before(by) {
@@ -71,15 +81,15 @@ func silence(seen snapshot, p plan, now time.Time) (all []conditionOf, again tim
 	text := connected.Message // of a certificate that was revoked, or as it was written before
 	if heard {
 		text = tko.NotHeardText(seen.site.ID, since)
-		all = ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionConnected, report.Outcome{
+		all = siteCondition(seen.site, tko.ConditionConnected, report.Outcome{
 			Status: tko.ConditionFalse, Reason: tko.ReasonNotHeard, Message: text,
 		})
 	}
 	unknown := report.Outcome{Status: tko.ConditionUnknown, Reason: tko.ReasonNotHeard, Message: text}
 	for _, d := range seen.deployments {
 		if tko.HasCondition(d.Stamp.Conditions, tko.ConditionHealthy) {
-			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionHealthy, unknown)...)
+			all = append(all, deploymentCondition(d, tko.ConditionHealthy, unknown)...)
 		}
 	}
-	return append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionHealthy, unknown)...), 0
+	return append(all, siteCondition(seen.site, tko.ConditionHealthy, unknown)...), 0
 }

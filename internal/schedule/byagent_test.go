@@ -108,6 +108,19 @@ func TestNothingIsHealthyFromMemory(t *testing.T) {
 		}
 		silent.Reason = tko.ReasonRevoked
 	}
+	// A site that is dialled from now on has no agent that could be away.
+	dialled := snapshot{site: tko.Site{ID: "s", Stamp: tko.Stamp{Revision: 3, Conditions: []tko.Condition{silent, {Type: tko.ConditionHeldByOwner, Status: tko.ConditionTrue}}}}}
+	written, _ := silence(dialled, decide(dialled, nil), at.Add(time.Hour))
+	var after []tko.Condition
+	for _, c := range written {
+		after = append(after, c.condition)
+	}
+	if _, away := tko.AgentAway("s", after, at.Add(time.Hour)); away || len(after) != 2 {
+		t.Errorf("a site that is dialled is away: %+v", after)
+	}
+	if _, _, held := tko.HeldByOwner(after); held {
+		t.Errorf("a site that is dialled is held by its owner: %+v", after)
+	}
 	// What the agent reports when it is back replaces that, and nothing else does.
 	d.Stamp.Conditions = []tko.Condition{all["d Healthy"]}
 	if got := conditionsOf(tko.Site{ID: "s", Stamp: tko.Stamp{Revision: 2, Conditions: []tko.Condition{heard}}}, d); got["d Healthy"].Type != "" {

@@ -54,7 +54,7 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 		if was == nil || was.Status != tko.ConditionTrue {
 			return 0, nil
 		}
-		return 0, s.write(ctx, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionFrozen, report.Outcome{
+		return 0, s.write(ctx, siteCondition(seen.site, tko.ConditionFrozen, report.Outcome{
 			Status: tko.ConditionFalse, Reason: reasonThawed, Message: "no stop or freeze selects the site any more, and it is not suspended",
 		}))
 	}
@@ -74,7 +74,7 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 		reason, wait, until = tko.ReasonStopped, maxFrozen, seen.stop.Reason
 	}
 	all := append(suspensions(seen), waiting(p, reason, until)...)
-	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionFrozen, report.Outcome{
+	all = append(all, siteCondition(seen.site, tko.ConditionFrozen, report.Outcome{
 		Status: tko.ConditionTrue, Reason: reason, Message: until,
 	})...)
 	if err := s.write(ctx, all); err != nil {
@@ -114,7 +114,7 @@ func held(d tko.Deployment, reason, until string) []conditionOf {
 	if isScheduled(d) {
 		return nil
 	}
-	return ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, report.Outcome{
+	return deploymentCondition(d, tko.ConditionScheduled, report.Outcome{
 		Status: tko.ConditionFalse, Reason: reason, Message: "it waits, because " + until,
 	})
 }
@@ -124,17 +124,16 @@ func held(d tko.Deployment, reason, until string) []conditionOf {
 func suspensions(seen snapshot) []conditionOf {
 	var all []conditionOf
 	for _, d := range seen.deployments {
-		id := string(d.ID)
 		if !seen.holds(d) {
 			if c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionFrozen); c != nil && c.Status == tko.ConditionTrue {
-				all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionFrozen, report.Outcome{
+				all = append(all, deploymentCondition(d, tko.ConditionFrozen, report.Outcome{
 					Status: tko.ConditionFalse, Reason: reasonThawed, Message: "it is not suspended or stopped",
 				})...)
 			}
 			continue
 		}
 		reason, until := seen.why(d)
-		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionFrozen, report.Outcome{
+		all = append(all, deploymentCondition(d, tko.ConditionFrozen, report.Outcome{
 			Status: tko.ConditionTrue, Reason: reason, Message: until,
 		})...)
 		if d.Prepared && d.Approved {

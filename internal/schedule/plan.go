@@ -188,21 +188,21 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 		// A failure of another deployment doesn't change that this one is scheduled.
 		trouble := v.Reason == ReasonFailed || v.Reason == ReasonRunning || v.Reason == trigger.ReasonWaiting || v.Reason == tko.ReasonSuspended || v.Reason == tko.ReasonStopped
 		if own || !trouble || !settled || was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != d.Stamp.Revision {
-			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v, receiptsOf(results, d.ID)...)...)
+			all = append(all, deploymentCondition(d, tko.ConditionScheduled, v, receiptsOf(results, d.ID)...)...)
 		}
 		if v.Status == tko.ConditionTrue && attested(tko.ConditionScheduled, d.Stamp.Revision, receiptsOf(results, d.ID)) {
-			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionDelivered, p.delivery(d))...)
+			all = append(all, deploymentCondition(d, tko.ConditionDelivered, p.delivery(d))...)
 		}
 		h, receipts := healthOf(p, results, func(r report.Report) (report.State, report.Receipt) { return r.Deployments[d.ID], r.Receipts[d.ID] })
 		if h.Status == "" {
 			h = unobserved(seen.site.ID, d.Stamp, p, results)
 		}
-		all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionHealthy, h, receipts...)...)
+		all = append(all, deploymentCondition(d, tko.ConditionHealthy, h, receipts...)...)
 	}
 	if len(p.steps) == 0 && len(p.deployments) == 0 && previous == nil {
 		return all // the site never had anything to schedule
 	}
-	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionScheduled, whole, siteReceipts(results)...)...)
+	all = append(all, siteCondition(seen.site, tko.ConditionScheduled, whole, siteReceipts(results)...)...)
 	h, receipts := healthOf(p, results, func(r report.Report) (report.State, report.Receipt) { return r.Site, r.SiteReceipt })
 	if h.Status == "" {
 		h = unobserved(seen.site.ID, seen.site.Stamp, p, results)
@@ -210,7 +210,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 	if held := withheld(results); len(held) > 0 && h.Status == tko.ConditionTrue {
 		h = report.Outcome{Status: tko.ConditionUnknown, Reason: tko.ReasonNotAsked, Message: fmt.Sprintf("%d deployments are left as they are, and were not asked for their health, such as %q", len(held), held[0])}
 	}
-	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionHealthy, h, receipts...)...)
+	all = append(all, siteCondition(seen.site, tko.ConditionHealthy, h, receipts...)...)
 	return append(p.withoutAgent(all), removalsApproved(seen.site, results)...)
 }
 
@@ -226,7 +226,7 @@ func removalsApproved(site tko.Site, results []result) []conditionOf {
 	if v.Status != tko.ConditionFalse && !tko.HasCondition(site.Stamp.Conditions, tko.ConditionRemovalsApproved) {
 		return nil
 	}
-	return ifNew(tko.KindSite, string(site.ID), site.Stamp, tko.ConditionRemovalsApproved, v)
+	return siteCondition(site, tko.ConditionRemovalsApproved, v)
 }
 
 func isKept(results []result, id tko.DeploymentID) bool {
@@ -406,21 +406,39 @@ func unscheduled(d tko.Deployment, message string) []conditionOf {
 	if was == nil || was.Reason == ReasonUnscheduled {
 		return nil
 	}
-	id := string(d.ID)
-	all := ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionScheduled, report.Outcome{Status: tko.ConditionFalse, Reason: ReasonUnscheduled, Message: message})
+	all := deploymentCondition(d, tko.ConditionScheduled, report.Outcome{Status: tko.ConditionFalse, Reason: ReasonUnscheduled, Message: message})
 	if tko.FindCondition(d.Stamp.Conditions, tko.ConditionHealthy) != nil {
-		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionHealthy, report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnscheduled, Message: message})...)
+		all = append(all, deploymentCondition(d, tko.ConditionHealthy, report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnscheduled, Message: message})...)
 	}
 	if tko.FindCondition(d.Stamp.Conditions, tko.ConditionDelivered) != nil {
-		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionDelivered, report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnscheduled, Message: message})...)
+		all = append(all, deploymentCondition(d, tko.ConditionDelivered, report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnscheduled, Message: message})...)
 	}
 	return all
 }
 
+// siteCondition returns the condition of an outcome of a site, unless the site has it.
+func siteCondition(site tko.Site, name string, v report.Outcome, receipts ...report.Receipt) []conditionOf {
+	return entity{tko.KindSite, string(site.ID), site.Stamp}.ifNew(name, v, receipts...)
+}
+
+// deploymentCondition returns the condition of an outcome of a deployment, unless the deployment
+// has it.
+func deploymentCondition(d tko.Deployment, name string, v report.Outcome, receipts ...report.Receipt) []conditionOf {
+	return entity{tko.KindDeployment, string(d.ID), d.Stamp}.ifNew(name, v, receipts...)
+}
+
+// An entity is what has a condition.
+type entity struct {
+	kind  tko.Kind
+	id    string
+	stamp tko.Stamp
+}
+
 // ifNew returns the condition of an outcome, unless the outcome is empty or the
-// record has that condition. A former note doesn't count as a difference. All conditions
+// entity has that condition. A former note doesn't count as a difference. All conditions
 // that the meta-scheduler writes are made here: see certified.
-func ifNew(kind tko.Kind, id string, s tko.Stamp, name string, v report.Outcome, receipts ...report.Receipt) []conditionOf {
+func (e entity) ifNew(name string, v report.Outcome, receipts ...report.Receipt) []conditionOf {
+	s := e.stamp
 	if v.Status == "" {
 		return nil
 	}
@@ -435,7 +453,7 @@ func ifNew(kind tko.Kind, id string, s tko.Stamp, name string, v report.Outcome,
 			return nil
 		}
 	}
-	return []conditionOf{{kind: kind, id: id, condition: tko.Condition{
+	return []conditionOf{{kind: e.kind, id: e.id, condition: tko.Condition{
 		Type: name, Status: v.Status, Reason: v.Reason, Message: message, ObservedRevision: s.Revision,
 	}}}
 }

@@ -69,7 +69,7 @@ type Runner interface {
 	// Schedule runs a plugin with all deployments of a site. The error wraps a
 	// [tko.PendingError] if the work continues in another system. Each of notes is called
 	// with a description of the run, if there is one.
-	Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, sitePackage krm.Package, deployments map[tko.DeploymentID]krm.Package, notes ...func(string)) error
+	Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.Site, deployments map[tko.DeploymentID]krm.Package, notes ...func(string)) error
 }
 
 // A target is a built-in scheduling target.
@@ -422,7 +422,7 @@ func (s *Scheduler) runPlugin(ctx context.Context, seen snapshot, p plan, step s
 	}
 	delivered := r.delivered
 	r.delivered = nil
-	r.err = s.runner.Schedule(ctx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages, func(note string) { r.note = note })
+	r.err = s.runner.Schedule(ctx, step.plugin, step.trigger.Identity(), seen.site, packages, func(note string) { r.note = note })
 	if pending, ok := errors.AsType[*tko.PendingError](r.err); ok {
 		r.report.Site.Scheduled = running(r.err.Error())
 		r.report.Requeue, r.err = pending.Retry, nil

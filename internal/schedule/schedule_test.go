@@ -287,7 +287,7 @@ type runner struct {
 	err  map[string]error                 // by plugin
 }
 
-func (r *runner) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, _ krm.Package, deployments map[tko.DeploymentID]krm.Package, _ ...func(string)) error {
+func (r *runner) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.Site, deployments map[tko.DeploymentID]krm.Package, _ ...func(string)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var ids []string
@@ -296,7 +296,7 @@ func (r *runner) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, 
 	}
 	slices.Sort(ids)
 	r.got = deployments
-	r.runs = append(r.runs, fmt.Sprintf("%s %s %s %v", p.Name, target.Name, site, ids))
+	r.runs = append(r.runs, fmt.Sprintf("%s %s %s %v", p.Name, target.Name, site.ID, ids))
 	return r.err[p.Name]
 }
 

@@ -89,7 +89,7 @@ func (q *sequence) SetConditions(ctx context.Context, kind tko.Kind, id string, 
 	return err
 }
 
-func (q *sequence) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, _ krm.Package, deployments map[tko.DeploymentID]krm.Package, _ ...func(string)) error {
+func (q *sequence) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.Site, deployments map[tko.DeploymentID]krm.Package, _ ...func(string)) error {
 	q.disturb() //nolint:contextcheck // changes have the context of the test
 	now := map[tko.DeploymentID]string{}
 	for id, pkg := range deployments {
@@ -99,7 +99,7 @@ func (q *sequence) Schedule(_ context.Context, p tko.Plugin, target krm.Identity
 		}
 		now[id] = string(encoded)
 	}
-	q.applied[fmt.Sprintf("%s %s %s", site, p.Name, target)] = now
+	q.applied[fmt.Sprintf("%s %s %s", site.ID, p.Name, target)] = now
 	return nil
 }
 

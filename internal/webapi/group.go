@@ -2,6 +2,7 @@ package webapi
 
 import (
 	"context"
+	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -19,7 +20,10 @@ const (
 // Limits of groups.
 const (
 	maxWithin      = 8       // groups that a request names
-	maxJoinedSites = 200_000 // sites whose metadata groups deployments
+	maxJoinedSites = 200_000 // sites whose metadata groups all deployments
+	sitesInBatch   = 100     // sites that one select names: the catalog takes as many patterns
+	firstRows      = 100     // rows whose sites are read at first
+	moreRows       = 1000    // and then
 )
 
 // isGrouping reports whether entities of a kind can be grouped by a name: state, reason,
@@ -45,9 +49,9 @@ func groupings(kind tko.Kind) string {
 // A keyOf returns the key of the group that an entity is in; "" without one.
 type keyOf func(liveRow) string
 
-// keysOf returns what reads the keys of groups of some names. For metadata of sites it lists
-// the sites that have the key.
-func (l *live) keysOf(ctx context.Context, names []string) ([]keyOf, error) {
+// keysOf returns what reads the keys of groups of some names. Those of metadata of sites are
+// read from the join, which must have the values of the sites of the rows by then.
+func keysOf(names []string, sites join) []keyOf {
 	keys := make([]keyOf, len(names))
 	for i, name := range names {
 		switch {
@@ -60,35 +64,114 @@ func (l *live) keysOf(ctx context.Context, names []string) ([]keyOf, error) {
 		case name == "site":
 			keys[i] = func(r liveRow) string { return r.site }
 		case strings.HasPrefix(name, bySiteMetadata):
-			values, err := l.valuesOfSites(ctx, strings.TrimPrefix(name, bySiteMetadata))
-			if err != nil {
-				return nil, err
-			}
+			values := sites[strings.TrimPrefix(name, bySiteMetadata)]
 			keys[i] = func(r liveRow) string { return values[r.site] }
 		default:
 			key := strings.TrimPrefix(name, byMetadata)
 			keys[i] = func(r liveRow) string { return r.metadata[key] }
 		}
 	}
-	return keys, nil
+	return keys
 }
 
-// valuesOfSites returns the values of a key of metadata by the IDs of sites. Sites that the
-// caller may not see have none.
-func (l *live) valuesOfSites(ctx context.Context, key string) (map[string]string, error) {
-	values := map[string]string{}
-	for s, err := range l.catalog.Sites(ctx, tko.SiteSelect{Metadata: map[string]string{key: "*"}}, tko.ListOptions{}) {
-		if err != nil {
-			return nil, err
-		}
-		if len(values) == maxJoinedSites {
-			return nil, tko.Errorf(tko.ErrInvalid, "more than %d sites have the metadata %.80q: group by template, state or site instead", maxJoinedSites, key)
-		}
-		if value, ok := s.Metadata[key]; ok {
-			values[string(s.ID)] = value
+// A join has values of the metadata of sites: by key, and then by the ID of the site. Sites
+// without the key, and those that the caller may not see, have none.
+type join map[string]map[string]string
+
+// joinOf returns the empty join for the names of what groups entities, and of groups.
+func joinOf(names []string, groups []within) join {
+	j := join{}
+	for _, g := range groups {
+		names = append(slices.Clip(names), g.name)
+	}
+	for _, name := range names {
+		if key, ok := strings.CutPrefix(name, bySiteMetadata); ok {
+			j[key] = map[string]string{}
 		}
 	}
-	return values, nil
+	return j
+}
+
+// joinAll reads the values of all sites that have the keys of a join: for counts of the whole
+// fleet.
+func (l *live) joinAll(ctx context.Context, j join) error {
+	for key, values := range j {
+		for s, err := range l.catalog.Sites(ctx, tko.SiteSelect{Metadata: map[string]string{key: "*"}}, tko.ListOptions{}) {
+			if err != nil {
+				return err
+			}
+			if len(values) == maxJoinedSites {
+				return tko.Errorf(tko.ErrInvalid, "more than %d sites have the metadata %.80q: group by template, state or site instead", maxJoinedSites, key)
+			}
+			if value, ok := s.Metadata[key]; ok {
+				values[string(s.ID)] = value
+			}
+		}
+	}
+	return nil
+}
+
+// rows lists what a filter selects after an ID, and reads the values of their sites for a join:
+// those of the rows only, so that a page costs the same whatever the number of sites. A list
+// holds a connection of the store until its end, so rows are read first and their sites then:
+// requests that wait for a second connection with the first in their hands would wait for each
+// other.
+func (l *live) rows(ctx context.Context, f filter.Filter, j join, window tko.Window) iter.Seq2[liveRow, error] {
+	if len(j) == 0 {
+		return liveRows.List(ctx, l.catalog, f, tko.ListOptions{Window: window})
+	}
+	return func(yield func(liveRow, error) bool) {
+		known := map[string]bool{"": true} // deployments without a site
+		after, left := window.After, *window.Max
+		for size := firstRows; left > 0; size = moreRows {
+			size = min(size, left)
+			part := make([]liveRow, 0, size)
+			for row, err := range liveRows.List(ctx, l.catalog, f, tko.ListOptions{Window: tko.Window{After: after, Max: &size}}) {
+				if err != nil {
+					yield(liveRow{}, err)
+					return
+				}
+				part = append(part, row)
+			}
+			if err := l.joinSites(ctx, j, known, part); err != nil {
+				yield(liveRow{}, err)
+				return
+			}
+			for _, row := range part {
+				if !yield(row, nil) {
+					return
+				}
+			}
+			if len(part) < size {
+				return
+			}
+			after, left = part[len(part)-1].id, left-len(part)
+		}
+	}
+}
+
+// joinSites adds the values of the sites of some rows that are not known yet.
+func (l *live) joinSites(ctx context.Context, j join, known map[string]bool, rows []liveRow) error {
+	var patterns []string
+	for _, row := range rows {
+		if !known[row.site] {
+			known[row.site] = true
+			patterns = append(patterns, tko.LiteralPattern(row.site))
+		}
+	}
+	for batch := range slices.Chunk(patterns, sitesInBatch) {
+		for s, err := range l.catalog.Sites(ctx, tko.SiteSelect{IDs: batch}, tko.ListOptions{}) {
+			if err != nil {
+				return err
+			}
+			for key, values := range j {
+				if value, ok := s.Metadata[key]; ok {
+					values[string(s.ID)] = value
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // A within is a group that entities must be in: one of those that a count by its name has.
@@ -144,15 +227,12 @@ func addFilter(kind tko.Kind, values url.Values, name, value string) bool {
 }
 
 // inGroups returns what reports whether an entity is in all of some groups.
-func (l *live) inGroups(ctx context.Context, groups []within) (func(liveRow) bool, error) {
+func inGroups(groups []within, sites join) func(liveRow) bool {
 	names := make([]string, len(groups))
 	for i, g := range groups {
 		names[i] = g.name
 	}
-	keys, err := l.keysOf(ctx, names)
-	if err != nil {
-		return nil, err
-	}
+	keys := keysOf(names, sites)
 	return func(row liveRow) bool {
 		for i, g := range groups {
 			if keys[i](row) != g.value {
@@ -160,5 +240,5 @@ func (l *live) inGroups(ctx context.Context, groups []within) (func(liveRow) boo
 			}
 		}
 		return true
-	}, nil
+	}
 }

@@ -25,6 +25,24 @@ type groupFake struct {
 	wallFake
 
 	selects []tko.DeploymentSelect
+	listing int          // lists of deployments that have not ended
+	nested  bool         // sites were listed meanwhile
+	read    []tko.SiteID // by selections of sites
+}
+
+func (f *groupFake) Sites(_ context.Context, sel tko.SiteSelect, _ tko.ListOptions) iter.Seq2[tko.Site, error] {
+	return func(yield func(tko.Site, error) bool) {
+		f.nested = f.nested || f.listing > 0
+		for _, s := range f.all {
+			if len(sel.IDs) > 0 && !slices.Contains(sel.IDs, tko.LiteralPattern(string(s.ID))) {
+				continue
+			}
+			f.read = append(f.read, s.ID)
+			if len(sel.IDs) > 100 || !yield(s, nil) {
+				return
+			}
+		}
+	}
 }
 
 func (f *groupFake) Deployments(_ context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
@@ -34,12 +52,20 @@ func (f *groupFake) Deployments(_ context.Context, sel tko.DeploymentSelect, o t
 		regions[s.ID] = s.Metadata["region"]
 	}
 	return func(yield func(tko.Deployment, error) bool) {
+		f.listing++
+		defer func() { f.listing-- }()
+		n := 0
 		for _, d := range f.deployments {
+			if o.Window.Max != nil && n == *o.Window.Max {
+				return
+			}
 			region, byRegion := sel.SiteMetadata["region"]
 			switch {
 			case string(d.ID) <= o.Window.After, len(sel.Sites) > 0 && sel.Sites[0] != string(d.Site), byRegion && region != regions[d.Site], len(sel.Templates) > 0 && sel.Templates[0] != tko.LiteralPattern(string(d.Template)):
 			case !yield(d, nil):
 				return
+			default:
+				n++
 			}
 		}
 	}
@@ -167,6 +193,54 @@ func TestGroupsAreSelectedByTheCatalogWhereItCan(t *testing.T) {
 	want := tko.DeploymentSelect{Parent: "p", Templates: []string{`t\*`}, SiteMetadata: map[string]string{"region": "north"}}
 	if diff := cmp.Diff([]tko.DeploymentSelect{want}, f.selects); diff != "" {
 		t.Errorf("selections (-want +got):\n%s", diff)
+	}
+}
+
+// A page of the group without a value reads the sites of its own deployments: not all that have
+// the key, of which there may be more than a count of the whole joins.
+func TestAPageOfAGroupWithoutAValueReadsItsOwnSitesOnly(t *testing.T) {
+	t.Parallel()
+	f := &groupFake{}
+	f.position = 1
+	for i := range 2000 {
+		site := tko.Site{ID: tko.SiteID(fmt.Sprintf("s*%04d", i)), Metadata: map[string]string{"region": "north"}}
+		if i%50 == 0 {
+			delete(site.Metadata, "region")
+		}
+		f.all = append(f.all, site)
+	}
+	for i := range 250 {
+		f.deployments = append(f.deployments, tko.Deployment{ID: tko.DeploymentID(fmt.Sprintf("d%04d", i)), Template: "t", Site: f.all[i].ID})
+	}
+	f.deployments = append(f.deployments, tko.Deployment{ID: "e", Template: "t"})
+	h := f.handler()
+	var page struct {
+		Rows []struct{ ID string }
+		Next string
+	}
+	call(t, h, "GET", "/api/v1/deployment/list?within=site-metadata.region=&limit=2", "", &page)
+	if len(page.Rows) != 2 || page.Rows[0].ID != "d0000" || page.Rows[1].ID != "d0050" || page.Next == "" {
+		t.Errorf("the first page is %+v", page)
+	}
+	if len(f.read) > 200 {
+		t.Errorf("the first page reads %d sites", len(f.read))
+	}
+	page.Next = ""
+	call(t, h, "GET", "/api/v1/deployment/list?within=site-metadata.region=&limit=100", "", &page)
+	if len(page.Rows) != 6 || page.Rows[5].ID != "e" || page.Next != "" {
+		t.Errorf("the whole list is %+v", page)
+	}
+	f.read = nil
+	var count groupCount
+	call(t, h, "GET", "/api/v1/deployment/count?by=site-metadata.region", "", &count)
+	if diff := cmp.Diff(map[string]int{"north": 245, "": 6}, count.counts()); diff != "" {
+		t.Errorf("count (-want +got):\n%s", diff)
+	}
+	if len(f.read) != 250 {
+		t.Errorf("a page of a count reads %d sites, of 250 that its deployments are at", len(f.read))
+	}
+	if f.nested {
+		t.Error("sites are listed while a list of deployments holds its connection")
 	}
 }
 

@@ -353,7 +353,7 @@ func TestStreamSendsTheNewestChangeOfEachEntity(t *testing.T) {
 		{Position: 3, Kind: tko.KindSite, ID: "a", Op: tko.OpWritten, Revision: 2},
 	}}
 	_, data := events(t, f, "after=1", "changes")
-	if text := data["changes"]; !strings.Contains(text, `"revision":2`) || !strings.Contains(text, `"position":3`) {
+	if text := data["changes"]; !strings.Contains(text, `"revision":2`) || !strings.Contains(text, `"position":"3"`) {
 		t.Errorf("changes: %s", text)
 	}
 }
@@ -366,7 +366,7 @@ func TestStreamBeginsWithTheNewestChanges(t *testing.T) {
 		f.changes = append(f.changes, tko.Change{Position: 100 * int64(n+1), Kind: tko.KindSite, ID: strconv.Itoa(n), Op: tko.OpWritten, Revision: 1})
 	}
 	_, data := events(t, f, "newest=3", "changes")
-	if text := data["changes"]; strings.Count(text, `"id"`) != 3 || !strings.Contains(text, `"position":10000`) {
+	if text := data["changes"]; strings.Count(text, `"id"`) != 3 || !strings.Contains(text, `"position":"10000"`) {
 		t.Errorf("changes: %s", text)
 	}
 }

@@ -30,9 +30,9 @@ type actionBody struct {
 }
 
 type resultBody struct {
-	Count       int   `json:"count"` // all, descendants and those that lose their template or site included
-	Descendants int   `json:"descendants"`
-	Position    int64 `json:"position"`
+	Count       int      `json:"count"` // all, descendants and those that lose their template or site included
+	Descendants int      `json:"descendants"`
+	Position    Position `json:"position"`
 }
 
 // act carries out an action, or counts what it would change. Without the count
@@ -46,7 +46,7 @@ func (l *live) act(r *http.Request) (*resultBody, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &resultBody{Count: result.Reach(), Descendants: result.Descendants, Position: about.Position}, nil
+	return &resultBody{Count: result.Reach(), Descendants: result.Descendants, Position: Position(about.Position)}, nil
 }
 
 func (l *live) action(r *http.Request) (tko.Deleted, error) {

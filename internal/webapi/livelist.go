@@ -27,9 +27,9 @@ const (
 )
 
 type pageBody[R any] struct {
-	Position int64  `json:"position"` // of the newest change before the page was read
-	Rows     []R    `json:"rows"`
-	Next     string `json:"next,omitempty"` // the next page begins after this ID
+	Position Position `json:"position"` // of the newest change before the page was read
+	Rows     []R      `json:"rows"`
+	Next     string   `json:"next,omitempty"` // the next page begins after this ID
 }
 
 // list responds with a page of a list: ?after=ID&limit=N, filters, and groups of counts
@@ -49,17 +49,15 @@ func list[R any](l *live, r *http.Request, kind tko.Kind) (*pageBody[R], error) 
 	if err != nil {
 		return nil, err
 	}
-	in, err := l.inGroups(ctx, groups)
-	if err != nil {
-		return nil, err
-	}
-	body := &pageBody[R]{Position: about.Position, Rows: make([]R, 0, limit)}
+	sites := joinOf(nil, groups)
+	in := inGroups(groups, sites)
+	body := &pageBody[R]{Position: Position(about.Position), Rows: make([]R, 0, limit)}
 	reason, most := q.Get("reason"), limit+1
 	if state != "" || reason != "" || len(groups) > 0 {
 		most = maxCounted + 1
 	}
 	last, read := "", 0
-	for row, err := range liveRows.List(ctx, l.catalog, f, tko.ListOptions{Window: tko.Window{After: q.Get("after"), Max: &most}}) {
+	for row, err := range l.rows(ctx, f, sites, tko.Window{After: q.Get("after"), Max: &most}) {
 		if err != nil {
 			return nil, err
 		}
@@ -157,13 +155,10 @@ func (q *query) count(kind tko.Kind) countQuery {
 
 // countPage counts the entities after an ID.
 func (l *live) countPage(ctx context.Context, q countQuery, position int64, after string) (*countBody, error) {
-	sum, err := l.newCounting(ctx, q, maxCounted)
-	if err != nil {
-		return nil, err
-	}
+	sum := newCounting(q, maxCounted)
 	most := maxCounted + 1
 	last, next := "", ""
-	for row, err := range liveRows.List(ctx, l.catalog, q.filter, tko.ListOptions{Window: tko.Window{After: after, Max: &most}}) {
+	for row, err := range l.rows(ctx, q.filter, sum.sites, tko.Window{After: after, Max: &most}) {
 		if err != nil {
 			return nil, err
 		}
@@ -175,13 +170,14 @@ func (l *live) countPage(ctx context.Context, q countQuery, position int64, afte
 		sum.add(row)
 	}
 	body := sum.body()
-	body.Position, body.Next = position, next
+	body.Position, body.Next = Position(position), next
 	return &body, nil
 }
 
 // A counting is the numbers of entities in groups.
 type counting struct {
 	keys          []keyOf
+	sites         join
 	counts        func(liveRow) bool // whether an entity is counted
 	most          int                // groups; others are counted together
 	groups        map[string]*groupBody
@@ -189,20 +185,15 @@ type counting struct {
 	read, counted int
 }
 
-// newCounting begins to count what a query selects.
-func (l *live) newCounting(ctx context.Context, q countQuery, most int) (*counting, error) {
-	keys, err := l.keysOf(ctx, q.by)
-	if err != nil {
-		return nil, err
-	}
-	in, err := l.inGroups(ctx, q.groups)
-	if err != nil {
-		return nil, err
-	}
+// newCounting begins to count what a query selects. Its join must have the values of the sites
+// of what is added.
+func newCounting(q countQuery, most int) *counting {
 	c := emptyCounting()
-	c.keys, c.most = keys, most
+	c.sites, c.most = joinOf(q.by, q.groups), most
+	c.keys = keysOf(q.by, c.sites)
+	in := inGroups(q.groups, c.sites)
 	c.counts = func(row liveRow) bool { return (q.state == "" || row.summary.State == q.state) && in(row) }
-	return c, nil
+	return c
 }
 
 func emptyCounting() *counting {
@@ -269,7 +260,7 @@ type entityBody[R any] struct {
 	Why      string   `json:"why"`
 	Package  string   `json:"package"` // YAML
 	Can      []string `json:"can"`
-	Position int64    `json:"position"`
+	Position Position `json:"position"`
 }
 
 // entity responds with an entity and its package: ?id=, and &revision= for an
@@ -289,7 +280,7 @@ func entity[R any](l *live, r *http.Request, kind tko.Kind) (*entityBody[R], err
 		return nil, err
 	}
 	stamp, pkg := row.stamp, row.pkg
-	body := &entityBody[R]{Row: bodyOf[R](row), Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: stamp.Position}
+	body := &entityBody[R]{Row: bodyOf[R](row), Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: Position(stamp.Position)}
 	if len(pkg) > 0 {
 		text, err := krm.Encode(krm.YAML, pkg.ForDisplay())
 		if err != nil {
@@ -341,7 +332,7 @@ type meBody struct {
 	Logins        []string              `json:"logins"`
 	Instance      string                `json:"instance"`
 	Version       string                `json:"version"`
-	Position      int64                 `json:"position"`
+	Position      Position              `json:"position"`
 	Now           int64                 `json:"now"` // Unix milliseconds, for ages
 
 	Filters map[tko.Kind][]string `json:"filters"` // words of filters
@@ -357,7 +348,7 @@ func (l *live) me(r *http.Request) (*meBody, error) {
 	}
 	body := &meBody{
 		Subject: i.Subject, Display: i.Display, Authenticator: i.Authenticator, Expires: i.Expires, Can: map[tko.Kind][]string{}, Logins: orEmpty(l.options.Logins),
-		Instance: about.InstanceName, Version: about.Version, Position: about.Position, Now: time.Now().UnixMilli(),
+		Instance: about.InstanceName, Version: about.Version, Position: Position(about.Position), Now: time.Now().UnixMilli(),
 		Filters: map[tko.Kind][]string{}, Flags: filter.FlagWords(),
 	}
 	for _, kind := range kinds {

@@ -73,16 +73,16 @@ func diffRequest(r *http.Request) (request tko.DiffRequest, err error) {
 }
 
 type retentionBody struct {
-	OldestPosition int64 `json:"oldestPosition"`
-	NewestPosition int64 `json:"newestPosition"`
-	OldestTime     int64 `json:"oldestTimestamp,omitempty"` // Unix milliseconds
-	NewestTime     int64 `json:"newestTimestamp,omitempty"` // Unix milliseconds
-	Now            int64 `json:"now"`                       // Unix milliseconds
-	Moment         int64 `json:"asOfTimestamp,omitempty"`   // Unix milliseconds: the time of ?asOf=; none if that is a position
+	OldestPosition Position `json:"oldestPosition"`
+	NewestPosition Position `json:"newestPosition"`
+	OldestTime     int64    `json:"oldestTimestamp,omitempty"` // Unix milliseconds
+	NewestTime     int64    `json:"newestTimestamp,omitempty"` // Unix milliseconds
+	Now            int64    `json:"now"`                       // Unix milliseconds
+	Moment         int64    `json:"asOfTimestamp,omitempty"`   // Unix milliseconds: the time of ?asOf=, of a position that of its change; none if it isn't known
 }
 
 // retention responds with which part of the past can be read, and with the time that ?asOf=
-// means now.
+// means.
 func (l *live) retention(r *http.Request) (*retentionBody, error) {
 	q := queryOf(r)
 	q.only("asOf")
@@ -99,8 +99,13 @@ func (l *live) retention(r *http.Request) (*retentionBody, error) {
 			return nil, err
 		}
 	}
+	if moment.Position != 0 {
+		if moment.Time, err = l.timeOf(r.Context(), moment.Position, kept); err != nil {
+			return nil, err
+		}
+	}
 	return &retentionBody{
-		OldestPosition: kept.OldestPosition, NewestPosition: kept.NewestPosition, OldestTime: milliseconds(kept.OldestTime), NewestTime: milliseconds(kept.NewestTime),
+		OldestPosition: Position(kept.OldestPosition), NewestPosition: Position(kept.NewestPosition), OldestTime: milliseconds(kept.OldestTime), NewestTime: milliseconds(kept.NewestTime),
 		Now: time.Now().UnixMilli(), Moment: milliseconds(moment.Time),
 	}, nil
 }

@@ -17,7 +17,7 @@ const maxChangedPage = 20
 type rolloutStatusBody struct {
 	statusBody
 
-	Position int64         `json:"position"`
+	Position Position      `json:"position"`
 	Started  int64         `json:"started,omitempty"` // Unix milliseconds
 	Until    int64         `json:"until,omitempty"`   // Unix milliseconds: estimated end
 	Now      int64         `json:"now"`               // Unix milliseconds
@@ -28,7 +28,7 @@ type rolloutStatusBody struct {
 
 func (l *live) newLiveStatus(r *http.Request, s tko.RolloutStatus) (*rolloutStatusBody, error) {
 	body := &rolloutStatusBody{
-		statusBody: newStatusBody(s), Position: s.Position, Started: milliseconds(s.Started), Until: milliseconds(s.Until), Now: milliseconds(s.Now),
+		statusBody: newStatusBody(s), Position: Position(s.Position), Started: milliseconds(s.Started), Until: milliseconds(s.Until), Now: milliseconds(s.Now),
 		Examples: []planRowBody{}, Commands: orEmpty(s.Commands),
 	}
 	for _, row := range s.Examples {

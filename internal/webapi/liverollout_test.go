@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/webapi"
 )
 
 func (f *liveFake) RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error) {
@@ -185,7 +186,10 @@ func TestDifferencesOfMomentsAreBoundedAndAddUp(t *testing.T) {
 			t.Errorf("%s: status %d (%s)", target, code, why)
 		}
 	}
-	var kept struct{ OldestPosition, NewestPosition, NewestTimestamp int64 }
+	var kept struct {
+		OldestPosition  webapi.Position
+		NewestTimestamp int64
+	}
 	if call(t, liveHandler(f), "GET", "/api/v1/retention", "", &kept); kept.OldestPosition != 3 || kept.NewestTimestamp != 5000 {
 		t.Errorf("retention: %+v", kept)
 	}

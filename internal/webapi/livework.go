@@ -21,7 +21,7 @@ const (
 )
 
 type throughputBody struct {
-	Position int64         `json:"position"` // up to which changes were counted
+	Position Position      `json:"position"` // up to which changes were counted
 	Complete bool          `json:"complete"` // false: earlier changes of the time were not counted
 	Minutes  []*minuteBody `json:"minutes"`  // those with changes, in their order
 }
@@ -52,7 +52,7 @@ func (l *live) throughput(r *http.Request) (*throughputBody, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := throughputBody{Position: about.Position, Minutes: []*minuteBody{}}
+	body := throughputBody{Position: Position(about.Position), Minutes: []*minuteBody{}}
 	begin := time.Now().Add(-throughputTime)
 	newest, err := l.catalog.BeforeNewest(r.Context(), maxThroughput)
 	if err != nil {
@@ -69,7 +69,7 @@ func (l *live) throughput(r *http.Request) (*throughputBody, error) {
 		if err != nil {
 			return nil, err
 		}
-		body.Position = max(body.Position, c.Position)
+		body.Position = max(body.Position, Position(c.Position))
 		if c.Time.Before(begin) {
 			body.Complete = true
 			continue
@@ -102,13 +102,13 @@ func addChange(minutes map[int64]*minuteBody, c tko.Change) {
 const maxHistory = 200
 
 type entityEventBody struct {
-	Position int64  `json:"position"`
-	What     string `json:"what"` // created, changed or deleted
-	Summary  string `json:"summary,omitempty"`
-	Revision int64  `json:"revision"`
-	Time     int64  `json:"time"` // Unix milliseconds
-	Who      string `json:"who,omitempty"`
-	Why      string `json:"why,omitempty"`
+	Position Position `json:"position"`
+	What     string   `json:"what"` // created, changed or deleted
+	Summary  string   `json:"summary,omitempty"`
+	Revision int64    `json:"revision"`
+	Time     int64    `json:"time"` // Unix milliseconds
+	Who      string   `json:"who,omitempty"`
+	Why      string   `json:"why,omitempty"`
 }
 
 type historyBody struct {
@@ -133,7 +133,7 @@ func (l *live) history(r *http.Request) (*historyBody, error) {
 		if err != nil {
 			return nil, err
 		}
-		body.Events = append(body.Events, entityEventBody{Position: e.Position, What: e.What, Summary: e.Summary, Revision: e.Revision, Time: e.Time.UnixMilli(), Who: e.Author.Who, Why: e.Author.Why})
+		body.Events = append(body.Events, entityEventBody{Position: Position(e.Position), What: e.What, Summary: e.Summary, Revision: e.Revision, Time: e.Time.UnixMilli(), Who: e.Author.Who, Why: e.Author.Why})
 	}
 	return body, nil
 }

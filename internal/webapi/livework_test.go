@@ -103,7 +103,7 @@ func TestThroughputCountsChangesByTheirMinuteAndAuthor(t *testing.T) {
 	}
 	type minute struct{ Start, Prepared, Scheduled, Others int64 }
 	type body struct {
-		Position int64
+		Position webapi.Position
 		Complete bool
 		Minutes  []minute
 	}
@@ -133,7 +133,7 @@ func TestThroughputReadsABoundedNumberOfChangesAndStatesIt(t *testing.T) {
 	}
 	f := &workFake{head: 10, oldest: 1, liveFake: liveFake{failure: tko.Errorf(tko.ErrGone, "no longer retained")}}
 	var got struct {
-		Position int64
+		Position webapi.Position
 		Complete bool
 	}
 	if status := call(t, workHandler(f, nil), "GET", "/api/v1/throughput?after=3", "", &got); status != http.StatusOK || got.Complete || got.Position != 10 {

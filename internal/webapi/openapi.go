@@ -34,7 +34,7 @@ func description() object {
 		"/api/v1/openapi.json": object{"get": operation("This description", nil)},
 		"/api/v1/me":           object{"get": operation("The caller, and what they may do somewhere", nil)},
 		"/api/v1/stream": object{"get": operation("Changes as server-sent events: open, changes, stale, reset, beat, bye", []parameter{
-			{"after", "integer", "position to begin after; -1: now", false}, {"newest", "integer", "begin with as many of the newest changes", false}, {"kind", "string", "only this kind", true},
+			{"after", "string", "position to begin after; -1: now", false}, {"newest", "integer", "begin with as many of the newest changes", false}, {"kind", "string", "only this kind", true},
 		})},
 		"/api/v1/actions": object{"post": object{
 			"summary": "Approve or delete; with dryRun count only, else confirm must be that count",
@@ -84,7 +84,10 @@ func description() object {
 			{"kind", "string", "deployment, site, template or plugin", false}, {"id", "string", "ID; TYPE|NAME for plugins", false}, {"limit", "integer", "changes, 200 at most", false},
 		})},
 		"/api/v1/throughput": object{"get": operation("Changes of deployments by minute: prepared, scheduled, and others", []parameter{
-			{"after", "integer", "position after which to count; none: the last hour", false},
+			{"after", "string", "position after which to count; none: the last hour", false},
+		})},
+		"/api/v1/fleet": object{"get": operation("Numbers of all sites and deployments by state, if the server has them at hand and the caller may read everything; otherwise none", []parameter{
+			{"asOf", "string", "moment of the past: position, time, or duration before now", false},
 		})},
 		"/api/v1/wall": object{"get": operation("A picture of all sites: a tile for each in its worst state, in groups; with If-None-Match, 304 if it is the same", []parameter{
 			{"by", "string", "key of metadata that groups the sites; none: one that most sites have", false},

@@ -26,6 +26,7 @@ func TestWrongParametersAreNamed(t *testing.T) {
 		"/api/v1/plugin?id=a%7Cb&revision=1":                "plugins have no earlier revisions here: leave out revision",
 		"/api/v1/retention?x=1":                             "the parameter \"x\" is unknown: use asOf",
 		"/api/v1/openapi.json?x=1":                          "the parameter \"x\" is unknown: this request has none",
+		"/api/v1/fleet?x=1":                                 "the parameter \"x\" is unknown: use asOf",
 		"/api/v1/wall?x=1":                                  "the parameter \"x\" is unknown: use by, places, tiles, asOf",
 		"/api/v1/wall?places=x":                             "places=\"x\" is unknown: use true or false",
 		"/api/v1/throughput?x=1":                            "the parameter \"x\" is unknown: use after",

@@ -20,7 +20,7 @@ type aboutBody struct {
 	Backend             string       `json:"backend"`
 	HTTP                listenerBody `json:"http"`
 	GRPC                listenerBody `json:"grpc"`
-	Position            int64        `json:"position"`
+	Position            Position     `json:"position"`
 }
 
 // A listenerBody describes one of the server's APIs.

@@ -26,6 +26,8 @@ func (s schemas) of(t reflect.Type) object {
 		return object{}
 	case reflect.TypeFor[tko.State]():
 		return stateSchema()
+	case reflect.TypeFor[Position]():
+		return object{"type": "string", "pattern": "^[0-9]+$"}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

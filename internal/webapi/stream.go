@@ -69,11 +69,11 @@ type changeBody struct {
 type (
 	changesBody struct {
 		Changes  []changeBody `json:"changes"` // the newest of each entity
-		Position int64        `json:"position"`
+		Position Position     `json:"position"`
 	}
 	staleBody struct {
-		Changed  int   `json:"changed"` // the number of changes, which are too many: read again what is shown
-		Position int64 `json:"position"`
+		Changed  int      `json:"changed"` // the number of changes, which are too many: read again what is shown
+		Position Position `json:"position"`
 	}
 	byeBody struct {
 		RetryAfter float64 `json:"retryAfter"`      // seconds
@@ -116,13 +116,13 @@ func (p *pending) take() (event string, position int64, data any, ended bool, er
 	switch {
 	case count == 0:
 	case len(p.newest) >= maxFrame:
-		event, data = "stale", staleBody{Changed: count, Position: p.position}
+		event, data = "stale", staleBody{Changed: count, Position: Position(p.position)}
 	default:
 		changes := make([]changeBody, 0, len(p.newest))
 		for _, c := range p.newest {
 			changes = append(changes, c)
 		}
-		event, data = "changes", changesBody{Changes: changes, Position: p.position}
+		event, data = "changes", changesBody{Changes: changes, Position: Position(p.position)}
 	}
 	p.count = 0
 	clear(p.newest)

@@ -34,10 +34,10 @@ func newSlots() slots {
 
 // A progressBody tells how complete and how old a count of the whole fleet is.
 type progressBody struct {
-	Position int64 `json:"position"`           // of the newest change when the count began
-	Time     int64 `json:"time,omitempty"`     // of a count of the whole: when it ended, in Unix milliseconds
-	Counting bool  `json:"counting,omitempty"` // the count of the whole has not ended: these are the numbers so far
-	Behind   bool  `json:"behind,omitempty"`   // something may have changed since: ask again
+	Position Position `json:"position"`           // of the newest change when the count began
+	Time     int64    `json:"time,omitempty"`     // of a count of the whole: when it ended, in Unix milliseconds
+	Counting bool     `json:"counting,omitempty"` // the count of the whole has not ended: these are the numbers so far
+	Behind   bool     `json:"behind,omitempty"`   // something may have changed since: ask again
 }
 
 func (p *progressBody) progress() *progressBody { return p }
@@ -76,7 +76,7 @@ type tally[B any] struct {
 // A tallied is what a tally counts.
 type tallied[B any] struct {
 	key      string
-	position int64 // of the newest change; 0 in the past, which doesn't change
+	position Position // of the newest change; 0 in the past, which doesn't change
 	past     bool
 	moving   bool // the moment is relative: what was counted is of an earlier one
 	empty    B    // before something was counted
@@ -205,7 +205,7 @@ func (t *tallies[B, P]) isFirst(c *tally[B]) bool {
 	return c.body == nil || P(c.body).progress().Counting
 }
 
-func (t *tallies[B, P]) keep(c *tally[B], body B, position int64, partial bool) {
+func (t *tallies[B, P]) keep(c *tally[B], body B, position Position, partial bool) {
 	*P(&body).progress() = progressBody{Position: position, Time: t.clock().UnixMilli(), Counting: partial}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -228,7 +228,7 @@ func selectionOf[B any](ctx context.Context, catalog LiveCatalog, what, asOf str
 		return tallied[B]{}, err
 	}
 	moment := tko.AsOfOf(ctx).String()
-	of := tallied[B]{position: position, past: moment != ""}
+	of := tallied[B]{position: Position(position), past: moment != ""}
 	if of.past {
 		of.position = 0 // the past doesn't change
 		of.moving = isRelative(asOf)
@@ -248,8 +248,8 @@ func (l *live) whole(ctx context.Context, q countQuery, position int64) (*countB
 	}
 	what.empty = emptyCounting().body()
 	what.count = func(ctx context.Context, progress func(func() countBody)) (countBody, error) {
-		sum, err := l.newCounting(ctx, q, maxTallyGroups)
-		if err != nil {
+		sum := newCounting(q, maxTallyGroups)
+		if err := l.joinAll(ctx, sum.sites); err != nil {
 			return countBody{}, err
 		}
 		for row, err := range liveRows.List(ctx, l.catalog, q.filter, tko.ListOptions{}) {

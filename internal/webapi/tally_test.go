@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -245,4 +246,44 @@ func TestCountThatNoClientAsksForEnds(t *testing.T) {
 			t.Errorf("%+v, want all", c)
 		}
 	})
+}
+
+// A fleetFake has the numbers of the whole fleet at hand for some callers.
+type fleetFake struct {
+	*slowFake
+
+	atHand bool
+}
+
+func (f *fleetFake) FleetAtHand(context.Context) (tko.Fleet, bool, error) {
+	fleet := tko.Fleet{Position: 7, Exact: true, Time: time.UnixMilli(5), Sites: tko.FleetCounts{Total: 5, Healthy: 2, Failing: 3}, Deployments: tko.FleetCounts{Total: 4, Waiting: 4}}
+	fleet.Waits = []tko.FleetWait{{Kind: tko.KindDeployment, What: tko.WaitsApproval, Count: 2}, {Kind: tko.KindDeployment, What: tko.WaitsWithdrawn, Count: 1}}
+	return fleet, f.atHand, nil
+}
+
+// The numbers of everything are those of the store, if the caller may read all of it: then no
+// entity is read. Otherwise there are none.
+func TestNumbersOfTheFleetAreAtHandOrAbsent(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		why    string
+		atHand bool
+		query  string
+		want   string
+	}{
+		"at hand":     {"the store has them", true, "", `{"exact":true,"position":"7","time":5,"sites":{"failing":3,"healthy":2},"deployments":{"waiting":4},"unapproved":3}`},
+		"not at hand": {"0 is a number, and may be wrong", false, "", `{"exact":false,"sites":{},"deployments":{},"unapproved":0}`},
+		"unknown":     {"a filter that is ignored makes wrong numbers", true, "?id=s*", `{"error":"the parameter \"id\" is unknown: use asOf"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &fleetFake{slowFake: &slowFake{size: 1}, atHand: test.atHand}
+			h := webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f, Fleets: f}, webapi.LiveOptions{})
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/fleet"+test.query, nil))
+			if got := strings.TrimSpace(w.Body.String()); got != test.want || f.lists > 0 {
+				t.Errorf("%d lists, %s\nwant %s: %s", f.lists, got, test.want, test.why)
+			}
+		})
+	}
 }

@@ -203,6 +203,7 @@ type walling struct {
 	states  []tko.State
 	fleet   seenFleet
 	at      map[tko.SiteID]int
+	numbers tko.FleetCount
 	values  map[string]map[string]bool // of each key of metadata
 	having  map[string]int             // sites that have a key
 	reasons map[string]*wallFailureBody
@@ -211,7 +212,7 @@ type walling struct {
 func newWalling(now time.Time, number int64) *walling {
 	return &walling{
 		now: now, states: tko.States(), at: map[tko.SiteID]int{}, values: map[string]map[string]bool{}, having: map[string]int{}, reasons: map[string]*wallFailureBody{},
-		fleet: seenFleet{number: number, deployments: map[tko.State]int{}, began: make([]int, wallSteps)},
+		fleet: seenFleet{number: number, began: make([]int, wallSteps)},
 	}
 }
 
@@ -271,15 +272,12 @@ func (w *walling) rank(state tko.State) int { return slices.Index(w.states, stat
 
 func (w *walling) addDeployment(d tko.Deployment) {
 	summary := d.Summary()
-	w.fleet.deployments[summary.State]++
+	w.numbers.AddDeployment(d, 1)
 	if i, ok := w.at[d.Site]; ok {
 		w.fleet.sites[i].state = min(w.fleet.sites[i].state, w.rank(summary.State))
 	}
-	switch {
-	case summary.State == tko.StateFailing:
+	if summary.State == tko.StateFailing {
 		w.addFailure(d, summary)
-	case d.Prepared && !d.Approved:
-		w.fleet.unapproved++
 	}
 }
 
@@ -306,8 +304,9 @@ func (w *walling) addFailure(d tko.Deployment, s tko.Summary) {
 
 // seen returns what was counted so far. It shares nothing that changes.
 func (w *walling) seen() seenFleet {
-	fleet := w.fleet
-	fleet.sites, fleet.deployments, fleet.began = slices.Clone(w.fleet.sites), maps.Clone(w.fleet.deployments), slices.Clone(w.fleet.began)
+	fleet, numbers := w.fleet, w.numbers.Fleet()
+	fleet.sites, fleet.began = slices.Clone(w.fleet.sites), slices.Clone(w.fleet.began)
+	fleet.deployments, fleet.unapproved = statesOf(numbers.Deployments), unapproved(numbers)
 	fleet.keys = make([]wallKeyBody, 0, len(w.values))
 	for key, values := range w.values {
 		fleet.keys = append(fleet.keys, wallKeyBody{key, len(values), w.having[key]})

@@ -80,7 +80,8 @@ type wallGroup struct {
 }
 
 type wallPicture struct {
-	Position, Time   int64
+	Position         webapi.Position
+	Time             int64
 	Counting, Behind bool
 	By               string
 	Keys             []struct {

@@ -168,7 +168,7 @@ func (a *api) about(r *http.Request) (*aboutBody, error) {
 		Backend:             about.Backend,
 		HTTP:                listenerBody{AddressPorts: orEmpty(a.addresses())},
 		GRPC:                listenerBody{AddressPorts: orEmpty(about.AddressPorts), DefaultPackageFormat: about.DefaultPackageFormat},
-		Position:            about.Position,
+		Position:            Position(about.Position),
 	}, nil
 }
 

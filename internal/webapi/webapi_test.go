@@ -133,7 +133,7 @@ func TestEntitiesAreServedAsJSONAndPackagesAsYAML(t *testing.T) {
 	}{
 		"about": {
 			why: "the names are those of existing dashboards", url: "/api/about",
-			want: `{"instanceName":"n","instanceDescription":"","tkoVersion":"v1","backend":"SQLite","http":{"addressPorts":["[::1]:50051"]},"grpc":{"addressPorts":[],"defaultPackageFormat":"cbor"},"position":7}`,
+			want: `{"instanceName":"n","instanceDescription":"","tkoVersion":"v1","backend":"SQLite","http":{"addressPorts":["[::1]:50051"]},"grpc":{"addressPorts":[],"defaultPackageFormat":"cbor"},"position":"7"}`,
 		},
 		"templates": {
 			why: "dashboards read these names; lists and maps are never null", url: "/api/template/list",

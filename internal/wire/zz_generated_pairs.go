@@ -10,6 +10,8 @@ import (
 // Pairs of the methods whose handlers are generated, unless they are written by hand.
 var (
 	EntityMarks = NewPair[tko.EntityMarks, tkopb.EntityMarks](nil)
+	Fleet       = NewPair[tko.Fleet, tkopb.Fleet](nil)
+	FleetSelect = NewPair[tko.FleetSelect, tkopb.GetFleet](nil)
 	QueueState  = NewPair[tko.QueueState, tkopb.QueueState](nil)
 	_           tko.Kind
 	_           *tkopb.Stop

@@ -15,6 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	process.Plain()
 	code := m.Run()
 	process.Clean()
 	os.Exit(code)

@@ -2,8 +2,10 @@ package callhome_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -17,6 +19,8 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
+	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
@@ -26,7 +30,8 @@ import (
 const timeLimit = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := pgtest.Main(m)
+	kube.Stop()
 	process.Clean()
 	os.Exit(code)
 }
@@ -34,17 +39,25 @@ func TestMain(m *testing.M) {
 // A world is a server, its store, and the sites that call it.
 type world struct {
 	t      *testing.T
+	home   string // site of its agent
 	dir    string
 	ca     string // file of the authority of the server
+	grpc   string // address of the gRPC API
 	agents string // address for agents
 	flags  []string
 	server *process.Server
 	client *client.Client
 }
 
-func freeAddress(t *testing.T) string {
+// freeHost returns an address of the loopback network that other tests hardly have: neither they nor
+// outgoing connections take a port of it while a server starts again.
+func freeHost() string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), 1+rand.IntN(250), 1+rand.IntN(250))
+}
+
+func freeAddress(t *testing.T, host string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,26 +67,59 @@ func freeAddress(t *testing.T) string {
 
 func newWorld(t *testing.T, flags ...string) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), agents: freeAddress(t)}
+	host := freeHost()
+	w := &world{t: t, home: "a/1", dir: t.TempDir(), grpc: freeAddress(t, host), agents: freeAddress(t, host)}
 	authority := certstest.New(t, "authority of the server")
-	cert, key, _ := authority.Issue("tko-server", certstest.Localhost)
+	cert, key, _ := authority.Issue("tko-server", func(c *x509.Certificate) {
+		certstest.Localhost(c)
+		c.IPAddresses = append(c.IPAddresses, net.ParseIP(host))
+	})
 	paths := certstest.Write(t, w.dir, certstest.File{Name: "ca.crt", Data: authority.PEM()}, certstest.File{Name: "server.crt", Data: cert}, certstest.File{Name: "server.key", Data: key})
 	w.ca = paths[0]
 	if out, err := exec.Command(process.Build(t, "tko-server"), "agents-ca", filepath.Join(w.dir, "agents")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	grpc := freeAddress(t)
 	w.flags = append([]string{
-		"--store=sqlite:" + filepath.Join(w.dir, "tko.db"), "--listen-grpc=" + grpc, "--listen-agents=" + w.agents, "--tls-cert=" + paths[1], "--tls-key=" + paths[2],
+		"--store=sqlite:" + filepath.Join(w.dir, "tko.db"), "--listen-grpc=" + w.grpc, "--listen-agents=" + w.agents, "--tls-cert=" + paths[1], "--tls-key=" + paths[2],
 		"--agents-ca=" + filepath.Join(w.dir, "agents.crt"), "--agents-ca-key=" + filepath.Join(w.dir, "agents.key"),
 	}, flags...)
 	w.start()
-	var err error
-	if w.client, err = client.Dial(client.Options{Address: grpc, WaitForReady: true, Author: tko.Author{Who: "test", Why: t.Name()}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.client.Close() })
+	w.client = w.dialGRPC(w.grpc)
 	return w
+}
+
+// of returns the world for a test with a site of its own, while others use the same server.
+func (w *world) of(t *testing.T, home string) *world {
+	own := *w
+	own.t, own.home = t, home
+	return &own
+}
+
+// dialGRPC returns a client of the gRPC API at an address.
+func (w *world) dialGRPC(address string) *client.Client {
+	w.t.Helper()
+	c, err := client.Dial(client.Options{Address: address, WaitForReady: true, Author: tko.Author{Who: "test", Why: w.t.Name()}})
+	w.check(err)
+	w.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Agents of different sites call one server: what a test does at its site concerns no other one.
+func TestAgentsOfOneServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "--agents-silence=8s")
+	for site, test := range map[string]func(*world){
+		"stranger/1":  keyIsOfNoUseForOtherSites,
+		"half-open/1": halfOpenConnectionIsReplaced,
+		"full-disk/1": fullDiskOfAnAgent,
+		"snapshot/1":  oldSnapshotOfAnAgent,
+		"owner/1":     ownerHoldsChangesBack,
+	} {
+		t.Run(strings.TrimSuffix(site, "/1"), func(t *testing.T) {
+			t.Parallel()
+			test(w.of(t, site))
+		})
+	}
 }
 
 func (w *world) start() { w.server = process.StartServer(w.t, w.flags...) }
@@ -144,31 +190,55 @@ type agent struct {
 	w          *world
 	state      string
 	repository string
+	kubeconfig string // of the cluster, in place of the repository
 	token      string
+	site       string // that it claims, for a token for several sites
 	server     string
 	cmd        *exec.Cmd
 	output     eventually.Buffer
 	done       chan struct{}
 }
 
-// agent starts the agent of the site a/1.
+// agent starts the agent of the site.
 func (w *world) agent() *agent {
 	w.t.Helper()
-	const site = "a/1"
-	name := strings.ReplaceAll(site, "/", "-")
-	a := &agent{w: w, state: filepath.Join(w.dir, name), repository: filepath.Join(w.dir, name+".git"), token: w.token(site, time.Hour), server: w.agents}
+	return w.agentOf(w.home)
+}
+
+// state returns the folder of the agent of a site.
+func (w *world) state(site string) string {
+	return filepath.Join(w.dir, strings.ReplaceAll(site, "/", "-"))
+}
+
+// agentOf starts the agent of a site.
+func (w *world) agentOf(site string) *agent {
+	w.t.Helper()
+	a := &agent{w: w, state: w.state(site), repository: w.state(site) + ".git", token: w.token(site, time.Hour), server: w.agents}
+	w.run(a)
+	return a
+}
+
+// run starts an agent, which ends with the test.
+func (w *world) run(a *agent) {
+	w.t.Helper()
 	a.start()
 	w.t.Cleanup(func() {
 		a.kill()
 		if w.t.Failed() {
-			w.t.Logf("tko-agent of %s:\n%s", site, a.output.String())
+			w.t.Logf("tko-agent in %s:\n%s", a.state, a.output.String())
 		}
 	})
-	return a
 }
 
 func (a *agent) command() *exec.Cmd {
-	return exec.Command(process.Build(a.w.t, "tko-agent"), "run", "--state", a.state, "--server", a.server, "--ca", a.w.ca, "--token-file", a.token, "--repository", a.repository, "--interval", "1s")
+	place := []string{"--repository", a.repository}
+	if a.kubeconfig != "" {
+		place = []string{"--kubeconfig", a.kubeconfig}
+	}
+	if a.site != "" {
+		place = append(place, "--site", a.site)
+	}
+	return exec.Command(process.Build(a.w.t, "tko-agent"), append([]string{"run", "--state", a.state, "--server", a.server, "--ca", a.w.ca, "--token-file", a.token, "--interval", "1s"}, place...)...)
 }
 
 func (a *agent) start() {

@@ -16,6 +16,7 @@ import (
 
 // One site from its enrollment to its revocation.
 func TestSiteThatCallsHomeGetsWhatItShallHave(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "--agents-silence=8s")
 	w.site("a/1")
 	id := w.deploy("a/1", "one", "first")
@@ -126,6 +127,7 @@ git -c user.name=x -c user.email=x@example.com commit -qam drift; git push -q or
 // Agent and server are killed at random moments while the site changes. The site ends with what it
 // shall have; no commit lacks what was not deleted, and none repeats the one before.
 func TestKillsLoseNothingAndRepeatNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.site("a/1")
 	stays := w.deploy("a/1", "stays", "untouched")
@@ -171,6 +173,7 @@ func TestKillsLoseNothingAndRepeatNothing(t *testing.T) {
 
 // A certificate is renewed while the agent is connected, and the connection with the former one ends.
 func TestCertificateIsRenewed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "--agents-certificate-time=12s")
 	w.site("a/1")
 	id := w.deploy("a/1", "one", "v0")

@@ -21,6 +21,7 @@ var startsPrograms = map[string]string{
 	"internal/version":               "git, and make without running anything",
 	"internal/plugin/pod":            "commands of the test",
 	"internal/prepare/tosca/compile": "git of temporary folders",
+	"test/clusters":                  "the controllers of Flux, which their script names by their content",
 	"test/kubernetes":                "git of temporary folders",
 	"internal/schedule/git":          "git of temporary folders, and this test",
 	"internal/schedule/oci":          "this test",

@@ -25,6 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	process.Plain()
 	code := kube.Main(m)
 	process.Clean()
 	os.Exit(code)
@@ -475,7 +476,11 @@ func TestManifestsLeaveApprovalToApprovers(t *testing.T) {
 func TestChartWithIdentities(t *testing.T) {
 	t.Parallel()
 	identity := map[string]any{"enabled": true, "clientCA": "clients", "oidc": map[string]any{"issuer": "https://login.example.com"}}
-	all := objects(t, mustHelm(t, "elsewhere", map[string]any{"identity": identity, "gitops": map[string]any{"enabled": true}}))
+	agents := map[string]any{"enabled": true, "service": map[string]any{"type": "LoadBalancer", "port": 443}}
+	all := objects(t, mustHelm(t, "elsewhere", map[string]any{"identity": identity, "agents": agents, "gitops": map[string]any{"enabled": true}}))
+	if s := all["Service elsewhere/tko-agents"]; at(s, "spec", "type") != "LoadBalancer" || all["NetworkPolicy elsewhere/tko-agents"] == nil {
+		t.Errorf("agents can't reach the server: %v", s)
+	}
 	for _, role := range []string{"data", "preparer", "meta-scheduler", "gitops"} {
 		pod, _ := at(all["Deployment elsewhere/tko-"+role], "spec", "template", "spec").(object)
 		container, _ := pod["containers"].([]any)[0].(object)
@@ -504,7 +509,10 @@ func TestChartWithIdentities(t *testing.T) {
 			path, _ := at(m, "mountPath").(string)
 			mounts[path] = true
 		}
-		for _, file := range []string{i.TLSCert, i.TLSClientCA, i.DataTLSCA, i.DataTokenFile} {
+		if (c.Agents.Listen != "") != (role == "data") {
+			t.Errorf("%s listens for agents at %q", role, c.Agents.Listen)
+		}
+		for _, file := range []string{i.TLSCert, i.TLSClientCA, i.DataTLSCA, i.DataTokenFile, c.Agents.CA, c.Agents.CAKey} {
 			if file != "" && !mounts[filepath.Dir(file)] {
 				t.Errorf("%s has the flag of %s, and no such volume", role, file)
 			}
@@ -517,6 +525,9 @@ func TestChartWithIdentities(t *testing.T) {
 	}
 	if _, err := helm("elsewhere", map[string]any{"identity": identity, "kubernetesAPI": map[string]any{"enabled": false}}); err == nil {
 		t.Error("identities without the certificate of the Kubernetes API are accepted")
+	}
+	if _, err := helm("elsewhere", map[string]any{"agents": agents}); err == nil || !strings.Contains(err.Error(), "agents.enabled needs identity.enabled") {
+		t.Errorf("agents without TLS: %v", err)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -49,7 +48,7 @@ func TestInstalledDataControllerServesKubectl(t *testing.T) {
 	if err := json.Unmarshal([]byte(c.Kubectl(t, "-n", namespace, "get", "deployment", "tko-data", "-o", "jsonpath={.spec.template.spec.containers[0].args}")), &args); err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
+	port := process.FreePort(t)
 	for i := range args {
 		args[i] = strings.NewReplacer("*:50050", "localhost:0", "*:50052", "localhost:"+strconv.Itoa(port), "*:50059", "localhost:0", "/certificate/", folder+"/").Replace(args[i])
 	}
@@ -215,14 +214,4 @@ func write(t *testing.T, path string, text []byte) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

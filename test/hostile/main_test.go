@@ -30,6 +30,7 @@ import (
 const timeLimit = 4 * time.Minute
 
 func TestMain(m *testing.M) {
+	process.Plain()
 	code := pgtest.Main(m)
 	process.Clean()
 	os.Exit(code)

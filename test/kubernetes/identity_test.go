@@ -22,6 +22,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
 	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/test/eventually"
+	"github.com/tko-orchestrator/tko/test/process"
 	"github.com/tko-orchestrator/tko/test/process/secure"
 )
 
@@ -45,7 +46,7 @@ func TestCallersOfTheKubernetesAPIHaveTheRightsOfTheirBindings(t *testing.T) {
 	c := kube.Shared(t, kube.Options{})
 	c.Apply(t, rights+"---"+allVerbs)
 	certificate, key := c.ServingCertificate(t)
-	port := freePort(t)
+	port := process.FreePort(t)
 	s := secure.Start(t, nil, "--roles=data", "--kubernetes=localhost:"+strconv.Itoa(port), "--kubernetes-cert="+certificate, "--kubernetes-key="+key,
 		"--kubernetes-kubeconfig="+c.UserKubeconfig(t, "tko-data"), "--access-kubernetes=")
 	c.RegisterAPIService(t, "tko.nephio.org", "v1alpha1", port, c.CA())

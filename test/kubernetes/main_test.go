@@ -2,7 +2,6 @@ package kubernetes_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -65,7 +64,7 @@ func newWorld(t *testing.T, roles string, args ...string) *world {
 	c := kube.Shared(t, kube.Options{})
 	c.Apply(t, rights)
 	certificate, key := c.ServingCertificate(t)
-	w := &world{Cluster: c, t: t, port: freePort(t)}
+	w := &world{Cluster: c, t: t, port: process.FreePort(t)}
 	w.args = append([]string{
 		"--roles=" + roles, "--store=sqlite:" + filepath.Join(t.TempDir(), "tko.db"), "--kubernetes=localhost:" + strconv.Itoa(w.port),
 		"--kubernetes-cert=" + certificate, "--kubernetes-key=" + key, "--kubernetes-kubeconfig=" + c.UserKubeconfig(t, "tko-data"),
@@ -80,18 +79,6 @@ func newWorld(t *testing.T, roles string, args ...string) *world {
 func (w *world) start() {
 	w.t.Helper()
 	w.Server = process.StartServer(w.t, w.args...)
-}
-
-// freePort returns a port that is free on IPv4 and IPv6.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	address, _ := l.Addr().(*net.TCPAddr)
-	return address.Port
 }
 
 // refused runs kubectl, which must fail with an error that contains says.

@@ -231,7 +231,7 @@ spec:
 		reach(want)
 	}
 
-	rollout("bad", "nf/smf:v2", "45s", "Undone") // it stops at once, and is undone after within
+	rollout("bad", "nf/smf:v2", "20s", "Undone") // it stops at once, and is undone after within
 	log := gittest.Run(t, f.repo, "log", "--format=%B", "main", "--max-count="+gittest.Run(t, f.repo, "rev-list", "--count", "main"))
 	if n := strings.Count(log, "of nf/smf:v2"); n != 1 {
 		t.Errorf("the bad image was committed to %d sites, want the canary only:\n%s", n, log)

@@ -36,6 +36,7 @@ import (
 const timeLimit = 4 * time.Minute
 
 func TestMain(m *testing.M) {
+	process.Plain()
 	code := m.Run()
 	process.Clean()
 	os.Exit(code)

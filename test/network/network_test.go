@@ -64,6 +64,7 @@ exit $code
 `
 
 func TestMain(m *testing.M) {
+	process.Plain()
 	code := pgtest.Main(m)
 	process.Clean()
 	os.Exit(code)

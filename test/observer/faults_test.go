@@ -52,7 +52,7 @@ var faults = map[string]fault{
 		{fileCounts, "counts := reach.Counts(record.CountSites, of, site)\n", "counts := reach.Counts(record.CountSites, of, site)[:0]\n"},
 	}},
 	"topologies have all rights": {"made it from", []edit{
-		{"internal/catalog/owner.go", "\tif unlimited {\n\t\tc.grant = c.grant.At", "\tif unlimited || true {\n\t\tc.grant = c.grant.At"},
+		{"internal/rights/owner.go", "\tif unlimited {\n\t\tc.Grant = c.Grant.At", "\tif unlimited || true {\n\t\tc.Grant = c.Grant.At"},
 	}},
 	"a refused delivery counts as delivered": {"no commit has its content", []edit{
 		{"internal/schedule/pull.go", "if err != nil {\n\t\treturn r, err\n\t}\n\tr.Deployments =", "r.Deployments ="},

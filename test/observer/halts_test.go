@@ -38,10 +38,10 @@ func haltedBy(halts []halt, c change, sites ...string) (halt, bool) {
 }
 
 // haltTime is how long the operator watches sites at which nothing may change, and calmTime how long what was in flight
-// may take there.
+// may take there: a lock that a killed server left in a local repository is removed after 30 s.
 const (
 	haltTime = time.Second
-	calmTime = 20 * time.Second
+	calmTime = 45 * time.Second
 )
 
 // stop stops some sites, watches that nothing changes there, and resumes them.

@@ -98,12 +98,13 @@ type judge struct {
 	limits   limits
 	requests map[string]*request
 
-	found   []string
-	records map[tko.DeploymentID]*record // the last ones, deleted deployments included
-	before  map[tko.DeploymentID]*record // the ones before
-	alive   map[tko.Kind]map[string]bool // IDs
-	ever    map[tko.DeploymentID]bool
-	revs    map[string]int64
+	found     []string
+	records   map[tko.DeploymentID]*record // the last ones, deleted deployments included
+	before    map[tko.DeploymentID]*record // the ones before
+	alive     map[tko.Kind]map[string]bool // IDs
+	ever      map[tko.DeploymentID]bool
+	replacing map[tko.DeploymentID]map[tko.DeploymentID]bool // those that ever replaced a deployment
+	revs      map[string]int64
 
 	created   map[tko.DeploymentID]map[string]bool // children that a root's derivations made
 	removed   map[string]map[tko.Kind]int          // without consent, by cause
@@ -123,7 +124,7 @@ type judge struct {
 
 func newJudge(l limits, requests map[string]*request) *judge {
 	j := &judge{
-		limits: l, requests: requests, records: map[tko.DeploymentID]*record{}, before: map[tko.DeploymentID]*record{}, alive: map[tko.Kind]map[string]bool{}, ever: map[tko.DeploymentID]bool{}, revs: map[string]int64{},
+		limits: l, requests: requests, records: map[tko.DeploymentID]*record{}, before: map[tko.DeploymentID]*record{}, alive: map[tko.Kind]map[string]bool{}, ever: map[tko.DeploymentID]bool{}, replacing: map[tko.DeploymentID]map[tko.DeploymentID]bool{}, revs: map[string]int64{},
 		created: map[tko.DeploymentID]map[string]bool{}, removed: map[string]map[tko.Kind]int{}, orphans: map[string]int{}, used: map[string]int{},
 		reached: map[string]map[string]bool{}, agreed: map[tko.DeploymentID]int{}, consented: map[string]map[string]bool{}, largest: map[tko.Kind]int{}, deletedByUsers: map[string]bool{},
 		rollouts: newRolloutJudge(),
@@ -254,6 +255,12 @@ func (j *judge) note(c change) {
 			j.before[c.record.id] = j.records[c.record.id]
 			j.records[c.record.id] = c.record
 			j.ever[c.record.id] = true
+			for _, id := range c.record.replaces {
+				if j.replacing[id] == nil {
+					j.replacing[id] = map[tko.DeploymentID]bool{}
+				}
+				j.replacing[id][c.record.id] = true
+			}
 		}
 		key := string(c.Kind) + " " + c.ID
 		if c.Revision <= j.revs[key] && c.Kind == tko.KindDeployment {
@@ -488,9 +495,9 @@ func (j *judge) isReplaced(id tko.DeploymentID) bool {
 	if gone == nil || gone.parent == "" {
 		return false
 	}
-	for other := range j.alive[tko.KindDeployment] {
-		for _, r := range []*record{j.records[tko.DeploymentID(other)], j.before[tko.DeploymentID(other)]} { // the commit that deletes it forgets it
-			if r != nil && r.parent == gone.parent && slices.Contains(r.replaces, id) {
+	for other := range j.replacing[id] {
+		for _, r := range []*record{j.records[other], j.before[other]} { // the commit that deletes it forgets it
+			if r != nil && j.alive[tko.KindDeployment][string(other)] && r.parent == gone.parent && slices.Contains(r.replaces, id) {
 				return true
 			}
 		}
@@ -610,9 +617,9 @@ func upToDate(d tko.Deployment) bool {
 	return false
 }
 
-// counts returns how much of each kind was judged. compared is the number of undos whose files were.
-func (j *judge) counts(compared int) map[string]int {
-	all := map[string]int{"changes of rollouts in flight at once": max(0, j.rollouts.most-1), "deployments undone": j.rollouts.undone, "undone files compared": compared, "stops and freezes": len(j.halts), "changes by sources": j.bySources, "changes of rollouts": 0}
+// counts returns how much of each kind was judged. undone is the number of undos whose files were compared.
+func (j *judge) counts(undone int) map[string]int {
+	all := map[string]int{"changes of rollouts in flight at once": max(0, j.rollouts.most-1), "deployments undone": j.rollouts.undone, compared: undone, "stops and freezes": len(j.halts), "changes by sources": j.bySources, "changes of rollouts": 0}
 	for _, n := range j.rollouts.changed {
 		all["changes of rollouts"] += n
 	}

@@ -573,7 +573,12 @@ const quiet = 8 * time.Second
 // settle waits until nothing is left to do.
 func (o *observer) settle() {
 	o.w.t.Helper()
+	begun := time.Now()
+	passed := func(what string) {
+		o.w.t.Logf("%s of settling: %s", time.Since(begun).Round(time.Second), what)
+	}
 	o.settleLog(time.Second)
+	passed("nothing is written")
 	// A lock that a killed server left in a local repository is removed after 30 s.
 	eventually.Within(o.w.t, settleLimit, "the schedules of all deployments", func() error {
 		waits := 0
@@ -592,19 +597,25 @@ func (o *observer) settle() {
 		}
 		return nil
 	})
+	passed("all that can be is scheduled")
 	o.settleLog(quiet)
+	passed("nothing is written again")
+	j, taken := o.newJudge(), 0
 	for end := time.Now().Add(evaluateAgain); time.Now().Before(end); time.Sleep(2 * quiet) {
-		j := o.newJudge()
 		o.lock.Lock()
-		changes := slices.Clone(o.changes)
+		changes := slices.Clone(o.changes[taken:])
 		o.lock.Unlock()
 		for _, c := range changes {
 			j.take(c)
 		}
-		if _, found := o.checkPlacementsNow(j.deletedByUsers); len(found) == 0 {
+		taken += len(changes)
+		_, found := o.checkPlacementsNow(j.deletedByUsers)
+		if len(found) == 0 {
 			break
 		}
+		passed(fmt.Sprintf("%d places of topologies aren't as they say, such as: %s", len(found), found[0]))
 	}
+	passed("placements are evaluated")
 	o.settleLog(quiet)
 }
 

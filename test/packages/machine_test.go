@@ -157,6 +157,16 @@ func TestPackagedServerUnderSystemd(t *testing.T) {
 	m.copy(find(t, packages, "tko-agent_*.deb"), "/root/agent.deb")
 
 	m.run("dpkg --install /root/agent.deb && tko-agent --version && tko-agent run --help | grep -q token-file && man -P cat tko-agent-run | grep -q 'Call a server'")
+	m.expect("inactive", "systemctl is-active tko-agent.service || true") // nothing is started
+	m.expect("700 600", "echo $(stat -c %a /etc/tko-agent) $(stat -c %a /etc/tko-agent/agent.env)")
+	m.expect("", "systemd-analyze verify tko-agent.service 2>&1 | grep tko || true")
+	m.run(`printf 'token' >/etc/tko-agent/site.token
+		echo 'TKO_AGENT_ARGUMENTS=--server=127.0.0.1:1 --token-file=/etc/tko-agent/site.token --repository=/var/lib/tko-agent/site.git' >/etc/tko-agent/agent.env
+		systemctl start tko-agent`)
+	m.eventually("the agent can't be enrolled yet", "journalctl --no-pager -u tko-agent.service") // it reads its files, and runs
+	m.expect("active", "systemctl is-active tko-agent.service")
+	m.run("dpkg --remove tko-agent")
+	m.expect("inactive", "systemctl is-active tko-agent.service || true")
 	m.run("dpkg --install /root/client.deb /root/server.deb")
 	m.expect("inactive", "systemctl is-active tko-server.service || true") // nothing is started
 	m.expect("640 root tko", "stat -c '%a %U %G' /etc/tko/server.yaml")

@@ -17,6 +17,7 @@ import (
 const repository = "../.."
 
 func TestMain(m *testing.M) {
+	process.Plain()
 	code := m.Run()
 	process.Clean()
 	_ = os.RemoveAll(distDir)

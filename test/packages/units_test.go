@@ -10,7 +10,7 @@ import (
 )
 
 // exposure is the most that systemd-analyze may report; docs/install.md states it.
-var exposure = map[string]float64{"tko-server.service": 3.0, "tko-data.service": 1.5}
+var exposure = map[string]float64{"tko-server.service": 3.0, "tko-data.service": 1.5, "tko-agent.service": 2.0}
 
 var overall = regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`)
 

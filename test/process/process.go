@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,18 @@ import (
 	"time"
 )
 
+// FreePort returns a port of 127.0.0.1 that is free.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	address, _ := l.Addr().(*net.TCPAddr)
+	return address.Port
+}
+
 // timeLimit bounds the start and the stop of a server. It is generous for busy
 // machines.
 const timeLimit = 3 * time.Minute
@@ -27,8 +40,19 @@ const timeLimit = 3 * time.Minute
 // the tests of a package if a variable that they read has changed, so that those that don't start a program stay
 // cached when it changes.
 func programVariable(name string) string {
-	return "TKO_TEST_PROGRAM_" + strings.ReplaceAll(name, "-", "_")
+	prefix := "TKO_TEST_PROGRAM_"
+	if plain {
+		prefix = "TKO_TEST_PLAIN_PROGRAM_"
+	}
+	return prefix + strings.ReplaceAll(name, "-", "_")
 }
+
+var plain bool
+
+// Plain makes the tests of a package start programs without the race detector, with which programs take several
+// times as long. Call it first in TestMain of packages whose subject is a client, a page or a package: test/e2e,
+// callhome, faults, gitops, kubernetes, rolling and upgrade run the same servers with the detector.
+func Plain() { plain = true }
 
 // Build returns the path of a binary of this repository, built from cmd/NAME.
 func Build(t testing.TB, name string) string {
@@ -117,7 +141,9 @@ func dataRace(output string) string {
 }
 
 // Race reports whether the programs that tests start have the race detector.
-func Race() bool { return raceDetector || os.Getenv("TKO_TEST_PROGRAMS_RACE") != "" }
+func Race() bool {
+	return !plain && (raceDetector || os.Getenv("TKO_TEST_PROGRAMS_RACE") != "")
+}
 
 // Clean removes the binaries that were built. Call it at the end of TestMain.
 func Clean() {

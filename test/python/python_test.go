@@ -20,6 +20,7 @@ var sdk = func() string {
 }()
 
 func TestMain(m *testing.M) {
+	process.Plain()
 	code := m.Run()
 	process.Clean()
 	os.Exit(code)

@@ -4,7 +4,7 @@
 #   run.sh "PACKAGE..." FLAG...    the packages start in the given order; the flags are those of go test
 #
 # Tests of packages below test/ that only start programs run without the race detector for themselves: the programs have it, if
-# there is a C compiler for it. All other tests have it. Results are cached as go test caches them; where CI is set, tests run in a
+# there is a C compiler for it, and TestMain does not call process.Plain. All other tests have it. Results are cached as go test caches them; where CI is set, tests run in a
 # random order, which go test does not cache.
 #
 # Failed tests run again, at most twice, after all others have ended. A test that then passes is flaky: the run passes, and its last
@@ -48,13 +48,14 @@ needed() { # whether a test may start a program
 # its content and on that of the programs that it finds next to it, so that cached results of tests stay valid as long as the
 # programs that they start are the same.
 if [ -z "${TKO_TEST_PROGRAM_tko_server:-}" ] && needed; then
-	(cd "$root" && build -ldflags=-w -o bin/test/programs/ ./cmd/...)
 	cache=${XDG_CACHE_HOME:-$HOME/.cache}/tko
 	mkdir -p "$cache"
 	! [ -d "$cache" ] || find "$cache" -maxdepth 1 -name 'programs-*' -mtime +2 -exec rm -rf {} +
-	provide() { # a program, and those that it finds next to it
+	all=()
+	for folder in "$root"/cmd/tko*; do all+=("${folder##*/}"); done
+	provide() { # a program in $from, and those that it finds next to it
 		local sum folder name
-		sum=$(cd "$root/bin/test/programs" && for name in "$@"; do echo "$name" && go tool buildid "$name"; done | cksum | tr ' ' -)
+		sum=$(cd "$from" && for name in "$@"; do echo "$name" && go tool buildid "$name"; done | cksum | tr ' ' -)
 		folder=$cache/programs-$1-$sum
 		if [ ! -d "$folder" ]; then
 			local new
@@ -66,22 +67,31 @@ if [ -z "${TKO_TEST_PROGRAM_tko_server:-}" ] && needed; then
 		touch "$folder"
 		provided=$folder
 	}
-	all=()
-	for folder in "$root"/cmd/tko*; do all+=("${folder##*/}"); done
-	copies=$(mktemp -d "$cache/new-programs.XXXXXX") # go build writes into existing files
-	cp "${all[@]/#/$root/bin/test/programs/}" "$copies/"
-	servers=(tko-server tko-kubernetes tko-tosca)
-	provide "${servers[@]}"
-	for name in "${servers[@]}"; do export "TKO_TEST_PROGRAM_${name//-/_}=$provided/$name"; done
-	for name in "${all[@]}"; do
-		case $name in
-		tko-server | tko-kubernetes | tko-tosca) continue ;;
-		tko-demo | tko-bench) provide "$name" tko tko-agent "${servers[@]}" ;;
-		*) provide "$name" ;;
-		esac
-		export "TKO_TEST_PROGRAM_${name//-/_}=$provided/$name"
-	done
-	rm -rf "$copies"
+	provideAll() { # the beginning of variables, for the programs in $from
+		local servers=(tko-server tko-kubernetes tko-tosca) name
+		copies=$(mktemp -d "$cache/new-programs.XXXXXX") # go build writes into existing files
+		cp "${all[@]/#/$from/}" "$copies/"
+		provide "${servers[@]}"
+		for name in "${servers[@]}"; do export "$1${name//-/_}=$provided/$name"; done
+		for name in "${all[@]}"; do
+			case $name in
+			tko-server | tko-kubernetes | tko-tosca) continue ;;
+			tko-demo | tko-bench) provide "$name" tko tko-agent "${servers[@]}" ;;
+			*) provide "$name" ;;
+			esac
+			export "$1${name//-/_}=$provided/$name"
+		done
+		rm -rf "$copies"
+	}
+	from=$root/bin/test/programs
+	(cd "$root" && build -ldflags=-w -o "$from/" ./cmd/...)
+	provideAll TKO_TEST_PROGRAM_
+	# Those without the race detector, for the packages whose TestMain calls process.Plain.
+	if [ ${#race[@]} -gt 0 ]; then
+		from=$root/bin/test/plain
+		(cd "$root" && CGO_ENABLED=0 go build -buildvcs=false '-ldflags=-s -w' -o "$from/" ./cmd/...)
+	fi
+	provideAll TKO_TEST_PLAIN_PROGRAM_
 fi
 [ ${#race[@]} -eq 0 ] || export TKO_TEST_PROGRAMS_RACE=true
 # Programs with the race detector sleep for a second before they exit, unless told otherwise; tests start them thousands of times.
@@ -123,4 +133,5 @@ if [ -s "$flaky.all" ]; then
 	echo 'Tests that failed at least once (a test with fewer failures than runs is flaky, and a defect to mend):'
 	cat "$flaky.all"
 fi
+case " ${contains[*]} " in *"/internal/store/spanner "*) "$root/test/setup/spanner.sh" ;; esac # in the last lines, too
 exit "$status"

@@ -37,6 +37,7 @@ yaml || { install python3 python3-yaml && yaml; } ||
 "$(dirname "$0")/flux.sh" >/dev/null
 "$(dirname "$0")/monitoring.sh" >/dev/null
 "$(dirname "$0")/web.sh" >/dev/null
+"$(dirname "$0")/spanner.sh"
 command -v tmux >/dev/null || { install tmux && command -v tmux >/dev/null; } || need tmux 'the terminal dashboard is tested in it'
 containers() { command -v podman >/dev/null && command -v runc >/dev/null; }
 containers || { install podman runc && containers; } ||

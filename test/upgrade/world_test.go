@@ -81,7 +81,7 @@ func (g *gate) Prepare(_ context.Context, _ tko.Plugin, target krm.Identity, _ t
 // noPlugins has no schedule plugins.
 type noPlugins struct{}
 
-func (noPlugins) Schedule(context.Context, tko.Plugin, krm.Identity, tko.SiteID, krm.Package, map[tko.DeploymentID]krm.Package, ...func(string)) error {
+func (noPlugins) Schedule(context.Context, tko.Plugin, krm.Identity, tko.Site, map[tko.DeploymentID]krm.Package, ...func(string)) error {
 	return errors.New("there are no schedule plugins")
 }
 

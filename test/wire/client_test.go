@@ -23,6 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	process.Plain()
 	code := m.Run()
 	process.Clean()
 	os.Exit(code)

@@ -77,7 +77,11 @@ func plainMethods(*generate.Source) ([]plainMethod, error) {
 	if err != nil {
 		return nil, err
 	}
-	comments, err := commentsOf(sourceOf("internal/catalog"))
+	var files []string // of the catalog and its rooms
+	for _, room := range []string{"changelog", "enrollment", "history", "rights", "source", "catalog"} {
+		files = append(files, sourceOf("internal/"+room)...)
+	}
+	comments, err := commentsOf(files)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,11 @@ func (r *release) contents(bin, share string) []packed {
 	for _, name := range []string{"install.md", "server.md", "security.md", "access.md"} {
 		server.files = append(server.files, file{path: "/usr/share/doc/tko-server/" + name, source: from("docs", name), mode: 0o644})
 	}
-	agent := packed{name: "tko-agent", summary: "Agent of a site of the TKO orchestrator", recommends: []string{"ca-certificates"}, files: []file{
+	agent := packed{name: "tko-agent", summary: "Agent of a site of the TKO orchestrator", recommends: []string{"ca-certificates"}, scripts: nfpm.Scripts{
+		PostInstall: deploy("scripts/agent-postinstall.sh"), PreRemove: deploy("scripts/agent-preremove.sh"),
+	}, files: []file{
+		{path: "/etc/tko-agent/agent.env", source: deploy("agent.env"), mode: 0o600, config: true},
+		{path: "/usr/lib/systemd/system/tko-agent.service", source: deploy("systemd/tko-agent.service"), mode: 0o644},
 		{path: "/usr/share/doc/tko-agent/agent.md", source: from("docs", "agent.md"), mode: 0o644},
 		{path: "/usr/share/doc/tko-agent/never-connected.md", source: from("docs", "never-connected.md"), mode: 0o644},
 	}}

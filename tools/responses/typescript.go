@@ -45,7 +45,7 @@ func typescriptData(s *generate.Source) (any, error) {
 // inTypeScript returns the type of a field.
 func inTypeScript(t reflect.Type) (string, error) {
 	switch t {
-	case reflect.TypeFor[time.Time]():
+	case reflect.TypeFor[time.Time](), reflect.TypeFor[webapi.Position]():
 		return "string", nil
 	case reflect.TypeFor[json.RawMessage]():
 		return "unknown", nil

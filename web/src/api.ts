@@ -1,10 +1,13 @@
 // The HTTP API of the server, and its stream of changes.
 import { createContext, useCallback, useContext, useEffect, useRef, useState } from 'react'
 
-import type { Change, Count, DeploymentEntity, DeploymentPage, DeploymentRow, Kind, PluginRow, Result, RolloutRow, RolloutStatus, SiteRow, State, TemplateRow, Throughput, Wall } from './schema'
+import { query, take } from './early'
+import type { Change, Count, DeploymentEntity, DeploymentPage, DeploymentRow, Fleet, Kind, PluginRow, Result, RolloutRow, RolloutStatus, SiteRow, State, TemplateRow, Throughput, Wall } from './schema'
 export type {
   Condition, Change, Count, EntityEvent, Group, Kind, Me, Minute, PlanRow, Result, Retention, RolloutChange as FieldChange, RolloutPlan, RolloutStatus, RolloutWave as Wave, Run, State, Stop, Throughput, Wall, WallGroup,
 } from './schema'
+
+export { query } from './early'
 
 export const states: State[] = ['failing', 'waiting', 'working', 'unknown', 'healthy']
 
@@ -27,7 +30,7 @@ export class ApiError extends Error {
 async function request<T>(method: string, path: string, options: RequestInit = {}, seen?: (r: Response) => void): Promise<T> {
   let response: Response
   try {
-    response = await fetch(path, { method, credentials: 'same-origin', ...options })
+    response = method === 'GET' && await take(path) || await fetch(path, { method, credentials: 'same-origin', ...options })
   } catch (cause) {
     if ((cause as Error).name === 'AbortError') throw cause
     throw new ApiError(0, 'the server does not respond: check the connection', '')
@@ -64,12 +67,6 @@ export const command = (body: object) => post<RolloutStatus>('/api/v1/rollout/co
 export const login = (token: string) => request<object>('POST', '/auth/session', { headers: { Authorization: `Bearer ${token}` } })
 export const logout = () => request<object>('DELETE', '/auth/session')
 
-export const query = (parts: Record<string, string | number | undefined>, base = '') => {
-  const q = new URLSearchParams(base)
-  for (const [key, value] of Object.entries(parts)) if (value !== undefined && value !== '') q.append(key, String(value))
-  return q.toString()
-}
-
 // A transient error may be gone when the same is read again.
 export const transient = (error: ApiError) => [0, 429, 502, 503, 504].includes(error.status)
 export const pause = (tries: number) => 500 + Math.random() * Math.min(30_000, 1000 * 2 ** tries)
@@ -101,16 +98,19 @@ export function useGet<T>(path: string | null): Loaded<T> {
   return { data: mine ? state.data : undefined, error: mine ? state.error : undefined, loading: !mine || (!state.data && !state.error), reload }
 }
 
-export interface Feed { live: boolean, since: number, position: number, recent: Change[], subscribe: (f: Listener) => () => void }
+export interface Feed { live: boolean, since: number, position: string, recent: Change[], subscribe: (f: Listener) => () => void }
 type Listener = (changes: Change[] | null) => void // null: too many, read what is shown again
 
 const maxRecent = 50
 
+// isAfter compares positions of the change log. They are strings, since numbers are rounded from 2^53 on.
+const isAfter = (a: string, b: string) => BigInt(a) > BigInt(b)
+
 // useFeed follows the changes of all kinds while the page is visible. It begins before the newest change, for what has changed lately;
 // what is read later has these changes, so listeners get only those after it. It stops when a login is needed.
-export function useFeed(newest: number | undefined): Feed {
+export function useFeed(newest: string | undefined): Feed {
   const listeners = useRef(new Set<Listener>())
-  const [status, setStatus] = useState({ live: false, since: Date.now(), position: newest ?? 0 })
+  const [status, setStatus] = useState({ live: false, since: Date.now(), position: newest ?? '0' })
   const [recent, setRecent] = useState<Change[]>([])
   const subscribe = useCallback((f: Listener) => { listeners.current.add(f); return () => { listeners.current.delete(f) } }, [])
   useEffect(() => {
@@ -125,14 +125,14 @@ export function useFeed(newest: number | undefined): Feed {
       clearTimeout(timer)
       timer = setTimeout(run, seconds !== undefined ? seconds * 1000 : Math.random() * Math.min(30_000, 1000 * 2 ** tries++))
     }
-    const handle = (event: string, data: { changes?: Change[], position?: number, changed?: number }) => {
+    const handle = (event: string, data: { changes?: Change[], position?: string, changed?: number }) => {
       begun ||= data.position !== undefined
       if (event === 'changes' || event === 'stale') {
         position = data.position ?? position
-        if (position > newest) tell(event === 'stale' ? null : data.changes ?? [])
+        if (isAfter(position, newest)) tell(event === 'stale' ? null : data.changes ?? [])
         if (data.changes) setRecent(old => [...data.changes!.sort((a, b) => b.time - a.time), ...old].slice(0, maxRecent))
       }
-      if (event === 'reset') { position = -1; tell(null) }
+      if (event === 'reset') { position = '-1'; tell(null) }
       setStatus(old => old.live && old.position === position ? old : { live: true, since: Date.now(), position })
     }
     const run = async () => {
@@ -234,6 +234,12 @@ export function useCount(kind: Kind, parts: Record<string, string>, refresh: num
 export function useWall(parts: Record<string, string>, refresh: number): { wall?: Wall, error?: ApiError } {
   const { data: wall, error } = usePolled<Wall>(`/api/v1/wall?${query({ ...parts, asOf: useMoment() })}`, refresh)
   return { wall, error }
+}
+
+// useFleet has the numbers of everything that are exact now; undefined for those who may read a part, and in the past.
+export function useFleet(refresh: number): Fleet | undefined {
+  const { data } = usePolled<Fleet & { behind?: boolean, counting?: boolean }>(`/api/v1/fleet?${query({ asOf: useMoment() })}`, refresh)
+  return data?.exact ? data : undefined
 }
 
 // usePolled reads what the server makes in the background, and again while something may have changed since.

@@ -2,10 +2,10 @@
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, useSyncExternalStore, type KeyboardEvent, type ReactNode } from 'react'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { ApiError, get, query, useMoment, type Feed, type Kind, type Me, type Page, type Row } from './api'
+import { pageOf } from './early'
 import { command, format, parse, quote } from './filter'
 import { columns, Confirm, CopyCommand, entityPath, here, Loading, navigate, Problem, type Plan } from './parts'
 
-const pageRows = 100
 const maxPages = 20 // that are held at once
 const rowHeight = 32
 const cardHeight = 84 // of a row on a phone
@@ -28,7 +28,7 @@ function usePages(kind: Kind, filter: string, feed: Feed) {
   const turn = useRef(0)
   const loading = useRef(false)
   const set = (next: Loaded[]) => { current.current = next; setPages(next) }
-  const read = useCallback((after: string) => get<Page>(`/api/v1/${kind}/list?${query({ after, limit: pageRows, asOf }, filter)}`).then((p): Loaded => ({ after, rows: p.rows, next: p.next })), [kind, filter, asOf])
+  const read = useCallback((after: string) => get<Page>(pageOf(kind, filter, asOf, after)).then((p): Loaded => ({ after, rows: p.rows, next: p.next })), [kind, filter, asOf])
   const start = useCallback(async () => {
     const mine = ++turn.current
     setError(undefined)
@@ -230,7 +230,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     {error && <Problem error={error} retry={start} />}
     {rows.length === 0 && !error && <div className={busy || !embedded ? 'room' : undefined}>{busy ? <Loading /> : <p className="empty">No {kind} matches{filter ? <>. Remove a filter, or <button onClick={() => navigate(`/${kind}s`)}>show all</button></> : ': there is none yet, or you may see none'}.</p>}</div>}
     {rows.length > 0 && <div className="grid" role="grid" aria-label={`${kind}s`} aria-rowcount={more || !atStart ? -1 : rows.length + 1} tabIndex={0} ref={scroller} onKeyDown={keys} onScroll={() => { remember(); reach() }} aria-activedescendant={items.some(i => i.index === at) ? `row-${at}` : undefined}>
-      <div role="row" className="head" style={grid}><span role="columnheader"><span className="hidden">Marked</span></span>{shown.map(c => <span role="columnheader" key={c.name}>{c.name}</span>)}</div>
+      <div role="row" className="head" style={grid}><span role="columnheader"><span className="hidden">Marked</span></span>{shown.map(c => <span role="columnheader" key={c.name} {...c.name === 'ID' && { 'aria-sort': 'ascending', title: 'Rows are in the order of IDs, as the server reads them in pages. Filter to find others.' }}>{c.name}</span>)}</div>
       <div role="rowgroup" className="body" style={{ height: virtual.getTotalSize(), ...wide }}>
         {items.map(item => {
           const row = rows[item.index]

@@ -1,7 +1,8 @@
 // The dashboard: its frame, overview, matrix and login. Start reading at App.
+import { caller as callerPath, filterOf, kindOf } from './early' // first: it begins what the first view reads
 import { Component, useCallback, useEffect, useMemo, useRef, useState, type FormEvent, type ReactNode } from 'react'
 import { createRoot } from 'react-dom/client'
-import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useMoment, useTurns, type Count, type Feed, type Kind, type Me, type Stop } from './api'
+import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useMoment, useTurns, type Count, type Feed, type Me, type Stop } from './api'
 import { Detail } from './detail'
 import { setWords } from './filter'
 import { List, useNarrow } from './list'
@@ -14,7 +15,6 @@ import { ThroughputView } from './throughput'
 import { Failing, isWall, Numbers, openWall, PictureView, Recent, Running, useSeen, WallMode, Waits } from './wall'
 import './style.css'
 
-const kindOf: Record<string, Kind> = { deployments: 'deployment', sites: 'site', templates: 'template', plugins: 'plugin', rollouts: 'rollout' }
 const nav: [string, string, string][] = [['/', 'Overview', 'o'], ['/deployments', 'Deployments', 'd'], ['/sites', 'Sites', 's'], ['/templates', 'Templates', 't'], ['/plugins', 'Plugins', 'p'], ['/rollouts', 'Rollouts', 'r'], ['/matrix', 'Matrix', 'm'], ['/changes', 'Changes', 'c']]
 
 function useLocation() {
@@ -42,7 +42,7 @@ class Guard extends Component<{ at: string, children: ReactNode }, { failed?: Er
 
 function App() {
   const at = useLocation()
-  const { data: caller, error, reload } = useGet<Me>('/api/v1/me')
+  const { data: caller, error, reload } = useGet<Me>(callerPath)
   const search = new URLSearchParams(at.search)
   const moment = at.path === '/changes' ? '' : search.get('asOf') ?? ''
   const me = useMemo(() => caller && moment ? { ...caller, can: {} as Me['can'] } : caller, [caller, moment]) // nothing can be done in the past
@@ -82,7 +82,6 @@ function App() {
   if (error && !me) return <main><h1>TKO</h1><Problem error={error} retry={reload} /></main>
   if (!me) return <Loading />
   setWords(me.filters, me.flags)
-  for (const name of ['asOf', 'cols', 'tab']) search.delete(name)
   if (isWall()) return <Moment.Provider value={moment}><WallMode feed={feed} me={me}>{!moment && <Stops />}</WallMode></Moment.Provider>
   const tools = <>
     <button aria-expanded={past || !!moment} onClick={() => setPast(!past)}>{moment ? `As of ${moment}` : 'As of now'}</button>
@@ -105,7 +104,7 @@ function App() {
     {(past || moment) && at.path !== '/changes' && <Slider close={() => setPast(false)} />}
     <main id="main" tabIndex={-1}><Guard at={at.path + at.search}>
       {at.path === '/' && <Overview feed={feed} me={me} />}
-      {kind && !id && <><h1>{title}</h1><List key={kind} kind={kind} filter={search.toString()} feed={feed} me={me} /></>}
+      {kind && !id && <><h1>{title}</h1><List key={kind} kind={kind} filter={filterOf(at.search)} feed={feed} me={me} /></>}
       {kind === 'rollout' && id && <Rollout key={id} id={id} tab={here().get('tab') ?? 'waves'} feed={feed} me={me} />}
       {first === 'changes' && <ChangesView search={at.search} />}
       {kind && kind !== 'rollout' && id && <Detail key={`${kind} ${id}`} kind={kind} id={id} tab={here().get('tab') ?? 'why'} feed={feed} me={me} />}
@@ -177,18 +176,18 @@ function Login({ done }: { done: () => void }) {
 
 function Overview({ feed, me }: { feed: Feed, me: Me }) {
   const moment = useMoment()
-  const seen = useSeen(feed), { wall, error } = seen
-  const d = wall?.deployments ?? {}
+  const seen = useSeen(feed), { wall, known, error } = seen
+  const d = (known ?? wall)?.deployments ?? {}
   const all = !!(wall || error) // each part waits for those above it, so that nothing moves down
   return <>
     <div className="title"><h1>Overview</h1><span className="actions"><button onClick={openWall}>Wall</button></span></div>
-    <Numbers wall={wall} me={me} />
+    <Numbers wall={wall} known={known} me={me} />
     <PictureView seen={seen} />
     {all && <>
-      <Failing wall={wall} />
-      <Waits wall={wall} me={me} />
+      <Failing wall={wall} known={known} />
+      <Waits known={known} me={me} />
       {!moment && <Running feed={feed} />}
-      <section aria-labelledby="states"><h2 id="states">Deployments</h2><ul className="tiles">{states.map(s => <li key={s}><Link to={`/deployments?state=${s}`} className="tile"><StateMark state={s} /><b>{wall && !wall.counting ? number(d[s] ?? 0) : <>{d[s] ? `${number(d[s])} ` : ''}counting…</>}</b></Link></li>)}</ul></section>
+      <section aria-labelledby="states"><h2 id="states">Deployments</h2><ul className="tiles">{states.map(s => <li key={s}><Link to={`/deployments?state=${s}`} className="tile"><StateMark state={s} /><b>{known ? number(d[s] ?? 0) : <>{d[s] ? `${number(d[s])} ` : ''}counting…</>}</b></Link></li>)}</ul></section>
       {!moment && <ThroughputView feed={feed} />}
       <Recent feed={feed} most={15} />
       <CopyCommand text="tko status" />

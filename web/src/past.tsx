@@ -19,14 +19,8 @@ const steps = 1000
 const place = (ago: number, span: number) => Math.round(steps * (1 - Math.sqrt(Math.min(1, Math.max(0, ago / span)))))
 const agoAt = (v: number, span: number) => span * (1 - v / steps) ** 2
 
-// momentOf is the time that a view shows. That of a position is estimated: changes come at all times.
-function momentOf(moment: string, kept: Retention): number | undefined {
-  if (/^\d{4}-\d\d-\d\dT/.test(moment)) return Date.parse(moment)
-  if (kept.asOfTimestamp) return kept.asOfTimestamp
-  if (!/^\d+$/.test(moment) || !kept.oldestTimestamp) return undefined
-  const share = (Number(moment) - kept.oldestPosition) / Math.max(1, kept.newestPosition - kept.oldestPosition)
-  return kept.oldestTimestamp + share * ((kept.newestTimestamp ?? kept.now) - kept.oldestTimestamp)
-}
+// momentOf is the time that a view shows. Only the server knows that of a position: positions ascend, but are no measure of time.
+const momentOf = (moment: string, kept: Retention): number | undefined => /^\d{4}-\d\d-\d\dT/.test(moment) ? Date.parse(moment) : kept.asOfTimestamp
 
 export function Slider({ close }: { close?: () => void }) {
   const moment = useMoment()

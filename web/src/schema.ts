@@ -33,7 +33,7 @@ export interface Change {
 
 export interface Changes {
   changes: Change[] // the newest of each entity
-  position: number
+  position: string
 }
 
 export interface Condition {
@@ -52,7 +52,7 @@ export interface Count {
   groups: Group[] // the largest first
   other: Group // the sum of all smaller groups
   next?: string // not all were counted: go on after this ID
-  position: number // of the newest change when the count began
+  position: string // of the newest change when the count began
   time?: number // of a count of the whole: when it ended, in Unix milliseconds
   counting?: boolean // the count of the whole has not ended: these are the numbers so far
   behind?: boolean // something may have changed since: ask again
@@ -64,11 +64,11 @@ export interface DeploymentEntity {
   why: string
   package: string // YAML
   can: string[]
-  position: number
+  position: string
 }
 
 export interface DeploymentPage {
-  position: number // of the newest change before the page was read
+  position: string // of the newest change before the page was read
   rows: DeploymentRow[]
   next?: string // the next page begins after this ID
 }
@@ -106,7 +106,7 @@ export interface Diff {
 }
 
 export interface EntityEvent {
-  position: number
+  position: string
   what: string // created, changed or deleted
   summary?: string
   revision: number
@@ -135,6 +135,15 @@ export interface FieldChange {
   hidden?: boolean
   origin: Origin
   upstream?: Origin
+}
+
+export interface Fleet {
+  exact: boolean // no change until the position is missing; without it, there are no numbers: count them
+  position?: string // of the newest change
+  time?: number // Unix milliseconds
+  sites: Partial<Record<State, number>>
+  deployments: Partial<Record<State, number>>
+  unapproved: number // prepared deployments that wait for an approval
 }
 
 export interface Flight {
@@ -170,7 +179,7 @@ export interface Me {
   logins: string[]
   instance: string
   version: string
-  position: number
+  position: string
   now: number // Unix milliseconds, for ages
   filters: Record<Kind, string[]> // words of filters
   flags: string[] // those whose values are true or false
@@ -232,11 +241,11 @@ export interface PluginEntity {
   why: string
   package: string // YAML
   can: string[]
-  position: number
+  position: string
 }
 
 export interface PluginPage {
-  position: number // of the newest change before the page was read
+  position: string // of the newest change before the page was read
   rows: PluginRow[]
   next?: string // the next page begins after this ID
 }
@@ -262,16 +271,16 @@ export interface PluginRow {
 export interface Result {
   count: number // all, descendants and those that lose their template or site included
   descendants: number
-  position: number
+  position: string
 }
 
 export interface Retention {
-  oldestPosition: number
-  newestPosition: number
+  oldestPosition: string
+  newestPosition: string
   oldestTimestamp?: number // Unix milliseconds
   newestTimestamp?: number // Unix milliseconds
   now: number // Unix milliseconds
-  asOfTimestamp?: number // Unix milliseconds: the time of ?asOf=; none if that is a position
+  asOfTimestamp?: number // Unix milliseconds: the time of ?asOf=, of a position that of its change; none if it isn't known
 }
 
 export interface RolloutChange {
@@ -287,7 +296,7 @@ export interface RolloutEntity {
   why: string
   package: string // YAML
   can: string[]
-  position: number
+  position: string
 }
 
 export interface RolloutGroup {
@@ -308,7 +317,7 @@ export interface RolloutImage {
 }
 
 export interface RolloutPage {
-  position: number // of the newest change before the page was read
+  position: string // of the newest change before the page was read
   rows: RolloutRow[]
   next?: string // the next page begins after this ID
 }
@@ -344,7 +353,7 @@ export interface RolloutRows {
 }
 
 export interface RolloutStatus {
-  position: number
+  position: string
   started?: number // Unix milliseconds
   until?: number // Unix milliseconds: estimated end
   now: number // Unix milliseconds
@@ -396,11 +405,11 @@ export interface SiteEntity {
   why: string
   package: string // YAML
   can: string[]
-  position: number
+  position: string
 }
 
 export interface SitePage {
-  position: number // of the newest change before the page was read
+  position: string // of the newest change before the page was read
   rows: SiteRow[]
   next?: string // the next page begins after this ID
 }
@@ -426,7 +435,7 @@ export interface SiteRow {
 
 export interface Stale {
   changed: number // the number of changes, which are too many: read again what is shown
-  position: number
+  position: string
 }
 
 export interface Stop {
@@ -453,11 +462,11 @@ export interface TemplateEntity {
   why: string
   package: string // YAML
   can: string[]
-  position: number
+  position: string
 }
 
 export interface TemplatePage {
-  position: number // of the newest change before the page was read
+  position: string // of the newest change before the page was read
   rows: TemplateRow[]
   next?: string // the next page begins after this ID
 }
@@ -479,7 +488,7 @@ export interface TemplateRow {
 }
 
 export interface Throughput {
-  position: number // up to which changes were counted
+  position: string // up to which changes were counted
   complete: boolean // false: earlier changes of the time were not counted
   minutes: Minute[] // those with changes, in their order
 }
@@ -496,7 +505,7 @@ export interface Wall {
   began: number[] // deployments that fail, by the half hour of the last day in which that began, the earliest first
   earlier: number // deployments that have failed for longer than a day, or since an unknown time
   unapproved: number // prepared deployments that wait for an approval
-  position: number // of the newest change when the count began
+  position: string // of the newest change when the count began
   time?: number // of a count of the whole: when it ended, in Unix milliseconds
   counting?: boolean // the count of the whole has not ended: these are the numbers so far
   behind?: boolean // something may have changed since: ask again

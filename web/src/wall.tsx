@@ -1,6 +1,6 @@
 // The picture of all sites, and the wall mode: one screen with what an operator looks at, which stays open.
 import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent, type ReactNode } from 'react'
-import { get, query, useMoment, useTurns, useWall, type ApiError, type Feed, type Me, type Page, type RolloutStatus, type State, type Wall, type WallGroup } from './api'
+import { get, query, useMoment, useFleet, useTurns, useWall, type ApiError, type Feed, type Me, type Page, type RolloutStatus, type State, type Wall, type WallGroup } from './api'
 import { draw, map, tileAt, tiles, type Look, type Picture, type Tile } from './picture'
 import { Ago, changeAddress, entityPath, here, Link, navigate, number, Problem, StateMark, useTick } from './parts'
 import { Slider } from './past'
@@ -23,29 +23,33 @@ function useView(): string {
   return all.length ? all[turn % all.length] : ''
 }
 
-export interface Seen { wall?: Wall, error?: ApiError, view: string }
+// Known is what is known of all deployments: exact, if the server has the numbers at hand, else as the picture has counted them.
+export interface Known { deployments: Partial<Record<State, number>>, unapproved: number }
+
+export interface Seen { wall?: Wall, known?: Known, error?: ApiError, view: string }
 
 // useSeen reads the picture that the address asks for.
 export function useSeen(feed: Feed): Seen {
   const view = useView()
   const turn = useTurns(feed, ['deployment', 'site'], 1000)
-  return { ...useWall({ by: view === onMap ? '' : view, places: view === onMap ? 'true' : '' }, turn), view }
+  const fleet = useFleet(turn), { wall, error } = useWall({ by: view === onMap ? '' : view, places: view === onMap ? 'true' : '' }, turn)
+  return { wall, error, known: fleet ?? (wall && !wall.counting ? wall : undefined), view }
 }
 
 const sum = (of: Partial<Record<State, number>>) => Object.values(of).reduce((a, b) => a + b, 0)
 
 // Numbers are sums of the whole fleet. A number that isn't known yet is not shown.
-export function Numbers({ wall, me }: { wall?: Wall, me: Me }) {
+export function Numbers({ wall, known, me }: { wall?: Wall, known?: Known, me: Me }) {
   const counting = !wall || wall.counting
-  const d = wall?.deployments ?? {}, reported = sum(d) - (d.unknown ?? 0)
+  const d = known?.deployments ?? {}, reported = sum(d) - (d.unknown ?? 0)
   const mine = me.can.deployment?.includes('approve')
   const share = reported > 0 ? Math.floor((d.healthy ?? 0) / reported * 10_000) / 100 : undefined
   const all: [string, string, string, string | undefined][] = [
-    ['failing', counting ? '' : number(d.failing ?? 0), counting ? 'failing deployments' : `failing deployments; ${number(wall.sites.failing ?? 0)} sites fail`, '/deployments?state=failing'],
-    ['working', counting ? '' : number(d.working ?? 0), 'changing now', '/deployments?state=working'],
-    ['waiting', counting ? '' : number(wall.unapproved), mine ? 'wait for your approval' : 'wait for an approval', '/deployments?prepared=true&approved=false'],
+    ['failing', known ? number(d.failing ?? 0) : '', counting ? 'failing deployments' : `failing deployments; ${number(wall.sites.failing ?? 0)} sites fail`, '/deployments?state=failing'],
+    ['working', known ? number(d.working ?? 0) : '', 'changing now', '/deployments?state=working'],
+    ['waiting', known ? number(known.unapproved) : '', mine ? 'wait for your approval' : 'wait for an approval', '/deployments?prepared=true&approved=false'],
     ['unknown', counting ? '' : number(wall.sites.unknown ?? 0), 'sites of unknown health', '/sites?state=unknown'],
-    ['healthy', counting ? '' : share === undefined ? 'none' : `${share} %`, 'healthy, of what reports health', undefined],
+    ['healthy', !known ? '' : share === undefined ? 'none' : `${share} %`, 'healthy, of what reports health', undefined],
   ]
   return <ul className="numbers" aria-label="The fleet in numbers">{all.map(([state, n, text, to]) => {
     const body = <><b className={state}>{n || 'counting…'}</b><span>{text}</span></>
@@ -150,16 +154,16 @@ export function PictureView({ seen: { wall, error, view } }: { seen: Seen }) {
 }
 
 // Failing lists why deployments fail, and when that began.
-export function Failing({ wall }: { wall?: Wall }) {
+export function Failing({ wall, known }: { wall?: Wall, known?: Known }) {
   const moment = useMoment()
-  const n = wall?.deployments.failing ?? 0, all = wall ? sum(wall.deployments) : 0, now = moment ? 'then' : 'now'
+  const of = known?.deployments ?? wall?.deployments ?? {}, n = of.failing ?? 0, all = sum(of), now = moment ? 'then' : 'now'
   const listed = wall?.failures.reduce((m, f) => m + f.count, 0) ?? 0
-  return <section aria-labelledby="now"><h2 id="now">{!wall || wall.counting ? <>Failing {now}: {n > 0 && `${number(n)} of ${number(all)}, `}counting…</> : <>Failing {now}: {number(n)} of {number(all)} deployments</>}</h2>
-    {n === 0 ? <p className="empty">{!wall || wall.counting ? 'Whether a deployment fails is known when all are counted.' : 'No deployment fails.'}</p> : <ul className="failures">
-      {wall!.failures.map(f => <li key={f.reason}><b className="failing">{number(f.count)}</b><div><Link to={`/deployments?${query({ state: 'failing', reason: f.reason })}`}>{f.reason || 'no reason'}</Link> <span className="clip">{f.message}</span>
+  return <section aria-labelledby="now"><h2 id="now">{!known ? <>Failing {now}: {n > 0 && `${number(n)} of ${number(all)}, `}counting…</> : <>Failing {now}: {number(n)} of {number(all)} deployments</>}</h2>
+    {n === 0 ? <p className="empty">{!known ? 'Whether a deployment fails is known when all are counted.' : 'No deployment fails.'}</p> : <ul className="failures">
+      {(wall?.failures ?? []).map(f => <li key={f.reason}><b className="failing">{number(f.count)}</b><div><Link to={`/deployments?${query({ state: 'failing', reason: f.reason })}`}>{f.reason || 'no reason'}</Link> <span className="clip">{f.message}</span>
         <span className="muted">{f.since ? <>since <Ago at={f.since} />: </> : null}<Link to={entityPath('deployment', f.deployment)}>{f.site ? `at ${f.site}` : f.deployment}</Link></span></div></li>)}
-      {n > listed && <li className="muted">{number(n - listed)} for other reasons</li>}</ul>}
-    {wall && !wall.counting && n > 0 && <Began wall={wall} />}
+      {wall && !wall.counting && n > listed && <li className="muted">{number(n - listed)} for other reasons</li>}</ul>}
+    {wall && !wall.counting && !!wall.deployments.failing && <Began wall={wall} />}
   </section>
 }
 
@@ -199,10 +203,10 @@ export function Running({ feed }: { feed: Feed }) {
 }
 
 // Waits counts what waits for a person.
-export function Waits({ wall, me, children }: { wall?: Wall, me: Me, children?: ReactNode }) {
+export function Waits({ known, me, children }: { known?: Known, me: Me, children?: ReactNode }) {
   const mine = me.can.deployment?.includes('approve')
   return <section aria-labelledby="waits"><h2 id="waits">Waits {mine ? 'for you' : 'for a person'}</h2>
-    <p><Link to="/deployments?prepared=true&approved=false">{!wall || wall.counting ? 'Prepared and not approved deployments: counting…' : `${number(wall.unapproved)} prepared and not approved deployments`}</Link></p>{children}</section>
+    <p><Link to="/deployments?prepared=true&approved=false">{!known ? 'Prepared and not approved deployments: counting…' : `${number(known.unapproved)} prepared and not approved deployments`}</Link></p>{children}</section>
 }
 
 // WallMode is one screen without anything to scroll, for a wall.
@@ -220,8 +224,8 @@ export function WallMode({ feed, me, children }: { feed: Feed, me: Me, children:
       <time>{new Date().toISOString().slice(11, 19)} UTC</time>
       <button onClick={() => document.documentElement.requestFullscreen?.().catch(() => {})}>Full screen</button> <button onClick={() => changeAddress({ wall: undefined })}>Leave the wall</button></header>
     {children}
-    <Numbers wall={seen.wall} me={me} />
-    <div className="wallgrid"><PictureView seen={seen} /><div className="side"><Failing wall={seen.wall} />{!moment && <Running feed={feed} />}<Recent feed={feed} most={6} /></div></div>
+    <Numbers wall={seen.wall} known={seen.known} me={me} />
+    <div className="wallgrid"><PictureView seen={seen} /><div className="side"><Failing wall={seen.wall} known={seen.known} />{!moment && <Running feed={feed} />}<Recent feed={feed} most={6} /></div></div>
     <Slider />
   </main>
 }

@@ -43,6 +43,14 @@ const open = async (page, path, base = url) => { await page.goto(base + path); a
 const shot = (page, name) => page.screenshot({ path: `${shots}/${name}-light-1440.png` })
 const facts = JSON.parse(process.env.FACTS ?? '{}')
 
+// answered makes the answers of a path what change returns for their JSON. An answer without content (304) stays as it is.
+async function answered(page, path, change) {
+  await page.route(path, async route => {
+    const response = await route.fetch()
+    await route.fulfill(response.status() === 200 ? { response, json: change(await response.json()) } : { response })
+  })
+}
+
 // accessible checks the page with axe. Its script is evaluated by the browser's debugger, so the page's policy holds.
 async function accessible(page, where) {
   if (!await page.evaluate(() => 'axe' in window)) await page.evaluate(axe)
@@ -88,7 +96,7 @@ await test('nothing moves while views load on a phone', { viewport: { width: 390
     }).observe({ type: 'layout-shift', buffered: true })
   })
   // Responses come as late as from a slow network, those of lists and counts last.
-  await page.route('**/api/v1/**', async route => { await new Promise(resolve => setTimeout(resolve, /list|count|wall/.test(route.request().url()) ? 900 : 400)); await route.continue().catch(() => {}) })
+  await page.route('**/api/v1/**', async route => { await new Promise(resolve => setTimeout(resolve, /list|count|wall|fleet/.test(route.request().url()) ? 900 : 400)); await route.continue().catch(() => {}) })
   for (const [path, ready] of [['/', 'section[aria-labelledby=changed]'], ['/deployments', '[role=grid] .row'], ['/sites', '[role=grid] .row'], ['/sites?id=none/**', '.empty'], ['/matrix?rows=region&cols=tier', 'table.matrix']]) {
     await open(page, path)
     await page.locator(ready).first().waitFor()
@@ -299,10 +307,7 @@ await test('what is stopped is a banner on each page', {}, async page => {
 
 await test('a rollout at sites that report no health is started only when that is accepted', {}, async page => {
   let sent
-  await page.route('**/api/v1/rollout/plan*', async route => {
-    const response = await route.fetch(), plan = await response.json()
-    await route.fulfill({ response, json: { ...plan, unreported: 12, warnings: ['12 deployments are at sites that report no health'] } })
-  })
+  await answered(page, '**/api/v1/rollout/plan*', plan => ({ ...plan, unreported: 12, warnings: ['12 deployments are at sites that report no health'] }))
   await page.route('**/api/v1/rollout/command', route => { sent = route.request().postDataJSON(); return route.fulfill({ status: 400, json: { error: 'not now' } }) })
   await open(page, '/rollouts')
   await page.locator('[data-id="text-v2"]').dblclick()
@@ -328,10 +333,9 @@ await test('a rollout is planned, started, paused and undone, and each dialog sa
   await page.locator('tr[data-deployment] + tr').getByText('v1 ConfigMap "extra"').waitFor()
   await accessible(page, 'plan of a rollout')
   await shot(page, 'rollout-plan')
-  await page.route('**/api/v1/rollout/plan*', async route => {
-    const response = await route.fetch(), plan = await response.json()
+  await answered(page, '**/api/v1/rollout/plan*', plan => {
     plan.groups[0].templates = ['leaf/pod:v1 → leaf/pod:v2']
-    await route.fulfill({ response, json: plan })
+    return plan
   })
   await page.reload()
   await group.getByRole('button').first().click()
@@ -422,10 +426,7 @@ await test('the time slider moves the view to a time', {}, async page => {
 })
 
 await test('the time slider is where a relative moment is, and its keys move by little', {}, async page => {
-  await page.route('**/api/v1/retention*', async route => {
-    const response = await route.fetch(), kept = await response.json()
-    await route.fulfill({ response, json: { ...kept, oldestTimestamp: kept.now - 30 * 86_400_000 } })
-  })
+  await answered(page, '**/api/v1/retention*', kept => ({ ...kept, oldestTimestamp: kept.now - 30 * 86_400_000 }))
   await page.goto(url + '/sites?id=time/**&asOf=1s')
   const slider = page.getByRole('slider')
   await slider.waitFor()
@@ -510,7 +511,7 @@ await test('a view is saved with a name, opens from the palette, and its link sh
 
 await test('cells of the matrix are as warm as the share that fails', {}, async page => {
   const group = (tier, count, failing) => ({ keys: ['north', tier], count, states: { failing, healthy: count - failing } })
-  await page.route('**/api/v1/site/count*', route => route.fulfill({ json: { position: 1, counted: 251, groups: [group('a', 222, 4), group('b', 29, 1), group('c', 20, 0), group('d', 8, 8)], other: group('', 0, 0) } }))
+  await page.route('**/api/v1/site/count*', route => route.fulfill({ json: { position: '1', counted: 251, groups: [group('a', 222, 4), group('b', 29, 1), group('c', 20, 0), group('d', 8, 8)], other: group('', 0, 0) } }))
   await page.goto(url + '/matrix?rows=region&cols=tier')
   const cell = text => page.getByRole('cell', { name: text })
   const heat = async text => Number((await cell(text).getAttribute('class')).replace('heat', ''))
@@ -546,9 +547,9 @@ await test('a topology is a graph that opens at what fails, with names and exact
 })
 
 await test('a group of the graph shows all of its deployments on request, also if pages are short', {}, async page => {
-  await page.route('**/api/v1/deployment/list*', async route => { // pages of three
-    const response = await route.fetch(), body = await response.json(), rows = body.rows.slice(0, 3)
-    await route.fulfill({ response, json: { ...body, rows, next: rows.length < body.rows.length || body.next ? rows.at(-1)?.id ?? '' : undefined } })
+  await answered(page, '**/api/v1/deployment/list*', body => { // pages of three
+    const rows = body.rows.slice(0, 3)
+    return { ...body, rows, next: rows.length < body.rows.length || body.next ? rows.at(-1)?.id ?? '' : undefined }
   })
   await open(page, `/deployments/${facts.core}?tab=tree`)
   await page.getByRole('button', { name: '13 more' }).waitFor()
@@ -659,10 +660,7 @@ await test('the graph groups by any metadata of the sites, or by none', {}, asyn
 })
 
 await test('numbers of a graph that are not complete are shown as such', {}, async page => {
-  await page.route('**/api/v1/deployment/count*', async route => {
-    const response = await route.fetch(), count = await response.json()
-    await route.fulfill({ response, json: { ...count, counting: true, behind: true } })
-  })
+  await answered(page, '**/api/v1/deployment/count*', count => ({ ...count, counting: true, behind: true }))
   await page.goto(`${url}/deployments/${facts.core}?tab=tree`)
   await page.getByText('at least 200 children (counting…); at least 25 failing').waitFor()
   await page.getByRole('treeitem').filter({ hasText: 'smf:v1' }).getByText('at least 100: 25 failing').waitFor()
@@ -670,10 +668,7 @@ await test('numbers of a graph that are not complete are shown as such', {}, asy
 })
 
 await test('a graph states how many children are in groups that it leaves out', {}, async page => {
-  await page.route('**/api/v1/deployment/count*', async route => {
-    const response = await route.fetch(), count = await response.json()
-    await route.fulfill({ response, json: { ...count, other: { ...count.other, count: 1234 } } })
-  })
+  await answered(page, '**/api/v1/deployment/count*', count => ({ ...count, other: { ...count.other, count: 1234 } }))
   await page.goto(`${url}/deployments/${facts.root}?tab=tree`)
   await page.getByText('1,234 of them in smaller groups, which are not drawn').waitFor()
 })
@@ -787,10 +782,8 @@ await test('the wall is one screen, larger, and Escape leaves it', { viewport: {
 })
 
 await test('numbers that are not counted yet are not shown', {}, async page => {
-  await page.route('**/api/v1/wall*', async route => {
-    const response = await route.fetch(), wall = await response.json()
-    await route.fulfill({ response, json: { ...wall, counting: true, behind: true, deployments: {}, failures: [], unapproved: 0 } })
-  })
+  await page.route('**/api/v1/fleet*', route => route.fulfill({ json: { exact: false, sites: {}, deployments: {}, unapproved: 0 } }))
+  await answered(page, '**/api/v1/wall*', wall => ({ ...wall, counting: true, behind: true, deployments: {}, failures: [], unapproved: 0 }))
   await page.goto(url + '/')
   await page.getByRole('heading', { name: 'Failing now: counting…' }).waitFor()
   await page.locator('[data-number=failing]').getByText('counting…').waitFor()
@@ -798,6 +791,19 @@ await test('numbers that are not counted yet are not shown', {}, async page => {
   check(!/\d/.test(shown), `numbers are shown: ${shown}`)
   same('claims', await page.getByText('No deployment fails').count(), 0)
   await page.unrouteAll({ behavior: 'ignoreErrors' }) // a request may be under way
+})
+
+await test('numbers that the server has at hand are shown while the picture is counted', {}, async page => {
+  await page.route('**/api/v1/wall*', async route => {
+    const response = await route.fetch(), wall = await response.json()
+    await route.fulfill({ response, json: { ...wall, counting: true, behind: true, deployments: {}, failures: [], unapproved: 0 } })
+  })
+  await page.route('**/api/v1/fleet*', route => route.fulfill({ json: { exact: true, position: '1', sites: { healthy: 3 }, deployments: { failing: 2, healthy: 5 }, unapproved: 4 } }))
+  await page.goto(url + '/')
+  await page.getByRole('heading', { name: 'Failing now: 2 of 7 deployments' }).waitFor()
+  same('waiting', await page.locator('[data-number=waiting] b').innerText(), '4')
+  same('sites', await page.locator('[data-number=unknown] b').innerText(), 'counting…')
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
 })
 
 await test('the overview shows the throughput by minute, and it grows with changes', {}, async page => {
@@ -812,6 +818,28 @@ await test('the overview shows the throughput by minute, and it grows with chang
   await page.getByRole('region', { name: 'Throughput by minute' }).getByRole('row').nth(1).waitFor()
 })
 
+await test('what a list needs is requested once, before the page is drawn', {}, async page => {
+  await page.addInitScript(() => {
+    window.asked = []
+    const whole = window.fetch
+    window.fetch = (path, ...rest) => { window.asked.push({ path: String(path), drawn: !!document.querySelector('header.top') }); return whole(path, ...rest) }
+  })
+  for (const [path, list] of [['/deployments', '/api/v1/deployment/list?limit=100'], ['/sites?id=north/**&cols=tier', '/api/v1/site/list?id=north%2F**&limit=100']]) {
+    await open(page, path)
+    await page.locator('.row').first().waitFor()
+    const asked = (await page.evaluate(() => window.asked)).filter(a => /\/v1\/(me|\w+\/list)/.test(a.path))
+    same(`the requests of ${path}`, JSON.stringify(asked), JSON.stringify([{ path: '/api/v1/me', drawn: false }, { path: list, drawn: false }]))
+  }
+})
+
+await test('a request that was made early and has failed is made again', {}, async page => {
+  let refused = 0
+  await page.route('**/api/v1/deployment/list?*', route => refused++ === 0 ? route.abort() : route.continue())
+  await open(page, '/deployments')
+  await page.locator('.row').first().waitFor()
+  check(refused >= 2, 'the list was not requested again')
+})
+
 await test('metadata becomes columns that the address keeps', {}, async page => {
   await open(page, '/sites?id=north/**')
   await page.locator('.row').first().waitFor()
@@ -822,6 +850,9 @@ await test('metadata becomes columns that the address keeps', {}, async page => 
   await page.reload()
   await page.getByRole('columnheader', { name: 'tier' }).waitFor()
   same('cell', await page.locator('[data-id="north/edge-1"] [data-label=tier]').innerText(), 'tier-0')
+  same('the column that a list is in the order of', await page.locator('[role=columnheader][aria-sort=ascending]').allInnerTexts().then(all => all.join()), 'ID')
+  const ids = await page.locator('.row').evaluateAll(all => all.map(e => e.dataset.id))
+  same('the order of rows', ids.join(), [...ids].sort().join())
   await page.getByLabel('Filter').fill('id=north/edge-1*')
   await page.keyboard.press('Enter')
   await page.waitForURL('**cols=tier')

@@ -70,15 +70,23 @@ func gitOpsSources(c *config.GitOps, access remote.Access) ([]gitops.Spec, error
 // Databases runs the queries of inventories.
 type Databases func(ctx context.Context, q remote.Query) ([]byte, error)
 
-// GitOps returns the controller of the role gitops. Without
-// databases, inventories can't be queries.
-func GitOps(all *config.Config, databases Databases, data *client.Client, worker string, observer work.Observer, log *slog.Logger) (*gitops.Controller, error) {
+// A Host is the program that runs a controller.
+type Host struct {
+	Data      *client.Client
+	Worker    string // its name in leases
+	Observer  work.Observer
+	Log       *slog.Logger
+	Databases Databases // nil: inventories can't be queries
+}
+
+// GitOps returns the controller of the role gitops.
+func GitOps(all *config.Config, host Host) (*gitops.Controller, error) {
 	c := &all.GitOps
 	guards, err := NewGuards(all)
 	if err != nil {
 		return nil, err
 	}
-	access := remote.Access{Guard: guards.Remote, Leash: guards.Leash, Secrets: Secrets(all), HookKey: hookKey(c), Databases: databases}
+	access := remote.Access{Guard: guards.Remote, Leash: guards.Leash, Secrets: Secrets(all), HookKey: hookKey(c), Databases: host.Databases}
 	specs, err := gitOpsSources(c, access)
 	if err != nil {
 		return nil, err
@@ -93,8 +101,8 @@ func GitOps(all *config.Config, databases Databases, data *client.Client, worker
 		specs[i].From = decrypting{Fetcher: specs[i].From, age: c.AgeKeys, pgp: c.PGPKeys}
 	}
 	tree.Sweep(c.Dir)
-	return gitops.New(data, gitops.Options{
-		Worker: worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Leash: guards.Leash, Log: log, Observer: observer,
+	return gitops.New(host.Data, gitops.Options{
+		Worker: host.Worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Leash: guards.Leash, Log: host.Log, Observer: host.Observer,
 		Registered: func(d tko.SourceDefinition) (gitops.Spec, error) {
 			return gitops.DefinedSpec(d, c.Dir, gitops.Confined{Secrets: c.Secrets, Access: access})
 		},

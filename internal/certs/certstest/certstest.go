@@ -82,6 +82,21 @@ func (a *Authority) Issue(name string, edit func(*x509.Certificate)) (cert, key 
 	return encode("CERTIFICATE", issued.Raw), encode("PRIVATE KEY", der), issued
 }
 
+// Certify returns the certificate of a client for a public key, in DER, after edit has changed it.
+func (a *Authority) Certify(public any, edit func(*x509.Certificate)) []byte {
+	a.t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(12 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	edit(template)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, public, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return der
+}
+
 // Localhost makes a certificate one for servers at this machine.
 func Localhost(c *x509.Certificate) {
 	c.DNSNames, c.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}

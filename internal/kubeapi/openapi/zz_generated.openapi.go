@@ -995,6 +995,13 @@ func schema_tko_orchestrator_tko_api_v1alpha1_RolloutSpec(ref common.ReferenceCa
 							Format:      "",
 						},
 					},
+					"unreachable": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Wait, Skip or Fail: what happens at sites whose agents are not heard.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"conflicts": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Fail, KeepTheirs or TakeEdit.",

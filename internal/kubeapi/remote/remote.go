@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/changelog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/sibling"
@@ -35,7 +36,7 @@ const (
 	checkPosition = "catalog.CheckPosition"
 	events        = "catalog.Events"
 	before        = "catalog.Before"
-	rights        = "catalog.Rights"
+	rightsCall    = "rights.Rights"
 	sees          = "catalog.Sees"
 	reveals       = "catalog.RevealsSecrets"
 )
@@ -102,7 +103,7 @@ type (
 		After int64
 	}
 	eventList struct {
-		Events []catalog.Event
+		Events []changelog.Event
 		UpTo   int64
 	}
 )
@@ -193,7 +194,7 @@ func methodsOf(service *catalog.Service) sibling.Endpoint {
 		checkPosition: sibling.Unary(func(ctx context.Context, at int64) (none, error) { return none{}, service.CheckPosition(ctx, at) }),
 		events:        func(ctx context.Context, s *sibling.Stream) error { return serveEvents(ctx, service, s) },
 		before:        sibling.Unary(service.Before),
-		rights: sibling.Unary(func(ctx context.Context, _ none) (out rightsOf, err error) {
+		rightsCall: sibling.Unary(func(ctx context.Context, _ none) (out rightsOf, err error) {
 			w, err := service.Watcher(ctx)
 			if err != nil {
 				return out, err
@@ -412,13 +413,13 @@ func (c *Catalog) CheckPosition(ctx context.Context, at int64) error {
 }
 
 // Before implements kubeapi.Follower.
-func (c *Catalog) Before(ctx context.Context, e catalog.Event) (r record.Record, err error) {
+func (c *Catalog) Before(ctx context.Context, e changelog.Event) (r record.Record, err error) {
 	err = sibling.Call(ctx, c.peer, before, e, &r)
 	return r, err
 }
 
 // Events implements kubeapi.Follower.
-func (c *Catalog) Events(ctx context.Context, kind tko.Kind, after int64) (list []catalog.Event, upTo int64, changed <-chan struct{}, err error) {
+func (c *Catalog) Events(ctx context.Context, kind tko.Kind, after int64) (list []changelog.Event, upTo int64, changed <-chan struct{}, err error) {
 	c.mu.Lock()
 	w, ok := c.waits[kind]
 	c.mu.Unlock()

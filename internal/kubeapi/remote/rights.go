@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 )
 
@@ -20,9 +20,9 @@ func (c *Catalog) RevealsSecrets(ctx context.Context, r record.Record) bool {
 }
 
 // Rights implements kubeapi.Follower.
-func (c *Catalog) Rights(ctx context.Context) (catalog.Rights, error) {
+func (c *Catalog) Rights(ctx context.Context) (rights.Rights, error) {
 	w := &watcher{catalog: c, ctx: ctx, checked: time.Now()}
-	err := sibling.Call(ctx, c.peer, rights, none{}, &w.rightsOf)
+	err := sibling.Call(ctx, c.peer, rightsCall, none{}, &w.rightsOf)
 	return w, err
 }
 
@@ -64,7 +64,7 @@ func (w *watcher) Still(ctx context.Context) error {
 	}
 	w.checked = time.Now()
 	var now rightsOf
-	if err := sibling.Call(ctx, w.catalog.peer, rights, none{}, &now); err != nil {
+	if err := sibling.Call(ctx, w.catalog.peer, rightsCall, none{}, &now); err != nil {
 		return err
 	}
 	if now != w.rightsOf {

@@ -288,8 +288,18 @@ func (s *Server) createInstance(c *call) (n doc, id string, a response, ok bool)
 	return n, id, response{}, true
 }
 
+// An operation is what the LCM is asked for.
+type operation struct {
+	kind  string
+	in    doc    // what the request has
+	kdu   string // empty: the whole instance
+	begin func()
+	end   func(failure string) string // returns what failed, if anything did
+}
+
 // operate records an operation, which the LCM begins after Options.Pickup.
-func (s *Server) operate(n doc, kind string, in doc, kdu string, begin func(), end func(failure string) string) string {
+func (s *Server) operate(n doc, of operation) string {
+	kind, in := of.kind, of.in
 	id, instance := uuid.NewString(), textOf(n["_id"])
 	params := maps.Clone(in)
 	for _, k := range []string{"primitive_params", "additionalParamsForVnf"} {
@@ -313,18 +323,18 @@ func (s *Server) operate(n doc, kind string, in doc, kdu string, begin func(), e
 	}
 	s.free[instance] = starts.Add(s.options.Delay)
 	s.later(time.Until(starts), func() {
-		begin()
+		of.begin()
 		n["currentOperationID"] = id
 		s.later(s.options.Delay, func() {
 			failure, outcome := "", ""
-			op := Operation{ID: id, Type: kind, Instance: textOf(n["name"]), KDU: kdu, Params: mapOf(in["primitive_params"])}
+			op := Operation{ID: id, Type: kind, Instance: textOf(n["name"]), KDU: of.kdu, Params: mapOf(in["primitive_params"])}
 			if s.lcm != nil {
 				failure = s.lcm(op)
 			}
 			if s.outcome != nil {
 				outcome = s.outcome(op)
 			}
-			failure = end(failure)
+			failure = of.end(failure)
 			if failure == "" && outcome != "" {
 				o["detailed-status"] = "the test broke it"
 				defer func() { o["operationState"] = outcome }()
@@ -367,11 +377,11 @@ func (s *Server) instantiate(c *call, n doc) response {
 		return badRequest("No k8scluster with requirements='{}' at vim_account='%v' found", in["vimAccountId"])
 	}
 	twice := false // the server accepts that, and the LCM fails
-	op := s.operate(n, "instantiate", in, "", func() {
+	op := s.operate(n, operation{kind: "instantiate", in: in, begin: func() {
 		twice = mapOf(n["_admin"])["nsState"] == "INSTANTIATED"
 		mapOf(n["_admin"])["nsState"] = "INSTANTIATED"
 		n["nsState"], n["currentOperation"] = "BUILDING", "INSTANTIATING"
-	}, func(failure string) string {
+	}, end: func(failure string) string {
 		if twice {
 			failure = "it is instantiated already"
 		}
@@ -383,7 +393,7 @@ func (s *Server) instantiate(c *call, n doc) response {
 		}
 		n["nsState"], n["operational-status"], n["config-status"], n["detailed-status"] = "READY", "running", "configured", "Done"
 		return ""
-	})
+	}})
 	return response{status: 202, body: doc{"id": op}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
 }
 
@@ -515,8 +525,9 @@ func (s *Server) action(c *call, n doc) response {
 	if n["nsState"] == "READY" && !slices.ContainsFunc(listOf(known), func(k any) bool { return mapOf(k)["kdu-name"] == name && mapOf(k)["member-vnf-index"] == member }) {
 		return badRequest("Invalid parameter kdu_name='%s' is not deployed", name)
 	}
-	op := s.operate(n, "action", in, member+"/"+name, func() { n["currentOperation"] = "RUNNING ACTION" }, func(failure string) string {
-		return s.upgrade(n, member, name, params, failure)
+	op := s.operate(n, operation{
+		kind: "action", in: in, kdu: member + "/" + name, begin: func() { n["currentOperation"] = "RUNNING ACTION" },
+		end: func(failure string) string { return s.upgrade(n, member, name, params, failure) },
 	})
 	return response{status: 202, body: doc{"id": op, "nsName": n["name"]}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
 }
@@ -621,9 +632,9 @@ func (s *Server) terminate(c *call, n doc, remove bool) response {
 		}
 		remove, _ = in["autoremove"].(bool)
 	}
-	op := s.operate(n, "terminate", doc{"autoremove": remove}, "", func() {
+	op := s.operate(n, operation{kind: "terminate", in: doc{"autoremove": remove}, begin: func() {
 		n["nsState"], n["currentOperation"] = "TERMINATING", "TERMINATING"
-	}, func(failure string) string {
+	}, end: func(failure string) string {
 		if failure != "" {
 			n["nsState"], n["errorDescription"] = "BROKEN", "Operation: TERMINATING. "+failure
 			return failure
@@ -634,7 +645,7 @@ func (s *Server) terminate(c *call, n doc, remove bool) response {
 			s.drop(id)
 		}
 		return ""
-	})
+	}})
 	if c.parts[2] == "ns_instances_content" {
 		return response{status: 202, body: doc{"_id": op, "nsName": n["name"]}}
 	}

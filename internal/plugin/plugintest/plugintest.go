@@ -133,7 +133,7 @@ func run(t *testing.T, runner *plugin.Runner, in krm.Resource, p tko.Plugin) krm
 				deployments[tko.DeploymentID(id)] = packageOf(t, pkg)
 			}
 		}
-		err = runner.Schedule(t.Context(), p, target, tko.SiteID(in.Text("siteId")), packageOf(t, in["sitePackage"]), deployments)
+		err = runner.Schedule(t.Context(), p, target, tko.Site{ID: tko.SiteID(in.Text("siteId")), Package: packageOf(t, in["sitePackage"])}, deployments)
 	case in["deploymentPackage"] != nil:
 		p.Type = tko.PluginPrepare
 		var prepared bool

@@ -74,13 +74,13 @@ func TestStartNamesThePlanAndLeavesBlockedRowsOutExplicitly(t *testing.T) {
 	r.State = execute.Planned
 	for what, start := range map[string]func() (execute.Rollout, error){
 		"use": func() (execute.Rollout, error) {
-			return execute.Start(r, r.Plan, "ffffffffffff", execute.Blocked{}, false, nil)
+			return execute.Start(r, execute.Beginning{Plan: r.Plan, Named: "ffffffffffff"})
 		},
 		"--skip-blocked": func() (execute.Rollout, error) {
-			return execute.Start(r, r.Plan, r.Plan.String(), execute.Blocked{Rows: 2}, false, nil)
+			return execute.Start(r, execute.Beginning{Plan: r.Plan, Named: r.Plan.String(), Blocked: execute.Blocked{Rows: 2}})
 		},
 		`rollout "other"`: func() (execute.Rollout, error) {
-			return execute.Start(r, r.Plan, r.Plan.String(), execute.Blocked{}, false, map[tko.DeploymentID]string{"d": "other"})
+			return execute.Start(r, execute.Beginning{Plan: r.Plan, Named: r.Plan.String(), Held: map[tko.DeploymentID]string{"d": "other"}})
 		},
 	} {
 		got, err := start()
@@ -88,7 +88,7 @@ func TestStartNamesThePlanAndLeavesBlockedRowsOutExplicitly(t *testing.T) {
 			t.Errorf("%s: %s, %v", what, got.State, err)
 		}
 	}
-	got, err := execute.Start(r, r.Plan, r.Plan.String()[:12], execute.Blocked{Rows: 2}, true, nil)
+	got, err := execute.Start(r, execute.Beginning{Plan: r.Plan, Named: r.Plan.String()[:12], Blocked: execute.Blocked{Rows: 2}, SkipBlocked: true})
 	if err != nil || got.State != execute.Running {
 		t.Errorf("%s, %v", got.State, err)
 	}

@@ -68,6 +68,10 @@ type Input struct {
 	// called for rows in flight, too: the time of a stop doesn't count for their health. nil:
 	// nothing is stopped.
 	Stopped func(row int) (stop *tko.Stop, ok bool)
+	// Contact returns what is known of the agent of the site of a row, by the row's index in Rows;
+	// ok is false if the caller doesn't know it now: then the row stays as it is. It is called for
+	// rows in flight, too. nil: no site has an agent.
+	Contact func(row int) (contact Contact, ok bool)
 	// Held returns the active rollout that started earlier and has a row of the
 	// deployment that isn't final. An undo started when the first of its family did, so
 	// that it doesn't wait for rollouts that wait for the one that it undoes. nil: there is
@@ -109,7 +113,7 @@ type Output struct {
 
 // A Block is a reason why rows wait.
 type Block struct {
-	Code  string // such as Approval, Failing, Metric, Staging, Window, Stopped, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
+	Code  string // such as Approval, Failing, Metric, Staging, Window, Stopped, Frozen, Suspended, Away, Owner, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
 	Key   string // tells apart blocks of one code; may be ""
 	Text  string // in words, without the number of rows
 	Count int    // rows that wait for it
@@ -167,7 +171,7 @@ func Next(in Input) Output {
 	if out.Rollout.State == Running {
 		e.admit()
 	}
-	if out.Rollout.State == Running && e.ended() {
+	if out.Rollout.State == Running && !e.leftOut && e.ended() {
 		e.become(Done, e.summary())
 	}
 	if out.Rollout.State == Done || out.Rollout.State == Undone {
@@ -193,6 +197,7 @@ type evaluation struct {
 	in      Input
 	out     *Output
 	applied map[tko.DeploymentID]bool // whether rows were applied; see parentApplied
+	leftOut bool                      // a row was left out: the next evaluation counts it
 }
 
 func (e *evaluation) become(s State, reason Reason) {
@@ -227,18 +232,22 @@ func (e *evaluation) observe() {
 			}
 		}
 		was := row
+		contact, known := e.contact(i)
 		row = e.clock(i, row)
 		if !row.Stands.IsZero() {
 			if !row.Stands.Equal(was.Stands) {
 				e.out.Rows[i] = row
 				e.out.Update = append(e.out.Update, i)
 			}
-			e.out.Rows[i].Failing = Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, row.Stands).Failing // a stop mends nothing
+			e.out.Rows[i].Failing = Observe(row, contact.observed(e.in.Observed(row.Deployment)), e.in.Rollout.Spec.Health, row.Stands).Failing // a stop mends nothing
 			continue
 		}
-		o := e.in.Observed(row.Deployment)
+		if !known {
+			continue
+		}
+		o := contact.observed(e.in.Observed(row.Deployment))
 		o.Unmeasured = e.in.Rollout.unmeasured(row)
-		next := Observe(row, o, e.in.Rollout.Spec.Health, e.in.Now)
+		next := e.lost(contact, row, Observe(row, o, e.in.Rollout.Spec.Health, e.in.Now))
 		e.out.Rows[i].Failing = next.Failing // not kept: it is observed each time
 		if next.Progress == was.Progress && next.Credit == was.Credit && next.Evaluated.Equal(was.Evaluated) && next.Since.Equal(was.Since) && next.Counted == was.Counted && next.Reason == was.Reason {
 			continue
@@ -251,13 +260,20 @@ func (e *evaluation) observe() {
 	}
 }
 
-// clock returns a row in flight whose clock stands while it is stopped. When that ends, its
-// times are moved by the duration.
+// clock returns a row in flight whose clock stands while it is stopped, or while the owner of its
+// site holds back changes. When that ends, its times are moved by the duration.
 func (e *evaluation) clock(i int, row Row) Row {
 	var stop *tko.Stop
 	ok := true
 	if e.in.Stopped != nil {
 		stop, ok = e.in.Stopped(i)
+	}
+	if ok && stop == nil && e.in.Rollout.Undoes == "" { // an undo goes on: see lost
+		var c Contact
+		c, ok = e.contact(i)
+		if c.Held != "" && c.Away == "" {
+			stop = &tko.Stop{Created: c.Since}
+		}
 	}
 	latest := func(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 	switch {
@@ -458,7 +474,11 @@ func (e *evaluation) wave(n int) {
 			e.wake(e.in.Now)
 			continue
 		}
-		if b := e.blocked(i); b != nil {
+		b := e.blocked(i)
+		if b != nil && b.Code == blockAway && e.leaveOut(i) {
+			continue
+		}
+		if b != nil {
 			e.block(*b, 1)
 			continue
 		}
@@ -518,6 +538,9 @@ func (e *evaluation) blocked(i int) *Block {
 		return b
 	}
 	if b := e.closed(row, 0); b != nil {
+		return b
+	}
+	if b := e.unreachable(i); b != nil { // after the window: a row is left out when it would be changed
 		return b
 	}
 	if b := e.unstaged(row); b != nil {

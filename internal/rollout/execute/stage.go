@@ -199,7 +199,7 @@ func (e *evaluation) mayPull(i int, st *spec.Stage, per map[valueKey]int) (value
 		}
 		return nil, false
 	}
-	return values, true
+	return values, e.unreachable(i) == nil
 }
 
 // unstaged returns what a row waits for whose images aren't pulled, or nil.

@@ -217,11 +217,18 @@ type Blocked struct {
 	First []string // the first ones with their reasons, for users
 }
 
-// Start returns the rollout after start. The plan's digest is the one that the user
-// named; held has a deployment that
-// another active rollout has, with that rollout's ID, or is empty. A rollout that runs
-// with the same plan stays as it is.
-func Start(r Rollout, current plan.Digest, named string, blocked Blocked, skipBlocked bool, held map[tko.DeploymentID]string) (Rollout, error) {
+// A Beginning is what the start of a rollout is decided from.
+type Beginning struct {
+	Plan        plan.Digest                 // the current one
+	Named       string                      // the plan's digest, as the user named it
+	Blocked     Blocked                     // rows that can't be carried out
+	SkipBlocked bool                        // the user leaves them out
+	Held        map[tko.DeploymentID]string // the deployments that other active rollouts have, with the IDs of these
+}
+
+// Start returns the rollout after start. A rollout that runs with the same plan stays as it is.
+func Start(r Rollout, with Beginning) (Rollout, error) {
+	current, named, blocked, held := with.Plan, with.Named, with.Blocked, with.Held
 	next, changes, err := Allow(r, CommandStart)
 	if err != nil {
 		return r, err
@@ -232,7 +239,7 @@ func Start(r Rollout, current plan.Digest, named string, blocked Blocked, skipBl
 	if !changes {
 		return r, nil
 	}
-	if blocked.Rows > 0 && !skipBlocked {
+	if blocked.Rows > 0 && !with.SkipBlocked {
 		such := ""
 		if len(blocked.First) > 0 {
 			such = " (" + strings.Join(blocked.First, "; ")

@@ -239,7 +239,7 @@ func (w *world) start() {
 	}
 	x.state.Plan = plan.Digest{byte(len(w.rollouts) + 1)}
 	w.stage(x)
-	started, err := execute.Start(x.state, x.state.Plan, x.state.Plan.String(), execute.Blocked{}, false, nil)
+	started, err := execute.Start(x.state, execute.Beginning{Plan: x.state.Plan, Named: x.state.Plan.String()})
 	if err != nil {
 		panic(err)
 	}

@@ -140,21 +140,30 @@ func (d differ) different(path []string, t *Type, a, b Value) {
 		ak, okA := t.keysOf(al)
 		bk, okB := t.keysOf(bl)
 		if okA && okB {
-			d.list(path, t, al, bl, ak, bk)
+			d.list(path, t, keyed{ak, al}, keyed{bk, bl})
 			return
 		}
 	}
 	d.add(path, a, b, false)
 }
 
-func (d differ) list(path []string, t *Type, a, b []any, aKeys, bKeys []string) {
-	before, after := map[string]any{}, map[string]any{}
-	for i, key := range aKeys {
-		before[key] = a[i]
+// A keyed is a list whose elements have keys.
+type keyed struct {
+	keys []string
+	list []any
+}
+
+// byKey returns the elements by their keys.
+func (k keyed) byKey() map[string]any {
+	elements := make(map[string]any, len(k.keys))
+	for i, key := range k.keys {
+		elements[key] = k.list[i]
 	}
-	for i, key := range bKeys {
-		after[key] = b[i]
-	}
+	return elements
+}
+
+func (d differ) list(path []string, t *Type, a, b keyed) {
+	before, after := a.byKey(), b.byKey()
 	all := maps.Clone(before)
 	maps.Copy(all, after)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
@@ -165,8 +174,8 @@ func (d differ) list(path []string, t *Type, a, b []any, aKeys, bKeys []string) 
 		_, inB := after[key]
 		return inA && inB
 	}
-	if !slices.Equal(filter(aKeys, inBoth), filter(bKeys, inBoth)) {
-		d.add(path, Value{a, true}, Value{b, true}, true)
+	if !slices.Equal(filter(a.keys, inBoth), filter(b.keys, inBoth)) {
+		d.add(path, Value{a.list, true}, Value{b.list, true}, true)
 	}
 }
 

@@ -202,13 +202,13 @@ func (m *merger) resource(b, e, c Value) (r krm.Resource, ok bool) {
 	case settled:
 		merged = v
 	case !b.Present:
-		merged = m.conflict(nil, false, "the edit and another change add different resources", b, e, c)
+		merged = m.conflict(Conflict{Reason: "the edit and another change add different resources", Base: b, Edit: e, Current: c})
 	case !e.Present:
-		merged = m.conflict(nil, false, "the edit removes the resource, which was changed", b, e, c)
+		merged = m.conflict(Conflict{Reason: "the edit removes the resource, which was changed", Base: b, Edit: e, Current: c})
 	case !c.Present:
-		merged = m.conflict(nil, false, "the edit changes the resource, which was removed", b, e, c)
+		merged = m.conflict(Conflict{Reason: "the edit changes the resource, which was removed", Base: b, Edit: e, Current: c})
 	case len(slices.Compact(versions)) > 1:
-		merged = m.conflict(nil, false, "the version of the resource changes, and fields are not converted", b, e, c)
+		merged = m.conflict(Conflict{Reason: "the version of the resource changes, and fields are not converted", Base: b, Edit: e, Current: c})
 	default:
 		merged = m.value(nil, typeOf(m.types, m.at.GVK), b, e, c)
 	}
@@ -251,7 +251,7 @@ func (m *merger) value(path []string, t *Type, b, e, c Value) Value {
 			}
 		}
 	}
-	return m.conflict(path, false, reason(b, e, c), b, e, c)
+	return m.conflict(Conflict{Path: path, Reason: reason(b, e, c), Base: b, Edit: e, Current: c})
 }
 
 func both[T any](a, b Value) (x, y T, ok bool) {
@@ -330,7 +330,10 @@ func (m *merger) list(path []string, t *Type, b, e, c []any) (merged Value, ok b
 	present := func(key string) bool { _, ok := result[key]; return ok }
 	order, clash := arrange(orders[0], orders[1], orders[2], present)
 	if clash && len(path) > 0 && orderMatters[path[len(path)-1]] {
-		m.conflict(path, true, "the edit and another change order the list differently", Value{b, b != nil}, Value{e, true}, Value{c, true})
+		m.conflict(Conflict{
+			Path: path, Order: true, Reason: "the edit and another change order the list differently",
+			Base: Value{b, b != nil}, Edit: Value{e, true}, Current: Value{c, true},
+		})
 		if m.policy == TakeEdit {
 			order, _ = arrange(orders[2], orders[2], orders[1], present)
 		}
@@ -414,16 +417,15 @@ func setOf[K comparable](list []K) map[K]bool {
 	return set
 }
 
-// conflict reports a conflict, and returns the value that the policy takes.
-func (m *merger) conflict(path []string, order bool, reason string, b, e, c Value) Value {
-	m.conflicts = append(m.conflicts, Conflict{
-		Resource: m.at, Path: slices.Clone(path), Order: order, Reason: reason,
-		Base: b, Edit: e, Current: c, Secret: m.secretAt(path),
-	})
+// conflict reports a conflict of the resource that is being merged, and returns the value that
+// the policy takes.
+func (m *merger) conflict(c Conflict) Value {
+	c.Resource, c.Path, c.Secret = m.at, slices.Clone(c.Path), m.secretAt(c.Path)
+	m.conflicts = append(m.conflicts, c)
 	if m.policy == TakeEdit {
-		return e
+		return c.Edit
 	}
-	return c
+	return c.Current
 }
 
 // secretAt reports whether the values at a path of the resource are confidential, also in

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +20,8 @@ type Site struct {
 	Metadata map[string]string
 	// Unreported is true if no target of the site reports health.
 	Unreported bool
+	// Away is true if the agent of the site isn't heard.
+	Away bool
 }
 
 // A Checker examines what a plan does, and what its spec expects of sites that they don't
@@ -31,6 +34,9 @@ type Checker struct {
 	sites      map[tko.SiteID]checkedSite
 	names      map[string]bool // of metadata, at any site
 	unreported int             // rows
+	away       int             // rows
+	awaySites  []tko.SiteID    // the first ones
+	awayCount  int             // sites
 	going      map[string]int  // rows by the key of metadata that they lose
 	zones      map[int]map[string]map[string]string
 }
@@ -45,6 +51,7 @@ type checkedKey struct {
 
 type checkedSite struct {
 	unreported bool
+	away       bool
 	zones      map[string]string // metadata under the keys of windows
 }
 
@@ -71,7 +78,13 @@ const (
 
 // Site adds a site. It returns why rows there are invalid; "" if they aren't.
 func (c *Checker) Site(id tko.SiteID, s Site) (finding string) {
-	one := checkedSite{unreported: s.Unreported}
+	one := checkedSite{unreported: s.Unreported, away: s.Away}
+	if s.Away {
+		c.awayCount++
+		if len(c.awaySites) < maxNamed {
+			c.awaySites = append(c.awaySites, id)
+		}
+	}
 	for name := range s.Metadata {
 		if len(c.names) < maxNames {
 			c.names[name] = true
@@ -114,6 +127,9 @@ func (c *Checker) Site(id tko.SiteID, s Site) (finding string) {
 func (c *Checker) Row(d Draft) {
 	if d.Kind != Delete && d.Site != "" && c.sites[d.Site].unreported {
 		c.unreported++
+	}
+	if d.Site != "" && c.sites[d.Site].away {
+		c.away++
 	}
 	if d.BeforeState == nil || d.AfterState == nil {
 		return
@@ -183,6 +199,10 @@ func (c *Checker) Warnings(now time.Time, vanished []tko.DeploymentID) []string 
 	if c.unreported > 0 && !c.spec.Health.AcceptNone {
 		out = append(out, count(c.unreported, "deployment is", "deployments are")+" at sites that report no health: start the rollout with --blind, or set spec.health.none to Accept, to take them for healthy once they are scheduled")
 	}
+	if c.away > 0 {
+		out = append(out, fmt.Sprintf("%s away: the agents of %s (such as %s) are not heard now: with spec.unreachable %s, %s", count(c.away, "deployment is", "deployments are"),
+			count(c.awayCount, "site", "sites"), firstOf(c.awaySites), cmp.Or(c.spec.Unreachable, spec.UnreachableWait), awayEffect[cmp.Or(c.spec.Unreachable, spec.UnreachableWait)]))
+	}
 	out = append(out, c.overlaps(now)...)
 	if len(vanished) > 0 {
 		out = append(out, fmt.Sprintf("%s of the former plan, such as %s", count(len(vanished), "deployment is no longer selected", "deployments are no longer selected"), firstOf(vanished)))
@@ -195,6 +215,14 @@ func (c *Checker) Warnings(now time.Time, vanished []tko.DeploymentID) []string 
 		out = append(out[:maxWarnings-1], fmt.Sprintf("and %d more", more))
 	}
 	return out
+}
+
+// awayEffect says what happens to deployments at sites that are still away when they would be
+// changed.
+var awayEffect = map[spec.Unreachable]string{
+	spec.UnreachableWait: "those that are away when they would be changed wait, and so do the waves after them",
+	spec.UnreachableSkip: "those that are away when they would be changed are left out",
+	spec.UnreachableFail: "those that are away when they would be changed are left out, and count as failed",
 }
 
 // overlaps returns the waves whose sites can't be changed at a time when those of the next

@@ -12,6 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // A guarded world enforces rights. w.ctx is an administrator; cert:ada and cert:eve may
@@ -24,8 +25,8 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	w := &guarded{newWorldWith(t, catalog.Options{Access: catalog.AccessEnforce}), map[tko.SiteID]tko.DeploymentID{}}
-	if _, err := catalog.InitAccess(t.Context(), w.counted.Store, "cert:root", "first", time.Time{}); err != nil {
+	w := &guarded{newWorldWith(t, catalog.Options{Access: rights.Enforce}), map[tko.SiteID]tko.DeploymentID{}}
+	if _, err := rights.InitAccess(t.Context(), w.counted.Store, "cert:root", "first", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	w.ctx = w.as("cert:root")

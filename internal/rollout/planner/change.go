@@ -57,7 +57,7 @@ func (p *run) deployment(ctx context.Context, d Deployment, edits []int) error {
 		if err := p.send(draft); err != nil {
 			return err
 		}
-		return p.family(ctx, d.ID, c, pinsOf(c, d), draft.Edits, 0)
+		return p.family(ctx, ancestry{root: d.ID, pins: pinsOf(c, d), edits: draft.Edits}, c)
 	}
 	// Validation takes most of the time: it goes on while the next deployments are merged.
 	one := &pending{draft: draft, changed: c, before: d, done: make(chan struct{})}
@@ -125,7 +125,7 @@ func (p *run) settled(one *pending) error {
 	if err := p.send(draft); err != nil || draft.Kind == plan.Same {
 		return err
 	}
-	return p.family(one.ctx, one.before.ID, c, pinsOf(c, one.before), draft.Edits, 0)
+	return p.family(one.ctx, ancestry{root: one.before.ID, pins: pinsOf(c, one.before), edits: draft.Edits}, c)
 }
 
 // pinsOf returns the pins of what comes and goes with a changed deployment.
@@ -190,12 +190,11 @@ func memoKey(d Deployment, l lineage, list []int) string {
 // merged, and preparation is put back or made again.
 func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (changed, error) {
 	c := changed{}
-	types := p.types
+	of := editing{d: d, l: l, types: p.types, policy: p.request.Spec.Conflicts}
 	if own := merge.Custom(d.Package); len(own) > 0 {
-		types = merge.First(own, types)
+		of.types = merge.First(own, of.types)
 	}
-	policy := p.request.Spec.Conflicts
-	current, later, err := unprepared(d.Package, l.steps, types, policy)
+	current, later, err := of.unprepared()
 	if err != nil {
 		c.problems = []string{err.Error()}
 		return c, nil //nolint:nilerr // the row reports it
@@ -208,7 +207,7 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 		switch {
 		case e.Upgrade != nil:
 			template = e.Upgrade.To
-			merged, err = p.upgrade(ctx, &c, l, merged, e.Upgrade.To, types, policy)
+			merged, err = p.upgrade(ctx, &c, of, merged, e.Upgrade.To)
 		case e.Function != nil:
 			merged, err = p.function(ctx, d.ID, merged, *e.Function)
 			c.dependent = true
@@ -244,7 +243,7 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 			return c, err
 		}
 	}
-	changes := merge.Differences(current, merged, types)
+	changes := merge.Differences(current, merged, of.types)
 	site := d.Site
 	if c.manifest != nil {
 		site = c.manifest.Site
@@ -253,8 +252,8 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 		c.same = true
 		return c, nil
 	}
-	pkg, back, conflicts := p.reprepared(d, l.steps, later, merged, changedIn(changes), types)
-	if policy == merge.Fail && len(conflicts) > 0 {
+	pkg, back, conflicts := p.reprepared(of, later, merged, changedIn(changes))
+	if of.policy == merge.Fail && len(conflicts) > 0 {
 		c.conflicts = conflicts
 		return c, nil
 	}
@@ -265,13 +264,23 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 	if err := p.prepare(ctx, &c, prepared); err != nil {
 		return c, err
 	}
-	c.derivation = p.derived(d, l, c, back, prepared.Package, types)
+	c.derivation = p.derived(of, c, back, prepared.Package)
 	c.commits = nil
 	return c, nil
 }
 
+// An editing is a deployment that is being edited, what it was made from, and how its
+// resources are merged.
+type editing struct {
+	d      Deployment
+	l      lineage
+	types  merge.Types
+	policy merge.Policy
+}
+
 // derived returns what the planned package is made from; nil if that isn't known.
-func (p *run) derived(d Deployment, l lineage, c changed, back []derivation.Step, unprepared krm.Package, types merge.Types) *derivation.Record {
+func (p *run) derived(of editing, c changed, back []derivation.Step, unprepared krm.Package) *derivation.Record {
+	d, l := of.d, of.l
 	if c.manifest == nil && l.lost != "" || (c.manifest != nil || c.template != d.Template) && c.from == nil {
 		return nil
 	}
@@ -284,7 +293,7 @@ func (p *run) derived(d Deployment, l lineage, c changed, back []derivation.Step
 	}
 	before := unprepared
 	for _, commit := range append(slices.Clip(c.commits), prepare.Commit{Package: c.pkg}) {
-		r, _ = r.After(before, commit.Package, types, func(id krm.Identity) (string, int64) {
+		r, _ = r.After(before, commit.Package, of.types, func(id krm.Identity) (string, int64) {
 			for _, step := range slices.Backward(commit.Steps) {
 				if step.Plugin != "" && step.Resource == id.String() {
 					return step.Plugin, p.plugins[step.Plugin].Stamp.Revision
@@ -332,7 +341,8 @@ type refusal struct{ findings []string }
 func (r *refusal) Error() string { return strings.Join(r.findings, "; ") }
 
 // upgrade merges a new template into a package.
-func (p *run) upgrade(ctx context.Context, c *changed, l lineage, current krm.Package, id tko.TemplateID, types merge.Types, policy merge.Policy) (krm.Package, error) {
+func (p *run) upgrade(ctx context.Context, c *changed, of editing, current krm.Package, id tko.TemplateID) (krm.Package, error) {
+	l := of.l
 	if l.lost != "" {
 		return nil, &refusal{[]string{l.lost}}
 	}
@@ -351,7 +361,7 @@ func (p *run) upgrade(ctx context.Context, c *changed, l lineage, current krm.Pa
 	if err != nil {
 		return nil, err
 	}
-	result, err := merge.Packages(merge.Sides{Base: merge.WithoutBookkeeping(l.base), Edit: edit, Current: current}, types, policy)
+	result, err := merge.Packages(merge.Sides{Base: merge.WithoutBookkeeping(l.base), Edit: edit, Current: current}, of.types, of.policy)
 	if err != nil {
 		return nil, err
 	}
@@ -417,12 +427,12 @@ type laterEdit struct {
 	merge.Conflict
 }
 
-// unprepared returns a package without what preparation made of it. Where a user edited
+// unprepared returns the package without what preparation made of it. Where a user edited
 // the output of a step, the edit stays unless the policy takes the rollout's edits.
-func unprepared(pkg krm.Package, steps []derivation.Step, types merge.Types, policy merge.Policy) (krm.Package, []laterEdit, error) {
-	current := merge.WithoutBookkeeping(pkg)
+func (e editing) unprepared() (krm.Package, []laterEdit, error) {
+	current, types, policy := merge.WithoutBookkeeping(e.d.Package), e.types, e.policy
 	var later []laterEdit
-	for i, s := range slices.Backward(steps) {
+	for i, s := range slices.Backward(e.l.steps) {
 		input, output := merge.Patched(current, s.Patch, types, true), merge.Patched(current, s.Patch, types, false)
 		without, edited, err := merge.Unprepare(input, output, current, types)
 		if err == nil && policy == merge.TakeEdit && len(edited) > 0 {
@@ -433,11 +443,11 @@ func unprepared(pkg krm.Package, steps []derivation.Step, types merge.Types, pol
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, e := range edited {
-			if e.Resource.Group == topology.PlacementGVK.Group && len(e.Path) > 0 && e.Path[0] == "status" {
+		for _, one := range edited {
+			if one.Resource.Group == topology.PlacementGVK.Group && len(one.Path) > 0 && one.Path[0] == "status" {
 				continue // preparation writes it again
 			}
-			later = append(later, laterEdit{i, e})
+			later = append(later, laterEdit{i, one})
 		}
 		current = without
 	}
@@ -449,9 +459,10 @@ func unprepared(pkg krm.Package, steps []derivation.Step, types merge.Types, pol
 // stays for its plugin to find, and its trigger isn't prepared. A step whose triggers are
 // gone isn't put back. The conflicts are edits of output that is to be made again, or
 // goes.
-func (p *run) reprepared(d Deployment, steps []derivation.Step, later []laterEdit, merged krm.Package, changes map[krm.Identity]bool, types merge.Types) (pkg krm.Package, back []derivation.Step, conflicts []string) {
+func (p *run) reprepared(of editing, later []laterEdit, merged krm.Package, changes map[krm.Identity]bool) (pkg krm.Package, back []derivation.Step, conflicts []string) {
+	types := of.types
 	again := map[krm.Identity]bool{}
-	for i, s := range steps {
+	for i, s := range of.l.steps {
 		gone, redo := true, false
 		for _, t := range s.Triggers {
 			if merged.Find(t.Resource) == nil {
@@ -481,7 +492,7 @@ func (p *run) reprepared(d Deployment, steps []derivation.Step, later []laterEdi
 		merged = put
 		back = append(back, s)
 	}
-	restored := merge.RestoreBookkeeping(merged, d.Package)
+	restored := merge.RestoreBookkeeping(merged, of.d.Package)
 	for i, r := range restored {
 		if again[r.Identity()] && r.IsPrepared() {
 			r = r.Clone()
@@ -565,10 +576,18 @@ func changedIn(changes []merge.Change) map[krm.Identity]bool {
 // maxDepth is the maximum depth of nested topologies that a plan follows.
 const maxDepth = 20
 
+// An ancestry is what rows of children have from the deployment that they come and go with.
+type ancestry struct {
+	root  tko.DeploymentID
+	pins  []plan.Pin
+	edits []uint8
+	depth int // below root
+}
+
 // family plans the children that come and go with a changed deployment.
-func (p *run) family(ctx context.Context, root tko.DeploymentID, c changed, pins []plan.Pin, edits []uint8, depth int) error {
-	if len(c.create)+len(c.remove) > 0 && depth >= maxDepth {
-		return tko.Errorf(tko.ErrInvalid, "deployment %q: its topologies are nested more than %d deep", root, maxDepth)
+func (p *run) family(ctx context.Context, of ancestry, c changed) error {
+	if len(c.create)+len(c.remove) > 0 && of.depth >= maxDepth {
+		return tko.Errorf(tko.ErrInvalid, "deployment %q: its topologies are nested more than %d deep", of.root, maxDepth)
 	}
 	going := map[tko.DeploymentID]bool{}
 	for _, id := range c.remove {
@@ -579,7 +598,7 @@ func (p *run) family(ctx context.Context, root tko.DeploymentID, c changed, pins
 			for _, id := range child.Replaces {
 				going[id] = true
 			}
-			if err := p.child(ctx, root, batch, child, pins, edits, depth); err != nil {
+			if err := p.child(ctx, of, batch, child); err != nil {
 				return err
 			}
 		}
@@ -590,7 +609,7 @@ func (p *run) family(ctx context.Context, root tko.DeploymentID, c changed, pins
 			continue
 		}
 		if err == nil {
-			err = p.removeAll(ctx, d, root, edits)
+			err = p.removeAll(ctx, d, of.root, of.edits)
 		}
 		if err != nil {
 			return fmt.Errorf("plan the deletion of deployment %q: %w", id, err)
@@ -600,15 +619,15 @@ func (p *run) family(ctx context.Context, root tko.DeploymentID, c changed, pins
 }
 
 // child plans the creation of a child, and of its own children.
-func (p *run) child(ctx context.Context, root tko.DeploymentID, batch tko.NewChildren, child tko.NewChild, pins []plan.Pin, edits []uint8, depth int) error {
+func (p *run) child(ctx context.Context, of ancestry, batch tko.NewChildren, child tko.NewChild) error {
 	id := newID(p.request.Rollout, batch.Parent, child.Origin)
 	draft := plan.Draft{Key: string(batch.Parent) + "/" + child.Origin, Site: child.Site, Parent: batch.Parent}
-	draft.Row = plan.Row{Deployment: id, Kind: plan.Create, Wave: plan.NoWave, Root: root, Edits: edits}
+	draft.Row = plan.Row{Deployment: id, Kind: plan.Create, Wave: plan.NoWave, Root: of.root, Edits: of.edits}
 	template, err := p.existingTemplate(ctx, child.Template)
 	var stored Deployment
 	if err == nil {
-		pins = append(slices.Clip(pins), plan.Pin{Kind: tko.KindTemplate, ID: string(child.Template), Revision: template.Stamp.Revision})
-		draft.Pins = slices.Clone(pins)
+		of.pins = append(slices.Clip(of.pins), plan.Pin{Kind: tko.KindTemplate, ID: string(child.Template), Revision: template.Stamp.Revision})
+		draft.Pins = slices.Clone(of.pins)
 		stored, err = p.snapshot.Created(ctx, template, batch, child)
 	}
 	c, after, err := p.prepareNew(ctx, &draft, stored, err)
@@ -619,7 +638,8 @@ func (p *run) child(ctx context.Context, root tko.DeploymentID, batch tko.NewChi
 	if err := p.send(draft); err != nil {
 		return err
 	}
-	return p.family(ctx, root, c, pins, edits, depth+1)
+	of.depth++
+	return p.family(ctx, of, c)
 }
 
 // prepareNew prepares a deployment that a plan creates, unless it is invalid because of

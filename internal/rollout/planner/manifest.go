@@ -206,5 +206,5 @@ func (p *run) create(ctx context.Context, m spec.Manifest, edit int) error {
 	if err := p.send(draft); err != nil {
 		return err
 	}
-	return p.family(ctx, id, c, pins, draft.Edits, 0)
+	return p.family(ctx, ancestry{root: id, pins: pins, edits: draft.Edits}, c)
 }

@@ -309,6 +309,53 @@ func TestDeniedTicketPausesARollout(t *testing.T) {
 	}
 }
 
+// The first decision of a ticket is final: a system that says yes after no, or no after yes,
+// changes nothing, also when the rollout was resumed meanwhile and waits for another ticket.
+func TestFirstDecisionOfATicketIsFinal(t *testing.T) {
+	f := newTicketFleet(t, "board")
+	f.errands()
+	yes := f.task("call")
+	yes.Plan, yes.Decision, yes.Who = f.status("r").Plan, "Approved", "eve"
+	no := yes
+	no.Decision, no.Who = "Denied", "bob"
+	report := func(r tko.RolloutTicket, after string, changed int, state, text string) {
+		t.Helper()
+		if err := f.ReportRolloutTicket(f.ctx, r); !errors.Is(err, tko.ErrConflict) {
+			t.Errorf("%s %s: %v", r.Decision, after, err)
+		}
+		f.advance("r")
+		f.wants(changed, state, text)
+	}
+	if err := f.ReportRolloutTicket(f.ctx, no); err != nil {
+		t.Fatal(err)
+	}
+	f.advance("r")
+	f.wants(1, "Paused", "was denied by bob")
+	report(yes, "after a denial", 1, "Paused", "was denied by bob")
+	report(no, "after a denial", 1, "Paused", "was denied by bob")
+	f.do("r", "resume")
+	f.advance("r")
+	f.errands()
+	report(yes, "after a denial and a resumption", 1, "Running", "waits for ticket CHG102")
+	second := f.task("call")
+	yes.Key, yes.Ticket, no.Key, no.Ticket = second.Key, second.Ticket, second.Key, second.Ticket
+	if err := f.ReportRolloutTicket(f.ctx, yes); err != nil {
+		t.Fatal(err)
+	}
+	f.advance("r")
+	f.wants(4, "Running", "")
+	report(no, "after an approval", 4, "Running", "")
+	approved := 0
+	for _, e := range f.evidence() {
+		if e.Outcome == "Approved" {
+			approved++
+		}
+	}
+	if approved != 1 {
+		t.Errorf("%d approvals are in the evidence, of one", approved)
+	}
+}
+
 // An approval ends with its plan: after another plan is made of what is left, another ticket
 // is needed, and the system learns that the old one isn't.
 func TestApprovalOfAnOlderPlanDoesNotCount(t *testing.T) {

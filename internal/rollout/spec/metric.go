@@ -164,9 +164,9 @@ func (c *checker) metrics(v any, path string) (all []Metric) {
 		seen[next.Name] = true
 		c.prometheus(&next, m["prometheus"], at+".prometheus")
 		next.Compare = c.compare(m["compare"], at+".compare")
-		next.Every = c.between(m, "every", at, DefaultEvery, minEvery, maxEvery)
-		next.Timeout = c.between(m, "timeout", at, DefaultTimeout, minTimeout, maxTimeout)
-		next.For = c.duration(m, "for", at, 0, 0)
+		next.Every = c.between(m, "every", at, span{DefaultEvery, minEvery, maxEvery})
+		next.Timeout = c.between(m, "timeout", at, span{DefaultTimeout, minTimeout, maxTimeout})
+		next.For = c.duration(m, "for", at, span{})
 		next.NoData = NoData(c.enum(m, "noData", at, string(NoDataPause), string(NoDataPause), string(NoDataWait), string(NoDataIgnore)))
 		if next.Compare.To == ToUnchanged && next.Query != "" && !next.HasSites() {
 			c.add(at+".prometheus.query", "has no variable, so it gives the same value for changed and unchanged sites: select sites, such as {site=~\"${site}\"}")
@@ -298,11 +298,11 @@ func (c *checker) number(v any, path string) *float64 {
 }
 
 // between returns the duration of a field within bounds.
-func (c *checker) between(m map[string]any, key, path string, otherwise, least, most time.Duration) time.Duration {
-	d := c.duration(m, key, path, otherwise, least)
-	if d > most {
-		c.add(path+"."+key, "must be at most %s, not %s", most, d)
-		return otherwise
+func (c *checker) between(m map[string]any, key, path string, of span) time.Duration {
+	d := c.duration(m, key, path, of)
+	if d > of.most {
+		c.add(path+"."+key, "must be at most %s, not %s", of.most, d)
+		return of.otherwise
 	}
 	return d
 }

@@ -159,23 +159,26 @@ func (c *checker) percent(v any, path string, zero bool) float64 {
 	return f
 }
 
-func (c *checker) duration(m map[string]any, key, path string, otherwise, least time.Duration) time.Duration {
+// A span is the values of a duration: what it is if it isn't given, and its limits.
+type span struct{ otherwise, least, most time.Duration }
+
+func (c *checker) duration(m map[string]any, key, path string, of span) time.Duration {
 	v, ok := m[key]
 	if !ok {
-		return otherwise
+		return of.otherwise
 	}
 	s, _ := v.(string)
 	d, err := time.ParseDuration(s)
-	if err != nil || d < least || d > MaxDuration {
-		c.add(path+"."+key, "must be a duration of %s to 720h, such as 15m, not %s", least, describe(v))
-		return otherwise
+	if err != nil || d < of.least || d > MaxDuration {
+		c.add(path+"."+key, "must be a duration of %s to 720h, such as 15m, not %s", of.least, describe(v))
+		return of.otherwise
 	}
 	return d
 }
 
 // Fields are the fields of a spec that users write. Every reader of rollouts accepts all of
 // them.
-var Fields = []string{"edits", "restore", "waves", "limits", "health", "windows", "stage", "onFailure", "conflicts"}
+var Fields = []string{"edits", "restore", "waves", "limits", "health", "windows", "stage", "onFailure", "unreachable", "conflicts"}
 
 // fieldUndoes is set by TKO only.
 const fieldUndoes = "undoes"
@@ -217,8 +220,8 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 	}
 	if v, ok := s["health"]; ok {
 		h := c.object(v, "spec.health", "within", "soak", "none", "metrics")
-		out.Health.Within = c.duration(h, "within", "spec.health", DefaultWithin, time.Second)
-		out.Health.Soak = c.duration(h, "soak", "spec.health", 0, 0)
+		out.Health.Within = c.duration(h, "within", "spec.health", span{otherwise: DefaultWithin, least: time.Second})
+		out.Health.Soak = c.duration(h, "soak", "spec.health", span{})
 		out.Health.AcceptNone = c.enum(h, "none", "spec.health", healthRefuse, healthRefuse, healthAccept) == healthAccept
 		if has(h, "metrics") {
 			out.Health.Metrics = c.metrics(h["metrics"], "spec.health.metrics")
@@ -236,6 +239,7 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 	if out.OnFailure == Continue && len(out.Health.Metrics) > 0 {
 		c.add("spec.onFailure", "is Continue, so the metrics would decide nothing: use Pause or Undo, or remove spec.health.metrics")
 	}
+	out.Unreachable = Unreachable(c.enum(s, "unreachable", "spec", string(UnreachableWait), string(UnreachableWait), string(UnreachableSkip), string(UnreachableFail)))
 	out.Conflicts = merge.Policy(c.enum(s, "conflicts", "spec", string(merge.Fail), string(merge.Fail), string(merge.KeepTheirs), string(merge.TakeEdit)))
 	return out
 }

@@ -43,7 +43,9 @@ type Rollout struct {
 	Windows   Windows
 	Stage     *Stage // nil: nothing is staged
 	OnFailure OnFailure
-	Conflicts merge.Policy
+	// Unreachable says what happens to deployments at sites whose agents are not heard.
+	Unreachable Unreachable
+	Conflicts   merge.Policy
 }
 
 // A Restore returns the deployments that it selects to what they were at a moment: those
@@ -241,4 +243,15 @@ const (
 	Pause    OnFailure = "Pause"
 	Undo     OnFailure = "Undo"
 	Continue OnFailure = "Continue"
+)
+
+// Unreachable says what happens to deployments at sites that call home and whose agents are not
+// heard.
+type Unreachable string
+
+// The values of Unreachable.
+const (
+	UnreachableWait Unreachable = "Wait" // until the agent is heard
+	UnreachableSkip Unreachable = "Skip" // they are left out, and don't count as failed
+	UnreachableFail Unreachable = "Fail" // they are left out, and count as failed
 )

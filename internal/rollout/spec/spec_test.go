@@ -87,7 +87,7 @@ func TestTheExampleOfTheContractIsParsed(t *testing.T) {
 		Limits:    spec.Limits{Concurrent: 200, Per: []spec.Per{{Key: "tac", Max: 5}}, Apart: []string{"redundancy"}, Failures: spec.Failures{Count: &five, Percent: &two}},
 		Health:    spec.Health{Within: 15 * time.Minute, Soak: 10 * time.Minute},
 		Windows:   spec.Windows{{Days: [7]bool{false, true, true, true}, From: time.Hour, To: 4 * time.Hour, Key: "timezone", Zone: time.UTC}},
-		OnFailure: spec.Undo, Conflicts: merge.KeepTheirs,
+		OnFailure: spec.Undo, Unreachable: spec.UnreachableWait, Conflicts: merge.KeepTheirs,
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b *time.Location) bool { return a.String() == b.String() })); diff != "" {
 		t.Error(diff)
@@ -103,7 +103,7 @@ func TestDefaultsAreCautious(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.OnFailure != spec.Pause || got.Conflicts != merge.Fail || got.Limits.Concurrent != spec.DefaultConcurrent || !got.Limits.Failures.Exceeded(1, 20000) || got.Limits.Failures.Exceeded(0, 1) {
+	if got.OnFailure != spec.Pause || got.Unreachable != spec.UnreachableWait || got.Conflicts != merge.Fail || got.Limits.Concurrent != spec.DefaultConcurrent || !got.Limits.Failures.Exceeded(1, 20000) || got.Limits.Failures.Exceeded(0, 1) {
 		t.Errorf("the defaults are %+v", got)
 	}
 	if diff := cmp.Diff([]spec.Wave{{Name: "rest", Implicit: true}}, got.Waves); diff != "" {
@@ -333,5 +333,22 @@ func TestShareIsOfTheDecimalFraction(t *testing.T) {
 	third := 32.3
 	if budget := (spec.Failures{Percent: &third}); budget.Exceeded(323, 1000) || !budget.Exceeded(324, 1000) {
 		t.Error("323 failures of 1,000 are 32.3 %, 324 are more")
+	}
+}
+
+func TestWindowsOfOwnersHaveNoKeys(t *testing.T) {
+	t.Parallel()
+	night := map[string]any{"from": "01:00", "to": "04:00", "zone": map[string]any{"default": "Europe/Berlin"}}
+	got, err := spec.ParseWindows([]any{night})
+	if err != nil || len(got) != 1 || got.Open(time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC), nil) || !got.Open(time.Date(2026, 1, 5, 0, 30, 0, 0, time.UTC), nil) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for what, one := range map[string]any{
+		"key": map[string]any{"from": "01:00", "to": "04:00", "zone": map[string]any{"default": "UTC", "key": "tz"}}, "map": "at night",
+		"time": map[string]any{"from": "1", "to": "04:00"}, "open": map[string]any{"from": "04:00", "to": "04:00"},
+	} {
+		if _, err := spec.ParseWindows([]any{one}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "window[0]") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

@@ -69,7 +69,7 @@ func (c *checker) stage(v any, windows bool) *Stage {
 		return nil
 	}
 	out := &Stage{
-		Before: c.duration(m, "before", path, 0, 0), Within: c.between(m, "within", path, DefaultPullWithin, minPullWithin, maxPullWithin), Concurrent: DefaultPulls,
+		Before: c.duration(m, "before", path, span{}), Within: c.between(m, "within", path, span{DefaultPullWithin, minPullWithin, maxPullWithin}), Concurrent: DefaultPulls,
 		EveryNode: c.enum(m, "nodes", path, nodesAll, nodesAll, nodesAny) == nodesAll,
 		OnFailure: StageFailure(c.enum(m, "onFailure", path, string(StageWait), string(StageWait), string(StageGo))),
 	}

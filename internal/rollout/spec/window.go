@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 	_ "time/tzdata" // so that zones don't depend on the system
+
+	"github.com/tko-orchestrator/tko"
 )
 
 // Windows are the times at which deployments may be changed. Without windows that is
@@ -127,4 +129,25 @@ func (w Window) nextOpening(now time.Time, site map[string]string) time.Time {
 func clockOf(t time.Time) time.Duration {
 	hour, minute, second := t.Clock()
 	return time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second + time.Duration(t.Nanosecond())
+}
+
+// ParseWindows reads windows as those of rollouts, without keys of metadata. ErrInvalid if they can't
+// be used.
+func ParseWindows(all []any) (Windows, error) {
+	c := &checker{}
+	if len(all) > MaxWindows {
+		return nil, tko.Errorf(tko.ErrInvalid, "there are %d windows: use at most %d", len(all), MaxWindows)
+	}
+	var out Windows
+	for i, one := range all {
+		w := c.window(one, element("window", i))
+		if w.Key != "" || w.Required {
+			c.add(element("window", i)+".zone", "has a key of metadata, and there is none here: name the zone with default")
+		}
+		out = append(out, w)
+	}
+	if len(c.findings) > 0 {
+		return nil, tko.Errorf(tko.ErrInvalid, "%s %s", c.findings[0].Path, c.findings[0].Reason)
+	}
+	return out, nil
 }

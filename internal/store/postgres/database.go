@@ -71,15 +71,16 @@ const idPrefix = 26
 
 func (db *database) makeDialect() sqldb.Dialect {
 	d := sqldb.Dialect{
-		Now:        "(CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint))",
-		ForUpdate:  "FOR UPDATE",
-		SkipLocked: "FOR UPDATE",
-		In:         func(expression, parameter string) string { return expression + " = ANY(" + parameter + ")" },
-		Among:      amongArray,
-		List:       func(list []string) any { return list },
-		Ints:       func(list []int64) any { return list },
-		IDPrefix:   idPrefix,
-		Size:       "SELECT pg_database_size(current_database())",
+		Now:         "(CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint))",
+		ForUpdate:   "FOR UPDATE",
+		OriginAlone: true,
+		SkipLocked:  "FOR UPDATE",
+		In:          func(expression, parameter string) string { return expression + " = ANY(" + parameter + ")" },
+		Among:       amongArray,
+		List:        func(list []string) any { return list },
+		Ints:        func(list []int64) any { return list },
+		IDPrefix:    idPrefix,
+		Size:        "SELECT pg_database_size(current_database())",
 		HistorySize: "SELECT CASE WHEN c.reltuples < 10000 THEN (SELECT count(*) FROM change) ELSE c.reltuples::bigint END, pg_total_relation_size(c.oid) " +
 			"FROM pg_class c WHERE c.oid = 'change'::regclass",
 		Lateral: db.lateral,

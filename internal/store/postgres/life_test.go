@@ -85,7 +85,7 @@ type statementCost struct {
 // The blocks that a statement may read: for each call, those of a batch of keys that aren't
 // there, and for each row, those of all indexes of a table.
 const (
-	blocksPerCall = 400
+	blocksPerCall = 800
 	blocksPerRow  = 60
 )
 

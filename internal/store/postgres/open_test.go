@@ -237,3 +237,9 @@ func TestFlightsThatLackTheMarkKeepSitesApartAfterUpgrade(t *testing.T) {
 	t.Parallel()
 	storetest.UpgradeOldFlights(t, older(pgtest.DSN(t)))
 }
+
+// Older programs don't count entities: their changes make no wrong numbers.
+func TestNumbersAreCountedAgainAfterAnOlderProgramWrote(t *testing.T) {
+	t.Parallel()
+	storetest.UpgradeOldNumbers(t, older(pgtest.DSN(t)))
+}

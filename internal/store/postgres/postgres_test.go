@@ -180,6 +180,10 @@ func (a *alternating) TrimAudit(ctx context.Context, before time.Time, limit int
 	return a.next().TrimAudit(ctx, before, limit)
 }
 
+func (a *alternating) Tally(ctx context.Context) (record.Tally, bool, error) {
+	return a.next().Tally(ctx)
+}
+
 func (a *alternating) Epoch(ctx context.Context) (int64, error) { return a.next().Epoch(ctx) }
 
 func (a *alternating) Commit(ctx context.Context, gated record.Gated) ([]record.Outcome, error) {
@@ -232,6 +236,7 @@ func (a *alternating) BeforeNewest(ctx context.Context, n int) (int64, error) {
 }
 func (a *alternating) Signal() <-chan struct{}                 { return a.next().Signal() }
 func (a *alternating) WorkSignal(queue string) <-chan struct{} { return a.next().WorkSignal(queue) }
+func (a *alternating) MaxStep() int                            { return a.next().MaxStep() }
 func (a *alternating) Backend() string                         { return a.next().Backend() }
 func (a *alternating) Close() error                            { return nil }
 

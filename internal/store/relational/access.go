@@ -6,11 +6,9 @@ import (
 
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
-
-// staleAccess is what a write that the rules of access no longer permit has read.
-const staleAccess = "the rules of access"
 
 // AccessVersion returns the version of the rules of access.
 func (s *Store) AccessVersion(ctx context.Context) (int64, error) { return s.headColumn(ctx, "access") }
@@ -49,7 +47,7 @@ var (
 // ChangeAccess writes and removes rules of access.
 func (s *Store) ChangeAccess(ctx context.Context, expect int64, put, remove []record.AccessRule, records ...audit.Record) (version int64, err error) {
 	for _, r := range slices.Concat(put, remove) {
-		if err := checkTexts("kind", r.Kind, "ID", r.ID, "rule", string(r.Doc)); err != nil {
+		if err := decide.CheckTexts("kind", r.Kind, "ID", r.ID, "rule", string(r.Doc)); err != nil {
 			return 0, err
 		}
 	}
@@ -63,7 +61,7 @@ func (s *Store) ChangeAccess(ctx context.Context, expect int64, put, remove []re
 			return nil, nil
 		}
 		if g.head.access != expect {
-			return nil, &record.StaleError{What: staleAccess}
+			return nil, &record.StaleError{What: decide.StaleAccess}
 		}
 		g.audits = records
 		audits, err := g.auditStatements()

@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -188,7 +189,7 @@ func (s *Store) TrimAudit(ctx context.Context, before time.Time, limit int) (rem
 
 // AuditSink returns the number of the last record that a sink has received.
 func (s *Store) AuditSink(ctx context.Context, name string) (seq int64, err error) {
-	if err := checkText("sink", name); err != nil {
+	if err := decide.CheckTexts("sink", name); err != nil {
 		return 0, err
 	}
 	err = s.run(ctx, Statement{
@@ -200,7 +201,7 @@ func (s *Store) AuditSink(ctx context.Context, name string) (seq int64, err erro
 
 // SaveAuditSink saves the number of the last record that a sink has received.
 func (s *Store) SaveAuditSink(ctx context.Context, name string, seq int64) error {
-	if err := checkText("sink", name); err != nil {
+	if err := decide.CheckTexts("sink", name); err != nil {
 		return err
 	}
 	err := s.write(ctx, func(Tx) ([]Statement, error) {

@@ -51,8 +51,8 @@ func saved(name string, chunk int, key string, columns ...archive.Column) savedT
 }
 
 // savedTables are the tables of a backup. The others are not in it: modification tokens
-// (rights of clients of the old store), the times of wakes, holds and the state of the
-// store itself. The head is in the manifest.
+// (rights of clients of the old store), the times of wakes, holds, the numbers of entities and
+// the state of the store itself. The head is in the manifest.
 func savedTables() []savedTable {
 	entity := saved("entity", largeChunk, "id", inBackups(stateOfRecords, entityOnly)...)
 	entity.kinds = true

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
@@ -43,10 +44,6 @@ const maxGather = time.Millisecond
 // considered dead.
 const maxCommit = 5 * time.Minute
 
-// maxKey is the maximum length of a metadata key, in bytes: what fits into the
-// index.
-const maxKey = 1024
-
 // Commit applies writes in one transaction.
 func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcome, error) {
 	writes := gated.Writes()
@@ -54,7 +51,7 @@ func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcom
 		return nil, ctx.Err()
 	}
 	c := &call{writes: writes, reach: gated.Reach()}
-	if err := checkText("cause", c.reach.Cause); err != nil {
+	if err := decide.CheckTexts("cause", c.reach.Cause); err != nil {
 		return nil, err
 	}
 	keys := make(map[record.Key]bool, len(writes))
@@ -93,45 +90,12 @@ func (s *Store) submit(ctx context.Context, c *call) (err error) {
 }
 
 func checkWrite(w *record.Write) error {
-	r := &w.Record
-	switch w.Op {
-	case tko.OpWritten, tko.OpDeleted, tko.OpStatus:
-	default:
-		return tko.Errorf(tko.ErrInvalid, "%s %q: unknown change %q", r.Kind, r.ID, w.Op)
-	}
-	if err := checkTexts("kind", string(r.Kind), "ID", r.ID, "uid", r.UID, "parent", r.Parent, "template", r.Template, "site", r.Site,
-		"origin", r.Origin, "author", r.Author.Who, "reason", r.Author.Why, "token", w.Token); err != nil {
-		return err
-	}
 	if w.Claim != nil {
-		if err := checkItem(*w.Claim); err != nil {
+		if err := decide.CheckItem(*w.Claim); err != nil {
 			return err
 		}
 	}
-	for _, key := range w.Requires {
-		if err := checkTexts("kind", string(key.Kind), "ID", key.ID); err != nil {
-			return err
-		}
-	}
-	for _, c := range r.Conditions {
-		if err := checkTexts("condition", c.Type, "status", c.Status, "reason", c.Reason, "message", c.Message); err != nil {
-			return err
-		}
-	}
-	if r.Metadata == nil {
-		return nil
-	}
-	for _, pairs := range []map[string]string{r.Metadata.Effective, r.Metadata.Inherited, r.Metadata.Passed, r.Metadata.Labels} {
-		for key, value := range pairs {
-			if len(key) > maxKey {
-				return tko.Errorf(tko.ErrInvalid, "metadata key %.60q… has %d bytes: use at most %d", key, len(key), maxKey)
-			}
-			if err := checkTexts("metadata key", key, "metadata value", value); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return decide.CheckWrite(w)
 }
 
 // commitCalls commits calls until the store closes: calls that arrive during one

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -24,8 +25,11 @@ const (
 	// maximum.
 	minStep   = 32
 	firstStep = 100
-	maxStep   = record.MaxStep
+	maxStep   = 2000
 )
+
+// MaxStep returns the maximum number of records that a step changes.
+func (s *Store) MaxStep() int { return maxStep }
 
 // A stepSizer adapts the number of records that a step changes. Only the committer uses
 // it.
@@ -425,10 +429,7 @@ func (g *group) markDeleting(w *record.Write, before *row) {
 	}
 	after := *before
 	after.Author = w.Record.Author
-	after.Conditions = append(tko.WithoutCondition(before.Conditions, tko.ConditionDeleting), tko.Condition{
-		Type: tko.ConditionDeleting, Status: tko.ConditionTrue, Reason: "DeletionBegan", LastTransition: g.now, ObservedRevision: before.Revision,
-		Message: "deleting the records that depend on it; if this was interrupted, delete it again",
-	})
+	decide.MarkDeleting(&after.Record, g.now)
 	g.remaining--
 	g.change(tko.OpStatus, *before, after)
 }
@@ -438,7 +439,7 @@ func (g *group) remove(w *record.Write, r *row) (position int64) {
 	after.Author = w.Record.Author
 	after.Updated = g.now
 	for token, m := range g.tokens {
-		if r.Kind == tko.KindDeployment && m.deployment == r.ID {
+		if r.Kind == tko.KindDeployment && m.Deployment == r.ID {
 			g.endToken(token)
 		}
 	}
@@ -512,7 +513,7 @@ func (s *Store) Descendants(ctx context.Context, ids []string, report func(id st
 		return ctx.Err()
 	}
 	for _, id := range ids {
-		if err := checkText("ID", id); err != nil {
+		if err := decide.CheckTexts("ID", id); err != nil {
 			return err
 		}
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -23,7 +23,7 @@ func (g *group) flush(ctx context.Context, run sqldb.Runner) ([]Statement, error
 		return nil, err
 	}
 	statements := slices.Concat(g.tokenStatements(), numbering, indexing)
-	for _, part := range [...]func() ([]Statement, error){g.blobStatements, g.entityStatements, g.logStatements, g.workStatements, g.auditStatements, g.rolloutStatements, g.reachStatements} {
+	for _, part := range [...]func() ([]Statement, error){g.blobStatements, g.entityStatements, g.tallyStatements, g.logStatements, g.workStatements, g.auditStatements, g.rolloutStatements, g.reachStatements} {
 		more, err := part()
 		if err != nil {
 			return nil, err
@@ -163,30 +163,10 @@ func (g *group) fillCaches() {
 
 // workStatements enqueue the work items that the changes cause.
 func (g *group) workStatements() ([]Statement, error) {
-	type item struct{ queue, key string }
-	enqueued := map[item]bool{} // false: only if the queue has the item
-	causes := map[item]string{}
-	wakes := map[string]bool{}
-	everywhere := false
-	for _, c := range g.changes {
-		if c.op == tko.OpStatus {
-			continue // otherwise controllers would enqueue their own work by reporting conditions
-		}
-		before, after := c.before.Record, c.after.Record
-		if c.op == tko.OpDeleted {
-			after = record.Record{}
-		}
-		for _, w := range record.WorkFor(before, after) {
-			enqueued[item{w.Queue, w.Key}] = enqueued[item{w.Queue, w.Key}] || !w.Again
-			if c.cause != "" {
-				causes[item{w.Queue, w.Key}] = c.cause
-			}
-		}
-		queues, allSites := record.QueuesToWake(before, after)
-		for _, q := range queues {
-			wakes[q] = true
-		}
-		everywhere = everywhere || allSites
+	var works decide.Works
+	for i := range g.changes {
+		c := &g.changes[i]
+		works.Add(c.op, c.before.Record, c.after.Record, c.cause)
 	}
 	enqueue := Statement{
 		SQL: enqueueSQL("r.queue, r.key", "r.cause", "{rows}",
@@ -194,19 +174,17 @@ func (g *group) workStatements() ([]Statement, error) {
 		Args: []any{int64(0)}, Columns: []Column{Text.As("queue"), Text.As("key"), Int.As("needed"), Text.As("cause")},
 	}
 	// One statement in the order of the keys, to avoid deadlocks: see lockItems.
-	for _, w := range slices.SortedFunc(maps.Keys(enqueued), func(a, b item) int {
-		return strings.Compare(a.queue+" "+a.key, b.queue+" "+b.key)
-	}) {
+	for _, item := range works.Items() {
 		needed := int64(0)
-		if enqueued[w] {
+		if item.Needed {
 			needed = 1
-			g.news.add(w.queue)
+			g.news.add(item.Queue)
 		}
-		enqueue.Rows = append(enqueue.Rows, []any{w.queue, w.key, needed, causes[w]})
+		enqueue.Rows = append(enqueue.Rows, []any{item.Queue, item.Key, needed, item.Cause})
 	}
 	statements := []Statement{enqueue}
 	soon := record.WakeDelay.Microseconds()
-	for _, queue := range slices.Sorted(maps.Keys(wakes)) {
+	for _, queue := range works.Woken() {
 		g.news.addSoon(queue)
 		statements = append(
 			statements,
@@ -220,7 +198,7 @@ func (g *group) workStatements() ([]Statement, error) {
 			},
 		)
 	}
-	if everywhere {
+	if works.Everywhere {
 		g.news.addSoon(tko.QueueSchedule)
 		statements = append(statements, Statement{
 			SQL:  enqueueSQL("'"+tko.QueueSchedule+"', e.id", "''", "entity e", "e.kind = 'site' ORDER BY e.id"),

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 )
 
 // A group is one transaction of commits: the records as the database has them, the
@@ -23,7 +24,7 @@ type group struct {
 	state    map[record.Key]*row // as decided so far; nil: does not exist
 	newest   map[record.Key]int64
 	origins  map[originKey]string // IDs
-	tokens   map[string]modification
+	tokens   map[string]decide.Token
 	held     map[string]holder   // deployments with a valid token
 	claims   map[claimName]bool  // of work, still valid
 	children map[string][]string // of deployments that are deleted in a single step, as the database has them
@@ -79,12 +80,6 @@ type originKey struct {
 	origin string
 }
 
-type modification struct {
-	deployment string
-	revision   int64
-	expires    time.Time
-}
-
 // A holder is the holder of a valid modification token.
 type holder struct {
 	token string
@@ -109,7 +104,7 @@ type change struct {
 func newGroup(s *Store) *group {
 	return &group{
 		store: s, remaining: math.MaxInt, state: map[record.Key]*row{}, newest: map[record.Key]int64{}, origins: map[originKey]string{},
-		tokens: map[string]modification{}, held: map[string]holder{}, base: map[record.Key]*row{}, claims: map[claimName]bool{}, written: map[record.Digest]bool{},
+		tokens: map[string]decide.Token{}, held: map[string]holder{}, base: map[record.Key]*row{}, claims: map[claimName]bool{}, written: map[record.Digest]bool{},
 		children: map[string][]string{}, referred: map[record.Key]bool{},
 		reach: map[reachKey]*reachRow{}, reachSites: map[reachSite]int64{}, newSites: map[reachSite]bool{},
 		suspended: map[record.Key]*record.Metadata{},
@@ -141,7 +136,7 @@ func (s *Store) lockHead(h *head, now *time.Time) Statement {
 
 func (g *group) saveHead() Statement {
 	return Statement{
-		SQL:  "UPDATE head SET position = $1, epoch = $2, number = $3, audited = $4, chain = $5, rollouts = $6 WHERE one = 1",
+		SQL:  "UPDATE head SET position = $1, " + tallied("$1") + ", epoch = $2, number = $3, audited = $4, chain = $5, rollouts = $6 WHERE one = 1",
 		Args: []any{g.head.position, g.head.epoch, g.head.number, g.head.audited, chainValue(g.head), g.head.rollouts},
 	}
 }
@@ -170,7 +165,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 	}
 	entities := Statement{SQL: selectRows, Columns: keyColumns, Scan: g.scanEntity}
 	origins := Statement{
-		SQL:     "SELECT " + selectedEntity + " FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.origin = r.o",
+		SQL:     "SELECT " + selectedEntity + " FROM {rows} CROSS JOIN entity e WHERE {kind of an origin} = r.k AND e.origin = r.o",
 		Columns: []Column{Text.As("k"), Text.As("o")},
 		Scan:    g.scanEntity,
 	}
@@ -180,9 +175,9 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 		Scan: func(from Row) error {
 			var token string
 			var expires int64
-			var m modification
-			err := from.Scan(&token, &m.deployment, &m.revision, &expires)
-			m.expires = moment(expires)
+			var m decide.Token
+			err := from.Scan(&token, &m.Deployment, &m.Revision, &expires)
+			m.Expires = moment(expires)
 			g.tokens[token] = m
 			return err
 		},
@@ -376,97 +371,48 @@ func (g *group) check(w *record.Write, current *row) error {
 		return err
 	}
 	if w.Claim != nil && !g.claims[claimOf(*w.Claim)] {
-		return errClaimLost(*w.Claim)
+		return decide.ClaimLost(*w.Claim)
 	}
-	switch {
-	case current == nil && w.Expect > record.Absent, current == nil && w.Op == tko.OpStatus:
-		return tko.NotFound(key.Kind, key.ID)
-	case current != nil && w.Expect == record.Absent:
-		return tko.Errorf(tko.ErrConflict, "%s %q exists already", key.Kind, key.ID)
-	case current != nil && w.Expect > record.Absent && w.Expect != current.Revision:
-		return tko.Errorf(tko.ErrConflict, "%s %q is at revision %d, not %d: read it again", key.Kind, key.ID, current.Revision, w.Expect)
-	}
-	if w.Position != 0 && (current == nil || current.Position != w.Position) {
-		return tko.Errorf(tko.ErrConflict, "%s %q is no longer at position %d: read it again", key.Kind, key.ID, w.Position)
-	}
-	for _, required := range w.Requires {
-		if r := g.state[required]; r == nil || r.Deleting() {
-			return &record.MissingError{Key: required, Deleting: r != nil}
-		}
-	}
-	if w.Access != nil && *w.Access != g.head.access {
-		return &record.StaleError{What: staleAccess}
-	}
-	if w.Rollout != nil && w.Rollout.Expect != g.head.rollouts {
-		return &record.StaleError{What: "the set of rollouts in progress"}
-	}
-	if w.Epoch != nil && *w.Epoch != g.head.epoch {
-		return &record.StaleError{What: "the set of plugins and custom resource definitions"}
-	}
-	for _, version := range w.ReadSet {
-		if r := g.state[version.Key]; r == nil || r.Position != version.Position {
-			return &record.StaleError{What: fmt.Sprintf("%s %q", version.Key.Kind, version.Key.ID)}
-		}
+	versions := decide.Versions{Access: g.head.access, Rollouts: g.head.rollouts, Epoch: g.head.epoch}
+	if err := decide.Check(w, g.recordOf, versions); err != nil {
+		return err
 	}
 	if w.SingleStep && w.Op == tko.OpDeleted && current != nil {
 		if err := g.checkSingleStep(key); err != nil {
 			return err
 		}
 	}
-	if w.ParentRevision == 0 {
-		return nil
-	}
-	parent := g.state[record.Key{Kind: key.Kind, ID: w.Record.Parent}]
-	if parent == nil {
-		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q was deleted: read it again", w.Record.Parent, key.Kind, key.ID)
-	}
-	if parent.Deleting() {
-		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is being deleted: read it again", w.Record.Parent, key.Kind, key.ID)
-	}
-	if parent.Revision != w.ParentRevision {
-		return tko.Errorf(tko.ErrConflict, "parent %q of %s %q is at revision %d, not %d: read it again",
-			w.Record.Parent, key.Kind, key.ID, parent.Revision, w.ParentRevision)
+	return nil
+}
+
+// recordOf returns a record as decided so far; nil if it doesn't exist.
+func (g *group) recordOf(key record.Key) *record.Record {
+	if r := g.state[key]; r != nil {
+		return &r.Record
 	}
 	return nil
 }
 
 // checkSingleStep returns an error if other records depend on the record.
 func (g *group) checkSingleStep(key record.Key) error {
-	if key.Kind != tko.KindDeployment {
-		return tko.Errorf(tko.ErrInvalid, "%s %q can't be deleted in a single step: only deployments can", key.Kind, key.ID)
-	}
-	refuse := func(child string) error {
-		return tko.Errorf(tko.ErrConflict, "deployment %q has the child %q: read it again", key.ID, child)
+	if err := decide.CheckSingleKind(key); err != nil {
+		return err
 	}
 	for _, id := range g.children[key.ID] {
 		if _, known := g.state[record.Key{Kind: key.Kind, ID: id}]; !known {
-			return refuse(id)
+			return decide.HasChild(key.ID, id)
 		}
 	}
 	for _, r := range g.state {
 		if r != nil && r.Kind == key.Kind && r.Parent == key.ID {
-			return refuse(r.ID)
+			return decide.HasChild(key.ID, r.ID)
 		}
 	}
 	return nil
 }
 
 func (g *group) checkToken(w *record.Write) error {
-	id := w.Record.ID
-	if w.Token == "" {
-		if h, ok := g.held[id]; ok && w.Op == tko.OpWritten && w.Record.Kind == tko.KindDeployment {
-			return errHeld(id, h.Expires)
-		}
-		return nil
-	}
-	m, ok := g.tokens[w.Token]
-	if !ok || m.deployment != id {
-		return errUnknownToken()
-	}
-	if !m.expires.After(g.now) {
-		return errExpired(m.deployment)
-	}
-	return nil
+	return decide.CheckToken(w, g.tokens[w.Token], g.held[w.Record.ID].Expires, g.now)
 }
 
 func (g *group) decideWritten(w *record.Write, current *row) record.Outcome {
@@ -503,17 +449,17 @@ func (g *group) decideWritten(w *record.Write, current *row) record.Outcome {
 // endToken ends a known token.
 func (g *group) endToken(token string) {
 	m, count := g.tokens[token], len(g.ended)
-	h, held := g.held[m.deployment]
+	h, held := g.held[m.Deployment]
 	g.undo = append(g.undo, func() {
 		g.tokens[token], g.ended = m, g.ended[:count]
 		if held {
-			g.held[m.deployment] = h
+			g.held[m.Deployment] = h
 		}
 	})
 	g.ended = append(g.ended, token)
 	delete(g.tokens, token)
 	if h.token == token {
-		delete(g.held, m.deployment)
+		delete(g.held, m.Deployment)
 	}
 }
 
@@ -539,7 +485,7 @@ func (g *group) change(op tko.Op, before, after row) (position int64) {
 		g.head.position += leave(g.head.position)
 	}
 	after.Position = g.head.position
-	if op != tko.OpStatus && (after.Kind == tko.KindPlugin || before.CRDs || after.CRDs) {
+	if decide.MovesEpoch(op, &before.Record, &after.Record) {
 		g.head.epoch = after.Position
 	}
 	g.changes = append(g.changes, change{op: op, before: before, after: after, caller: g.caller, cause: g.cause, orphans: g.orphans, replacing: g.replacing})
@@ -557,18 +503,6 @@ func (g *group) change(op tko.Op, before, after row) (position int64) {
 		g.state[key] = &after
 	}
 	return after.Position
-}
-
-func errUnknownToken() error {
-	return tko.Errorf(tko.ErrNotFound, "the modification token is not known: it was ended, cancelled or never issued, or its deployment was deleted")
-}
-
-func errExpired(deployment string) error {
-	return tko.Errorf(tko.ErrBusy, "the modification token of deployment %q has expired: start again", deployment)
-}
-
-func errHeld(deployment string, until time.Time) error {
-	return tko.Errorf(tko.ErrBusy, "another caller is modifying deployment %q, until %s at the latest: try again", deployment, until.Format(time.RFC3339))
 }
 
 func (c change) String() string {

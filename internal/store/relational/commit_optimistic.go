@@ -74,7 +74,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 		// written, or has collected content that is known as stored. A position that
 		// is already in the log would fail it, too, but only while the log retains it.
 		SQL: "UPDATE head SET position = CASE WHEN position = $1 AND collected = $5 AND access = $6 AND audited = $7 THEN CAST($2 AS bigint) END, " +
-			"epoch = $3, number = $4, audited = $8, chain = $9 WHERE one = 1 RETURNING {now}",
+			tallied("$2") + ", epoch = $3, number = $4, audited = $8, chain = $9 WHERE one = 1 RETURNING {now}",
 		Args: []any{
 			cc.head.position, g.head.position, g.head.epoch, g.head.number, cc.head.collected,
 			cc.head.access, cc.head.audited, g.head.audited, chainValue(g.head),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -410,7 +411,7 @@ func (g *group) reachStatements() ([]Statement, error) {
 // stands for the most recent ones of all causes, at most limit. What a cause may still
 // change with consent is in Consent.
 func (s *Store) Reached(ctx context.Context, cause string, window time.Duration, limit int) (reached []record.Reached, err error) {
-	if err := checkText("cause", cause); err != nil {
+	if err := decide.CheckTexts("cause", cause); err != nil {
 		return nil, err
 	}
 	found := map[reachKey]*record.Reached{}

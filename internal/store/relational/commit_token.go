@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -43,10 +44,10 @@ func (g *group) decideToken(t *tokenCall) error {
 		return g.decideStart(t)
 	case cancelToken:
 		m := g.tokens[t.token]
-		if m.deployment == "" && t.found {
+		if m.Deployment == "" && t.found {
 			return nil
 		}
-		if err := m.check(g.now); err != nil {
+		if err := m.Check(g.now); err != nil {
 			return err
 		}
 		t.found = true
@@ -57,10 +58,10 @@ func (g *group) decideToken(t *tokenCall) error {
 		switch {
 		case ok:
 			t.found, t.broken = true, h.OpenModification
-			g.tokens[h.token] = modification{deployment: t.deployment, expires: h.Expires}
+			g.tokens[h.token] = decide.Token{Deployment: t.deployment, Expires: h.Expires}
 			g.endToken(h.token)
 		case !t.found:
-			return tko.Errorf(tko.ErrNotFound, "deployment %q: there is no valid modification token", t.deployment)
+			return decide.NotHeld(t.deployment)
 		}
 		return nil
 	}
@@ -76,13 +77,13 @@ func (g *group) decideStart(t *tokenCall) error {
 		t.expires = h.Expires
 		return nil
 	case held:
-		return errHeld(t.deployment, h.Expires)
+		return decide.Held(t.deployment, h.Expires)
 	}
 	t.expires = g.now.Add(t.ttl).Truncate(time.Microsecond)
 	g.held[t.deployment] = holder{t.token, tko.OpenModification{
 		Deployment: tko.DeploymentID(t.deployment), Author: t.author, Started: g.now, Expires: t.expires,
 	}}
-	g.tokens[t.token] = modification{deployment: t.deployment, revision: t.row.Revision, expires: t.expires}
+	g.tokens[t.token] = decide.Token{Deployment: t.deployment, Revision: t.row.Revision, Expires: t.expires}
 	g.started = append(g.started, t)
 	return nil
 }
@@ -92,7 +93,7 @@ func (g *group) tokenStatements() []Statement {
 	start := addTokens
 	for _, t := range g.started {
 		start.Rows = append(start.Rows, []any{
-			t.token, t.deployment, t.row.Revision, micros(t.expires), micros(g.now), truncateText(t.author.Who), truncateText(t.author.Why),
+			t.token, t.deployment, t.row.Revision, micros(t.expires), micros(g.now), decide.TruncateText(t.author.Who), decide.TruncateText(t.author.Why),
 		})
 	}
 	return []Statement{start, deleteTokens.With(sqldb.Single(g.ended))}
@@ -107,7 +108,7 @@ var (
 // StartModification stores token as the modification token of a deployment, valid
 // for ttl, and returns the deployment and the time when the token expires.
 func (s *Store) StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (record.Record, time.Time, error) {
-	if err := checkTexts("deployment", deployment, "token", token); err != nil {
+	if err := decide.CheckTexts("deployment", deployment, "token", token); err != nil {
 		return record.Record{}, time.Time{}, err
 	}
 	t := &tokenCall{op: startToken, deployment: deployment, token: token, ttl: ttl, author: tko.AuthorOf(ctx)}
@@ -178,7 +179,7 @@ func (s *Store) Modifications(ctx context.Context) ([]tko.OpenModification, erro
 
 // BreakModification ends the valid token of a deployment.
 func (s *Store) BreakModification(ctx context.Context, deployment string) (tko.OpenModification, error) {
-	if err := checkText("deployment", deployment); err != nil {
+	if err := decide.CheckTexts("deployment", deployment); err != nil {
 		return tko.OpenModification{}, err
 	}
 	t := &tokenCall{op: breakToken, deployment: deployment}
@@ -194,24 +195,13 @@ func (s *Store) complete(ctx context.Context, r *row) error {
 	return err
 }
 
-func (m *modification) check(now time.Time) error {
-	switch {
-	case m.deployment == "":
-		return errUnknownToken()
-	case !m.expires.After(now):
-		return errExpired(m.deployment)
-	default:
-		return nil
-	}
-}
-
 // Modification returns the deployment at the revision for which a token was issued, and
 // the deployment as it is now.
 func (s *Store) Modification(ctx context.Context, token string) (start, current record.Record, err error) {
-	if checkText("token", token) != nil {
-		return record.Record{}, record.Record{}, errUnknownToken()
+	if decide.CheckTexts("token", token) != nil {
+		return record.Record{}, record.Record{}, decide.UnknownToken()
 	}
-	var m modification
+	var m decide.Token
 	var now time.Time
 	var found row
 	err = s.run(ctx, Statement{
@@ -221,24 +211,24 @@ func (s *Store) Modification(ctx context.Context, token string) (start, current 
 		Scan: func(from Row) (err error) {
 			var expires, at int64
 			scanner := newEntityScanner()
-			scanner.dest = append(scanner.dest, &m.deployment, &m.revision, &expires, &at)
+			scanner.dest = append(scanner.dest, &m.Deployment, &m.Revision, &expires, &at)
 			found, err = scanner.scan(from)
-			m.expires, now = moment(expires), moment(at)
+			m.Expires, now = moment(expires), moment(at)
 			return err
 		},
 	})
 	if err != nil {
 		return record.Record{}, record.Record{}, fault("read a modification token", err)
 	}
-	if err := m.check(now); err != nil {
+	if err := m.Check(now); err != nil {
 		return record.Record{}, record.Record{}, err
 	}
 	if err := s.complete(ctx, &found); err != nil {
 		return record.Record{}, record.Record{}, err
 	}
 	start = cloneRecord(found.Record)
-	if found.Revision != m.revision {
-		if start, err = s.Revision(ctx, found.Key, m.revision); err != nil {
+	if found.Revision != m.Revision {
+		if start, err = s.Revision(ctx, found.Key, m.Revision); err != nil {
 			return record.Record{}, record.Record{}, fault("read the revision that is being modified", err)
 		}
 	}
@@ -248,8 +238,8 @@ func (s *Store) Modification(ctx context.Context, token string) (start, current 
 
 // CancelModification ends a token.
 func (s *Store) CancelModification(ctx context.Context, token string) error {
-	if checkText("token", token) != nil {
-		return errUnknownToken()
+	if decide.CheckTexts("token", token) != nil {
+		return decide.UnknownToken()
 	}
 	return s.submit(ctx, &call{token: &tokenCall{op: cancelToken, token: token}})
 }

@@ -30,5 +30,20 @@ func (s *Store) Numbers(ctx context.Context, sql string, args ...any) (numbers [
 // SetStep sets the number of records that the next step of a deletion changes.
 func (s *Store) SetStep(kind tko.Kind, size int) { s.stepSizers[kind].size = size }
 
+// CountEntities counts all entities, and calls meanwhile after the beginning and before the end.
+func (s *Store) CountEntities(ctx context.Context, meanwhile func()) error {
+	begun, err := s.beginTally(ctx)
+	if err != nil {
+		return err
+	}
+	meanwhile()
+	sum, _, err := s.sumTally(ctx, begun)
+	if err != nil {
+		return err
+	}
+	meanwhile()
+	return s.endTally(ctx, begun, sum)
+}
+
 // MaxMissed is the number of changes that are read to validate marks of offsets.
 const MaxMissed = maxMissed

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 )
 
 var groupTime = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -131,7 +132,7 @@ func hold(microseconds int) func(*group) {
 	const token = "token"
 	return func(g *group) {
 		expires := g.now.Add(time.Duration(microseconds) * time.Microsecond)
-		g.tokens[token] = modification{deployment: "d", revision: 3, expires: expires}
+		g.tokens[token] = decide.Token{Deployment: "d", Revision: 3, Expires: expires}
 		if microseconds > 0 {
 			g.held["d"] = holder{token, tko.OpenModification{Deployment: "d", Expires: expires}}
 		}
@@ -220,7 +221,7 @@ func TestWritesContinueTheDecisionsBeforeThem(t *testing.T) {
 	t.Parallel()
 	g := groupOf("d")
 	g.newest[record.Key{Kind: tko.KindDeployment, ID: "again"}] = 8
-	decide := func(writes ...record.Write) []record.Outcome {
+	decided := func(writes ...record.Write) []record.Outcome {
 		t.Helper()
 		outcomes, err := g.decideWrites(writes)
 		if err != nil {
@@ -231,22 +232,22 @@ func TestWritesContinueTheDecisionsBeforeThem(t *testing.T) {
 	absent := func(w *record.Write) {
 		w.Expect, w.Record.Origin, w.Record.UID = record.Absent, "of "+w.Record.ID, "new"
 	}
-	first := decide(groupWrite(tko.OpWritten, "new", absent), groupWrite(tko.OpWritten, "again", absent))
+	first := decided(groupWrite(tko.OpWritten, "new", absent), groupWrite(tko.OpWritten, "again", absent))
 	if first[0].Revision != 1 || first[0].Position != 21 || first[1].Revision != 9 || first[1].Position != 22 {
 		t.Errorf("new records are %+v", first)
 	}
-	same := decide(groupWrite(tko.OpWritten, "other", func(w *record.Write) { w.Expect, w.Record.Origin = record.Absent, "of new" }))
+	same := decided(groupWrite(tko.OpWritten, "other", func(w *record.Write) { w.Expect, w.Record.Origin = record.Absent, "of new" }))
 	if same[0].Key.ID != "new" || !same[0].Existed || same[0].Revision != 1 || len(g.changes) != 2 {
 		t.Errorf("a record of a known origin is %+v", same)
 	}
-	changed := decide(groupWrite(tko.OpWritten, "d", func(w *record.Write) {
+	changed := decided(groupWrite(tko.OpWritten, "d", func(w *record.Write) {
 		w.Record.UID, w.Record.Origin, w.Record.Created, w.Record.Author = "other", "other", groupTime, tko.Author{Who: "me"}
 	}))
 	r := g.state[record.Key{Kind: tko.KindDeployment, ID: "d"}]
 	if changed[0].Revision != 4 || r.UID != "uid of d" || r.Origin != "" || !r.Created.Equal(groupTime.Add(-time.Hour)) || !r.Updated.Equal(groupTime) {
 		t.Errorf("the next revision is %+v: %+v", changed, r)
 	}
-	decide(groupWrite(tko.OpStatus, "d", func(w *record.Write) {
+	decided(groupWrite(tko.OpStatus, "d", func(w *record.Write) {
 		w.Record.Author, w.Record.Conditions = tko.Author{Who: "other"}, []tko.Condition{{Type: "c"}}
 	}))
 	r = g.state[record.Key{Kind: tko.KindDeployment, ID: "d"}]
@@ -257,8 +258,8 @@ func TestWritesContinueTheDecisionsBeforeThem(t *testing.T) {
 		t.Errorf("the author of the condition is %+v", last.after.Author)
 	}
 	g.dependents = dependents{whole: map[string]bool{"new": true}}
-	decide(groupWrite(tko.OpDeleted, "new"))
-	if again := decide(groupWrite(tko.OpWritten, "new", absent)); again[0].Revision != 2 {
+	decided(groupWrite(tko.OpDeleted, "new"))
+	if again := decided(groupWrite(tko.OpWritten, "new", absent)); again[0].Revision != 2 {
 		t.Errorf("a record after a deletion is %+v", again)
 	}
 	var positions []int64

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -45,7 +46,7 @@ func (s *Store) ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string)
 	news := News{}
 	enqueued := map[string][]string{}
 	for _, h := range holds {
-		if err := checkTexts("queue", h.Queue, "key", h.Key); err != nil {
+		if err := decide.CheckTexts("queue", h.Queue, "key", h.Key); err != nil {
 			return err
 		}
 		change.Rows = append(change.Rows, []any{h.Queue, h.Key})

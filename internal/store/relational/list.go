@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 )
 
@@ -53,7 +54,7 @@ func checkQuery(q *record.Query) error {
 			texts = append(texts, "metadata key", key, "pattern", p.String())
 		}
 	}
-	return checkTexts(texts...)
+	return decide.CheckTexts(texts...)
 }
 
 // A lister executes one query.

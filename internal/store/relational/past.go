@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
@@ -250,7 +251,7 @@ func (s *Store) GetAt(ctx context.Context, position int64, fields record.Fields,
 	byKind := map[tko.Kind][]string{}
 	for i, key := range keys {
 		records[i].Key = key
-		if checkTexts("kind", string(key.Kind), "ID", key.ID) == nil {
+		if decide.CheckTexts("kind", string(key.Kind), "ID", key.ID) == nil {
 			byKind[key.Kind] = append(byKind[key.Kind], key.ID)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 )
 
 // This file reads deployments as of positions whose state is no longer retained as a whole,
@@ -21,7 +22,7 @@ func (p *pastReader) getBefore(ctx context.Context, fields record.Fields, keys [
 	records := make([]record.Record, len(keys))
 	for i, key := range keys {
 		records[i].Key = key
-		if checkTexts("ID", key.ID) != nil {
+		if decide.CheckTexts("ID", key.ID) != nil {
 			continue
 		}
 		r, err := p.before(ctx, key, oldest, fields)

@@ -4,21 +4,17 @@ import (
 	"context"
 	"crypto/rand"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
-// maxError is the maximum number of bytes of an error that are stored with an item.
-const maxError = 4096
-
 // ClaimWork claims items that are due and not leased.
 func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, time.Time, error) {
-	if err := checkTexts("queue", claim.Queue, "worker", claim.Worker); err != nil {
+	if err := decide.CheckTexts("queue", claim.Queue, "worker", claim.Worker); err != nil {
 		return nil, time.Time{}, err
 	}
 	// Most calls find no item: they don't lock.
@@ -107,10 +103,10 @@ var itemColumns = []Column{Text.As("queue"), Text.As("key"), Text.As("claim")}
 // RenewWork extends leases.
 func (s *Store) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
 	items = slices.Clone(items)
-	slices.SortFunc(items, compareItems)
+	slices.SortFunc(items, decide.CompareItems)
 	rows := make([][]any, len(items))
 	for i, item := range items {
-		if err := checkItem(item); err != nil {
+		if err := decide.CheckItem(item); err != nil {
 			return nil, err
 		}
 		rows[i] = []any{item.Queue, item.Key, item.Claim}
@@ -146,7 +142,7 @@ func (s *Store) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.
 
 // WorkClaim returns the claim of an item.
 func (s *Store) WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error) {
-	if err := checkTexts("queue", queue, "key", key); err != nil {
+	if err := decide.CheckTexts("queue", queue, "key", key); err != nil {
 		return "", time.Time{}, err
 	}
 	var now, end int64
@@ -167,7 +163,7 @@ func (s *Store) WorkClaim(ctx context.Context, queue, key string) (claim string,
 
 // WorkOf returns the items of a queue.
 func (s *Store) WorkOf(ctx context.Context, queue string) (items []record.QueuedWork, err error) {
-	if err := checkTexts("queue", queue); err != nil {
+	if err := decide.CheckTexts("queue", queue); err != nil {
 		return nil, err
 	}
 	here := time.Now()
@@ -193,7 +189,7 @@ func (s *Store) WorkOf(ctx context.Context, queue string) (items []record.Queued
 
 // FailingWork returns the items of a queue that fail.
 func (s *Store) FailingWork(ctx context.Context, queue string, most int) (items []tko.FailingWork, err error) {
-	if err := checkTexts("queue", queue); err != nil {
+	if err := decide.CheckTexts("queue", queue); err != nil {
 		return nil, err
 	}
 	here := time.Now()
@@ -215,16 +211,11 @@ func (s *Store) FailingWork(ctx context.Context, queue string, most int) (items 
 // FinishWork ends claims.
 func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error {
 	items = slices.Clone(items)
-	slices.SortFunc(items, func(a, b tko.FinishedWork) int { return compareItems(a.Item, b.Item) })
+	slices.SortFunc(items, func(a, b tko.FinishedWork) int { return decide.CompareItems(a.Item, b.Item) })
 	rows := make([][]any, len(items))
 	for i, f := range items {
-		if err := checkItem(f.Item); err != nil {
+		if err := decide.CheckFinished(f); err != nil {
 			return err
-		}
-		switch f.Outcome {
-		case tko.WorkDone, tko.WorkFailed, tko.WorkLater, tko.WorkReleased:
-		default:
-			return tko.Errorf(tko.ErrInvalid, "work %s %q: unknown outcome %q", f.Item.Queue, f.Item.Key, f.Outcome)
 		}
 		rows[i] = []any{f.Item.Queue, f.Item.Key, f.Item.Claim}
 	}
@@ -319,58 +310,18 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 			continue
 		}
 		delete(claims, item)
-		due, attempt, text, released := now, c.attempt, "", int64(0)
-		newWork := c.generation != c.seen
-		switch f.Outcome {
-		case tko.WorkDone:
-			if !newWork {
-				remove.Rows = append(remove.Rows, []any{item.Queue, item.Key, item.Claim})
-				continue
-			}
-			attempt = 0
-		case tko.WorkLater:
-			attempt = 0
-			if !newWork { // the new work may be what the item waits for
-				due = now.Add(f.Retry)
-			}
-		case tko.WorkFailed:
-			attempt++
-			text = truncateText(f.Error)
-			wait := f.Retry
-			if wait == 0 && backoff != nil {
-				wait = backoff(attempt)
-			}
-			if newWork { // it may succeed now, but the failed attempt may itself have enqueued it
-				wait = min(wait, record.WakeDelay)
-			}
-			due = now.Add(wait)
-		case tko.WorkReleased:
-			text, released = f.Item.LastError, 1 // nothing was done: the request stays
-			if !newWork {
-				due = now.Add(f.Retry)
-			}
+		woken := wakes[item.Queue] >= c.at
+		next := decide.Finish(f, decide.Claimed{Attempt: c.attempt, NewWork: c.generation != c.seen, Woken: woken}, now, backoff)
+		if next.Gone {
+			remove.Rows = append(remove.Rows, []any{item.Queue, item.Key, item.Claim})
+			continue
 		}
-		// The queue was woken while the item was claimed: it would have become due soon.
-		if at := wakes[item.Queue]; at >= c.at && due.After(now.Add(record.WakeDelay)) {
-			due = now.Add(record.WakeDelay)
+		released := int64(0)
+		if next.Released {
+			released = 1
 		}
 		wake = true
-		keep.Rows = append(keep.Rows, []any{item.Queue, item.Key, item.Claim, micros(due), int64(attempt), text, released})
+		keep.Rows = append(keep.Rows, []any{item.Queue, item.Key, item.Claim, micros(next.Due), int64(next.Attempt), next.Error, released})
 	}
 	return []Statement{remove, keep}, wake
-}
-
-func truncateText(text string) string {
-	if len(text) > maxError {
-		text = text[:maxError]
-	}
-	return printable.Storable(text)
-}
-
-func compareItems(a, b tko.WorkItem) int {
-	return strings.Compare(a.Queue+" "+a.Key, b.Queue+" "+b.Key)
-}
-
-func checkItem(item tko.WorkItem) error {
-	return checkTexts("queue", item.Queue, "key", item.Key, "claim", item.Claim, "error", item.LastError)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
@@ -24,7 +25,7 @@ func (s *Store) Get(ctx context.Context, fields record.Fields, keys ...record.Ke
 	wanted := map[record.Key]bool{}
 	var distinct []record.Key
 	for _, key := range keys {
-		if wanted[key] || checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
+		if wanted[key] || decide.CheckTexts("kind", string(key.Kind), "ID", key.ID) != nil {
 			continue // a key that can't be stored doesn't exist
 		}
 		wanted[key] = true
@@ -171,7 +172,7 @@ func (s *Store) Revisions(ctx context.Context, fields record.Fields, wanted ...r
 	}
 	asked := make(map[record.AtRevision]bool, len(wanted))
 	for _, w := range wanted {
-		if !asked[w] && checkTexts("kind", string(w.Kind), "ID", w.ID) == nil {
+		if !asked[w] && decide.CheckTexts("kind", string(w.Kind), "ID", w.ID) == nil {
 			asked[w] = true
 			statement.Rows = append(statement.Rows, []any{string(w.Kind), w.ID, w.Revision})
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 )
 
 const (
@@ -171,7 +172,7 @@ func (s *Store) closeReads() {
 
 // getOne is Get for one record without its deployments.
 func (s *Store) getOne(ctx context.Context, fields record.Fields, key record.Key) (record.Record, error) {
-	if checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
+	if decide.CheckTexts("kind", string(key.Kind), "ID", key.ID) != nil {
 		return record.Record{Key: key}, nil //nolint:nilerr // a key that can't be stored doesn't exist
 	}
 	r, err := s.readRow(ctx, key)

@@ -292,7 +292,7 @@ func (s *Store) endRestore(ctx context.Context, summary archive.Summary, o Resto
 		}
 		statements := slices.Concat(audits, []Statement{
 			g.saveHead(),
-			{SQL: "UPDATE head SET gone = $1, collected = $2, access = " + access + ", rollouts = $1 WHERE one = 1", Args: []any{position, m.Collected + 1, m.Access}},
+			{SQL: "UPDATE head SET gone = $1, collected = $2, access = " + access + ", rollouts = $1, tallied = -1 WHERE one = 1", Args: []any{position, m.Collected + 1, m.Access}},
 			{SQL: "UPDATE collector SET holder = '', until = 0 WHERE one = 1"},
 			{SQL: "UPDATE notifier SET holder = '', until = 0 WHERE one = 1"},
 			// Leases and delays are those of another time.

@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	fleetplan "github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -293,9 +294,10 @@ const deletedChildren = "r.kind = 3 AND r.parent <> ''"
 func (g *group) releaseOrigins(rollout string) Statement {
 	g.news.addSoon(tko.QueuePrepare)
 	return Statement{
-		// The index of deleted children has those of all rollouts: it is hidden from the planner.
-		SQL: enqueueSQL("'"+tko.QueuePrepare+"', f.parent", "''", "(SELECT DISTINCT r.parent FROM rollout_row r JOIN entity e ON e.kind = 'deployment' AND e.id = r.parent "+
-			"WHERE r.rollout = $2 AND r.kind = 3 AND (r.parent || '') <> '') f"),
+		// Parents are distinct before they are looked up, so that the planner begins with them. The index of the
+		// deleted children of all rollouts is hidden from it.
+		SQL: enqueueSQL("'"+tko.QueuePrepare+"', f.parent", "''", "(SELECT e.id AS parent FROM (SELECT DISTINCT r.parent FROM rollout_row r "+
+			"WHERE r.rollout = $2 AND r.kind = 3 AND (r.parent || '') <> '') p JOIN entity e ON e.kind = 'deployment' AND e.id = p.parent) f"),
 		Args: []any{int64(0), rollout},
 	}
 }
@@ -484,7 +486,7 @@ func activeRollouts(v *record.RolloutView) Statement {
 
 // RolloutCommandView returns what a command of a rollout is decided from.
 func (s *Store) RolloutCommandView(ctx context.Context, id string, filter record.RowFilter) (v record.RolloutView, err error) {
-	if err := checkText("deployment ID", string(filter.Deployment)); err != nil {
+	if err := decide.CheckTexts("deployment ID", string(filter.Deployment)); err != nil {
 		return v, err
 	}
 	err = s.read(ctx, func(tx Tx) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
@@ -24,7 +25,7 @@ func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, mi
 		enqueue.SQL = enqueueSQL("r.queue, r.key", "r.cause", "{rows}", "NOT EXISTS (SELECT 1 FROM work w WHERE w.queue = r.queue AND w.key = r.key)")
 	}
 	for _, key := range keys {
-		if err := checkTexts("queue", queue, "key", key); err != nil {
+		if err := decide.CheckTexts("queue", queue, "key", key); err != nil {
 			return err
 		}
 		enqueue.Rows = append(enqueue.Rows, []any{queue, key, trail.Cause(ctx)})
@@ -44,24 +45,20 @@ func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, mi
 
 func claimOf(item tko.WorkItem) claimName { return claimName{item.Queue, item.Key, item.Claim} }
 
-func errClaimLost(item tko.WorkItem) error {
-	return tko.Errorf(tko.ErrConflict, "the claim of %s %q has ended, another worker may have the item: claim it again", item.Queue, item.Key)
-}
-
 // lockClaim locks a claim, so that no other worker can claim the item before the
 // transaction ends. It returns an error if the claim has ended.
 func lockClaim(ctx context.Context, tx Tx, item tko.WorkItem) error {
 	held := false
 	err := tx.Run(ctx, lockItems("w.key", [][]any{{item.Queue, item.Key, item.Claim}}, sqldb.Found(&held)))
 	if err == nil && !held {
-		err = errClaimLost(item)
+		err = decide.ClaimLost(item)
 	}
 	return err
 }
 
 // Source returns the GitOps source with a name.
 func (s *Store) Source(ctx context.Context, name string) (tko.Source, error) {
-	if checkText("name", name) != nil {
+	if decide.CheckTexts("name", name) != nil {
 		return tko.Source{}, errNoSource(name)
 	}
 	var source tko.Source
@@ -122,10 +119,10 @@ func scanSource(from Row, s *tko.Source, more ...any) error {
 
 // SaveSource writes a GitOps source and returns its new version.
 func (s *Store) SaveSource(ctx context.Context, source tko.Source, claim tko.WorkItem) (version int64, err error) {
-	if err := checkTexts("name", source.Name); err != nil {
+	if err := decide.CheckTexts("name", source.Name); err != nil {
 		return 0, err
 	}
-	if err := checkItem(claim); err != nil {
+	if err := decide.CheckItem(claim); err != nil {
 		return 0, err
 	}
 	status, err := json.Marshal(source.Status)
@@ -158,7 +155,7 @@ func (s *Store) SaveSource(ctx context.Context, source tko.Source, claim tko.Wor
 
 // ApproveSource sets the digest of the plan that a user approved.
 func (s *Store) ApproveSource(ctx context.Context, name, digest string) error {
-	if err := checkTexts("name", name, "digest", digest); err != nil {
+	if err := decide.CheckTexts("name", name, "digest", digest); err != nil {
 		return err
 	}
 	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
@@ -177,10 +174,10 @@ func (s *Store) ApproveSource(ctx context.Context, name, digest string) error {
 
 // ForgetSource removes a GitOps source.
 func (s *Store) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
-	if err := checkTexts("name", name); err != nil {
+	if err := decide.CheckTexts("name", name); err != nil {
 		return err
 	}
-	if err := checkItem(claim); err != nil {
+	if err := decide.CheckItem(claim); err != nil {
 		return err
 	}
 	err := s.write(ctx, func(tx Tx) ([]Statement, error) {

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/lru"
@@ -40,6 +37,8 @@ type Store struct {
 	commitCache commitCache
 
 	reads readGroup
+
+	tallyCounter tallyCounter
 
 	stepSizers map[tko.Kind]*stepSizer // of deletions of records on which others depend, by their kind
 	clock      clock
@@ -76,6 +75,9 @@ func New(ctx context.Context, db Database, backend string) *Store {
 // LeaveGaps has a new store leave out positions before each change: as many as leave returns for
 // the next one. Readers must not depend on the number of positions; tests use it to show that.
 func (s *Store) LeaveGaps(leave func(position int64) int64) { s.gaps = leave }
+
+// Gaps are for LeaveGaps: none, a few, or many positions.
+func Gaps(position int64) int64 { return []int64{0, 3, 1, 300, 0, 9}[position%6] }
 
 // newStore returns a store that doesn't watch the database's clock.
 func newStore(ctx context.Context, db Database, backend string) *Store {
@@ -200,26 +202,6 @@ func (t *failureTx) Run(ctx context.Context, statements ...Statement) error {
 func (s *Store) run(ctx context.Context, statements ...Statement) error {
 	for _, statement := range statements {
 		if err := s.retry(ctx, func() error { return s.db.Run(ctx, statement) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkText returns an error for text that the databases can't store.
-func checkText(what, text string) error {
-	if strings.IndexByte(text, 0) >= 0 {
-		return tko.Errorf(tko.ErrInvalid, "%s %.60q has a NUL character, which can't be stored: remove it", what, text)
-	}
-	if !utf8.ValidString(text) {
-		return tko.Errorf(tko.ErrInvalid, "%s %.60q is not valid UTF-8: encode it as UTF-8", what, text)
-	}
-	return nil
-}
-
-func checkTexts(pairs ...string) error {
-	for pair := range slices.Chunk(pairs, 2) {
-		if err := checkText(pair[0], pair[1]); err != nil {
 			return err
 		}
 	}

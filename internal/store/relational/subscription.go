@@ -6,11 +6,12 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 )
 
 // HoldNotifier takes or extends the lease of the server that sends messages.
 func (s *Store) HoldNotifier(ctx context.Context, holder string, lease time.Duration) (held bool, err error) {
-	if err := checkText("holder", holder); err != nil {
+	if err := decide.CheckTexts("holder", holder); err != nil {
 		return false, err
 	}
 	err = s.write(ctx, func(tx Tx) ([]Statement, error) {
@@ -50,7 +51,7 @@ func (s *Store) Subscriptions(ctx context.Context) (states []record.Subscription
 
 // SaveSubscription writes the state of a subscription, or removes it.
 func (s *Store) SaveSubscription(ctx context.Context, holder string, state record.SubscriptionState) error {
-	if err := checkTexts("holder", holder, "name", state.Name, "state", string(state.Doc)); err != nil {
+	if err := decide.CheckTexts("holder", holder, "name", state.Name, "state", string(state.Doc)); err != nil {
 		return err
 	}
 	err := s.write(ctx, func(tx Tx) ([]Statement, error) {

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 )
 
 // TargetState returns the state that a target saved for a site.
 func (s *Store) TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error) {
 	state := tko.TargetState{Site: site, Name: name}
-	if checkTexts("site", string(site), "name", name) != nil {
+	if decide.CheckTexts("site", string(site), "name", name) != nil {
 		return tko.TargetState{}, errNoTargetState(site, name)
 	}
 	err := s.run(ctx, Statement{
@@ -42,10 +43,10 @@ const comparisonAge = time.Hour
 // SaveTargetState writes the state of a target. A comparison of a site removes older
 // ones, of all sites.
 func (s *Store) SaveTargetState(ctx context.Context, state tko.TargetState, claim tko.WorkItem) (version int64, err error) {
-	if err := checkTexts("site", string(state.Site), "name", state.Name); err != nil {
+	if err := decide.CheckTexts("site", string(state.Site), "name", state.Name); err != nil {
 		return 0, err
 	}
-	if err := checkItem(claim); err != nil {
+	if err := decide.CheckItem(claim); err != nil {
 		return 0, err
 	}
 	data := state.State

@@ -246,30 +246,39 @@ func (p *mergedPaths) probe(c *Cursor, statements []sqldb.Statement) []sqldb.Sta
 			sets = append(sets, []any{int64(i), p.paths.sets[shared]})
 		}
 	}
-	add := func(value sqldb.Column, rows [][]any, from accessPath, column string) {
-		if len(rows) > 0 {
-			statements = append(statements, p.firstIDs(c, each, value, rows, from, column)...)
+	add := func(of firsts) {
+		if len(of.rows) > 0 {
+			statements = append(statements, p.firstIDs(c, each, of)...)
 		}
 	}
-	add(sqldb.Int.As("v"), pairs, accessPath{table: "entity_pair x", id: "x.id"}, "x.pair")
+	add(firsts{sqldb.Int.As("v"), pairs, accessPath{table: "entity_pair x", id: "x.id"}, "x.pair"})
 	// Only deployments share metadata.
 	shared := accessPath{table: "entity e" + c.dialect.ByIndex("entity_by_metaset"), id: "e.id", where: []Condition{plain("e.metaset < 0")}, prefixed: sqldb.Prefixed("metaset")}
-	add(sqldb.Int.As("v"), sets, shared, "e.metaset")
-	add(sqldb.Text.As("v"), texts, *c.columnPath(p.paths.column), "e."+p.paths.column)
+	add(firsts{sqldb.Int.As("v"), sets, shared, "e.metaset"})
+	add(firsts{sqldb.Text.As("v"), texts, *c.columnPath(p.paths.column), "e." + p.paths.column})
 	return statements
 }
 
+// A firsts has values of a column, and where the first IDs of each are read.
+type firsts struct {
+	value  sqldb.Column // the type of the values
+	rows   [][]any      // the number of a value, and the value
+	from   accessPath
+	column string
+}
+
 // firstIDs returns the statements that read the first IDs for each value of a column.
-func (p *mergedPaths) firstIDs(c *Cursor, each int, value sqldb.Column, rows [][]any, from accessPath, column string) []sqldb.Statement {
-	scan := func(from sqldb.Row) error {
+func (p *mergedPaths) firstIDs(c *Cursor, each int, of firsts) []sqldb.Statement {
+	from := of.from
+	scan := func(row sqldb.Row) error {
 		var number int
 		var id string
-		err := from.Scan(&number, &id)
+		err := row.Scan(&number, &id)
 		p.read[number].ids = append(p.read[number].ids, id)
 		return err
 	}
 	inner := func(b *Builder, number, value string) string {
-		where := append(slices.Clip(from.where), plain(column+" = "+value))
+		where := append(slices.Clip(from.where), plain(of.column+" = "+value))
 		return "SELECT " + number + " AS n, " + from.id + " AS id FROM " + from.table + " WHERE " + b.all(where) + c.bounds(b, &from, c.high) +
 			" ORDER BY " + c.order(&from) + " LIMIT " + b.Arg(int64(each))
 	}
@@ -277,11 +286,11 @@ func (p *mergedPaths) firstIDs(c *Cursor, each int, value sqldb.Column, rows [][
 		b := &Builder{Dialect: c.dialect}
 		return []sqldb.Statement{{
 			SQL:  "SELECT l.n, l.id FROM {rows} CROSS JOIN LATERAL (" + inner(b, "r.n", "r.v") + ") AS l",
-			Args: b.Args, Columns: []sqldb.Column{sqldb.Int.As("n"), value}, Rows: rows, Scan: scan,
+			Args: b.Args, Columns: []sqldb.Column{sqldb.Int.As("n"), of.value}, Rows: of.rows, Scan: scan,
 		}}
 	}
-	statements := make([]sqldb.Statement, len(rows))
-	for i, row := range rows {
+	statements := make([]sqldb.Statement, len(of.rows))
+	for i, row := range of.rows {
 		b := &Builder{Dialect: c.dialect}
 		number := b.Arg(row[0])
 		statements[i] = sqldb.Statement{SQL: inner(b, "CAST("+number+" AS bigint)", b.Arg(row[1])), Args: b.Args, Scan: scan}

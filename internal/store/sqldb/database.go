@@ -82,6 +82,8 @@ type Dialect struct {
 	// IndexHint returns the clause after a table that makes the database read
 	// it by an index. Nil if the database has none.
 	IndexHint func(index string) string
+	// OriginAlone is true if the index of origins does not have kinds.
+	OriginAlone bool
 	// IDPrefix is the number of characters of a deployment's ID that the indexes
 	// by template, parent and shared metadata contain; 0: all.
 	IDPrefix int
@@ -189,6 +191,11 @@ func (s Statement) Render(d *Dialect) string {
 	}
 	sql = strings.ReplaceAll(sql, "{now}", d.Now)
 	sql = strings.ReplaceAll(sql, "{for update}", d.ForUpdate)
+	kind := "e.kind"
+	if d.OriginAlone {
+		kind = "(e.kind || '')" // no index of kinds: without statistics, one would be as good as that of origins
+	}
+	sql = strings.ReplaceAll(sql, "{kind of an origin}", kind)
 	sql = strings.ReplaceAll(sql, "{skip locked}", d.SkipLocked)
 	if s.Columns != nil {
 		sql = strings.ReplaceAll(sql, "{rows}", d.Rows(s.Columns, len(s.Args)+1))

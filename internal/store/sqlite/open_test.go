@@ -291,3 +291,9 @@ func TestStatisticsOfOtherProgramsAreForgotten(t *testing.T) {
 		t.Errorf("%d tables of statistics: %v", tables, err)
 	}
 }
+
+// Older programs don't count entities: their changes make no wrong numbers.
+func TestNumbersAreCountedAgainAfterAnOlderProgramWrote(t *testing.T) {
+	t.Parallel()
+	storetest.UpgradeOldNumbers(t, older(filepath.Join(t.TempDir(), "store.db")))
+}

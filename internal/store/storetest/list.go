@@ -30,6 +30,7 @@ var listPromises = []promise{
 	{"long metadata values that differ at the end are distinct", longValuesDiffer},
 	{"metadata with very many values is matched", manyValues},
 	{"patterns match as tko.Pattern does", patternsMatch},
+	{"no pattern matches a template or a site that a deployment lacks", patternsNeedAnID},
 	{"a list reads one snapshot, whatever is written concurrently", listIsOneSnapshot},
 	{"the caller may stop reading a list, and write while it reads", listMayBeAbandoned},
 	{"lists count deployments if the fields select it", listsCountDeployments},
@@ -109,6 +110,22 @@ func originSelectsRecord(w *world) {
 	w.equal("and one that fits", w.ids(query), []string{"d2"})
 	w.commit(deleted(deploymentKey("d2")))
 	w.equal("deleted", w.ids(query), []string{})
+}
+
+func patternsNeedAnID(w *world) {
+	w.commit(site("s"), template("t"), deployment("neither"), deployment("both", of("t"), at("s")), deployment("template", of("t")), deployment("site", at("s")))
+	for _, text := range []string{"*", "**", "", "s"} {
+		query := record.Query{Kind: tko.KindDeployment, Limit: -1, Sites: patterns(text)}
+		want := []string{"both", "site"}
+		if text == "" {
+			want = []string{}
+		}
+		w.equal("sites "+text, w.ids(query), want)
+		query.Sites = append(query.Sites, patterns("**")...)
+		w.equal("sites "+text+" and all", w.ids(query), want)
+	}
+	w.equal("templates", w.ids(record.Query{Kind: tko.KindDeployment, Limit: -1, Templates: patterns("**")}), []string{"both", "template"})
+	w.equal("both", w.ids(record.Query{Kind: tko.KindDeployment, Limit: -1, Templates: patterns("**"), Sites: patterns("*")}), []string{"both"})
 }
 
 func patterns(texts ...string) []tko.Pattern {
@@ -316,7 +333,9 @@ func manyValues(w *world) {
 	for i, id := range ids("s%04d", n) {
 		writes = append(writes, site(id, metadata("name", id, "third", strconv.Itoa(i%3))))
 	}
-	w.commit(writes...)
+	for part := range slices.Chunk(writes, 500) {
+		w.commit(part...)
+	}
 	w.equal("any", len(w.ids(record.Query{Kind: tko.KindSite, Metadata: values("name", "*"), Limit: -1})), n)
 	w.equal("with another", len(w.ids(record.Query{Kind: tko.KindSite, Metadata: values("name", "s*", "third", "1"), Limit: -1})), n/3)
 	w.equal("few", w.ids(record.Query{Kind: tko.KindSite, Metadata: values("name", "s000*"), Limit: -1, Offset: 8}), []string{"s0008", "s0009"})

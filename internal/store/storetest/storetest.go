@@ -26,15 +26,42 @@ type promise struct {
 	check   func(*world)
 }
 
-// Gaps returns how many positions a store for tests leaves out before its next change: none, a
-// few, or many.
-func Gaps(position int64) int64 { return []int64{0, 3, 1, 300, 0, 9}[position%6] }
-
 // Run checks the promises of [record.Store]. open returns an empty store, and closes
 // it when the test ends.
 func Run(t *testing.T, open func(t *testing.T) record.Store) {
 	t.Helper()
-	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, pastPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises, accessPromises, auditPromises, rolloutPromises, reachPromises) {
+	run(t, open, allPromises())
+}
+
+// RunPart is Run of the promises that a store keeps so far, by name: the list may only grow. The
+// others are logged, so that what a store lacks is in plain sight.
+func RunPart(t *testing.T, open func(t *testing.T) record.Store, keeps []string, elsewhere ...string) {
+	t.Helper()
+	known := map[string]bool{}
+	var part []promise
+	for _, p := range allPromises() {
+		known[p.promise] = true
+		if slices.Contains(keeps, p.promise) {
+			part = append(part, p)
+		} else if !slices.Contains(elsewhere, p.promise) {
+			t.Logf("not yet: %s", p.promise)
+		}
+	}
+	for _, name := range keeps {
+		if !known[name] {
+			t.Errorf("there is no promise %q", name)
+		}
+	}
+	run(t, open, part)
+}
+
+func allPromises() []promise {
+	return slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, pastPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises, accessPromises, auditPromises, rolloutPromises, reachPromises, tallyPromises)
+}
+
+func run(t *testing.T, open func(t *testing.T) record.Store, promises []promise) {
+	t.Helper()
+	for _, p := range promises {
 		t.Run(p.promise, func(t *testing.T) {
 			t.Parallel()
 			p.check(&world{T: t, store: open(t)})

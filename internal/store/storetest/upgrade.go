@@ -79,6 +79,9 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 		"DROP TABLE audit_sink",
 		"DROP TABLE subscription",
 		"DROP TABLE notifier",
+		"DROP TABLE tally",
+		"DROP TABLE failure",
+		"ALTER TABLE head DROP COLUMN tallied",
 		"ALTER TABLE head DROP COLUMN access",
 		"ALTER TABLE head DROP COLUMN audited",
 		"ALTER TABLE head DROP COLUMN chain",
@@ -126,6 +129,8 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 	w.collect(retain(1))
 	w.equal("after the last old deployment with shared metadata was deleted", find("k", "1", "same", "x"), "a d0")
 	w.equal("metadata", w.one(deploymentKey("a")).Metadata.Effective, map[string]string{"k": "1", "same": "x"})
+	w.waitForNumbers(nil)
+	w.checkNumbers("of a database of schema 30")
 	w.ok(s.Close())
 }
 
@@ -180,6 +185,9 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		"DROP TABLE audit_sink",
 		"DROP TABLE subscription",
 		"DROP TABLE notifier",
+		"DROP TABLE tally",
+		"DROP TABLE failure",
+		"ALTER TABLE head DROP COLUMN tallied",
 		"ALTER TABLE head DROP COLUMN access",
 		"ALTER TABLE head DROP COLUMN audited",
 		"ALTER TABLE head DROP COLUMN chain",
@@ -236,6 +244,10 @@ func UpgradeOldFlights(t *testing.T, older OldDatabase) {
 	older.Run(t, "ALTER TABLE change DROP COLUMN description")
 	older.Run(t, "DROP TABLE subscription")
 	older.Run(t, "DROP TABLE notifier")
+	older.Run(t, "DROP TABLE tally")
+	older.Run(t, "DROP TABLE failure")
+	older.Run(t, "ALTER TABLE head DROP COLUMN tallied")
+	older.Run(t, "DROP INDEX rollout_row_released")
 	older.Run(t, "DELETE FROM goose_db_version WHERE version_id >= 90") // later migrations must be undone before
 	s = older.Open(t)
 	w = &world{T: t, store: s}

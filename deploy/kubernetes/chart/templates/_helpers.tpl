@@ -30,6 +30,10 @@ app.kubernetes.io/component: {{ . }}
 {{- if and $identity (not .Values.kubernetesAPI.enabled) }}
 {{- fail "identity.enabled needs kubernetesAPI.enabled: its certificate and its rights to review tokens are used" }}
 {{- end }}
+{{- $agents := and $data .Values.agents.enabled }}
+{{- if and .Values.agents.enabled (not $identity) }}
+{{- fail "agents.enabled needs identity.enabled: agents call over TLS only" }}
+{{- end }}
 {{- $scheme := $identity | ternary "HTTPS" "HTTP" }}
 {{- $management := and $scheduler .Values.kubernetesSites.management }}
 {{- $labelled := and $scheduler (ne .Values.kubernetesSites.labels "") }}
@@ -122,6 +126,11 @@ spec:
         - --kubernetes-cert=/certificate/tls.crt
         - --kubernetes-key=/certificate/tls.key
         {{- end }}
+        {{- if $agents }}
+        - --listen-agents=*:50060
+        - --agents-ca=/agents-ca/tls.crt
+        - --agents-ca-key=/agents-ca/tls.key
+        {{- end }}
         - --listen-health=*:50059
         {{- if .Values.podMonitor.enabled }}
         - --listen-metrics=*:50057
@@ -205,6 +214,10 @@ spec:
         - name: kubernetes
           containerPort: 50052
         {{- end }}
+        {{- if $agents }}
+        - name: agents
+          containerPort: 50060
+        {{- end }}
         - name: health
           containerPort: 50059
         {{- if .Values.podMonitor.enabled }}
@@ -266,6 +279,11 @@ spec:
           mountPath: /client-ca
           readOnly: true
         {{- end }}
+        {{- if $agents }}
+        - name: agents-ca
+          mountPath: /agents-ca
+          readOnly: true
+        {{- end }}
         {{- if $awx }}
         - name: awx-secrets
           mountPath: /awx-secrets
@@ -321,6 +339,12 @@ spec:
         secret:
           secretName: {{ .Values.identity.clientCA }}
           items: [{key: ca.crt, path: ca.crt}]
+          defaultMode: 288 # 0440: readable for the group
+      {{- end }}
+      {{- if $agents }}
+      - name: agents-ca
+        secret:
+          secretName: {{ .Values.agents.secret }}
           defaultMode: 288 # 0440: readable for the group
       {{- end }}
       {{- if $awx }}

@@ -102,12 +102,12 @@ func (r *reader) getProperty(in scope, args []any, depth int, attribute bool) (a
 	// In a longer path, a capability or requirement takes precedence over a property
 	// of the same name.
 	if capability, ok := node.Capabilities[name]; ok && len(rest) > 0 {
-		return r.named(scope{self: node}, capability.Properties, capability.Attributes, rest, depth, attribute)
+		return r.named(holder{scope{self: node}, capability.Properties, capability.Attributes}, rest, depth, attribute)
 	}
 	if requirement, rest, ok := requirementOf(node, name, rest); ok && len(rest) > 0 {
 		return r.ofRequirement(requirement, rest, depth, attribute)
 	}
-	return r.named(scope{self: node}, node.Properties, node.Attributes, args[1:], depth, attribute)
+	return r.named(holder{scope{self: node}, node.Properties, node.Attributes}, args[1:], depth, attribute)
 }
 
 // ofRequirement returns a property of a requirement's relationship, else of its target
@@ -115,7 +115,7 @@ func (r *reader) getProperty(in scope, args []any, depth int, attribute bool) (a
 func (r *reader) ofRequirement(requirement *normal.Requirement, path []any, depth int, attribute bool) (any, error) {
 	name := fmt.Sprint(path[0])
 	if rel := requirement.Relationship; rel != nil && (rel.Properties[name] != nil || attribute && rel.Attributes[name] != nil) {
-		return r.named(scope{self: requirement.SourceNodeTemplate, requirement: requirement}, rel.Properties, rel.Attributes, path, depth, attribute)
+		return r.named(holder{scope{self: requirement.SourceNodeTemplate, requirement: requirement}, rel.Properties, rel.Attributes}, path, depth, attribute)
 	}
 	target, err := r.target(requirement)
 	if err != nil {
@@ -126,24 +126,31 @@ func (r *reader) ofRequirement(requirement *normal.Requirement, path []any, dept
 	}
 	for _, capability := range capabilitiesOf(requirement, target) {
 		if capability.Properties[name] != nil || attribute && capability.Attributes[name] != nil {
-			return r.named(scope{self: target}, capability.Properties, capability.Attributes, path, depth, attribute)
+			return r.named(holder{scope{self: target}, capability.Properties, capability.Attributes}, path, depth, attribute)
 		}
 	}
-	return r.named(scope{self: target}, target.Properties, target.Attributes, path, depth, attribute)
+	return r.named(holder{scope{self: target}, target.Properties, target.Attributes}, path, depth, attribute)
+}
+
+// A holder is what has properties and attributes: a node, a capability or a relationship.
+type holder struct {
+	in                     scope
+	properties, attributes normal.Values
 }
 
 // named returns the value at a path of names. Every property is also an attribute of
 // the same value.
-func (r *reader) named(in scope, properties, attributes normal.Values, path []any, depth int, attribute bool) (any, error) {
+func (r *reader) named(of holder, path []any, depth int, attribute bool) (any, error) {
+	in := of.in
 	name, err := textOf(path[0])
 	if err != nil {
 		return nil, err
 	}
-	value, ok := properties[name]
+	value, ok := of.properties[name]
 	what := "property"
 	if attribute {
 		what = "attribute"
-		if a, there := attributes[name]; there {
+		if a, there := of.attributes[name]; there {
 			value, ok = a, true
 		}
 	}

@@ -1386,6 +1386,95 @@ class SaveTargetStateResponse(_message.Message):
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
+class GetFleet(_message.Message):
+    __slots__ = ("sites", "siteMetadata")
+    class SiteMetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SITES_FIELD_NUMBER: _ClassVar[int]
+    SITEMETADATA_FIELD_NUMBER: _ClassVar[int]
+    sites: _containers.RepeatedScalarFieldContainer[str]
+    siteMetadata: _containers.ScalarMap[str, str]
+    def __init__(self, sites: _Optional[_Iterable[str]] = ..., siteMetadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Fleet(_message.Message):
+    __slots__ = ("position", "exact", "time", "sites", "deployments", "failures", "failuresLeftOut", "waits")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    SITES_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    FAILURESLEFTOUT_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    exact: bool
+    time: _timestamp_pb2.Timestamp
+    sites: FleetCounts
+    deployments: FleetCounts
+    failures: _containers.RepeatedCompositeFieldContainer[FleetFailure]
+    failuresLeftOut: int
+    waits: _containers.RepeatedCompositeFieldContainer[FleetWait]
+    def __init__(self, position: _Optional[int] = ..., exact: _Optional[bool] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sites: _Optional[_Union[FleetCounts, _Mapping]] = ..., deployments: _Optional[_Union[FleetCounts, _Mapping]] = ..., failures: _Optional[_Iterable[_Union[FleetFailure, _Mapping]]] = ..., failuresLeftOut: _Optional[int] = ..., waits: _Optional[_Iterable[_Union[FleetWait, _Mapping]]] = ...) -> None: ...
+
+class FleetCounts(_message.Message):
+    __slots__ = ("total", "prepared", "approved", "scheduled", "notScheduled", "unhealthy", "failing", "waiting", "working", "unknown", "healthy")
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    NOTSCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    UNHEALTHY_FIELD_NUMBER: _ClassVar[int]
+    FAILING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    WORKING_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    HEALTHY_FIELD_NUMBER: _ClassVar[int]
+    total: int
+    prepared: int
+    approved: int
+    scheduled: int
+    notScheduled: int
+    unhealthy: int
+    failing: int
+    waiting: int
+    working: int
+    unknown: int
+    healthy: int
+    def __init__(self, total: _Optional[int] = ..., prepared: _Optional[int] = ..., approved: _Optional[int] = ..., scheduled: _Optional[int] = ..., notScheduled: _Optional[int] = ..., unhealthy: _Optional[int] = ..., failing: _Optional[int] = ..., waiting: _Optional[int] = ..., working: _Optional[int] = ..., unknown: _Optional[int] = ..., healthy: _Optional[int] = ...) -> None: ...
+
+class FleetFailure(_message.Message):
+    __slots__ = ("kind", "type", "reason", "count", "since", "example", "message")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    type: str
+    reason: str
+    count: int
+    since: _timestamp_pb2.Timestamp
+    example: str
+    message: str
+    def __init__(self, kind: _Optional[str] = ..., type: _Optional[str] = ..., reason: _Optional[str] = ..., count: _Optional[int] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., example: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class FleetWait(_message.Message):
+    __slots__ = ("kind", "what", "count")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    what: str
+    count: int
+    def __init__(self, kind: _Optional[str] = ..., what: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
 class WhoAmIResponse(_message.Message):
     __slots__ = ("subject", "groups", "authenticator", "displayName", "address", "expires")
     SUBJECT_FIELD_NUMBER: _ClassVar[int]

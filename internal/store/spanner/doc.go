@@ -1,0 +1,10 @@
+// Package spanner is the store on Spanner, with its GoogleSQL dialect: keys that spread instead
+// of the one head row of the relational core, and positions made from commit timestamps. ADR 35
+// has the reasons.
+//
+// It isn't complete. It stores templates, sites, deployments and plugins with their references, origins and
+// modification tokens, their change log, queues of work, GitOps sources and the states of targets. Everything else is refused by an [UnsupportedError]; no program opens it yet.
+// Databases are for trials: a later version refuses them instead of migrating them.
+//
+// Start reading at [Store], then at [Store.Commit] and [Store.Changes].
+package spanner

@@ -1,0 +1,343 @@
+package spanner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	spannerapi "cloud.google.com/go/spanner/apiv1/spannerpb"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/spanner"
+	"github.com/tko-orchestrator/tko/internal/store/spanner/spannertest"
+	"github.com/tko-orchestrator/tko/internal/store/sqldb"
+)
+
+// A saboteur lets calls to Spanner fail.
+type saboteur struct {
+	mutex sync.Mutex
+	calls int
+	fail  func(call int, method string) (code codes.Code, after bool) // nil: none fails
+}
+
+// next returns the error of the next call, and whether the call is made before it is returned.
+func (s *saboteur) next(method string) (err error, after bool) {
+	if !strings.HasPrefix(method, "/google.spanner.v1.Spanner/") {
+		return nil, false
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.calls++
+	if s.fail == nil {
+		return nil, false
+	}
+	code, after := s.fail(s.calls, method)
+	if code == codes.OK {
+		return nil, false
+	}
+	return status.Error(code, "injected"), after
+}
+
+// begin counts calls anew, and lets some fail.
+func (s *saboteur) begin(fail func(call int, method string) (code codes.Code, after bool)) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.calls, s.fail = 0, fail
+}
+
+// end lets all calls succeed.
+func (s *saboteur) end() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.fail = nil
+}
+
+func (s *saboteur) unary(ctx context.Context, method string, request, response any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	injected, after := s.next(method)
+	if injected != nil && !after {
+		if commit, ok := request.(*spannerapi.CommitRequest); ok && status.Code(injected) == codes.Aborted {
+			rollBack(ctx, conn, commit)
+		}
+		return injected
+	}
+	err := invoke(ctx, method, request, response, conn, options...)
+	if injected != nil && err == nil {
+		return injected
+	}
+	return err
+}
+
+// rollBack ends a transaction, as one that Spanner has aborted: the emulator would wait for it.
+func rollBack(ctx context.Context, conn *grpc.ClientConn, commit *spannerapi.CommitRequest) {
+	_, _ = spannerapi.NewSpannerClient(conn).Rollback(ctx, &spannerapi.RollbackRequest{Session: commit.GetSession(), TransactionId: commit.GetTransactionId()})
+}
+
+func (s *saboteur) stream(ctx context.Context, of *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	if injected, _ := s.next(method); injected != nil {
+		return nil, injected
+	}
+	return open(ctx, of, conn, method, options...)
+}
+
+func openSabotaged(t *testing.T, database string) (*spanner.Store, *saboteur) {
+	t.Helper()
+	s := new(saboteur)
+	store, err := spanner.Open(t.Context(), "spanner:"+database,
+		option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(s.unary)), option.WithGRPCDialOption(grpc.WithChainStreamInterceptor(s.stream)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store, s
+}
+
+// written returns the changes of a record.
+func written(t *testing.T, s record.Store, id string) (n int) {
+	t.Helper()
+	changes, err := s.Changes(t.Context(), 0, 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range changes {
+		if c.ID == id {
+			n++
+		}
+	}
+	return n
+}
+
+// Each call of a commit fails once, in each way. What is reported as written was written once, what is reported as refused wasn't, and
+// the next commit works.
+func TestCommitWithAFailureAtEachCall(t *testing.T) {
+	t.Parallel()
+	store, s := openSabotaged(t, spannertest.Database(t))
+	write := func(id string) record.Write {
+		w := site(id, record.Absent)
+		w.Record.Kind, w.Record.Origin, w.Record.Parent = tko.KindDeployment, "origin of "+id, "parent"
+		return w
+	}
+	tests := map[string]struct {
+		why   string
+		code  codes.Code
+		after bool
+	}{
+		"unavailable":           {"the connection was lost before the call", codes.Unavailable, false},
+		"response lost":         {"the call was made", codes.Unavailable, true},
+		"aborted":               {"Spanner has ended the transaction", codes.Aborted, false},
+		"stream reset":          {"a proxy has reset the stream after the call", codes.Internal, true},
+		"too slow":              {"the response came too late", codes.DeadlineExceeded, true},
+		"no room for the calls": {"Spanner is overloaded", codes.ResourceExhausted, false},
+	}
+	failures, unknown, known := 0, 0, 0
+	for name, test := range tests {
+		for n := 1; ; n++ {
+			id := fmt.Sprintf("%s %d", name, n)
+			failed := ""
+			s.begin(func(call int, method string) (codes.Code, bool) {
+				if call == n {
+					failed = method
+					return test.code, test.after
+				}
+				return codes.OK, false
+			})
+			outcomes, err := store.Commit(t.Context(), record.Ungated(write(id)))
+			s.end()
+			if failed == "" {
+				if err != nil {
+					t.Errorf("%s: without a failure: %v", id, err)
+				}
+				break
+			}
+			failures++
+			count := written(t, store, id)
+			var lost *sqldb.UnknownOutcomeError
+			switch {
+			case err == nil && (count != 1 || outcomes[0].Revision != 1 || outcomes[0].Existed):
+				t.Errorf("%s, %s at %s: it is reported as written, %+v, and there are %d changes: %s", id, test.code, failed, outcomes, count, test.why)
+			case errors.As(err, &lost) && count <= 1:
+				unknown++
+			case err != nil && count != 0:
+				t.Errorf("%s, %s at %s: it is reported as not written, %v, and there are %d changes: %s", id, test.code, failed, err, count, test.why)
+			case err != nil:
+				known++
+			}
+			if _, err := store.Commit(t.Context(), record.Ungated(write(id+" again"))); err != nil {
+				t.Fatalf("%s: the next commit: %v", id, err)
+			}
+		}
+	}
+	t.Logf("%d failures were injected: %d commits were refused, %d had an unknown outcome", failures, known, unknown)
+	if failures < 4*len(tests) {
+		t.Errorf("%d failures were injected, want at least four calls of a commit in each of %d ways", failures, len(tests))
+	}
+}
+
+// A transaction that runs again after its first commit has happened finds what it wrote itself: that is no conflict.
+func TestSecondRunAfterALostCommitIsNoConflict(t *testing.T) {
+	t.Parallel()
+	store, s := openSabotaged(t, spannertest.Database(t))
+	lost := false
+	s.begin(func(_ int, method string) (codes.Code, bool) {
+		switch {
+		case !strings.HasSuffix(method, "/Commit"):
+			return codes.OK, false
+		case !lost:
+			lost = true
+			return codes.Unavailable, true // the client calls it again
+		}
+		return codes.Aborted, false // and the transaction is no longer known
+	})
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		_, err := store.Commit(ctx, record.Ungated(site("s", record.Absent)))
+		done <- err
+	}()
+	err := <-done
+	s.end()
+	var unknown *sqldb.UnknownOutcomeError
+	if !errors.As(err, &unknown) || written(t, store, "s") != 1 {
+		t.Errorf("the error is %v, and there are %d changes, want an unknown outcome and 1", err, written(t, store, "s"))
+	}
+}
+
+// Two transactions with the same time and slot have the same key in the log: one runs again.
+func TestCollisionsOfSlots(t *testing.T) {
+	t.Parallel()
+	store, s := openSabotaged(t, spannertest.Database(t))
+	for collisions, works := range map[int]bool{1: true, 4: true, 5: false} {
+		id := fmt.Sprintf("s%d", collisions)
+		left := collisions
+		s.begin(func(_ int, method string) (codes.Code, bool) {
+			if strings.HasSuffix(method, "/Commit") && left > 0 {
+				left--
+				return codes.AlreadyExists, false
+			}
+			return codes.OK, false
+		})
+		_, err := store.Commit(t.Context(), record.Ungated(site(id, record.Absent)))
+		s.end()
+		count := written(t, store, id)
+		switch {
+		case works && (err != nil || count != 1):
+			t.Errorf("after %d collisions: %v, %d changes", collisions, err, count)
+		case !works && (!errors.Is(err, tko.ErrUnavailable) || count != 0):
+			t.Errorf("after %d collisions: %v, %d changes; want ErrUnavailable and none", collisions, err, count)
+		}
+	}
+}
+
+// All transactions begin at the same slot: their positions differ by their times.
+func TestPositionsOfOneSlotAreDistinct(t *testing.T) {
+	t.Parallel()
+	database := spannertest.Database(t)
+	stores := []*spanner.Store{openAt(t, database), openAt(t, database)}
+	const each = 20
+	var wait sync.WaitGroup
+	var mutex sync.Mutex
+	var positions []int64
+	for n, s := range stores {
+		spanner.FixSlot(s, 7)
+		for writer := range 4 {
+			wait.Go(func() {
+				for i := range each {
+					outcomes, err := s.Commit(t.Context(), record.Ungated(site(fmt.Sprintf("s%d-%d-%d", n, writer, i), record.Absent)))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mutex.Lock()
+					positions = append(positions, outcomes[0].Position)
+					mutex.Unlock()
+				}
+			})
+		}
+	}
+	wait.Wait()
+	slices.Sort(positions)
+	if got := len(slices.Compact(slices.Clone(positions))); got != 8*each {
+		t.Errorf("%d writes have %d positions", 8*each, got)
+	}
+	changes, err := stores[0].Changes(t.Context(), 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range changes {
+		if i >= len(positions) || c.Position != positions[i] {
+			t.Fatalf("change %d is at %d, want the position that its writer got", i, c.Position)
+		}
+	}
+}
+
+// Two stores write the same records at once: each revision has one writer, and each origin one record.
+func TestTwoStoresCommitAtOnce(t *testing.T) {
+	t.Parallel()
+	database := spannertest.Database(t)
+	stores := []*spanner.Store{openAt(t, database), openAt(t, database)}
+	const writers, rounds = 4, 8
+	won := make([][]string, rounds) // by revision
+	made := 0
+	var mutex sync.Mutex
+	var wait sync.WaitGroup
+	for n, s := range stores {
+		for writer := range writers {
+			wait.Go(func() {
+				name := fmt.Sprintf("%d-%d", n, writer)
+				for round := range int64(rounds) {
+					_, err := s.Commit(t.Context(), record.Ungated(site("shared", round)))
+					child := site(fmt.Sprintf("d%s-%d", name, round), record.Absent)
+					child.Record.Kind, child.Record.Origin = tko.KindDeployment, fmt.Sprintf("o%d", round)
+					outcomes, childErr := s.Commit(t.Context(), record.Ungated(child))
+					if childErr != nil {
+						t.Error(childErr)
+						return
+					}
+					mutex.Lock()
+					if err == nil {
+						won[round] = append(won[round], name)
+					} else if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrNotFound) {
+						t.Error(err)
+					}
+					if !outcomes[0].Existed {
+						made++
+					}
+					mutex.Unlock()
+				}
+			})
+		}
+	}
+	wait.Wait()
+	for round, names := range won {
+		if len(names) > 1 {
+			t.Errorf("revision %d was written by %q, want one writer", round+1, names)
+		}
+	}
+	if len(won[0]) != 1 {
+		t.Errorf("the record was created by %q, want one writer", won[0])
+	}
+	children := 0
+	for _, err := range stores[1].List(t.Context(), record.Query{Kind: tko.KindDeployment, Limit: -1, Scope: access.ScopeAll}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		children++
+	}
+	if made != rounds || children != rounds {
+		t.Errorf("%d origins have %d records, and %d were reported", rounds, children, made)
+	}
+}

@@ -1,0 +1,116 @@
+package spanner
+
+import (
+	"slices"
+
+	"cloud.google.com/go/spanner"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
+)
+
+// placeOf returns where a change will be, without its time.
+func (t *transaction) placeOf(change int) place {
+	return place{Slot: t.first + int64(change/perSlot), N: int64(change % perSlot)}
+}
+
+// mutations returns the mutations of the changes.
+func (t *transaction) mutations() (*mutations, error) {
+	if len(t.changes) > maxChanges {
+		return nil, tko.Errorf(tko.ErrInvalid, "the commit has %d changes, more than %d: split it", len(t.changes), maxChanges)
+	}
+	m := new(mutations)
+	t.first = firstSlot(len(t.changes), t.store.random)
+	epoch := -1
+	for i, c := range t.changes {
+		at := t.placeOf(i)
+		m.insert("change", []string{"shard", "committed", "n", "kind", "id", "op", "revision", "who", "why"},
+			at.Slot, spanner.CommitTimestamp, at.N, string(c.after.Kind), c.after.ID, string(c.op), c.after.Revision, c.author.Who, c.author.Why)
+		if err := t.putChange(m, c, at); err != nil {
+			return nil, err
+		}
+		if decide.MovesEpoch(c.op, orNew(c.before), c.after) {
+			epoch = i
+		}
+	}
+	if epoch >= 0 {
+		at := t.placeOf(epoch)
+		m.put("state", []string{"name", "committed", "slot", "n"}, "epoch", spanner.CommitTimestamp, at.Slot, at.N)
+	}
+	for _, token := range t.ended {
+		token.remove(m)
+	}
+	for _, i := range t.items {
+		i.put(m)
+	}
+	for _, queue := range t.woken {
+		putWake(m, queue)
+	}
+	return m, m.check()
+}
+
+// putChange puts the record of a change, its references, its revision and its content.
+func (t *transaction) putChange(m *mutations, c logged, at place) error {
+	r := c.after
+	if c.op == tko.OpDeleted {
+		m.remove("entity", spanner.Key{shardOf(r.ID), string(r.Kind), r.ID})
+		putReferences(m, c.before, nil)
+		if r.Origin != "" {
+			m.remove("origin", spanner.Key{shardOf(r.Origin), string(r.Kind), r.Origin})
+		}
+		return nil
+	}
+	created, updated := r.Created, r.Updated
+	if t.begun[r.Key] {
+		created = spanner.CommitTimestamp
+	}
+	if t.wrote[r.Key] {
+		updated = spanner.CommitTimestamp
+	}
+	if c.op == tko.OpWritten {
+		putReferences(m, c.before, r)
+		if c.before == nil && r.Origin != "" {
+			m.put("origin", []string{"shard", "kind", "origin", "id"}, shardOf(r.Origin), string(r.Kind), r.Origin, r.ID)
+		}
+	}
+	entity, revision := *r, *r
+	entity.Steps, revision.Conditions = nil, nil
+	revision.Replaces, revision.Replaced, revision.Base = nil, nil, 0
+	encoded, err := encode(&entity)
+	if err != nil {
+		return err
+	}
+	key := []any{shardOf(r.ID), string(r.Kind), r.ID, r.Revision}
+	m.put("entity", append([]string{"shard"}, rowColumns...), append(slices.Clip(key), spanner.CommitTimestamp, at.Slot, at.N, created, updated, encoded)...)
+	if c.op == tko.OpStatus && r.Metadata == c.before.Metadata {
+		return nil
+	}
+	if encoded, err = encode(&revision); err != nil {
+		return err
+	}
+	if c.op == tko.OpStatus {
+		m.update("revision", []string{"shard", "kind", "id", "revision", "doc"}, append(slices.Clip(key), encoded)...)
+		return nil
+	}
+	m.put("revision", append([]string{"shard"}, rowColumns...), append(slices.Clip(key), spanner.CommitTimestamp, at.Slot, at.N, created, updated, encoded)...)
+	for _, c := range []content{{r.Digest, r.Package}, {r.Derivation, r.Derived}, {r.Owner, r.Owned}} {
+		t.putContent(m, c)
+	}
+	return nil
+}
+
+// putContent puts content that the database may lack, in chunks.
+func (t *transaction) putContent(m *mutations, c content) {
+	if c.digest == (record.Digest{}) || c.data == nil {
+		return
+	}
+	if _, known := t.store.blobs.Get(c.digest); known || slices.ContainsFunc(t.contents, func(o content) bool { return o.digest == c.digest }) {
+		return
+	}
+	t.contents = append(t.contents, content{c.digest, slices.Clone(c.data)})
+	for i := 0; i == 0 || i*chunkBytes < len(c.data); i++ {
+		chunk := c.data[i*chunkBytes : min(len(c.data), (i+1)*chunkBytes)]
+		m.put("content", []string{"digest", "chunk", "data"}, c.digest[:], int64(i), append([]byte{}, chunk...))
+	}
+}
