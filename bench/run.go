@@ -27,7 +27,7 @@ type Options struct {
 	Samples     int    // number of samples of a latency
 	Watchers    int    // of the change feed
 	Dependents  int    // deployments of the template and of the parent that are deleted
-	Missed      int    // changes that a watch has missed when it resumes; all if fewer
+	Missed      int    // positions that a watch has missed when it resumes; all if fewer
 	Prepared    int    // deployments that a plugin prepares
 	Backlog     int    // deployments that preparers prepare without plugins
 	Inventory   int    // sites of an inventory
