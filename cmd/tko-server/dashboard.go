@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/webapi"
 	"github.com/tko-orchestrator/tko/web"
 )
@@ -16,7 +17,7 @@ type actor struct{ *catalog.Service }
 
 // Remove deletes entities by their IDs, and their descendants.
 func (a actor) Remove(ctx context.Context, kind tko.Kind, ids []string, dryRun bool) (tko.Deleted, error) {
-	return a.RemoveRecords(ctx, kind, ids, catalog.Requirement{}, dryRun)
+	return a.RemoveRecords(ctx, kind, ids, record.Requirement{}, dryRun)
 }
 
 // webHandler returns the handler of the HTTP port: the API and the sessions, with the

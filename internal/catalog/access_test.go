@@ -415,7 +415,7 @@ func TestWritesDoNotEscapeFromAScope(t *testing.T) {
 	if err != nil && !strings.Contains(err.Error(), "1 of the descendants") {
 		t.Errorf("got %v, want the number of descendants", err)
 	}
-	_, _, err = w.RemoveRecord(bob, record.Key{Kind: tko.KindDeployment, ID: string(parent)}, catalog.Requirement{}, true)
+	_, _, err = w.RemoveRecord(bob, record.Key{Kind: tko.KindDeployment, ID: string(parent)}, record.Requirement{}, true)
 	w.is("count a parent with a foreign child", err, tko.ErrDenied)
 	w.bind("cert:op", access.Operator, emea)
 	_, err = w.PurgeDeployments(w.as("cert:op"), tko.DeploymentSelect{}, false)
@@ -467,7 +467,7 @@ func TestApprovalNeedsItsRightHoweverItIsMade(t *testing.T) {
 	w.is("approve", err, tko.ErrDenied)
 	_, err = w.ApproveDeployments(ada, tko.DeploymentSelect{}, false)
 	w.is("approve a selection", err, tko.ErrDenied)
-	_, err = w.PutApproval(ada, record.Key{Kind: tko.KindDeployment, ID: string(d)}, catalog.Requirement{}, false)
+	_, err = w.PutApproval(ada, record.Key{Kind: tko.KindDeployment, ID: string(d)}, record.Requirement{}, false)
 	w.is("approve by a subresource", err, tko.ErrDenied)
 	_, err = w.CommitDeployment(bob, tko.DeploymentCommit{ID: d, Revision: 1, Package: approved})
 	w.is("an approver edits", err, tko.ErrDenied)

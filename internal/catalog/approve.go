@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/condition"
 	"github.com/tko-orchestrator/tko/internal/criteria"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
@@ -27,7 +28,7 @@ type Approver struct{ *core }
 // placements propose. It returns 1, or 0 if nothing was to be approved. A
 // deployment that is not prepared is an ErrInvalid.
 func (s *Approver) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error) {
-	_, wrote, err := s.approve(ctx, record.DeploymentKey(id), Requirement{}, false)
+	_, wrote, err := s.approve(ctx, record.DeploymentKey(id), record.Requirement{}, false)
 	if wrote {
 		approved = 1
 	}
@@ -37,7 +38,7 @@ func (s *Approver) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (
 // approve approves a deployment that meets a requirement, and returns its new
 // record, without the associated deployments; wrote reports whether the record
 // has changed. A dry run writes nothing.
-func (s *Approver) approve(ctx context.Context, key record.Key, require Requirement, dryRun bool) (r record.Record, wrote bool, err error) {
+func (s *Approver) approve(ctx context.Context, key record.Key, require record.Requirement, dryRun bool) (r record.Record, wrote bool, err error) {
 	if !record.IsDeploymentID(key.ID) {
 		return record.Record{}, false, tko.NotFound(tko.KindDeployment, key.ID)
 	}
@@ -52,7 +53,7 @@ func (s *Approver) approve(ctx context.Context, key record.Key, require Requirem
 		if err != nil {
 			return err
 		}
-		if err := require.check(key, r); err != nil {
+		if err := require.Check(key, r); err != nil {
 			return record.Final(err)
 		}
 		if waiting, ok := tko.WaitingOf(r.Conditions); ok {
@@ -215,13 +216,13 @@ func approval(ctx context.Context, r record.Record) record.Write {
 			r.Author.Why = "approved what its placements propose"
 		}
 	}
-	changed := flagConditions(r.Conditions, r.Prepared, true)
+	changed := condition.OfFlags(r.Conditions, r.Prepared, true)
 	if proposal != nil {
 		c := *proposal
 		c.Reason, c.ObservedRevision = tko.ReasonChangeApproved, expect+1
 		changed = append(changed, c)
 	}
-	r.Conditions = mergeConditions(r.Conditions, changed, expect+1, time.Now())
+	r.Conditions = condition.Merge(r.Conditions, changed, expect+1, time.Now())
 	return record.Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position, KeepsOwner: true}
 }
 

@@ -3,41 +3,12 @@ package catalog
 import (
 	"context"
 	"errors"
-	"fmt"
-	"reflect"
-	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
-	"github.com/tko-orchestrator/tko/krm"
 )
-
-// conditionsOfAwaited returns the conditions that report what a record waits for. current are those that
-// it has. Those of a site, which isn't prepared, are those of a prepared deployment.
-func conditionsOfAwaited(a record.Awaited, kind tko.Kind, current []tko.Condition, prepared bool) []tko.Condition {
-	const resolved = tko.ConditionResolvedRefs
-	if a.IsZero() {
-		if tko.ConditionIs(current, resolved) != tko.ConditionFalse {
-			return nil
-		}
-		now := []tko.Condition{{Type: resolved, Status: tko.ConditionTrue, Reason: tko.ReasonResolved}}
-		if !prepared && tko.HasCondition(current, tko.ConditionPrepared, tko.ReasonWaitsForReferences) {
-			now = append(now, tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "NotPrepared"})
-		}
-		return now
-	}
-	what := "it is"
-	if a.Template != "" && a.Site != "" {
-		what = "they are"
-	}
-	message := fmt.Sprintf("%s: the %s waits until %s registered", a, kind, what)
-	now := []tko.Condition{{Type: resolved, Status: tko.ConditionFalse, Reason: tko.ReasonWaitsForReferences, Message: message}}
-	if !prepared {
-		now = append(now, tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: tko.ReasonWaitsForReferences, Message: message})
-	}
-	return now
-}
 
 // isThere reports whether a caller may refer to an entity. No entity can have an ID that isn't
 // valid: it is there, so that using it reports the error.
@@ -59,8 +30,8 @@ func (s *core) isThere(ctx context.Context, kind tko.Kind, id string) (bool, err
 // deferNew takes references to what doesn't exist yet out of the Put of a new deployment, and
 // returns them. A deployment that says it is prepared needs all that it refers to.
 func (s *RecordWriter) deferNew(ctx context.Context, p *Put) (record.Awaited, error) {
-	state, _, err := deploymentState(p.Package)
-	if err != nil || !p.Defer || isTrue(state.Prepared) || isTrue(state.Approved) {
+	state, _, err := content.StateOf(p.Package)
+	if err != nil || !p.Defer || content.IsTrue(state.Prepared) || content.IsTrue(state.Approved) {
 		return record.Awaited{}, err
 	}
 	given := func(field string, inPackage *string) string {
@@ -116,20 +87,4 @@ func (s *core) resolveOne(ctx context.Context, kind tko.Kind, is, waits, wants s
 		return wants, "", err
 	}
 	return is, wants, nil
-}
-
-// mergeInto merges the package of a draft that waited for its template into the template's,
-// and returns the resources that were merged. A Deployment resource that says nothing is left
-// out: that of the template stays.
-func (d *draft) mergeInto(base krm.Package) (given krm.Package, err error) {
-	given = d.pkg.WithoutDeploymentState()
-	bare := krm.Package(nil).WithDeployment("", "", false, false)
-	given = slices.DeleteFunc(slices.Clone(given), func(r krm.Resource) bool {
-		return r.GVK() == krm.DeploymentGVK && reflect.DeepEqual(r, bare[0])
-	})
-	whole, err := startFrom(d.template, base, given)
-	if err == nil {
-		*d = d.withState(whole)
-	}
-	return given, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/condition"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 )
@@ -40,8 +41,8 @@ func (s *RecordWriter) derivedSite(ctx context.Context, p Put, current record.Re
 
 // siteConditions returns the conditions of a changed site.
 func siteConditions(current, rec record.Record) []tko.Condition {
-	now := conditionsOfAwaited(rec.Awaited(), tko.KindSite, current.Conditions, true)
-	return mergeConditions(warnedAfter(current, rec), now, current.Revision+1, time.Now())
+	now := condition.OfAwaited(rec.Awaited(), tko.KindSite, current.Conditions, true)
+	return condition.Merge(warnedAfter(current, rec), now, current.Revision+1, time.Now())
 }
 
 // ResolveSite makes a site use the template that it waits for, if that exists: as the owner of
@@ -80,7 +81,7 @@ func (s *RecordWriter) ResolveSite(ctx context.Context, id tko.SiteID) (waits bo
 	if is := tko.FindCondition(current.Conditions, tko.ConditionResolvedRefs); is != nil && is.Reason == reason && is.Message == now[0].Message {
 		return true, nil
 	}
-	return true, s.statuses.setConditions(rights.WithAllRights(ctx, c), key, now, nil, Requirement{})
+	return true, s.statuses.setConditions(rights.WithAllRights(ctx, c), key, now, nil, record.Requirement{})
 }
 
 // resolveSite is ResolveSite in a context of the owner of the site.
@@ -96,7 +97,7 @@ func (s *RecordWriter) resolveSite(ctx context.Context, current record.Record) (
 	}
 	_, _, err = s.PutRecord(ctx, Put{
 		Key: current.Key, Template: awaited.Template, Metadata: current.Effective(), Labels: current.Labels(), Attached: current.Attached(),
-		Details: current.Details, Package: pkg, Whole: !awaited.Merge, Defer: true, Require: Requirement{Revision: current.Revision},
+		Details: current.Details, Package: pkg, Whole: !awaited.Merge, Defer: true, Require: record.Requirement{Revision: current.Revision},
 	})
 	return err != nil, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
+	"github.com/tko-orchestrator/tko/internal/rollout/service"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -104,7 +105,7 @@ func (h *entityHistory) revisionOf(ctx context.Context, r record.Record) (blame.
 	if out.Package, err = record.DeploymentPackage(r); err != nil {
 		return out, err
 	}
-	out.Content = planDigestOf(r)
+	out.Content = service.PlanDigestOf(r)
 	if r.Derivation != (record.Digest{}) {
 		encoded, err := h.service.store.Derivation(ctx, r.Derivation)
 		if err != nil && !isNone(err) {
@@ -149,7 +150,7 @@ func (h *entityHistory) siteBase(ctx context.Context, r record.Record, out *blam
 // restored. The reason of the revision names the rollout, and the rollout's row confirms
 // it: anyone can write such a reason.
 func (h *entityHistory) rolloutOf(ctx context.Context, r record.Record) (id tko.RolloutID, restores int64, err error) {
-	rest, ok := strings.CutPrefix(r.Author.Why, rolloutReason)
+	rest, ok := strings.CutPrefix(r.Author.Why, service.Reason)
 	if !ok {
 		return "", 0, nil
 	}
@@ -181,7 +182,6 @@ func (h *entityHistory) rolloutOf(ctx context.Context, r record.Record) (id tko.
 }
 
 const (
-	rolloutReason = "rollout "
-	idAlphabet    = 62 // characters of which IDs of deployments are made
-	maxOldPlans   = 5
+	idAlphabet  = 62 // characters of which IDs of deployments are made
+	maxOldPlans = 5
 )

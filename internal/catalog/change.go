@@ -9,6 +9,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/condition"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
@@ -48,7 +50,7 @@ func checkCommit(commit tko.DeploymentCommit) error {
 	if commit.Revision <= 0 {
 		return tko.Errorf(tko.ErrInvalid, "deployment %q: the revision is %d: give the one that the package was made from", commit.ID, commit.Revision)
 	}
-	return checkConditions(commit.Conditions)
+	return condition.Check(commit.Conditions)
 }
 
 // maxBatch is the maximum number of deployments that are read or committed by one
@@ -135,10 +137,10 @@ func (s *DeploymentWriter) commitFrom(ctx context.Context, reads *readSet, curre
 	change.record.Steps = tko.BoundSteps(commit.Steps)
 	s.prepared(ctx, current, &change.record, commit.Package, commit.Steps)
 	if record.SameContent(current, change.record) {
-		if err := checkConditions(commit.Conditions); err != nil || len(commit.Conditions) == 0 {
+		if err := condition.Check(commit.Conditions); err != nil || len(commit.Conditions) == 0 {
 			return current.Revision, err
 		}
-		return current.Revision, s.statuses.setConditions(ctx, key, commit.Conditions, nil, Requirement{})
+		return current.Revision, s.statuses.setConditions(ctx, key, commit.Conditions, nil, record.Requirement{})
 	}
 	var revision int64
 	err = record.Retry(ctx, func() error {
@@ -240,7 +242,7 @@ func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, e edit) 
 	if err != nil {
 		return change{}, err
 	}
-	d, err := changedDraft(start, current, e.before, pkg)
+	d, err := content.ChangedDraft(start, current, e.before, pkg)
 	if err != nil {
 		return change{}, err
 	}
@@ -248,22 +250,22 @@ func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, e edit) 
 	if err != nil {
 		return change{}, err
 	}
-	if d.template != current.Template && attributes.template == current.Template { // the package names another one than the awaited
+	if d.Template != current.Template && attributes.template == current.Template { // the package names another one than the awaited
 		template, awaited.Template = current.Template, ""
 	}
-	if d.site != current.Site && attributes.site == current.Site {
+	if d.Site != current.Site && attributes.site == current.Site {
 		site, awaited.Site = current.Site, ""
 	}
-	if d.template == awaited.Template && awaited.Template != "" { // the package names it, too
-		d.template = current.Template
+	if d.Template == awaited.Template && awaited.Template != "" { // the package names it, too
+		d.Template = current.Template
 	}
-	if d.site == awaited.Site && awaited.Site != "" {
-		d.site = current.Site
+	if d.Site == awaited.Site && awaited.Site != "" {
+		d.Site = current.Site
 	}
-	if d, err = d.withReferences(current, template, site); err != nil {
+	if d, err = d.WithReferences(current, template, site); err != nil {
 		return change{}, err
 	}
-	if !awaited.IsZero() && !current.Prepared && d.prepared {
+	if !awaited.IsZero() && !current.Prepared && d.Prepared {
 		return change{}, tko.Errorf(tko.ErrInvalid, "it can't be prepared yet: %s", awaited)
 	}
 	unapproved, err := s.withdrawsApproval(ctx, current, e.before, d)
@@ -272,70 +274,70 @@ func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, e edit) 
 	}
 	var withdrawn *tko.Condition
 	if unapproved {
-		d.approved = false
-		d, withdrawn = d.withState(d.pkg), withdrawal(current)
+		d.Approved = false
+		d, withdrawn = d.WithState(d.Package), withdrawal(current)
 	}
 	var requires []record.Key
 	var made *derivation.Record // if the deployment is made from its template only now
 	inherited, revision := current.Inherited(), current.Base
-	if d.template != current.Template {
-		other, err := s.registry.base(ctx, reads, d.template)
+	if d.Template != current.Template {
+		other, err := s.registry.base(ctx, reads, d.Template)
 		if err != nil {
 			return change{}, err
 		}
 		inherited, revision = other.metadata, other.revision
-		requires = record.References(d.template, "")
-		if current.Awaited().Merge && d.template != "" && !attributes.made {
-			given, err := d.mergeInto(other.pkg)
+		requires = record.References(d.Template, "")
+		if current.Awaited().Merge && d.Template != "" && !attributes.made {
+			given, err := d.MergeInto(other.pkg)
 			if err != nil {
 				return change{}, err
 			}
-			made, awaited.Merge = &derivation.Record{Template: tko.TemplateID(d.template), Revision: revision, Merge: given}, false
+			made, awaited.Merge = &derivation.Record{Template: tko.TemplateID(d.Template), Revision: revision, Merge: given}, false
 		}
 	}
-	if d.site != current.Site {
-		if d.site != "" && tko.CheckID("site ID", d.site) != nil {
-			return change{}, record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: d.site}})
+	if d.Site != current.Site {
+		if d.Site != "" && tko.CheckID("site ID", d.Site) != nil {
+			return change{}, record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: d.Site}})
 		}
-		requires = append(requires, record.References("", d.site)...)
+		requires = append(requires, record.References("", d.Site)...)
 	}
 	rec := current
-	rec.Template, rec.Site, rec.Prepared, rec.Approved = d.template, d.site, d.prepared, d.approved
+	rec.Template, rec.Site, rec.Prepared, rec.Approved = d.Template, d.Site, d.Prepared, d.Approved
 	rec.Base = revision
-	if d.template != current.Template {
+	if d.Template != current.Template {
 		rec.Derivation = record.Digest{} // the package wasn't made from it
 		if made != nil {
 			setDerivation(&rec, *made)
 		}
 	}
-	if rec.Metadata, err = metadataAfter(current.Effective(), d.pkg, inherited, attributes.passed); err != nil {
+	if rec.Metadata, err = content.MetadataAfter(current.Effective(), d.Package, inherited, attributes.passed); err != nil {
 		return change{}, err
 	}
-	removeMetadata(&rec, attributes.removed)
+	content.RemoveMetadata(&rec, attributes.removed)
 	rec.Await(awaited)
-	if err := errors.Join(setLabels(&rec, attributes.labels), attach(&rec, attributes.attached)); err != nil {
+	if err := errors.Join(content.SetLabels(&rec, attributes.labels), content.Attach(&rec, attributes.attached)); err != nil {
 		return change{}, err
 	}
 	rec.SetApplied(attributes.applied)
 	if err := s.permitApproval(ctx, current, &rec); err != nil {
 		return change{}, err
 	}
-	if rec.Approved != d.approved { // a policy asks for explicit approvals
-		d.approved = rec.Approved
-		d = d.withState(d.pkg)
+	if rec.Approved != d.Approved { // a policy asks for explicit approvals
+		d.Approved = rec.Approved
+		d = d.WithState(d.Package)
 		withdrawn = waitsForApproval()
 	}
-	c, err := contentOf(d.pkg.WithoutDeploymentState())
+	c, err := content.Of(d.Package.WithoutDeploymentState())
 	if err != nil {
 		return change{}, err
 	}
-	rec.Digest, rec.Package = c.digest, c.encoded
+	rec.Digest, rec.Package = c.Digest, c.Encoded
 	if record.SameContent(current, rec) {
 		return change{record: rec}, nil
 	}
-	c.pkg = d.pkg
-	err = s.validateDraft(ctx, reads, d, c, s.acceptedOfDeployment(start, d.template))
-	return change{record: rec, requires: requires, withdrawn: withdrawn, warned: c.conditions(current.Conditions)}, err
+	c.Package = d.Package
+	err = s.validateDraft(ctx, reads, d, c, s.acceptedOfDeployment(start, d.Template))
+	return change{record: rec, requires: requires, withdrawn: withdrawn, warned: c.Conditions(current.Conditions)}, err
 }
 
 // writeChange commits a change of a deployment from current, and returns the new revision.
@@ -363,10 +365,10 @@ func (s *DeploymentWriter) writeChange(ctx context.Context, reads *readSet, curr
 			})
 		}
 	}
-	rec.Conditions = mergeConditions(current.Conditions, c.conditions, current.Revision+1, now)
-	rec.Conditions = mergeConditions(rec.Conditions, c.flags(rec.Conditions), current.Revision+1, now)
-	rec.Conditions = mergeConditions(rec.Conditions, held, current.Revision+1, now)
-	if err := checkMerged(rec.Key, current.Conditions, rec.Conditions); err != nil {
+	rec.Conditions = condition.Merge(current.Conditions, c.conditions, current.Revision+1, now)
+	rec.Conditions = condition.Merge(rec.Conditions, c.flags(rec.Conditions), current.Revision+1, now)
+	rec.Conditions = condition.Merge(rec.Conditions, held, current.Revision+1, now)
+	if err := condition.CheckMerged(rec.Key, current.Conditions, rec.Conditions); err != nil {
 		return 0, err
 	}
 	outcomes, err := s.rights.Commit(ctx, reads.write(record.Write{
@@ -380,9 +382,9 @@ func (s *DeploymentWriter) writeChange(ctx context.Context, reads *readSet, curr
 }
 
 // validateDraft validates a draft, completely if it is prepared.
-func (s *DeploymentWriter) validateDraft(ctx context.Context, reads *readSet, d draft, c content, accepted acceptedPackages) error {
-	seal := fmt.Sprintf("%q %q %t %t", d.template, d.site, d.prepared, d.approved)
-	return s.validate(ctx, reads, c, d.prepared, seal, accepted)
+func (s *DeploymentWriter) validateDraft(ctx context.Context, reads *readSet, d content.Draft, c content.Content, accepted acceptedPackages) error {
+	seal := fmt.Sprintf("%q %q %t %t", d.Template, d.Site, d.Prepared, d.Approved)
+	return s.validate(ctx, reads, c, d.Prepared, seal, accepted)
 }
 
 // editedSince returns a replaced deployment that another author than the
@@ -404,7 +406,7 @@ func (s *DeploymentWriter) editedSince(ctx context.Context, r record.Record) (re
 
 // flags returns the conditions that must change with the flags of a deployment.
 func (c change) flags(conditions []tko.Condition) []tko.Condition {
-	flags := append(conditionsOfAwaited(c.record.Awaited(), tko.KindDeployment, conditions, c.record.Prepared), flagConditions(conditions, c.record.Prepared, c.record.Approved)...)
+	flags := condition.OfState(c.record, conditions)
 	flags = append(flags, c.warned...)
 	if c.withdrawn == nil {
 		return flags

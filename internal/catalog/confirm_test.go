@@ -134,7 +134,7 @@ func TestLargeDeletionsMustBeConfirmed(t *testing.T) {
 				for _, s := range all(w.t, w.Sites(ctx, tko.SiteSelect{}, tko.ListOptions{})) {
 					ids = append(ids, string(s.ID))
 				}
-				_, err := w.RemoveRecords(ctx, tko.KindSite, ids, catalog.Requirement{}, false)
+				_, err := w.RemoveRecords(ctx, tko.KindSite, ids, record.Requirement{}, false)
 				return err
 			}, counts: 11,
 		},

@@ -10,6 +10,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/condition"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
@@ -93,22 +95,22 @@ type newRecord struct {
 
 // newRecord derives and validates a new deployment.
 func (s *DeploymentWriter) newRecord(ctx context.Context, reads *readSet, base base, request tko.NewDeployment) (newRecord, error) {
-	d, err := newDraft(base.pkg, request)
+	d, err := content.NewDraft(base.pkg, request)
 	if err != nil {
 		return newRecord{}, err
 	}
 	inherited, revision := base.metadata, base.revision
-	if d.template != string(request.Template) {
-		other, err := s.registry.base(ctx, reads, d.template)
+	if d.Template != string(request.Template) {
+		other, err := s.registry.base(ctx, reads, d.Template)
 		if err != nil {
 			return newRecord{}, err
 		}
 		inherited, revision = other.metadata, other.revision
 	}
-	if d.site != "" && tko.CheckID("site ID", d.site) != nil {
-		return newRecord{}, record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: d.site}})
+	if d.Site != "" && tko.CheckID("site ID", d.Site) != nil {
+		return newRecord{}, record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: d.Site}})
 	}
-	metadata, err := metadataOf(d.pkg, inherited, request.Metadata)
+	metadata, err := content.MetadataOf(d.Package, inherited, request.Metadata)
 	if err != nil {
 		return newRecord{}, err
 	}
@@ -120,39 +122,39 @@ func (s *DeploymentWriter) newRecord(ctx context.Context, reads *readSet, base b
 		record: record.Record{
 			Key:      record.Key{Kind: tko.KindDeployment},
 			Parent:   string(request.Parent),
-			Template: d.template,
+			Template: d.Template,
 			Base:     revision,
-			Site:     d.site,
-			Prepared: d.prepared,
-			Approved: d.approved,
+			Site:     d.Site,
+			Prepared: d.Prepared,
+			Approved: d.Approved,
 			Metadata: metadata,
-			Digest:   c.digest,
-			Package:  c.encoded,
+			Digest:   c.Digest,
+			Package:  c.Encoded,
 		},
-		requires: record.References(d.template, d.site),
+		requires: record.References(d.Template, d.Site),
 	}
-	if d.template != "" && d.template == string(request.Template) {
+	if d.Template != "" && d.Template == string(request.Template) {
 		setDerivation(&n.record, derivation.Record{Template: request.Template, Revision: revision, Merge: request.Merge})
 	}
-	n.record.Conditions = mergeConditions(nil, append(flagConditions(nil, d.prepared, d.approved), c.conditions(nil)...), 1, time.Now())
+	n.record.Conditions = condition.Merge(nil, append(condition.OfFlags(nil, d.Prepared, d.Approved), c.Conditions(nil)...), 1, time.Now())
 	return n, nil
 }
 
 // write returns the write that creates the deployment.
 func (n newRecord) write(ctx context.Context, id string) record.Write {
 	r := n.record
-	r.ID, r.UID, r.Author = id, newUID(), rights.Author(ctx)
+	r.ID, r.UID, r.Author = id, record.NewUID(), rights.Author(ctx)
 	return record.Write{Op: tko.OpWritten, Record: r, Expect: record.Absent, Requires: n.requires}
 }
 
 // validDraft validates and encodes a draft.
-func (s *DeploymentWriter) validDraft(ctx context.Context, reads *readSet, d draft, parent tko.DeploymentID) (content, error) {
-	c, err := contentOf(d.pkg.WithoutDeploymentState())
+func (s *DeploymentWriter) validDraft(ctx context.Context, reads *readSet, d content.Draft, parent tko.DeploymentID) (content.Content, error) {
+	c, err := content.Of(d.Package.WithoutDeploymentState())
 	if err != nil {
-		return content{}, err
+		return content.Content{}, err
 	}
-	c.pkg = d.pkg
-	return c, s.validateDraft(ctx, reads, d, c, s.acceptedOf(record.DeploymentKey(parent), false, d.template))
+	c.Package = d.Package
+	return c, s.validateDraft(ctx, reads, d, c, s.acceptedOf(record.DeploymentKey(parent), false, d.Template))
 }
 
 // MaxChildren is the maximum number of children that one call of CreateChildren
@@ -221,7 +223,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 			// If a child of this origin exists, this write is skipped, and nothing
 			// may be replaced.
 			n.Prepared, n.Approved = false, false
-			n.Conditions = mergeConditions(n.Conditions, flagConditions(n.Conditions, false, false), 1, time.Now())
+			n.Conditions = condition.Merge(n.Conditions, condition.OfFlags(n.Conditions, false, false), 1, time.Now())
 		}
 		if err := s.rights.PermitWrite(ctx, record.Record{}, n.record); err != nil {
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)

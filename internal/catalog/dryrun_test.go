@@ -85,7 +85,7 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 		"RemoveRecord": func() foreseen {
 			k := key()
 			return func(ctx context.Context, dry bool) (any, error) {
-				_, deleted, err := w.RemoveRecord(ctx, k, catalog.Requirement{}, dry)
+				_, deleted, err := w.RemoveRecord(ctx, k, record.Requirement{}, dry)
 				return deleted, err
 			}
 		},
@@ -96,7 +96,7 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 				ids = append(ids, other.ID)
 			}
 			return func(ctx context.Context, dry bool) (any, error) {
-				return w.RemoveRecords(ctx, k.Kind, ids, catalog.Requirement{}, dry)
+				return w.RemoveRecords(ctx, k.Kind, ids, record.Requirement{}, dry)
 			}
 		},
 		"PurgeTemplates": func() foreseen {
@@ -122,7 +122,7 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 		"PutApproval": func() foreseen {
 			k := record.Key{Kind: tko.KindDeployment, ID: string(deployment())}
 			return func(ctx context.Context, dry bool) (any, error) {
-				record, err := w.PutApproval(ctx, k, catalog.Requirement{}, dry)
+				record, err := w.PutApproval(ctx, k, record.Requirement{}, dry)
 				return record.Approved, err
 			}
 		},
@@ -130,7 +130,7 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 			k := record.Key{Kind: tko.KindDeployment, ID: string(deployment())}
 			c := tko.Condition{Type: "X", Status: pick(r, tko.ConditionTrue, tko.ConditionFalse), Reason: "R"}
 			return func(ctx context.Context, dry bool) (any, error) {
-				record, err := w.PutConditions(ctx, k, []tko.Condition{c}, nil, catalog.Requirement{}, dry)
+				record, err := w.PutConditions(ctx, k, []tko.Condition{c}, nil, record.Requirement{}, dry)
 				var texts []string
 				for _, c := range record.Conditions {
 					texts = append(texts, c.Type+c.Status+c.Reason)

@@ -27,32 +27,9 @@ func (s *Entities) Template(ctx context.Context, id tko.TemplateID, revision int
 // has it.
 func (s *Entities) templateOf(c *rights.Caller, r record.Record) (tko.Template, error) {
 	pkg, err := record.PackageOf(r)
-	e := sharedTemplate(r)
+	e := record.TemplateOf(r)
 	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.rights.Redact(c, r, pkg)
 	return e, err
-}
-
-// sharedTemplate returns the template of a record, without its package. Its
-// metadata and conditions are those of the record.
-func sharedTemplate(r record.Record) tko.Template {
-	return tko.Template{
-		ID:          tko.TemplateID(r.ID),
-		Details:     r.Details,
-		Metadata:    r.Effective(),
-		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
-		Stamp: r.Stamp(),
-	}
-}
-
-func deploymentIDs(ids []string) []tko.DeploymentID {
-	if ids == nil {
-		return nil
-	}
-	typed := make([]tko.DeploymentID, len(ids))
-	for i, id := range ids {
-		typed[i] = tko.DeploymentID(id)
-	}
-	return typed
 }
 
 // Site returns a site with its package, as of a revision; 0 is the current one,
@@ -64,23 +41,9 @@ func (s *Entities) Site(ctx context.Context, id tko.SiteID, revision int64) (tko
 // siteOf returns the site of a record, with its package if the record has it.
 func (s *Entities) siteOf(c *rights.Caller, r record.Record) (tko.Site, error) {
 	pkg, err := record.PackageOf(r)
-	e := sharedSite(r)
+	e := record.SiteOf(r)
 	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.rights.Redact(c, r, pkg)
 	return e, err
-}
-
-// sharedSite returns the site of a record, without its package. Its metadata and
-// conditions are those of the record.
-func sharedSite(r record.Record) tko.Site {
-	return tko.Site{
-		ID:          tko.SiteID(r.ID),
-		Details:     r.Details,
-		Template:    tko.TemplateID(r.Template),
-		Metadata:    r.Effective(),
-		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
-		AwaitedTemplate: tko.TemplateID(r.Awaited().Template),
-		Stamp:           r.Stamp(),
-	}
 }
 
 // Plugin returns a plugin.
@@ -118,37 +81,9 @@ func (s *Entities) Deployment(ctx context.Context, id tko.DeploymentID, revision
 // the Deployment resource of the result's package has the state of the record.
 func (s *Entities) deploymentOf(c *rights.Caller, r record.Record) (tko.Deployment, error) {
 	pkg, err := r.Resources()
-	d := sharedDeployment(r)
+	d := record.DeploymentOf(r)
 	d.Metadata, d.Stamp.Conditions, d.Package = maps.Clone(d.Metadata), slices.Clone(d.Stamp.Conditions), s.rights.Redact(c, r, pkg)
 	return d, err
-}
-
-// sharedDeployment returns the deployment of a record, without its package. Its
-// metadata and conditions are those of the record.
-func sharedDeployment(r record.Record) tko.Deployment {
-	d := tko.Deployment{
-		ID:       tko.DeploymentID(r.ID),
-		Parent:   tko.DeploymentID(r.Parent),
-		Template: tko.TemplateID(r.Template),
-		Site:     tko.SiteID(r.Site),
-		Metadata: r.Effective(),
-		Prepared: r.Prepared,
-		Approved: r.Approved,
-		Origin:   r.ChildOrigin(),
-		Stamp:    r.Stamp(),
-
-		TemplateRevision: r.Base,
-	}
-	if a := r.Awaited(); !a.IsZero() {
-		d.AwaitedTemplate, d.AwaitedSite = tko.TemplateID(a.Template), tko.SiteID(a.Site)
-	}
-	for _, id := range r.Replaces {
-		d.Replaces = append(d.Replaces, tko.DeploymentID(id))
-	}
-	for _, id := range r.Replaced {
-		d.Replaced = append(d.Replaced, tko.DeploymentID(id))
-	}
-	return d
 }
 
 // DeploymentsByID returns those of the deployments that exist, with their
@@ -194,12 +129,12 @@ func (s *Entities) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) 
 
 // EncodedTemplate is Template with the package in a format.
 func (s *Entities) EncodedTemplate(ctx context.Context, id tko.TemplateID, revision int64, format krm.Format) (tko.Encoded[tko.Template], error) {
-	return rights.Read(ctx, s.rights, record.Key{Kind: tko.KindTemplate, ID: string(id)}, revision, encoded(s.core, sharedTemplate, format))
+	return rights.Read(ctx, s.rights, record.Key{Kind: tko.KindTemplate, ID: string(id)}, revision, encoded(s.core, record.TemplateOf, format))
 }
 
 // EncodedSite is Site with the package in a format.
 func (s *Entities) EncodedSite(ctx context.Context, id tko.SiteID, revision int64, format krm.Format) (tko.Encoded[tko.Site], error) {
-	return rights.Read(ctx, s.rights, record.Key{Kind: tko.KindSite, ID: string(id)}, revision, encoded(s.core, sharedSite, format))
+	return rights.Read(ctx, s.rights, record.Key{Kind: tko.KindSite, ID: string(id)}, revision, encoded(s.core, record.SiteOf, format))
 }
 
 // EncodedDeployment is Deployment with the package in a format.
@@ -207,28 +142,28 @@ func (s *Entities) EncodedDeployment(ctx context.Context, id tko.DeploymentID, r
 	if !record.IsDeploymentID(id) {
 		return tko.Encoded[tko.Deployment]{}, tko.NotFound(tko.KindDeployment, id)
 	}
-	return rights.Read(ctx, s.rights, record.DeploymentKey(id), revision, encoded(s.core, sharedDeployment, format))
+	return rights.Read(ctx, s.rights, record.DeploymentKey(id), revision, encoded(s.core, record.DeploymentOf, format))
 }
 
 // EncodedTemplates is Templates with the packages in a format, if the options
 // request packages.
 func (s *Entities) EncodedTemplates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Template], error] {
 	query, err := criteria.Templates(sel, options)
-	return list(ctx, s.core, query, err, encoded(s.core, sharedTemplate, format))
+	return rights.List(ctx, s.rights, query, err, encoded(s.core, record.TemplateOf, format))
 }
 
 // EncodedSites is Sites with the packages in a format, if the options request
 // packages.
 func (s *Entities) EncodedSites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Site], error] {
 	query, err := criteria.Sites(sel, options)
-	return list(ctx, s.core, query, err, encoded(s.core, sharedSite, format))
+	return rights.List(ctx, s.rights, query, err, encoded(s.core, record.SiteOf, format))
 }
 
 // EncodedDeployments is Deployments with the packages in a format, if the
 // options request packages.
 func (s *Entities) EncodedDeployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Deployment], error] {
 	query, err := criteria.Deployments(sel, options)
-	return list(ctx, s.core, query, err, encoded(s.core, sharedDeployment, format))
+	return rights.List(ctx, s.rights, query, err, encoded(s.core, record.DeploymentOf, format))
 }
 
 // encoded returns a function that returns the entity of a record, with the package in a

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/entitytest"
+	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // Each field of each entity is read from its record, or there is a reason.
@@ -18,10 +18,10 @@ func TestEntitiesHaveEachFieldOfTheirRecord(t *testing.T) {
 		"Rollout.Package":    "each caller has one of its own, without what it may not read",
 		"Stamp.LeftOut":      "only servers cut rows",
 	}, Most: 5})
-	entitytest.Compare(f, func(e tko.Template) tko.Template { return catalog.SharedTemplate(entitytest.Record(e)) })
-	entitytest.Compare(f, func(e tko.Site) tko.Site { return catalog.SharedSite(entitytest.Record(e)) })
-	entitytest.Compare(f, func(e tko.Deployment) tko.Deployment { return catalog.SharedDeployment(entitytest.Record(e)) })
-	entitytest.Compare(f, func(e tko.Rollout) tko.Rollout { return catalog.SharedRollout(entitytest.Record(e)) })
+	entitytest.Compare(f, func(e tko.Template) tko.Template { return record.TemplateOf(entitytest.Record(e)) })
+	entitytest.Compare(f, func(e tko.Site) tko.Site { return record.SiteOf(entitytest.Record(e)) })
+	entitytest.Compare(f, func(e tko.Deployment) tko.Deployment { return record.DeploymentOf(entitytest.Record(e)) })
+	entitytest.Compare(f, func(e tko.Rollout) tko.Rollout { return record.RolloutOf(entitytest.Record(e)) })
 	entitytest.Compare(f, func(e tko.Plugin) tko.Plugin {
 		p, err := entitytest.Record(e).AsPlugin()
 		if err != nil {

@@ -14,10 +14,12 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/criteria"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	"github.com/tko-orchestrator/tko/internal/rollout/service"
 )
 
 // The limits of freezes.
@@ -201,19 +203,16 @@ func (s *SiteFreezes) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, e
 	return active, book.Version, nil
 }
 
-// suspendedAgain is the time after which a rollout looks again at the metadata of
-// suspended sites.
-const suspendedAgain = 5 * time.Minute
-
-// freezes returns the freezes, and the suspension of sites, for the rules of rollouts.
-func (s *SiteFreezes) freezes(ctx context.Context) ([]execute.Freeze, error) {
-	active, _, err := s.activeFreezes(ctx)
+// freezes returns the freezes, and the suspension of sites, for the rules of rollouts, and the
+// version of the rules that they are part of.
+func (s *SiteFreezes) freezes(ctx context.Context) ([]execute.Freeze, int64, error) {
+	active, rules, err := s.activeFreezes(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	all := []execute.Freeze{{
 		Matches: func(_ tko.SiteID, metadata map[string]string) bool { return tko.Suspended(metadata) },
-		Until:   time.Now().Add(suspendedAgain), Reason: "suspended, and looked at again",
+		Until:   time.Now().Add(service.SuspendedAgain), Reason: "suspended, and looked at again",
 	}}
 	for _, f := range active {
 		all = append(all, execute.Freeze{
@@ -221,7 +220,7 @@ func (s *SiteFreezes) freezes(ctx context.Context) ([]execute.Freeze, error) {
 			Until:   f.Until, Reason: f.Reason,
 		})
 	}
-	return all, nil
+	return all, rules, nil
 }
 
 // frozenSites returns the IDs of the sites that a freeze selects now. The caller must
@@ -266,7 +265,7 @@ func checkFreeze(f tko.Freeze, now time.Time) error {
 		return tko.Errorf(tko.ErrInvalid, "the freeze would end at %s: a freeze takes at most %d days, freeze again then", f.Until.UTC().Format(time.RFC3339), int(tko.MaxFreeze.Hours()/24))
 	}
 	for key, text := range f.SiteMetadata {
-		if err := checkMetadata(key, text); err != nil {
+		if err := content.CheckMetadata(key, text); err != nil {
 			return err
 		}
 		if _, err := tko.ParsePattern(text); err != nil {

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/segmentio/ksuid"
 
 	"github.com/tko-orchestrator/tko"
@@ -35,8 +34,6 @@ func (s *idSource) next(n int) ([]string, error) {
 	}
 	return ids, nil
 }
-
-func newUID() string { return uuid.NewString() }
 
 // maxOrigin is the maximum length of an origin, in bytes.
 const maxOrigin = 200

@@ -22,7 +22,7 @@ func (s *RecordWriter) nameOrigin(ctx context.Context, name string) (origin stri
 	if err != nil || key.ID == "" {
 		return record.NameOrigin(name), err
 	}
-	return "", &ExistsError{Key: key, Name: name}
+	return "", &record.ExistsError{Key: key, Name: name}
 }
 
 // Named returns the key of the deployment with a name; without an ID if there

@@ -16,42 +16,20 @@ import (
 // snapshot.
 func (s *Entities) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
 	query, err := criteria.Templates(sel, options)
-	return list(ctx, s.core, query, err, s.templateOf)
+	return rights.List(ctx, s.rights, query, err, s.templateOf)
 }
 
 // Sites returns the selected sites, sorted by ID, all from one snapshot.
 func (s *Entities) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
 	query, err := criteria.Sites(sel, options)
-	return list(ctx, s.core, query, err, s.siteOf)
+	return rights.List(ctx, s.rights, query, err, s.siteOf)
 }
 
 // Deployments returns the selected deployments, sorted by ID, all from one
 // snapshot.
 func (s *Entities) Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	query, err := criteria.Deployments(sel, options)
-	return list(ctx, s.core, query, err, s.deploymentOf)
-}
-
-// list streams the entities of a query, as of the moment of the context (see
-// [tko.WithAsOf]).
-func list[T any](ctx context.Context, s *core, query record.Query, err error, entity func(*rights.Caller, record.Record) (T, error)) iter.Seq2[T, error] {
-	return record.Stream(func(yield func(T) bool) error {
-		if err != nil {
-			return err
-		}
-		ctx, w, err := s.rights.Reads(ctx, query.Kind)
-		if err != nil {
-			return err
-		}
-		query.Scope = w.Caller().View()
-		if query.AsOf, err = s.reader.AsOf(ctx); err != nil {
-			return err
-		}
-		return s.rights.Each(ctx, w, query, func(r record.Record) (bool, error) {
-			e, err := entity(w.Caller(), r)
-			return err == nil && yield(e), err
-		})
-	})
+	return rights.List(ctx, s.rights, query, err, s.deploymentOf)
 }
 
 // Plugins returns the selected plugins, sorted by type, then name, all from one

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
@@ -35,7 +36,7 @@ func (s *Entities) Marks(ctx context.Context, kind tko.Kind) iter.Seq2[tko.Entit
 		if !slices.Contains(record.EntityKinds, kind) {
 			return tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment, plugin or rollout", string(kind))
 		}
-		for m, err := range list(ctx, s.core, record.Query{Kind: kind, Limit: -1}, nil, marksOf) {
+		for m, err := range rights.List(ctx, s.rights, record.Query{Kind: kind, Limit: -1}, nil, marksOf) {
 			if err != nil {
 				return err
 			}
@@ -87,7 +88,7 @@ func checkMarks(kind tko.Kind, m *tko.Marks) error {
 			return err
 		}
 	}
-	if n := metadataBytes(m.Annotations); n > maxAnnotations {
+	if n := content.MetadataBytes(m.Annotations); n > maxAnnotations {
 		return tko.Errorf(tko.ErrInvalid, "the annotations have %d bytes, keys and values together: use at most %d", n, maxAnnotations)
 	}
 	for name, value := range m.Annotations {

@@ -164,10 +164,10 @@ func writes() map[string]func(m *matrix, ctx context.Context, p place) error {
 			return m.SetConditions(ctx, tko.KindDeployment, string(p.other), []tko.Condition{{Type: "X", Status: "True"}})
 		},
 		"PutConditions": func(m *matrix, ctx context.Context, p place) error {
-			return of(m.PutConditions(ctx, m.key(tko.KindDeployment, string(p.other)), []tko.Condition{{Type: "X", Status: "True"}}, nil, catalog.Requirement{}, false))
+			return of(m.PutConditions(ctx, m.key(tko.KindDeployment, string(p.other)), []tko.Condition{{Type: "X", Status: "True"}}, nil, record.Requirement{}, false))
 		},
 		"PutApproval": func(m *matrix, ctx context.Context, p place) error {
-			return of(m.PutApproval(ctx, m.key(tko.KindDeployment, string(p.other)), catalog.Requirement{}, false))
+			return of(m.PutApproval(ctx, m.key(tko.KindDeployment, string(p.other)), record.Requirement{}, false))
 		},
 		"PutRecord": func(m *matrix, ctx context.Context, p place) error {
 			return last(of2(m.PutRecord(ctx, catalog.Put{Key: m.key(tko.KindSite, p.site), Metadata: map[string]string{"new": "x"}})),
@@ -181,10 +181,10 @@ func writes() map[string]func(m *matrix, ctx context.Context, p place) error {
 			return of(m.RemoveEntity(ctx, tko.KindSite, p.site, false))
 		},
 		"RemoveRecord": func(m *matrix, ctx context.Context, p place) error {
-			return of2(m.RemoveRecord(ctx, m.key(tko.KindSite, p.site), catalog.Requirement{}, false))
+			return of2(m.RemoveRecord(ctx, m.key(tko.KindSite, p.site), record.Requirement{}, false))
 		},
 		"RemoveRecords": func(m *matrix, ctx context.Context, p place) error {
-			return of(m.RemoveRecords(ctx, tko.KindSite, slices.Compact([]string{"a/1", p.site}), catalog.Requirement{}, false))
+			return of(m.RemoveRecords(ctx, tko.KindSite, slices.Compact([]string{"a/1", p.site}), record.Requirement{}, false))
 		},
 		"ProvisionSite": func(m *matrix, ctx context.Context, p place) error {
 			return of2(m.ProvisionSite(ctx, tko.NewSite{Origin: p.tenant + "/provisioned", Template: tko.TemplateID(p.template)}))

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
@@ -145,7 +146,7 @@ func (s *RecordWriter) givenBy(ctx context.Context, current record.Record) (map[
 	}
 	base, err := record.PackageOf(then[0])
 	if err == nil {
-		base, err = startFrom(current.Template, base, nil)
+		base, err = content.StartFrom(current.Template, base, nil)
 	}
 	for _, r := range base {
 		given[r.Identity().String()] = r

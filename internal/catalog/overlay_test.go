@@ -150,7 +150,7 @@ func TestApplySaysWhatItDoes(t *testing.T) {
 					w.template(string(templates[1+r.IntN(2)]), thing("base", fmt.Sprintf("value: %d", r.IntN(3))), "inherited", strconv.Itoa(r.IntN(2)))
 					continue
 				case 1: // others add to it
-					before := content(w, kind)
+					before := Content(w, kind)
 					p := tko.Put{Kind: kind, ID: "x", Metadata: maps.Clone(before.metadata), Package: before.pkg, Template: before.template}
 					if p.Metadata == nil {
 						p.Metadata = map[string]string{}
@@ -168,9 +168,9 @@ func TestApplySaysWhatItDoes(t *testing.T) {
 						p.Template = id
 					}
 				}
-				before := content(w, kind)
+				before := Content(w, kind)
 				did := w.apply(p)
-				after := content(w, kind)
+				after := Content(w, kind)
 				if equal := before.text() == after.text(); did.Created == before.there || !did.Created && (len(did.Changes) == 0) != equal {
 					t.Errorf("changes %q from\n%s to\n%s", did.Changes, before.text(), after.text())
 				}
@@ -210,7 +210,7 @@ func (c entityContent) text() string {
 	return fmt.Sprint(c.template, c.metadata, shown(c.pkg))
 }
 
-func content(w *world, kind tko.Kind) (c entityContent) {
+func Content(w *world, kind tko.Kind) (c entityContent) {
 	if kind == tko.KindSite {
 		if s, err := w.Site(w.ctx, "x", 0); err == nil {
 			c = entityContent{true, s.Template, s.Metadata, s.Package}

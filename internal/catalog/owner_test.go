@@ -159,7 +159,7 @@ func TestControllerInAnotherProcessWorksOnlyForWhatItHasClaimed(t *testing.T) {
 			before, _ := w.Position(w.ctx)
 			for _, err := range []error{
 				w.SetConditions(ctx, tko.KindDeployment, string(foreign), conditions),
-				errOf(w.PutConditions(ctx, key(foreign), conditions, nil, catalog.Requirement{}, false)),
+				errOf(w.PutConditions(ctx, key(foreign), conditions, nil, record.Requirement{}, false)),
 				w.SetConditions(ctx, tko.KindSite, "emea/1", conditions),
 			} {
 				if err == nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/condition"
 	"github.com/tko-orchestrator/tko/internal/record"
 )
 
@@ -60,7 +61,7 @@ func (s *core) inspectPlugin(r *record.Record, revision int64) {
 	}
 	p.Stamp.Revision = revision
 	if c, ok := s.options.InspectPlugin(p); ok {
-		r.Conditions = mergeConditions(r.Conditions, []tko.Condition{c}, revision, time.Now())
+		r.Conditions = condition.Merge(r.Conditions, []tko.Condition{c}, revision, time.Now())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/condition"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 )
@@ -60,7 +61,7 @@ func (s *core) permitApproval(ctx context.Context, before record.Record, after *
 	if len(policies) > 0 {
 		after.Approved = false
 		if before.Revision == 0 {
-			after.Conditions = mergeConditions(tko.WithoutCondition(after.Conditions, tko.ConditionApproved), []tko.Condition{*waitsForApproval()}, 1, time.Now())
+			after.Conditions = condition.Merge(tko.WithoutCondition(after.Conditions, tko.ConditionApproved), []tko.Condition{*waitsForApproval()}, 1, time.Now())
 		}
 		return nil
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/condition"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
@@ -58,7 +60,7 @@ type Put struct {
 	Whole        bool   // see [tko.Put]
 	MadeFrom     string // see [tko.Put]
 
-	Require Requirement
+	Require record.Requirement
 	DryRun  bool // derive and validate, without writing
 	// Permit, if not nil, may refuse the change with an error. before has
 	// Revision 0 if the record is new.
@@ -98,7 +100,7 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r record.Record, c
 		if tko.DetailsKept(ctx) {
 			p.Details = current.Details
 		}
-		if err := p.Require.check(p.Key, current); err != nil {
+		if err := p.Require.Check(p.Key, current); err != nil {
 			return record.Final(err)
 		}
 		created = current.Revision == 0
@@ -116,7 +118,7 @@ func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r record.Record, c
 		rec.Author, rec.UID, rec.Created, rec.Origin, rec.Deployments = rights.Author(ctx), current.UID, current.Created, current.Origin, current.Deployments
 		rec.Replaces, rec.Replaced, rec.Owner = current.Replaces, current.Replaced, current.Owner
 		if created {
-			rec.UID, rec.Created = newUID(), time.Now().UTC()
+			rec.UID, rec.Created = record.NewUID(), time.Now().UTC()
 		}
 		if err := s.rights.PermitWrite(ctx, current, rec); err != nil {
 			return record.Final(err)
@@ -222,14 +224,14 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r record.Re
 	if err != nil {
 		return record.Record{}, false, err
 	}
-	removeMetadata(&n.record, p.Remove)
+	content.RemoveMetadata(&n.record, p.Remove)
 	n.record.Await(awaited)
-	n.record.Conditions = mergeConditions(n.record.Conditions, conditionsOfAwaited(awaited, tko.KindDeployment, nil, n.record.Prepared), 1, time.Now())
+	n.record.Conditions = condition.Merge(n.record.Conditions, condition.OfAwaited(awaited, tko.KindDeployment, nil, n.record.Prepared), 1, time.Now())
 	if p.Template != "" && (p.Whole || p.MadeFrom != "") {
 		n.record.Base = base.revision
 		deriveWhole(&n.record)
 	}
-	if err := errors.Join(setLabels(&n.record, p.Labels), attach(&n.record, p.Attached)); err != nil {
+	if err := errors.Join(content.SetLabels(&n.record, p.Labels), content.Attach(&n.record, p.Attached)); err != nil {
 		return record.Record{}, false, err
 	}
 	n.record.SetApplied(p.applied)
@@ -266,7 +268,7 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r record.Re
 		return record.Record{}, false, err
 	}
 	if outcomes[0].Existed && p.Name != "" {
-		return record.Record{}, false, &ExistsError{Key: outcomes[0].Key, Name: p.Name}
+		return record.Record{}, false, &record.ExistsError{Key: outcomes[0].Key, Name: p.Name}
 	}
 	if outcomes[0].Existed {
 		r, err := s.reader.One(ctx, record.Fields{Package: true}, outcomes[0].Key)
@@ -318,7 +320,7 @@ func deriveWhole(r *record.Record) {
 
 // derived derives and validates the record of a Put.
 func (s *RecordWriter) derived(ctx context.Context, p Put, current record.Record) (rec record.Record, requires []record.Key, err error) {
-	passed, removed := passedOf(current, p.Metadata), removedOf(current, p)
+	passed, removed := content.PassedOf(current, p.Metadata), content.RemovedOf(current, p.Remove, p.Metadata)
 	switch p.Key.Kind {
 	case tko.KindTemplate:
 		rec, err = s.registry.templateRecord(ctx, tko.Template{ID: tko.TemplateID(p.Key.ID), Details: p.Details, Metadata: passed, Package: p.Package})
@@ -330,7 +332,7 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current record.Record
 			err = tko.Errorf(tko.ErrInvalid, "the plugin is %q, and its key %q", rec.ID, p.Key.ID)
 		}
 	case tko.KindRollout:
-		rec, err = s.control.rolloutRecord(ctx, tko.Rollout{ID: tko.RolloutID(p.Key.ID), Metadata: passed, Package: p.Package})
+		rec, err = s.rollouts.RecordOf(ctx, tko.Rollout{ID: tko.RolloutID(p.Key.ID), Metadata: passed, Package: p.Package})
 	case tko.KindDeployment:
 		return s.derivedDeployment(ctx, p, current, passed, removed)
 	case tko.KindSource, tko.KindSubscription: // is no record
@@ -338,8 +340,8 @@ func (s *RecordWriter) derived(ctx context.Context, p Put, current record.Record
 	if err != nil {
 		return record.Record{}, nil, err
 	}
-	removeMetadata(&rec, removed)
-	if err := errors.Join(setLabels(&rec, p.Labels), attach(&rec, p.Attached)); err != nil {
+	content.RemoveMetadata(&rec, removed)
+	if err := errors.Join(content.SetLabels(&rec, p.Labels), content.Attach(&rec, p.Attached)); err != nil {
 		return record.Record{}, nil, err
 	}
 	rec.SetApplied(p.applied)
@@ -379,37 +381,11 @@ func (s *RecordWriter) derivedDeployment(ctx context.Context, p Put, current rec
 		rec.Base = base.revision
 		deriveWhole(&rec)
 	}
-	rec.Conditions = mergeConditions(current.Conditions, change.flags(current.Conditions), current.Revision+1, time.Now())
+	rec.Conditions = condition.Merge(current.Conditions, change.flags(current.Conditions), current.Revision+1, time.Now())
 	if p.DryRun {
 		err = s.reader.RequireAll(ctx, change.requires)
 	}
 	return rec, change.requires, err
-}
-
-// passedOf returns the metadata that must be passed so that the complete
-// metadata is as wanted.
-func passedOf(current record.Record, wanted map[string]string) map[string]string {
-	before, had := current.Passed(), current.Effective()
-	passed := map[string]string{}
-	for key, value := range wanted {
-		_, mine := before[key]
-		if is, there := had[key]; mine || !there || is != value {
-			passed[key] = value
-		}
-	}
-	return passed
-}
-
-// removedOf returns the removed keys of metadata: the earlier and the new ones,
-// without those that are wanted again.
-func removedOf(current record.Record, p Put) []string {
-	var removed []string
-	for _, key := range slices.Concat(current.Removed(), p.Remove) {
-		if _, wanted := p.Metadata[key]; !wanted && !slices.Contains(removed, key) {
-			removed = append(removed, key)
-		}
-	}
-	return removed
 }
 
 // PutEntity writes the whole of an entity, unless nothing would change. A
@@ -419,7 +395,7 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	put := Put{
 		Key: record.Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
 		Details: p.Details, Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate, Whole: p.Whole, MadeFrom: p.MadeFrom, Defer: p.Defer,
-		Require: Requirement{Revision: p.Revision}, Manager: p.Manager, Marks: p.Marks,
+		Require: record.Requirement{Revision: p.Revision}, Manager: p.Manager, Marks: p.Marks,
 	}
 	if err := errors.Join(checkManager(p.Manager, p.Kind), checkMarks(p.Kind, p.Marks)); err != nil {
 		return tko.PutResult{}, err
@@ -427,8 +403,8 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	switch {
 	case p.Revision < 0 || p.Revision > 0 && p.ID == "":
 		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "the expected revision is %d: give the revision of an entity with an ID", p.Revision)
-	case len(p.RemoveMetadata) > maxMetadata:
-		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%d keys of metadata are to be removed: use at most %d", len(p.RemoveMetadata), maxMetadata)
+	case len(p.RemoveMetadata) > content.MaxMetadata:
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%d keys of metadata are to be removed: use at most %d", len(p.RemoveMetadata), content.MaxMetadata)
 	case !slices.Contains(record.EntityKinds, p.Kind):
 		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment, plugin or rollout", string(p.Kind))
 	case p.Name != "" && (p.Kind != tko.KindDeployment || p.ID != "" || p.Origin != ""):
@@ -439,7 +415,7 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 		if err := checkOrigin(p.Origin); err != nil {
 			return tko.PutResult{}, err
 		}
-		put.Origin = declaredOrigin(p.Origin)
+		put.Origin = record.DeclaredOrigin(p.Origin)
 	case p.Origin != "":
 		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%s %q has an ID, and an origin %q: only new deployments have an origin", p.Kind, p.ID, p.Origin)
 	case p.Kind == tko.KindDeployment:

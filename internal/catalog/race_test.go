@@ -173,12 +173,12 @@ func TestUsersOfClustersDoNotSetConditionsOfControllers(t *testing.T) {
 	user := identity.With(t.Context(), identity.Identity{Subject: "k8s:ed", Authenticator: identity.Delegated, From: "192.0.2.7:4711"})
 	key := record.Key{Kind: tko.KindSite, ID: "s"}
 	put := func(typ string) error {
-		_, err := w.PutConditions(user, key, []tko.Condition{{Type: typ, Status: tko.ConditionTrue, Reason: "Fine"}}, nil, catalog.Requirement{}, false)
+		_, err := w.PutConditions(user, key, []tko.Condition{{Type: typ, Status: tko.ConditionTrue, Reason: "Fine"}}, nil, record.Requirement{}, false)
 		return err
 	}
 	w.is("a condition of its own", put("Audited"), nil)
 	w.is("a condition of the meta-scheduler", put(tko.ConditionScheduled), tko.ErrDenied)
-	_, err := w.PutConditions(user, key, nil, []string{tko.ConditionScheduled}, catalog.Requirement{}, false)
+	_, err := w.PutConditions(user, key, nil, []string{tko.ConditionScheduled}, record.Requirement{}, false)
 	w.is("removing one", err, tko.ErrDenied)
 	w.is("the meta-scheduler", w.SetConditions(identity.With(t.Context(), identity.Controller(identity.RoleScheduler)), tko.KindSite, "s",
 		[]tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: "Fine"}}), nil)

@@ -186,7 +186,7 @@ func TestDeletionOfWhatIsInUseNeedsConsent(t *testing.T) {
 			return w.RemoveEntity(ctx, tko.KindTemplate, "t", dryRun)
 		}, 152},
 		"a removal of a collection": {func(ctx context.Context, w *world, dryRun bool) (tko.Deleted, error) {
-			return w.RemoveRecords(ctx, tko.KindTemplate, []string{"t", "u"}, catalog.Requirement{}, dryRun)
+			return w.RemoveRecords(ctx, tko.KindTemplate, []string{"t", "u"}, record.Requirement{}, dryRun)
 		}, 153},
 	}
 	for name, test := range tests {

@@ -2,15 +2,16 @@ package catalog
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/condition"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
+	"github.com/tko-orchestrator/tko/internal/rollout/service"
 )
 
 // This file serves a transport that treats all kinds alike and writes whole
@@ -25,7 +26,7 @@ type RecordWriter struct {
 	statuses    *Statuses
 	approver    *Approver
 	remover     *Remover
-	control     *RolloutControl
+	rollouts    *service.Keeper
 }
 
 // Record returns the current record of a key. It returns ErrNotFound if there
@@ -46,53 +47,10 @@ func (s *RecordWriter) Record(ctx context.Context, fields record.Fields, key rec
 	return r, err
 }
 
-// A Requirement is a precondition of a Put or of a deletion. If it isn't met,
-// the result is an ErrConflict, an ErrNotFound if the record is missing, or an
-// [ExistsError].
-type Requirement struct {
-	Absent   bool   // the record doesn't exist
-	Present  bool   // the record exists
-	UID      string // the record has this UID; "": any
-	Position int64  // the record, with its conditions, hasn't changed since; 0: any
-	Revision int64  // the record is at this revision; 0: any
-}
-
-// An ExistsError reports that a record exists that must not.
-type ExistsError struct {
-	Key  record.Key
-	Name string // the name that is taken, if it isn't the ID
-}
-
-func (e *ExistsError) Error() string {
-	if e.Name != "" {
-		return fmt.Sprintf("%s %q exists already: its ID is %q", e.Key.Kind, e.Name, e.Key.ID)
-	}
-	return fmt.Sprintf("%s %q exists already", e.Key.Kind, e.Key.ID)
-}
-
-// Is reports true for ErrConflict.
-func (e *ExistsError) Is(target error) bool { return target == tko.ErrConflict }
-
-func (q Requirement) check(key record.Key, r record.Record) error {
-	switch {
-	case r.Revision != 0 && q.Absent:
-		return &ExistsError{Key: key}
-	case r.Revision == 0 && (q.Present || q.UID != "" || q.Position != 0 || q.Revision != 0):
-		return tko.NotFound(key.Kind, key.ID)
-	case q.UID != "" && q.UID != r.UID:
-		return tko.Errorf(tko.ErrConflict, "%s %q has the UID %s, not %s: it is another one, read it again", key.Kind, key.ID, r.UID, q.UID)
-	case q.Position != 0 && q.Position != r.Position:
-		return tko.Errorf(tko.ErrConflict, "%s %q was changed at %d, after %d: read it again", key.Kind, key.ID, r.Position, q.Position)
-	case q.Revision != 0 && q.Revision != r.Revision:
-		return tko.Errorf(tko.ErrConflict, "%s %q is at revision %d, not at %d: another client has changed it, read it again", key.Kind, key.ID, r.Revision, q.Revision)
-	}
-	return nil
-}
-
 // PutConditions replaces conditions, by type, as SetConditions does, removes
 // those of the types without that have attached data, and returns the record.
-func (s *RecordWriter) PutConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require Requirement, dryRun bool) (record.Record, error) {
-	if err := checkConditions(conditions); err != nil {
+func (s *RecordWriter) PutConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require record.Requirement, dryRun bool) (record.Record, error) {
+	if err := condition.Check(conditions); err != nil {
 		return record.Record{}, err
 	}
 	ctx, _, err := s.rights.Enter(ctx, key.Kind, access.Condition)
@@ -108,16 +66,16 @@ func (s *RecordWriter) PutConditions(ctx context.Context, key record.Key, condit
 	if err != nil || !dryRun {
 		return r, err
 	}
-	if err := require.check(key, r); err != nil {
+	if err := require.Check(key, r); err != nil {
 		return record.Record{}, err
 	}
-	r.Conditions = mergeConditions(withoutConditions(r.Conditions, without), conditions, r.Revision, time.Now())
+	r.Conditions = condition.Merge(condition.WithoutAttached(r.Conditions, without), conditions, r.Revision, time.Now())
 	return r, nil
 }
 
 // PutApproval approves a deployment as ApproveDeployment does, and returns its
 // record with the package.
-func (s *RecordWriter) PutApproval(ctx context.Context, key record.Key, require Requirement, dryRun bool) (record.Record, error) {
+func (s *RecordWriter) PutApproval(ctx context.Context, key record.Key, require record.Requirement, dryRun bool) (record.Record, error) {
 	require.Present = true
 	ctx, _, err := s.rights.Enter(ctx, tko.KindDeployment, access.Approve)
 	if err != nil {
@@ -135,9 +93,9 @@ func (s *RecordWriter) PutApproval(ctx context.Context, key record.Key, require 
 
 // RemoveRecord deletes a record and its descendants, and returns it as it was;
 // with dryRun it only counts.
-func (s *RecordWriter) RemoveRecord(ctx context.Context, key record.Key, require Requirement, dryRun bool) (record.Record, tko.Deleted, error) {
+func (s *RecordWriter) RemoveRecord(ctx context.Context, key record.Key, require record.Requirement, dryRun bool) (record.Record, tko.Deleted, error) {
 	if key.Kind == tko.KindRollout {
-		return s.control.removeRollout(ctx, key, require, dryRun)
+		return s.rollouts.Remove(ctx, key, require, dryRun)
 	}
 	require.Present = true
 	ctx, _, err := s.rights.Enter(ctx, key.Kind, rights.ChangeVerb(key.Kind, access.Delete))
@@ -150,7 +108,7 @@ func (s *RecordWriter) RemoveRecord(ctx context.Context, key record.Key, require
 	err = record.Retry(ctx, func() error {
 		var err error
 		if r, err = s.Record(ctx, record.Fields{Package: true}, key); err == nil {
-			err = require.check(key, r)
+			err = require.Check(key, r)
 		}
 		if err != nil {
 			return record.Final(err)
@@ -161,7 +119,7 @@ func (s *RecordWriter) RemoveRecord(ctx context.Context, key record.Key, require
 		if done.most, err = s.remover.allowDeletion(ctx, key); err != nil {
 			return record.Final(err)
 		}
-		if require == (Requirement{Present: true}) {
+		if require == (record.Requirement{Present: true}) {
 			return nil
 		}
 		w := deletion(ctx, key)
@@ -188,9 +146,9 @@ func (s *RecordWriter) RemoveRecord(ctx context.Context, key record.Key, require
 // their number; with dryRun it only counts. It skips records that don't exist.
 // If one doesn't meet the requirement, that is an ErrConflict, and none is
 // deleted.
-func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require Requirement, dryRun bool) (tko.Deleted, error) {
+func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require record.Requirement, dryRun bool) (tko.Deleted, error) {
 	if kind == tko.KindRollout {
-		return s.control.removeRollouts(ctx, ids, require, dryRun)
+		return s.rollouts.RemoveAll(ctx, ids, require, dryRun)
 	}
 	verb := rights.ChangeVerb(kind, access.Purge)
 	ctx, c, err := s.rights.Enter(ctx, kind, verb, rights.ChangeVerb(kind, access.Delete))
@@ -215,7 +173,7 @@ func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []s
 			if !c.Sees(r) {
 				continue
 			}
-			if err := require.check(r.Key, r); err != nil {
+			if err := require.Check(r.Key, r); err != nil {
 				return tko.Deleted{}, err
 			}
 			keys = append(keys, r.Key)
@@ -244,6 +202,6 @@ func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []s
 // RemoveEntity deletes an entity and its descendants; with dryRun it only
 // counts. An unknown entity is an ErrNotFound.
 func (s *RecordWriter) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
-	_, deleted, err := s.RemoveRecord(ctx, record.Key{Kind: kind, ID: id}, Requirement{}, dryRun)
+	_, deleted, err := s.RemoveRecord(ctx, record.Key{Kind: kind, ID: id}, record.Requirement{}, dryRun)
 	return deleted, err
 }

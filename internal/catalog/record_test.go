@@ -28,19 +28,19 @@ func (w *world) put(p catalog.Put) record.Record {
 
 func TestPutChecksItsRequirement(t *testing.T) {
 	w := newWorld(t, catalog.Options{})
-	first := w.put(catalog.Put{Key: templateKey("t"), Require: catalog.Requirement{Absent: true}})
+	first := w.put(catalog.Put{Key: templateKey("t"), Require: record.Requirement{Absent: true}})
 	tests := map[string]struct {
 		why     string
 		id      string
-		require catalog.Requirement
+		require record.Requirement
 		want    error
 	}{
-		"absent":           {why: "the record exists", id: "t", require: catalog.Requirement{Absent: true}, want: tko.ErrConflict},
-		"present":          {why: "the record doesn't exist", id: "u", require: catalog.Requirement{Present: true}, want: tko.ErrNotFound},
-		"position":         {why: "the record has another position", id: "t", require: catalog.Requirement{Position: first.Position + 1}, want: tko.ErrConflict},
-		"uid":              {why: "the record has another UID", id: "t", require: catalog.Requirement{UID: "x"}, want: tko.ErrConflict},
-		"position of none": {why: "the record doesn't exist", id: "u", require: catalog.Requirement{Position: 1}, want: tko.ErrNotFound},
-		"all right":        {why: "the requirement is met", id: "t", require: catalog.Requirement{Present: true, UID: first.UID, Position: first.Position}},
+		"absent":           {why: "the record exists", id: "t", require: record.Requirement{Absent: true}, want: tko.ErrConflict},
+		"present":          {why: "the record doesn't exist", id: "u", require: record.Requirement{Present: true}, want: tko.ErrNotFound},
+		"position":         {why: "the record has another position", id: "t", require: record.Requirement{Position: first.Position + 1}, want: tko.ErrConflict},
+		"uid":              {why: "the record has another UID", id: "t", require: record.Requirement{UID: "x"}, want: tko.ErrConflict},
+		"position of none": {why: "the record doesn't exist", id: "u", require: record.Requirement{Position: 1}, want: tko.ErrNotFound},
+		"all right":        {why: "the requirement is met", id: "t", require: record.Requirement{Present: true, UID: first.UID, Position: first.Position}},
 	}
 	for name, test := range tests {
 		put := catalog.Put{Key: templateKey(test.id), Metadata: map[string]string{"a": "b"}, Require: test.require, DryRun: true}
@@ -200,12 +200,12 @@ func TestPutConditionsChecksItsRequirement(t *testing.T) {
 		t.Fatal(err)
 	}
 	conditions := []tko.Condition{{Type: "Mine", Status: tko.ConditionTrue}}
-	put, err := w.PutConditions(t.Context(), key, conditions, nil, catalog.Requirement{Position: made.Position, UID: made.UID}, false)
+	put, err := w.PutConditions(t.Context(), key, conditions, nil, record.Requirement{Position: made.Position, UID: made.UID}, false)
 	if err != nil || len(put.Conditions) != 1 || put.Position == made.Position {
 		t.Fatalf("%v, %v", put, err)
 	}
 	for _, dryRun := range []bool{false, true} {
-		for _, require := range []catalog.Requirement{{Position: made.Position}, {UID: "another"}} {
+		for _, require := range []record.Requirement{{Position: made.Position}, {UID: "another"}} {
 			conditions[0].Status = tko.ConditionFalse
 			if _, err := w.PutConditions(t.Context(), key, conditions, nil, require, dryRun); !errors.Is(err, tko.ErrConflict) {
 				t.Errorf("%+v (dry run: %t): error is %v", require, dryRun, err)
@@ -231,7 +231,7 @@ func TestPutConditionsRemovesOnlyConditionsWithAttachedData(t *testing.T) {
 	}
 	put := func(want string, dryRun bool, without []string, conditions ...tko.Condition) {
 		t.Helper()
-		r, err := w.PutConditions(t.Context(), key, conditions, without, catalog.Requirement{}, dryRun)
+		r, err := w.PutConditions(t.Context(), key, conditions, without, record.Requirement{}, dryRun)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func TestPutConditionsRemovesOnlyConditionsWithAttachedData(t *testing.T) {
 	}
 	put("B Own ", false, []string{"B"})
 	large := tko.Condition{Type: "A", Status: tko.ConditionTrue, Attached: strings.Repeat("x", 64<<10+1)}
-	if _, err := w.PutConditions(t.Context(), key, []tko.Condition{large}, nil, catalog.Requirement{}, false); !errors.Is(err, tko.ErrInvalid) {
+	if _, err := w.PutConditions(t.Context(), key, []tko.Condition{large}, nil, record.Requirement{}, false); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("too much attached data: %v, want ErrInvalid", err)
 	}
 }
@@ -268,7 +268,7 @@ func TestRemovedRecordsAreCountedWithTheirDescendants(t *testing.T) {
 	ids := []string{string(parent), string(child), "2T7yVwVYb5bVQKgZPsPZqUcWxYZ"} // the last one doesn't exist
 	want := tko.Deleted{Count: 3, Descendants: 1}
 	for _, dryRun := range []bool{true, false} {
-		deleted, err := w.RemoveRecords(w.ctx, tko.KindDeployment, ids, catalog.Requirement{}, dryRun)
+		deleted, err := w.RemoveRecords(w.ctx, tko.KindDeployment, ids, record.Requirement{}, dryRun)
 		if err != nil || deleted != want {
 			t.Errorf("dry run %t: %+v, %v; want %+v", dryRun, deleted, err, want)
 		}

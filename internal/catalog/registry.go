@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
@@ -39,7 +40,7 @@ func (s *Registry) register(ctx context.Context, reads *readSet, rec record.Reco
 		if err := s.rights.PermitWrite(ctx, record.Record{}, written); err != nil {
 			return record.Outcome{}, err
 		}
-		written.UID = newUID()
+		written.UID = record.NewUID()
 		outcomes, err := s.rights.Commit(ctx, reads.write(record.Write{Op: tko.OpWritten, Record: written, Expect: record.Absent, Requires: requires}))
 		if err == nil {
 			return outcomes[0], nil
@@ -54,13 +55,13 @@ func (s *Registry) register(ctx context.Context, reads *readSet, rec record.Reco
 			return err
 		}
 		written := rec
-		written.UID = newUID()
+		written.UID = record.NewUID()
 		if err := s.rights.PermitWrite(ctx, current, written); err != nil {
 			return record.Final(err)
 		}
 		if s.rewrites.Add(-1); current.Revision != 0 {
 			s.rewrites.Store(readFirst)
-			retainAttached(&written, current)
+			content.RetainAttached(&written, current)
 			if written.Template != current.Template { // the caller names another one than the awaited
 				written.Await(record.Awaited{})
 			}
@@ -109,8 +110,8 @@ func (s *Registry) register(ctx context.Context, reads *readSet, rec record.Reco
 
 // emptyDigest is the digest of a package of no resources.
 var emptyDigest = sync.OnceValue(func() record.Digest {
-	c, _ := contentOf(nil) // it can always be encoded
-	return c.digest
+	c, _ := content.Of(nil) // it can always be encoded
+	return c.Digest
 })
 
 // readFirst is the number of registrations that read before they write, after
@@ -182,16 +183,16 @@ func (s *Registry) templateRecord(ctx context.Context, t tko.Template) (record.R
 	if err := record.CheckNewID(key); err != nil {
 		return record.Record{}, err
 	}
-	if err := checkPackage(t.Package); err != nil {
+	if err := content.CheckPackage(t.Package); err != nil {
 		return record.Record{}, err
 	}
-	if _, _, err := deploymentState(t.Package); err != nil {
+	if _, _, err := content.StateOf(t.Package); err != nil {
 		return record.Record{}, err
 	}
-	if err := checkDetails(key, t.Details); err != nil {
+	if err := content.CheckDetails(key, t.Details); err != nil {
 		return record.Record{}, err
 	}
-	metadata, err := metadataOf(t.Package, nil, t.Metadata)
+	metadata, err := content.MetadataOf(t.Package, nil, t.Metadata)
 	if err != nil {
 		return record.Record{}, err
 	}
@@ -245,7 +246,7 @@ func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site
 	if err := record.CheckNewID(key); err != nil {
 		return record.Record{}, nil, err
 	}
-	if err := checkDetails(key, site.Details); err != nil {
+	if err := content.CheckDetails(key, site.Details); err != nil {
 		return record.Record{}, nil, err
 	}
 	base, err := s.base(ctx, reads, string(site.Template))
@@ -256,11 +257,11 @@ func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site
 	if whole {
 		merged = nil
 	}
-	pkg, err := startFrom(string(site.Template), merged, site.Package)
+	pkg, err := content.StartFrom(string(site.Template), merged, site.Package)
 	if err != nil {
 		return record.Record{}, nil, err
 	}
-	metadata, err := metadataOf(pkg, base.metadata, site.Metadata)
+	metadata, err := content.MetadataOf(pkg, base.metadata, site.Metadata)
 	if err != nil {
 		return record.Record{}, nil, err
 	}
@@ -290,7 +291,7 @@ func (s *Registry) ProvisionSite(ctx context.Context, request tko.NewSite) (id t
 	}
 	pkg := request.Package
 	if request.Template == "" {
-		if pkg, err = merge(nil, pkg); err != nil { // applies renames
+		if pkg, err = content.Merge(nil, pkg); err != nil { // applies renames
 			return "", false, err
 		}
 	}
@@ -303,7 +304,7 @@ func (s *Registry) ProvisionSite(ctx context.Context, request tko.NewSite) (id t
 		if err != nil {
 			return err
 		}
-		rec.UID, rec.Author, rec.Origin = newUID(), rights.Author(ctx), record.OriginOf("", request.Origin)
+		rec.UID, rec.Author, rec.Origin = record.NewUID(), rights.Author(ctx), record.OriginOf("", request.Origin)
 		if err := s.rights.Permit(ctx, nil, &rec, access.Provision, access.Create); err != nil {
 			return err
 		}

@@ -163,7 +163,7 @@ func TestEveryApprovalReplacesInOneCommit(t *testing.T) {
 			return errors.Join(s.finish(s.new, false), errOnly(s.ApproveDeployments(s.ctx, tko.DeploymentSelect{Parent: s.parent}, false)))
 		},
 		"an approval in Kubernetes": func(s succession) error {
-			return errors.Join(s.finish(s.new, false), errOnly(s.PutApproval(s.ctx, record.Key{Kind: tko.KindDeployment, ID: string(s.new)}, catalog.Requirement{}, false)))
+			return errors.Join(s.finish(s.new, false), errOnly(s.PutApproval(s.ctx, record.Key{Kind: tko.KindDeployment, ID: string(s.new)}, record.Requirement{}, false)))
 		},
 		"the whole of it": func(s succession) error {
 			return errOnly(s.PutEntity(s.ctx, tko.Put{Kind: tko.KindDeployment, ID: string(s.new), Parent: s.parent, Site: "lagos", Package: krm.Package{}.WithDeployment("", "lagos", true, true)}))

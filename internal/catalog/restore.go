@@ -14,10 +14,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
-// maxRestored is the maximum number of entities of one restore: their IDs are in
-// memory.
-const maxRestored = 100_000
-
 // A Restorer restores what was.
 type Restorer struct {
 	*core
@@ -80,8 +76,8 @@ func (s *Restorer) RestorePast(ctx context.Context, request tko.RestoreRequest) 
 				return tko.Restored{}, err
 			}
 			selected[r.ID] = true
-			if len(selected) > maxRestored {
-				return tko.Restored{}, tko.Errorf(tko.ErrInvalid, "more than %d %ss are selected: restore fewer at a time", maxRestored, query.Kind)
+			if len(selected) > history.MaxRestored {
+				return tko.Restored{}, tko.Errorf(tko.ErrInvalid, "more than %d %ss are selected: restore fewer at a time", history.MaxRestored, query.Kind)
 			}
 		}
 	}
@@ -98,8 +94,8 @@ func (s *Restorer) RestorePast(ctx context.Context, request tko.RestoreRequest) 
 		default:
 			result.Changed++
 		}
-		if len(plans) >= maxRestored {
-			return tko.Errorf(tko.ErrInvalid, "more than %d %ss are to be restored: restore fewer at a time", maxRestored, query.Kind)
+		if len(plans) >= history.MaxRestored {
+			return tko.Errorf(tko.ErrInvalid, "more than %d %ss are to be restored: restore fewer at a time", history.MaxRestored, query.Kind)
 		}
 		plans[id] = what
 		return nil
@@ -208,7 +204,7 @@ func (s *Restorer) restoreOne(ctx context.Context, then *history.Moment, key rec
 		if current.Revision != 0 {
 			r.UID, r.Created, r.Origin = current.UID, current.Created, current.Origin
 		} else {
-			r.UID, w.Used = newUID(), true
+			r.UID, w.Used = record.NewUID(), true
 		}
 		if err := s.rights.PermitWrite(ctx, current, r); err != nil {
 			return record.Final(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
+	"github.com/tko-orchestrator/tko/internal/rollout/service"
 	"github.com/tko-orchestrator/tko/internal/source"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -125,9 +126,9 @@ type Service struct {
 	*Snapshots
 	*Explainer
 
-	*RolloutControl
-	*RolloutPlans
-	*RolloutRunner
+	*service.RolloutControl
+	*service.RolloutPlans
+	*service.RolloutRunner
 	*SiteFreezes
 	*SiteStops
 
@@ -183,7 +184,7 @@ func New(store record.Store, validator Validator, options Options) *Service {
 	}
 	s.Keeper, s.SubscriptionKeeper = source.NewKeepers(c.rights, store, c.sourceSettings(), changelog.SeenBy(s.ChangeLog))
 	s.AgentEnrollments = enrollment.New(c.rights, store, func(ctx context.Context, site record.Key, conditions []tko.Condition) error {
-		return s.setConditions(ctx, site, conditions, nil, Requirement{})
+		return s.setConditions(ctx, site, conditions, nil, record.Requirement{})
 	})
 	s.DeploymentWriter = &DeploymentWriter{core: c, registry: s.Registry, statuses: s.Statuses}
 	s.Modifier = &Modifier{core: c, deployments: s.DeploymentWriter}
@@ -191,14 +192,14 @@ func New(store record.Store, validator Validator, options Options) *Service {
 	s.Restorer = &Restorer{core: c, moments: moments}
 	s.Comparer = &Comparer{core: c, entities: s.Entities}
 	s.Snapshots = &Snapshots{core: c, entities: s.Entities, deployments: s.DeploymentWriter, changeLog: s.ChangeLog}
-	rollouts := &rolloutStore{core: c}
-	s.RolloutPlans = &RolloutPlans{rolloutStore: rollouts, entities: s.Entities, moments: moments}
-	s.RolloutRunner = &RolloutRunner{rolloutStore: rollouts, plans: s.RolloutPlans, siteFreezes: s.SiteFreezes}
-	s.RolloutControl = &RolloutControl{rolloutStore: rollouts, registry: s.Registry, plans: s.RolloutPlans, runner: s.RolloutRunner}
+	rollouts := service.New(c.rights, store, forRollouts{core: c, entities: s.Entities, registry: s.Registry, siteFreezes: s.SiteFreezes}, service.Settings{
+		Access: options.Access, CheckFunction: options.CheckFunction, Differ: c.differ, Moments: moments, Log: options.Log,
+	})
+	s.RolloutPlans, s.RolloutRunner, s.RolloutControl = rollouts.Plans, rollouts.Runner, rollouts.Control
 	s.RecordWriter = &RecordWriter{
-		core: c, registry: s.Registry, deployments: s.DeploymentWriter, statuses: s.Statuses, approver: s.Approver, remover: s.Remover, control: s.RolloutControl,
+		core: c, registry: s.Registry, deployments: s.DeploymentWriter, statuses: s.Statuses, approver: s.Approver, remover: s.Remover, rollouts: rollouts.Keeper,
 	}
-	s.Explainer = &Explainer{core: c, entities: s.Entities, plans: s.RolloutPlans, control: s.RolloutControl}
+	s.Explainer = &Explainer{core: c, entities: s.Entities, rollouts: rollouts.Keeper, control: s.RolloutControl}
 	return s
 }
 

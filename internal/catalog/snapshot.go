@@ -10,10 +10,12 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/changelog"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/criteria"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
+	"github.com/tko-orchestrator/tko/internal/rollout/service"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -314,11 +316,11 @@ func (s *Snapshot) Package(r record.Record) (krm.Package, error) {
 }
 
 // Deployment returns the deployment of a record, without its package.
-func (s *Snapshot) Deployment(r record.Record) tko.Deployment { return sharedDeployment(r) }
+func (s *Snapshot) Deployment(r record.Record) tko.Deployment { return record.DeploymentOf(r) }
 
 // Template returns the template of a record, without its package.
 func (s *Snapshot) Template(r record.Record) tko.Template {
-	t := sharedTemplate(r)
+	t := record.TemplateOf(r)
 	t.Deployments = nil
 	return t
 }
@@ -367,7 +369,7 @@ func (s *Snapshot) Changed(ctx context.Context, current record.Record, pkg krm.P
 	}
 	edit := editOf(current, current, pkg)
 	edit.before = func() (krm.Package, error) { return before, nil }
-	edit.with.passed, edit.with.removed = metadataWith(current, with.Manifest)
+	edit.with.passed, edit.with.removed = service.MetadataWith(current, with.Manifest)
 	change, err := s.service.deployments.changed(ctx, new(readSet), edit)
 	if err != nil {
 		return record.Record{}, err
@@ -375,25 +377,16 @@ func (s *Snapshot) Changed(ctx context.Context, current record.Record, pkg krm.P
 	r := change.record
 	if from.Revision != 0 {
 		r.Base = from.Revision
-		if r.Metadata, err = metadataAfter(current.Effective(), pkg, from.Effective(), edit.with.passed); err != nil {
+		if r.Metadata, err = content.MetadataAfter(current.Effective(), pkg, from.Effective(), edit.with.passed); err != nil {
 			return record.Record{}, err
 		}
-		removeMetadata(&r, edit.with.removed)
-		retainAttached(&r, current)
+		content.RemoveMetadata(&r, edit.with.removed)
+		content.RetainAttached(&r, current)
 	}
 	if with.Derived != nil {
 		setDerivation(&r, *with.Derived)
 	}
 	return r, nil
-}
-
-// metadataWith returns the passed and removed metadata of a deployment that a manifest
-// replaces; nil is none.
-func metadataWith(r record.Record, m *spec.Manifest) (passed map[string]string, removed []string) {
-	if m == nil {
-		return r.Passed(), r.Removed()
-	}
-	return passedOf(r, m.Metadata), removedOf(r, Put{Metadata: m.Metadata})
 }
 
 // Named returns the ID of the deployment that a source has created with an origin; "" if
@@ -403,16 +396,12 @@ func (s *Snapshot) Named(ctx context.Context, origin string) (tko.DeploymentID, 
 	if err != nil {
 		return "", err
 	}
-	r, err := s.service.reader.WithOrigin(ctx, declaredOrigin(origin))
+	r, err := s.service.reader.WithOrigin(ctx, record.DeclaredOrigin(origin))
 	if err != nil || r.Revision == 0 || !c.Sees(r) {
 		return "", err
 	}
 	return tko.DeploymentID(r.ID), nil
 }
-
-// declaredOrigin returns the origin of the deployment that a manifest declares, as
-// PutEntity stores it.
-func declaredOrigin(origin string) string { return record.OriginOf("named", origin) }
 
 // Declared returns the record of a new deployment that a manifest declares, without an ID,
 // as PutEntity would store it. template is zero if it has none.
@@ -429,7 +418,7 @@ func (s *Snapshot) Declared(ctx context.Context, template tko.Template, m spec.M
 	if err != nil {
 		return record.Record{}, err
 	}
-	n.record.Origin = declaredOrigin(m.Origin)
+	n.record.Origin = record.DeclaredOrigin(m.Origin)
 	return n.record, s.service.reader.RequireAll(ctx, n.requires)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/criteria"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
@@ -305,7 +306,7 @@ func checkStop(stop tko.Stop) error {
 		}
 	}
 	for key, text := range stop.SiteMetadata {
-		if err := checkMetadata(key, text); err != nil {
+		if err := content.CheckMetadata(key, text); err != nil {
 			return err
 		}
 		if _, err := tko.ParsePattern(text); err != nil {

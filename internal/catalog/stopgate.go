@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/condition"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
@@ -19,19 +20,6 @@ import (
 // changes of the metadata of a site, and of the parents of deployments. So records that were
 // read after the stop are as good as those of the transaction.
 
-type undoingKey struct{}
-
-// withUndoing marks the writes of rollouts that undo others.
-func withUndoing(ctx context.Context) context.Context {
-	return context.WithValue(ctx, undoingKey{}, true)
-}
-
-// stopsFor returns the stops that hold the writes of a context.
-func stopsFor(ctx context.Context, stops []tko.Stop) []tko.Stop {
-	undoing := ctx.Value(undoingKey{}) != nil
-	return slices.DeleteFunc(slices.Clone(stops), func(stop tko.Stop) bool { return stop.OnlyUndo && undoing })
-}
-
 // withoutReleasing returns the stops that hold more than what is scheduled at sites.
 func withoutReleasing(stops []tko.Stop) []tko.Stop {
 	return slices.DeleteFunc(slices.Clone(stops), func(stop tko.Stop) bool { return stop.Releasing })
@@ -39,7 +27,7 @@ func withoutReleasing(stops []tko.Stop) []tko.Stop {
 
 // checkStops returns an ErrStopped if stops hold one of the writes.
 func (s *core) checkStops(ctx context.Context, book *rights.Book, writes []record.Write) error {
-	stops := stopsFor(ctx, book.Stops)
+	stops := rights.StopsFor(ctx, book.Stops)
 	if !slices.ContainsFunc(writes, func(w record.Write) bool { return w.Rollout != nil }) {
 		stops = withoutReleasing(stops)
 	}
@@ -55,7 +43,7 @@ func (s *core) freeOf(ctx context.Context, writes []record.Write) (free []record
 	if err != nil {
 		return nil, err
 	}
-	g := newStopGate(s, stopsFor(ctx, book.Stops), true)
+	g := newStopGate(s, rights.StopsFor(ctx, book.Stops), true)
 	for _, w := range writes {
 		err := g.check(ctx, []record.Write{w})
 		if err == nil {
@@ -323,10 +311,6 @@ func stoppedError(stop tko.Stop, key record.Key) error {
 // stopAge is the maximum age of what controllers get to know of stops. Commits know it exactly.
 const stopAge = 250 * time.Millisecond
 
-// stoppedRetry is the time after which work that a stop holds is looked at again. The release
-// of the stop makes it due at once.
-const stoppedRetry = 5 * time.Minute
-
 // preparedKey returns the key of the record that work of preparation is on.
 func preparedKey(work string) record.Key {
 	if site, ok := tko.SiteOfWork(work); ok {
@@ -384,7 +368,7 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 			free = append(free, item)
 			continue
 		}
-		held = append(held, tko.FinishedWork{Item: item, Outcome: tko.WorkReleased, Retry: pause.Between(stoppedRetry/2, stoppedRetry)})
+		held = append(held, tko.FinishedWork{Item: item, Outcome: tko.WorkReleased, Retry: pause.Between(rights.StoppedRetry/2, rights.StoppedRetry)})
 		if err := s.reportStopped(ctx, r, stop); err != nil {
 			return nil, err
 		}
@@ -407,8 +391,8 @@ func (s *WorkQueue) reportStopped(ctx context.Context, r record.Record, stop tko
 	if was != nil && was.Reason == tko.ReasonStopped && was.Message == text && was.ObservedRevision == r.Revision {
 		return nil
 	}
-	condition := tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: tko.ReasonStopped, Message: text, ObservedRevision: r.Revision}
-	write := record.Write{Op: tko.OpStatus, Record: record.Record{Key: r.Key, Author: rights.Author(ctx), Conditions: mergeConditions(r.Conditions, []tko.Condition{condition}, r.Revision, time.Now())}, Expect: r.Revision, Position: r.Position}
+	waits := tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: tko.ReasonStopped, Message: text, ObservedRevision: r.Revision}
+	write := record.Write{Op: tko.OpStatus, Record: record.Record{Key: r.Key, Author: rights.Author(ctx), Conditions: condition.Merge(r.Conditions, []tko.Condition{waits}, r.Revision, time.Now())}, Expect: r.Revision, Position: r.Position}
 	_, err := s.rights.Commit(ctx, write)
 	if record.IsStale(err) {
 		return nil // it has changed: it is reported with the next claim

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/condition"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/record"
@@ -86,25 +87,25 @@ type acceptedPackages func(ctx context.Context) ([]tko.AcceptedPackage, error)
 // validate validates a package. seal distinguishes packages with the same
 // digest. Findings of templates' CRDs that earlier packages have, too, are no
 // errors: registering a template doesn't invalidate existing packages.
-func (s *validation) validate(ctx context.Context, reads *readSet, c content, complete bool, seal string, earlier acceptedPackages) error {
+func (s *validation) validate(ctx context.Context, reads *readSet, c content.Content, complete bool, seal string, earlier acceptedPackages) error {
 	rules, err := s.rulesFor(ctx, reads)
 	if err != nil {
 		return err
 	}
-	key := fmt.Sprintf("%x/%d/%t", c.digest, rules.epoch, complete)
+	key := fmt.Sprintf("%x/%d/%t", c.Digest, rules.epoch, complete)
 	if slices.ContainsFunc(rules.plugins, func(p tko.Plugin) bool { return p.Triggered(krm.DeploymentGVK) }) {
 		key += "/" + seal // plugins see the state, which is not part of the digest
 	}
 	v := tko.Validation{
-		Package:  c.pkg,
+		Package:  c.Package,
 		Complete: complete,
 		CRDs:     rules.crds,
 		Plugins:  rules.plugins,
 		Key:      key,
 	}
-	if c.warned != nil {
+	if c.Warned != nil {
 		v.Warn = func(all []tko.Finding) {
-			*c.warned = all
+			*c.Warned = all
 			for _, one := range all {
 				tko.Warn(ctx, one.String())
 			}
@@ -128,13 +129,13 @@ func (s *validation) validate(ctx context.Context, reads *readSet, c content, co
 // withPackage returns a record with a package, which it validates. The package was made from
 // the record's template, if it has one.
 func (s *validation) withPackage(ctx context.Context, reads *readSet, r record.Record, pkg krm.Package, complete bool) (record.Record, error) {
-	c, err := contentOf(pkg)
+	c, err := content.Of(pkg)
 	if err == nil {
 		err = s.validate(ctx, reads, c, complete, "", s.acceptedOf(r.Key, complete, r.Template))
 	}
-	r.Digest, r.Package = c.digest, c.encoded
+	r.Digest, r.Package = c.Digest, c.Encoded
 	if err == nil && r.Kind == tko.KindSite {
-		r.Conditions = mergeConditions(nil, c.conditions(nil), 1, time.Now())
+		r.Conditions = condition.Merge(nil, c.Conditions(nil), 1, time.Now())
 	}
 	return r, err
 }
@@ -204,14 +205,7 @@ func (s *validation) differ(ctx context.Context) (threeway.Types, []byte, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	return rules.types(), newMask(), nil
-}
-
-// newMask returns a random key.
-func newMask() []byte {
-	mask := make([]byte, 32)
-	_, _ = rand.Read(mask) // it returns no error
-	return mask
+	return rules.types(), threeway.NewMask(), nil
 }
 
 // isUntriggered reports whether no resource of a site's package triggers
@@ -281,8 +275,8 @@ func (s *validation) readCRDs(ctx context.Context, id string, contents map[recor
 		if err != nil {
 			return templateCRDs{}, fmt.Errorf("template %q: %w", id, err)
 		}
-		if content, ok := contents[crd.Digest]; ok {
-			crd.Content = content
+		if known, ok := contents[crd.Digest]; ok {
+			crd.Content = known
 		}
 		contents[crd.Digest] = crd.Content
 		t.crds = append(t.crds, crd)

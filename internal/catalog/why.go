@@ -8,9 +8,11 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/service"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -28,8 +30,8 @@ type Explainer struct {
 	*core
 
 	entities *Entities
-	plans    *RolloutPlans
-	control  *RolloutControl
+	rollouts *service.Keeper
+	control  *service.RolloutControl
 }
 
 // A topologist knows the resources of topologies. Planners do.
@@ -39,8 +41,8 @@ type topologist interface {
 	Impact(ctx context.Context, id tko.TemplateID, pkg krm.Package, emit func(plan.Draft) error) error
 }
 
-func (s *RolloutPlans) topologist() (topologist, error) {
-	t, ok := s.planner.(topologist)
+func (s *Explainer) topologist() (topologist, error) {
+	t, ok := s.rollouts.Planner().(topologist)
 	if !ok {
 		return nil, errors.New("this server has no planner")
 	}
@@ -57,7 +59,7 @@ func (s *Explainer) ExplainSite(ctx context.Context, request tko.SiteExplanation
 	if err != nil {
 		return tko.SiteExplanation{}, err
 	}
-	knows, err := s.plans.topologist()
+	knows, err := s.topologist()
 	if err != nil {
 		return tko.SiteExplanation{}, err
 	}
@@ -93,12 +95,12 @@ func (s *Explainer) TemplateImpact(ctx context.Context, request tko.TemplateImpa
 	if err != nil {
 		return tko.TemplateImpact{}, err
 	}
-	knows, err := s.plans.topologist()
+	knows, err := s.topologist()
 	if err != nil {
 		return tko.TemplateImpact{}, err
 	}
 	if request.Package != nil {
-		if err := checkPackage(request.Package); err != nil {
+		if err := content.CheckPackage(request.Package); err != nil {
 			return tko.TemplateImpact{}, err
 		}
 		if request.Package, err = s.rights.Restored(ctx, record.Key{Kind: tko.KindTemplate, ID: string(t.ID)}, request.Package); err != nil {
@@ -256,7 +258,7 @@ func (s *Explainer) impactGroups(ctx context.Context, i *tko.TemplateImpact, kno
 		case len(d.Unknown) > 0:
 			i.Unknown++
 		}
-		before, after := draftPackages(d)
+		before, after := service.DraftPackages(d)
 		tokens := map[string]string{string(d.Deployment): "{deployment}"}
 		if d.Site != "" {
 			tokens[string(d.Site)] = "{site}"

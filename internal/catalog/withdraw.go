@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -18,22 +19,22 @@ const topologyGroup = "topology.nephio.org"
 // approval although its new package sets it: a user must approve the content
 // that runs at its site, and that content changes. A package that changes only
 // the approval approves. before returns the deployment's package.
-func (s *DeploymentWriter) withdrawsApproval(ctx context.Context, current record.Record, before func() (krm.Package, error), d draft) (bool, error) {
+func (s *DeploymentWriter) withdrawsApproval(ctx context.Context, current record.Record, before func() (krm.Package, error), d content.Draft) (bool, error) {
 	policies, err := s.policiesFor(ctx, current)
 	if err != nil {
 		return false, err
 	}
-	if len(policies) > 0 && d.approved {
-		if d.site != current.Site {
+	if len(policies) > 0 && d.Approved {
+		if d.Site != current.Site {
 			return true, nil
 		}
 		old, err := before()
 		if err != nil {
 			return false, err
 		}
-		return contentDiffers(old, d.pkg)
+		return contentDiffers(old, d.Package)
 	}
-	if !s.options.WithdrawApproval || !d.approved || d.site == "" {
+	if !s.options.WithdrawApproval || !d.Approved || d.Site == "" {
 		return false, nil
 	}
 	old, err := before()
@@ -55,20 +56,20 @@ func (s *DeploymentWriter) withdrawsApproval(ctx context.Context, current record
 	if approve == krm.Auto || approve != krm.Manual && !s.options.ManualApprove {
 		return false, nil
 	}
-	if d.site != current.Site || !current.Approved && d.prepared != current.Prepared {
+	if d.Site != current.Site || !current.Approved && d.Prepared != current.Prepared {
 		return true, nil
 	}
-	return contentDiffers(old, d.pkg)
+	return contentDiffers(old, d.Package)
 }
 
 // contentDiffers reports whether two packages differ in what a user approves.
 func contentDiffers(before, after krm.Package) (bool, error) {
-	was, err := contentOf(approvable(before))
+	was, err := content.Of(approvable(before))
 	if err != nil {
 		return false, err
 	}
-	is, err := contentOf(approvable(after))
-	return was.digest != is.digest, err
+	is, err := content.Of(approvable(after))
+	return was.Digest != is.Digest, err
 }
 
 // approvable returns the content that a user approves: all of a package except

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -43,7 +43,7 @@ func (s *storage) failed(ctx context.Context, name string, pkg krm.Package, err 
 	if wrong, ok := errors.AsType[krm.Errors](err); ok && pkg != nil {
 		return apierrors.NewInvalid(gk, name, malformed(pkg, wrong))
 	}
-	if _, ok := errors.AsType[*catalog.ExistsError](err); ok {
+	if _, ok := errors.AsType[*record.ExistsError](err); ok {
 		return apierrors.NewAlreadyExists(gr, name)
 	}
 	switch {

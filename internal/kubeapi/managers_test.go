@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/record"
 )
 
@@ -264,7 +263,7 @@ func (w *world) appliedLongAgo(site, typ string) string {
 	if c.Attached == before {
 		w.t.Fatalf("it has no time: %s", before)
 	}
-	r, err := w.PutConditions(w.t.Context(), record.Key{Kind: tko.KindSite, ID: site}, []tko.Condition{c}, nil, catalog.Requirement{}, false)
+	r, err := w.PutConditions(w.t.Context(), record.Key{Kind: tko.KindSite, ID: site}, []tko.Condition{c}, nil, record.Requirement{}, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -67,10 +67,10 @@ type Past interface {
 // A Writer writes records.
 type Writer interface {
 	PutRecord(ctx context.Context, p catalog.Put) (r record.Record, created bool, err error)
-	PutConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require catalog.Requirement, dryRun bool) (record.Record, error)
-	RemoveRecord(ctx context.Context, key record.Key, require catalog.Requirement, dryRun bool) (record.Record, tko.Deleted, error)
-	RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require catalog.Requirement, dryRun bool) (tko.Deleted, error)
-	PutApproval(ctx context.Context, key record.Key, require catalog.Requirement, dryRun bool) (record.Record, error)
+	PutConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require record.Requirement, dryRun bool) (record.Record, error)
+	RemoveRecord(ctx context.Context, key record.Key, require record.Requirement, dryRun bool) (record.Record, tko.Deleted, error)
+	RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require record.Requirement, dryRun bool) (tko.Deleted, error)
+	PutApproval(ctx context.Context, key record.Key, require record.Requirement, dryRun bool) (record.Record, error)
 	Commander
 }
 
@@ -499,7 +499,7 @@ func (s *storage) create(ctx context.Context, o object, key record.Key, validate
 	if given := o.GetName() + o.GetGenerateName(); s.kind.kind == tko.KindDeployment && !keep && given != "" {
 		warning.AddWarning(ctx, "", fmt.Sprintf(discarded, given))
 	}
-	put.Require, put.DryRun = catalog.Requirement{Absent: true}, dryRun
+	put.Require, put.DryRun = record.Requirement{Absent: true}, dryRun
 	return s.write(ctx, o, put, record.Record{})
 }
 
@@ -681,8 +681,8 @@ func (s *storage) updated(ctx context.Context, info rest.UpdatedObjectInfo, old 
 
 // change returns the new object of an update, and the precondition for writing
 // it.
-func (s *storage) change(ctx context.Context, name string, current record.Record, info rest.UpdatedObjectInfo, validate rest.ValidateObjectUpdateFunc) (object, catalog.Requirement, error) {
-	require := catalog.Requirement{Present: true, UID: current.UID}
+func (s *storage) change(ctx context.Context, name string, current record.Record, info rest.UpdatedObjectInfo, validate rest.ValidateObjectUpdateFunc) (object, record.Requirement, error) {
+	require := record.Requirement{Present: true, UID: current.UID}
 	// The client changes what the user may see: a patch can't copy values that
 	// the user can't read.
 	seen := view{whole: true, secrets: s.reader(ctx, name).sees(current)}
@@ -728,7 +728,7 @@ func patches(ctx context.Context) bool {
 }
 
 // required returns the precondition of a deletion.
-func required(p *metav1.Preconditions) (require catalog.Requirement, err error) {
+func required(p *metav1.Preconditions) (require record.Requirement, err error) {
 	if p == nil {
 		return require, nil
 	}

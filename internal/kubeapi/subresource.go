@@ -13,7 +13,6 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/record"
 )
 
@@ -21,7 +20,7 @@ import (
 // the methods of subresources.
 type partStorage struct {
 	storage *storage
-	apply   func(ctx context.Context, o object, current record.Record, require catalog.Requirement, dryRun bool) (record.Record, error)
+	apply   func(ctx context.Context, o object, current record.Record, require record.Requirement, dryRun bool) (record.Record, error)
 }
 
 var (
@@ -82,7 +81,7 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 // statusOf returns the storage of the subresource status, which holds
 // conditions.
 func statusOf(s *storage) rest.Storage {
-	return &partStorage{s, func(ctx context.Context, o object, current record.Record, require catalog.Requirement, dryRun bool) (record.Record, error) {
+	return &partStorage{s, func(ctx context.Context, o object, current record.Record, require record.Requirement, dryRun bool) (record.Record, error) {
 		var list []metav1.Condition
 		switch o := o.(type) {
 		case *v1alpha1.Site:
@@ -115,7 +114,7 @@ func statusOf(s *storage) rest.Storage {
 // approvalOf returns the storage of the subresource approval, which holds
 // status.approved.
 func approvalOf(s *storage) rest.Storage {
-	return &partStorage{s, func(ctx context.Context, o object, current record.Record, require catalog.Requirement, dryRun bool) (record.Record, error) {
+	return &partStorage{s, func(ctx context.Context, o object, current record.Record, require record.Requirement, dryRun bool) (record.Record, error) {
 		d := as[*v1alpha1.Deployment](o)
 		if !d.Status.Approved {
 			return current, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("status", "approved"), false,

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
@@ -52,7 +51,7 @@ type late struct {
 	meanwhile func()
 }
 
-func (l *late) PutApproval(ctx context.Context, key record.Key, require catalog.Requirement, dryRun bool) (record.Record, error) {
+func (l *late) PutApproval(ctx context.Context, key record.Key, require record.Requirement, dryRun bool) (record.Record, error) {
 	l.meanwhile()
 	return l.Catalog.PutApproval(ctx, key, require, dryRun)
 }

@@ -3,6 +3,7 @@ package rights
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
@@ -32,6 +33,28 @@ func Read[T any](ctx context.Context, s *Authorizer, key record.Key, revision in
 		return none, err
 	}
 	return entity(c, r)
+}
+
+// List streams the entities of a query that the caller may see, as of the moment of the context
+// (see [tko.WithAsOf]). err, if not nil, is why there is no query, and what the stream ends with.
+func List[T any](ctx context.Context, s *Authorizer, query record.Query, err error, entity func(*Caller, record.Record) (T, error)) iter.Seq2[T, error] {
+	return record.Stream(func(yield func(T) bool) error {
+		if err != nil {
+			return err
+		}
+		ctx, w, err := s.Reads(ctx, query.Kind)
+		if err != nil {
+			return err
+		}
+		query.Scope = w.Caller().View()
+		if query.AsOf, err = s.reader.AsOf(ctx); err != nil {
+			return err
+		}
+		return s.Each(ctx, w, query, func(r record.Record) (bool, error) {
+			e, err := entity(w.Caller(), r)
+			return err == nil && yield(e), err
+		})
+	})
 }
 
 // AtOf is [Authorizer.At] for a caller whose call has begun.

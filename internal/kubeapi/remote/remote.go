@@ -17,7 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/turn"
 )
 
-func init() { sibling.RegisterError[*catalog.ExistsError]("exists") }
+func init() { sibling.RegisterError[*record.ExistsError]("exists") }
 
 // The names of the methods.
 const (
@@ -75,18 +75,18 @@ type (
 		Key        record.Key
 		Conditions []tko.Condition
 		Without    []string
-		Require    catalog.Requirement
+		Require    record.Requirement
 		DryRun     bool
 	}
 	change struct {
 		Key     record.Key
-		Require catalog.Requirement
+		Require record.Requirement
 		DryRun  bool
 	}
 	changes struct {
 		Kind    tko.Kind
 		IDs     []string
-		Require catalog.Requirement
+		Require record.Requirement
 		DryRun  bool
 	}
 	removal struct {
@@ -377,26 +377,26 @@ func (c *Catalog) PutRecord(ctx context.Context, p catalog.Put) (r record.Record
 }
 
 // PutConditions implements kubeapi.Writer.
-func (c *Catalog) PutConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require catalog.Requirement, dryRun bool) (r record.Record, err error) {
+func (c *Catalog) PutConditions(ctx context.Context, key record.Key, conditions []tko.Condition, without []string, require record.Requirement, dryRun bool) (r record.Record, err error) {
 	err = sibling.Call(ctx, c.peer, putConditions, conditionsOf{key, conditions, without, require, dryRun}, &r)
 	return r, err
 }
 
 // RemoveRecord implements kubeapi.Writer.
-func (c *Catalog) RemoveRecord(ctx context.Context, key record.Key, require catalog.Requirement, dryRun bool) (record.Record, tko.Deleted, error) {
+func (c *Catalog) RemoveRecord(ctx context.Context, key record.Key, require record.Requirement, dryRun bool) (record.Record, tko.Deleted, error) {
 	var out removal
 	err := sibling.Call(ctx, c.peer, removeRecord, change{key, require, dryRun}, &out)
 	return out.Record, out.Deleted, err
 }
 
 // RemoveRecords implements kubeapi.Writer.
-func (c *Catalog) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require catalog.Requirement, dryRun bool) (d tko.Deleted, err error) {
+func (c *Catalog) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require record.Requirement, dryRun bool) (d tko.Deleted, err error) {
 	err = sibling.Call(ctx, c.peer, removeRecords, changes{kind, ids, require, dryRun}, &d)
 	return d, err
 }
 
 // PutApproval implements kubeapi.Writer.
-func (c *Catalog) PutApproval(ctx context.Context, key record.Key, require catalog.Requirement, dryRun bool) (r record.Record, err error) {
+func (c *Catalog) PutApproval(ctx context.Context, key record.Key, require record.Requirement, dryRun bool) (r record.Record, err error) {
 	err = sibling.Call(ctx, c.peer, putApproval, change{key, require, dryRun}, &r)
 	return r, err
 }

@@ -1,4 +1,4 @@
-package catalog
+package service
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type rowRights struct {
 
 func (s *RolloutRunner) rowRights(ctx context.Context, r record.Record, st record.RolloutState) (rowRights, error) {
 	var rr rowRights
-	if st.Undoes != "" || s.options.Access == rights.Off {
+	if st.Undoes != "" || s.settings.Access == rights.Off {
 		return rr, nil
 	}
 	owns, err := s.rights.OwnerOfRecord(ctx, r)
@@ -59,7 +59,7 @@ func (s *RolloutRunner) rowRights(ctx context.Context, r record.Record, st recor
 }
 
 // permit checks the write of a row.
-func (rr rowRights) permit(s *core, before record.Record, w record.Write) error {
+func (rr rowRights) permit(s *rolloutStore, before record.Record, w record.Write) error {
 	if rr.held != nil {
 		return rr.held
 	}
@@ -92,7 +92,7 @@ func (rr rowRights) permit(s *core, before record.Record, w record.Write) error 
 
 // visibleRows returns those of the rows of a plan whose deployments the caller may read: as
 // they are, or where they are to be created.
-func (s *core) visibleRows(ctx context.Context, c *rights.Caller, rows []record.RolloutRow) ([]record.RolloutRow, error) {
+func (s *rolloutStore) visibleRows(ctx context.Context, c *rights.Caller, rows []record.RolloutRow) ([]record.RolloutRow, error) {
 	if len(rows) == 0 || c.View().IsAll() {
 		return rows, nil
 	}

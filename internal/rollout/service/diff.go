@@ -1,4 +1,4 @@
-package catalog
+package service
 
 import (
 	"context"
@@ -18,7 +18,7 @@ var errTooManyChanges = tko.Errorf(tko.ErrInvalid, "more than %d deployments mat
 
 // changesOf returns what a row of a plan changes, whether or not it was applied already.
 func (s *RolloutPlans) changesOf(ctx context.Context, r record.Record, st record.RolloutState, row record.RolloutRow) ([]tko.RolloutChange, error) {
-	types, mask, err := s.differ(ctx)
+	types, mask, err := s.settings.Differ(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *RolloutPlans) packagesOf(ctx context.Context, r record.Record, st recor
 			if one.revision == 0 {
 				continue
 			}
-			d, err := s.entities.Deployment(ctx, row.Deployment, one.revision)
+			d, err := s.catalog.Deployment(ctx, row.Deployment, one.revision)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -65,13 +65,13 @@ func (s *RolloutPlans) packagesOf(ctx context.Context, r record.Record, st recor
 	if err != nil {
 		return nil, nil, err
 	}
-	before, after = draftPackages(draft)
+	before, after = DraftPackages(draft)
 	return before, after, nil
 }
 
-// draftPackages returns the packages before and after a draft; nil if there is none. A draft
+// DraftPackages returns the packages before and after a draft; nil if there is none. A draft
 // with no package after it that isn't a deletion, such as a conflict, changes nothing.
-func draftPackages(d plan.Draft) (before, after krm.Package) {
+func DraftPackages(d plan.Draft) (before, after krm.Package) {
 	if d.BeforeState != nil {
 		before = d.BeforeState.Deployment.Package
 	}

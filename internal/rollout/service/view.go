@@ -1,4 +1,4 @@
-package catalog
+package service
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/condition"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
@@ -17,7 +19,13 @@ import (
 )
 
 // A rolloutStore reads and writes the state of rollouts, for the parts that decide it.
-type rolloutStore struct{ *core }
+type rolloutStore struct {
+	rights   *rights.Authorizer // callers enter and commit through it
+	store    record.Store
+	reader   record.Lookup
+	catalog  Catalog
+	settings Settings
+}
 
 // rolloutRecord derives and validates a rollout.
 func (s *rolloutStore) rolloutRecord(ctx context.Context, r tko.Rollout) (record.Record, error) {
@@ -25,7 +33,7 @@ func (s *rolloutStore) rolloutRecord(ctx context.Context, r tko.Rollout) (record
 	if err := record.CheckNewID(key); err != nil {
 		return record.Record{}, err
 	}
-	if err := checkPackage(r.Package); err != nil {
+	if err := content.CheckPackage(r.Package); err != nil {
 		return record.Record{}, err
 	}
 	parsed, err := spec.Parse(r.Package)
@@ -53,8 +61,8 @@ func (s *rolloutStore) checkFunctions(ctx context.Context, id tko.RolloutID, par
 		if f, err := tko.ParseFunction(image); err != nil || !f.IsLocal() { // the plan says what is wrong with others
 			continue
 		}
-		if s.options.CheckFunction != nil {
-			if err := s.options.CheckFunction(image); err != nil {
+		if s.settings.CheckFunction != nil {
+			if err := s.settings.CheckFunction(image); err != nil {
 				return tko.Errorf(tko.ErrInvalid, "rollout %q: spec.edits[%d].function: %q: %w", id, i, image, err)
 			}
 		}
@@ -67,11 +75,11 @@ func (s *rolloutStore) checkFunctions(ctx context.Context, id tko.RolloutID, par
 }
 
 func (s *rolloutStore) unparsedRollout(ctx context.Context, r tko.Rollout) (record.Record, error) {
-	metadata, err := metadataOf(r.Package, nil, r.Metadata)
+	metadata, err := content.MetadataOf(r.Package, nil, r.Metadata)
 	if err != nil {
 		return record.Record{}, err
 	}
-	return s.withPackage(ctx, nil, record.Record{Key: record.RolloutKey(r.ID), Metadata: metadata}, r.Package, false)
+	return s.catalog.Validated(ctx, record.Record{Key: record.RolloutKey(r.ID), Metadata: metadata}, r.Package)
 }
 
 // viewRollout returns the record of a rollout that the caller may use, and a view of it
@@ -229,7 +237,7 @@ func (s *rolloutStore) saveRollout(ctx context.Context, r record.Record, v recor
 	if by.Why == "" {
 		by.Why = fmt.Sprintf("is %s", st.State)
 	}
-	conditions := mergeConditions(r.Conditions, conditionsOfRollout(st), r.Revision, v.Now)
+	conditions := condition.Merge(r.Conditions, conditionsOfRollout(st), r.Revision, v.Now)
 	writes = append(writes, record.Write{Op: tko.OpStatus, Record: record.Record{Key: r.Key, Author: by, Conditions: conditions}, Expect: record.Any, Rollout: &change})
 	_, err := s.rights.Commit(ctx, writes...)
 	return err

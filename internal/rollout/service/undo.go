@@ -1,4 +1,4 @@
-package catalog
+package service
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/condition"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
@@ -93,7 +94,7 @@ func (s *RolloutRunner) undo(ctx context.Context, r record.Record, v record.Roll
 	if err != nil {
 		return err
 	}
-	rec.UID, rec.Author = newUID(), rights.Author(ctx)
+	rec.UID, rec.Author = record.NewUID(), rights.Author(ctx)
 	if rec.Author.Why == "" {
 		rec.Author.Why = fmt.Sprintf("undoes rollout %q", v.State.ID)
 	}
@@ -114,7 +115,7 @@ func (s *RolloutRunner) undo(ctx context.Context, r record.Record, v record.Roll
 	if undoing.By.Who == "" {
 		undoing.By.Who = st.By.Who
 	}
-	rec.Conditions = mergeConditions(nil, conditionsOfRollout(undoing), 1, v.Now)
+	rec.Conditions = condition.Merge(nil, conditionsOfRollout(undoing), 1, v.Now)
 	change.States, change.Wake = append(change.States, undoing), append(change.Wake, id, st.ID)
 	return s.saveRollout(ctx, r, v, st, change,
 		record.Write{Op: tko.OpWritten, Record: rec, Expect: record.Absent})

@@ -1,4 +1,4 @@
-package catalog
+package service
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/condition"
+	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -122,7 +124,7 @@ func (a *applier) applied(ctx context.Context, row record.RolloutRow, now record
 	} else if err := row.Check(exists, now.UID, now.Revision); err != nil {
 		return record.Write{}, err
 	}
-	by := tko.Author{Who: a.state.By.Who, Why: fmt.Sprintf(rolloutReason+"%q", a.state.ID)}
+	by := tko.Author{Who: a.state.By.Who, Why: fmt.Sprintf(Reason+"%q", a.state.ID)}
 	if a.state.By.Why != "" {
 		by.Why += ": " + a.state.By.Why
 	}
@@ -143,7 +145,7 @@ func (a *applier) applied(ctx context.Context, row record.RolloutRow, now record
 		return record.Write{}, err
 	}
 	if row.Target != 0 && a.state.Undoes == "" {
-		if err := a.permitApproval(ctx, now, &r); err != nil {
+		if err := a.catalog.PermitApproval(ctx, now, &r); err != nil {
 			return record.Write{}, err
 		}
 	}
@@ -158,10 +160,10 @@ func (a *applier) applied(ctx context.Context, row record.RolloutRow, now record
 	case exists:
 		w.Expect = now.Revision
 		w.Record.UID, w.Record.Created, w.Record.Origin, w.Record.Replaced = now.UID, now.Created, now.Origin, now.Replaced
-		w.Record.Conditions = mergeConditions(now.Conditions, change{record: r}.flags(now.Conditions), now.Revision+1, time.Now())
+		w.Record.Conditions = condition.Merge(now.Conditions, condition.OfState(r, now.Conditions), now.Revision+1, time.Now())
 	default:
-		w.Record.UID = newUID()
-		w.Record.Conditions = mergeConditions(r.Conditions, flagConditions(r.Conditions, r.Prepared, r.Approved), 1, time.Now())
+		w.Record.UID = record.NewUID()
+		w.Record.Conditions = condition.Merge(r.Conditions, condition.OfFlags(r.Conditions, r.Prepared, r.Approved), 1, time.Now())
 		if r.Parent != "" {
 			w.Requires = append(w.Requires, record.DeploymentKey(tko.DeploymentID(r.Parent)))
 		}
@@ -200,15 +202,15 @@ func (a *applier) restored(ctx context.Context, row record.RolloutRow) (record.R
 			return record.Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: its site %q was deleted since: register it again, or skip the row", row.Deployment, r.Site)
 		}
 	}
-	if digest := planDigestOf(r); row.After != (plan.Digest{}) && digest != row.After {
+	if digest := PlanDigestOf(r); row.After != (plan.Digest{}) && digest != row.After {
 		return record.Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: its revision %d isn't what the rollout found", row.Deployment, row.Target)
 	}
 	return r, nil
 }
 
-// planDigestOf returns the digest of a deployment as plans have it.
-func planDigestOf(r record.Record) plan.Digest {
-	return plan.StateDigest(r.Digest, sharedDeployment(r))
+// PlanDigestOf returns the digest of a deployment as plans have it.
+func PlanDigestOf(r record.Record) plan.Digest {
+	return plan.StateDigest(r.Digest, record.DeploymentOf(r))
 }
 
 // planned makes what a row plans again, and checks that it is the same.
@@ -218,9 +220,9 @@ func (a *applier) planned(ctx context.Context, row record.RolloutRow, now record
 		return record.Record{}, err
 	}
 	d := state.Deployment
-	c := content{encoded: state.Encoded, digest: record.Digest(state.Content)}
-	if c.encoded == nil {
-		if c, err = contentOf(d.Package.WithoutDeploymentState()); err != nil {
+	c := content.Content{Encoded: state.Encoded, Digest: record.Digest(state.Content)}
+	if c.Encoded == nil {
+		if c, err = content.Of(d.Package.WithoutDeploymentState()); err != nil {
 			return record.Record{}, err
 		}
 	}
@@ -229,7 +231,7 @@ func (a *applier) planned(ctx context.Context, row record.RolloutRow, now record
 		r = record.Record{Key: record.DeploymentKey(row.Deployment), Parent: string(d.Parent)}
 		switch {
 		case state.Manifest != nil:
-			r.Origin = declaredOrigin(state.Manifest.Origin)
+			r.Origin = record.DeclaredOrigin(state.Manifest.Origin)
 			existing, err := a.reader.WithOrigin(ctx, r.Origin)
 			if err != nil {
 				return record.Record{}, err
@@ -259,20 +261,20 @@ func (a *applier) planned(ctx context.Context, row record.RolloutRow, now record
 		r.Own(a.owner)
 	}
 	r.Template, r.Site, r.Prepared, r.Approved, r.Base = string(d.Template), string(d.Site), d.Prepared, d.Approved, d.TemplateRevision
-	r.Digest, r.Package = c.digest, c.encoded
+	r.Digest, r.Package = c.Digest, c.Encoded
 	switch {
 	case state.Derived != nil:
 		r.Derivation, r.Derived = sha256.Sum256(state.Derived), state.Derived
 	case r.Template != now.Template:
 		r.Derivation = record.Digest{} // it isn't known what the package is made from
 	}
-	passed, removed := metadataWith(now, state.Manifest)
-	if r.Metadata, err = metadataAfter(now.Effective(), d.Package, inherited, passed); err != nil {
+	passed, removed := MetadataWith(now, state.Manifest)
+	if r.Metadata, err = content.MetadataAfter(now.Effective(), d.Package, inherited, passed); err != nil {
 		return record.Record{}, err
 	}
-	removeMetadata(&r, removed)
-	retainAttached(&r, now)
-	if planDigestOf(r) != row.After {
+	content.RemoveMetadata(&r, removed)
+	content.RetainAttached(&r, now)
+	if PlanDigestOf(r) != row.After {
 		return record.Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: what was planned can't be made again, because what it is made from has changed: plan again", row.Deployment)
 	}
 	return r, nil
@@ -310,4 +312,13 @@ func (s *RolloutRunner) checkOrigin(ctx context.Context, r record.Record) error 
 		err = errFollows
 	}
 	return err
+}
+
+// MetadataWith returns the passed and removed metadata of a deployment that a manifest
+// replaces; nil is none.
+func MetadataWith(r record.Record, m *spec.Manifest) (passed map[string]string, removed []string) {
+	if m == nil {
+		return r.Passed(), r.Removed()
+	}
+	return content.PassedOf(r, m.Metadata), content.RemovedOf(r, nil, m.Metadata)
 }

@@ -1,16 +1,14 @@
-package catalog
+package record
 
 import (
 	"errors"
 	"testing"
-
-	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 func TestStreamEndsWithItsConsumerOrAnError(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("failed")
-	numbers := record.Stream(func(yield func(int) bool) error {
+	numbers := Stream(func(yield func(int) bool) error {
 		for n := range 3 {
 			if !yield(n) {
 				break

@@ -1,4 +1,4 @@
-package catalog
+package service
 
 import (
 	"context"
@@ -21,10 +21,9 @@ import (
 type RolloutRunner struct {
 	*rolloutStore
 
-	plans       *RolloutPlans
-	siteFreezes *SiteFreezes
-	rollouts    knownRollouts // for those that advance rollouts
-	staged      knownRollouts // for sites that pull images, so that they don't wait for the others
+	plans    *RolloutPlans
+	rollouts knownRollouts // for those that advance rollouts
+	staged   knownRollouts // for sites that pull images, so that they don't wait for the others
 }
 
 // AdvanceRollout does the next step of a rollout: it plans it, or observes what is in
@@ -58,7 +57,7 @@ func (s *RolloutRunner) AdvanceRollout(ctx context.Context, id tko.RolloutID) (t
 	})
 	s.rollouts.trim(known, active)
 	if errors.Is(err, tko.ErrStopped) { // by a stop that the evaluation didn't find: the release wakes the rollout
-		return stoppedRetry, nil
+		return rights.StoppedRetry, nil
 	}
 	if errors.Is(err, tko.ErrConflict) { // others are faster: see what they did
 		return 100 * time.Millisecond, nil
@@ -69,7 +68,7 @@ func (s *RolloutRunner) AdvanceRollout(ctx context.Context, id tko.RolloutID) (t
 func (s *RolloutRunner) advance(ctx context.Context, r record.Record, v record.RolloutView) (time.Duration, error) {
 	st := v.State
 	if st.Undoes != "" {
-		ctx = withUndoing(ctx)
+		ctx = rights.WithUndoing(ctx)
 	}
 	switch {
 	case plansAnew(st, r):
@@ -134,7 +133,7 @@ func (s *RolloutRunner) evaluate(ctx context.Context, r record.Record, v record.
 	if err != nil {
 		return 0, err
 	}
-	_, rules, err := s.siteFreezes.activeFreezes(ctx) // before they are read: a later freeze makes the commit fail
+	_, rules, err := s.catalog.Freezes(ctx) // before they are read: a later freeze makes the commit fail
 	if err != nil {
 		return 0, err
 	}
@@ -259,7 +258,7 @@ func (s *RolloutRunner) input(ctx context.Context, v record.RolloutView, sp spec
 	for _, e := range v.Flight {
 		keys = append(keys, e.Apart...)
 	}
-	freezes, err := s.siteFreezes.freezes(ctx)
+	freezes, _, err := s.catalog.Freezes(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -303,7 +302,7 @@ func (s *RolloutRunner) input(ctx context.Context, v record.RolloutView, sp spec
 		metadata, ok := deployment(row)
 		return tko.Suspended(metadata), ok
 	}
-	in.SuspendedUntil = v.Now.Add(suspendedAgain)
+	in.SuspendedUntil = v.Now.Add(SuspendedAgain)
 	if len(sp.Limits.Apart) > 0 {
 		in.Others = s.changing(ctx, in, v, sp)
 	}
@@ -317,7 +316,7 @@ func (s *RolloutRunner) stoppedRows(ctx context.Context, in *input, v record.Rol
 	if err != nil {
 		return nil, err
 	}
-	stops := stopsFor(ctx, book.Stops)
+	stops := rights.StopsFor(ctx, book.Stops)
 	if len(stops) == 0 {
 		return nil, nil
 	}
@@ -710,7 +709,7 @@ func (s *RolloutRunner) apply(ctx context.Context, e *evaluation) ([]record.Writ
 			err = tko.Errorf(tko.ErrConflict, "deployment %q: it has the child %q, which the plan doesn't know: plan again", row.Deployment, below[row.Deployment].stranger)
 		}
 		if err == nil {
-			err = allowed.permit(s.core, records[n], w) //nolint:contextcheck // it has the contexts of the owner and of the starter
+			err = allowed.permit(s.rolloutStore, records[n], w) //nolint:contextcheck // it has the contexts of the owner and of the starter
 		}
 		if err != nil {
 			if !isRefused(err) {

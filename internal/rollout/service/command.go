@@ -1,4 +1,4 @@
-package catalog
+package service
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func (s *RolloutControl) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) 
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	s.log.InfoContext(ctx, "rollout command", "rollout", cmd.ID, "command", cmd.Verb, "who", rights.Author(ctx).Who)
+	s.settings.Log.InfoContext(ctx, "rollout command", "rollout", cmd.ID, "command", cmd.Verb, "who", rights.Author(ctx).Who)
 	return s.RolloutStatus(ctx, cmd.ID)
 }
 

@@ -1,4 +1,4 @@
-package catalog
+package service
 
 import (
 	"context"
@@ -106,8 +106,8 @@ func (s *RolloutPlans) restoredDifferences(ctx context.Context, restore spec.Res
 		}
 		then.Fields, now.Fields = record.Fields{}, record.Fields{}
 		if err := s.moments.Differences(ctx, c, then, now, func(d history.Difference) error {
-			if len(found) == maxRestored {
-				return tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", maxRestored)
+			if len(found) == history.MaxRestored {
+				return tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", history.MaxRestored)
 			}
 			found = append(found, d)
 			return nil
@@ -161,8 +161,8 @@ func (s *RolloutPlans) withDescendants(ctx context.Context, found []history.Diff
 					continue
 				}
 				above[keys[i].ID] = true
-				if len(found) == maxRestored {
-					return nil, tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", maxRestored)
+				if len(found) == history.MaxRestored {
+					return nil, tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", history.MaxRestored)
 				}
 				found = append(found, d)
 			}
@@ -206,7 +206,7 @@ func draftOf(d history.Difference) plan.Draft {
 	then, now := d.Before, d.After
 	draft := plan.Draft{Row: plan.Row{Deployment: tko.DeploymentID(now.ID), Kind: plan.Change, UID: now.UID, Revision: now.Revision}, Key: now.ID, Site: tko.SiteID(now.Site), Parent: tko.DeploymentID(now.Parent)}
 	if now.Revision != 0 {
-		draft.Broken, draft.Before = isBroken(now), planDigestOf(now)
+		draft.Broken, draft.Before = isBroken(now), PlanDigestOf(now)
 	}
 	if then.Revision == 0 {
 		draft.Kind = plan.Delete
@@ -218,7 +218,7 @@ func draftOf(d history.Difference) plan.Draft {
 	if then.Site != "" {
 		draft.Site = tko.SiteID(then.Site)
 	}
-	draft.After = planDigestOf(then)
+	draft.After = PlanDigestOf(then)
 	draft.Restored = &plan.Restored{Revision: then.Revision, Base: then.Base, Approves: then.Approved && !now.Approved}
 	return draft
 }
@@ -228,10 +228,10 @@ func stateOf(r record.Record) (*plan.State, error) {
 	if r.Revision == 0 {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	d := sharedDeployment(r)
+	d := record.DeploymentOf(r)
 	var err error
 	d.Package, err = r.Resources()
-	return &plan.State{Deployment: d, Digest: planDigestOf(r)}, err
+	return &plan.State{Deployment: d, Digest: PlanDigestOf(r)}, err
 }
 
 // checkRestored marks what can't be restored as conflicts, and puts what is created or

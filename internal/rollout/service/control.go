@@ -1,4 +1,4 @@
-package catalog
+package service
 
 import (
 	"context"
@@ -27,9 +27,8 @@ import (
 type RolloutControl struct {
 	*rolloutStore
 
-	registry *Registry
-	plans    *RolloutPlans
-	runner   *RolloutRunner
+	plans  *RolloutPlans
+	runner *RolloutRunner
 }
 
 // RegisterRollout creates or replaces a rollout and returns its revision. Then the
@@ -44,7 +43,7 @@ func (s *RolloutControl) RegisterRollout(ctx context.Context, r tko.Rollout) (in
 	if err != nil {
 		return 0, err
 	}
-	outcome, err := s.registry.register(ctx, nil, rec, len(r.Package))
+	outcome, err := s.catalog.Register(ctx, nil, rec, len(r.Package))
 	return outcome.Revision, err
 }
 
@@ -59,30 +58,20 @@ func (s *RolloutControl) Rollouts(ctx context.Context, sel tko.RolloutSelect, op
 	query := p.Query(tko.KindRollout, options)
 	query.Fields.Deployments, query.Fields.Counts = false, false
 	query.IDs, query.Metadata = p.IDs("rollout ID", sel.IDs), p.Metadata("metadata", sel.Metadata)
-	return list(ctx, s.core, query, errors.Join(p.Err, criteria.CheckCount(len(sel.IDs)+len(sel.Metadata))), s.rolloutOf)
+	return rights.List(ctx, s.rights, query, errors.Join(p.Err, criteria.CheckCount(len(sel.IDs)+len(sel.Metadata))), s.rolloutOf)
 }
 
 // rolloutOf returns the rollout of a record, with its package if the record has it.
 func (s *RolloutControl) rolloutOf(c *rights.Caller, r record.Record) (tko.Rollout, error) {
 	pkg, err := record.PackageOf(r)
-	e := sharedRollout(r)
+	e := record.RolloutOf(r)
 	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.rights.Redact(c, r, pkg)
 	return e, err
 }
 
-// sharedRollout returns the rollout of a record, without its package. Its metadata and
-// conditions are those of the record.
-func sharedRollout(r record.Record) tko.Rollout {
-	e := tko.Rollout{ID: tko.RolloutID(r.ID), Metadata: r.Effective(), State: string(execute.Draft), Stamp: r.Stamp()}
-	if state := tko.FindCondition(r.Conditions, tko.ConditionState); state != nil {
-		e.State, e.Reason = state.Reason, state.Message
-	}
-	return e
-}
-
 // removeRollout deletes a rollout that isn't in progress, with its plans. What it
 // changed can't be undone any more.
-func (s *RolloutControl) removeRollout(ctx context.Context, key record.Key, require Requirement, dryRun bool) (record.Record, tko.Deleted, error) {
+func (s *RolloutControl) removeRollout(ctx context.Context, key record.Key, require record.Requirement, dryRun bool) (record.Record, tko.Deleted, error) {
 	require.Present = true
 	ctx, _, err := s.rights.Enter(ctx, tko.KindRollout, access.Delete)
 	if err != nil {
@@ -94,7 +83,7 @@ func (s *RolloutControl) removeRollout(ctx context.Context, key record.Key, requ
 		if r, v, err = s.viewRollout(ctx, tko.RolloutID(key.ID), record.RowFilter{}, access.Delete); err != nil {
 			return record.Final(err)
 		}
-		if err := require.check(key, r); err != nil {
+		if err := require.Check(key, r); err != nil {
 			return record.Final(err)
 		}
 		if _, _, err := execute.Allow(execute.Rollout{ID: key.ID, State: v.State.State}, execute.CommandDelete); err != nil {
@@ -119,7 +108,7 @@ func (s *RolloutControl) removeRollout(ctx context.Context, key record.Key, requ
 }
 
 // removeRollouts deletes rollouts: all that exist, or none if one can't be deleted now.
-func (s *RolloutControl) removeRollouts(ctx context.Context, ids []string, require Requirement, dryRun bool) (tko.Deleted, error) {
+func (s *RolloutControl) removeRollouts(ctx context.Context, ids []string, require record.Requirement, dryRun bool) (tko.Deleted, error) {
 	done := tko.Deleted{}
 	for _, dry := range []bool{true, false} {
 		if dryRun && !dry {
@@ -142,7 +131,7 @@ func (s *RolloutControl) removeRollouts(ctx context.Context, ids []string, requi
 
 // DeleteRollout deletes a rollout that isn't in progress.
 func (s *RolloutControl) DeleteRollout(ctx context.Context, id tko.RolloutID) error {
-	_, _, err := s.removeRollout(ctx, record.RolloutKey(id), Requirement{}, false)
+	_, _, err := s.removeRollout(ctx, record.RolloutKey(id), record.Requirement{}, false)
 	return err
 }
 
@@ -201,7 +190,7 @@ func (s *RolloutControl) propose(ctx context.Context, base tko.RolloutID, pkg kr
 		same := err == nil && r.Digest == rec.Digest
 		switch state := v.State.State; {
 		case err != nil, !same && (state == execute.Draft || state == execute.Planning || state == execute.Planned):
-			if _, err := s.registry.register(ctx, &readSet{rollouts: &v.Version}, rec, len(pkg)); err != nil {
+			if _, err := s.catalog.Register(ctx, &v.Version, rec, len(pkg)); err != nil {
 				return tko.RolloutStatus{}, err
 			}
 			return tko.RolloutStatus{ID: id, State: string(execute.Draft)}, nil
@@ -221,7 +210,7 @@ func (s *RolloutControl) openOfRoot(ctx context.Context, id tko.RolloutID) (open
 		parent, _, _ := strings.Cut(strings.TrimPrefix(id, placementRollouts), "/")
 		return parent
 	}
-	root, err := s.rootOf(ctx, parentOf(string(id)))
+	root, err := s.catalog.Root(ctx, parentOf(string(id)))
 	if err != nil {
 		return open, false, err
 	}
@@ -240,7 +229,7 @@ func (s *RolloutControl) openOfRoot(ctx context.Context, id tko.RolloutID) (open
 		case state != nil && slices.Contains([]execute.State{execute.Done, execute.Undone, execute.Cancelled}, execute.State(state.Reason)):
 			continue
 		}
-		other, err := s.rootOf(ctx, parentOf(r.ID))
+		other, err := s.catalog.Root(ctx, parentOf(r.ID))
 		if err != nil {
 			return open, false, err
 		}

@@ -1,15 +1,13 @@
-package catalog
+package content
 
 import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -41,9 +39,9 @@ type facts struct {
 	Approve            string
 }
 
-func factsOf(t *testing.T, d draft) facts {
+func factsOf(t *testing.T, d Draft) facts {
 	t.Helper()
-	resource, err := d.pkg.Deployment()
+	resource, err := d.Package.Deployment()
 	if err != nil || resource == nil {
 		t.Fatalf("the package has no Deployment resource: %v", err)
 	}
@@ -57,8 +55,8 @@ func factsOf(t *testing.T, d draft) facts {
 		}
 		return *s
 	}
-	in := facts{text(state.Template), text(state.Site), isTrue(state.Prepared), isTrue(state.Approved), state.Approve}
-	out := facts{d.template, d.site, d.prepared, d.approved, state.Approve}
+	in := facts{text(state.Template), text(state.Site), IsTrue(state.Prepared), IsTrue(state.Approved), state.Approve}
+	out := facts{d.Template, d.Site, d.Prepared, d.Approved, state.Approve}
 	if diff := cmp.Diff(out, in); diff != "" {
 		t.Errorf("entity and resource are out of step (-entity +resource):\n%s", diff)
 	}
@@ -126,7 +124,7 @@ func TestRequestOverridesTheStateOfThePackage(t *testing.T) {
 			} else {
 				test.request.Merge = yaml(t, test.merge)
 			}
-			d, err := newDraft(yaml(t, test.base), test.request)
+			d, err := NewDraft(yaml(t, test.base), test.request)
 			if !errors.Is(err, test.wantErr) {
 				t.Fatalf("error %v, want %v: %s", err, test.wantErr, test.why)
 			}
@@ -217,7 +215,7 @@ func TestReferencesThatAPackageDoesNotChangeStay(t *testing.T) {
 				current = test.start
 			}
 			before := yaml(t, deploymentYAML("templateId: t, siteId: s", "nephio.org/approve: Manual"))
-			d, err := changedDraft(test.start, current, func() (krm.Package, error) { return before, nil }, yaml(t, test.pkg))
+			d, err := ChangedDraft(test.start, current, func() (krm.Package, error) { return before, nil }, yaml(t, test.pkg))
 			if !errors.Is(err, test.wantErr) {
 				t.Fatalf("error %v, want %v: %s", err, test.wantErr, test.why)
 			}
@@ -234,7 +232,7 @@ func TestReferencesThatAPackageDoesNotChangeStay(t *testing.T) {
 func TestLaterMetadataWins(t *testing.T) {
 	t.Parallel()
 	pkg := yaml(t, "apiVersion: metadata.nephio.org/v1\nkind: NF\nmetadata: {name: a}\nspec: {version: gathered, vendor: gathered}")
-	got, err := metadataOf(pkg,
+	got, err := MetadataOf(pkg,
 		map[string]string{"NF.version": "inherited", "NF.vendor": "inherited", "region": "inherited"},
 		map[string]string{"NF.vendor": "passed"})
 	if err != nil {
@@ -257,104 +255,8 @@ func TestLaterMetadataWins(t *testing.T) {
 		"long value":    {"indexes have limits", map[string]string{"a": strings.Repeat("v", 64<<10+1)}},
 	}
 	for name, test := range bad {
-		if _, err := metadataOf(nil, nil, test.metadata); !errors.Is(err, tko.ErrInvalid) {
+		if _, err := MetadataOf(nil, nil, test.metadata); !errors.Is(err, tko.ErrInvalid) {
 			t.Errorf("%s: error %v, want an ErrInvalid: %s", name, err, test.why)
-		}
-	}
-}
-
-func TestTransitionTimeChangesOnlyWithTheStatus(t *testing.T) {
-	t.Parallel()
-	then, now := time.Unix(1000, 0).UTC(), time.Unix(2000, 0).UTC()
-	current := []tko.Condition{
-		{Type: "Healthy", Status: "True", Reason: "Fine", LastTransition: then, ObservedRevision: 1},
-		{Type: "Prepared", Status: "False", Reason: "Waiting", LastTransition: then, ObservedRevision: 1},
-	}
-	got := mergeConditions(current, []tko.Condition{
-		{Type: "Prepared", Status: "False", Reason: "Failed", Message: "bad \xff\x00"},
-		{Type: "Approved", Status: "True", ObservedRevision: 3},
-	}, 5, now)
-	want := []tko.Condition{
-		{Type: "Approved", Status: "True", LastTransition: now, ObservedRevision: 3},
-		current[0],
-		{Type: "Prepared", Status: "False", Reason: "Failed", Message: "bad \uFFFD\uFFFD", LastTransition: then, ObservedRevision: 5},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("others stay, the time moves with the status only (-want +got):\n%s", diff)
-	}
-	if current[1].Reason != "Waiting" {
-		t.Error("the conditions that were given changed: they belong to a record")
-	}
-}
-
-func TestConditionsNeverContradictTheFlags(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		why                string
-		current            []tko.Condition
-		prepared, approved bool
-		want               []string
-	}{
-		"new and unprepared":     {why: "flags that were never set are not reported"},
-		"prepared":               {why: "a flag that is set is reported", prepared: true, want: []string{"Prepared True"}},
-		"no longer prepared":     {why: "a condition must not contradict the entity", current: []tko.Condition{{Type: "Prepared", Status: "True"}}, want: []string{"Prepared False"}},
-		"failed":                 {why: "the reason why it isn't prepared stays", current: []tko.Condition{{Type: "Prepared", Status: "False", Reason: "PluginFailed"}}},
-		"said already":           {why: "nothing changes", current: []tko.Condition{{Type: "Prepared", Status: "True", Reason: "ByMe"}}, prepared: true},
-		"approved, not prepared": {why: "each follows its own flag", approved: true, want: []string{"Approved True"}},
-	}
-	for name, test := range tests {
-		var got []string
-		for _, c := range flagConditions(test.current, test.prepared, test.approved) {
-			got = append(got, c.Type+" "+c.Status)
-		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s: %s (-want +got):\n%s", name, test.why, diff)
-		}
-	}
-}
-
-func TestIDsAscend(t *testing.T) {
-	t.Parallel()
-	var source idSource
-	last := ""
-	for range 200 {
-		ids, err := source.next(50)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range ids {
-			if len(id) != 27 || id <= last {
-				t.Fatalf("%q after %q: IDs have 27 characters and sort in the order they were made", id, last)
-			}
-			last = id
-		}
-	}
-}
-
-func TestTextIsMadeStorable(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct{ in, want string }{
-		"short":        {"as it is", "as it is"},
-		"NUL":          {"a\x00b", "a\uFFFDb"},
-		"invalid":      {"a\xffb", "a\uFFFDb"},
-		"long":         {"0123456789abc", "0123456…"},
-		"within runes": {"ääääää", "äää…"},
-	}
-	for name, test := range tests {
-		if got := printable.Kept(test.in, 10); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
-	}
-}
-
-func TestBackoffDoublesWithJitter(t *testing.T) {
-	t.Parallel()
-	s := New(nil, nil, Options{})
-	for attempt, most := range map[int]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 7: time.Minute, 1 << 40: time.Minute} {
-		for range 100 {
-			if d := s.backoff(attempt); d > most || d < most*3/4 {
-				t.Fatalf("after failure %d work waits for %s, want between 3/4 of %s and all of it", attempt, d, most)
-			}
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package catalog
+package service
 
 import (
 	"cmp"
@@ -23,9 +23,8 @@ import (
 type RolloutPlans struct {
 	*rolloutStore
 
-	entities *Entities
-	moments  *history.Moments
-	planner  plan.Planner
+	moments *history.Moments
+	planner plan.Planner
 }
 
 // PlanWith sets what makes plans of rollouts. It is called once, before the first
@@ -150,7 +149,7 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v record.R
 	if err != nil {
 		return nil, nil, err
 	}
-	grouper := plan.NewGrouper(types, newMask())
+	grouper := plan.NewGrouper(types, threeway.NewMask())
 	request := plan.Request{Rollout: v.State.ID, Spec: sp}
 	before := map[tko.DeploymentID]record.RolloutRow{}
 	if left {
@@ -174,7 +173,7 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v record.R
 		if !d.Kind.Applies() {
 			row.Progress, row.Wave, row.Rank = execute.Skipped, plan.NoWave, 0
 		}
-		was, is := draftPackages(d)
+		was, is := DraftPackages(d)
 		tokens := map[string]string{string(d.Deployment): "{deployment}"}
 		if d.BeforeState != nil {
 			row.Base = d.BeforeState.Deployment.TemplateRevision
@@ -203,7 +202,7 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v record.R
 	if sp.Stage != nil {
 		out.stager = plan.NewStager()
 	}
-	sites := siteCheck{core: s.core, checker: out.checker, stager: out.stager, now: v.Now, next: add, findings: map[tko.SiteID]string{}, hinders: map[tko.SiteID]string{}}
+	sites := siteCheck{store: s.store, checker: out.checker, stager: out.stager, now: v.Now, next: add, findings: map[tko.SiteID]string{}, hinders: map[tko.SiteID]string{}}
 	if err = s.drafts(ctx, request, func(d plan.Draft) error { return sites.add(ctx, d) }); err == nil {
 		err = sites.flush(ctx)
 	}
@@ -331,7 +330,7 @@ const siteBatch = 100
 // rollout requires, or whose metadata names no time zone although a window of the rollout
 // depends on it. It passes drafts on in their order.
 type siteCheck struct {
-	core    *core
+	store   record.Store
 	checker *plan.Checker
 	stager  *plan.Stager // nil: nothing is staged
 	now     time.Time
@@ -389,7 +388,7 @@ func (c *siteCheck) read(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	records, err := c.core.store.Get(ctx, record.Fields{Package: c.stager != nil}, record.Keys(ids, func(id string) record.Key { return record.Key{Kind: tko.KindSite, ID: id} })...)
+	records, err := c.store.Get(ctx, record.Fields{Package: c.stager != nil}, record.Keys(ids, func(id string) record.Key { return record.Key{Kind: tko.KindSite, ID: id} })...)
 	if err != nil {
 		return err
 	}
