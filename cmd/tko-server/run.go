@@ -29,6 +29,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/child"
 	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/history"
@@ -650,7 +651,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		DefaultFormat:    krm.Format(s.config.PackageFormat),
 		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax,
 		ConfirmAbove: wiring.LimitOr(s.config.Reach.Removed), ConfirmPercent: s.config.Reach.RemovedPercent, TopologyDepth: s.config.Reach.Depth,
-		Reach: catalog.ReachLimits{
+		Reach: gate.ReachLimits{
 			Created: wiring.LimitOr(s.config.Reach.Created), Sites: wiring.LimitOr(s.config.Reach.Sites), Window: s.config.Reach.Window,
 			Original: s.config.Reach.Original, OriginalPercent: s.config.Reach.OriginalPercent,
 			Policy: policy, Rules: limits,

@@ -32,7 +32,7 @@ func (s *Administration) About(ctx context.Context) (tko.About, error) {
 		DefaultPackageFormat: s.options.DefaultFormat,
 		Position:             head,
 	}
-	if about.Reach, err = s.sourceReachAfter(ctx, "", nil); err != nil {
+	if about.Reach, err = s.gate.SourceReachAfter(ctx, "", nil); err != nil {
 		return tko.About{}, err
 	}
 	if s.options.Isolation != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/condition"
 	"github.com/tko-orchestrator/tko/internal/criteria"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
@@ -83,11 +84,11 @@ func (s *Approver) approve(ctx context.Context, key record.Key, require record.R
 		}
 		commitCtx := ctx
 		if grant := proposed(r); len(grant) > 0 {
-			root, err := s.rootOf(ctx, key.ID)
+			root, err := s.gate.RootOf(ctx, key.ID)
 			if err != nil {
 				return err
 			}
-			commitCtx = withGrant(ctx, root, grant)
+			commitCtx = gate.WithGrant(ctx, root, grant)
 		}
 		outcomes, err := s.rights.Commit(commitCtx, w)
 		if err != nil {
@@ -119,7 +120,7 @@ func (s *Approver) consent(ctx context.Context, c *rights.Caller, r *record.Reco
 	if dryRun {
 		return false, nil
 	}
-	root, err := s.rootOf(ctx, r.ID)
+	root, err := s.gate.RootOf(ctx, r.ID)
 	if err != nil {
 		return false, err
 	}
@@ -143,7 +144,7 @@ func (s *Approver) consent(ctx context.Context, c *rights.Caller, r *record.Reco
 			c.Reason, c.Message, c.ObservedRevision = reasonConsented, fmt.Sprintf("%s consented to %d changes", w.Author.Who, count), r.Revision+1
 		}
 	}
-	outcomes, err := s.rights.Commit(withGrant(ctx, root, grant), record.Write{Op: tko.OpWritten, Record: w, Expect: r.Revision, Position: r.Position})
+	outcomes, err := s.rights.Commit(gate.WithGrant(ctx, root, grant), record.Write{Op: tko.OpWritten, Record: w, Expect: r.Revision, Position: r.Position})
 	if err != nil {
 		return false, err
 	}
@@ -185,10 +186,10 @@ func proposed(r record.Record) map[record.Count]int {
 	}
 	grant := map[record.Count]int{}
 	add := func(resource krm.Resource, count record.Count, change string) {
-		grant[count] += numberAt(resource, "status", "proposal", change, "count")
+		grant[count] += gate.NumberAt(resource, "status", "proposal", change, "count")
 	}
 	for _, resource := range pkg {
-		if resource.GVK().Group == topologyGroup {
+		if resource.GVK().Group == gate.TopologyGroup {
 			add(resource, record.CountCreated, "create")
 			add(resource, record.CountCreated, "replace")
 			add(resource, record.CountDeployments, "delete")
@@ -256,7 +257,7 @@ func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSel
 	if err != nil || dryRun {
 		return chosen.len(), err
 	}
-	if _, err := s.allowReach(ctx, "approve", tko.KindDeployment, record.Key{Kind: tko.KindDeployment}, map[record.Count]int{record.CountApproved: chosen.len()}); err != nil {
+	if _, err := s.gate.AllowReach(ctx, "approve", tko.KindDeployment, record.Key{Kind: tko.KindDeployment}, map[record.Count]int{record.CountApproved: chosen.len()}); err != nil {
 		return 0, err
 	}
 	held, first := 0, ""

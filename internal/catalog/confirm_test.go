@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -150,7 +151,7 @@ func TestLargeDeletionsMustBeConfirmed(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Created: 11}})
+			w := newWorld(t, catalog.Options{Reach: gate.ReachLimits{Created: 11}})
 			test.fill(w)
 			before := w.head()
 			if !test.free {

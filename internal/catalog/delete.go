@@ -181,7 +181,7 @@ func (s *Remover) allowDeletion(ctx context.Context, key record.Key) (most int, 
 // removals returns what a deletion of records counts as, with the records that lose their
 // template or site by it.
 func (s *Remover) removals(ctx context.Context, kind tko.Kind, would tko.Deleted, keys []record.Key) (map[record.Count]int, error) {
-	adds, err := s.orphansOf(ctx, keys)
+	adds, err := s.gate.OrphansOf(ctx, keys)
 	if err == nil {
 		adds[record.RemovalOf(kind)] += would.Count
 	}

@@ -7,15 +7,16 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
-// allowRemoval is allowReach for the deletion of records, which counts as adds. Whatever the
+// allowRemoval is gate.AllowReach for the deletion of records, which counts as adds. Whatever the
 // numbers, it needs consent if rollouts in progress change what loses its template or site:
 // its rows would be superseded, also those of an undo.
 func (s *Remover) allowRemoval(ctx context.Context, kind tko.Kind, first record.Key, keys []record.Key, adds map[record.Count]int) (most int, err error) {
-	if most, err = s.allowReach(ctx, "delete", kind, first, adds); err != nil {
+	if most, err = s.gate.AllowReach(ctx, "delete", kind, first, adds); err != nil {
 		return 0, err
 	}
 	if _, confirmed := tko.ConfirmationOf(ctx); confirmed || !tko.CanConsent(ctx) {
@@ -30,7 +31,7 @@ func (s *Remover) allowRemoval(ctx context.Context, kind tko.Kind, first record.
 		total += n
 	}
 	return 0, tko.Errorf(tko.ErrInvalid, "this would delete %s, %d of which rollout %q is changing: it could neither go on nor be undone there; nothing was changed; wait for it (tko rollout status %[3]s), or confirm %[4]d to proceed (--confirm=%[4]d)",
-		reachText(kind, adds), rows, id, total)
+		gate.ReachText(kind, adds), rows, id, total)
 }
 
 // usedByRollouts returns the number of rows of rollouts in progress whose deployments refer to
@@ -39,7 +40,7 @@ func (s *core) usedByRollouts(ctx context.Context, keys []record.Key) (rows int,
 	if len(keys) == 0 || keys[0].Kind != tko.KindTemplate && keys[0].Kind != tko.KindSite {
 		return 0, "", nil
 	}
-	active, err := s.activeRollouts(ctx)
+	active, err := s.holds.ActiveRollouts(ctx)
 	if err != nil || len(active) == 0 {
 		return 0, "", err
 	}

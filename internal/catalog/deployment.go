@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/condition"
 	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
@@ -80,11 +81,11 @@ func (s *DeploymentWriter) createFrom(ctx context.Context, reads *readSet, reque
 // checkNesting returns an ErrInvalid if a new child would be nested too deeply, or would
 // create itself.
 func (s *core) checkNesting(ctx context.Context, parent tko.DeploymentID, child record.Record, merged krm.Package) error {
-	l, err := s.lineageOf(ctx, string(parent))
+	l, err := s.gate.LineageOf(ctx, string(parent))
 	if err != nil {
 		return err
 	}
-	return s.checkCycle(ctx, l, child, merged)
+	return s.gate.CheckCycle(ctx, l, child, merged)
 }
 
 // A newRecord is a derived and validated deployment without an ID.
@@ -181,13 +182,13 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 		if request.Create == 0 && request.Remove == 0 && request.Sites == 0 {
 			return nil, 0, nil
 		}
-		return nil, 0, s.checkReach(ctx, request)
+		return nil, 0, s.gate.CheckReach(ctx, request)
 	}
-	above, err := s.lineageOf(ctx, string(request.Parent))
+	above, err := s.gate.LineageOf(ctx, string(request.Parent))
 	if err != nil {
 		return nil, 0, err
 	}
-	ctx = withRoot(ctx, above.root)
+	ctx = gate.WithRoot(ctx, above.Root)
 	derived := map[tko.TemplateID]newRecord{}
 	fresh, err := s.ids.next(len(request.Children))
 	if err != nil {
@@ -213,7 +214,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 				return nil, 0, record.Explain(&record.MissingError{Key: record.Key{Kind: tko.KindSite, ID: n.record.Site}})
 			}
 		}
-		if err := s.checkCycle(ctx, above, n.record, request.Merge); err != nil {
+		if err := s.gate.CheckCycle(ctx, above, n.record, request.Merge); err != nil {
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
 		}
 		if n.record.Replaces, err = replacesOf(child); err != nil {
@@ -256,7 +257,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 
 // createFree creates those children that no stop holds, and returns an error for the others.
 func (s *DeploymentWriter) createFree(ctx context.Context, writes []record.Write, stopped error) error {
-	free, err := s.freeOf(ctx, writes)
+	free, err := s.holds.FreeOf(ctx, writes)
 	if err != nil || len(free) == 0 || len(free) == len(writes) {
 		return cmp.Or(err, stopped)
 	}

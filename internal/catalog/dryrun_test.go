@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/test/soak"
 )
@@ -219,7 +220,7 @@ func TestADryRunSaysWhatIsDone(t *testing.T) {
 	done := map[string]int{}
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 0))
-		w := newWorld(t, catalog.Options{ConfirmAbove: 6, CheckSource: func(tko.SourceDefinition) error { return nil }, Notify: messenger{}, Reach: catalog.ReachLimits{Created: 4}})
+		w := newWorld(t, catalog.Options{ConfirmAbove: 6, CheckSource: func(tko.SourceDefinition) error { return nil }, Notify: messenger{}, Reach: gate.ReachLimits{Created: 4}})
 		rows := w.dryRuns(r)
 		for step := range 100 {
 			w.grow(r)

@@ -11,10 +11,9 @@ import (
 
 // forRollouts is the catalog as rollouts need it: see [service.Catalog].
 type forRollouts struct {
-	core        *core
-	entities    *Entities
-	registry    *Registry
-	siteFreezes *SiteFreezes
+	core     *core
+	entities *Entities
+	registry *Registry
 }
 
 func (f forRollouts) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
@@ -22,7 +21,7 @@ func (f forRollouts) Deployment(ctx context.Context, id tko.DeploymentID, revisi
 }
 
 func (f forRollouts) Root(ctx context.Context, deployment string) (string, error) {
-	return f.core.rootOf(ctx, deployment)
+	return f.core.gate.RootOf(ctx, deployment)
 }
 
 func (f forRollouts) Validated(ctx context.Context, r record.Record, pkg krm.Package) (record.Record, error) {
@@ -42,5 +41,5 @@ func (f forRollouts) PermitApproval(ctx context.Context, before record.Record, a
 }
 
 func (f forRollouts) Freezes(ctx context.Context) ([]execute.Freeze, int64, error) {
-	return f.siteFreezes.freezes(ctx)
+	return f.core.holds.Freezes(ctx)
 }

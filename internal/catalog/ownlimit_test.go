@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
@@ -41,7 +42,7 @@ func TestOwnLimitsRaiseUpToThatOfTheOperator(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newGuarded(t, catalog.Options{Reach: catalog.ReachLimits{Created: 3, Rules: test.rules}, CheckSource: func(tko.SourceDefinition) error { return nil }})
+			w := newGuarded(t, catalog.Options{Reach: gate.ReachLimits{Created: 3, Rules: test.rules}, CheckSource: func(tko.SourceDefinition) error { return nil }})
 			w.template("t", "")
 			w.site("s", "")
 			w.bind("cert:ada", access.Admin, access.Scope{})

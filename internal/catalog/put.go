@@ -482,7 +482,7 @@ func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult,
 	}
 	result := tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed, Managed: p.Manager != ""}
 	if p.DryRun && p.Kind == tko.KindSite && !created && changed {
-		if result.ChangesTarget, err = s.changesTarget(ctx, r); err != nil {
+		if result.ChangesTarget, err = s.gate.ChangesTarget(ctx, r); err != nil {
 			return tko.PutResult{}, err
 		}
 	}

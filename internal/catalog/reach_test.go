@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
@@ -256,7 +257,7 @@ func (w *world) children(parent tko.DeploymentID, template tko.TemplateID, from,
 // suffices for all of its calls, and for all levels below it.
 func TestTopologyWaitsForConsent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Created: 10}})
+	w := newWorld(t, catalog.Options{Reach: gate.ReachLimits{Created: 10}})
 	for _, id := range []string{"top", "inner", "leaf"} {
 		w.template(id, "")
 	}
@@ -311,7 +312,7 @@ func TestTopologyWaitsForConsent(t *testing.T) {
 		t.Errorf("after the consent: %v", err)
 	}
 	for from := 7; from < 47; from += 20 {
-		w.Service = catalog.New(w.store, w.validator, catalog.Options{Reach: catalog.ReachLimits{Created: 10}})
+		w.Service = catalog.New(w.store, w.validator, catalog.Options{Reach: gate.ReachLimits{Created: 10}})
 		if err := w.children(inner, "leaf", from, 20); err != nil {
 			t.Fatal(err)
 		}
@@ -365,7 +366,7 @@ func TestControllersCantConsent(t *testing.T) {
 // more: also not by itself. The error has the remedies that there are, and each of them works.
 func TestPluginsCantConsent(t *testing.T) {
 	t.Parallel()
-	w := newGuarded(t, catalog.Options{Reach: catalog.ReachLimits{Sites: 3, Rules: []access.Limit{{Limit: access.LimitSites, Most: 6, Author: "cert:ada"}}}})
+	w := newGuarded(t, catalog.Options{Reach: gate.ReachLimits{Sites: 3, Rules: []access.Limit{{Limit: access.LimitSites, Most: 6, Author: "cert:ada"}}}})
 	w.bind("cert:ada", access.Admin, access.Scope{})
 	topology := func(owner string) (run context.Context, children []tko.DeploymentID) {
 		top := w.createAs(w.as(owner), tko.NewDeployment{})
@@ -634,7 +635,7 @@ func TestClaimedPreparersAreCounted(t *testing.T) {
 // the limit a rollout makes the changes, unless a user has approved them.
 func TestRemovalsAndReplacementsOfATopologyAddUp(t *testing.T) {
 	t.Parallel()
-	w := newGuarded(t, catalog.Options{Reach: catalog.ReachLimits{Sites: 3, Rules: []access.Limit{{Limit: access.LimitSites, Most: 5, Author: "cert:ada"}}}})
+	w := newGuarded(t, catalog.Options{Reach: gate.ReachLimits{Sites: 3, Rules: []access.Limit{{Limit: access.LimitSites, Most: 5, Author: "cert:ada"}}}})
 	w.template("leaf", "")
 	w.bind("cert:ada", access.Admin, access.Scope{})
 	var placement krm.Resource = map[string]any{
@@ -693,7 +694,7 @@ func TestRemovalsAndReplacementsOfATopologyAddUp(t *testing.T) {
 // Data of earlier versions has no counts: everything is as free as for a new author.
 func TestLimitsThatAreOffLimitNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{ConfirmAbove: -1, ConfirmPercent: 100, Reach: catalog.ReachLimits{Created: -1, Sites: -1}})
+	w := newWorld(t, catalog.Options{ConfirmAbove: -1, ConfirmPercent: 100, Reach: gate.ReachLimits{Created: -1, Sites: -1}})
 	w.template("t", "")
 	top := w.create(tko.NewDeployment{})
 	if err := w.children(top, "t", 0, 1500); err != nil {
@@ -712,7 +713,7 @@ func TestLimitsThatAreOffLimitNothing(t *testing.T) {
 // New deployments of clients count nothing, and are committed as before.
 func TestCreationIsFree(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Created: 1, Sites: 1}})
+	w := newWorld(t, catalog.Options{Reach: gate.ReachLimits{Created: 1, Sites: 1}})
 	w.running(5)
 	reached, err := w.store.Reached(w.ctx, "", time.Hour, 10)
 	if err != nil || len(reached) != 0 {
@@ -724,7 +725,7 @@ func TestCreationIsFree(t *testing.T) {
 // decides.
 func TestSourceChangesFewSitesWithoutARollout(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Created: 3}})
+	w := newWorld(t, catalog.Options{Reach: gate.ReachLimits{Created: 3}})
 	ids := w.running(13)
 	source := func(why string) context.Context {
 		return tko.WithAuthor(w.ctx, tko.Author{Who: "gitops:fleet", Why: why})
@@ -763,7 +764,7 @@ func TestSourceChangesFewSitesWithoutARollout(t *testing.T) {
 // by an author. What else changes of a site isn't counted.
 func TestSitesWithAnotherTargetAreReach(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Sites: 3}})
+	w := newWorld(t, catalog.Options{Reach: gate.ReachLimits{Sites: 3}})
 	w.running(6)
 	w.site("edge/empty", "")
 	put := func(ctx context.Context, i int, url, other string) error {
@@ -818,7 +819,7 @@ func TestLimitsOfAuthorsKindsAndSelections(t *testing.T) {
 	}
 	t.Run("an author may more", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Rules: rules[:1]}})
+		w := newWorld(t, catalog.Options{Reach: gate.ReachLimits{Rules: rules[:1]}})
 		ids := w.running(14)
 		for i := range 14 {
 			for who, most := range map[string]int{"ci/1": 12, "ana": 10} {
@@ -831,7 +832,7 @@ func TestLimitsOfAuthorsKindsAndSelections(t *testing.T) {
 	})
 	t.Run("a selection in addition", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, catalog.Options{Reach: catalog.ReachLimits{Rules: rules[:3]}})
+		w := newWorld(t, catalog.Options{Reach: gate.ReachLimits{Rules: rules[:3]}})
 		ids := w.running(14)
 		at := map[string]int{}
 		for i := range 14 {
@@ -855,7 +856,7 @@ func TestLimitsOfAuthorsKindsAndSelections(t *testing.T) {
 	})
 	t.Run("a kind in addition, and none for an author", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, catalog.Options{ConfirmAbove: 5, ConfirmPercent: 100, Reach: catalog.ReachLimits{Rules: rules[3:]}})
+		w := newWorld(t, catalog.Options{ConfirmAbove: 5, ConfirmPercent: 100, Reach: gate.ReachLimits{Rules: rules[3:]}})
 		w.sites("s", 30)
 		for i := range 30 {
 			w.template(fmt.Sprintf("t/%02d", i), "")
@@ -880,7 +881,7 @@ func TestLimitsOfAuthorsKindsAndSelections(t *testing.T) {
 // What a topology derives is limited as its owner is.
 func TestLimitsOfAnAuthorHoldForItsTopologies(t *testing.T) {
 	t.Parallel()
-	w := newGuarded(t, catalog.Options{Reach: catalog.ReachLimits{Created: 3, Rules: []access.Limit{
+	w := newGuarded(t, catalog.Options{Reach: gate.ReachLimits{Created: 3, Rules: []access.Limit{
 		{Limit: access.LimitCreated, Most: 6, Author: "cert:ada"}, {Limit: access.LimitCreated, Most: 2, TemplateID: "few/**"},
 	}}})
 	w.template("t", "")

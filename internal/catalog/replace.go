@@ -137,10 +137,10 @@ func (s *core) commitReplacing(ctx context.Context, book *rights.Book, writes []
 		if err != nil {
 			return nil, err
 		}
-		if err := s.checkStops(ctx, book, all); err != nil {
+		if err := s.holds.Check(ctx, book, all); err != nil {
 			return nil, err
 		}
-		outcomes, err := s.commitGated(ctx, all)
+		outcomes, err := s.gate.CommitGated(ctx, all)
 		if len(all) > len(writes) && attempt < maxReplacing && (errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrNotFound)) {
 			continue // a replaced deployment may have changed, or been deleted
 		}

@@ -128,7 +128,7 @@ func (s *Restorer) RestorePast(ctx context.Context, request tko.RestoreRequest) 
 		return tko.Restored{}, tko.Errorf(tko.ErrInvalid, "deployments are restored by a rollout, in waves: use tko restore, or register a rollout with spec.restore")
 	}
 	if len(plans) > 0 {
-		if err := s.allow(ctx, "restore", query.Kind, len(plans)); err != nil {
+		if err := s.gate.Allow(ctx, "restore", query.Kind, len(plans)); err != nil {
 			return tko.Restored{}, err
 		}
 	}

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -9,9 +10,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/changelog"
 	"github.com/tko-orchestrator/tko/internal/enrollment"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/history"
+	"github.com/tko-orchestrator/tko/internal/hold"
 	"github.com/tko-orchestrator/tko/internal/leash"
-	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/service"
@@ -49,7 +51,7 @@ type Options struct {
 	ConfirmPercent int
 
 	// Reach limits what a cause may change without consent.
-	Reach ReachLimits
+	Reach gate.ReachLimits
 	// TopologyDepth is the maximum number of levels of nested deployments;
 	// tko.DefaultTopologyDepth if zero, and unlimited if negative.
 	TopologyDepth int
@@ -129,8 +131,8 @@ type Service struct {
 	*service.RolloutControl
 	*service.RolloutPlans
 	*service.RolloutRunner
-	*SiteFreezes
-	*SiteStops
+	*hold.SiteFreezes
+	*hold.SiteStops
 
 	*rights.AccessControl
 	*rights.Owners
@@ -145,16 +147,12 @@ type Service struct {
 
 // New makes a catalog on a store. The caller closes the store.
 func New(store record.Store, validator Validator, options Options) *Service {
-	setDefault(&options.DefaultFormat, krm.CBOR)
-	setDefault(&options.ModificationTime, 10*time.Second)
-	setDefault(&options.MinBackoff, time.Second)
-	setDefault(&options.MaxBackoff, max(options.MinBackoff, time.Minute))
-	setDefault(&options.ConfirmAbove, tko.DefaultConfirmAbove)
-	setDefault(&options.ConfirmPercent, tko.DefaultConfirmPercent)
-	options.Reach.setDefaults()
-	setDefault(&options.TopologyDepth, tko.DefaultTopologyDepth)
-	setDefault(&options.Access, rights.Off)
-	setDefault(&options.CompareWait, time.Minute)
+	options.DefaultFormat = cmp.Or(options.DefaultFormat, krm.CBOR)
+	options.ModificationTime = cmp.Or(options.ModificationTime, 10*time.Second)
+	options.MinBackoff = cmp.Or(options.MinBackoff, time.Second)
+	options.MaxBackoff = cmp.Or(options.MaxBackoff, max(options.MinBackoff, time.Minute))
+	options.Access = cmp.Or(options.Access, rights.Off)
+	options.CompareWait = cmp.Or(options.CompareWait, time.Minute)
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
@@ -162,10 +160,15 @@ func New(store record.Store, validator Validator, options Options) *Service {
 	for _, queue := range tko.Queues() {
 		idle[queue] = &idleQueue{}
 	}
-	c := &core{shares: lru.New[string, cachedShares](maxForebears), lineage: lru.New[string, cachedForebear](maxForebears)}
+	c := &core{gate: gate.New(store, gate.Settings{
+		Reach: options.Reach, ConfirmAbove: options.ConfirmAbove, ConfirmPercent: options.ConfirmPercent, TopologyDepth: options.TopologyDepth,
+	})}
 	c.rights = rights.New(store, settingsOf(options), c.commitReplacing)
+	c.gate.Ask(c.rights)
 	c.reader = record.Lookup{Store: store}
 	c.store, c.options, c.log, c.validator = store, options, options.Log, validator
+	held := hold.New(c.rights, store, c.gate, options.Log)
+	c.holds = held.Holds
 	past, moments := history.New(c.rights, store, c.differ, options.Log)
 	s := &Service{
 		Entities:       &Entities{core: c},
@@ -174,8 +177,8 @@ func New(store record.Store, validator Validator, options Options) *Service {
 		Approver:       &Approver{core: c},
 		ChangeLog:      changelog.New(c.rights, store),
 		History:        past,
-		SiteFreezes:    &SiteFreezes{core: c},
-		SiteStops:      &SiteStops{core: c},
+		SiteFreezes:    held.Freezes,
+		SiteStops:      held.Stops,
 		AccessControl:  c.rights.AccessControl(),
 		Owners:         c.rights.Owners(),
 		AuditTrail:     c.rights.AuditTrail(),
@@ -192,7 +195,7 @@ func New(store record.Store, validator Validator, options Options) *Service {
 	s.Restorer = &Restorer{core: c, moments: moments}
 	s.Comparer = &Comparer{core: c, entities: s.Entities}
 	s.Snapshots = &Snapshots{core: c, entities: s.Entities, deployments: s.DeploymentWriter, changeLog: s.ChangeLog}
-	rollouts := service.New(c.rights, store, forRollouts{core: c, entities: s.Entities, registry: s.Registry, siteFreezes: s.SiteFreezes}, service.Settings{
+	rollouts := service.New(c.rights, store, forRollouts{core: c, entities: s.Entities, registry: s.Registry}, service.Settings{
 		Access: options.Access, CheckFunction: options.CheckFunction, Differ: c.differ, Moments: moments, Log: options.Log,
 	})
 	s.RolloutPlans, s.RolloutRunner, s.RolloutControl = rollouts.Plans, rollouts.Runner, rollouts.Control
@@ -201,13 +204,6 @@ func New(store record.Store, validator Validator, options Options) *Service {
 	}
 	s.Explainer = &Explainer{core: c, entities: s.Entities, rollouts: rollouts.Keeper, control: s.RolloutControl}
 	return s
-}
-
-func setDefault[T comparable](value *T, otherwise T) {
-	var zero T
-	if *value == zero {
-		*value = otherwise
-	}
 }
 
 // A [Service] combines parts with one purpose each. All of them embed a core: its [rights.Authorizer] checks
@@ -220,9 +216,9 @@ type core struct {
 
 	ids idSource
 
-	shares  *lru.Cache[string, cachedShares]   // by cause
-	lineage *lru.Cache[string, cachedForebear] // by deployment
-	fleets  fleetAtHand
+	gate   *gate.Gate  // counts what all writes change
+	holds  *hold.Holds // keeps some from being changed
+	fleets fleetAtHand
 }
 
 // settingsOf returns the settings of who may do what.
@@ -240,5 +236,5 @@ func settingsOf(o Options) rights.Settings {
 // sourceSettings returns the settings of sources and subscriptions.
 func (s *core) sourceSettings() source.Settings {
 	o := s.options
-	return source.Settings{Access: o.Access, Audit: o.Audit, CheckSource: o.CheckSource, Reach: s.sourceReach, Leash: o.Leash, SourceUses: o.SourceUses, Notify: o.Notify, Log: o.Log}
+	return source.Settings{Access: o.Access, Audit: o.Audit, CheckSource: o.CheckSource, Reach: s.gate.SourceReach, Leash: o.Leash, SourceUses: o.SourceUses, Notify: o.Notify, Log: o.Log}
 }

@@ -7,13 +7,10 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/content"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/krm"
 )
-
-// topologyGroup is the group whose statuses preparers write. Its resources
-// never reach a site.
-const topologyGroup = "topology.nephio.org"
 
 // withdrawsApproval reports whether a change leaves a deployment without an
 // approval although its new package sets it: a user must approve the content
@@ -77,7 +74,7 @@ func contentDiffers(before, after krm.Package) (bool, error) {
 func approvable(pkg krm.Package) krm.Package {
 	pkg = slices.Clone(pkg.WithoutDeploymentState())
 	for i, r := range pkg {
-		if _, ok := r["status"]; ok && r.GVK().Group == topologyGroup {
+		if _, ok := r["status"]; ok && r.GVK().Group == gate.TopologyGroup {
 			r = r.Clone()
 			delete(r, "status")
 			pkg[i] = r

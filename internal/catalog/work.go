@@ -46,7 +46,7 @@ func (s *WorkQueue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.W
 		signal := s.store.WorkSignal(claim.Queue)
 		items, due, err := s.claim(ctx, claim, signal, waited)
 		if err == nil {
-			items, err = s.withoutStopped(ctx, claim.Queue, items)
+			items, err = s.holds.FreeWork(ctx, claim.Queue, items, s.backoff)
 		}
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), s.release(context.WithoutCancel(ctx), items))

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
 	"github.com/tko-orchestrator/tko/krm"
@@ -86,18 +87,18 @@ func TestRevisionAtManySitesBecomesARollout(t *testing.T) {
 	tests := map[string]struct {
 		why     string
 		changed int
-		limits  catalog.ReachLimits
+		limits  gate.ReachLimits
 		rollout map[string]any // of the source
 		waves   string         // of the rollout; "": none
 	}{
-		"few":        {"ten are free", 10, catalog.ReachLimits{}, nil, ""},
-		"many":       {"eleven are not", 11, catalog.ReachLimits{}, nil, "first tenth"},
-		"off":        {"the operator limits nothing", 11, catalog.ReachLimits{Sites: -1}, nil, ""},
-		"fewer free": {"the operator has another limit", 4, catalog.ReachLimits{Sites: 3}, nil, "first tenth"},
-		"policy":     {"the operator has another policy", 11, catalog.ReachLimits{Policy: map[string]any{"waves": []any{map[string]any{"name": "one", "count": 1}}}}, nil, "one"},
+		"few":        {"ten are free", 10, gate.ReachLimits{}, nil, ""},
+		"many":       {"eleven are not", 11, gate.ReachLimits{}, nil, "first tenth"},
+		"off":        {"the operator limits nothing", 11, gate.ReachLimits{Sites: -1}, nil, ""},
+		"fewer free": {"the operator has another limit", 4, gate.ReachLimits{Sites: 3}, nil, "first tenth"},
+		"policy":     {"the operator has another policy", 11, gate.ReachLimits{Policy: map[string]any{"waves": []any{map[string]any{"name": "one", "count": 1}}}}, nil, "one"},
 		"own": {
 			"the rollout of the source overrides it", 11,
-			catalog.ReachLimits{},
+			gate.ReachLimits{},
 			map[string]any{"waves": []any{map[string]any{"name": "own", "count": float64(2)}}},
 			"own",
 		},
@@ -222,7 +223,7 @@ func TestCreationOfVeryManyDeploymentsNeedsAnApproval(t *testing.T) {
 	t.Parallel()
 	const n, most = 12, 8
 	r := newRepo(t)
-	c := grpctest.StartWith(t, client.Options{Author: tko.Author{Who: "test"}}, catalog.Options{Reach: catalog.ReachLimits{Created: most}})
+	c := grpctest.StartWith(t, client.Options{Author: tko.Author{Who: "test"}}, catalog.Options{Reach: gate.ReachLimits{Created: most}})
 	revision := r.push(map[string]string{"a.yaml": fleet(n, 0, "")})
 	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, direct(r.url))}})
 	s := w.until("fleet", "waits for an approval", func(s tko.Source) bool { return s.Status.PendingRemoval != "" })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -74,7 +75,7 @@ func TestSystemEndsTopologyThatNamesItself(t *testing.T) {
 func TestSystemWaitsForConsentToTopology(t *testing.T) {
 	t.Parallel()
 	const n = 620 // more than one call creates
-	data := newSystem(t, catalog.Options{Reach: catalog.ReachLimits{Created: 600}})
+	data := newSystem(t, catalog.Options{Reach: gate.ReachLimits{Created: 600}})
 	register(t, data, map[string]string{"top": realNested, "leaf": realLeaf}, sites(n))
 	stop := run(t, data, runner{}, prepare.Options{Backoff: 10 * time.Millisecond})
 	defer stop()

@@ -87,7 +87,7 @@ func eachCall(syntax *ast.File, do func(caller, called string)) {
 
 // roomsWithStores are the packages of the catalog that hold a store.
 var roomsWithStores = []string{
-	"internal/catalog/", "internal/rights/", "internal/rollout/service/", "internal/history/", "internal/source/", "internal/enrollment/", "internal/changelog/",
+	"internal/catalog/", "internal/gate/", "internal/hold/", "internal/rights/", "internal/rollout/service/", "internal/history/", "internal/source/", "internal/enrollment/", "internal/changelog/",
 }
 
 func TestWritesPassOneGate(t *testing.T) {
@@ -102,7 +102,7 @@ func TestWritesPassOneGate(t *testing.T) {
 				t.Errorf("%s: %s writes past the gate: only tests may; use rights.Authorizer.Commit", file, caller)
 			case called == "record.Gate" || called == "Gate" && inRecord:
 				gated[caller]++
-				if inCatalog && caller == "commitGated" || inRecord && slices.Contains([]string{"Ungated", "UngatedReach"}, caller) {
+				if inCatalog && caller == "CommitGated" || inRecord && slices.Contains([]string{"Ungated", "UngatedReach"}, caller) {
 					return
 				}
 				t.Errorf("%s: %s makes a value that stores commit: rights.Authorizer.Commit alone decides how writes are counted", file, caller)
@@ -110,19 +110,19 @@ func TestWritesPassOneGate(t *testing.T) {
 				t.Errorf("%s: %s makes a value that stores commit: call rights.Authorizer.Commit", file, caller)
 			case called == "Commit" && inCatalog:
 				found[caller]++
-				if caller != "commitGated" {
+				if caller != "CommitGated" {
 					t.Errorf("%s: %s commits past the gate: call rights.Authorizer.Commit", file, caller)
 				}
-			case called == "commitGated" && caller != "commitReplacing":
+			case called == "CommitGated" && caller != "commitReplacing":
 				t.Errorf("%s: %s commits without the replacements that its writes require: call rights.Authorizer.Commit", file, caller)
 			}
 		})
 	})
-	if gated["commitGated"] != 1 {
-		t.Errorf("the gate makes what stores commit in %d places, want one", gated["commitGated"])
+	if gated["CommitGated"] != 1 {
+		t.Errorf("the gate makes what stores commit in %d places, want one", gated["CommitGated"])
 	}
-	if found["commitGated"] != 1 {
-		t.Errorf("the gate commits in %d places, want one", found["commitGated"])
+	if found["CommitGated"] != 1 {
+		t.Errorf("the gate commits in %d places, want one", found["CommitGated"])
 	}
 }
 

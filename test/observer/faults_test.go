@@ -20,7 +20,7 @@ type fault struct {
 type edit struct{ file, old, new string }
 
 const (
-	fileReach    = "internal/catalog/reach.go"
+	fileReach    = "internal/gate/reach.go"
 	fileCounts   = "internal/store/relational/commit_reach.go"
 	fileReceipts = "internal/schedule/receipt.go"
 )

@@ -41,6 +41,10 @@ type Observation struct {
 	Unmeasured bool
 }
 
+// SuspendedAgain is the time after which a rollout looks again at the metadata of
+// suspended sites.
+const SuspendedAgain = 5 * time.Minute
+
 // A Freeze is a set of sites at which nothing is changed.
 type Freeze struct {
 	Matches func(site tko.SiteID, metadata map[string]string) bool

@@ -302,7 +302,7 @@ func (s *RolloutRunner) input(ctx context.Context, v record.RolloutView, sp spec
 		metadata, ok := deployment(row)
 		return tko.Suspended(metadata), ok
 	}
-	in.SuspendedUntil = v.Now.Add(SuspendedAgain)
+	in.SuspendedUntil = v.Now.Add(execute.SuspendedAgain)
 	if len(sp.Limits.Apart) > 0 {
 		in.Others = s.changing(ctx, in, v, sp)
 	}

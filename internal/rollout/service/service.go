@@ -6,7 +6,6 @@ package service
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/history"
@@ -21,10 +20,6 @@ import (
 // Reason is what the reason of a change begins with that a rollout makes; the quoted name of
 // the rollout follows.
 const Reason = "rollout "
-
-// SuspendedAgain is the time after which a rollout looks again at the metadata of
-// suspended sites.
-const SuspendedAgain = 5 * time.Minute
 
 // A Catalog is what rollouts need of the catalog whose deployments they change. The context
 // of each call has its caller.

@@ -1,4 +1,4 @@
-package catalog
+package hold
 
 import (
 	"context"
@@ -30,9 +30,9 @@ const releaseEvery = 2 * time.Second
 type releaseWave struct{ count, percent int }
 
 // releaseWaves returns the waves of releases; what they leave is a last one.
-func (s *core) releaseWaves() []releaseWave {
+func (s *holds) releaseWaves() []releaseWave {
 	var waves []releaseWave
-	list, _ := s.options.Reach.Policy["waves"].([]any)
+	list, _ := s.gate.Limits().Policy["waves"].([]any)
 	for _, one := range list {
 		fields, _ := one.(map[string]any)
 		w := releaseWave{count: wholeNumber(fields["count"]), percent: wholeNumber(fields["percent"])}
@@ -93,7 +93,7 @@ func nextWave(stop tko.Stop, sites []tko.SiteID, waves []releaseWave) (next tko.
 
 // judgeRelease returns the sites that wait for the end of a stop, and whether they are released
 // in waves. It is an ErrInvalid if the caller confirmed another number of them.
-func (s *core) judgeRelease(ctx context.Context, stop tko.Stop, request tko.Release) (sites []tko.SiteID, waves bool, err error) {
+func (s *holds) judgeRelease(ctx context.Context, stop tko.Stop, request tko.Release) (sites []tko.SiteID, waves bool, err error) {
 	if request.OnlyUndo {
 		return nil, false, nil
 	}
@@ -112,7 +112,7 @@ func (s *core) judgeRelease(ctx context.Context, stop tko.Stop, request tko.Rele
 		}
 		return sites, false, nil
 	}
-	most := s.options.Reach.Sites
+	most := s.gate.Limits().Sites
 	return sites, stop.Releasing || most >= 0 && len(sites) > most, nil
 }
 
@@ -121,7 +121,7 @@ type releaseState struct{ waits, unhealthy bool }
 
 // releasable returns the sites of what a stop selects, released ones included, with their
 // states.
-func (s *core) releasable(ctx context.Context, stop tko.Stop) (map[tko.SiteID]releaseState, error) {
+func (s *holds) releasable(ctx context.Context, stop tko.Stop) (map[tko.SiteID]releaseState, error) {
 	stop.Releasing = false // what it selects
 	states := map[tko.SiteID]releaseState{}
 	below, selected := map[string]bool{}, map[tko.SiteID]bool{}
@@ -176,7 +176,7 @@ func isUnderWay(r record.Record) bool {
 
 // endFreeze ends a freeze. If more sites wait for that than are free, it becomes a stop that
 // releases them in waves, in the same change of the rules.
-func (s *core) endFreeze(ctx context.Context, c *rights.Caller, f tko.Freeze) error {
+func (s *holds) endFreeze(ctx context.Context, c *rights.Caller, f tko.Freeze) error {
 	stop := tko.Stop{
 		ID: uuid.NewString(), SiteMetadata: f.SiteMetadata, By: f.By, Created: time.Now().UTC().Truncate(time.Second),
 		Reason: fmt.Sprintf("the end of the freeze of %s: %.800s", selectionText(f), f.Reason),

@@ -1,4 +1,4 @@
-package catalog
+package gate
 
 import (
 	"context"
@@ -16,14 +16,14 @@ import (
 
 // retargeted returns the sites that writes give another target and that have running
 // deployments.
-func (s *core) retargeted(ctx context.Context, writes []record.Write) ([]string, error) {
+func (s *Gate) retargeted(ctx context.Context, writes []record.Write) ([]string, error) {
 	var sites []string
 	for i := range writes {
 		w := &writes[i]
 		if w.Op != tko.OpWritten || w.Record.Kind != tko.KindSite || w.Expect == record.Absent {
 			continue
 		}
-		changes, err := s.changesTarget(ctx, w.Record)
+		changes, err := s.ChangesTarget(ctx, w.Record)
 		if err != nil {
 			return nil, err
 		}
@@ -34,9 +34,9 @@ func (s *core) retargeted(ctx context.Context, writes []record.Write) ([]string,
 	return sites, nil
 }
 
-// changesTarget reports whether a new revision of an existing site has another target than
+// ChangesTarget reports whether a new revision of an existing site has another target than
 // the current one, and deployments run there.
-func (s *core) changesTarget(ctx context.Context, after record.Record) (bool, error) {
+func (s *Gate) ChangesTarget(ctx context.Context, after record.Record) (bool, error) {
 	before, err := s.reader.One(ctx, record.Fields{Package: true}, after.Key)
 	if err != nil || before.Revision == 0 || before.Digest == after.Digest {
 		return false, err
@@ -77,7 +77,7 @@ func targetsOf(site record.Record, isTarget func(krm.GVK) bool) ([32]byte, error
 
 // targetKinds returns whether resources of a kind name targets: those that are built in, and
 // those of schedule plugins.
-func (s *core) targetKinds(ctx context.Context) (func(krm.GVK) bool, error) {
+func (s *Gate) targetKinds(ctx context.Context) (func(krm.GVK) bool, error) {
 	kinds := map[krm.GVK]bool{}
 	for _, k := range place.All {
 		kinds[k.GVK] = true

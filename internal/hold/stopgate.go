@@ -1,4 +1,4 @@
-package catalog
+package hold
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func withoutReleasing(stops []tko.Stop) []tko.Stop {
 }
 
 // checkStops returns an ErrStopped if stops hold one of the writes.
-func (s *core) checkStops(ctx context.Context, book *rights.Book, writes []record.Write) error {
+func (s *holds) checkStops(ctx context.Context, book *rights.Book, writes []record.Write) error {
 	stops := rights.StopsFor(ctx, book.Stops)
 	if !slices.ContainsFunc(writes, func(w record.Write) bool { return w.Rollout != nil }) {
 		stops = withoutReleasing(stops)
@@ -38,7 +38,7 @@ func (s *core) checkStops(ctx context.Context, book *rights.Book, writes []recor
 }
 
 // freeOf returns those of some writes that no stop holds.
-func (s *core) freeOf(ctx context.Context, writes []record.Write) (free []record.Write, err error) {
+func (s *holds) freeOf(ctx context.Context, writes []record.Write) (free []record.Write, err error) {
 	book, err := s.rights.RulesOf(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (s *core) freeOf(ctx context.Context, writes []record.Write) (free []record
 
 // A stopGate finds out what stops hold. It reads each record once.
 type stopGate struct {
-	s     *core
+	s     *holds
 	stops []tko.Stop
 	// needs says what must be read to decide.
 	topologies, metadata bool
@@ -67,7 +67,7 @@ type stopGate struct {
 	written map[record.Key]record.Record // by the commit that is checked
 }
 
-func newStopGate(s *core, stops []tko.Stop, writing bool) *stopGate {
+func newStopGate(s *holds, stops []tko.Stop, writing bool) *stopGate {
 	g := &stopGate{s: s, stops: stops, sites: map[string]record.Record{}, parents: map[string]string{}}
 	if writing {
 		g.written = map[record.Key]record.Record{}
@@ -321,7 +321,7 @@ func preparedKey(work string) record.Key {
 
 // withoutStopped returns those claimed items of preparation that no stop holds, and ends the
 // claims of the others. Their conditions report why they wait.
-func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tko.WorkItem) ([]tko.WorkItem, error) {
+func (s *holds) withoutStopped(ctx context.Context, queue string, items []tko.WorkItem, backoff func(int) time.Duration) ([]tko.WorkItem, error) {
 	if queue != tko.QueuePrepare || len(items) == 0 {
 		return items, nil
 	}
@@ -341,7 +341,7 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 	if err != nil {
 		return nil, err
 	}
-	g := newStopGate(s.core, stops, false)
+	g := newStopGate(s, stops, false)
 	sites := map[string]bool{}
 	for _, r := range records {
 		if r.Site != "" {
@@ -374,7 +374,7 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 		}
 	}
 	if len(held) > 0 {
-		if err := s.store.FinishWork(ctx, held, s.backoff); err != nil {
+		if err := s.store.FinishWork(ctx, held, backoff); err != nil {
 			return nil, err
 		}
 	}
@@ -382,7 +382,7 @@ func (s *WorkQueue) withoutStopped(ctx context.Context, queue string, items []tk
 }
 
 // reportStopped reports on a deployment that isn't prepared why it waits.
-func (s *WorkQueue) reportStopped(ctx context.Context, r record.Record, stop tko.Stop) error {
+func (s *holds) reportStopped(ctx context.Context, r record.Record, stop tko.Stop) error {
 	if r.Revision == 0 || r.Prepared {
 		return nil
 	}

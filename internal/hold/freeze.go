@@ -1,4 +1,4 @@
-package catalog
+package hold
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
-	"github.com/tko-orchestrator/tko/internal/rollout/service"
 )
 
 // The limits of freezes.
@@ -30,7 +29,7 @@ const (
 )
 
 // SiteFreezes keep sites from being changed for a time.
-type SiteFreezes struct{ *core }
+type SiteFreezes struct{ *holds }
 
 // Freeze freezes the sites that match until a time, and returns the freeze with its ID.
 // A freeze with the same selection that isn't over is extended: it keeps its ID, and gets
@@ -54,7 +53,7 @@ func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, err
 	if len(sites) == 0 {
 		return tko.Freeze{}, tko.Errorf(tko.ErrInvalid, "no site has metadata that matches %s: correct the selection, as tko site list --metadata shows", selectionText(f))
 	}
-	if err := s.allow(ctx, "freeze", tko.KindSite, len(sites)); err != nil {
+	if err := s.gate.Allow(ctx, "freeze", tko.KindSite, len(sites)); err != nil {
 		return tko.Freeze{}, err
 	}
 	f.ID, f.By, f.Created, f.Until = uuid.NewString(), rights.Author(ctx), now.UTC().Truncate(time.Second), f.Until.UTC().Truncate(time.Second)
@@ -163,7 +162,7 @@ func (s *SiteFreezes) Freezes(ctx context.Context) ([]tko.Freeze, error) {
 
 // activeFreezes returns the freezes that aren't over, and the version of the rules that
 // they are part of.
-func (s *SiteFreezes) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, error) {
+func (s *holds) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, error) {
 	book, err := s.rights.RulesOf(ctx, 0)
 	if err != nil {
 		return nil, 0, err
@@ -205,14 +204,14 @@ func (s *SiteFreezes) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, e
 
 // freezes returns the freezes, and the suspension of sites, for the rules of rollouts, and the
 // version of the rules that they are part of.
-func (s *SiteFreezes) freezes(ctx context.Context) ([]execute.Freeze, int64, error) {
+func (s *holds) freezes(ctx context.Context) ([]execute.Freeze, int64, error) {
 	active, rules, err := s.activeFreezes(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	all := []execute.Freeze{{
 		Matches: func(_ tko.SiteID, metadata map[string]string) bool { return tko.Suspended(metadata) },
-		Until:   time.Now().Add(service.SuspendedAgain), Reason: "suspended, and looked at again",
+		Until:   time.Now().Add(execute.SuspendedAgain), Reason: "suspended, and looked at again",
 	}}
 	for _, f := range active {
 		all = append(all, execute.Freeze{

@@ -1,4 +1,4 @@
-package catalog
+package gate
 
 import (
 	"context"
@@ -9,11 +9,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
-// allow checks a request that affects count records of a kind, descendants included. It is
+// Allow checks a request that affects count records of a kind, descendants included. It is
 // an ErrInvalid if it confirms a number that isn't consent to count, or if it confirms none and exceeds
 // both ConfirmAbove and ConfirmPercent of the kind. doing is the verb of the
 // request: delete, approve or freeze.
-func (s *core) allow(ctx context.Context, doing string, kind tko.Kind, count int) error {
+func (s *Gate) Allow(ctx context.Context, doing string, kind tko.Kind, count int) error {
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok {
 		if !tko.Consents(confirmed, count) {
 			return tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
@@ -21,10 +21,10 @@ func (s *core) allow(ctx context.Context, doing string, kind tko.Kind, count int
 		}
 		return nil
 	}
-	if count <= s.options.ConfirmAbove {
+	if count <= s.settings.ConfirmAbove {
 		return nil
 	}
-	percent := s.options.ConfirmPercent
+	percent := s.settings.ConfirmPercent
 	enough := (count*100 + percent - 1) / percent // if there are this many, count is within the percentage
 	total := 0
 	c, ok := rights.CallerOf(ctx)
@@ -42,7 +42,7 @@ func (s *core) allow(ctx context.Context, doing string, kind tko.Kind, count int
 	}
 	return tko.Errorf(tko.ErrInvalid,
 		"this would %s %d of %d %ss, which is more than %d and more than %d %% of them: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
-		doing, count, max(total, count), kind, s.options.ConfirmAbove, percent, count, count)
+		doing, count, max(total, count), kind, s.settings.ConfirmAbove, percent, count, count)
 }
 
 // entities returns, for example, "1 site" or "2 sites".

@@ -1,4 +1,4 @@
-package catalog
+package hold
 
 import (
 	"context"
@@ -27,7 +27,7 @@ const (
 )
 
 // SiteStops keep everything from beginning at sites and in topologies.
-type SiteStops struct{ *core }
+type SiteStops struct{ *holds }
 
 // Stop stops what is selected, and returns the stop with what is in flight there. A stop with
 // the same selection keeps its ID, and gets the reason and the author of the call; it stops
@@ -170,7 +170,7 @@ func (s *SiteStops) SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, 
 		}
 		return tko.SiteStop{}, nil
 	}
-	g := newStopGate(s.core, book.Stops, false)
+	g := newStopGate(s.holds, book.Stops, false)
 	if err := g.readSites(ctx, map[string]bool{string(id): true}); err != nil {
 		return tko.SiteStop{}, err
 	}
@@ -213,7 +213,7 @@ func (s *SiteStops) heldAt(ctx context.Context, id tko.SiteID, stops []tko.Stop)
 		return held, err
 	}
 	query.Scope = access.ScopeAll
-	g := newStopGate(s.core, stops, false)
+	g := newStopGate(s.holds, stops, false)
 	for r, err := range s.store.List(ctx, query) {
 		if err != nil {
 			return held, err
@@ -247,7 +247,7 @@ func (s *SiteStops) heldAt(ctx context.Context, id tko.SiteID, stops []tko.Stop)
 
 // beingUndone returns the deployments that undos have in flight, if one of the stops lets
 // undos go on.
-func (s *core) beingUndone(ctx context.Context, stops []tko.Stop) (map[string]bool, error) {
+func (s *holds) beingUndone(ctx context.Context, stops []tko.Stop) (map[string]bool, error) {
 	if !slices.ContainsFunc(stops, func(stop tko.Stop) bool { return stop.OnlyUndo }) {
 		return nil, nil
 	}
@@ -274,7 +274,7 @@ func (s *core) beingUndone(ctx context.Context, stops []tko.Stop) (map[string]bo
 }
 
 // activeRollouts returns the states of the rollouts that are in progress.
-func (s *core) activeRollouts(ctx context.Context) ([]record.RolloutState, error) {
+func (s *holds) activeRollouts(ctx context.Context) ([]record.RolloutState, error) {
 	active, _, _, err := s.store.RolloutStates(ctx)
 	return slices.DeleteFunc(active, func(st record.RolloutState) bool { return !st.State.Active() }), err
 }
@@ -393,7 +393,7 @@ func (s *SiteStops) permitTopologyStop(ctx context.Context, c *rights.Caller, to
 }
 
 // eachSiteOf calls visit with the sites that a stop selects.
-func (s *core) eachSiteOf(ctx context.Context, stop tko.Stop, visit func(record.Record) error) error {
+func (s *holds) eachSiteOf(ctx context.Context, stop tko.Stop, visit func(record.Record) error) error {
 	if stop.Topology != "" {
 		return nil
 	}
@@ -421,7 +421,7 @@ func (s *core) eachSiteOf(ctx context.Context, stop tko.Stop, visit func(record.
 }
 
 // eachBelow calls visit with the descendants of a deployment.
-func (s *core) eachBelow(ctx context.Context, id string, visit func(record.Record) error) error {
+func (s *holds) eachBelow(ctx context.Context, id string, visit func(record.Record) error) error {
 	return s.eachBelowInPages(ctx, id, func(page []record.Record) error {
 		for _, r := range page {
 			if err := visit(r); err != nil {
@@ -433,7 +433,7 @@ func (s *core) eachBelow(ctx context.Context, id string, visit func(record.Recor
 }
 
 // eachBelowInPages calls visit with pages of the descendants of a deployment.
-func (s *core) eachBelowInPages(ctx context.Context, id string, visit func([]record.Record) error) error {
+func (s *holds) eachBelowInPages(ctx context.Context, id string, visit func([]record.Record) error) error {
 	below := map[string]bool{}
 	if err := s.store.Descendants(ctx, []string{id}, func(id string) { below[id] = true }); err != nil {
 		return err
@@ -644,7 +644,7 @@ func (s *SiteStops) enqueueHeld(ctx context.Context, h heldSet, prepare []string
 		rollouts = append(rollouts, st.ID)
 	}
 	for queue, keys := range map[string][]string{tko.QueueSchedule: sites, tko.QueuePrepare: prepare, tko.QueueRollout: rollouts} {
-		for batch := range slices.Chunk(keys, maxSites) {
+		for batch := range slices.Chunk(keys, enqueueBatch) {
 			if err := s.store.EnqueueWork(ctx, queue, batch, false); err != nil {
 				return err
 			}

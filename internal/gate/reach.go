@@ -1,4 +1,4 @@
-package catalog
+package gate
 
 import (
 	"bytes"
@@ -15,8 +15,6 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
-	"github.com/tko-orchestrator/tko/internal/derivation"
-	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
@@ -72,108 +70,8 @@ func (l *ReachLimits) setDefaults() {
 	}
 }
 
-// The prefixes of causes.
-const (
-	causeDeployment = "deployment/" // and the ID of a root deployment
-	causeSource     = "source/"     // and the name of a source
-	causeController = "controller/" // and the role of one of our own controllers
-	causeAuthor     = "author/"     // and who makes direct changes
-)
-
-// A cause is what commits are counted for.
-type cause struct {
-	name    string
-	derived bool
-	window  time.Duration
-	sites   time.Duration // window of the sites that a derived cause changes; 0: they aren't counted
-}
-
-// windowOf returns the window of a count.
-func (c cause) windowOf(count record.Count) time.Duration {
-	return record.Reach{Window: c.window, SitesWindow: c.sites}.WindowOf(count)
-}
-
-// text describes the cause for users, with the window of a count.
-func (c cause) text(count record.Count) string {
-	c.window = c.windowOf(count)
-	return c.String()
-}
-
-// String describes the cause for users.
-func (c cause) String() string {
-	within := c.window.String()
-	if c.window%time.Hour == 0 {
-		within = fmt.Sprintf("%d h", int(c.window.Hours()))
-	} else if c.window%time.Minute == 0 {
-		within = fmt.Sprintf("%d min", int(c.window.Minutes()))
-	}
-	kind, name, _ := strings.Cut(c.name, "/")
-	if name == "" {
-		return "within " + within
-	}
-	if kind+"/" == causeAuthor {
-		return fmt.Sprintf("by %q within %s", name, within)
-	}
-	return fmt.Sprintf("for %s %q within %s", kind, name, within)
-}
-
-func rootCause(root string) cause {
-	return cause{name: causeDeployment + root, derived: true, window: derivedWindow}
-}
-
-type rootKey struct{}
-
-// withRoot returns a context whose commits are counted for a root deployment.
-func withRoot(ctx context.Context, root string) context.Context {
-	return context.WithValue(ctx, rootKey{}, root)
-}
-
-// sourceCause returns the cause of what a source changes, in all of its revisions: many
-// small ones don't add up to more. A larger revision becomes a rollout as a whole.
-func (s *core) sourceCause(name string) cause {
-	return cause{name: causeSource + name, derived: true, window: derivedWindow, sites: s.options.Reach.Window}
-}
-
-// derivesFromSource reports whether a GitOps source makes the commits.
-func derivesFromSource(ctx context.Context) bool {
-	c, ok := rights.CallerOf(ctx)
-	return ok && (c.Identity.Role() == identity.RoleGitOps || c.Identity.Role() == "") && strings.HasPrefix(rights.Author(ctx).Who, rights.SourceOwner)
-}
-
-// causeOf returns the cause of the caller's commits that begin with the record of a key.
-func (s *core) causeOf(ctx context.Context, first record.Key) (cause, error) {
-	if root, ok := ctx.Value(rootKey{}).(string); ok {
-		return rootCause(root), nil
-	}
-	who, role, plugged := rights.Author(ctx).Who, "", ""
-	if c, ok := rights.CallerOf(ctx); ok {
-		role, plugged = c.Identity.Role(), c.Root
-		if p := c.Identity.Plugin; p != nil && p.Kind == tko.KindDeployment {
-			plugged = p.ID
-		}
-	}
-	source, isSource := strings.CutPrefix(who, rights.SourceOwner)
-	switch {
-	case plugged != "":
-		root, err := s.rootOf(ctx, plugged)
-		return rootCause(root), err
-	case rights.IsPreparer(ctx) && first.Kind == tko.KindDeployment:
-		root, err := s.rootOf(ctx, first.ID)
-		of := rootCause(root)
-		if !isProvenPreparer(ctx) {
-			of.sites = s.options.Reach.Window
-		}
-		return of, err
-	case (role == identity.RoleGitOps || role == "") && isSource:
-		return s.sourceCause(source), nil
-	case role != "":
-		return cause{name: causeController + role, derived: true, window: derivedWindow}, nil
-	}
-	return cause{name: causeAuthor + who, window: s.options.Reach.Window}, nil
-}
-
 // reachOf returns how a commit is counted, without the limits.
-func (s *core) reachOf(ctx context.Context, writes []record.Write) (record.Reach, cause, error) {
+func (s *Gate) reachOf(ctx context.Context, writes []record.Write) (record.Reach, cause, error) {
 	counted := false
 	for i := range writes {
 		w := &writes[i]
@@ -211,7 +109,7 @@ func (s *core) reachOf(ctx context.Context, writes []record.Write) (record.Reach
 	}
 	removals := strings.HasPrefix(of.name, causeDeployment) && !granted && removesOrReplaces(writes)
 	if removals {
-		of.sites = s.options.Reach.Window
+		of.sites = s.settings.Reach.Window
 	}
 	if of.derived && of.sites == 0 && !granted && reruns == 0 && !slices.ContainsFunc(writes, func(w record.Write) bool { return w.Op == tko.OpDeleted || w.Expect == record.Absent }) {
 		return record.Reach{}, of, nil // a preparer's changes of existing deployments are not counted
@@ -230,7 +128,7 @@ func (s *core) reachOf(ctx context.Context, writes []record.Write) (record.Reach
 // rerunsOf returns the number of sites at which writes have schedule plugins run again: those
 // of existing plugins that change. It is at least that number, because only a plugin knows what
 // it does.
-func (s *core) rerunsOf(ctx context.Context, writes []record.Write) (int, error) {
+func (s *Gate) rerunsOf(ctx context.Context, writes []record.Write) (int, error) {
 	triggers := map[krm.GVK]bool{}
 	for i := range writes {
 		w := &writes[i]
@@ -319,7 +217,7 @@ func removesOrReplaces(writes []record.Write) bool {
 // run, what their placements have created.
 func areTopologies(writes []record.Write) bool {
 	return !slices.ContainsFunc(writes, func(w record.Write) bool {
-		return w.Op != tko.OpWritten || !bytes.Contains(w.Record.Package, []byte(topologyGroup))
+		return w.Op != tko.OpWritten || !bytes.Contains(w.Record.Package, []byte(TopologyGroup))
 	})
 }
 
@@ -331,10 +229,10 @@ func isPlugin(ctx context.Context) bool {
 
 type grantKey struct{}
 
-// withGrant returns a context whose commits grant consent to later commits of a root
+// WithGrant returns a context whose commits grant consent to later commits of a root
 // deployment.
-func withGrant(ctx context.Context, root string, grant map[record.Count]int) context.Context {
-	return context.WithValue(withRoot(ctx, root), grantKey{}, grant)
+func WithGrant(ctx context.Context, root string, grant map[record.Count]int) context.Context {
+	return context.WithValue(WithRoot(ctx, root), grantKey{}, grant)
 }
 
 // A shares has limits that are a part of all entities of a kind, by count. They are read
@@ -355,7 +253,7 @@ type cachedShares struct {
 }
 
 // knownShares returns the shares that were read for a cause shortly before.
-func (s *core) knownShares(of cause) shares {
+func (s *Gate) knownShares(of cause) shares {
 	known := shares{most: map[record.Count]int{}, fresh: map[record.Count]bool{}}
 	if had, ok := s.shares.Get(of.name); ok && time.Since(had.at) < maxSharesAge {
 		maps.Copy(known.most, had.most)
@@ -365,7 +263,7 @@ func (s *core) knownShares(of cause) shares {
 
 // reachAuthor returns the author for whose changes the operator may have set limits: the
 // owner of the topology or source that a cause is, or the caller.
-func (s *core) reachAuthor(ctx context.Context, of cause) (string, error) {
+func (s *Gate) reachAuthor(ctx context.Context, of cause) (string, error) {
 	if root, ok := strings.CutPrefix(of.name, causeDeployment); ok {
 		o, err := s.rights.OwnerFor(ctx, tko.Acting{Kind: tko.KindDeployment, ID: root})
 		return o.String(), err
@@ -378,23 +276,23 @@ func (s *core) reachAuthor(ctx context.Context, of cause) (string, error) {
 }
 
 // limitsOf returns the operator's limits for the author of a cause.
-func (s *core) limitsOf(ctx context.Context, of cause) ([]access.Limit, error) {
-	if len(s.options.Reach.Rules) == 0 {
+func (s *Gate) limitsOf(ctx context.Context, of cause) ([]access.Limit, error) {
+	if len(s.settings.Reach.Rules) == 0 {
 		return nil, nil
 	}
 	who, err := s.reachAuthor(ctx, of)
-	return slices.DeleteFunc(slices.Clone(s.options.Reach.Rules), func(l access.Limit) bool { return !l.IsFor(who) }), err
+	return slices.DeleteFunc(slices.Clone(s.settings.Reach.Rules), func(l access.Limit) bool { return !l.IsFor(who) }), err
 }
 
 // furtherLimits returns the limits of a cause for kinds and selections.
-func (s *core) furtherLimits(ctx context.Context, of cause) ([]access.Limit, error) {
+func (s *Gate) furtherLimits(ctx context.Context, of cause) ([]access.Limit, error) {
 	limits, err := s.limitsOf(ctx, of)
 	return slices.DeleteFunc(limits, func(l access.Limit) bool { return !l.IsFurther() }), err
 }
 
 // settingsOf returns the limits of a cause, as the operator has set them for its author.
-func (s *core) settingsOf(ctx context.Context, of cause) (ReachLimits, int, error) {
-	o, removed := s.options.Reach, s.options.ConfirmAbove
+func (s *Gate) settingsOf(ctx context.Context, of cause) (ReachLimits, int, error) {
+	o, removed := s.settings.Reach, s.settings.ConfirmAbove
 	approved := o.Created
 	limits, err := s.limitsOf(ctx, of)
 	upTo := 0
@@ -431,7 +329,7 @@ func (s *core) settingsOf(ctx context.Context, of cause) (ReachLimits, int, erro
 
 // ownLimit returns the number of deployments that the placements of a topology, or a registered
 // source, want to create without consent; 0 if they don't say.
-func (s *core) ownLimit(ctx context.Context, of cause) (int, error) {
+func (s *Gate) ownLimit(ctx context.Context, of cause) (int, error) {
 	if name, ok := strings.CutPrefix(of.name, causeSource); ok {
 		book, err := s.rights.RulesOf(ctx, rights.Age)
 		if err != nil {
@@ -460,15 +358,15 @@ func (s *core) ownLimit(ctx context.Context, of cause) (int, error) {
 	}
 	own := 0
 	for _, resource := range pkg {
-		if gvk := resource.GVK(); gvk.Group == topologyGroup && gvk.Kind == "Placement" {
-			own += min(numberAt(resource, "spec", "budget", "create"), unlimited-own)
+		if gvk := resource.GVK(); gvk.Group == TopologyGroup && gvk.Kind == "Placement" {
+			own += min(NumberAt(resource, "spec", "budget", "create"), unlimited-own)
 		}
 	}
 	return own, nil
 }
 
-// numberAt returns the number of a field; 0 if there is none.
-func numberAt(resource krm.Resource, path ...string) int {
+// NumberAt returns the number of a field; 0 if there is none.
+func NumberAt(resource krm.Resource, path ...string) int {
 	switch n, _ := resource.Get(path...); n := n.(type) {
 	case int64:
 		return int(max(0, min(n, unlimited)))
@@ -482,7 +380,7 @@ func numberAt(resource krm.Resource, path ...string) int {
 }
 
 // reachLimits returns the limits of a caller.
-func (s *core) reachLimits(ctx context.Context, of cause, known shares) ([]record.ReachLimit, error) {
+func (s *Gate) reachLimits(ctx context.Context, of cause, known shares) ([]record.ReachLimit, error) {
 	o, removed, err := s.settingsOf(ctx, of)
 	if err != nil {
 		return nil, err
@@ -501,7 +399,7 @@ func (s *core) reachLimits(ctx context.Context, of cause, known shares) ([]recor
 	limits = append(limits,
 		record.ReachLimit{Of: []record.Count{record.CountApproved}, Most: limit(o.approved)},
 		record.ReachLimit{Of: append(record.Removals(), record.Orphans()...), Most: limit(removed)})
-	if s.options.ConfirmPercent >= 0 && s.options.ConfirmPercent < 100 {
+	if s.settings.ConfirmPercent >= 0 && s.settings.ConfirmPercent < 100 {
 		for _, count := range record.Removals() {
 			limits = append(limits, record.ReachLimit{Of: []record.Count{count, record.OrphanOf(kindOf(count))}, Most: max(tko.ReachFew, known.most[count])})
 		}
@@ -537,14 +435,14 @@ func limit(n int) int {
 // learnShare reads how many entities of a kind the caller sees, if the limit that was
 // exceeded depends on it, and adds the share of them to what is known. It reports whether
 // the limit may be another one then.
-func (s *core) learnShare(ctx context.Context, of cause, known shares, e *record.ReachError) (bool, error) {
-	count, percent := e.Limit.Of[0], s.options.ConfirmPercent
+func (s *Gate) learnShare(ctx context.Context, of cause, known shares, e *record.ReachError) (bool, error) {
+	count, percent := e.Limit.Of[0], s.settings.ConfirmPercent
 	original := !tko.CanConsent(ctx)
 	if !isShare(e.Limit) && (count != record.CountApproved || !original) {
 		return false, nil
 	}
 	if original {
-		percent = s.options.Reach.OriginalPercent
+		percent = s.settings.Reach.OriginalPercent
 	}
 	if known.fresh[count] || percent <= 0 {
 		return false, nil
@@ -569,8 +467,8 @@ func (s *core) learnShare(ctx context.Context, of cause, known shares, e *record
 	return true, nil
 }
 
-// commitGated commits writes through the gate.
-func (s *core) commitGated(ctx context.Context, writes []record.Write) ([]record.Outcome, error) {
+// CommitGated commits writes through the gate.
+func (s *Gate) CommitGated(ctx context.Context, writes []record.Write) ([]record.Outcome, error) {
 	reach, of, err := s.reachOf(ctx, writes)
 	if err != nil {
 		return nil, err
@@ -606,7 +504,7 @@ func (s *core) commitGated(ctx context.Context, writes []record.Write) ([]record
 
 // explainReach converts the error of a store to one for users. what is the change that is
 // refused, such as "delete 3 sites"; "" for that of one commit.
-func (s *core) explainReach(ctx context.Context, of cause, e *record.ReachError, what string, n int) error {
+func (s *Gate) explainReach(ctx context.Context, of cause, e *record.ReachError, what string, n int) error {
 	had := ""
 	if e.Had > 0 {
 		had = fmt.Sprintf(", after %d without consent %s", e.Had, of.text(e.Limit.Of[0]))
@@ -640,9 +538,9 @@ func (s *core) explainReach(ctx context.Context, of cause, e *record.ReachError,
 	case record.CountTemplates, record.CountSitesGone, record.CountDeployments, record.CountPlugins, record.CountOrphanSites, record.CountOrphanDeployments:
 		what, limit = orElse(what, removalText(n)), limit+" entities"
 		if isShare(e.Limit) {
-			percent := s.options.ConfirmPercent
+			percent := s.settings.ConfirmPercent
 			if !tko.CanConsent(ctx) {
-				percent = s.options.Reach.OriginalPercent
+				percent = s.settings.Reach.OriginalPercent
 			}
 			limit = fmt.Sprintf("%d %ss, and more than %d %% of them,", e.Limit.Most, kindOf(count), percent)
 		}
@@ -671,10 +569,10 @@ func orElse(text, otherwise string) string {
 	return text
 }
 
-// allowReach returns an error if a request, whose caller may have confirmed a number,
+// AllowReach returns an error if a request, whose caller may have confirmed a number,
 // would change more than it may. It is judged before the first change; each commit is
 // counted nevertheless. most is the number of changes that the request may make.
-func (s *core) allowReach(ctx context.Context, doing string, kind tko.Kind, first record.Key, adds map[record.Count]int) (most int, err error) {
+func (s *Gate) AllowReach(ctx context.Context, doing string, kind tko.Kind, first record.Key, adds map[record.Count]int) (most int, err error) {
 	total := 0
 	for _, n := range adds {
 		total += n
@@ -682,7 +580,7 @@ func (s *core) allowReach(ctx context.Context, doing string, kind tko.Kind, firs
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok {
 		if !tko.Consents(confirmed, total) {
 			return 0, tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
-				doing, reachText(kind, adds), confirmed, total, total)
+				doing, ReachText(kind, adds), confirmed, total, total)
 		}
 		return confirmed, nil
 	}
@@ -695,13 +593,13 @@ func (s *core) allowReach(ctx context.Context, doing string, kind tko.Kind, firs
 		return 0, err
 	}
 	if exceeded != nil {
-		return 0, s.explainReach(ctx, of, exceeded, doing+" "+reachText(kind, adds), total)
+		return 0, s.explainReach(ctx, of, exceeded, doing+" "+ReachText(kind, adds), total)
 	}
 	return unlimited, nil
 }
 
 // judge returns the first limit that changes of a cause would exceed, or nil.
-func (s *core) judge(ctx context.Context, of cause, adds map[record.Count]int) (*record.ReachError, error) {
+func (s *Gate) judge(ctx context.Context, of cause, adds map[record.Count]int) (*record.ReachError, error) {
 	had, err := s.hadReached(ctx, of, of.window)
 	if err == nil && of.sites != 0 && adds[record.CountSites] > 0 {
 		var sites map[record.Count]int
@@ -729,7 +627,7 @@ func (s *core) judge(ctx context.Context, of cause, adds map[record.Count]int) (
 
 // hadReached returns what a cause has changed without consent within a window. It is
 // negative if it may change more with consent.
-func (s *core) hadReached(ctx context.Context, of cause, window time.Duration) (map[record.Count]int, error) {
+func (s *Gate) hadReached(ctx context.Context, of cause, window time.Duration) (map[record.Count]int, error) {
 	reached, err := s.store.Reached(ctx, of.name, window, maxReached)
 	had := map[record.Count]int{}
 	for _, r := range reached {
@@ -738,8 +636,8 @@ func (s *core) hadReached(ctx context.Context, of cause, window time.Duration) (
 	return had, err
 }
 
-// sourceReach returns what a source may change now without consent.
-func (s *core) sourceReach(ctx context.Context, name string) (tko.SourceReach, error) {
+// SourceReach returns what a source may change now without consent.
+func (s *Gate) SourceReach(ctx context.Context, name string) (tko.SourceReach, error) {
 	of, had := s.sourceCause(name), map[record.Count]int{}
 	for _, count := range []record.Count{record.CountSites, record.CountCreated} {
 		within, err := s.hadReached(ctx, of, of.windowOf(count))
@@ -748,12 +646,12 @@ func (s *core) sourceReach(ctx context.Context, name string) (tko.SourceReach, e
 		}
 		had[count] = within[count]
 	}
-	return s.sourceReachAfter(ctx, name, had)
+	return s.SourceReachAfter(ctx, name, had)
 }
 
-// sourceReachAfter returns what a source may change without consent that has changed
+// SourceReachAfter returns what a source may change without consent that has changed
 // something already.
-func (s *core) sourceReachAfter(ctx context.Context, name string, had map[record.Count]int) (tko.SourceReach, error) {
+func (s *Gate) SourceReachAfter(ctx context.Context, name string, had map[record.Count]int) (tko.SourceReach, error) {
 	left := func(count record.Count, most int) int {
 		if most < 0 {
 			return -1
@@ -785,8 +683,8 @@ func exceeds(limits []record.ReachLimit, had, adds map[record.Count]int) *record
 	return nil
 }
 
-// reachText describes counts of removals, or a number of entities of a kind.
-func reachText(kind tko.Kind, adds map[record.Count]int) string {
+// ReachText describes counts of removals, or a number of entities of a kind.
+func ReachText(kind tko.Kind, adds map[record.Count]int) string {
 	total, of := 0, 0
 	for count, n := range adds {
 		total += n
@@ -801,11 +699,11 @@ func reachText(kind tko.Kind, adds map[record.Count]int) string {
 	return text
 }
 
-// checkReach returns an error if the deployments that a parent is about to create and
+// CheckReach returns an error if the deployments that a parent is about to create and
 // remove need consent.
-func (s *core) checkReach(ctx context.Context, request tko.NewChildren) error {
+func (s *Gate) CheckReach(ctx context.Context, request tko.NewChildren) error {
 	parent, create, remove := string(request.Parent), request.Create, request.Remove
-	root, err := s.rootOf(ctx, parent)
+	root, err := s.RootOf(ctx, parent)
 	if err != nil {
 		return err
 	}
@@ -832,19 +730,19 @@ func (s *core) checkReach(ctx context.Context, request tko.NewChildren) error {
 
 // checkSites returns an error if changes of running deployments at so many sites need a rollout,
 // even if the cause has changed nothing yet: what it has changed counts in each commit.
-func (s *core) checkSites(ctx context.Context, of cause, sites int) error {
+func (s *Gate) checkSites(ctx context.Context, of cause, sites int) error {
 	limits, _, err := s.settingsOf(ctx, of)
 	if err != nil || sites <= limit(limits.Sites) {
 		return err
 	}
-	of.sites = s.options.Reach.Window
+	of.sites = s.settings.Reach.Window
 	return s.explainReach(ctx, of, &record.ReachError{Cause: of.name, Limit: record.ReachLimit{Of: []record.Count{record.CountSites}, Most: limit(limits.Sites)}, Adds: sites}, "", sites)
 }
 
 // removesAll reports whether the removal of so many children of a deployment would leave none of
 // more than a few, without consent to it: a wrong selector must not take down a whole topology.
-func (s *core) removesAll(ctx context.Context, of cause, parent string, remove int) (bool, error) {
-	if remove <= tko.ReachFew || s.options.ConfirmAbove < 0 {
+func (s *Gate) removesAll(ctx context.Context, of cause, parent string, remove int) (bool, error) {
+	if remove <= tko.ReachFew || s.settings.ConfirmAbove < 0 {
 		return false, nil
 	}
 	had, err := s.hadReached(ctx, of, of.window)
@@ -861,159 +759,9 @@ func (s *core) removesAll(ctx context.Context, of cause, parent string, remove i
 	return children <= remove, nil
 }
 
-// A forebear is a deployment that another one descends from.
-type forebear struct {
-	id, parent, template, site string
-	derivation                 record.Digest
-}
-
-// maxForebears is the maximum number of cached forebears, and forebearAge the time for
-// which they are used.
-const (
-	maxForebears = 10_000
-	forebearAge  = 5 * time.Second
-)
-
-type cachedForebear struct {
-	forebear
-
-	at time.Time
-}
-
-// forebears returns a deployment and those that it descends from, from it to the root, at
-// most limit. Those that are gone end the list.
-func (s *core) forebears(ctx context.Context, id string, limit int) ([]forebear, error) {
-	var chain []forebear
-	for id != "" && len(chain) < limit {
-		if had, ok := s.lineage.Get(id); ok && time.Since(had.at) < forebearAge {
-			chain = append(chain, had.forebear)
-			id = had.parent
-			continue
-		}
-		records, err := s.store.Get(ctx, record.Fields{}, record.DeploymentKey(tko.DeploymentID(id)))
-		if err != nil {
-			return nil, err
-		}
-		r := records[0]
-		if r.Revision == 0 {
-			break
-		}
-		f := forebear{r.ID, r.Parent, r.Template, r.Site, r.Derivation}
-		s.lineage.Put(id, cachedForebear{f, time.Now()}, 1)
-		chain = append(chain, f)
-		id = r.Parent
-	}
-	return chain, nil
-}
-
-// maxLineage limits how far a deployment's root is searched. Deeper ones, which earlier
-// versions permitted, are counted for the deployment at that distance.
-const maxLineage = 1000
-
-// rootOf returns the ID of the deployment without a parent from which a deployment
-// descends; its own if it has none or doesn't exist.
-func (s *core) rootOf(ctx context.Context, id string) (string, error) {
-	chain, err := s.forebears(ctx, id, maxLineage)
-	if err != nil || len(chain) == 0 {
-		return id, err
-	}
-	last := chain[len(chain)-1]
-	if last.parent != "" && len(chain) < maxLineage {
-		return last.parent, nil // it was deleted, and is the cause nevertheless
-	}
-	return last.id, nil
-}
-
-// A lineage is what a new child descends from.
-type lineage struct {
-	chain []forebear
-	root  string
-}
-
-// lineageOf returns what a new child of a parent descends from. It is an ErrInvalid if
-// deployments would be nested too deeply.
-func (s *core) lineageOf(ctx context.Context, parent string) (lineage, error) {
-	depth := s.options.TopologyDepth
-	if depth < 0 {
-		depth = maxLineage
-	}
-	chain, err := s.forebears(ctx, parent, maxLineage)
-	if err != nil {
-		return lineage{}, err
-	}
-	root := parent
-	if len(chain) > 0 {
-		root = chain[len(chain)-1].id
-	}
-	if len(chain) >= depth {
-		return lineage{}, tko.Errorf(tko.ErrInvalid, "a child of deployment %q would be nested %d levels deep, below %q: at most %d are allowed (--topology-depth); change the topologies so that they don't contain each other",
-			parent, len(chain)+1, root, depth)
-	}
-	return lineage{chain, root}, nil
-}
-
-// checkCycle returns an ErrInvalid if a new child is part of a topology, and has the
-// template, the site and the merged resources of a deployment that it descends from: it
-// would create itself, without an end. Below a deployment without a site, a child at a site
-// is refused, too: it would place the same at the same sites, and each of them would do so.
-// A child without resources of a topology creates
-// none, so clients may create it from the template of its parent.
-func (s *core) checkCycle(ctx context.Context, l lineage, child record.Record, merged krm.Package) error {
-	template, site := child.Template, child.Site
-	if template == "" || !bytes.Contains(child.Package, []byte(topologyGroup)) {
-		return nil
-	}
-	for i, f := range l.chain {
-		if f.template != template || f.site != site && f.site != "" {
-			continue
-		}
-		same, err := s.sameMerge(ctx, f, merged)
-		if err != nil {
-			return err
-		}
-		if !same {
-			continue
-		}
-		var cycle []string
-		for _, above := range slices.Backward(l.chain[:i+1]) {
-			cycle = append(cycle, fmt.Sprintf("%s (deployment %s)", above.template, above.id))
-		}
-		at := ""
-		if site != "" {
-			at = fmt.Sprintf(" at site %q", site)
-		}
-		return tko.Errorf(tko.ErrInvalid, "a cycle of topologies: %s → %s again%s, with the same resources merged: it would have no end; change one of these templates",
-			strings.Join(cycle, " → "), template, at)
-	}
-	return nil
-}
-
-// sameMerge reports whether a deployment was made from a template and the given resources
-// merged. It isn't known of deployments of earlier versions, and of those whose package was
-// made in another way.
-func (s *core) sameMerge(ctx context.Context, f forebear, merged krm.Package) (bool, error) {
-	if f.derivation == (record.Digest{}) {
-		return false, nil
-	}
-	encoded, err := s.store.Derivation(ctx, f.derivation)
-	if err != nil {
-		return false, ctx.Err()
-	}
-	from, err := derivation.Decode(encoded)
-	if err != nil || from.Whole != ([32]byte{}) {
-		return false, nil //nolint:nilerr // it isn't known
-	}
-	was, _, err := krm.DigestOf(from.Merge)
-	if err != nil {
-		return false, err
-	}
-	is, _, err := krm.DigestOf(merged)
-	return was == is, err
-}
-
-// orphansOf returns the numbers of entities that refer to templates or sites that are to
+// OrphansOf returns the numbers of entities that refer to templates or sites that are to
 // be deleted, by their counts.
-func (s *core) orphansOf(ctx context.Context, keys []record.Key) (map[record.Count]int, error) {
+func (s *Gate) OrphansOf(ctx context.Context, keys []record.Key) (map[record.Count]int, error) {
 	adds := map[record.Count]int{}
 	if len(keys) == 0 || keys[0].Kind != tko.KindTemplate && keys[0].Kind != tko.KindSite {
 		return adds, nil
