@@ -10,13 +10,20 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // Administration serves administrators: it describes the server, sets the levels of its log,
 // and writes backups.
-type Administration struct{ *core }
+type Administration struct {
+	rights  *rights.Authorizer // callers enter and commit through it
+	store   record.Store
+	gate    *gate.Gate
+	options Options
+}
 
 // About describes this server.
 func (s *Administration) About(ctx context.Context) (tko.About, error) {
@@ -80,7 +87,7 @@ func (s *Administration) SetLogLevels(ctx context.Context, levels string, lastin
 	if err := s.options.LogLevels.Set(levels, lasting); err != nil {
 		return nil, err
 	}
-	s.log.WarnContext(ctx, "log levels changed", "levels", levels, "lasting", lasting, "subject", c.Identity.Subject)
+	s.options.Log.WarnContext(ctx, "log levels changed", "levels", levels, "lasting", lasting, "subject", c.Identity.Subject)
 	if err := s.record(ctx, c, audit.Record{Kind: "log", Op: string(tko.OpWritten), Detail: levels, Why: rights.Author(ctx).Why}); err != nil {
 		return nil, err
 	}

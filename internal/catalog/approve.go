@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -23,7 +24,16 @@ import (
 )
 
 // An Approver approves deployments, under the policies that govern them.
-type Approver struct{ *core }
+type Approver struct {
+	rights    *rights.Authorizer // callers enter and commit through it
+	store     record.Store
+	reader    record.Lookup
+	gate      *gate.Gate
+	approvals *approvals
+	persons   map[string]string // of Options.Persons
+	mode      rights.Mode
+	log       *slog.Logger
+}
 
 // ApproveDeployment approves a prepared deployment and the changes that its
 // placements propose. It returns 1, or 0 if nothing was to be approved. A
@@ -252,7 +262,7 @@ func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSel
 		return 0, err
 	}
 	query.Scope = c.Scope(access.Approve, tko.KindDeployment)
-	list := s.selected(ctx, query)
+	list := selected(ctx, s.store, query)
 	chosen, err := list.freeze()
 	if err != nil || dryRun {
 		return chosen.len(), err
@@ -307,7 +317,7 @@ func (s *Approver) approveAll(ctx context.Context, keys []record.Key) (approved 
 	single := false // approvals that policies govern, and hold back, are counted one by one
 	for _, r := range records {
 		if r.Revision != 0 && r.Prepared && !r.Approved {
-			policies, err := s.policiesFor(ctx, r)
+			policies, err := s.approvals.policiesFor(ctx, r)
 			if err != nil {
 				return 0, nil, err
 			}
@@ -320,7 +330,7 @@ func (s *Approver) approveAll(ctx context.Context, keys []record.Key) (approved 
 	}
 	if single {
 		err = tko.ErrConflict
-	} else if err = s.permitBatch(ctx, batch, access.Approve); err == nil {
+	} else if err = s.approvals.permitBatch(ctx, batch, access.Approve); err == nil {
 		_, err = s.rights.Commit(ctx, batch...)
 	}
 	if err == nil {
@@ -356,7 +366,7 @@ const maxAuthors = 1000
 // ErrDenied if the caller may not approve it: an author of a revision since the last
 // approval, a controller, or a member of none of the policy's groups.
 func (s *Approver) vote(ctx context.Context, r record.Record, dryRun bool) (enough bool, err error) {
-	policies, err := s.policiesFor(ctx, r)
+	policies, err := s.approvals.policiesFor(ctx, r)
 	if err != nil || len(policies) == 0 {
 		return true, err
 	}
@@ -416,7 +426,7 @@ type voted struct {
 // forgetVotes removes the approvals of a deployment that is approved. If that fails,
 // they stay, and are void because the deployment has another revision.
 func (s *Approver) forgetVotes(ctx context.Context, id string) {
-	if s.options.Access != rights.Enforce {
+	if s.mode != rights.Enforce {
 		return
 	}
 	book, err := s.rights.RulesOf(ctx, rights.Age)
@@ -438,7 +448,7 @@ func isPerson(who string) bool { return who != "" && !strings.HasPrefix(who, ide
 // person returns the name of the person that a subject is an identity of: the subject
 // itself, unless Options.Persons has it.
 func (s *Approver) person(subject string) string {
-	if name, ok := s.options.Persons[subject]; ok {
+	if name, ok := s.persons[subject]; ok {
 		return "person " + name
 	}
 	return subject

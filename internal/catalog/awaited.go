@@ -10,9 +10,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
+// references resolve which templates and sites entities refer to.
+type references struct {
+	rights *rights.Authorizer // tells what a caller may refer to
+}
+
 // isThere reports whether a caller may refer to an entity. No entity can have an ID that isn't
 // valid: it is there, so that using it reports the error.
-func (s *core) isThere(ctx context.Context, kind tko.Kind, id string) (bool, error) {
+func (s *references) isThere(ctx context.Context, kind tko.Kind, id string) (bool, error) {
 	c, ok := rights.CallerOf(ctx)
 	if !ok {
 		return false, rights.ErrNotEntered
@@ -42,12 +47,12 @@ func (s *RecordWriter) deferNew(ctx context.Context, p *Put) (record.Awaited, er
 	}
 	template, site := given(p.Template, state.Template), given(p.Site, state.Site)
 	var a record.Awaited
-	isThere, err := s.isThere(ctx, tko.KindTemplate, template)
+	isThere, err := s.references.isThere(ctx, tko.KindTemplate, template)
 	if err == nil && !isThere {
 		a.Template, a.Merge, p.Template = template, !p.Whole && p.MadeFrom == "", ""
 	}
 	if err == nil {
-		isThere, err = s.isThere(ctx, tko.KindSite, site)
+		isThere, err = s.references.isThere(ctx, tko.KindSite, site)
 	}
 	if err == nil && !isThere {
 		a.Site, p.Site = site, ""
@@ -61,7 +66,7 @@ func (s *RecordWriter) deferNew(ctx context.Context, p *Put) (record.Awaited, er
 
 // resolve returns the template and the site that a changed deployment refers to, and those that
 // it waits for. wanted are those that the caller names.
-func (s *core) resolve(ctx context.Context, current record.Record, wanted attributes) (template, site string, a record.Awaited, err error) {
+func (s *references) resolve(ctx context.Context, current record.Record, wanted attributes) (template, site string, a record.Awaited, err error) {
 	was := current.Awaited()
 	a.Merge = was.Merge
 	template, a.Template, err = s.resolveOne(ctx, tko.KindTemplate, current.Template, was.Template, wanted.template, wanted.deferred)
@@ -75,7 +80,7 @@ func (s *core) resolve(ctx context.Context, current record.Record, wanted attrib
 // resolveOne returns what a changed record refers to, and what it waits for. is and waits are
 // those that it had, wants is the one that the caller names, who may name one that doesn't
 // exist if deferred is true.
-func (s *core) resolveOne(ctx context.Context, kind tko.Kind, is, waits, wants string, deferred bool) (now, awaited string, err error) {
+func (s *references) resolveOne(ctx context.Context, kind tko.Kind, is, waits, wants string, deferred bool) (now, awaited string, err error) {
 	if !deferred && wants == is && waits != "" { // a caller who doesn't know what is awaited
 		wants = waits
 	}

@@ -22,7 +22,7 @@ const (
 // derivedSite derives and validates the site of a Put, which may name a template that doesn't
 // exist yet.
 func (s *RecordWriter) derivedSite(ctx context.Context, p Put, current record.Record, passed map[string]string) (record.Record, []record.Key, error) {
-	template, awaited, err := s.resolveOne(ctx, tko.KindTemplate, current.Template, current.Awaited().Template, p.Template, p.Defer)
+	template, awaited, err := s.references.resolveOne(ctx, tko.KindTemplate, current.Template, current.Awaited().Template, p.Template, p.Defer)
 	if err != nil {
 		return record.Record{}, nil, err
 	}
@@ -87,7 +87,7 @@ func (s *RecordWriter) ResolveSite(ctx context.Context, id tko.SiteID) (waits bo
 // resolveSite is ResolveSite in a context of the owner of the site.
 func (s *RecordWriter) resolveSite(ctx context.Context, current record.Record) (waits bool, err error) {
 	awaited := current.Awaited()
-	isThere, err := s.isThere(ctx, tko.KindTemplate, awaited.Template)
+	isThere, err := s.references.isThere(ctx, tko.KindTemplate, awaited.Template)
 	if err != nil || !isThere {
 		return true, err
 	}

@@ -27,7 +27,7 @@ func (s *Explainer) Blame(ctx context.Context, request tko.BlameRequest) (tko.Bl
 	if err != nil {
 		return tko.Blame{}, err
 	}
-	rules, err := s.rulesFor(ctx, new(readSet))
+	rules, err := s.validation.rulesFor(ctx, new(readSet))
 	if err != nil {
 		return tko.Blame{}, err
 	}

@@ -32,11 +32,11 @@ const (
 type selection func(after string) (iter.Seq2[record.Record, error], error)
 
 // selected returns the selection of a query.
-func (s *core) selected(ctx context.Context, query record.Query) selection {
+func selected(ctx context.Context, store record.Store, query record.Query) selection {
 	return func(after string) (iter.Seq2[record.Record, error], error) {
 		query := query
 		query.After = after
-		return s.store.List(ctx, query), nil
+		return store.List(ctx, query), nil
 	}
 }
 

@@ -246,7 +246,7 @@ func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, e edit) 
 	if err != nil {
 		return change{}, err
 	}
-	template, site, awaited, err := s.resolve(ctx, current, attributes)
+	template, site, awaited, err := s.references.resolve(ctx, current, attributes)
 	if err != nil {
 		return change{}, err
 	}
@@ -319,7 +319,7 @@ func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, e edit) 
 		return change{}, err
 	}
 	rec.SetApplied(attributes.applied)
-	if err := s.permitApproval(ctx, current, &rec); err != nil {
+	if err := s.approvals.permitApproval(ctx, current, &rec); err != nil {
 		return change{}, err
 	}
 	if rec.Approved != d.Approved { // a policy asks for explicit approvals
@@ -336,7 +336,7 @@ func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, e edit) 
 		return change{record: rec}, nil
 	}
 	c.Package = d.Package
-	err = s.validateDraft(ctx, reads, d, c, s.acceptedOfDeployment(start, d.Template))
+	err = s.validateDraft(ctx, reads, d, c, s.validation.acceptedOfDeployment(start, d.Template))
 	return change{record: rec, requires: requires, withdrawn: withdrawn, warned: c.Conditions(current.Conditions)}, err
 }
 
@@ -384,7 +384,7 @@ func (s *DeploymentWriter) writeChange(ctx context.Context, reads *readSet, curr
 // validateDraft validates a draft, completely if it is prepared.
 func (s *DeploymentWriter) validateDraft(ctx context.Context, reads *readSet, d content.Draft, c content.Content, accepted acceptedPackages) error {
 	seal := fmt.Sprintf("%q %q %t %t", d.Template, d.Site, d.Prepared, d.Approved)
-	return s.validate(ctx, reads, c, d.Prepared, seal, accepted)
+	return s.validation.validate(ctx, reads, c, d.Prepared, seal, accepted)
 }
 
 // editedSince returns a replaced deployment that another author than the
@@ -392,7 +392,7 @@ func (s *DeploymentWriter) validateDraft(ctx context.Context, reads *readSet, d 
 // approval of the replacement may delete that change. Revision is 0 if there is
 // none.
 func (s *DeploymentWriter) editedSince(ctx context.Context, r record.Record) (record.Record, error) {
-	replaced, err := s.replaced(ctx, r)
+	replaced, err := s.replacer.replaced(ctx, r)
 	if err != nil {
 		return record.Record{}, err
 	}

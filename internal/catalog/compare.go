@@ -11,6 +11,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
@@ -19,7 +21,9 @@ const comparePause = 100 * time.Millisecond
 
 // A Comparer compares the desired state of sites with their actual state.
 type Comparer struct {
-	*core
+	rights *rights.Authorizer // callers enter and commit through it
+	store  record.Store
+	wait   time.Duration // for a meta-scheduler
 
 	entities *Entities
 }
@@ -36,7 +40,7 @@ func (s *Comparer) CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComp
 	if err != nil {
 		return tko.SiteComparison{}, err
 	}
-	deadline := time.Now().Add(s.options.CompareWait)
+	deadline := time.Now().Add(s.wait)
 	// A running comparison may have begun before a change that the caller made.
 	earlier, err := s.comparing(ctx, id)
 	if err != nil {
@@ -95,7 +99,7 @@ func (s *Comparer) compared(ctx context.Context, id tko.SiteID, deadline time.Ti
 		if time.Now().After(deadline) {
 			break
 		}
-		if err := waitFor(ctx, nil, comparePause); err != nil {
+		if err := pause.For(ctx, comparePause); err != nil {
 			return err
 		}
 	}
@@ -104,9 +108,9 @@ func (s *Comparer) compared(ctx context.Context, id tko.SiteID, deadline time.Ti
 		return err
 	}
 	if running != "" {
-		return tko.Errorf(tko.ErrUnavailable, "site %q: a meta-scheduler is still comparing it after %s: the site responds slowly; try again", id, s.options.CompareWait)
+		return tko.Errorf(tko.ErrUnavailable, "site %q: a meta-scheduler is still comparing it after %s: the site responds slowly; try again", id, s.wait)
 	}
-	return tko.Errorf(tko.ErrUnavailable, "site %q: no meta-scheduler compared it within %s: check that one runs (tko-server --roles meta-scheduler), of this version or later, and its log", id, s.options.CompareWait)
+	return tko.Errorf(tko.ErrUnavailable, "site %q: no meta-scheduler compared it within %s: check that one runs (tko-server --roles meta-scheduler), of this version or later, and its log", id, s.wait)
 }
 
 // hideChanges removes the changes and orphans of deployments that the caller may not

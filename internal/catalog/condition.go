@@ -15,7 +15,10 @@ import (
 )
 
 // Statuses sets the conditions of entities.
-type Statuses struct{ *core }
+type Statuses struct {
+	rights *rights.Authorizer // callers enter and commit through it
+	reader record.Lookup
+}
 
 // SetConditions replaces conditions of a site, deployment or plugin, by type.
 // The other conditions and the revision don't change. LastTransition changes

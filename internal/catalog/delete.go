@@ -5,19 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/criteria"
+	"github.com/tko-orchestrator/tko/internal/gate"
+	"github.com/tko-orchestrator/tko/internal/hold"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
 // A Remover deletes templates, sites, deployments and plugins.
 type Remover struct {
-	*core
+	rights *rights.Authorizer // callers enter and commit through it
+	store  record.Store
+	reader record.Lookup
+	gate   *gate.Gate
+	holds  *hold.Holds
+	log    *slog.Logger
 
 	entities *Entities
 }
@@ -237,7 +245,7 @@ func (s *Remover) purge(ctx context.Context, query record.Query, err error, dryR
 		return tko.Deleted{}, err
 	}
 	query.Scope = c.Scope(access.Purge, query.Kind)
-	return s.purgeList(ctx, query.Kind, s.selected(ctx, query), dryRun)
+	return s.purgeList(ctx, query.Kind, selected(ctx, s.store, query), dryRun)
 }
 
 func (s *Remover) purgeList(ctx context.Context, kind tko.Kind, list selection, dryRun bool) (tko.Deleted, error) {

@@ -36,7 +36,7 @@ func (s *Remover) allowRemoval(ctx context.Context, kind tko.Kind, first record.
 
 // usedByRollouts returns the number of rows of rollouts in progress whose deployments refer to
 // templates or sites, and one of these rollouts.
-func (s *core) usedByRollouts(ctx context.Context, keys []record.Key) (rows int, rollout string, err error) {
+func (s *Remover) usedByRollouts(ctx context.Context, keys []record.Key) (rows int, rollout string, err error) {
 	if len(keys) == 0 || keys[0].Kind != tko.KindTemplate && keys[0].Kind != tko.KindSite {
 		return 0, "", nil
 	}
@@ -70,7 +70,7 @@ func (s *core) usedByRollouts(ctx context.Context, keys []record.Key) (rows int,
 }
 
 // referringTo returns the deployments that refer to templates or sites.
-func (s *core) referringTo(ctx context.Context, keys []record.Key) (map[string]bool, error) {
+func (s *Remover) referringTo(ctx context.Context, keys []record.Key) (map[string]bool, error) {
 	refer := map[string]bool{}
 	for batch := range slices.Chunk(keys, record.SelectedPage) {
 		records, err := s.store.Get(ctx, record.Fields{Deployments: true, Scope: access.ScopeAll}, batch...)

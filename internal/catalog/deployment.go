@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/content"
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/gate"
+	"github.com/tko-orchestrator/tko/internal/hold"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/krm"
@@ -21,7 +22,17 @@ import (
 
 // A DeploymentWriter creates deployments, and commits changes of their packages.
 type DeploymentWriter struct {
-	*core
+	rights     *rights.Authorizer // callers enter and commit through it
+	store      record.Store
+	reader     record.Lookup
+	gate       *gate.Gate
+	holds      *hold.Holds
+	validation *validation
+	references *references
+	approvals  *approvals
+	replacer   *replacer
+	ids        *idSource
+	options    Options
 
 	registry *Registry
 	statuses *Statuses
@@ -58,7 +69,7 @@ func (s *DeploymentWriter) createFrom(ctx context.Context, reads *readSet, reque
 	if err := s.rights.PermitWrite(ctx, record.Record{}, n.record); err != nil {
 		return "", err
 	}
-	if err := s.permitApproval(ctx, record.Record{}, &n.record); err != nil {
+	if err := s.approvals.permitApproval(ctx, record.Record{}, &n.record); err != nil {
 		return "", err
 	}
 	ids, err := s.ids.next(1)
@@ -80,7 +91,7 @@ func (s *DeploymentWriter) createFrom(ctx context.Context, reads *readSet, reque
 
 // checkNesting returns an ErrInvalid if a new child would be nested too deeply, or would
 // create itself.
-func (s *core) checkNesting(ctx context.Context, parent tko.DeploymentID, child record.Record, merged krm.Package) error {
+func (s *DeploymentWriter) checkNesting(ctx context.Context, parent tko.DeploymentID, child record.Record, merged krm.Package) error {
 	l, err := s.gate.LineageOf(ctx, string(parent))
 	if err != nil {
 		return err
@@ -155,7 +166,7 @@ func (s *DeploymentWriter) validDraft(ctx context.Context, reads *readSet, d con
 		return content.Content{}, err
 	}
 	c.Package = d.Package
-	return c, s.validateDraft(ctx, reads, d, c, s.acceptedOf(record.DeploymentKey(parent), false, d.Template))
+	return c, s.validateDraft(ctx, reads, d, c, s.validation.acceptedOf(record.DeploymentKey(parent), false, d.Template))
 }
 
 // MaxChildren is the maximum number of children that one call of CreateChildren
@@ -229,7 +240,7 @@ func (s *DeploymentWriter) CreateChildren(ctx context.Context, request tko.NewCh
 		if err := s.rights.PermitWrite(ctx, record.Record{}, n.record); err != nil {
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
 		}
-		if err := s.permitApproval(ctx, record.Record{}, &n.record); err != nil {
+		if err := s.approvals.permitApproval(ctx, record.Record{}, &n.record); err != nil {
 			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
 		}
 		writes[i] = n.write(ctx, fresh[i])

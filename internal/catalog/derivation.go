@@ -39,7 +39,7 @@ func (s *DeploymentWriter) prepared(ctx context.Context, current record.Record, 
 	if err != nil {
 		return
 	}
-	rules, err := s.rulesFor(ctx, new(readSet))
+	rules, err := s.validation.rulesFor(ctx, new(readSet))
 	if err != nil {
 		return
 	}

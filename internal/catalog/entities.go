@@ -15,7 +15,12 @@ import (
 )
 
 // Entities reads templates, sites, deployments and plugins.
-type Entities struct{ *core }
+type Entities struct {
+	rights *rights.Authorizer // callers enter and commit through it
+	store  record.Store
+	reader record.Lookup
+	fleets fleetAtHand
+}
 
 // Template returns a template with its package, as of a revision; 0 is the
 // current one, which has its deployments, too.
@@ -129,12 +134,12 @@ func (s *Entities) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) 
 
 // EncodedTemplate is Template with the package in a format.
 func (s *Entities) EncodedTemplate(ctx context.Context, id tko.TemplateID, revision int64, format krm.Format) (tko.Encoded[tko.Template], error) {
-	return rights.Read(ctx, s.rights, record.Key{Kind: tko.KindTemplate, ID: string(id)}, revision, encoded(s.core, record.TemplateOf, format))
+	return rights.Read(ctx, s.rights, record.Key{Kind: tko.KindTemplate, ID: string(id)}, revision, encoded(s.rights, record.TemplateOf, format))
 }
 
 // EncodedSite is Site with the package in a format.
 func (s *Entities) EncodedSite(ctx context.Context, id tko.SiteID, revision int64, format krm.Format) (tko.Encoded[tko.Site], error) {
-	return rights.Read(ctx, s.rights, record.Key{Kind: tko.KindSite, ID: string(id)}, revision, encoded(s.core, record.SiteOf, format))
+	return rights.Read(ctx, s.rights, record.Key{Kind: tko.KindSite, ID: string(id)}, revision, encoded(s.rights, record.SiteOf, format))
 }
 
 // EncodedDeployment is Deployment with the package in a format.
@@ -142,42 +147,42 @@ func (s *Entities) EncodedDeployment(ctx context.Context, id tko.DeploymentID, r
 	if !record.IsDeploymentID(id) {
 		return tko.Encoded[tko.Deployment]{}, tko.NotFound(tko.KindDeployment, id)
 	}
-	return rights.Read(ctx, s.rights, record.DeploymentKey(id), revision, encoded(s.core, record.DeploymentOf, format))
+	return rights.Read(ctx, s.rights, record.DeploymentKey(id), revision, encoded(s.rights, record.DeploymentOf, format))
 }
 
 // EncodedTemplates is Templates with the packages in a format, if the options
 // request packages.
 func (s *Entities) EncodedTemplates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Template], error] {
 	query, err := criteria.Templates(sel, options)
-	return rights.List(ctx, s.rights, query, err, encoded(s.core, record.TemplateOf, format))
+	return rights.List(ctx, s.rights, query, err, encoded(s.rights, record.TemplateOf, format))
 }
 
 // EncodedSites is Sites with the packages in a format, if the options request
 // packages.
 func (s *Entities) EncodedSites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Site], error] {
 	query, err := criteria.Sites(sel, options)
-	return rights.List(ctx, s.rights, query, err, encoded(s.core, record.SiteOf, format))
+	return rights.List(ctx, s.rights, query, err, encoded(s.rights, record.SiteOf, format))
 }
 
 // EncodedDeployments is Deployments with the packages in a format, if the
 // options request packages.
 func (s *Entities) EncodedDeployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Deployment], error] {
 	query, err := criteria.Deployments(sel, options)
-	return rights.List(ctx, s.rights, query, err, encoded(s.core, record.DeploymentOf, format))
+	return rights.List(ctx, s.rights, query, err, encoded(s.rights, record.DeploymentOf, format))
 }
 
 // encoded returns a function that returns the entity of a record, with the package in a
 // format.
-func encoded[T any](s *core, entity func(record.Record) T, format krm.Format) func(*rights.Caller, record.Record) (tko.Encoded[T], error) {
+func encoded[T any](authorizer *rights.Authorizer, entity func(record.Record) T, format krm.Format) func(*rights.Caller, record.Record) (tko.Encoded[T], error) {
 	return func(c *rights.Caller, r record.Record) (tko.Encoded[T], error) {
-		pkg, err := s.encodedPackage(c, r, format)
+		pkg, err := encodedPackage(authorizer, c, r, format)
 		return tko.Encoded[T]{Entity: entity(r), Package: pkg}, err
 	}
 }
 
 // encodedPackage returns the package of [record.Record.Resources] in a format, as the
 // caller may see it; nil if it was not read.
-func (s *core) encodedPackage(c *rights.Caller, r record.Record, format krm.Format) ([]byte, error) {
+func encodedPackage(authorizer *rights.Authorizer, c *rights.Caller, r record.Record, format krm.Format) ([]byte, error) {
 	switch {
 	case r.Package == nil:
 		return nil, nil
@@ -193,7 +198,7 @@ func (s *core) encodedPackage(c *rights.Caller, r record.Record, format krm.Form
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := krm.Encode(format, s.rights.Redact(c, r, pkg))
+	encoded, err := krm.Encode(format, authorizer.Redact(c, r, pkg))
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "package: %w", err)
 	}

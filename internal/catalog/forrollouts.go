@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gate"
+	"github.com/tko-orchestrator/tko/internal/hold"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/krm"
@@ -11,9 +13,12 @@ import (
 
 // forRollouts is the catalog as rollouts need it: see [service.Catalog].
 type forRollouts struct {
-	core     *core
-	entities *Entities
-	registry *Registry
+	gate       *gate.Gate
+	holds      *hold.Holds
+	validation *validation
+	approvals  *approvals
+	entities   *Entities
+	registry   *Registry
 }
 
 func (f forRollouts) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
@@ -21,11 +26,11 @@ func (f forRollouts) Deployment(ctx context.Context, id tko.DeploymentID, revisi
 }
 
 func (f forRollouts) Root(ctx context.Context, deployment string) (string, error) {
-	return f.core.gate.RootOf(ctx, deployment)
+	return f.gate.RootOf(ctx, deployment)
 }
 
 func (f forRollouts) Validated(ctx context.Context, r record.Record, pkg krm.Package) (record.Record, error) {
-	return f.core.withPackage(ctx, nil, r, pkg, false)
+	return f.validation.withPackage(ctx, nil, r, pkg, false)
 }
 
 func (f forRollouts) Register(ctx context.Context, rollouts *int64, r record.Record, resources int) (record.Outcome, error) {
@@ -37,9 +42,9 @@ func (f forRollouts) Register(ctx context.Context, rollouts *int64, r record.Rec
 }
 
 func (f forRollouts) PermitApproval(ctx context.Context, before record.Record, after *record.Record) error {
-	return f.core.permitApproval(ctx, before, after)
+	return f.approvals.permitApproval(ctx, before, after)
 }
 
 func (f forRollouts) Freezes(ctx context.Context) ([]execute.Freeze, int64, error) {
-	return f.core.holds.Freezes(ctx)
+	return f.holds.Freezes(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -19,7 +20,11 @@ import (
 
 // A Modifier serves modifications: exclusive rights to change deployments, by tokens.
 type Modifier struct {
-	*core
+	rights   *rights.Authorizer // callers enter and commit through it
+	store    record.Store
+	reader   record.Lookup
+	validity time.Duration // of tokens
+	log      *slog.Logger
 
 	deployments *DeploymentWriter
 	started     startCache
@@ -46,7 +51,7 @@ func (s *Modifier) StartEncodedModification(ctx context.Context, id tko.Deployme
 	var pkg []byte
 	m, err := s.startModification(ctx, id, func(c *rights.Caller, r record.Record) (err error) {
 		if format != "" {
-			pkg, err = s.encodedPackage(c, r, format)
+			pkg, err = encodedPackage(s.rights, c, r, format)
 		}
 		return err
 	})
@@ -72,7 +77,7 @@ func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, r
 			return tko.Modification{}, err
 		}
 	}
-	validity := s.options.ModificationTime
+	validity := s.validity
 	if asked, ok := tko.ModificationTimeOf(ctx); ok {
 		if asked < time.Second || asked > tko.MaxModification {
 			return tko.Modification{}, tko.Errorf(tko.ErrInvalid, "the modification would take %v: use 1s to %v", asked, tko.MaxModification)

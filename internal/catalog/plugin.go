@@ -51,8 +51,8 @@ func pluginRecord(p tko.Plugin) (record.Record, error) {
 // inspectPlugin adds to the record of a plugin, before it becomes a revision, the condition
 // that it can't run on this server: its author learns that at once, and not only when
 // a package needs the plugin.
-func (s *core) inspectPlugin(r *record.Record, revision int64) {
-	if r.Kind != tko.KindPlugin || s.options.InspectPlugin == nil {
+func (s *Registry) inspectPlugin(r *record.Record, revision int64) {
+	if r.Kind != tko.KindPlugin || s.inspect == nil {
 		return
 	}
 	p, err := record.PluginOf(*r)
@@ -60,7 +60,7 @@ func (s *core) inspectPlugin(r *record.Record, revision int64) {
 		return // it was encoded here
 	}
 	p.Stamp.Revision = revision
-	if c, ok := s.options.InspectPlugin(p); ok {
+	if c, ok := s.inspect(p); ok {
 		r.Conditions = condition.Merge(r.Conditions, []tko.Condition{c}, revision, time.Now())
 	}
 }

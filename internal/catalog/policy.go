@@ -11,10 +11,16 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rights"
 )
 
+// approvals decide which changes need an approval of their own.
+type approvals struct {
+	rights *rights.Authorizer
+	mode   rights.Mode
+}
+
 // policiesFor returns the policies that govern the approval of a deployment. They
 // need identities, so they are in force only if rights are enforced.
-func (s *core) policiesFor(ctx context.Context, r record.Record) ([]access.Policy, error) {
-	if s.options.Access != rights.Enforce || r.Kind != tko.KindDeployment {
+func (s *approvals) policiesFor(ctx context.Context, r record.Record) ([]access.Policy, error) {
+	if s.mode != rights.Enforce || r.Kind != tko.KindDeployment {
 		return nil, nil
 	}
 	book, err := s.rights.RulesOf(ctx, rights.Age)
@@ -46,7 +52,7 @@ const reasonNotApproved = "WaitsForApproval"
 // permitApproval decides about a change, other than an explicit approval, that makes
 // a deployment approved: under a policy, the deployment stays unapproved; otherwise
 // the caller needs the right to approve, or is a controller.
-func (s *core) permitApproval(ctx context.Context, before record.Record, after *record.Record) error {
+func (s *approvals) permitApproval(ctx context.Context, before record.Record, after *record.Record) error {
 	if !after.Approved || before.Approved {
 		return nil
 	}
@@ -72,7 +78,7 @@ func (s *core) permitApproval(ctx context.Context, before record.Record, after *
 }
 
 // permitBatch checks writes of records that exist.
-func (s *core) permitBatch(ctx context.Context, writes []record.Write, verb access.Verb) error {
+func (s *approvals) permitBatch(ctx context.Context, writes []record.Write, verb access.Verb) error {
 	for i := range writes {
 		if err := s.rights.Permit(ctx, &writes[i].Record, nil, verb); err != nil {
 			return err

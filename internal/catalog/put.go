@@ -237,7 +237,7 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r record.Re
 	n.record.SetApplied(p.applied)
 	if p.Parent != "" {
 		n.requires = append(n.requires, record.DeploymentKey(tko.DeploymentID(p.Parent)))
-		if err := s.checkNesting(ctx, tko.DeploymentID(p.Parent), n.record, p.Package); err != nil {
+		if err := s.deployments.checkNesting(ctx, tko.DeploymentID(p.Parent), n.record, p.Package); err != nil {
 			return record.Record{}, false, err
 		}
 	}
@@ -248,7 +248,7 @@ func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r record.Re
 	n.record.Origin = p.Origin
 	err = s.rights.PermitWrite(ctx, record.Record{}, n.record)
 	if err == nil {
-		err = s.permitApproval(ctx, record.Record{}, &n.record)
+		err = s.approvals.permitApproval(ctx, record.Record{}, &n.record)
 	}
 	if err != nil {
 		return record.Record{}, false, err

@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/condition"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/service"
@@ -19,7 +20,13 @@ import (
 
 // A RecordWriter reads, writes and deletes whole records of all kinds.
 type RecordWriter struct {
-	*core
+	rights     *rights.Authorizer // callers enter and commit through it
+	store      record.Store
+	reader     record.Lookup
+	gate       *gate.Gate
+	references *references
+	approvals  *approvals
+	ids        *idSource
 
 	registry    *Registry
 	deployments *DeploymentWriter

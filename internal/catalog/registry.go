@@ -17,7 +17,11 @@ import (
 
 // A Registry registers templates, sites and plugins.
 type Registry struct {
-	*core
+	rights     *rights.Authorizer // callers enter and commit through it
+	reader     record.Lookup
+	validation *validation
+	inspect    func(tko.Plugin) (c tko.Condition, ok bool) // Options.InspectPlugin
+	ids        *idSource
 
 	bases    baseCache
 	rewrites atomic.Int32 // number of further registrations that read before they write: see readFirst
@@ -196,11 +200,11 @@ func (s *Registry) templateRecord(ctx context.Context, t tko.Template) (record.R
 	if err != nil {
 		return record.Record{}, err
 	}
-	r, err := s.withPackage(ctx, nil, record.Record{Key: key, Details: t.Details, Metadata: metadata, CRDs: len(crdsOf(t.Package)) > 0}, t.Package, false)
+	r, err := s.validation.withPackage(ctx, nil, record.Record{Key: key, Details: t.Details, Metadata: metadata, CRDs: len(crdsOf(t.Package)) > 0}, t.Package, false)
 	if err != nil {
 		return record.Record{}, err
 	}
-	return r, s.checkDefinitions(ctx, t.ID, t.Package)
+	return r, s.validation.checkDefinitions(ctx, t.ID, t.Package)
 }
 
 // provisionedPrefix is the prefix of the IDs of provisioned sites.
@@ -265,11 +269,11 @@ func (s *Registry) deriveSite(ctx context.Context, reads *readSet, site tko.Site
 	if err != nil {
 		return record.Record{}, nil, err
 	}
-	r, err := s.withPackage(ctx, reads, record.Record{Key: key, Template: string(site.Template), Details: site.Details, Metadata: metadata}, pkg, complete)
+	r, err := s.validation.withPackage(ctx, reads, record.Record{Key: key, Template: string(site.Template), Details: site.Details, Metadata: metadata}, pkg, complete)
 	if err != nil {
 		return record.Record{}, nil, err
 	}
-	r.Untriggered = s.isUntriggered(reads, pkg)
+	r.Untriggered = s.validation.isUntriggered(reads, pkg)
 	return r, record.References(r.Template, ""), nil
 }
 

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/gate"
+	"github.com/tko-orchestrator/tko/internal/hold"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
 )
@@ -18,6 +21,15 @@ import (
 // All writes of deployments go through [rights.Authorizer.Commit], so this holds for each
 // way to approve a deployment.
 
+// A replacer commits what rights permit: with the replacements that it requires, unless a stop
+// holds it, and through the gate.
+type replacer struct {
+	store record.Store
+	holds *hold.Holds
+	gate  *gate.Gate
+	log   *slog.Logger
+}
+
 // maxReparented is the maximum number of children of replaced deployments that
 // one transaction gives another parent.
 const maxReparented = 10_000
@@ -25,7 +37,7 @@ const maxReparented = 10_000
 // withReplaced returns writes, followed by the writes that their replacements
 // require: deletions of replaced deployments, and new parents for the children
 // of those.
-func (s *core) withReplaced(ctx context.Context, writes []record.Write) ([]record.Write, error) {
+func (s *replacer) withReplaced(ctx context.Context, writes []record.Write) ([]record.Write, error) {
 	written := map[record.Key]bool{}
 	taking := false
 	for _, w := range writes {
@@ -95,7 +107,7 @@ func replacesNow(w record.Write) bool {
 // replaced returns the deployments that a deployment replaces, if they are
 // still its siblings at the same site. A deployment that a user has moved
 // elsewhere stays.
-func (s *core) replaced(ctx context.Context, r record.Record) ([]record.Record, error) {
+func (s *replacer) replaced(ctx context.Context, r record.Record) ([]record.Record, error) {
 	keys := record.Keys(r.Replaces, func(id string) record.Key { return record.DeploymentKey(tko.DeploymentID(id)) })
 	records, err := s.store.Get(ctx, record.Fields{}, keys...)
 	if err != nil {
@@ -108,7 +120,7 @@ func (s *core) replaced(ctx context.Context, r record.Record) ([]record.Record, 
 
 // reparentings returns the writes that give the children of a deployment
 // another parent.
-func (s *core) reparentings(ctx context.Context, from record.Record, to string) ([]record.Write, error) {
+func (s *replacer) reparentings(ctx context.Context, from record.Record, to string) ([]record.Write, error) {
 	var moves []record.Write
 	for child, err := range s.store.List(ctx, record.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Parent: from.ID, Limit: maxReparented + 1}) {
 		if err != nil {
@@ -129,9 +141,9 @@ func (s *core) reparentings(ctx context.Context, from record.Record, to string) 
 // the replaced deployments change.
 const maxReplacing = 5
 
-// commitReplacing commits writes and the replacements that they require, all or
+// commit commits writes and the replacements that they require, all or
 // none, and returns the outcomes of the writes. The stops of book hold them.
-func (s *core) commitReplacing(ctx context.Context, book *rights.Book, writes []record.Write) ([]record.Outcome, error) {
+func (s *replacer) commit(ctx context.Context, book *rights.Book, writes []record.Write) ([]record.Outcome, error) {
 	for attempt := 1; ; attempt++ {
 		all, err := s.withReplaced(ctx, writes)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/gate"
 	"github.com/tko-orchestrator/tko/internal/history"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/rights"
@@ -16,7 +17,10 @@ import (
 
 // A Restorer restores what was.
 type Restorer struct {
-	*core
+	rights *rights.Authorizer // callers enter and commit through it
+	store  record.Store
+	reader record.Lookup
+	gate   *gate.Gate
 
 	moments *history.Moments
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rights"
 	"github.com/tko-orchestrator/tko/internal/rollout/service"
 	"github.com/tko-orchestrator/tko/internal/source"
+	"github.com/tko-orchestrator/tko/internal/workqueue"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -137,7 +138,7 @@ type Service struct {
 	*rights.AccessControl
 	*rights.Owners
 	*rights.AuditTrail
-	*WorkQueue
+	*workqueue.WorkQueue
 	*Comparer
 	*source.Keeper
 	*source.SubscriptionKeeper
@@ -156,69 +157,73 @@ func New(store record.Store, validator Validator, options Options) *Service {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	idle := map[string]*idleQueue{}
-	for _, queue := range tko.Queues() {
-		idle[queue] = &idleQueue{}
-	}
-	c := &core{gate: gate.New(store, gate.Settings{
+	limits := gate.New(store, gate.Settings{
 		Reach: options.Reach, ConfirmAbove: options.ConfirmAbove, ConfirmPercent: options.ConfirmPercent, TopologyDepth: options.TopologyDepth,
-	})}
-	c.rights = rights.New(store, settingsOf(options), c.commitReplacing)
-	c.gate.Ask(c.rights)
-	c.reader = record.Lookup{Store: store}
-	c.store, c.options, c.log, c.validator = store, options, options.Log, validator
-	held := hold.New(c.rights, store, c.gate, options.Log)
-	c.holds = held.Holds
-	past, moments := history.New(c.rights, store, c.differ, options.Log)
+	})
+	commits := &replacer{store: store, gate: limits, log: options.Log}
+	authorizer := rights.New(store, settingsOf(options), commits.commit)
+	limits.Ask(authorizer)
+	held := hold.New(authorizer, store, limits, options.Log)
+	commits.holds = held.Holds
+	return assemble(store, validator, options, ground{authorizer, limits, held, commits})
+}
+
+// The ground is what is below all entities.
+type ground struct {
+	rights   *rights.Authorizer
+	gate     *gate.Gate
+	held     hold.Parts
+	replacer *replacer
+}
+
+// assemble gives each part of a catalog what it needs. Parts may need those that are made before
+// them: there are no cycles.
+func assemble(store record.Store, validator Validator, options Options, g ground) *Service {
+	reader := record.Lookup{Store: store}
+	ids := new(idSource)
+	rules := &validation{reader: reader, store: store, validator: validator}
+	refers := &references{rights: g.rights}
+	approves := &approvals{rights: g.rights, mode: options.Access}
+	past, moments := history.New(g.rights, store, rules.differ, options.Log)
 	s := &Service{
-		Entities:       &Entities{core: c},
-		Registry:       &Registry{core: c},
-		Statuses:       &Statuses{core: c},
-		Approver:       &Approver{core: c},
-		ChangeLog:      changelog.New(c.rights, store),
+		Entities:       &Entities{rights: g.rights, store: store, reader: reader},
+		Registry:       &Registry{rights: g.rights, reader: reader, validation: rules, inspect: options.InspectPlugin, ids: ids},
+		Statuses:       &Statuses{rights: g.rights, reader: reader},
+		Approver:       &Approver{rights: g.rights, store: store, reader: reader, gate: g.gate, approvals: approves, persons: options.Persons, mode: options.Access, log: options.Log},
+		ChangeLog:      changelog.New(g.rights, store),
 		History:        past,
-		SiteFreezes:    held.Freezes,
-		SiteStops:      held.Stops,
-		AccessControl:  c.rights.AccessControl(),
-		Owners:         c.rights.Owners(),
-		AuditTrail:     c.rights.AuditTrail(),
-		WorkQueue:      &WorkQueue{core: c, idle: idle},
-		Administration: &Administration{core: c},
+		SiteFreezes:    g.held.Freezes,
+		SiteStops:      g.held.Stops,
+		AccessControl:  g.rights.AccessControl(),
+		Owners:         g.rights.Owners(),
+		AuditTrail:     g.rights.AuditTrail(),
+		WorkQueue:      workqueue.New(g.rights, store, workqueue.Settings{MinBackoff: options.MinBackoff, MaxBackoff: options.MaxBackoff, Free: g.held.Holds.FreeWork}),
+		Restorer:       &Restorer{rights: g.rights, store: store, reader: reader, gate: g.gate, moments: moments},
+		Administration: &Administration{rights: g.rights, store: store, gate: g.gate, options: options},
 	}
-	s.Keeper, s.SubscriptionKeeper = source.NewKeepers(c.rights, store, c.sourceSettings(), changelog.SeenBy(s.ChangeLog))
-	s.AgentEnrollments = enrollment.New(c.rights, store, func(ctx context.Context, site record.Key, conditions []tko.Condition) error {
+	s.Keeper, s.SubscriptionKeeper = source.NewKeepers(g.rights, store, sourceSettings(options, g.gate), changelog.SeenBy(s.ChangeLog))
+	s.AgentEnrollments = enrollment.New(g.rights, store, func(ctx context.Context, site record.Key, conditions []tko.Condition) error {
 		return s.setConditions(ctx, site, conditions, nil, record.Requirement{})
 	})
-	s.DeploymentWriter = &DeploymentWriter{core: c, registry: s.Registry, statuses: s.Statuses}
-	s.Modifier = &Modifier{core: c, deployments: s.DeploymentWriter}
-	s.Remover = &Remover{core: c, entities: s.Entities}
-	s.Restorer = &Restorer{core: c, moments: moments}
-	s.Comparer = &Comparer{core: c, entities: s.Entities}
-	s.Snapshots = &Snapshots{core: c, entities: s.Entities, deployments: s.DeploymentWriter, changeLog: s.ChangeLog}
-	rollouts := service.New(c.rights, store, forRollouts{core: c, entities: s.Entities, registry: s.Registry}, service.Settings{
-		Access: options.Access, CheckFunction: options.CheckFunction, Differ: c.differ, Moments: moments, Log: options.Log,
+	s.DeploymentWriter = &DeploymentWriter{
+		rights: g.rights, store: store, reader: reader, gate: g.gate, holds: g.held.Holds, validation: rules, references: refers, approvals: approves, replacer: g.replacer,
+		ids: ids, options: options, registry: s.Registry, statuses: s.Statuses,
+	}
+	s.Modifier = &Modifier{rights: g.rights, store: store, reader: reader, validity: options.ModificationTime, log: options.Log, deployments: s.DeploymentWriter}
+	s.Remover = &Remover{rights: g.rights, store: store, reader: reader, gate: g.gate, holds: g.held.Holds, log: options.Log, entities: s.Entities}
+	s.Comparer = &Comparer{rights: g.rights, store: store, wait: options.CompareWait, entities: s.Entities}
+	s.Snapshots = &Snapshots{rights: g.rights, store: store, reader: reader, validation: rules, entities: s.Entities, deployments: s.DeploymentWriter, changeLog: s.ChangeLog}
+	needs := forRollouts{gate: g.gate, holds: g.held.Holds, validation: rules, approvals: approves, entities: s.Entities, registry: s.Registry}
+	rollouts := service.New(g.rights, store, needs, service.Settings{
+		Access: options.Access, CheckFunction: options.CheckFunction, Differ: rules.differ, Moments: moments, Log: options.Log,
 	})
 	s.RolloutPlans, s.RolloutRunner, s.RolloutControl = rollouts.Plans, rollouts.Runner, rollouts.Control
 	s.RecordWriter = &RecordWriter{
-		core: c, registry: s.Registry, deployments: s.DeploymentWriter, statuses: s.Statuses, approver: s.Approver, remover: s.Remover, rollouts: rollouts.Keeper,
+		rights: g.rights, store: store, reader: reader, gate: g.gate, references: refers, approvals: approves, ids: ids,
+		registry: s.Registry, deployments: s.DeploymentWriter, statuses: s.Statuses, approver: s.Approver, remover: s.Remover, rollouts: rollouts.Keeper,
 	}
-	s.Explainer = &Explainer{core: c, entities: s.Entities, rollouts: rollouts.Keeper, control: s.RolloutControl}
+	s.Explainer = &Explainer{rights: g.rights, store: store, reader: reader, validation: rules, entities: s.Entities, rollouts: rollouts.Keeper, control: s.RolloutControl}
 	return s
-}
-
-// A [Service] combines parts with one purpose each. All of them embed a core: its [rights.Authorizer] checks
-// callers and commits, its [record.Lookup] reads records, and [validation] checks packages. A part that
-// needs another one has it in a field. There are no cycles.
-
-// A core is what all parts of a [Service] share.
-type core struct {
-	validation
-
-	ids idSource
-
-	gate   *gate.Gate  // counts what all writes change
-	holds  *hold.Holds // keeps some from being changed
-	fleets fleetAtHand
 }
 
 // settingsOf returns the settings of who may do what.
@@ -234,7 +239,6 @@ func settingsOf(o Options) rights.Settings {
 }
 
 // sourceSettings returns the settings of sources and subscriptions.
-func (s *core) sourceSettings() source.Settings {
-	o := s.options
-	return source.Settings{Access: o.Access, Audit: o.Audit, CheckSource: o.CheckSource, Reach: s.gate.SourceReach, Leash: o.Leash, SourceUses: o.SourceUses, Notify: o.Notify, Log: o.Log}
+func sourceSettings(o Options, limits *gate.Gate) source.Settings {
+	return source.Settings{Access: o.Access, Audit: o.Audit, CheckSource: o.CheckSource, Reach: limits.SourceReach, Leash: o.Leash, SourceUses: o.SourceUses, Notify: o.Notify, Log: o.Log}
 }

@@ -22,7 +22,10 @@ import (
 
 // Snapshots returns the state of all entities at once.
 type Snapshots struct {
-	*core
+	rights     *rights.Authorizer // callers enter and commit through it
+	store      record.Store
+	reader     record.Lookup
+	validation *validation
 
 	entities    *Entities
 	deployments *DeploymentWriter
@@ -119,7 +122,7 @@ func (s *Snapshots) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.currentRules(ctx); err != nil {
+	if _, err := s.validation.currentRules(ctx); err != nil {
 		return nil, err
 	}
 	return &Snapshot{service: s, position: position, packages: map[record.Digest]krm.Package{}}, nil
@@ -327,7 +330,7 @@ func (s *Snapshot) Template(r record.Record) tko.Template {
 
 // Definitions returns the custom resource definitions of the templates.
 func (s *Snapshot) Definitions(ctx context.Context) (krm.Package, error) {
-	rules, err := s.service.rulesFor(ctx, new(readSet))
+	rules, err := s.service.validation.rulesFor(ctx, new(readSet))
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -16,19 +15,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/record"
-	"github.com/tko-orchestrator/tko/internal/rights"
 	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // validation validates packages against the rules that are in force.
 type validation struct {
-	rights *rights.Authorizer // callers enter and commit through it
 	reader record.Lookup
-
-	store   record.Store
-	log     *slog.Logger
-	options Options
+	store  record.Store
 
 	validator Validator
 	rules     ruleCache

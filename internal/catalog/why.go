@@ -27,7 +27,10 @@ const (
 // An Explainer explains where values come from, why placements select sites, and what depends
 // on a template.
 type Explainer struct {
-	*core
+	rights     *rights.Authorizer // callers enter and commit through it
+	store      record.Store
+	reader     record.Lookup
+	validation *validation
 
 	entities *Entities
 	rollouts *service.Keeper
@@ -235,7 +238,7 @@ func concerns(sp spec.Rollout, id tko.TemplateID) bool {
 
 // impactGroups groups what upgrades would change.
 func (s *Explainer) impactGroups(ctx context.Context, i *tko.TemplateImpact, knows topologist, pkg krm.Package, seen map[tko.DeploymentID]bool) error {
-	types, mask, err := s.differ(ctx)
+	types, mask, err := s.validation.differ(ctx)
 	if err != nil {
 		return err
 	}

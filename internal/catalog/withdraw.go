@@ -17,7 +17,7 @@ import (
 // that runs at its site, and that content changes. A package that changes only
 // the approval approves. before returns the deployment's package.
 func (s *DeploymentWriter) withdrawsApproval(ctx context.Context, current record.Record, before func() (krm.Package, error), d content.Draft) (bool, error) {
-	policies, err := s.policiesFor(ctx, current)
+	policies, err := s.approvals.policiesFor(ctx, current)
 	if err != nil {
 		return false, err
 	}

@@ -113,7 +113,7 @@ func TestWritesPassOneGate(t *testing.T) {
 				if caller != "CommitGated" {
 					t.Errorf("%s: %s commits past the gate: call rights.Authorizer.Commit", file, caller)
 				}
-			case called == "CommitGated" && caller != "commitReplacing":
+			case called == "CommitGated" && caller != "commit":
 				t.Errorf("%s: %s commits without the replacements that its writes require: call rights.Authorizer.Commit", file, caller)
 			}
 		})

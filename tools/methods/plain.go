@@ -78,7 +78,7 @@ func plainMethods(*generate.Source) ([]plainMethod, error) {
 		return nil, err
 	}
 	var files []string // of the catalog and its rooms
-	for _, room := range []string{"changelog", "enrollment", "history", "hold", "rights", "rollout/service", "source", "catalog"} {
+	for _, room := range []string{"changelog", "enrollment", "history", "hold", "rights", "rollout/service", "source", "workqueue", "catalog"} {
 		files = append(files, sourceOf("internal/"+room)...)
 	}
 	comments, err := commentsOf(files)

@@ -1,4 +1,5 @@
-package catalog
+// Package workqueue hands out the work of controllers, and keeps what they save about targets.
+package workqueue
 
 import (
 	"context"
@@ -25,9 +26,29 @@ const (
 
 // A WorkQueue hands out work to controllers, and keeps what they save for its targets.
 type WorkQueue struct {
-	*core
+	rights   *rights.Authorizer // callers enter through it
+	store    record.Store
+	settings Settings
 
 	idle map[string]*idleQueue // by queue
+}
+
+// Settings are how work is handed out.
+type Settings struct {
+	MinBackoff time.Duration // delay after the first failure of work
+	MaxBackoff time.Duration // maximum delay after failures of work
+	// Free returns those claimed items of a queue that may be begun now, and ends the claims of the
+	// others. backoff is the delay of work that failed so many times.
+	Free func(ctx context.Context, queue string, items []tko.WorkItem, backoff func(attempt int) time.Duration) ([]tko.WorkItem, error)
+}
+
+// New returns the work of a store.
+func New(authorizer *rights.Authorizer, store record.Store, settings Settings) *WorkQueue {
+	idle := map[string]*idleQueue{}
+	for _, queue := range tko.Queues() {
+		idle[queue] = &idleQueue{}
+	}
+	return &WorkQueue{rights: authorizer, store: store, settings: settings, idle: idle}
 }
 
 // ClaimWork returns up to Max items of work, which are the caller's for the
@@ -46,7 +67,7 @@ func (s *WorkQueue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.W
 		signal := s.store.WorkSignal(claim.Queue)
 		items, due, err := s.claim(ctx, claim, signal, waited)
 		if err == nil {
-			items, err = s.holds.FreeWork(ctx, claim.Queue, items, s.backoff)
+			items, err = s.settings.Free(ctx, claim.Queue, items, s.backoff)
 		}
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), s.release(context.WithoutCancel(ctx), items))
@@ -300,11 +321,11 @@ func (s *WorkQueue) FinishWork(ctx context.Context, items []tko.FinishedWork) er
 // backoff returns the delay of failed work. It doubles with each failure, with
 // jitter, so that items that failed together are not due together.
 func (s *WorkQueue) backoff(attempt int) time.Duration {
-	d := s.options.MinBackoff
+	d := s.settings.MinBackoff
 	for range attempt - 1 {
 		d *= 2
-		if d >= s.options.MaxBackoff {
-			d = s.options.MaxBackoff
+		if d >= s.settings.MaxBackoff {
+			d = s.settings.MaxBackoff
 			break
 		}
 	}
