@@ -396,7 +396,8 @@ const ReasonApprovalWithdrawn = "ChangedSinceApproval"
 // Reasons of the Scheduled condition of deployments that no site manages.
 const (
 	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
-	ReasonByAgent     = "ByAgent"     // the agent of the site applies it from a bundle, and has not reported this revision
+	ReasonByAgent     = "ByAgent"     // the agent of the site applies it, and has not reported this revision; it never replaces a report
+	ReasonTwoTargets  = "TwoTargets"  // the site has an agent, and another target
 	ReasonUnscheduled = "Unscheduled" // it was scheduled, and then removed from its site
 	ReasonSiteDeleted = "SiteDeleted" // its site was deleted; its objects were not removed
 )

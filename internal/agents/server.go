@@ -46,9 +46,6 @@ const (
 	// computing is the number of sites for which is determined at the same time what they shall
 	// have: each is read with all packages of its deployments.
 	computing = 8
-	// enrolling is the number of enrollments in a second; tokens can't be found by trying, and
-	// signatures cost time.
-	enrolling = 50
 	// reporting is the number of states in a second that one agent may report, after a first
 	// reporting burst.
 	reporting      = 100
@@ -151,7 +148,7 @@ type Server struct {
 	authority *Authority
 	options   Options
 	hub       *hub
-	enrolls   *rate.Limiter
+	enrolls   *turnstile
 	compute   chan struct{}  // has a place for each site that is computed
 	workers   sync.WaitGroup // of connections
 }
@@ -167,7 +164,7 @@ func New(backend Backend, authority *Authority, o Options) *Server {
 	}
 	return &Server{
 		backend: backend, authority: authority, options: o, hub: newHub(),
-		enrolls: rate.NewLimiter(enrolling, 2*enrolling), compute: make(chan struct{}, computing),
+		enrolls: newTurnstile(), compute: make(chan struct{}, computing),
 	}
 }
 
@@ -238,8 +235,8 @@ func peerOf(ctx context.Context) string {
 
 // Enroll implements the service.
 func (s *Server) Enroll(ctx context.Context, m *agentpb.EnrollRequest) (*agentpb.CertificateResponse, error) {
-	if !s.enrolls.Allow() {
-		return nil, tko.Errorf(tko.ErrUnavailable, "too many agents enroll at the same time: try again")
+	if err := s.enrolls.pass(ctx); err != nil {
+		return nil, err
 	}
 	r, err := parseRequest(m.GetCertificateRequest()) // before the token is used
 	if err != nil {

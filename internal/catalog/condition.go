@@ -66,7 +66,7 @@ func (s *Statuses) setConditions(ctx context.Context, key record.Key, conditions
 		if err := require.Check(key, current); err != nil {
 			return record.Final(err)
 		}
-		merged := condition.Merge(condition.WithoutAttached(current.Conditions, without), conditions, current.Revision, time.Now())
+		merged := condition.Merge(condition.WithoutAttached(current.Conditions, without), condition.Timely(current.Stamp(), conditions), current.Revision, time.Now())
 		if err := condition.CheckMerged(key, current.Conditions, merged); err != nil {
 			return err
 		}

@@ -266,6 +266,23 @@ func TestConditionsKeepAttemptAndNextTry(t *testing.T) {
 	}
 }
 
+// A meta-scheduler that has read a site before its agent reported it doesn't overwrite the report.
+func TestReportOfAnAgentStaysWhenALateMetaSchedulerSaysThatThereIsNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("s", "")
+	report := tko.ReportedCondition(tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: "Applied", ObservedRevision: 1}, time.Now())
+	for _, c := range []tko.Condition{report, {Type: tko.ConditionScheduled, Status: tko.ConditionUnknown, Reason: tko.ReasonByAgent, ObservedRevision: 1}} {
+		if err := w.SetConditions(w.ctx, tko.KindSite, "s", []tko.Condition{c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := w.Site(w.ctx, "s", 0)
+	if c := tko.FindCondition(s.Stamp.Conditions, tko.ConditionScheduled); err != nil || c == nil || c.Status != tko.ConditionTrue {
+		t.Errorf("the condition is %+v, %v: want what the agent reported", c, err)
+	}
+}
+
 func TestSetConditionsReplacesThemByType(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})

@@ -98,6 +98,14 @@ func Merge(current, changed []tko.Condition, revision int64, now time.Time) []tk
 	return tko.MergeConditions(current, changed...)
 }
 
+// Timely returns those of changed conditions that aren't outdated: who says that an agent has not
+// reported a revision may have read the entity before the agent reported it.
+func Timely(entity tko.Stamp, changed []tko.Condition) []tko.Condition {
+	return slices.DeleteFunc(slices.Clone(changed), func(c tko.Condition) bool {
+		return c.Reason == tko.ReasonByAgent && entity.IsReported(c.Type)
+	})
+}
+
 // Same reports whether conditions are equal.
 func Same(a, b []tko.Condition) bool {
 	return slices.EqualFunc(a, b, func(a, b tko.Condition) bool {

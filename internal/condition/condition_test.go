@@ -58,3 +58,26 @@ func TestConditionsNeverContradictTheFlags(t *testing.T) {
 		}
 	}
 }
+
+// The meta-scheduler says that nothing was reported of what it has read a moment before.
+func TestReportsOfAgentsAreNotReplacedByTheStatementThatThereIsNone(t *testing.T) {
+	t.Parallel()
+	report := tko.ReportedCondition(tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: "Applied", ObservedRevision: 3}, time.Now())
+	none := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionUnknown, Reason: tko.ReasonByAgent, ObservedRevision: 3}
+	other := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: "Failed", ObservedRevision: 3}
+	for name, test := range map[string]struct {
+		revision int64 // of the entity now
+		before   []tko.Condition
+		changed  tko.Condition
+		want     int
+	}{
+		"a report of the revision stays": {3, []tko.Condition{report}, none, 0},
+		"that of an earlier one doesn't": {4, []tko.Condition{report}, none, 1},
+		"nothing was reported":           {3, nil, none, 1},
+		"other statements replace it":    {3, []tko.Condition{report}, other, 1},
+	} {
+		if got := Timely(tko.Stamp{Revision: test.revision, Conditions: test.before}, []tko.Condition{test.changed}); len(got) != test.want {
+			t.Errorf("%s: the conditions that change are %+v", name, got)
+		}
+	}
+}

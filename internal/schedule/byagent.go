@@ -19,7 +19,7 @@ func (p plan) withoutAgent(all []conditionOf) []conditionOf {
 	}
 	for i := range all {
 		if c := &all[i].condition; c.Status == tko.ConditionTrue && (c.Type == tko.ConditionScheduled || c.Type == tko.ConditionHealthy) {
-			c.Status, c.Reason = tko.ConditionUnknown, tko.ReasonByAgent
+			c.Status, c.Reason = tko.ConditionUnknown, tko.ReasonTwoTargets
 			c.Message = "the site has a Cluster with spec.agent, and another target: what the agent applied is not known; keep one of them"
 		}
 	}
