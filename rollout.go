@@ -245,6 +245,8 @@ const (
 	StagingPulling = "Pulling"
 	StagingPulled  = "Pulled"
 	StagingFailed  = "Failed"
+	StagingEnding  = "Ending" // it isn't wanted any more: what is at the site is to be removed
+	StagingEnded   = "Ended"  // it was removed
 )
 
 // A SiteStaging is a pull of images at a site, which a rollout wants before it changes
@@ -259,8 +261,11 @@ type SiteStaging struct {
 	PullSecrets []string // names of Secrets in the namespace
 	EveryNode   bool     // each node pulls; false: any one does
 	Until       time.Time
+	// Over is true for a pull that isn't wanted any more, such as of a rollout that was cancelled:
+	// what is left of it at the site is to be removed.
+	Over bool
 
-	State string // StagingPulling, StagingPulled or StagingFailed
+	State string // StagingPulling, StagingPulled or StagingFailed; StagingEnding or StagingEnded if Over
 	Text  string // how far it is, or why it failed
 }
 

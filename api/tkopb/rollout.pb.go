@@ -1604,17 +1604,19 @@ func (x *SiteStagings) GetStagings() []*SiteStaging {
 }
 
 type SiteStaging struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SiteId        string                 `protobuf:"bytes,3300,opt,name=siteId,proto3" json:"siteId,omitempty"`
-	RolloutId     string                 `protobuf:"bytes,3301,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
-	Key           string                 `protobuf:"bytes,3302,opt,name=key,proto3" json:"key,omitempty"`                 // identifies the pull: lower-case hexadecimal digits
-	Images        []string               `protobuf:"bytes,3303,rep,name=images,proto3" json:"images,omitempty"`           // references
-	Namespace     string                 `protobuf:"bytes,3304,opt,name=namespace,proto3" json:"namespace,omitempty"`     // empty: the one of the inventories of the site's Cluster
-	PullSecrets   []string               `protobuf:"bytes,3305,rep,name=pullSecrets,proto3" json:"pullSecrets,omitempty"` // names of Secrets in the namespace
-	EveryNode     bool                   `protobuf:"varint,3306,opt,name=everyNode,proto3" json:"everyNode,omitempty"`    // each node pulls; false: any one does
-	Until         *timestamppb.Timestamp `protobuf:"bytes,3307,opt,name=until,proto3" json:"until,omitempty"`             // when it must have ended
-	State         string                 `protobuf:"bytes,3308,opt,name=state,proto3" json:"state,omitempty"`             // to report: Pulling, Pulled or Failed
-	Text          string                 `protobuf:"bytes,3309,opt,name=text,proto3" json:"text,omitempty"`               // to report: how far it is, or why it failed
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	SiteId      string                 `protobuf:"bytes,3300,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	RolloutId   string                 `protobuf:"bytes,3301,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
+	Key         string                 `protobuf:"bytes,3302,opt,name=key,proto3" json:"key,omitempty"`                 // identifies the pull: lower-case hexadecimal digits
+	Images      []string               `protobuf:"bytes,3303,rep,name=images,proto3" json:"images,omitempty"`           // references
+	Namespace   string                 `protobuf:"bytes,3304,opt,name=namespace,proto3" json:"namespace,omitempty"`     // empty: the one of the inventories of the site's Cluster
+	PullSecrets []string               `protobuf:"bytes,3305,rep,name=pullSecrets,proto3" json:"pullSecrets,omitempty"` // names of Secrets in the namespace
+	EveryNode   bool                   `protobuf:"varint,3306,opt,name=everyNode,proto3" json:"everyNode,omitempty"`    // each node pulls; false: any one does
+	Until       *timestamppb.Timestamp `protobuf:"bytes,3307,opt,name=until,proto3" json:"until,omitempty"`             // when it must have ended
+	// It isn't wanted any more: what is left of it at the site is to be removed.
+	Over          bool   `protobuf:"varint,790,opt,name=over,proto3" json:"over,omitempty"`
+	State         string `protobuf:"bytes,3308,opt,name=state,proto3" json:"state,omitempty"` // to report: Pulling, Pulled or Failed; Ended if it is over and removed
+	Text          string `protobuf:"bytes,3309,opt,name=text,proto3" json:"text,omitempty"`   // to report: how far it is, or why it failed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1703,6 +1705,13 @@ func (x *SiteStaging) GetUntil() *timestamppb.Timestamp {
 		return x.Until
 	}
 	return nil
+}
+
+func (x *SiteStaging) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
 }
 
 func (x *SiteStaging) GetState() string {
@@ -2602,7 +2611,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x0fGetSiteStagings\x12\x17\n" +
 	"\x06siteId\x18\xe4\x19 \x01(\tR\x06siteId\"=\n" +
 	"\fSiteStagings\x12-\n" +
-	"\bstagings\x18\xe4\x19 \x03(\v2\x10.tko.SiteStagingR\bstagings\"\xb1\x02\n" +
+	"\bstagings\x18\xe4\x19 \x03(\v2\x10.tko.SiteStagingR\bstagings\"\xc6\x02\n" +
 	"\vSiteStaging\x12\x17\n" +
 	"\x06siteId\x18\xe4\x19 \x01(\tR\x06siteId\x12\x1d\n" +
 	"\trolloutId\x18\xe5\x19 \x01(\tR\trolloutId\x12\x11\n" +
@@ -2611,7 +2620,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\tnamespace\x18\xe8\x19 \x01(\tR\tnamespace\x12!\n" +
 	"\vpullSecrets\x18\xe9\x19 \x03(\tR\vpullSecrets\x12\x1d\n" +
 	"\teveryNode\x18\xea\x19 \x01(\bR\teveryNode\x121\n" +
-	"\x05until\x18\xeb\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x15\n" +
+	"\x05until\x18\xeb\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x13\n" +
+	"\x04over\x18\x96\x06 \x01(\bR\x04over\x12\x15\n" +
 	"\x05state\x18\xec\x19 \x01(\tR\x05state\x12\x13\n" +
 	"\x04text\x18\xed\x19 \x01(\tR\x04text\"q\n" +
 	"\x0eProposeRollout\x12\x1d\n" +

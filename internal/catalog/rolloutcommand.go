@@ -130,7 +130,7 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 		}
 		st = stateWith(st, to)
 		st.Blocks, st.Held = nil, false // nothing waits any more
-		st.Settling, change.Skip = sum.Total.InFlight() > 0, execute.ReasonCancelled
+		st.Settling, change.Skip = sum.Total.InFlight() > 0 || st.Stages && st.Started != 0, execute.ReasonCancelled
 		change.Rollout, change.Number = st.ID, st.Plan
 	case string(execute.CommandUndo):
 		return s.commandUndo(ctx, cmd, r, v, from, rows)
