@@ -62,6 +62,7 @@ type RolloutCommand struct {
 	Deployment  DeploymentID // of skip and waive; "": all that can be
 	Unstarted   bool         // of cancel: ErrConflict if the rollout was started
 	Wave        string       // of approve: name of the wave; "": the next one, ErrConflict while an approved one is in progress
+	Emergency   bool         // of approve: without the ticket that the wave waits for; needs a right of its own, and a reason
 	Metric      string       // of waive: the metric that doesn't count any more, in place of deployments
 }
 
@@ -280,7 +281,7 @@ type RolloutEvidence struct {
 	Query    string // as it is in the rollout
 	Changed  RolloutQuery
 	Compared RolloutQuery
-	Outcome  string // Good, Bad, NoData or Waived; of a ticket: Asked, Approved, Denied, Refused, Failed or Told
+	Outcome  string // Good, Bad, NoData or Waived; of a ticket: Asked, Approved, Denied, Refused, Failed, Told or Emergency
 	Text     string // in words
 	System   string // ticket system; "": it is about a metric
 	Ticket   string // number or ID of the ticket

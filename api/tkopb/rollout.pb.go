@@ -315,18 +315,20 @@ func (x *ListRollouts) GetAsOf() string {
 }
 
 type RolloutCommand struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RolloutId     string                 `protobuf:"bytes,1,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
-	Command       string                 `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`           // plan, start, approve, pause, resume, cancel, undo, skip, waive
-	Plan          string                 `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`                 // digest of the plan that was reviewed, or its first 12 characters or more
-	SkipBlocked   bool                   `protobuf:"varint,4,opt,name=skipBlocked,proto3" json:"skipBlocked,omitempty"`  // start: leave out deployments in conflict or invalid
-	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`              // undo: undo what others changed since, too
-	AnyTime       bool                   `protobuf:"varint,6,opt,name=anyTime,proto3" json:"anyTime,omitempty"`          // undo: change deployments outside of the windows, too
-	DeploymentId  string                 `protobuf:"bytes,7,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"` // skip, waive; empty: all that can be
-	Unstarted     bool                   `protobuf:"varint,1700,opt,name=unstarted,proto3" json:"unstarted,omitempty"`   // cancel: only if the rollout wasn't started
-	Wave          string                 `protobuf:"bytes,1400,opt,name=wave,proto3" json:"wave,omitempty"`              // approve: name of the wave; empty: the next one, unless one that was approved is in progress
-	Blind         bool                   `protobuf:"varint,3100,opt,name=blind,proto3" json:"blind,omitempty"`           // start: take deployments for healthy whose sites report no health
-	Metric        string                 `protobuf:"bytes,670,opt,name=metric,proto3" json:"metric,omitempty"`           // waive: the metric that doesn't count any more, in place of deployments
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	RolloutId    string                 `protobuf:"bytes,1,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
+	Command      string                 `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`           // plan, start, approve, pause, resume, cancel, undo, skip, waive
+	Plan         string                 `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`                 // digest of the plan that was reviewed, or its first 12 characters or more
+	SkipBlocked  bool                   `protobuf:"varint,4,opt,name=skipBlocked,proto3" json:"skipBlocked,omitempty"`  // start: leave out deployments in conflict or invalid
+	Force        bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`              // undo: undo what others changed since, too
+	AnyTime      bool                   `protobuf:"varint,6,opt,name=anyTime,proto3" json:"anyTime,omitempty"`          // undo: change deployments outside of the windows, too
+	DeploymentId string                 `protobuf:"bytes,7,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"` // skip, waive; empty: all that can be
+	Unstarted    bool                   `protobuf:"varint,1700,opt,name=unstarted,proto3" json:"unstarted,omitempty"`   // cancel: only if the rollout wasn't started
+	Wave         string                 `protobuf:"bytes,1400,opt,name=wave,proto3" json:"wave,omitempty"`              // approve: name of the wave; empty: the next one, unless one that was approved is in progress
+	Blind        bool                   `protobuf:"varint,3100,opt,name=blind,proto3" json:"blind,omitempty"`           // start: take deployments for healthy whose sites report no health
+	// approve: without the ticket that the wave waits for. It needs a right of its own, and a reason.
+	Emergency     bool   `protobuf:"varint,791,opt,name=emergency,proto3" json:"emergency,omitempty"`
+	Metric        string `protobuf:"bytes,670,opt,name=metric,proto3" json:"metric,omitempty"` // waive: the metric that doesn't count any more, in place of deployments
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +429,13 @@ func (x *RolloutCommand) GetWave() string {
 func (x *RolloutCommand) GetBlind() bool {
 	if x != nil {
 		return x.Blind
+	}
+	return false
+}
+
+func (x *RolloutCommand) GetEmergency() bool {
+	if x != nil {
+		return x.Emergency
 	}
 	return false
 }
@@ -2482,7 +2491,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb6\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd5\x02\n" +
 	"\x0eRolloutCommand\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x12\n" +
@@ -2494,7 +2503,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\tunstarted\x18\xa4\r \x01(\bR\tunstarted\x12\x13\n" +
 	"\x04wave\x18\xf8\n" +
 	" \x01(\tR\x04wave\x12\x15\n" +
-	"\x05blind\x18\x9c\x18 \x01(\bR\x05blind\x12\x17\n" +
+	"\x05blind\x18\x9c\x18 \x01(\bR\x05blind\x12\x1d\n" +
+	"\temergency\x18\x97\x06 \x01(\bR\temergency\x12\x17\n" +
 	"\x06metric\x18\x9e\x05 \x01(\tR\x06metric\"\xe1\x05\n" +
 	"\rRolloutStatus\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x14\n" +

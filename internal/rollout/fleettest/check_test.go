@@ -163,7 +163,7 @@ func (w *world) command(x *rolled) {
 	case execute.Running:
 		switch n := w.r.IntN(20); {
 		case n < 10 || w.calm:
-			if r, err := execute.Approve(x.state, execute.Summarize(x.rows), execute.Approving{Plan: x.state.Plan.String(), Who: "u", When: w.now}); err == nil {
+			if r, _, err := execute.Approve(x.state, execute.Summarize(x.rows), execute.Approving{Plan: x.state.Plan.String(), Who: "u", When: w.now}); err == nil {
 				x.state = r
 			}
 		case n == 10:
