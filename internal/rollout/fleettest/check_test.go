@@ -327,6 +327,9 @@ func (w *world) checkProgress(x *rolled, was, is execute.Row) error {
 		if is.Progress == execute.Waiting && was.Progress == execute.Waiting && is.Stage.State != was.Stage.State {
 			return nil // its images are pulled
 		}
+		if is.Progress == was.Progress && was.Ends() && is.Stage.State != was.Stage.State {
+			return nil // its site no longer pulls
+		}
 		if is.Progress == execute.Skipped && (was.Progress == execute.Waiting || was.Progress == execute.Stale) {
 			return nil
 		}
