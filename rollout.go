@@ -62,6 +62,7 @@ type RolloutCommand struct {
 	Deployment  DeploymentID // of skip and waive; "": all that can be
 	Unstarted   bool         // of cancel: ErrConflict if the rollout was started
 	Wave        string       // of approve: name of the wave; "": the next one, ErrConflict while an approved one is in progress
+	Emergency   bool         // of approve: without the ticket that the wave waits for; needs a right of its own, and a reason
 	Metric      string       // of waive: the metric that doesn't count any more, in place of deployments
 }
 
@@ -245,6 +246,8 @@ const (
 	StagingPulling = "Pulling"
 	StagingPulled  = "Pulled"
 	StagingFailed  = "Failed"
+	StagingEnding  = "Ending" // it isn't wanted any more: what is at the site is to be removed
+	StagingEnded   = "Ended"  // it was removed
 )
 
 // A SiteStaging is a pull of images at a site, which a rollout wants before it changes
@@ -259,8 +262,11 @@ type SiteStaging struct {
 	PullSecrets []string // names of Secrets in the namespace
 	EveryNode   bool     // each node pulls; false: any one does
 	Until       time.Time
+	// Over is true for a pull that isn't wanted any more, such as of a rollout that was cancelled:
+	// what is left of it at the site is to be removed.
+	Over bool
 
-	State string // StagingPulling, StagingPulled or StagingFailed
+	State string // StagingPulling, StagingPulled or StagingFailed; StagingEnding or StagingEnded if Over
 	Text  string // how far it is, or why it failed
 }
 
@@ -275,7 +281,7 @@ type RolloutEvidence struct {
 	Query    string // as it is in the rollout
 	Changed  RolloutQuery
 	Compared RolloutQuery
-	Outcome  string // Good, Bad, NoData or Waived; of a ticket: Asked, Approved, Denied, Refused, Failed or Told
+	Outcome  string // Good, Bad, NoData or Waived; of a ticket: Asked, Approved, Denied, Refused, Failed, Told or Emergency
 	Text     string // in words
 	System   string // ticket system; "": it is about a metric
 	Ticket   string // number or ID of the ticket

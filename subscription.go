@@ -63,6 +63,7 @@ const (
 	SubscriptionReasonWaiting   = "NothingToTell"
 	SubscriptionReasonFailed    = "DestinationFailed"
 	SubscriptionReasonHeld      = "OwnerHeld"
+	SubscriptionReasonRestored  = "Restored" // messages wait until an operator releases them after a restore
 	SubscriptionReasonSuspended = "Suspended"
 	SubscriptionReasonRendered  = "Rendered"
 	SubscriptionReasonTemplate  = "TemplateFailed"

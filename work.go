@@ -11,6 +11,8 @@ const (
 	QueuePrepare  = "prepare"  // keys are deployment IDs, and those of SiteWork
 	QueueSchedule = "schedule" // keys are site IDs
 	QueueGitOps   = "gitops"   // keys are names of GitOps sources
+	// QueueNotify has no items: while it is held, no messages of subscriptions are sent.
+	QueueNotify = "notify"
 	// QueueEvents has one key: the holder of its claim posts Kubernetes Events.
 	QueueEvents = "events"
 )

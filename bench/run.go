@@ -34,6 +34,7 @@ type Options struct {
 	Applied     int    // sites whose manifests are applied
 	Catalog     int    // packages of a catalog
 	Planned     int    // deployments of a rollout that is planned
+	Statuses    int    // sites whose status is read
 	StreamSites int    // sites of a list
 	// StreamDeployments is the number of deployments of a list; those of the fleet if
 	// fewer.
@@ -66,8 +67,8 @@ type Target struct {
 	// process.
 	Restart func(ctx context.Context) (address string, pid int, started time.Time, err error)
 	// Fresh starts another server with an empty database, of the role data alone or of
-	// all roles, and returns a function that stops it.
-	Fresh func(ctx context.Context, allRoles bool) (address string, pid int, stop func(), err error)
+	// all roles, with further arguments, and returns a function that stops it.
+	Fresh func(ctx context.Context, allRoles bool, args ...string) (address string, pid int, stop func(), err error)
 }
 
 // A step measures some rows.
@@ -188,6 +189,7 @@ func (r *run) steps() []step {
 		step{[]string{rowTransactions, rowProcessor}, r.idle},
 		step{rowsInventory(r.Inventory), r.inventory},
 		step{rowsCatalog(r.Catalog), r.catalog},
+		step{rowsStatus(r.Statuses), r.statuses},
 	)
 }
 

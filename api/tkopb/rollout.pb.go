@@ -315,18 +315,20 @@ func (x *ListRollouts) GetAsOf() string {
 }
 
 type RolloutCommand struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RolloutId     string                 `protobuf:"bytes,1,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
-	Command       string                 `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`           // plan, start, approve, pause, resume, cancel, undo, skip, waive
-	Plan          string                 `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`                 // digest of the plan that was reviewed, or its first 12 characters or more
-	SkipBlocked   bool                   `protobuf:"varint,4,opt,name=skipBlocked,proto3" json:"skipBlocked,omitempty"`  // start: leave out deployments in conflict or invalid
-	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`              // undo: undo what others changed since, too
-	AnyTime       bool                   `protobuf:"varint,6,opt,name=anyTime,proto3" json:"anyTime,omitempty"`          // undo: change deployments outside of the windows, too
-	DeploymentId  string                 `protobuf:"bytes,7,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"` // skip, waive; empty: all that can be
-	Unstarted     bool                   `protobuf:"varint,1700,opt,name=unstarted,proto3" json:"unstarted,omitempty"`   // cancel: only if the rollout wasn't started
-	Wave          string                 `protobuf:"bytes,1400,opt,name=wave,proto3" json:"wave,omitempty"`              // approve: name of the wave; empty: the next one, unless one that was approved is in progress
-	Blind         bool                   `protobuf:"varint,3100,opt,name=blind,proto3" json:"blind,omitempty"`           // start: take deployments for healthy whose sites report no health
-	Metric        string                 `protobuf:"bytes,670,opt,name=metric,proto3" json:"metric,omitempty"`           // waive: the metric that doesn't count any more, in place of deployments
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	RolloutId    string                 `protobuf:"bytes,1,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
+	Command      string                 `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`           // plan, start, approve, pause, resume, cancel, undo, skip, waive
+	Plan         string                 `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`                 // digest of the plan that was reviewed, or its first 12 characters or more
+	SkipBlocked  bool                   `protobuf:"varint,4,opt,name=skipBlocked,proto3" json:"skipBlocked,omitempty"`  // start: leave out deployments in conflict or invalid
+	Force        bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`              // undo: undo what others changed since, too
+	AnyTime      bool                   `protobuf:"varint,6,opt,name=anyTime,proto3" json:"anyTime,omitempty"`          // undo: change deployments outside of the windows, too
+	DeploymentId string                 `protobuf:"bytes,7,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"` // skip, waive; empty: all that can be
+	Unstarted    bool                   `protobuf:"varint,1700,opt,name=unstarted,proto3" json:"unstarted,omitempty"`   // cancel: only if the rollout wasn't started
+	Wave         string                 `protobuf:"bytes,1400,opt,name=wave,proto3" json:"wave,omitempty"`              // approve: name of the wave; empty: the next one, unless one that was approved is in progress
+	Blind        bool                   `protobuf:"varint,3100,opt,name=blind,proto3" json:"blind,omitempty"`           // start: take deployments for healthy whose sites report no health
+	// approve: without the ticket that the wave waits for. It needs a right of its own, and a reason.
+	Emergency     bool   `protobuf:"varint,791,opt,name=emergency,proto3" json:"emergency,omitempty"`
+	Metric        string `protobuf:"bytes,670,opt,name=metric,proto3" json:"metric,omitempty"` // waive: the metric that doesn't count any more, in place of deployments
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +429,13 @@ func (x *RolloutCommand) GetWave() string {
 func (x *RolloutCommand) GetBlind() bool {
 	if x != nil {
 		return x.Blind
+	}
+	return false
+}
+
+func (x *RolloutCommand) GetEmergency() bool {
+	if x != nil {
+		return x.Emergency
 	}
 	return false
 }
@@ -1604,17 +1613,19 @@ func (x *SiteStagings) GetStagings() []*SiteStaging {
 }
 
 type SiteStaging struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SiteId        string                 `protobuf:"bytes,3300,opt,name=siteId,proto3" json:"siteId,omitempty"`
-	RolloutId     string                 `protobuf:"bytes,3301,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
-	Key           string                 `protobuf:"bytes,3302,opt,name=key,proto3" json:"key,omitempty"`                 // identifies the pull: lower-case hexadecimal digits
-	Images        []string               `protobuf:"bytes,3303,rep,name=images,proto3" json:"images,omitempty"`           // references
-	Namespace     string                 `protobuf:"bytes,3304,opt,name=namespace,proto3" json:"namespace,omitempty"`     // empty: the one of the inventories of the site's Cluster
-	PullSecrets   []string               `protobuf:"bytes,3305,rep,name=pullSecrets,proto3" json:"pullSecrets,omitempty"` // names of Secrets in the namespace
-	EveryNode     bool                   `protobuf:"varint,3306,opt,name=everyNode,proto3" json:"everyNode,omitempty"`    // each node pulls; false: any one does
-	Until         *timestamppb.Timestamp `protobuf:"bytes,3307,opt,name=until,proto3" json:"until,omitempty"`             // when it must have ended
-	State         string                 `protobuf:"bytes,3308,opt,name=state,proto3" json:"state,omitempty"`             // to report: Pulling, Pulled or Failed
-	Text          string                 `protobuf:"bytes,3309,opt,name=text,proto3" json:"text,omitempty"`               // to report: how far it is, or why it failed
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	SiteId      string                 `protobuf:"bytes,3300,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	RolloutId   string                 `protobuf:"bytes,3301,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
+	Key         string                 `protobuf:"bytes,3302,opt,name=key,proto3" json:"key,omitempty"`                 // identifies the pull: lower-case hexadecimal digits
+	Images      []string               `protobuf:"bytes,3303,rep,name=images,proto3" json:"images,omitempty"`           // references
+	Namespace   string                 `protobuf:"bytes,3304,opt,name=namespace,proto3" json:"namespace,omitempty"`     // empty: the one of the inventories of the site's Cluster
+	PullSecrets []string               `protobuf:"bytes,3305,rep,name=pullSecrets,proto3" json:"pullSecrets,omitempty"` // names of Secrets in the namespace
+	EveryNode   bool                   `protobuf:"varint,3306,opt,name=everyNode,proto3" json:"everyNode,omitempty"`    // each node pulls; false: any one does
+	Until       *timestamppb.Timestamp `protobuf:"bytes,3307,opt,name=until,proto3" json:"until,omitempty"`             // when it must have ended
+	// It isn't wanted any more: what is left of it at the site is to be removed.
+	Over          bool   `protobuf:"varint,790,opt,name=over,proto3" json:"over,omitempty"`
+	State         string `protobuf:"bytes,3308,opt,name=state,proto3" json:"state,omitempty"` // to report: Pulling, Pulled or Failed; Ended if it is over and removed
+	Text          string `protobuf:"bytes,3309,opt,name=text,proto3" json:"text,omitempty"`   // to report: how far it is, or why it failed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1703,6 +1714,13 @@ func (x *SiteStaging) GetUntil() *timestamppb.Timestamp {
 		return x.Until
 	}
 	return nil
+}
+
+func (x *SiteStaging) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
 }
 
 func (x *SiteStaging) GetState() string {
@@ -2473,7 +2491,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb6\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd5\x02\n" +
 	"\x0eRolloutCommand\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x12\n" +
@@ -2485,7 +2503,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\tunstarted\x18\xa4\r \x01(\bR\tunstarted\x12\x13\n" +
 	"\x04wave\x18\xf8\n" +
 	" \x01(\tR\x04wave\x12\x15\n" +
-	"\x05blind\x18\x9c\x18 \x01(\bR\x05blind\x12\x17\n" +
+	"\x05blind\x18\x9c\x18 \x01(\bR\x05blind\x12\x1d\n" +
+	"\temergency\x18\x97\x06 \x01(\bR\temergency\x12\x17\n" +
 	"\x06metric\x18\x9e\x05 \x01(\tR\x06metric\"\xe1\x05\n" +
 	"\rRolloutStatus\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x14\n" +
@@ -2602,7 +2621,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x0fGetSiteStagings\x12\x17\n" +
 	"\x06siteId\x18\xe4\x19 \x01(\tR\x06siteId\"=\n" +
 	"\fSiteStagings\x12-\n" +
-	"\bstagings\x18\xe4\x19 \x03(\v2\x10.tko.SiteStagingR\bstagings\"\xb1\x02\n" +
+	"\bstagings\x18\xe4\x19 \x03(\v2\x10.tko.SiteStagingR\bstagings\"\xc6\x02\n" +
 	"\vSiteStaging\x12\x17\n" +
 	"\x06siteId\x18\xe4\x19 \x01(\tR\x06siteId\x12\x1d\n" +
 	"\trolloutId\x18\xe5\x19 \x01(\tR\trolloutId\x12\x11\n" +
@@ -2611,7 +2630,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\tnamespace\x18\xe8\x19 \x01(\tR\tnamespace\x12!\n" +
 	"\vpullSecrets\x18\xe9\x19 \x03(\tR\vpullSecrets\x12\x1d\n" +
 	"\teveryNode\x18\xea\x19 \x01(\bR\teveryNode\x121\n" +
-	"\x05until\x18\xeb\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x15\n" +
+	"\x05until\x18\xeb\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x13\n" +
+	"\x04over\x18\x96\x06 \x01(\bR\x04over\x12\x15\n" +
 	"\x05state\x18\xec\x19 \x01(\tR\x05state\x12\x13\n" +
 	"\x04text\x18\xed\x19 \x01(\tR\x04text\"q\n" +
 	"\x0eProposeRollout\x12\x1d\n" +

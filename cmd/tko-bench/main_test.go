@@ -25,8 +25,8 @@ func TestMeasuresBothStores(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), []string{
-		"-bin", process.Folder(t, "tko", "tko-server"), "-json", "-deployments", "1000", "-register", "40", "-create", "40", "-placements", "20",
-		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "1200", "-planned", "300", "-missed", "2000", "-stream-sites", "60", "-stream-deployments", "1200", "-inventory", "700", "-applied", "60", "-catalog", "3", "-python", process.Python(t),
+		"-bin", process.Folder(t, "tko", "tko-server", "tko-kubernetes"), "-json", "-deployments", "1000", "-register", "40", "-create", "40", "-placements", "20",
+		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "1200", "-planned", "300", "-missed", "2000", "-stream-sites", "60", "-stream-deployments", "1200", "-inventory", "700", "-applied", "60", "-catalog", "3", "-statuses", "30", "-python", process.Python(t),
 	}, &stdout, &stderr)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
@@ -79,6 +79,7 @@ func checkRows(t *testing.T, table bench.Table) {
 		"create to prepared, idle", "placement on 20 sites: children there", "placement on 20 sites: all prepared, one preparer",
 		"placement on 20 sites: all prepared, 2 preparers", "idle: processor time of the servers",
 		"inventory: 700 sites of NetBox, until registered", "inventory: 700 sites of NetBox, unchanged",
+		"30 sites with the status of Flux: created to all healthy", "30 sites with the status of Flux: commit to healthy seen", "30 sites with the status of Flux, idle: processor time",
 		"catalog: 3 packages with 50 versions in git, until registered", "catalog: 3 packages with 50 versions in git, unchanged",
 	} {
 		row, ok := table.Row(want)

@@ -91,7 +91,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 		return s.PID, s.Stop, nil
 	}
 	fresh := 0
-	target.Fresh = func(ctx context.Context, allRoles bool) (string, int, func(), error) {
+	target.Fresh = func(ctx context.Context, allRoles bool, more ...string) (string, int, func(), error) {
 		fresh++
 		own := filepath.Join(folder, fmt.Sprintf("fresh-%d", fresh))
 		if err := os.Mkdir(own, 0o700); err != nil {
@@ -108,7 +108,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 		if !allRoles {
 			args = append(args, "--roles=data")
 		}
-		s, err := start(ctx, args...)
+		s, err := start(ctx, append(args, more...)...)
 		if err != nil {
 			drop()
 			return "", 0, nil, err

@@ -193,8 +193,13 @@ func work(ctx context.Context, o options, catalog *demo.Catalog, c *client.Clien
 	}); err != nil {
 		return progress, err
 	}
-	say("\nA new version of the SMF: a rollout upgrades its deployments in two waves. Then it is undone.")
-	if err := demo.Upgrade(ctx, c, indented); err != nil {
+	say("\nA new version of the SMF: a rollout upgrades its deployments in two waves, of which a metric decides. Then it is undone.")
+	metrics, err := demo.ServeMetrics(ctx)
+	if err != nil {
+		return progress, err
+	}
+	defer metrics.Close()
+	if err := demo.Upgrade(ctx, c, metrics.URL, indented); err != nil {
 		return progress, err
 	}
 	err = follow(func(p demo.Progress) { indented(p.String()) })
@@ -292,6 +297,7 @@ func startAt(ctx context.Context, o options, grpc, web string) (*tkoServer, erro
 		"--store=" + o.store, "--listen-grpc=" + grpc, "--listen-web=" + web,
 		"--target-git-cache=" + filepath.Join(o.dir, "git-cache"), "--target-git-local=" + o.dir, "--tosca-local=" + o.catalog, "--instance-name=demo",
 		"--plugin-programs=" + o.bin, "--plugin-programs=" + o.plugins(), "--plugin-files-writable=" + inventory,
+		"--remote-addresses=127.0.0.1/32", // of the stand-in for Prometheus
 	}, o.arguments...)...)
 	if errors.Is(err, server.ErrEnded) {
 		text, _ := os.ReadFile(log.Name())

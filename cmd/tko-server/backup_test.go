@@ -102,6 +102,10 @@ func TestRestoredServerRemovesNothingFromSitesUntilReleased(t *testing.T) {
 	}
 	first := w.create(c, "first")
 	w.await("first")
+	noc := tko.Subscription{Name: "noc", Spec: []byte(`{"about": [{"of": "changes"}], "to": {"webhook": {"url": "https://hooks.example.com/noc", "secret": "env:HOOK_KEY"}}}`)}
+	if _, err := c.RegisterSubscriptions(t.Context(), []tko.Subscription{noc}, false); err != nil {
+		t.Fatal(err)
+	}
 
 	var backup bytes.Buffer
 	if err := c.Admin().Backup(t.Context(), &backup); err != nil {
@@ -129,8 +133,8 @@ func TestRestoredServerRemovesNothingFromSitesUntilReleased(t *testing.T) {
 	if out := command(t, 2, "restore", "--store="+restored, other); !strings.Contains(out, "truncated") {
 		t.Errorf("a truncated archive: %s", out)
 	}
-	command(t, 0, "restore", "--store="+restored, archive)
-	if out := command(t, 1, "restore", "--store="+restored, archive); !strings.Contains(out, "not empty") {
+	command(t, 0, "restore", "--store="+restored, "--access=backup", archive)
+	if out := command(t, 1, "restore", "--store="+restored, "--access=backup", archive); !strings.Contains(out, "not empty") {
 		t.Errorf("a second restore: %s", out)
 	}
 
@@ -159,8 +163,20 @@ func TestRestoredServerRemovesNothingFromSitesUntilReleased(t *testing.T) {
 			t.Errorf("%v after the restore, want it held", h)
 		}
 	}
-	if held != 3 {
-		t.Errorf("%d holds, want two queues and the site", held)
+	if held != 5 {
+		t.Errorf("%d holds, want four queues and the site", held)
+	}
+	accepted := func() (reason, text string) {
+		t.Helper()
+		all, err := c.Subscriptions(t.Context())
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%v, subscriptions: %+v", err, all)
+		}
+		a := tko.FindCondition(all[0].Status.Conditions, tko.ConditionAccepted)
+		return a.Reason, a.Message
+	}
+	if reason, text := accepted(); reason != tko.SubscriptionReasonRestored || !strings.Contains(text, "tko hold release --queues") {
+		t.Errorf("the subscription of the restored server: %s: %s", reason, text)
 	}
 	if _, err := admin.ReleaseHolds(t.Context(), &tkopb.ReleaseHolds{}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("a release of nothing: %v, want ErrInvalid", err)
@@ -184,6 +200,15 @@ func TestRestoredServerRemovesNothingFromSitesUntilReleased(t *testing.T) {
 	})
 	release(&tkopb.ReleaseHolds{Sites: []string{"lagos"}, Remove: true})
 	w.await("first second")
+	if reason, _ := accepted(); reason != tko.SubscriptionReasonRestored {
+		t.Errorf("the release of a site releases messages: %s", reason)
+	}
+	if _, err := admin.ReleaseHolds(t.Context(), &tkopb.ReleaseHolds{Queues: true}); err != nil {
+		t.Fatal(err)
+	}
+	if reason, text := accepted(); reason == tko.SubscriptionReasonRestored {
+		t.Errorf("after the release of the queues: %s: %s", reason, text)
+	}
 	for id, revision := range map[tko.DeploymentID]int64{first: 1, second: 1} {
 		if d, err := c.Deployment(t.Context(), id, revision); err != nil || d.Stamp.Revision < revision {
 			t.Errorf("revision %d of %s: %v, %v", revision, id, d.Stamp, err)

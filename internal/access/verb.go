@@ -40,6 +40,7 @@ const (
 	Source      Verb = "source"      // work of the GitOps controller, and its sources
 	Inspect     Verb = "inspect"     // modification tokens of others, GitOps sources, and calls of them
 	Define      Verb = "define"      // GitOps sources in the store, which change entities of all kinds but plugins
+	Emergency   Verb = "emergency"   // approval of waves of rollouts without the ticket that they wait for
 	Subscribe   Verb = "subscribe"   // subscriptions, which send what their owners may read to other hosts
 	Bind        Verb = "bind"        // bindings and policies
 	Audit       Verb = "audit"       // the audit log
@@ -53,7 +54,7 @@ const (
 // Scoped reports whether a verb is granted within a scope.
 func (v Verb) Scoped() bool {
 	switch v {
-	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Subscribe, Bind, Audit, Backup, Logs, Impersonate, Own, Open:
+	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Subscribe, Emergency, Bind, Audit, Backup, Logs, Impersonate, Own, Open:
 		return false
 	default:
 		return true
@@ -63,7 +64,7 @@ func (v Verb) Scoped() bool {
 // A Role is a named set of verbs.
 type Role string
 
-// The roles. Each right of its own is a role of the same name: define, subscribe, secret, audit,
+// The roles. Each right of its own is a role of the same name: define, subscribe, emergency, secret, audit,
 // backup, impersonate, own and credential.
 const (
 	Viewer    Role = "viewer"
@@ -81,6 +82,7 @@ const (
 
 	DefineRole      Role = "define"
 	SubscribeRole   Role = "subscribe"
+	EmergencyRole   Role = "emergency"
 	SecretRole      Role = "secret"
 	AuditRole       Role = "audit"
 	BackupRole      Role = "backup"
@@ -123,7 +125,7 @@ var roles = map[Role][]Verb{
 	Editor:    {Read, Create, Update, Delete},
 	Approver:  {Read, Approve},
 	Operator:  {Read, Call, Purge, Inspect, Credential},
-	Admin:     append(slices.Clone(users), Define, Subscribe, Bind, Own, Audit, Backup, Logs, Secret, Credential),
+	Admin:     append(slices.Clone(users), Define, Subscribe, Emergency, Bind, Own, Audit, Backup, Logs, Secret, Credential),
 	Delegated: append(slices.Clone(users), Condition, Secret),
 
 	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret, Credential},
@@ -134,6 +136,7 @@ var roles = map[Role][]Verb{
 
 	DefineRole:      {Define, Inspect},
 	SubscribeRole:   {Subscribe, Inspect},
+	EmergencyRole:   {Emergency},
 	SecretRole:      {Read, Secret},
 	AuditRole:       {Audit},
 	BackupRole:      {Backup},

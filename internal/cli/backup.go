@@ -61,7 +61,7 @@ the store doesn't know it. So after a restore nothing is scheduled, prepared or 
 until it is released, in steps:
 
   1. tko hold list                          shows what is held
-  2. tko hold release --queues              prepares and synchronises again: the store changes,
+  2. tko hold release --queues              prepares, synchronises and sends again: the store changes,
                                             and no site does
   3. tko hold release 'emea/lagos'          applies what the store has to some sites; what the
                                             store doesn't have stays there

@@ -62,10 +62,13 @@ func (a *app) rolloutCommand() *cobra.Command {
 			`Approve the next wave of a rollout. While the wave that was approved last is in progress, the
 server refuses to approve the one after it, unless --wave names it: a second run approves
 nothing more. A wave with approval: {external: NAME} is approved by a ticket at that ticket
-system, and not by this command: tko rollout status names the ticket.`,
+system, and not by this command: tko rollout status names the ticket. If that system is lost,
+--emergency approves the wave in place of the ticket. It needs the right emergency, and
+--reason: the evidence and the audit log have both.`,
 			func(cmd *cobra.Command, c *tko.RolloutCommand) {
 				digest(cmd, c)
 				cmd.Example += "\n  tko rollout approve smf-v2 --wave rest"
+				cmd.Flags().BoolVar(&c.Emergency, "emergency", false, "approve the wave in place of the ticket that it waits for; needs the right emergency, and --reason")
 				cmd.Flags().StringVar(&c.Wave, "wave", "", "`name` of the wave to approve: if it isn't the next one, nothing is changed")
 			}),
 		command("pause", "Pause a rollout: nothing more is changed; what is changed already is observed", "", nil),

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -18,15 +19,21 @@ type RolloutReader interface {
 	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
 }
 
-// Upgrader is the part of the client that Upgrade uses.
-type Upgrader interface {
-	RolloutReader
-
-	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
-	RegisterTemplate(ctx context.Context, t tko.Template) (int64, error)
+// A RolloutWriter makes rollouts, and gives them commands.
+type RolloutWriter interface {
 	RegisterRollout(ctx context.Context, r tko.Rollout) (int64, error)
 	DeleteRollout(ctx context.Context, id tko.RolloutID) error
 	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
+}
+
+// Upgrader is the part of the client that Upgrade uses.
+type Upgrader interface {
+	RolloutReader
+	RolloutWriter
+
+	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
+	RegisterTemplate(ctx context.Context, t tko.Template) (int64, error)
+	RolloutEvidence(ctx context.Context, s tko.RolloutEvidenceSelect) iter.Seq2[tko.RolloutEvidence, error]
 }
 
 // The upgrade of the demo: the SMF to another version, in two waves.
@@ -42,13 +49,22 @@ spec:
   edits: [{upgrade: {to: "` + upgradeTo + `"}, select: {templateIdPatterns: ["` + upgradeFrom + `"]}}]
   waves: [{name: canary, count: 1}, {name: rest}]
   limits: {concurrent: 10}
-  health: {within: 10m, none: Accept}
+  health:
+    within: 10m
+    none: Accept
+    metrics:
+    - name: lost-sessions
+      prometheus: {url: "%s", query: 'max(` + metricName + `{site=~"${site}"})'}
+      compare: {to: value, max: 1}
+      every: 10s
+      for: 2m
 `
 )
 
-// Upgrade upgrades the SMFs of the demo in two waves, and undoes the upgrade. It reports
-// each step.
-func Upgrade(ctx context.Context, c Upgrader, report func(string)) error {
+// Upgrade upgrades the SMFs of the demo in two waves, and undoes the upgrade. The waves go on
+// when a metric at the URL of a server such as [Metrics] is good. It reports each step, and
+// what the metric has decided.
+func Upgrade(ctx context.Context, c Upgrader, metrics string, report func(string)) error {
 	t, err := c.Template(ctx, upgradeFrom, 0)
 	if err != nil {
 		return err
@@ -71,7 +87,7 @@ func Upgrade(ctx context.Context, c Upgrader, report func(string)) error {
 	for _, id := range []tko.RolloutID{upgradeRollout + "-undo", upgradeRollout} { // of an earlier run
 		_ = c.DeleteRollout(ctx, id) // it may not exist; if it is in progress, the registration below fails
 	}
-	pkg, err := krm.Decode(krm.YAML, []byte(upgradePackage), krm.Limits{})
+	pkg, err := krm.Decode(krm.YAML, []byte(fmt.Sprintf(upgradePackage, metrics)), krm.Limits{})
 	if err != nil {
 		return err
 	}
@@ -79,6 +95,7 @@ func Upgrade(ctx context.Context, c Upgrader, report func(string)) error {
 		return err
 	}
 	report(fmt.Sprintf("rollout %s: upgrade %s to %s in two waves, one deployment first (the canary), then the rest", upgradeRollout, upgradeFrom, upgradeTo))
+	report("  it goes on only while the SMFs that it has changed lose at most 1 % of their sessions; here, a stand-in for Prometheus says how many they lose")
 	if _, err := Await(ctx, c, upgradeRollout, "Planned", func(string) {}); err != nil {
 		return err
 	}
@@ -111,6 +128,30 @@ func Upgrade(ctx context.Context, c Upgrader, report func(string)) error {
 			return fmt.Errorf("%s: see tko rollout status %s", result, upgradeRollout)
 		}
 		report(result)
+		if verb == "start" {
+			if err := decided(ctx, c, report); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// decided reports the evidence of the rollout. It fails if no metric was bad and then good,
+// because the rollout didn't wait for one then.
+func decided(ctx context.Context, c Upgrader, report func(string)) error {
+	report(fmt.Sprintf("$ tko rollout evidence %s", upgradeRollout))
+	held, passed := false, false
+	for e, err := range c.RolloutEvidence(ctx, tko.RolloutEvidenceSelect{ID: upgradeRollout}) {
+		if err != nil {
+			return err
+		}
+		report(fmt.Sprintf("  wave %s, %s is %s: %s", e.Wave, e.Metric, e.Outcome, e.Text))
+		held = held || e.Outcome == "Bad"
+		passed = held && e.Outcome == "Good"
+	}
+	if !passed {
+		return fmt.Errorf("rollout %s did not wait for its metric: see tko rollout evidence %s", upgradeRollout, upgradeRollout)
 	}
 	return nil
 }
@@ -133,7 +174,7 @@ func planned(p tko.RolloutPlan) []string {
 // Await waits until a rollout is in a state, and reports its progress, or that of the
 // rollout that undoes it. It returns the last status that it reported.
 func Await(ctx context.Context, c RolloutReader, id tko.RolloutID, state string, report func(string)) (tko.RolloutStatus, error) {
-	last := ""
+	last, held := "", ""
 	for {
 		s, err := c.RolloutStatus(ctx, id)
 		if err != nil {
@@ -149,6 +190,12 @@ func Await(ctx context.Context, c RolloutReader, id tko.RolloutID, state string,
 			report(line)
 			last = line
 		}
+		if line := heldBy(shown); line != held {
+			held = line
+			if held != "" {
+				report(held)
+			}
+		}
 		switch {
 		case s.State == state:
 			return shown, nil
@@ -161,6 +208,16 @@ func Await(ctx context.Context, c RolloutReader, id tko.RolloutID, state string,
 			return s, err
 		}
 	}
+}
+
+// heldBy returns which metric keeps a rollout from going on, and why; "" if none does.
+func heldBy(s tko.RolloutStatus) string {
+	for _, block := range s.Blocks {
+		if strings.Contains(block, "the metric ") {
+			return fmt.Sprintf("%s holds: %s", s.ID, block)
+		}
+	}
+	return ""
 }
 
 func progressOf(s tko.RolloutStatus) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +29,7 @@ type rollouts struct {
 	undo    []tko.RolloutStatus            // of the rollout that undoes it
 	deleted []tko.RolloutID
 	done    []tko.RolloutCommand
+	proof   []tko.RolloutEvidence
 	pkg     krm.Package
 	verb    string
 	step    int
@@ -74,6 +76,22 @@ func (r *rollouts) RolloutStatus(_ context.Context, id tko.RolloutID) (tko.Rollo
 	return s, nil
 }
 
+func (r *rollouts) RolloutEvidence(_ context.Context, s tko.RolloutEvidenceSelect) iter.Seq2[tko.RolloutEvidence, error] {
+	return func(yield func(tko.RolloutEvidence, error) bool) {
+		if err := r.failed("RolloutEvidence"); err != nil || s.ID != "demo/smf-v2" {
+			yield(tko.RolloutEvidence{}, errServer)
+			return
+		}
+		for _, e := range r.proof {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+const bad = `2 deployments wait: the metric "m" is bad: 4`
+
 func waves(canary, rest, failed int) []tko.RolloutWave {
 	return []tko.RolloutWave{
 		{Name: "canary", Rows: 1, Progress: map[string]int{"Healthy": canary}},
@@ -97,10 +115,11 @@ func smf(t *testing.T) *rollouts {
 		},
 		states: map[string][]tko.RolloutStatus{
 			"":      {{State: "Draft"}, {State: "Planning"}, {State: "Planned"}},
-			"start": {{State: "Running", Waves: waves(0, 0, 0)}, {State: "Running", Waves: waves(0, 0, 0)}, {State: "Running", Waves: waves(1, 1, 0)}, {State: "Done", Waves: waves(1, 2, 0)}},
+			"start": {{State: "Running", Waves: waves(0, 0, 0)}, {State: "Running", Waves: waves(0, 0, 0), Blocks: []string{"2 deployments wait for a wave", bad}}, {State: "Running", Waves: waves(0, 0, 0), Blocks: []string{bad}}, {State: "Running", Waves: waves(1, 1, 0)}, {State: "Done", Waves: waves(1, 2, 0)}},
 			"undo":  {{State: "Undoing", UndoneBy: undo, Waves: waves(1, 2, 0)}, {State: "Undone", UndoneBy: undo, Waves: waves(1, 2, 0)}},
 		},
-		undo: []tko.RolloutStatus{{ID: undo, State: "Running", Waves: waves(0, 0, 0)}, {ID: undo, State: "Done", Waves: waves(1, 2, 0)}},
+		proof: []tko.RolloutEvidence{{Wave: "canary", Metric: "m", Outcome: "Bad", Text: "4"}, {Wave: "rest", Metric: "m", Outcome: "Good", Text: "0.3"}},
+		undo:  []tko.RolloutStatus{{ID: undo, State: "Running", Waves: waves(0, 0, 0)}, {ID: undo, State: "Done", Waves: waves(1, 2, 0)}},
 	}
 }
 
@@ -109,15 +128,17 @@ func TestUpgradeIsReportedStepByStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := smf(t)
 		var lines []string
-		if err := demo.Upgrade(t.Context(), r, func(line string) { lines = append(lines, line) }); err != nil {
+		if err := demo.Upgrade(t.Context(), r, "http://127.0.0.1:9/metrics", func(line string) { lines = append(lines, line) }); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{
 			"rollout demo/smf-v2: upgrade workload/smf:v1 to workload/smf:v2 in two waves, one deployment first (the canary), then the rest",
+			"  it goes on only while the SMFs that it has changed lose at most 1 % of their sessions; here, a stand-in for Prometheus says how many they lose",
 			"plan 0123456789ab, nothing is changed yet:", "  Change of 3 deployments:", "    Pod smf spec.image: v1.4.0 → v1.5.0", "    and 4 more changes",
 			"$ tko rollout start demo/smf-v2 --plan 0123456789ab",
-			"  demo/smf-v2 Running: canary 0/1 healthy, rest 0/2 healthy", "  demo/smf-v2 Running: canary 1/1 healthy, rest 1/2 healthy", "  demo/smf-v2 Done: canary 1/1 healthy, rest 2/2 healthy",
+			"  demo/smf-v2 Running: canary 0/1 healthy, rest 0/2 healthy", "  demo/smf-v2 holds: " + bad, "  demo/smf-v2 Running: canary 1/1 healthy, rest 1/2 healthy", "  demo/smf-v2 Done: canary 1/1 healthy, rest 2/2 healthy",
 			"rollout demo/smf-v2 is Done: 3 of 3 deployments are changed and healthy at their sites",
+			"$ tko rollout evidence demo/smf-v2", "  wave canary, m is Bad: 4", "  wave rest, m is Good: 0.3",
 			"$ tko rollout undo demo/smf-v2",
 			"  demo/smf-v2-undo Running: canary 0/1 healthy, rest 0/2 healthy", "  demo/smf-v2-undo Done: canary 1/1 healthy, rest 2/2 healthy",
 			"rollout demo/smf-v2 is Undone: 3 of 3 deployments are returned to what they were, the last wave first",
@@ -132,7 +153,7 @@ func TestUpgradeIsReportedStepByStep(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), "smf:v1.5.0") || strings.Contains(string(text), "v1.4.0") || !strings.Contains(string(text), "name: other") {
 			t.Errorf("%v, the new version of the template:\n%s", err, text)
 		}
-		if text, err = krm.Encode(krm.YAML, r.pkg); err != nil || !strings.Contains(string(text), "workload/smf:v2") || !strings.Contains(string(text), "canary") {
+		if text, err = krm.Encode(krm.YAML, r.pkg); err != nil || !strings.Contains(string(text), "workload/smf:v2") || !strings.Contains(string(text), "canary") || !strings.Contains(string(text), "http://127.0.0.1:9/metrics") {
 			t.Errorf("%v, the rollout:\n%s", err, text)
 		}
 		if diff := cmp.Diff([]tko.RolloutID{"demo/smf-v2-undo", "demo/smf-v2"}, r.deleted); diff != "" {
@@ -161,9 +182,12 @@ func TestUpgradeThatDoesNotWorkIsNamed(t *testing.T) {
 			r.states["start"][1] = tko.RolloutStatus{State: "Paused", Reason: "Failures", Waves: waves(0, 0, 1)}
 		}, "is Paused (Failures), and not Done"},
 		"another user's cancel":    {func(r *rollouts) { r.states["start"][1].State = "Cancelled" }, "is Cancelled (), and not Done"},
-		"nothing to change":        {func(r *rollouts) { r.plan.Kinds = nil; r.states["start"][3].Waves = nil }, "is Done: 0 of 0 deployments are changed and healthy at their sites: see tko rollout status demo/smf-v2"},
-		"one that isn't healthy":   {func(r *rollouts) { r.states["start"][3].Waves = waves(1, 1, 1) }, "is Done: 2 of 3 deployments are changed"},
+		"nothing to change":        {func(r *rollouts) { r.plan.Kinds = nil; r.states["start"][4].Waves = nil }, "is Done: 0 of 0 deployments are changed and healthy at their sites: see tko rollout status demo/smf-v2"},
+		"one that isn't healthy":   {func(r *rollouts) { r.states["start"][4].Waves = waves(1, 1, 1) }, "is Done: 2 of 3 deployments are changed"},
 		"one that isn't undone":    {func(r *rollouts) { r.undo[1].Waves = waves(0, 2, 0) }, "is Undone: 2 of 3 deployments are returned"},
+		"a metric that never held": {func(r *rollouts) { r.proof = r.proof[1:] }, "did not wait for its metric: see tko rollout evidence demo/smf-v2"},
+		"a metric that stays bad":  {func(r *rollouts) { r.proof = append(r.proof, r.proof[0]) }, "did not wait for its metric"},
+		"no evidence":              {func(r *rollouts) { r.fail = "RolloutEvidence" }, errServer.Error()},
 		"an undo that is stopped":  {func(r *rollouts) { r.undo[0].State, r.undo[0].Reason = "Paused", "Conflicts" }, `rollout "demo/smf-v2-undo" is Paused (Conflicts)`},
 		"an undo that didn't work": {func(r *rollouts) { r.states["undo"][1].State = "Done" }, "is Done (), and not Undone"},
 	}
@@ -173,7 +197,7 @@ func TestUpgradeThatDoesNotWorkIsNamed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := smf(t)
 				test.change(r)
-				if err := demo.Upgrade(t.Context(), r, func(string) {}); err == nil || !strings.Contains(err.Error(), test.says) {
+				if err := demo.Upgrade(t.Context(), r, "http://127.0.0.1:9/metrics", func(string) {}); err == nil || !strings.Contains(err.Error(), test.says) {
 					t.Errorf("%v, want %q", err, test.says)
 				}
 			})
@@ -190,7 +214,7 @@ func TestUpgradeEndsWithTheTimeLimit(t *testing.T) {
 		r := smf(t)
 		r.states[""] = r.states[""][:2]
 		r.fail = "DeleteRollout" // there is none of an earlier run
-		if err := demo.Upgrade(ctx, r, func(string) {}); !errors.Is(err, late) || r.step < 200 {
+		if err := demo.Upgrade(ctx, r, "", func(string) {}); !errors.Is(err, late) || r.step < 200 {
 			t.Errorf("%v after %d reads, want the time limit", err, r.step)
 		}
 	})

@@ -120,7 +120,7 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Rollouts_DeleteRollout_FullMethodName:            right(r, access.Delete),
 		tkopb.Rollouts_GetRollout_FullMethodName:               right(r, access.Read).again().light(),
 		tkopb.Rollouts_ListRollouts_FullMethodName:             right(r, access.Read).again(),
-		tkopb.Rollouts_CommandRollout_FullMethodName:           right(r, access.Update, access.Approve).again().plain("RolloutDo"), // approve: Approve
+		tkopb.Rollouts_CommandRollout_FullMethodName:           right(r, access.Update, access.Approve).again().plain("RolloutDo"), // approve: Approve; in an emergency, Emergency, too
 		tkopb.Rollouts_GetRolloutStatus_FullMethodName:         right(r, access.Read).again().plain("RolloutStatus"),
 		tkopb.Rollouts_GetRolloutPlan_FullMethodName:           right(r, access.Read).again().plain("RolloutPlan"),
 		tkopb.Rollouts_ListRolloutRows_FullMethodName:          right(r, access.Read).again(),

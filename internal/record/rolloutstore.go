@@ -39,7 +39,7 @@ type RolloutState struct {
 	Force        bool                     `json:"force,omitempty"`
 	Blocks       []string                 `json:"blocks,omitempty"`   // what its rows waited for, at the last evaluation
 	Held         bool                     `json:"held,omitempty"`     // some of Blocks end when a person or the clock lets them: when isn't known from the progress
-	Settling     bool                     `json:"settling,omitempty"` // rows of a cancelled rollout are in flight
+	Settling     bool                     `json:"settling,omitempty"` // rows of a cancelled rollout are in flight, or sites pull for them
 
 	// Warnings are what a reviewer should know of the current plan, Unreported its rows that
 	// change deployments at sites that report no health.

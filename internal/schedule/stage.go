@@ -16,8 +16,9 @@ import (
 // deployments need them.
 type stager interface {
 	// Stage begins a pull, or looks how far it is, and returns it with its state. What is over at
-	// the place is removed there. A call repeats nothing that another one began. An error is one
-	// of the call, and says nothing of the pull.
+	// the place is removed there; of a pull that isn't wanted any more (Over), all is, and the state
+	// is Ended then. A call repeats nothing that another one began. An error is one of the call, and
+	// says nothing of the pull.
 	Stage(ctx context.Context, of krm.Resource, p tko.SiteStaging) (tko.SiteStaging, error)
 }
 
@@ -38,6 +39,9 @@ func (s *Scheduler) stage(ctx context.Context, seen snapshot, p plan) (again tim
 	for _, one := range wanted {
 		done, err := s.pull(ctx, seen, p, one)
 		switch {
+		case err == nil && one.Over && done.State != tko.StagingEnded, err != nil && one.Over && ctx.Err() == nil:
+			again = pause.About(stagePause, 0.1) // its deadline ends it in any case
+			continue
 		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
 		case fence.Is(err): // nothing more begins there; the rollout knows of the stop
@@ -68,12 +72,15 @@ func (s *Scheduler) pull(ctx context.Context, seen snapshot, p plan, wanted tko.
 			return wanted, err
 		}
 		switch { // the worst of all clusters
-		case one.State == tko.StagingFailed, all.State == "", all.State == tko.StagingPulled:
+		case one.State == tko.StagingFailed, all.State == "", all.State == tko.StagingPulled, all.State == tko.StagingEnded:
 			all = one
 		}
 		if all.State == tko.StagingFailed {
 			return all, nil
 		}
+	}
+	if all.State == "" && wanted.Over { // the site has no cluster any more
+		all.State = tko.StagingEnded
 	}
 	if all.State == "" {
 		why := place.HindersStaging(seen.site.Package)

@@ -92,3 +92,39 @@ func TestSitesPullWhatRolloutsWant(t *testing.T) {
 		})
 	}
 }
+
+// A pull that isn't wanted any more is removed at all clusters, and only then reported as ended.
+func TestSitesRemoveWhatRolloutsNoLongerWant(t *testing.T) {
+	t.Parallel()
+	cluster := func(name string) krm.Resource {
+		return krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": name}, "spec": map[string]any{}}
+	}
+	for name, test := range map[string]struct {
+		pkg    krm.Package
+		states map[string]string // of the clusters
+		err    error
+		want   string // reported state
+	}{
+		"removed":                   {krm.Package{cluster("a"), cluster("b")}, map[string]string{"a": "Ended", "b": "Ended"}, nil, "Ended"},
+		"the second is unreachable": {krm.Package{cluster("a"), cluster("b")}, map[string]string{"a": "Ended", "b": "Pulling"}, nil, ""},
+		"the first is":              {krm.Package{cluster("a"), cluster("b")}, map[string]string{"a": "Pulling", "b": "Ended"}, nil, ""},
+		"an error":                  {krm.Package{cluster("a")}, nil, errors.New("the program ended"), ""},
+		"no cluster any more":       {nil, nil, nil, "Ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &records{sites: map[tko.SiteID]tko.Site{"lagos": {ID: "lagos", Package: test.pkg}}, wanted: []tko.SiteStaging{{Site: "lagos", Rollout: "r", Key: "0123", Images: []string{"a:1"}, Over: true}}}
+			c := &pullingCluster{stage: func(name string, _ tko.SiteStaging) (string, error) { return test.states[name], test.err }}
+			s := schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir(), Kubernetes: func(func(...tko.SiteID)) schedule.Clusters { return c }})
+			result := s.Reconcile(t.Context(), "lagos")
+			var all []string
+			for _, p := range r.staged {
+				all = append(all, p.State)
+			}
+			got := strings.Join(all, "")
+			if again := result.Outcome == tko.WorkLater && result.Retry < 10*time.Second; got != test.want || again != (test.want == "") {
+				t.Errorf("reports %q, want %q: %+v", got, test.want, result)
+			}
+		})
+	}
+}

@@ -291,6 +291,11 @@ func (s *SubscriptionKeeper) Subscriptions(ctx context.Context) ([]tko.Subscript
 	if err != nil {
 		return nil, err
 	}
+	holds, err := s.store.Holds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held := slices.ContainsFunc(holds, func(h tko.Hold) bool { return h.Queue == tko.QueueNotify })
 	var all []tko.Subscription
 	for _, d := range book.Subscriptions {
 		one := publicSubscription(d)
@@ -301,10 +306,23 @@ func (s *SubscriptionKeeper) Subscriptions(ctx context.Context) ([]tko.Subscript
 				doc = states[i].Doc
 			}
 			one.Status = s.settings.Notify.Status(one, doc, head)
+			if held {
+				holdBack(&one.Status)
+			}
 		}
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// holdBack says that nothing is sent because the store was restored.
+func holdBack(status *tko.SubscriptionStatus) {
+	for i, c := range status.Conditions {
+		if c.Type == tko.ConditionAccepted {
+			status.Conditions[i].Status, status.Conditions[i].Reason = tko.ConditionFalse, tko.SubscriptionReasonRestored
+			status.Conditions[i].Message = "the store was restored from a backup, so messages wait: the lost store may still send them; suspend what this one shall not send, then release it (tko hold release --queues)"
+		}
+	}
 }
 
 // publicSubscription returns a subscription with its owner.

@@ -18,6 +18,7 @@ var startsPrograms = map[string]string{
 	"internal/child":                 "shells without files",
 	"internal/logging":               "this test",
 	"internal/osm":                   "this test",
+	"bench":                          "git of temporary folders",
 	"internal/version":               "git, and make without running anything",
 	"internal/plugin/pod":            "commands of the test",
 	"internal/prepare/tosca/compile": "git of temporary folders",

@@ -37,7 +37,7 @@ func TestDemoCatalogHasExpectedResult(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			server := process.StartServer(t, "--store="+store(t), "--git-cache="+t.TempDir(), "--git-local="+state, "--tosca-local="+examples, "--gitops-sources="+sources)
+			server := process.StartServer(t, "--store="+store(t), "--git-cache="+t.TempDir(), "--git-local="+state, "--tosca-local="+examples, "--gitops-sources="+sources, "--remote-addresses=127.0.0.1/32")
 			c, ctx := dial(t, server.GRPC), patient(t)
 			var last []string
 			for run := range 2 {
@@ -72,13 +72,18 @@ func TestDemoCatalogHasExpectedResult(t *testing.T) {
 				last = commits
 				checkDemoFiles(t, repository, state)
 			}
-			// The demo ends with an upgrade of the SMF in two waves and its undo, after which
-			// everything is as before.
+			// The demo ends with an upgrade of the SMF in two waves, which a metric holds for a
+			// while, and its undo, after which everything is as before.
+			metrics, err := demo.ServeMetrics(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer metrics.Close()
 			var told []string
-			if err := demo.Upgrade(ctx, c, func(text string) { told = append(told, text) }); err != nil {
+			if err := demo.Upgrade(ctx, c, metrics.URL, func(text string) { told = append(told, text) }); err != nil {
 				t.Fatalf("%v\n%s", err, strings.Join(told, "\n"))
 			}
-			for _, want := range []string{"is Done", "is Undone", "canary 1/1 healthy"} {
+			for _, want := range []string{"is Done", "is Undone", "canary 1/1 healthy", `holds: `, `the metric "lost-sessions" is bad: 4 at changed sites: it is more than 1`} {
 				if !strings.Contains(strings.Join(told, "\n"), want) {
 					t.Errorf("the upgrade doesn't report %q:\n%s", want, strings.Join(told, "\n"))
 				}

@@ -49,7 +49,7 @@ func TestSecondApprovalOfARolloutApprovesNothingMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, s := waves(test.approved, test.waits, test.soaks)
-			got, err := execute.Approve(r, s, execute.Approving{Wave: test.wave, Who: "b", When: noon})
+			got, number, err := execute.Approve(r, s, execute.Approving{Wave: test.wave, Who: "b", When: noon})
 			switch {
 			case test.err != "":
 				if !errors.Is(err, tko.ErrConflict) || !strings.Contains(err.Error(), test.err) {
@@ -57,8 +57,61 @@ func TestSecondApprovalOfARolloutApprovesNothingMore(t *testing.T) {
 				}
 			case err != nil:
 				t.Error(err)
-			case got.Approvals[test.approves].Who != "b" || len(got.Approvals) > 2 || r.Approvals[test.approves].Who == "b":
+			case number != test.approves || got.Approvals[test.approves].Who != "b" || len(got.Approvals) > 2 || r.Approvals[test.approves].Who == "b":
 				t.Errorf("approvals: %+v", got.Approvals)
+			}
+		})
+	}
+}
+
+// An emergency approves a wave in place of a ticket that isn't decided, for the plan only, and the
+// ticket doesn't count any more. A denial stays one.
+func TestEmergencyApprovesInPlaceOfATicket(t *testing.T) {
+	t.Parallel()
+	ticket := func(of plan.Digest, decision execute.Decision) []execute.Ticket {
+		return []execute.Ticket{{Wave: 0, System: "board", Key: "k", ID: "CHG1", Plan: of, Round: 1, Decision: decision}}
+	}
+	tests := map[string]struct {
+		external  string
+		tickets   []execute.Ticket
+		emergency bool
+		err       string
+		decision  execute.Decision // of the ticket then
+	}{
+		"a ticket waits":           {"board", ticket(plan.Digest{1}, ""), true, "", execute.TicketOverridden},
+		"none was asked for yet":   {"board", nil, true, "", ""},
+		"one has expired":          {"board", ticket(plan.Digest{1}, execute.TicketExpired), true, "", execute.TicketExpired},
+		"one of another plan":      {"board", ticket(plan.Digest{2}, execute.TicketDenied), true, "", execute.TicketDenied},
+		"it was denied":            {"board", ticket(plan.Digest{1}, execute.TicketDenied), true, "an emergency doesn't change that", execute.TicketDenied},
+		"without an emergency":     {"board", ticket(plan.Digest{1}, ""), false, "a holder of the right emergency adds --emergency and --reason", ""},
+		"a wave that needs a user": {"", nil, true, "waits for no ticket: approve it without --emergency", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rollout()
+			r.State, r.Plan, r.Tickets = execute.Running, plan.Digest{1}, test.tickets
+			r.Spec.Waves[0].Approval, r.Spec.Waves[0].External = true, test.external
+			rs := rows(4)
+			got, _, err := execute.Approve(r, execute.Summarize(rs), execute.Approving{Who: "ann", When: noon, Emergency: test.emergency})
+			if test.err != "" {
+				if !errors.Is(err, tko.ErrConflict) || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("%v, want %q", err, test.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Tickets) > 0 && got.Tickets[0].Decision != test.decision || len(r.Tickets) > 0 && test.decision == execute.TicketOverridden && r.Tickets[0].Decision != "" {
+				t.Errorf("the ticket becomes %+v, and the former state has %+v", got.Tickets, r.Tickets)
+			}
+			if out := next(got, rs, execute.Observation{}, noon); len(out.Admit) == 0 {
+				t.Errorf("nothing is admitted: %v", out.Blocks)
+			}
+			got.Plan = plan.Digest{3}
+			if out := next(got, rs, execute.Observation{}, noon); len(out.Admit) > 0 {
+				t.Error("the approval counts for another plan")
 			}
 		})
 	}

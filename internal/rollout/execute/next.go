@@ -105,7 +105,7 @@ type Output struct {
 	// the deployment moved, the caller writes what Moved returns, and doesn't apply further
 	// rows.
 	Admit []int
-	// Pull has the indexes of rows whose pulls of images begin: the caller makes the work of their
+	// Pull has the indexes of rows whose pulls of images begin, or are to be removed: the caller makes the work of their
 	// sites due, in the same transaction.
 	Pull   []int
 	Blocks []Block   // what keeps waiting rows from being applied
@@ -169,6 +169,7 @@ func Next(in Input) Output {
 		return out
 	}
 	e.overdue()
+	e.endPulls()
 	if out.Rollout.State == Running {
 		e.budget()
 	}

@@ -17,7 +17,7 @@ import (
 // is repeated with the same key and counts once.
 type Staging struct {
 	Key   string    `json:"key,omitempty"`   // identifies the pull at the site
-	State string    `json:"state,omitempty"` // tko.StagingPulling, StagingPulled, StagingFailed; "": not begun
+	State string    `json:"state,omitempty"` // tko.StagingPulling, StagingPulled, StagingFailed, StagingEnding; "": not begun, or removed
 	Since time.Time `json:"since,omitzero"`  // of the state
 	Round int       `json:"round,omitempty"` // counts the pulls, from 1
 	Text  string    `json:"text,omitempty"`  // how far it is, or why it failed
@@ -72,9 +72,63 @@ func (r Rollout) PullOf(row Row) (p Pull, ok bool) {
 	return Pull{Key: row.Stage.Key, Images: row.Images, Until: row.Stage.until(r.Spec.Stage.Within)}, true
 }
 
+// EndOf returns the pull of a row that is to be removed at its site, because the row no longer
+// waits for it; ok is false if there is none.
+func (r Rollout) EndOf(row Row) (p Pull, ok bool) {
+	if r.Spec.Stage == nil || row.Stage.State != tko.StagingEnding {
+		return p, false
+	}
+	return Pull{Key: row.Stage.Key, Images: row.Images, Until: row.Stage.until(r.Spec.Stage.Within)}, true
+}
+
+// ends reports whether the pull of a row goes on at its site, and the row doesn't wait for it any
+// more: it was skipped, or the rollout was cancelled.
+func (s Staging) ends(p Progress) bool {
+	return s.State == tko.StagingEnding || s.State == tko.StagingPulling && p.Ended()
+}
+
+// Ends reports whether something of the pull of a row is to be removed at its site.
+func (r Row) Ends() bool { return r.Stage.ends(r.Progress) }
+
+// ended returns a pull of which nothing is left.
+func (s Staging) ended(now time.Time) Staging { return Staging{Round: s.Round, Since: now} }
+
+// endPulls has the sites remove the pulls that no row waits for any more. A site that doesn't
+// report it in time no longer has the pull: the cluster has ended it itself.
+func (e *evaluation) endPulls() {
+	st := e.out.Rollout.Spec.Stage
+	if st == nil {
+		return
+	}
+	for i := range e.out.Rows {
+		row := &e.out.Rows[i]
+		if !row.Ends() {
+			continue
+		}
+		late := row.Stage.until(st.Within).Add(stageSlack)
+		switch {
+		case row.Stage.State == tko.StagingPulling:
+			row.Stage.State, row.Stage.Since, row.Stage.Text = tko.StagingEnding, e.in.Now, "it isn't wanted any more, and is removed at the site"
+			late = row.Stage.until(st.Within).Add(stageSlack)
+			e.out.Pull = append(e.out.Pull, i)
+		case e.in.Now.Before(late):
+			e.wake(late)
+			continue
+		default:
+			row.Stage = row.Stage.ended(e.in.Now)
+		}
+		e.wake(late)
+		e.out.Update = append(e.out.Update, i)
+	}
+}
+
 // Staged returns a row after a report of its site about a pull. One about another pull, or that
 // says nothing new, changes nothing.
 func (r Rollout) Staged(row Row, key, state, text string, now time.Time) (to Row, changes bool) {
+	if _, over := r.EndOf(row); over && row.Stage.Key == key && state != tko.StagingPulling {
+		row.Stage = row.Stage.ended(now) // also if it was pulled before: it was removed then
+		return row, true
+	}
 	if _, waits := r.PullOf(row); !waits || row.Stage.Key != key {
 		return row, false
 	}

@@ -97,6 +97,64 @@ func TestReportsOfOtherPullsChangeNothing(t *testing.T) {
 	}
 }
 
+// What no row waits for any more is removed at its site: the site is woken once, and what it
+// reports, or its silence for the time of a pull, ends it.
+func TestPullsOfRowsThatDoNotWaitAreEnded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		cancelled bool
+		report    string // of the site; "": it is silent
+		after     time.Duration
+		ends      bool
+	}{
+		"the rollout was cancelled":            {true, tko.StagingEnded, time.Second, true},
+		"a row was skipped":                    {false, tko.StagingEnded, time.Second, true},
+		"it was pulled just before":            {true, tko.StagingPulled, time.Second, true},
+		"a late report that it is pulled":      {true, tko.StagingPulling, time.Second, false},
+		"the site is silent":                   {true, "", 30 * time.Minute, false},
+		"the site is silent until it is over":  {true, "", 32 * time.Minute, true},
+		"a skipped one, until the end of time": {false, "", 32 * time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, rs := staging(3)
+			rs = next(r, rs, execute.Observation{}, noon).Rows
+			key := rs[0].Stage.Key
+			rs[0].Progress, rs[2].Progress, rs[2].Stage = execute.Skipped, execute.Skipped, execute.Staging{}
+			if test.cancelled {
+				r.State, rs[1].Progress = execute.Cancelled, execute.Skipped
+			}
+			at := noon.Add(time.Minute)
+			out := next(r, rs, execute.Observation{}, at)
+			if want := map[bool]string{true: "[0 1]", false: "[0]"}[test.cancelled]; fmt.Sprint(out.Pull) != want || fmt.Sprint(out.Update) != want || out.Wake.IsZero() {
+				t.Fatalf("wakes the sites of %v, and again at %s; want those that pull", out.Pull, out.Wake)
+			}
+			rs = out.Rows
+			if _, wanted := r.PullOf(rs[0]); wanted {
+				t.Error("it is still wanted")
+			}
+			if p, over := r.EndOf(rs[0]); !over || p.Key != key {
+				t.Errorf("%+v, %t; want the pull to be over", p, over)
+			}
+			out = next(r, rs, execute.Observation{}, at)
+			if len(out.Pull) > 0 || len(out.Update) > 0 {
+				t.Errorf("a second evaluation wakes %v and changes %v", out.Pull, out.Update)
+			}
+			at = at.Add(test.after)
+			if test.report != "" {
+				if _, changes := r.Staged(rs[0], "another", test.report, "", at); changes {
+					t.Error("a report of another pull ends it")
+				}
+				rs[0], _ = r.Staged(rs[0], key, test.report, "", at)
+			}
+			rs = next(r, rs, execute.Observation{}, at).Rows
+			if rs[0].Ends() == test.ends {
+				t.Errorf("it is %+v", rs[0].Stage)
+			}
+		})
+	}
+}
+
 // A pull that fails, or of which nothing is heard, is a reason on the row and is repeated under
 // another key, ever more rarely; with Go the row is changed nevertheless.
 func TestFailedAndLatePullsWaitOrGo(t *testing.T) {

@@ -76,6 +76,8 @@ type Approval struct {
 	When   time.Time
 	Ticket string    `json:",omitempty"` // ID of the ticket that approved it; "": a user did
 	Until  time.Time `json:",omitzero"`  // until when it is valid; zero: for the plan
+	// Emergency is true if a user approved it in place of the ticket that it waits for.
+	Emergency bool `json:",omitempty"`
 }
 
 // A Reason says why, for programs and for users.
@@ -291,18 +293,20 @@ type Approving struct {
 	Wave string // name of the wave; "": the next one
 	Who  string
 	When time.Time
+	// Emergency approves a wave in place of the ticket that it waits for.
+	Emergency bool
 }
 
-// Approve returns the rollout with the approval of the next wave that needs one. An
+// Approve returns the rollout with the approval of the next wave that needs one, and its number. An
 // approval counts for the plan that it names only. While a wave that was approved before
 // is in progress, the next one must be named: a command that is sent twice approves one
 // wave.
-func Approve(r Rollout, s Summary, by Approving) (Rollout, error) {
+func Approve(r Rollout, s Summary, by Approving) (to Rollout, number int, err error) {
 	if _, _, err := Allow(r, CommandApprove); err != nil {
-		return r, err
+		return r, 0, err
 	}
 	if by.Plan != "" && !r.Plan.Matches(by.Plan) {
-		return r, tko.Errorf(tko.ErrConflict, "rollout %q: its plan is %.12s and not %.12s: review it first", r.ID, r.Plan, by.Plan)
+		return r, 0, tko.Errorf(tko.ErrConflict, "rollout %q: its plan is %.12s and not %.12s: review it first", r.ID, r.Plan, by.Plan)
 	}
 	earlier := ""
 	for i, wave := range r.Spec.Waves {
@@ -319,26 +323,33 @@ func Approve(r Rollout, s Summary, by Approving) (Rollout, error) {
 		case open[Waiting] == 0:
 			continue
 		case by.Wave != "" && by.Wave != wave.Name:
-			return r, tko.Errorf(tko.ErrConflict, "rollout %q: the next wave to approve is %q, not %q: see tko rollout status %s", r.ID, wave.Name, by.Wave, r.ID)
-		case wave.External != "":
-			return r, r.refuseApproval(i)
+			return r, 0, tko.Errorf(tko.ErrConflict, "rollout %q: the next wave to approve is %q, not %q: see tko rollout status %s", r.ID, wave.Name, by.Wave, r.ID)
+		case wave.External != "" && !by.Emergency:
+			return r, 0, r.refuseApproval(i)
+		case wave.External == "" && by.Emergency:
+			return r, 0, tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q waits for no ticket: approve it without --emergency", r.ID, wave.Name)
+		case by.Emergency && r.denied(i):
+			return r, 0, tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q was denied by %s, and an emergency doesn't change that: resume the rollout to ask for another ticket, or cancel it", r.ID, wave.Name, r.Tickets[r.newest(i)].Name())
 		case by.Wave == "" && earlier != "":
-			return r, tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q is approved already, and in progress: to approve the next one in advance, name it (tko rollout approve %s --wave %s)",
+			return r, 0, tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q is approved already, and in progress: to approve the next one in advance, name it (tko rollout approve %s --wave %s)",
 				r.ID, earlier, r.ID, wave.Name)
 		}
 		approvals := map[int]Approval{}
 		maps.Copy(approvals, r.Approvals)
-		approvals[i] = Approval{Plan: r.Plan, Who: by.Who, When: by.When}
+		approvals[i] = Approval{Plan: r.Plan, Who: by.Who, When: by.When, Emergency: by.Emergency}
 		r.Approvals = approvals
-		return r, nil
+		if by.Emergency {
+			r = r.overridden(i, by)
+		}
+		return r, i, nil
 	}
-	return r, tko.Errorf(tko.ErrConflict, "rollout %q: no wave waits for an approval: see tko rollout status", r.ID)
+	return r, 0, tko.Errorf(tko.ErrConflict, "rollout %q: no wave waits for an approval: see tko rollout status", r.ID)
 }
 
 // approved reports whether a wave is approved by whom its spec says.
 func (r Rollout) approved(wave int, now time.Time) bool {
 	a, ok := r.Approvals[wave]
-	return ok && a.Plan == r.Plan && (r.Spec.Waves[wave].External == "" || a.Ticket != "") && (a.Until.IsZero() || now.Before(a.Until))
+	return ok && a.Plan == r.Plan && (r.Spec.Waves[wave].External == "" || a.Ticket != "" || a.Emergency) && (a.Until.IsZero() || now.Before(a.Until))
 }
 
 // refuseApproval returns why a user can't approve a wave that a ticket system approves.
@@ -348,7 +359,7 @@ func (r Rollout) refuseApproval(wave int) error {
 		at = r.Tickets[i].Name()
 	}
 	return tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q is approved by %s at the ticket system %q, and not by tko rollout approve: decide there; "+
-		"if that system is lost, cancel the rollout and create one whose wave has approval: Required", r.ID, w.Name, strings.TrimSuffix(at, fmt.Sprintf(" at %q", w.External)), w.External)
+		"if that system is lost, a holder of the right emergency adds --emergency and --reason", r.ID, w.Name, strings.TrimSuffix(at, fmt.Sprintf(" at %q", w.External)), w.External)
 }
 
 // ReasonCancelled is the reason of rows that were waiting when a rollout was cancelled.

@@ -22,7 +22,9 @@ type Decision string
 const (
 	TicketApproved Decision = "Approved"
 	TicketDenied   Decision = "Denied"
-	TicketExpired  Decision = "Expired" // approved, for a time that was over already
+	// TicketOverridden is a ticket in place of which a user approved its wave.
+	TicketOverridden Decision = "Overridden"
+	TicketExpired    Decision = "Expired" // approved, for a time that was over already
 )
 
 // A Ticket is a request for the approval of a wave at a ticket system. It is recorded before
@@ -107,6 +109,33 @@ func (r Rollout) newest(wave int) int {
 		}
 	}
 	return -1
+}
+
+// denied reports whether the newest ticket of a wave was denied.
+func (r Rollout) denied(wave int) bool {
+	i := r.newest(wave)
+	return i >= 0 && r.Tickets[i].Decision == TicketDenied
+}
+
+// overridden returns the rollout after an approval in place of the ticket of a wave, whose
+// decision doesn't count any more. Its system gets the result of the rollout all the same.
+func (r Rollout) overridden(wave int, by Approving) Rollout {
+	i := r.newest(wave)
+	if i < 0 || r.Tickets[i].Decision != "" {
+		return r
+	}
+	r.Tickets = slices.Clone(r.Tickets)
+	t := &r.Tickets[i]
+	t.Decision, t.Decided, t.Failures, t.Text = TicketOverridden, by.When, 0, cmp.Or(by.Who, "a user")+" approved the wave without it, in an emergency"
+	return r
+}
+
+// TicketOf returns the name of the newest ticket of a wave; "" if it has none.
+func (r Rollout) TicketOf(wave int) string {
+	if i := r.newest(wave); i >= 0 {
+		return cmp.Or(r.Tickets[i].Number, r.Tickets[i].ID)
+	}
+	return ""
 }
 
 // open reports whether a ticket waits for a decision that would count.
@@ -257,6 +286,8 @@ const (
 	OutcomeRefused = "Refused" // what the ticket system says doesn't count
 	OutcomeFailed  = "Failed"
 	OutcomeTold    = "Told"
+	// OutcomeEmergency is that a user approved a wave in place of its ticket.
+	OutcomeEmergency = "Emergency"
 )
 
 // Report returns the rollout after a report. An approval counts only for the plan that the

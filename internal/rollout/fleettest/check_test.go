@@ -163,7 +163,7 @@ func (w *world) command(x *rolled) {
 	case execute.Running:
 		switch n := w.r.IntN(20); {
 		case n < 10 || w.calm:
-			if r, err := execute.Approve(x.state, execute.Summarize(x.rows), execute.Approving{Plan: x.state.Plan.String(), Who: "u", When: w.now}); err == nil {
+			if r, _, err := execute.Approve(x.state, execute.Summarize(x.rows), execute.Approving{Plan: x.state.Plan.String(), Who: "u", When: w.now}); err == nil {
 				x.state = r
 			}
 		case n == 10:
@@ -326,6 +326,9 @@ func (w *world) checkProgress(x *rolled, was, is execute.Row) error {
 	if !was.Progress.InFlight() {
 		if is.Progress == execute.Waiting && was.Progress == execute.Waiting && is.Stage.State != was.Stage.State {
 			return nil // its images are pulled
+		}
+		if is.Progress == was.Progress && was.Ends() && is.Stage.State != was.Stage.State {
+			return nil // its site no longer pulls
 		}
 		if is.Progress == execute.Skipped && (was.Progress == execute.Waiting || was.Progress == execute.Stale) {
 			return nil

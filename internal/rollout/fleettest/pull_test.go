@@ -79,6 +79,9 @@ func (w *world) pull() {
 func (w *world) checkPulls(x *rolled, out execute.Output) error {
 	s := x.state.Spec.Stage
 	for _, i := range out.Pull {
+		if out.Rows[i].Ends() { // the site is woken to end it
+			continue
+		}
 		row := out.Rows[i]
 		x.tac[row.Deployment] = w.sites[row.Site].metadata["tac"]
 		until, isFrozen := w.frozen[row.Site]

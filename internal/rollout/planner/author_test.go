@@ -254,3 +254,29 @@ func TestHeldPlanIsMadeWhenTheRightsComeBack(t *testing.T) {
 		t.Errorf("the rollout is %s: %s, %v", s.State, s.Reason, s.Kinds)
 	}
 }
+
+// An approval without a ticket needs the right emergency in addition to that to approve: neither
+// is enough, and no other role than admin has both.
+func TestEmergencyNeedsARightOfItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newGuarded(t)
+	w.planned(w.as("cert:root"))
+	rollouts := access.Scope{Kinds: []tko.Kind{tko.KindRollout}}
+	for subject, granted := range map[string][]access.Role{
+		"cert:approver": {access.Approver}, "cert:editor": {access.Editor, access.Approver}, "cert:operator": {access.Operator, access.Approver},
+		"cert:emergency": {access.EmergencyRole, access.Viewer}, "cert:both": {access.EmergencyRole, access.Approver},
+	} {
+		for _, role := range granted {
+			scope := rollouts
+			if role == access.EmergencyRole || role == access.Operator {
+				scope = access.Scope{}
+			}
+			w.bind(subject, role, scope)
+		}
+		ctx := tko.WithAuthor(w.as(subject), tko.Author{Why: "the ticket system is dead"})
+		_, err := w.RolloutDo(ctx, tko.RolloutCommand{ID: "r", Verb: "approve", Emergency: true})
+		if permitted := !errors.Is(err, tko.ErrDenied); permitted != (subject == "cert:both") {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -167,19 +168,67 @@ func TestSitesPullBeforeTheyAreChanged(t *testing.T) {
 		t.Errorf("the row says %q", row.Staging)
 	}
 
-	// Nothing is pulled for a rollout that was cancelled.
+	// Nothing is pulled for a rollout that was cancelled, and what is being pulled is removed: the
+	// site is woken for that, and its report ends the rollout's work.
 	third := tko.SiteID("c")
 	for _, site := range []tko.SiteID{"a", "b", "c"} {
 		if !slices.Contains(pulling, site) {
 			third = site
 		}
 	}
-	if len(w.wanted(third)) != 1 {
-		t.Error("the next site doesn't pull")
+	before := w.wanted(third)
+	if len(before) != 1 || before[0].Over {
+		t.Fatalf("the next site pulls %+v", before)
+	}
+	for _, i := range items {
+		if err := w.FinishWork(w.ctx, []tko.FinishedWork{{Item: i, Outcome: tko.WorkDone}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w.do("r", "cancel")
+	w.advance("r")
+	all := w.wanted(third)
+	if len(all) != 1 || !all[0].Over || all[0].Key != before[0].Key || all[0].Namespace != "tko-stage" {
+		t.Fatalf("after the cancellation it wants %+v", all)
+	}
+	if items, err = w.ClaimWork(w.ctx, tko.ClaimWork{Queue: tko.QueueSchedule, Max: 100, Lease: time.Minute}); err != nil || !slices.ContainsFunc(items, func(i tko.WorkItem) bool { return i.Key == string(third) }) {
+		t.Errorf("%v: the work of %s isn't due: %+v", err, third, items)
+	}
+	if err := w.DeleteRollout(w.ctx, "r"); !errors.Is(err, tko.ErrConflict) || !strings.Contains(err.Error(), "sites still end its pulls") {
+		t.Errorf("it is deleted while a site pulls: %v", err)
+	}
+	w.reportPull(all[0], tko.StagingEnded, "")
+	w.advance("r")
 	if all := w.wanted(third); len(all) != 0 {
-		t.Errorf("after the cancellation it wants %+v", all)
+		t.Errorf("after its report the site wants %+v", all)
+	}
+	if row := w.row("r", ids[string(third)]); row.Progress != "Skipped" {
+		t.Errorf("the row is %s", row.Progress)
+	}
+}
+
+// A rollout that is cancelled while nothing but a pull goes on has the site remove it.
+func TestCancelledRolloutsHaveSitesEndTheirPulls(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pods(map[string]string{"a": atCluster})
+	w.started("r", stagedUpgrade)
+	w.advance("r")
+	before := w.wanted("a")
+	w.do("r", "cancel")
+	for range 3 {
+		w.advance("r")
+		if all := w.wanted("a"); len(before) != 1 || len(all) != 1 || !all[0].Over || all[0].Key != before[0].Key {
+			t.Fatalf("the site had %+v, and then has %+v; want that it is over", before, all)
+		}
+	}
+	w.reportPull(before[0], tko.StagingEnded, "")
+	w.advance("r")
+	if all := w.wanted("a"); len(all) != 0 {
+		t.Errorf("after its report the site wants %+v", all)
+	}
+	if err := w.DeleteRollout(w.ctx, "r"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -186,6 +187,47 @@ func TestTicketApprovesAWave(t *testing.T) {
 				t.Errorf("evidence: %s", got)
 			}
 		})
+	}
+}
+
+// When the ticket system is dead, a person with the right approves the wave, with a reason, which
+// the evidence has. What the system says later doesn't count, and it gets the result.
+func TestEmergencyApprovesWhenTheTicketSystemIsDead(t *testing.T) {
+	f := newTicketFleet(t, "board")
+	f.errands()
+	f.wants(1, "Running", "waits for ticket CHG101")
+	approve := func(ctx context.Context, verb string) error {
+		_, err := f.RolloutDo(ctx, tko.RolloutCommand{ID: "r", Verb: verb, Wave: "rest", Emergency: true})
+		return err
+	}
+	if err := approve(f.ctx, "approve"); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "needs a reason") {
+		t.Errorf("without a reason: %v", err)
+	}
+	ctx := tko.WithAuthor(f.ctx, tko.Author{Who: "ann", Why: "the change system burns, and calls fail"})
+	if err := approve(ctx, "resume"); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "only approve can be an emergency") {
+		t.Errorf("another command: %v", err)
+	}
+	f.wants(1, "Running", "waits for ticket CHG101")
+	if err := approve(ctx, "approve"); err != nil {
+		t.Fatal(err)
+	}
+	f.advance("r")
+	f.wants(4, "Running", "")
+	all := f.evidence()
+	e := all[len(all)-1]
+	if e.Outcome != "Emergency" || e.Who != "ann" || e.System != "board" || e.Ticket != "CHG101" || e.Wave != "rest" || e.Plan != f.status("r").Plan || !strings.Contains(e.Text, "the change system burns") {
+		t.Errorf("evidence: %+v", e)
+	}
+	f.server.Decide(func(t *tickettest.Ticket) { t.Decision, t.Who = "denied", "bob" })
+	if err := f.poll(); !errors.Is(err, tko.ErrConflict) {
+		t.Errorf("a later denial: %v, want that it doesn't count", err)
+	}
+	f.settle(f.ids...)
+	f.advance("r")
+	f.wants(4, "Done", "")
+	f.errands()
+	if all := f.server.Tickets(); len(all) != 1 || fmt.Sprint(all[0].Results) != "[Done]" {
+		t.Errorf("tickets: %+v", all)
 	}
 }
 

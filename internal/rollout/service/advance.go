@@ -212,7 +212,7 @@ func (e *evaluation) settle() {
 		e.st.Blocks = append(e.st.Blocks, b.String())
 		e.st.Held = e.st.Held || !b.Moves()
 	}
-	e.st.Settling = e.st.State == execute.Cancelled && slices.ContainsFunc(e.out.Rows, func(r execute.Row) bool { return r.Progress.InFlight() })
+	e.st.Settling = e.st.State == execute.Cancelled && slices.ContainsFunc(e.out.Rows, func(r execute.Row) bool { return r.Progress.InFlight() || r.Ends() })
 	for _, i := range slices.Sorted(maps.Keys(e.rows)) {
 		e.change.Rows = append(e.change.Rows, e.rows[i])
 	}

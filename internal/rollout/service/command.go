@@ -23,6 +23,11 @@ func (s *RolloutControl) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) 
 	if cmd.Verb == string(execute.CommandApprove) {
 		verb = access.Approve
 	}
+	if cmd.Emergency {
+		if err := s.checkEmergency(ctx, cmd); err != nil {
+			return tko.RolloutStatus{}, err
+		}
+	}
 	ctx, _, err := s.rights.Enter(ctx, tko.KindRollout, verb)
 	if err != nil {
 		return tko.RolloutStatus{}, err
@@ -92,9 +97,12 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 			_, _, err := execute.Allow(from, execute.CommandApprove)
 			return err
 		}
-		to, err := execute.Approve(from, sum, execute.Approving{Plan: cmd.Plan, Wave: cmd.Wave, Who: rights.Author(ctx).Who, When: v.Now})
+		to, wave, err := execute.Approve(from, sum, execute.Approving{Plan: cmd.Plan, Wave: cmd.Wave, Who: rights.Author(ctx).Who, When: v.Now, Emergency: cmd.Emergency})
 		if err != nil {
 			return err
+		}
+		if cmd.Emergency {
+			return s.approveEmergency(ctx, r, v, to, wave)
 		}
 		st = stateWith(st, to)
 	case string(execute.CommandPause):
@@ -130,7 +138,7 @@ func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r 
 		}
 		st = stateWith(st, to)
 		st.Blocks, st.Held = nil, false // nothing waits any more
-		st.Settling, change.Skip = sum.Total.InFlight() > 0, execute.ReasonCancelled
+		st.Settling, change.Skip = sum.Total.InFlight() > 0 || st.Stages && st.Started != 0, execute.ReasonCancelled
 		change.Rollout, change.Number = st.ID, st.Plan
 	case string(execute.CommandUndo):
 		return s.commandUndo(ctx, cmd, r, v, from, rows)

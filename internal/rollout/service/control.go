@@ -90,7 +90,7 @@ func (s *RolloutControl) removeRollout(ctx context.Context, key record.Key, requ
 			return record.Final(err)
 		}
 		if v.State.Settling {
-			return record.Final(tko.Errorf(tko.ErrConflict, "rollout %q: deployments that it changed are not healthy yet: wait, waive them, or undo it", key.ID))
+			return record.Final(tko.Errorf(tko.ErrConflict, "rollout %q: deployments that it changed are not healthy yet, or sites still end its pulls of images: wait, waive them, or undo it", key.ID))
 		}
 		for _, o := range v.Active {
 			if o.Undoes == key.ID && o.State.Active() {

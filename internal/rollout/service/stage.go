@@ -20,13 +20,13 @@ import (
 // The meta-scheduler makes them at the site, under the claim of the site's work, and only
 // reports: whatever is killed, a pull has the same key again.
 
-// stages reports whether sites pull for a rollout.
+// stages reports whether sites pull for a rollout, or remove pulls.
 func stages(st record.RolloutState) bool {
-	return st.Stages && (st.State == execute.Running || st.State == execute.Paused)
+	return st.Stages && (st.State == execute.Running || st.State == execute.Paused || st.State == execute.Cancelled && st.Settling)
 }
 
-// SiteStagings returns the pulls that rollouts want at a site now, each once, for the
-// meta-scheduler. Nothing is recorded.
+// SiteStagings returns the pulls that rollouts want at a site now, and those that are to be
+// removed there, each once, for the meta-scheduler. Nothing is recorded.
 func (s *RolloutRunner) SiteStagings(ctx context.Context, id tko.SiteID) ([]tko.SiteStaging, error) {
 	ctx, c, err := s.rights.Enter(ctx, "", access.Schedule)
 	if err != nil {
@@ -78,29 +78,35 @@ func (s *RolloutRunner) withStaged(ctx context.Context, id tko.RolloutID, do fun
 	return do(r, v, sp)
 }
 
-// pullsOf returns the pulls that a rollout wants at a site, each once, and the indexes of the rows
-// of the view that wait for one.
+// pullsOf returns the pulls that a rollout wants at a site, and those that are over, each once, and
+// the indexes of the rows of the view that wait for one. A pull that another row wants isn't over.
 func pullsOf(v record.RolloutView, sp spec.Rollout, site tko.SiteID) (all []tko.SiteStaging, waiting []int) {
 	to := executionOf(v, sp)
 	rows, index := executionRows(v)
 	seen := map[string]bool{}
-	for n := range rows {
-		if rows[n].Site != site {
-			continue
+	for _, over := range []bool{false, true} {
+		of := to.PullOf
+		if over {
+			of = to.EndOf
 		}
-		pull, ok := to.PullOf(rows[n])
-		if !ok {
-			continue
+		for n := range rows {
+			if rows[n].Site != site {
+				continue
+			}
+			pull, ok := of(rows[n])
+			if !ok {
+				continue
+			}
+			waiting = append(waiting, index[n])
+			if seen[pull.Key] {
+				continue
+			}
+			seen[pull.Key] = true
+			all = append(all, tko.SiteStaging{
+				Site: site, Rollout: tko.RolloutID(v.State.ID), Key: pull.Key, Images: pull.Images, Namespace: sp.Stage.Namespace, PullSecrets: sp.Stage.PullSecrets,
+				EveryNode: sp.Stage.EveryNode, Until: pull.Until, Over: over,
+			})
 		}
-		waiting = append(waiting, index[n])
-		if seen[pull.Key] {
-			continue
-		}
-		seen[pull.Key] = true
-		all = append(all, tko.SiteStaging{
-			Site: site, Rollout: tko.RolloutID(v.State.ID), Key: pull.Key, Images: pull.Images, Namespace: sp.Stage.Namespace, PullSecrets: sp.Stage.PullSecrets,
-			EveryNode: sp.Stage.EveryNode, Until: pull.Until,
-		})
 	}
 	return all, waiting
 }
@@ -113,8 +119,8 @@ func (s *RolloutRunner) ReportSiteStaging(ctx context.Context, p tko.SiteStaging
 		return err
 	}
 	ctx = rights.WithAllRights(ctx, c)
-	if p.State != tko.StagingPulling && p.State != tko.StagingPulled && p.State != tko.StagingFailed {
-		return tko.Errorf(tko.ErrInvalid, "rollout %q: the state %.40q of a pull is unknown: use Pulling, Pulled or Failed", p.Rollout, p.State)
+	if p.State != tko.StagingPulling && p.State != tko.StagingPulled && p.State != tko.StagingFailed && p.State != tko.StagingEnded {
+		return tko.Errorf(tko.ErrInvalid, "rollout %q: the state %.40q of a pull is unknown: use Pulling, Pulled, Failed or Ended", p.Rollout, p.State)
 	}
 	if err := record.CheckKey(record.RolloutKey(p.Rollout)); err != nil {
 		return err
@@ -145,7 +151,7 @@ func stagingText(r record.RolloutRow) string {
 	if len(r.Images) == 0 {
 		return ""
 	}
-	text := map[string]string{tko.StagingPulling: "being pulled", tko.StagingPulled: "pulled", tko.StagingFailed: "not pulled"}[r.Stage.State]
+	text := map[string]string{tko.StagingPulling: "being pulled", tko.StagingPulled: "pulled", tko.StagingFailed: "not pulled", tko.StagingEnding: "no longer to be pulled"}[r.Stage.State]
 	images := "1 image"
 	if n := len(r.Images); n != 1 {
 		images = fmt.Sprintf("%d images", n)

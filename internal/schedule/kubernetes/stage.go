@@ -56,7 +56,8 @@ func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format
 
 // Stage begins the pull of images at the nodes of a cluster, or looks how far it is, and returns it
 // with its state. A pull is a Job with a deadline, whose name is made of the key of the pull. One
-// that has ended is removed. The error is one of the context or of a fence.
+// that has ended is removed, and so is one that isn't wanted any more. The error is one of the
+// context or of a fence.
 func (t *Target) Stage(ctx context.Context, of krm.Resource, p tko.SiteStaging) (tko.SiteStaging, error) {
 	text, pulled, err := t.stage(ctx, of, p)
 	_, refused := errors.AsType[refusal](err)
@@ -69,6 +70,8 @@ func (t *Target) Stage(ctx context.Context, of krm.Resource, p tko.SiteStaging) 
 		p.State, p.Text = tko.StagingFailed, bounded(err.Error())
 	case err != nil:
 		p.State, p.Text = tko.StagingPulling, bounded(describeUnreachable(err).Error())
+	case p.Over:
+		p.State, p.Text = tko.StagingEnded, ""
 	case pulled:
 		p.State, p.Text = tko.StagingPulled, text
 	default:
@@ -92,6 +95,12 @@ func (t *Target) stage(ctx context.Context, of krm.Resource, p tko.SiteStaging) 
 	if err != nil {
 		return "", false, err
 	}
+	if p.Over {
+		if job == nil {
+			return "", false, nil
+		}
+		return "", false, j.remove(ctx, job)
+	}
 	if job == nil {
 		if !time.Now().Before(p.Until) {
 			return "", false, refuse("the time to pull was over before the cluster began")
@@ -102,7 +111,7 @@ func (t *Target) stage(ctx context.Context, of krm.Resource, p tko.SiteStaging) 
 	if err != nil || !found.ended() {
 		return found.text(), false, err
 	}
-	if err := j.conn.remove(ctx, key{Group: jobs.Group, Kind: "Job", Namespace: j.namespace, Name: j.name}, jobs.Version, job, metav1.DeletePropagationBackground); err != nil {
+	if err := j.remove(ctx, job); err != nil {
 		return "", false, err
 	}
 	if found.failure != "" {
@@ -135,6 +144,11 @@ func (j pull) find(ctx context.Context) (*unstructured.Unstructured, error) {
 		return nil, nil
 	}
 	return job, j.rights("get", "Jobs", err)
+}
+
+// remove removes the Job with its pods.
+func (j pull) remove(ctx context.Context, job *unstructured.Unstructured) error {
+	return j.conn.remove(ctx, key{Group: jobs.Group, Kind: "Job", Namespace: j.namespace, Name: j.name}, jobs.Version, job, metav1.DeletePropagationBackground)
 }
 
 // begin makes the Job, unless another call has.

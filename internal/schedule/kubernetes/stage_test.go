@@ -239,6 +239,29 @@ func TestEveryNodePulls(t *testing.T) {
 	expect(t, "both", "Pulled: 2 of 2 nodes", w.stage(p))
 }
 
+// A pull that isn't wanted any more is removed, also if the process that began it was killed; and
+// one that never began isn't begun.
+func TestPullsThatAreOverAreRemoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	p := w.pull("smf:2")
+	over := p
+	over.Over = true
+	expect(t, "one that never began", "Ended: ", w.stage(over))
+	if w.get("Job", stageJob) != nil {
+		t.Error("it was begun")
+	}
+	expect(t, "at first", "Pulling: asked for", w.stage(p))
+	w.must("Job", stageJob)
+	w.target.Close()
+	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir})
+	expect(t, "when it is over", "Ended: ", w.stage(over))
+	if w.get("Job", stageJob) != nil {
+		t.Error("the Job is still there")
+	}
+	expect(t, "again", "Ended: ", w.stage(over))
+}
+
 // With the controllers of Kubernetes: pods come from the Job, and the cluster itself ends one whose
 // deadline is over.
 func TestPullsAtAClusterWithControllers(t *testing.T) {

@@ -239,8 +239,9 @@ func (s *Store) restoreRows(ctx context.Context, t archive.Table, rows [][]any) 
 }
 
 // The queues that are held as a whole after a restore: their workers change records,
-// run plugins, or delete what their sources no longer name.
-var heldQueues = []string{tko.QueuePrepare, tko.QueueGitOps}
+// run plugins, delete what their sources no longer name, or send tickets and messages to the
+// same destinations as the store that the backup is of, which may still be in use.
+var heldQueues = []string{tko.QueuePrepare, tko.QueueGitOps, tko.QueueRollout, tko.QueueNotify}
 
 // restoreRecord is the audit record of a restore: it names the head of the log that
 // the backup has, because another log may continue from there.

@@ -17,8 +17,8 @@ func (s *Store) HoldNotifier(ctx context.Context, holder string, lease time.Dura
 	err = s.write(ctx, func(tx Tx) ([]Statement, error) {
 		held = false
 		return nil, tx.Run(ctx, Statement{
-			SQL:  "UPDATE notifier SET holder = $1, until = {now} + $2 WHERE one = 1 AND (holder = $1 OR until < {now}) RETURNING until",
-			Args: []any{holder, lease.Microseconds()},
+			SQL:  "UPDATE notifier SET holder = $1, until = {now} + $2 WHERE one = 1 AND (holder = $1 OR until < {now}) AND NOT EXISTS (SELECT 1 FROM hold WHERE queue = $3) RETURNING until",
+			Args: []any{holder, lease.Microseconds(), tko.QueueNotify},
 			Scan: func(from Row) error {
 				var until int64
 				err := from.Scan(&until)

@@ -441,7 +441,15 @@ func (w *world) checkHeld() {
 	}
 	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueSchedule, []string{"lagos", "oslo"}, false)) // a user changes something
 	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"fleet"}, false))
-	for _, queue := range []string{tko.QueueSchedule, tko.QueuePrepare, tko.QueueGitOps} {
+	sends := func() bool {
+		held, err := w.store.HoldNotifier(w.ctx(), "one", time.Hour)
+		w.ok(err)
+		return held
+	}
+	if sends() {
+		w.Error("messages of subscriptions are sent after the restore, want none until they are released")
+	}
+	for _, queue := range []string{tko.QueueSchedule, tko.QueuePrepare, tko.QueueGitOps, tko.QueueRollout} {
 		if items := claim(queue); len(items) != 0 {
 			w.Errorf("work of the queue %s after the restore: %v, want none until it is released", queue, items)
 		}
@@ -450,11 +458,13 @@ func (w *world) checkHeld() {
 	w.ok(err)
 	w.equal("holds", all, []tko.Hold{
 		{Queue: tko.QueueGitOps, Mode: tko.HoldAll},
+		{Queue: tko.QueueNotify, Mode: tko.HoldAll},
 		{Queue: tko.QueuePrepare, Mode: tko.HoldAll},
+		{Queue: tko.QueueRollout, Mode: tko.HoldAll},
 		{Queue: tko.QueueSchedule, Key: "lagos", Mode: tko.HoldAll},
 		{Queue: tko.QueueSchedule, Key: "oslo", Mode: tko.HoldAll},
 	})
-	lagos := all[2:3]
+	lagos := all[4:5]
 	w.ok(w.store.ReleaseHolds(w.ctx(), lagos, tko.HoldKeep))
 	items := claim(tko.QueueSchedule)
 	if len(items) != 1 || items[0].Key != "lagos" || !items[0].Keep {
@@ -466,7 +476,13 @@ func (w *world) checkHeld() {
 	if len(items) != 1 || items[0].Key != "lagos" || items[0].Keep {
 		w.Errorf("work that may remove is %+v, want that of lagos", items)
 	}
+	if sends() {
+		w.Error("the release of a site releases messages, too")
+	}
 	w.ok(w.store.ReleaseHolds(w.ctx(), all, ""))
+	if !sends() {
+		w.Error("no messages are sent after the release")
+	}
 	for queue, key := range map[string]string{tko.QueueSchedule: "oslo", tko.QueuePrepare: "unprepared", tko.QueueGitOps: "fleet"} {
 		if items := claim(queue); len(items) != 1 || items[0].Key != key {
 			w.Errorf("work of the queue %s after the release: %v, want %s", queue, items, key)
