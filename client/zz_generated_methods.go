@@ -79,5 +79,6 @@ var callableAgain = map[string]bool{
 	"/tko.Why/blame":                         true,
 	"/tko.Why/compareSite":                   true,
 	"/tko.Why/explainSite":                   true,
+	"/tko.Why/getPluginRuns":                 true,
 	"/tko.Why/getTemplateImpact":             true,
 }

@@ -254,7 +254,7 @@ var elsewhere = map[string]string{
 // reads are the methods that change no entity and no rule.
 var reads = strings.Fields(`About AccessMode CredentialUses AuditRecords Authorize Backup Before BeforeNewest Bindings Blame CanI Changes CheckPosition CountOwned Deployment Deployments DeploymentsByID DiffPast
 	EncodedDeployment EncodedDeployments EncodedSite EncodedSites EncodedTemplate EncodedTemplates Enrollments EnqueueEvents Events ExplainSite ExportAudit FeedLag Fleet FleetAtHand Freezes HistoryOf Holds KeepAudit LogLevels Marks
-	MayImpersonate Modifications Named Owner PlanWith Plugin Plugins Queues Position PositionOf Record RecordAt RecordRefusal Records ReservedOrigins Retain Retention RevealsSecrets Rights Rollout RolloutPlan RolloutEvidence RolloutMeasurements RolloutTickets
+	MayImpersonate Modifications Named Owner PlanWith Plugin PluginRuns Plugins Queues Position PositionOf Record RecordAt RecordRefusal Records ReservedOrigins Retain Retention RevealsSecrets Rights Rollout RolloutPlan RolloutEvidence RolloutMeasurements RolloutTickets
 	RolloutRows RolloutStatus Rollouts SetupToken Site SiteHold SiteStagings SiteStop Sites Snapshot Source SourceDefinitions Sources Stops Subscriptions TargetState Template TemplateImpact Templates Told VerifyAudit ViewKey WaitingAgents Watch Watcher WorkClaim`)
 
 func TestEachMethodOfTheCatalogIsInTheMatrix(t *testing.T) {

@@ -93,6 +93,7 @@ type Options struct {
 
 	Log       *slog.Logger // for deletions and approvals; none if nil
 	LogLevels LogLevels    // of the server's log; none if nil
+	Runs      *PluginRuns  // of plugins in this process; none if nil
 	// Refused is called for each request for which the caller has no right (verb, kind),
 	// or no valid credentials (login), with the decision: refuse, or report if the
 	// request is served nevertheless. None if nil.

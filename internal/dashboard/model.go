@@ -416,7 +416,7 @@ func (m *model) listKey(name string) tea.Cmd {
 		}
 	case "enter":
 		m.show(l.kind, id, tabWhy)
-	case "w", "y", "d", "H", "t":
+	case "w", "y", "d", "H", "t", "l":
 		m.show(l.kind, id, tabKeys[name])
 	case "c":
 		return m.copy(id)

@@ -168,6 +168,10 @@ func (f *filledFake) TemplateImpact(context.Context, tko.TemplateImpactRequest) 
 	return filled[tko.TemplateImpact](f)
 }
 
+func (f *filledFake) PluginRuns(context.Context, tko.Kind, string) (tko.PluginRuns, error) {
+	return filled[tko.PluginRuns](f)
+}
+
 func (f *filledFake) CompareSite(context.Context, tko.SiteID) (tko.SiteComparison, error) {
 	return filled[tko.SiteComparison](f)
 }
@@ -191,10 +195,7 @@ func TestEachResponseHasTheDescribedSchema(t *testing.T) {
 	t.Parallel()
 	for _, full := range []bool{false, true} {
 		f := &filledFake{full: full}
-		runs := &webapi.PluginRuns{}
-		runs.Add(entitytest.Fill[webapi.PluginRun]())
-		runs.Add(webapi.PluginRun{Kind: tko.KindSite, ID: "x"})
-		handler := webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f, Reasons: f}, webapi.LiveOptions{Runs: runs})
+		handler := webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f, Reasons: f}, webapi.LiveOptions{})
 		request := func(method, path string) []byte {
 			body := bytes.NewBufferString(bodies[path])
 			r := httptest.NewRequestWithContext(t.Context(), method, path+"?"+queries[path], body)

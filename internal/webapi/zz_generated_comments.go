@@ -93,6 +93,7 @@ var comments = map[string]string{
 	"Run.began":                      "Unix milliseconds",
 	"Run.took":                       "milliseconds",
 	"Runs.lines":                     "the caller may see what plugins log",
+	"Runs.more":                      "older runs that are left out",
 	"SiteEntity.package":             "YAML",
 	"SitePage.position":              "of the newest change before the page was read",
 	"SitePage.next":                  "the next page begins after this ID",

@@ -397,6 +397,7 @@ export interface Run {
 export interface Runs {
   runs: Run[]
   lines: boolean // the caller may see what plugins log
+  more?: number // older runs that are left out
 }
 
 export interface SiteEntity {
