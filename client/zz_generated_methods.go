@@ -17,6 +17,7 @@ var callableAgain = map[string]bool{
 	"/tko.Access/listPolicies":               true,
 	"/tko.Access/listStops":                  true,
 	"/tko.Access/listSubscriptions":          true,
+	"/tko.Access/listViews":                  true,
 	"/tko.Access/listWaitingAgents":          true,
 	"/tko.Access/verifyAudit":                true,
 	"/tko.Admin/listHolds":                   true,

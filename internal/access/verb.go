@@ -41,6 +41,7 @@ const (
 	Inspect     Verb = "inspect"     // modification tokens of others, GitOps sources, and calls of them
 	Define      Verb = "define"      // GitOps sources in the store, which change entities of all kinds but plugins
 	Subscribe   Verb = "subscribe"   // subscriptions, which send what their owners may read to other hosts
+	Publish     Verb = "publish"     // views of the dashboards, which all who read anything see
 	Bind        Verb = "bind"        // bindings and policies
 	Audit       Verb = "audit"       // the audit log
 	Backup      Verb = "backup"      // whole backups
@@ -53,7 +54,7 @@ const (
 // Scoped reports whether a verb is granted within a scope.
 func (v Verb) Scoped() bool {
 	switch v {
-	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Subscribe, Bind, Audit, Backup, Logs, Impersonate, Own, Open:
+	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Subscribe, Publish, Bind, Audit, Backup, Logs, Impersonate, Own, Open:
 		return false
 	default:
 		return true
@@ -63,8 +64,8 @@ func (v Verb) Scoped() bool {
 // A Role is a named set of verbs.
 type Role string
 
-// The roles. Each right of its own is a role of the same name: define, subscribe, secret, audit,
-// backup, impersonate, own and credential.
+// The roles. Each right of its own is a role of the same name: define, subscribe, publish, secret,
+// audit, backup, impersonate, own and credential.
 const (
 	Viewer    Role = "viewer"
 	Editor    Role = "editor"
@@ -81,6 +82,7 @@ const (
 
 	DefineRole      Role = "define"
 	SubscribeRole   Role = "subscribe"
+	PublishRole     Role = "publish"
 	SecretRole      Role = "secret"
 	AuditRole       Role = "audit"
 	BackupRole      Role = "backup"
@@ -122,8 +124,8 @@ var roles = map[Role][]Verb{
 	Viewer:    {Read},
 	Editor:    {Read, Create, Update, Delete},
 	Approver:  {Read, Approve},
-	Operator:  {Read, Call, Purge, Inspect, Credential},
-	Admin:     append(slices.Clone(users), Define, Subscribe, Bind, Own, Audit, Backup, Logs, Secret, Credential),
+	Operator:  {Read, Call, Purge, Inspect, Credential, Publish},
+	Admin:     append(slices.Clone(users), Define, Subscribe, Publish, Bind, Own, Audit, Backup, Logs, Secret, Credential),
 	Delegated: append(slices.Clone(users), Condition, Secret),
 
 	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret, Credential},
@@ -134,6 +136,7 @@ var roles = map[Role][]Verb{
 
 	DefineRole:      {Define, Inspect},
 	SubscribeRole:   {Subscribe, Inspect},
+	PublishRole:     {Publish},
 	SecretRole:      {Read, Secret},
 	AuditRole:       {Audit},
 	BackupRole:      {Backup},

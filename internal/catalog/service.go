@@ -139,6 +139,7 @@ type Service struct {
 	*Comparer
 	*source.Keeper
 	*source.SubscriptionKeeper
+	*source.ViewKeeper
 	*enrollment.AgentEnrollments
 	*Administration
 }
@@ -182,7 +183,7 @@ func New(store record.Store, validator Validator, options Options) *Service {
 		WorkQueue:      &WorkQueue{core: c, idle: idle},
 		Administration: &Administration{core: c},
 	}
-	s.Keeper, s.SubscriptionKeeper = source.NewKeepers(c.rights, store, c.sourceSettings(), changelog.SeenBy(s.ChangeLog))
+	s.Keeper, s.SubscriptionKeeper, s.ViewKeeper = source.NewKeepers(c.rights, store, c.sourceSettings(), changelog.SeenBy(s.ChangeLog))
 	s.AgentEnrollments = enrollment.New(c.rights, store, func(ctx context.Context, site record.Key, conditions []tko.Condition) error {
 		return s.setConditions(ctx, site, conditions, nil, Requirement{})
 	})

@@ -177,6 +177,9 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Access_ListSubscriptions_FullMethodName:     right("", access.Inspect).again(),
 		tkopb.Access_DeleteSubscription_FullMethodName:    right("", access.Subscribe),
 		tkopb.Access_TestSubscription_FullMethodName:      right("", access.Subscribe),
+		tkopb.Access_RegisterViews_FullMethodName:         right("", access.Publish),
+		tkopb.Access_ListViews_FullMethodName:             right("", access.Read).again(), // of any kind
+		tkopb.Access_DeleteView_FullMethodName:            right("", access.Publish),
 		tkopb.Access_ListCredentials_FullMethodName:       right("", access.Inspect).again(),
 		tkopb.Access_ListAudit_FullMethodName:             right("", access.Audit).again(),
 		tkopb.Access_VerifyAudit_FullMethodName:           right("", access.Audit).again(),
