@@ -90,10 +90,10 @@ func viewOf(name string, spec []byte) (View, error) {
 // path. The error is an ErrInvalid.
 func ViewAt(name, address string) (View, error) {
 	u, err := url.Parse(address)
-	if err != nil || u.Opaque != "" {
+	if err != nil || u.Opaque != "" || u.Host != "" && u.Scheme != "https" && u.Scheme != "http" {
 		return View{}, Errorf(ErrInvalid, "%.200q is not an address of a page: copy it from the browser, or write a path such as /deployments?state=failing", address)
 	}
-	path := u.Path
+	path := u.EscapedPath()
 	if path == "" {
 		path = "/"
 	}

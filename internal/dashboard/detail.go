@@ -27,9 +27,10 @@ const (
 	tabDiff
 	tabTree
 	tabRuns
+	tabViews
 )
 
-var tabNames = []string{"why", "yaml", "conditions", "history", "diff", "tree", "runs"}
+var tabNames = []string{"why", "yaml", "conditions", "history", "diff", "tree", "runs", "views"}
 
 // tabKeys are the keys that open tabs.
 var tabKeys = map[string]int{"w": tabWhy, "y": tabPackage, "d": tabDiff, "H": tabHistory, "t": tabTree, "l": tabRuns}
@@ -51,6 +52,7 @@ var tabsOf = map[tko.Kind][]int{
 	tko.KindSite:       {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabRuns},
 	tko.KindTemplate:   {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff},
 	tko.KindPlugin:     {tabWhy, tabPackage, tabConditions, tabRuns},
+	kindView:           {tabViews},
 	tko.KindRollout:    {tabWhy, tabDiff, tabPackage, tabConditions, tabHistory},
 }
 
@@ -88,9 +90,10 @@ type line struct {
 	kind   tko.Kind
 	id     string
 	filter string
+	whole  bool // it opens a list without a filter, too
 }
 
-func (l line) opens() bool { return l.id != "" || l.filter != "" }
+func (l line) opens() bool { return l.id != "" || l.filter != "" || l.whole }
 
 // textLines returns the lines of a text, each after a prefix.
 func textLines(prefix, text string, look style) []line {
@@ -240,6 +243,8 @@ type reading struct {
 func (r reading) lines(ctx context.Context) ([]line, error) {
 	s, zone, kind, id := r.server, r.zone, r.kind, r.id
 	switch r.tab {
+	case tabViews:
+		return readViews(ctx, s)
 	case tabHistory:
 		return readHistory(ctx, s, zone, kind, id)
 	case tabWhy:
@@ -690,6 +695,10 @@ func (m *model) detailKey(name string) tea.Cmd {
 	case "enter":
 		m.follow()
 	case "A", "D":
+		if d.kind == kindView {
+			m.notice = "views are deleted with tko view delete NAME"
+			return nil
+		}
 		return m.planFor(actionKeys[name], d.kind, []string{d.id})
 	case "R":
 		m.startCommand(d.kind, d.id)
@@ -713,6 +722,9 @@ func command(kind tko.Kind, id string) string {
 	if kind == tko.KindRollout {
 		return "tko rollout status " + id
 	}
+	if kind == kindView {
+		return "tko view list"
+	}
 	return fmt.Sprintf("tko %s get %s", kind, id)
 }
 
@@ -723,7 +735,7 @@ func (m *model) follow() {
 		return
 	}
 	l := d.lines[d.cursor]
-	if l.filter == "" {
+	if l.filter == "" && !l.whole {
 		if l.kind != d.kind || l.id != d.id {
 			m.show(l.kind, l.id, tabWhy)
 		}

@@ -161,6 +161,14 @@ func (f *fake) Plugin(_ context.Context, typ, name string) (tko.Plugin, error) {
 	return tko.Plugin{Type: typ, Name: name, Executor: "command", Arguments: []string{"addresses"}}, nil
 }
 
+func (f *fake) Views(context.Context) ([]tko.View, error) {
+	return []tko.View{
+		{Name: "north", Path: "/deployments", Query: "site-id=north%2F**&cols=tier&asOf=2h", Description: "the north", By: tko.Author{Who: "ada"}},
+		{Name: "old", Path: "/sites", Query: "colour=red", Problem: "the parameter \"colour\" is unknown"},
+		{Name: "tiers", Path: "/matrix"},
+	}, f.fail
+}
+
 func (f *fake) PluginRuns(_ context.Context, kind tko.Kind, id string) (tko.PluginRuns, error) {
 	if f.fail != nil {
 		return tko.PluginRuns{}, f.fail

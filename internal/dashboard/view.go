@@ -573,7 +573,7 @@ func (m *model) helpLines() []string {
 		{"A, D", "approve, delete: both count and ask first"},
 		{"R", "command of a rollout: plan, start, approve, pause, resume, cancel, undo, skip, waive"},
 		{"c, C", "copy the ID, the command"},
-		{":", "command: deployments, sites, templates, plugins, rollouts (and a filter), events, quit; columns KEY KEY shows metadata in columns, columns alone no more"},
+		{":", "command: deployments, sites, templates, plugins, rollouts (and a filter), views, events, quit; columns KEY KEY shows metadata in columns, columns alone no more"},
 		{"m", "let the terminal select text with the mouse, or the dashboard use it"},
 		{"ctrl-l, ctrl-z", "read and draw again; suspend"},
 		{"esc, q", "back, quit"},

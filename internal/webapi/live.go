@@ -22,7 +22,8 @@ type LiveCatalog struct {
 	LiveRollouts
 	Past
 	Reasons
-	Fleets // nil: no numbers are at hand
+	Fleets     // nil: no numbers are at hand
+	SavedViews // nil: there are none
 }
 
 // LiveRollouts plan, start and observe rollouts.
@@ -122,6 +123,7 @@ func (l *live) routes() map[string]route {
 		"GET /api/v1/diff": routeOf(l, l.diff), "GET /api/v1/retention": routeOf(l, l.retention), "GET /api/v1/blame": routeOf(l, l.liveBlame),
 		"GET /api/v1/history": routeOf(l, l.history), "GET /api/v1/throughput": routeOf(l, l.throughput), "GET /api/v1/runs": routeOf(l, l.runs),
 		"GET /api/v1/wall": {l.wall, reflect.TypeFor[wallBody]()}, "GET /api/v1/fleet": routeOf(l, l.fleet),
+		"GET /api/v1/views": routeOf(l, l.views), "POST /api/v1/views": routeOf(l, l.changeView),
 	}
 	addRows[deploymentRowBody](l, routes, tko.KindDeployment)
 	addRows[siteRowBody](l, routes, tko.KindSite)

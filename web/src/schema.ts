@@ -494,6 +494,20 @@ export interface Throughput {
   minutes: Minute[] // those with changes, in their order
 }
 
+export interface View {
+  name: string
+  address: string // path and query of the page
+  description?: string
+  savedBy?: string
+  declaredBy?: string // the GitOps source whose repository declares it
+  problem?: string // why it no longer shows what it did, and what to do
+}
+
+export interface Views {
+  views: View[]
+  save: boolean // the caller may save and delete views
+}
+
 export interface Wall {
   by: string // key of metadata that groups the sites; "": they are one group
   keys: WallKey[] // of metadata, by which sites can be grouped
