@@ -272,8 +272,8 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"registerSubscriptions": &tkopb.RegisterSubscriptions{Subscriptions: []*tkopb.Subscription{{Name: "x", Spec: []byte("{}")}}}, "deleteSubscription": &tkopb.DeleteSubscription{Name: "missing"},
 		"testSubscription": &tkopb.TestSubscription{Name: "missing"},
 		"registerViews":    &tkopb.RegisterViews{Views: []*tkopb.View{{Name: "x", Path: "/"}}}, "deleteView": &tkopb.DeleteView{Name: "missing"},
-		"declareSources":   &tkopb.DeclareSources{Parent: "x", Claim: "x"},
-		"unbind":           &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
+		"declareSources": &tkopb.DeclareSources{Parent: "x", Claim: "x"},
+		"unbind":         &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
 	}
 }
 
