@@ -372,3 +372,23 @@ func (p Plugin) checkFunction() error {
 	}
 	return nil
 }
+
+// A PluginRun is a run of a plugin that has ended.
+type PluginRun struct {
+	Plugin string // TYPE|NAME
+	Kind   Kind
+	ID     string // the deployment or site that it was for; "" if none
+	Began  time.Time
+	Took   time.Duration
+	Result string // ok, refused, killed, canceled or failed
+	Error  string
+	Lines  []string // the last ones that it logged
+	More   int      // lines before them
+}
+
+// PluginRuns are the newest runs of plugins in one server, the newest first.
+type PluginRuns struct {
+	Runs  []PluginRun
+	Lines bool // the caller may see what plugins log
+	More  int  // older runs that are left out
+}

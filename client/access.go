@@ -201,6 +201,23 @@ func (c *Client) DeleteSubscription(ctx context.Context, name string) error {
 	return err
 }
 
+// RegisterViews saves views of the dashboards: all of them, or none.
+func (c *Client) RegisterViews(ctx context.Context, all []tko.View, dryRun bool) ([]tko.RegisteredView, error) {
+	response, err := call(ctx, c, c.access.RegisterViews, &tkopb.RegisterViews{Views: wire.Each(all, wire.View.Write), DryRun: dryRun})
+	return wire.Each(response.GetViews(), wire.RegisteredView.Read), err
+}
+
+// Views returns the saved views by name.
+func (c *Client) Views(ctx context.Context) ([]tko.View, error) {
+	return collect(rows(ctx, c, c.access.ListViews, &emptypb.Empty{}, wire.View.ReadRow))
+}
+
+// DeleteView deletes a view that a user saved.
+func (c *Client) DeleteView(ctx context.Context, name string) error {
+	_, err := call(ctx, c, c.access.DeleteView, &tkopb.DeleteView{Name: name})
+	return err
+}
+
 // TestSubscription sends a test message to the destination of a subscription, and returns
 // its ID.
 func (c *Client) TestSubscription(ctx context.Context, name string) (id string, err error) {

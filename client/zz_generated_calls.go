@@ -28,6 +28,7 @@ type Calls interface {
 	RolloutPlan(ctx context.Context, rolloutID tko.RolloutID) (tko.RolloutPlan, error)
 	RolloutStatus(ctx context.Context, rolloutID tko.RolloutID) (tko.RolloutStatus, error)
 	CompareSite(ctx context.Context, siteID tko.SiteID) (tko.SiteComparison, error)
+	PluginRuns(ctx context.Context, kind tko.Kind, id string) (tko.PluginRuns, error)
 }
 
 // Resume ends a stop, or lets undos go on, and returns what waited for it. If more sites wait
@@ -111,4 +112,11 @@ func (c *Client) RolloutStatus(ctx context.Context, rolloutID tko.RolloutID) (tk
 // server's time limit. Concurrent calls share comparisons.
 func (c *Client) CompareSite(ctx context.Context, siteID tko.SiteID) (tko.SiteComparison, error) {
 	return wire.Then(wire.SiteComparison.Read)(call(ctx, c, c.why.CompareSite, &tkopb.CompareSite{SiteId: string(siteID)}))
+}
+
+// PluginRuns returns the newest runs of plugins for a deployment or site, or of a plugin, whose
+// ID is TYPE|NAME, in this process. Callers see runs for entities that they may read, and what
+// plugins log, which is up to their authors, only with the right to the server's log.
+func (c *Client) PluginRuns(ctx context.Context, kind tko.Kind, id string) (tko.PluginRuns, error) {
+	return wire.Then(wire.PluginRuns.Read)(call(ctx, c, c.why.GetPluginRuns, &tkopb.GetPluginRuns{Kind: string(kind), Id: id}))
 }

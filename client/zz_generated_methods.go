@@ -17,6 +17,7 @@ var callableAgain = map[string]bool{
 	"/tko.Access/listPolicies":               true,
 	"/tko.Access/listStops":                  true,
 	"/tko.Access/listSubscriptions":          true,
+	"/tko.Access/listViews":                  true,
 	"/tko.Access/listWaitingAgents":          true,
 	"/tko.Access/verifyAudit":                true,
 	"/tko.Admin/listHolds":                   true,
@@ -79,5 +80,6 @@ var callableAgain = map[string]bool{
 	"/tko.Why/blame":                         true,
 	"/tko.Why/compareSite":                   true,
 	"/tko.Why/explainSite":                   true,
+	"/tko.Why/getPluginRuns":                 true,
 	"/tko.Why/getTemplateImpact":             true,
 }

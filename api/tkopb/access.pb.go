@@ -3228,6 +3228,315 @@ func (x *TestSubscriptionResponse) GetMessageId() string {
 	return ""
 }
 
+// A saved view of the dashboards.
+type View struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,820,opt,name=name,proto3" json:"name,omitempty"`
+	Path          string                 `protobuf:"bytes,821,opt,name=path,proto3" json:"path,omitempty"`   // of a page of the web dashboard, such as /deployments
+	Query         string                 `protobuf:"bytes,822,opt,name=query,proto3" json:"query,omitempty"` // what the page shows, as in its address
+	Description   string                 `protobuf:"bytes,823,opt,name=description,proto3" json:"description,omitempty"`
+	DeclaredBy    string                 `protobuf:"bytes,824,opt,name=declaredBy,proto3" json:"declaredBy,omitempty"` // the GitOps source whose repository declares it; only in responses, as are the next ones
+	RegisteredBy  string                 `protobuf:"bytes,825,opt,name=registeredBy,proto3" json:"registeredBy,omitempty"`
+	Created       *timestamppb.Timestamp `protobuf:"bytes,826,opt,name=created,proto3" json:"created,omitempty"`
+	Updated       *timestamppb.Timestamp `protobuf:"bytes,827,opt,name=updated,proto3" json:"updated,omitempty"`
+	Problem       string                 `protobuf:"bytes,828,opt,name=problem,proto3" json:"problem,omitempty"` // why it no longer shows what it did, and what to do
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *View) Reset() {
+	*x = View{}
+	mi := &file_tko_access_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *View) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*View) ProtoMessage() {}
+
+func (x *View) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use View.ProtoReflect.Descriptor instead.
+func (*View) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *View) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *View) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *View) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *View) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *View) GetDeclaredBy() string {
+	if x != nil {
+		return x.DeclaredBy
+	}
+	return ""
+}
+
+func (x *View) GetRegisteredBy() string {
+	if x != nil {
+		return x.RegisteredBy
+	}
+	return ""
+}
+
+func (x *View) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *View) GetUpdated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Updated
+	}
+	return nil
+}
+
+func (x *View) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type RegisterViews struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Views         []*View                `protobuf:"bytes,820,rep,name=views,proto3" json:"views,omitempty"`
+	DryRun        bool                   `protobuf:"varint,821,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterViews) Reset() {
+	*x = RegisterViews{}
+	mi := &file_tko_access_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterViews) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterViews) ProtoMessage() {}
+
+func (x *RegisterViews) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterViews.ProtoReflect.Descriptor instead.
+func (*RegisterViews) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RegisterViews) GetViews() []*View {
+	if x != nil {
+		return x.Views
+	}
+	return nil
+}
+
+func (x *RegisterViews) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RegisterViewsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Views         []*RegisteredView      `protobuf:"bytes,820,rep,name=views,proto3" json:"views,omitempty"` // in the order of the request
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterViewsResponse) Reset() {
+	*x = RegisterViewsResponse{}
+	mi := &file_tko_access_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterViewsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterViewsResponse) ProtoMessage() {}
+
+func (x *RegisterViewsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterViewsResponse.ProtoReflect.Descriptor instead.
+func (*RegisterViewsResponse) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *RegisterViewsResponse) GetViews() []*RegisteredView {
+	if x != nil {
+		return x.Views
+	}
+	return nil
+}
+
+type RegisteredView struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,820,opt,name=name,proto3" json:"name,omitempty"`
+	Created       bool                   `protobuf:"varint,821,opt,name=created,proto3" json:"created,omitempty"`
+	Changed       bool                   `protobuf:"varint,822,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisteredView) Reset() {
+	*x = RegisteredView{}
+	mi := &file_tko_access_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisteredView) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisteredView) ProtoMessage() {}
+
+func (x *RegisteredView) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisteredView.ProtoReflect.Descriptor instead.
+func (*RegisteredView) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *RegisteredView) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RegisteredView) GetCreated() bool {
+	if x != nil {
+		return x.Created
+	}
+	return false
+}
+
+func (x *RegisteredView) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+type DeleteView struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,820,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteView) Reset() {
+	*x = DeleteView{}
+	mi := &file_tko_access_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteView) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteView) ProtoMessage() {}
+
+func (x *DeleteView) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteView.ProtoReflect.Descriptor instead.
+func (*DeleteView) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *DeleteView) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type ListCredentials struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Undeclared    bool                   `protobuf:"varint,580,opt,name=undeclared,proto3" json:"undeclared,omitempty"` // only uses without a declaration
@@ -3237,7 +3546,7 @@ type ListCredentials struct {
 
 func (x *ListCredentials) Reset() {
 	*x = ListCredentials{}
-	mi := &file_tko_access_proto_msgTypes[48]
+	mi := &file_tko_access_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3558,7 @@ func (x *ListCredentials) String() string {
 func (*ListCredentials) ProtoMessage() {}
 
 func (x *ListCredentials) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[48]
+	mi := &file_tko_access_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3571,7 @@ func (x *ListCredentials) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentials.ProtoReflect.Descriptor instead.
 func (*ListCredentials) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{48}
+	return file_tko_access_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListCredentials) GetUndeclared() bool {
@@ -3282,7 +3591,7 @@ type ListCredentialsResponse struct {
 
 func (x *ListCredentialsResponse) Reset() {
 	*x = ListCredentialsResponse{}
-	mi := &file_tko_access_proto_msgTypes[49]
+	mi := &file_tko_access_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3603,7 @@ func (x *ListCredentialsResponse) String() string {
 func (*ListCredentialsResponse) ProtoMessage() {}
 
 func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[49]
+	mi := &file_tko_access_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3616,7 @@ func (x *ListCredentialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCredentialsResponse.ProtoReflect.Descriptor instead.
 func (*ListCredentialsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{49}
+	return file_tko_access_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListCredentialsResponse) GetUses() []*CredentialUse {
@@ -3338,7 +3647,7 @@ type CredentialUse struct {
 
 func (x *CredentialUse) Reset() {
 	*x = CredentialUse{}
-	mi := &file_tko_access_proto_msgTypes[50]
+	mi := &file_tko_access_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3659,7 @@ func (x *CredentialUse) String() string {
 func (*CredentialUse) ProtoMessage() {}
 
 func (x *CredentialUse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[50]
+	mi := &file_tko_access_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3672,7 @@ func (x *CredentialUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CredentialUse.ProtoReflect.Descriptor instead.
 func (*CredentialUse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{50}
+	return file_tko_access_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CredentialUse) GetCredential() string {
@@ -3671,7 +3980,31 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x10TestSubscription\x12\x13\n" +
 	"\x04name\x18\xee\x05 \x01(\tR\x04name\"9\n" +
 	"\x18TestSubscriptionResponse\x12\x1d\n" +
-	"\tmessageId\x18\xee\x05 \x01(\tR\tmessageId\"2\n" +
+	"\tmessageId\x18\xee\x05 \x01(\tR\tmessageId\"\xb9\x02\n" +
+	"\x04View\x12\x13\n" +
+	"\x04name\x18\xb4\x06 \x01(\tR\x04name\x12\x13\n" +
+	"\x04path\x18\xb5\x06 \x01(\tR\x04path\x12\x15\n" +
+	"\x05query\x18\xb6\x06 \x01(\tR\x05query\x12!\n" +
+	"\vdescription\x18\xb7\x06 \x01(\tR\vdescription\x12\x1f\n" +
+	"\n" +
+	"declaredBy\x18\xb8\x06 \x01(\tR\n" +
+	"declaredBy\x12#\n" +
+	"\fregisteredBy\x18\xb9\x06 \x01(\tR\fregisteredBy\x125\n" +
+	"\acreated\x18\xba\x06 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x125\n" +
+	"\aupdated\x18\xbb\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x12\x19\n" +
+	"\aproblem\x18\xbc\x06 \x01(\tR\aproblem\"J\n" +
+	"\rRegisterViews\x12 \n" +
+	"\x05views\x18\xb4\x06 \x03(\v2\t.tko.ViewR\x05views\x12\x17\n" +
+	"\x06dryRun\x18\xb5\x06 \x01(\bR\x06dryRun\"C\n" +
+	"\x15RegisterViewsResponse\x12*\n" +
+	"\x05views\x18\xb4\x06 \x03(\v2\x13.tko.RegisteredViewR\x05views\"[\n" +
+	"\x0eRegisteredView\x12\x13\n" +
+	"\x04name\x18\xb4\x06 \x01(\tR\x04name\x12\x19\n" +
+	"\acreated\x18\xb5\x06 \x01(\bR\acreated\x12\x19\n" +
+	"\achanged\x18\xb6\x06 \x01(\bR\achanged\"!\n" +
+	"\n" +
+	"DeleteView\x12\x13\n" +
+	"\x04name\x18\xb4\x06 \x01(\tR\x04name\"2\n" +
 	"\x0fListCredentials\x12\x1f\n" +
 	"\n" +
 	"undeclared\x18\xc4\x04 \x01(\bR\n" +
@@ -3687,7 +4020,7 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x04kind\x18\xc6\x04 \x01(\tR\x04kind\x12\x19\n" +
 	"\aexample\x18\xc7\x04 \x01(\tR\aexample\x12\x15\n" +
 	"\x05count\x18\xc8\x04 \x01(\x04R\x05count\x12\x1b\n" +
-	"\bdeclared\x18\xc9\x04 \x01(\bR\bdeclared2\x96\x0e\n" +
+	"\bdeclared\x18\xc9\x04 \x01(\bR\bdeclared2\xc0\x0f\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -3723,7 +4056,11 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x0edeclareSources\x12\x13.tko.DeclareSources\x1a\x1b.tko.DeclareSourcesResponse\x12W\n" +
 	"\x15registerSubscriptions\x12\x1a.tko.RegisterSubscriptions\x1a\".tko.RegisterSubscriptionsResponse\x12@\n" +
 	"\x11listSubscriptions\x12\x16.google.protobuf.Empty\x1a\x11.tko.Subscription0\x01\x12E\n" +
-	"\x12deleteSubscription\x12\x17.tko.DeleteSubscription\x1a\x16.google.protobuf.Empty\x12H\n" +
+	"\x12deleteSubscription\x12\x17.tko.DeleteSubscription\x1a\x16.google.protobuf.Empty\x12?\n" +
+	"\rregisterViews\x12\x12.tko.RegisterViews\x1a\x1a.tko.RegisterViewsResponse\x120\n" +
+	"\tlistViews\x12\x16.google.protobuf.Empty\x1a\t.tko.View0\x01\x125\n" +
+	"\n" +
+	"deleteView\x12\x0f.tko.DeleteView\x1a\x16.google.protobuf.Empty\x12H\n" +
 	"\x10testSubscription\x12\x15.tko.TestSubscription\x1a\x1d.tko.TestSubscriptionResponse\x12E\n" +
 	"\x0flistCredentials\x12\x14.tko.ListCredentials\x1a\x1c.tko.ListCredentialsResponse\x12/\n" +
 	"\tlistAudit\x12\x0e.tko.ListAudit\x1a\x10.tko.AuditRecord0\x01\x129\n" +
@@ -3741,7 +4078,7 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_tko_access_proto_goTypes = []any{
 	(*CanI)(nil),                          // 0: tko.CanI
 	(*CanIResponse)(nil),                  // 1: tko.CanIResponse
@@ -3791,127 +4128,142 @@ var file_tko_access_proto_goTypes = []any{
 	(*DeleteSubscription)(nil),            // 45: tko.DeleteSubscription
 	(*TestSubscription)(nil),              // 46: tko.TestSubscription
 	(*TestSubscriptionResponse)(nil),      // 47: tko.TestSubscriptionResponse
-	(*ListCredentials)(nil),               // 48: tko.ListCredentials
-	(*ListCredentialsResponse)(nil),       // 49: tko.ListCredentialsResponse
-	(*CredentialUse)(nil),                 // 50: tko.CredentialUse
-	nil,                                   // 51: tko.Scope.MetadataEntry
-	nil,                                   // 52: tko.Freeze.SiteMetadataEntry
-	nil,                                   // 53: tko.Stop.SiteMetadataEntry
-	(*timestamppb.Timestamp)(nil),         // 54: google.protobuf.Timestamp
-	(*Condition)(nil),                     // 55: tko.Condition
-	(*emptypb.Empty)(nil),                 // 56: google.protobuf.Empty
+	(*View)(nil),                          // 48: tko.View
+	(*RegisterViews)(nil),                 // 49: tko.RegisterViews
+	(*RegisterViewsResponse)(nil),         // 50: tko.RegisterViewsResponse
+	(*RegisteredView)(nil),                // 51: tko.RegisteredView
+	(*DeleteView)(nil),                    // 52: tko.DeleteView
+	(*ListCredentials)(nil),               // 53: tko.ListCredentials
+	(*ListCredentialsResponse)(nil),       // 54: tko.ListCredentialsResponse
+	(*CredentialUse)(nil),                 // 55: tko.CredentialUse
+	nil,                                   // 56: tko.Scope.MetadataEntry
+	nil,                                   // 57: tko.Freeze.SiteMetadataEntry
+	nil,                                   // 58: tko.Stop.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),         // 59: google.protobuf.Timestamp
+	(*Condition)(nil),                     // 60: tko.Condition
+	(*emptypb.Empty)(nil),                 // 61: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	51, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	56, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	54, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	54, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
-	54, // 4: tko.EnrollmentToken.expires:type_name -> google.protobuf.Timestamp
-	54, // 5: tko.WaitingAgent.since:type_name -> google.protobuf.Timestamp
-	54, // 6: tko.WaitingAgent.expires:type_name -> google.protobuf.Timestamp
+	59, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	59, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	59, // 4: tko.EnrollmentToken.expires:type_name -> google.protobuf.Timestamp
+	59, // 5: tko.WaitingAgent.since:type_name -> google.protobuf.Timestamp
+	59, // 6: tko.WaitingAgent.expires:type_name -> google.protobuf.Timestamp
 	2,  // 7: tko.Policy.scope:type_name -> tko.Scope
-	54, // 8: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	54, // 9: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	54, // 10: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	59, // 8: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	59, // 9: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	59, // 10: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
 	19, // 11: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
 	19, // 12: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
 	19, // 13: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	52, // 14: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
-	54, // 15: tko.Freeze.until:type_name -> google.protobuf.Timestamp
-	54, // 16: tko.Freeze.created:type_name -> google.protobuf.Timestamp
-	53, // 17: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
-	54, // 18: tko.Stop.created:type_name -> google.protobuf.Timestamp
-	54, // 19: tko.InFlight.since:type_name -> google.protobuf.Timestamp
-	54, // 20: tko.InFlight.until:type_name -> google.protobuf.Timestamp
+	57, // 14: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	59, // 15: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	59, // 16: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	58, // 17: tko.Stop.siteMetadata:type_name -> tko.Stop.SiteMetadataEntry
+	59, // 18: tko.Stop.created:type_name -> google.protobuf.Timestamp
+	59, // 19: tko.InFlight.since:type_name -> google.protobuf.Timestamp
+	59, // 20: tko.InFlight.until:type_name -> google.protobuf.Timestamp
 	24, // 21: tko.StopStatus.stop:type_name -> tko.Stop
 	25, // 22: tko.StopStatus.inFlight:type_name -> tko.InFlight
-	54, // 23: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
-	54, // 24: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
+	59, // 23: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
+	59, // 24: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
 	31, // 25: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
 	30, // 26: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
 	34, // 27: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
 	30, // 28: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
 	30, // 29: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
-	54, // 30: tko.Subscription.created:type_name -> google.protobuf.Timestamp
-	54, // 31: tko.Subscription.updated:type_name -> google.protobuf.Timestamp
+	59, // 30: tko.Subscription.created:type_name -> google.protobuf.Timestamp
+	59, // 31: tko.Subscription.updated:type_name -> google.protobuf.Timestamp
 	41, // 32: tko.Subscription.status:type_name -> tko.SubscriptionStatus
-	54, // 33: tko.SubscriptionStatus.lastSent:type_name -> google.protobuf.Timestamp
-	54, // 34: tko.SubscriptionStatus.nextTry:type_name -> google.protobuf.Timestamp
-	55, // 35: tko.SubscriptionStatus.conditions:type_name -> tko.Condition
+	59, // 33: tko.SubscriptionStatus.lastSent:type_name -> google.protobuf.Timestamp
+	59, // 34: tko.SubscriptionStatus.nextTry:type_name -> google.protobuf.Timestamp
+	60, // 35: tko.SubscriptionStatus.conditions:type_name -> tko.Condition
 	40, // 36: tko.RegisterSubscriptions.subscriptions:type_name -> tko.Subscription
 	44, // 37: tko.RegisterSubscriptionsResponse.subscriptions:type_name -> tko.RegisteredSubscription
-	50, // 38: tko.ListCredentialsResponse.uses:type_name -> tko.CredentialUse
-	0,  // 39: tko.Access.canI:input_type -> tko.CanI
-	56, // 40: tko.Access.listBindings:input_type -> google.protobuf.Empty
-	3,  // 41: tko.Access.bind:input_type -> tko.Binding
-	10, // 42: tko.Access.unbind:input_type -> tko.Unbind
-	56, // 43: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	15, // 44: tko.Access.addPolicy:input_type -> tko.Policy
-	16, // 45: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	11, // 46: tko.Access.getOwner:input_type -> tko.GetOwner
-	14, // 47: tko.Access.setOwner:input_type -> tko.SetOwner
-	10, // 48: tko.Access.countOwned:input_type -> tko.Unbind
-	22, // 49: tko.Access.freeze:input_type -> tko.Freeze
-	23, // 50: tko.Access.unfreeze:input_type -> tko.Unfreeze
-	56, // 51: tko.Access.listFreezes:input_type -> google.protobuf.Empty
-	24, // 52: tko.Access.stop:input_type -> tko.Stop
-	27, // 53: tko.Access.resume:input_type -> tko.Resume
-	56, // 54: tko.Access.listStops:input_type -> google.protobuf.Empty
-	28, // 55: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
-	4,  // 56: tko.Access.enrollSite:input_type -> tko.EnrollSite
-	6,  // 57: tko.Access.revokeSite:input_type -> tko.RevokeSite
-	7,  // 58: tko.Access.enrollSites:input_type -> tko.EnrollSites
-	56, // 59: tko.Access.listWaitingAgents:input_type -> google.protobuf.Empty
-	9,  // 60: tko.Access.approveAgent:input_type -> tko.ApproveAgent
-	32, // 61: tko.Access.registerSources:input_type -> tko.RegisterSources
-	35, // 62: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
-	39, // 63: tko.Access.deleteSource:input_type -> tko.DeleteSource
-	37, // 64: tko.Access.declareSources:input_type -> tko.DeclareSources
-	42, // 65: tko.Access.registerSubscriptions:input_type -> tko.RegisterSubscriptions
-	56, // 66: tko.Access.listSubscriptions:input_type -> google.protobuf.Empty
-	45, // 67: tko.Access.deleteSubscription:input_type -> tko.DeleteSubscription
-	46, // 68: tko.Access.testSubscription:input_type -> tko.TestSubscription
-	48, // 69: tko.Access.listCredentials:input_type -> tko.ListCredentials
-	17, // 70: tko.Access.listAudit:input_type -> tko.ListAudit
-	20, // 71: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 72: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 73: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 74: tko.Access.bind:output_type -> tko.Binding
-	56, // 75: tko.Access.unbind:output_type -> google.protobuf.Empty
-	15, // 76: tko.Access.listPolicies:output_type -> tko.Policy
-	15, // 77: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 78: tko.Access.breakGlass:output_type -> tko.Binding
-	12, // 79: tko.Access.getOwner:output_type -> tko.Owner
-	56, // 80: tko.Access.setOwner:output_type -> google.protobuf.Empty
-	13, // 81: tko.Access.countOwned:output_type -> tko.Owned
-	22, // 82: tko.Access.freeze:output_type -> tko.Freeze
-	56, // 83: tko.Access.unfreeze:output_type -> google.protobuf.Empty
-	22, // 84: tko.Access.listFreezes:output_type -> tko.Freeze
-	26, // 85: tko.Access.stop:output_type -> tko.StopStatus
-	26, // 86: tko.Access.resume:output_type -> tko.StopStatus
-	26, // 87: tko.Access.listStops:output_type -> tko.StopStatus
-	29, // 88: tko.Access.getSiteStop:output_type -> tko.SiteStop
-	5,  // 89: tko.Access.enrollSite:output_type -> tko.EnrollmentToken
-	56, // 90: tko.Access.revokeSite:output_type -> google.protobuf.Empty
-	5,  // 91: tko.Access.enrollSites:output_type -> tko.EnrollmentToken
-	8,  // 92: tko.Access.listWaitingAgents:output_type -> tko.WaitingAgent
-	56, // 93: tko.Access.approveAgent:output_type -> google.protobuf.Empty
-	33, // 94: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
-	36, // 95: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
-	56, // 96: tko.Access.deleteSource:output_type -> google.protobuf.Empty
-	38, // 97: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
-	43, // 98: tko.Access.registerSubscriptions:output_type -> tko.RegisterSubscriptionsResponse
-	40, // 99: tko.Access.listSubscriptions:output_type -> tko.Subscription
-	56, // 100: tko.Access.deleteSubscription:output_type -> google.protobuf.Empty
-	47, // 101: tko.Access.testSubscription:output_type -> tko.TestSubscriptionResponse
-	49, // 102: tko.Access.listCredentials:output_type -> tko.ListCredentialsResponse
-	18, // 103: tko.Access.listAudit:output_type -> tko.AuditRecord
-	21, // 104: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	72, // [72:105] is the sub-list for method output_type
-	39, // [39:72] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	59, // 38: tko.View.created:type_name -> google.protobuf.Timestamp
+	59, // 39: tko.View.updated:type_name -> google.protobuf.Timestamp
+	48, // 40: tko.RegisterViews.views:type_name -> tko.View
+	51, // 41: tko.RegisterViewsResponse.views:type_name -> tko.RegisteredView
+	55, // 42: tko.ListCredentialsResponse.uses:type_name -> tko.CredentialUse
+	0,  // 43: tko.Access.canI:input_type -> tko.CanI
+	61, // 44: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	3,  // 45: tko.Access.bind:input_type -> tko.Binding
+	10, // 46: tko.Access.unbind:input_type -> tko.Unbind
+	61, // 47: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	15, // 48: tko.Access.addPolicy:input_type -> tko.Policy
+	16, // 49: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	11, // 50: tko.Access.getOwner:input_type -> tko.GetOwner
+	14, // 51: tko.Access.setOwner:input_type -> tko.SetOwner
+	10, // 52: tko.Access.countOwned:input_type -> tko.Unbind
+	22, // 53: tko.Access.freeze:input_type -> tko.Freeze
+	23, // 54: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	61, // 55: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	24, // 56: tko.Access.stop:input_type -> tko.Stop
+	27, // 57: tko.Access.resume:input_type -> tko.Resume
+	61, // 58: tko.Access.listStops:input_type -> google.protobuf.Empty
+	28, // 59: tko.Access.getSiteStop:input_type -> tko.GetSiteStop
+	4,  // 60: tko.Access.enrollSite:input_type -> tko.EnrollSite
+	6,  // 61: tko.Access.revokeSite:input_type -> tko.RevokeSite
+	7,  // 62: tko.Access.enrollSites:input_type -> tko.EnrollSites
+	61, // 63: tko.Access.listWaitingAgents:input_type -> google.protobuf.Empty
+	9,  // 64: tko.Access.approveAgent:input_type -> tko.ApproveAgent
+	32, // 65: tko.Access.registerSources:input_type -> tko.RegisterSources
+	35, // 66: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
+	39, // 67: tko.Access.deleteSource:input_type -> tko.DeleteSource
+	37, // 68: tko.Access.declareSources:input_type -> tko.DeclareSources
+	42, // 69: tko.Access.registerSubscriptions:input_type -> tko.RegisterSubscriptions
+	61, // 70: tko.Access.listSubscriptions:input_type -> google.protobuf.Empty
+	45, // 71: tko.Access.deleteSubscription:input_type -> tko.DeleteSubscription
+	49, // 72: tko.Access.registerViews:input_type -> tko.RegisterViews
+	61, // 73: tko.Access.listViews:input_type -> google.protobuf.Empty
+	52, // 74: tko.Access.deleteView:input_type -> tko.DeleteView
+	46, // 75: tko.Access.testSubscription:input_type -> tko.TestSubscription
+	53, // 76: tko.Access.listCredentials:input_type -> tko.ListCredentials
+	17, // 77: tko.Access.listAudit:input_type -> tko.ListAudit
+	20, // 78: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 79: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 80: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 81: tko.Access.bind:output_type -> tko.Binding
+	61, // 82: tko.Access.unbind:output_type -> google.protobuf.Empty
+	15, // 83: tko.Access.listPolicies:output_type -> tko.Policy
+	15, // 84: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 85: tko.Access.breakGlass:output_type -> tko.Binding
+	12, // 86: tko.Access.getOwner:output_type -> tko.Owner
+	61, // 87: tko.Access.setOwner:output_type -> google.protobuf.Empty
+	13, // 88: tko.Access.countOwned:output_type -> tko.Owned
+	22, // 89: tko.Access.freeze:output_type -> tko.Freeze
+	61, // 90: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	22, // 91: tko.Access.listFreezes:output_type -> tko.Freeze
+	26, // 92: tko.Access.stop:output_type -> tko.StopStatus
+	26, // 93: tko.Access.resume:output_type -> tko.StopStatus
+	26, // 94: tko.Access.listStops:output_type -> tko.StopStatus
+	29, // 95: tko.Access.getSiteStop:output_type -> tko.SiteStop
+	5,  // 96: tko.Access.enrollSite:output_type -> tko.EnrollmentToken
+	61, // 97: tko.Access.revokeSite:output_type -> google.protobuf.Empty
+	5,  // 98: tko.Access.enrollSites:output_type -> tko.EnrollmentToken
+	8,  // 99: tko.Access.listWaitingAgents:output_type -> tko.WaitingAgent
+	61, // 100: tko.Access.approveAgent:output_type -> google.protobuf.Empty
+	33, // 101: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
+	36, // 102: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
+	61, // 103: tko.Access.deleteSource:output_type -> google.protobuf.Empty
+	38, // 104: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
+	43, // 105: tko.Access.registerSubscriptions:output_type -> tko.RegisterSubscriptionsResponse
+	40, // 106: tko.Access.listSubscriptions:output_type -> tko.Subscription
+	61, // 107: tko.Access.deleteSubscription:output_type -> google.protobuf.Empty
+	50, // 108: tko.Access.registerViews:output_type -> tko.RegisterViewsResponse
+	48, // 109: tko.Access.listViews:output_type -> tko.View
+	61, // 110: tko.Access.deleteView:output_type -> google.protobuf.Empty
+	47, // 111: tko.Access.testSubscription:output_type -> tko.TestSubscriptionResponse
+	54, // 112: tko.Access.listCredentials:output_type -> tko.ListCredentialsResponse
+	18, // 113: tko.Access.listAudit:output_type -> tko.AuditRecord
+	21, // 114: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	79, // [79:115] is the sub-list for method output_type
+	43, // [43:79] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_tko_access_proto_init() }
@@ -3926,7 +4278,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   54,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

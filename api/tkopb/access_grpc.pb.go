@@ -51,6 +51,9 @@ const (
 	Access_RegisterSubscriptions_FullMethodName = "/tko.Access/registerSubscriptions"
 	Access_ListSubscriptions_FullMethodName     = "/tko.Access/listSubscriptions"
 	Access_DeleteSubscription_FullMethodName    = "/tko.Access/deleteSubscription"
+	Access_RegisterViews_FullMethodName         = "/tko.Access/registerViews"
+	Access_ListViews_FullMethodName             = "/tko.Access/listViews"
+	Access_DeleteView_FullMethodName            = "/tko.Access/deleteView"
 	Access_TestSubscription_FullMethodName      = "/tko.Access/testSubscription"
 	Access_ListCredentials_FullMethodName       = "/tko.Access/listCredentials"
 	Access_ListAudit_FullMethodName             = "/tko.Access/listAudit"
@@ -123,6 +126,12 @@ type AccessClient interface {
 	ListSubscriptions(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Subscription], error)
 	// Deletes a subscription. What it has not told is never reported.
 	DeleteSubscription(ctx context.Context, in *DeleteSubscription, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Saves views of the dashboards: all of them, or none.
+	RegisterViews(ctx context.Context, in *RegisterViews, opts ...grpc.CallOption) (*RegisterViewsResponse, error)
+	// Lists the saved views, for all who may read anything.
+	ListViews(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[View], error)
+	// Deletes a view that a user saved.
+	DeleteView(ctx context.Context, in *DeleteView, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Sends a test message to the destination of a subscription.
 	TestSubscription(ctx context.Context, in *TestSubscription, opts ...grpc.CallOption) (*TestSubscriptionResponse, error)
 	// Returns how sites, templates, plugins and registered sources use the credentials of the
@@ -486,6 +495,45 @@ func (c *accessClient) DeleteSubscription(ctx context.Context, in *DeleteSubscri
 	return out, nil
 }
 
+func (c *accessClient) RegisterViews(ctx context.Context, in *RegisterViews, opts ...grpc.CallOption) (*RegisterViewsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RegisterViewsResponse)
+	err := c.cc.Invoke(ctx, Access_RegisterViews_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) ListViews(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[View], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[6], Access_ListViews_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[emptypb.Empty, View]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Access_ListViewsClient = grpc.ServerStreamingClient[View]
+
+func (c *accessClient) DeleteView(ctx context.Context, in *DeleteView, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Access_DeleteView_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) TestSubscription(ctx context.Context, in *TestSubscription, opts ...grpc.CallOption) (*TestSubscriptionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(TestSubscriptionResponse)
@@ -508,7 +556,7 @@ func (c *accessClient) ListCredentials(ctx context.Context, in *ListCredentials,
 
 func (c *accessClient) ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[6], Access_ListAudit_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[7], Access_ListAudit_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -601,6 +649,12 @@ type AccessServer interface {
 	ListSubscriptions(*emptypb.Empty, grpc.ServerStreamingServer[Subscription]) error
 	// Deletes a subscription. What it has not told is never reported.
 	DeleteSubscription(context.Context, *DeleteSubscription) (*emptypb.Empty, error)
+	// Saves views of the dashboards: all of them, or none.
+	RegisterViews(context.Context, *RegisterViews) (*RegisterViewsResponse, error)
+	// Lists the saved views, for all who may read anything.
+	ListViews(*emptypb.Empty, grpc.ServerStreamingServer[View]) error
+	// Deletes a view that a user saved.
+	DeleteView(context.Context, *DeleteView) (*emptypb.Empty, error)
 	// Sends a test message to the destination of a subscription.
 	TestSubscription(context.Context, *TestSubscription) (*TestSubscriptionResponse, error)
 	// Returns how sites, templates, plugins and registered sources use the credentials of the
@@ -706,6 +760,15 @@ func (UnimplementedAccessServer) ListSubscriptions(*emptypb.Empty, grpc.ServerSt
 }
 func (UnimplementedAccessServer) DeleteSubscription(context.Context, *DeleteSubscription) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSubscription not implemented")
+}
+func (UnimplementedAccessServer) RegisterViews(context.Context, *RegisterViews) (*RegisterViewsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RegisterViews not implemented")
+}
+func (UnimplementedAccessServer) ListViews(*emptypb.Empty, grpc.ServerStreamingServer[View]) error {
+	return status.Error(codes.Unimplemented, "method ListViews not implemented")
+}
+func (UnimplementedAccessServer) DeleteView(context.Context, *DeleteView) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteView not implemented")
 }
 func (UnimplementedAccessServer) TestSubscription(context.Context, *TestSubscription) (*TestSubscriptionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TestSubscription not implemented")
@@ -1220,6 +1283,53 @@ func _Access_DeleteSubscription_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_RegisterViews_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RegisterViews)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).RegisterViews(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_RegisterViews_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).RegisterViews(ctx, req.(*RegisterViews))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_ListViews_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(emptypb.Empty)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AccessServer).ListViews(m, &grpc.GenericServerStream[emptypb.Empty, View]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Access_ListViewsServer = grpc.ServerStreamingServer[View]
+
+func _Access_DeleteView_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteView)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).DeleteView(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_DeleteView_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).DeleteView(ctx, req.(*DeleteView))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_TestSubscription_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(TestSubscription)
 	if err := dec(in); err != nil {
@@ -1385,6 +1495,14 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Access_DeleteSubscription_Handler,
 		},
 		{
+			MethodName: "registerViews",
+			Handler:    _Access_RegisterViews_Handler,
+		},
+		{
+			MethodName: "deleteView",
+			Handler:    _Access_DeleteView_Handler,
+		},
+		{
 			MethodName: "testSubscription",
 			Handler:    _Access_TestSubscription_Handler,
 		},
@@ -1426,6 +1544,11 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "listSubscriptions",
 			Handler:       _Access_ListSubscriptions_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "listViews",
+			Handler:       _Access_ListViews_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -13,6 +13,7 @@ package tkopb
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -26,6 +27,226 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type GetPluginRuns struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,820,opt,name=kind,proto3" json:"kind,omitempty"` // deployment, site or plugin
+	Id            string                 `protobuf:"bytes,821,opt,name=id,proto3" json:"id,omitempty"`     // of a plugin: its type and name, with "|" between them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPluginRuns) Reset() {
+	*x = GetPluginRuns{}
+	mi := &file_tko_why_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPluginRuns) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPluginRuns) ProtoMessage() {}
+
+func (x *GetPluginRuns) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_why_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPluginRuns.ProtoReflect.Descriptor instead.
+func (*GetPluginRuns) Descriptor() ([]byte, []int) {
+	return file_tko_why_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GetPluginRuns) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *GetPluginRuns) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type PluginRuns struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Runs          []*PluginRun           `protobuf:"bytes,820,rep,name=runs,proto3" json:"runs,omitempty"`    // the newest first
+	Lines         bool                   `protobuf:"varint,821,opt,name=lines,proto3" json:"lines,omitempty"` // the caller may see what plugins log
+	More          int64                  `protobuf:"varint,822,opt,name=more,proto3" json:"more,omitempty"`   // older runs that are left out
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PluginRuns) Reset() {
+	*x = PluginRuns{}
+	mi := &file_tko_why_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PluginRuns) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PluginRuns) ProtoMessage() {}
+
+func (x *PluginRuns) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_why_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PluginRuns.ProtoReflect.Descriptor instead.
+func (*PluginRuns) Descriptor() ([]byte, []int) {
+	return file_tko_why_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *PluginRuns) GetRuns() []*PluginRun {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+func (x *PluginRuns) GetLines() bool {
+	if x != nil {
+		return x.Lines
+	}
+	return false
+}
+
+func (x *PluginRuns) GetMore() int64 {
+	if x != nil {
+		return x.More
+	}
+	return 0
+}
+
+type PluginRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plugin        string                 `protobuf:"bytes,820,opt,name=plugin,proto3" json:"plugin,omitempty"` // its type and name, with "|" between them
+	Kind          string                 `protobuf:"bytes,821,opt,name=kind,proto3" json:"kind,omitempty"`     // of the entity that it was for; empty if there is none
+	Id            string                 `protobuf:"bytes,822,opt,name=id,proto3" json:"id,omitempty"`
+	Began         *timestamppb.Timestamp `protobuf:"bytes,823,opt,name=began,proto3" json:"began,omitempty"`
+	Took          *durationpb.Duration   `protobuf:"bytes,824,opt,name=took,proto3" json:"took,omitempty"`
+	Result        string                 `protobuf:"bytes,825,opt,name=result,proto3" json:"result,omitempty"` // ok, refused, killed, canceled or failed
+	Error         string                 `protobuf:"bytes,826,opt,name=error,proto3" json:"error,omitempty"`
+	Lines         []string               `protobuf:"bytes,827,rep,name=lines,proto3" json:"lines,omitempty"` // the last ones that it logged
+	More          int64                  `protobuf:"varint,828,opt,name=more,proto3" json:"more,omitempty"`  // lines before them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PluginRun) Reset() {
+	*x = PluginRun{}
+	mi := &file_tko_why_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PluginRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PluginRun) ProtoMessage() {}
+
+func (x *PluginRun) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_why_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PluginRun.ProtoReflect.Descriptor instead.
+func (*PluginRun) Descriptor() ([]byte, []int) {
+	return file_tko_why_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PluginRun) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *PluginRun) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PluginRun) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PluginRun) GetBegan() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Began
+	}
+	return nil
+}
+
+func (x *PluginRun) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
+func (x *PluginRun) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *PluginRun) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *PluginRun) GetLines() []string {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *PluginRun) GetMore() int64 {
+	if x != nil {
+		return x.More
+	}
+	return 0
+}
+
 type CompareSite struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
@@ -35,7 +256,7 @@ type CompareSite struct {
 
 func (x *CompareSite) Reset() {
 	*x = CompareSite{}
-	mi := &file_tko_why_proto_msgTypes[0]
+	mi := &file_tko_why_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +268,7 @@ func (x *CompareSite) String() string {
 func (*CompareSite) ProtoMessage() {}
 
 func (x *CompareSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[0]
+	mi := &file_tko_why_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +281,7 @@ func (x *CompareSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareSite.ProtoReflect.Descriptor instead.
 func (*CompareSite) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{0}
+	return file_tko_why_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CompareSite) GetSiteId() string {
@@ -86,7 +307,7 @@ type SiteComparison struct {
 
 func (x *SiteComparison) Reset() {
 	*x = SiteComparison{}
-	mi := &file_tko_why_proto_msgTypes[1]
+	mi := &file_tko_why_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -98,7 +319,7 @@ func (x *SiteComparison) String() string {
 func (*SiteComparison) ProtoMessage() {}
 
 func (x *SiteComparison) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[1]
+	mi := &file_tko_why_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -111,7 +332,7 @@ func (x *SiteComparison) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteComparison.ProtoReflect.Descriptor instead.
 func (*SiteComparison) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{1}
+	return file_tko_why_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SiteComparison) GetSiteId() string {
@@ -183,7 +404,7 @@ type SiteChange struct {
 
 func (x *SiteChange) Reset() {
 	*x = SiteChange{}
-	mi := &file_tko_why_proto_msgTypes[2]
+	mi := &file_tko_why_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -195,7 +416,7 @@ func (x *SiteChange) String() string {
 func (*SiteChange) ProtoMessage() {}
 
 func (x *SiteChange) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[2]
+	mi := &file_tko_why_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -208,7 +429,7 @@ func (x *SiteChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteChange.ProtoReflect.Descriptor instead.
 func (*SiteChange) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{2}
+	return file_tko_why_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SiteChange) GetTarget() string {
@@ -259,7 +480,7 @@ type GetBlame struct {
 
 func (x *GetBlame) Reset() {
 	*x = GetBlame{}
-	mi := &file_tko_why_proto_msgTypes[3]
+	mi := &file_tko_why_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -271,7 +492,7 @@ func (x *GetBlame) String() string {
 func (*GetBlame) ProtoMessage() {}
 
 func (x *GetBlame) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[3]
+	mi := &file_tko_why_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -284,7 +505,7 @@ func (x *GetBlame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlame.ProtoReflect.Descriptor instead.
 func (*GetBlame) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{3}
+	return file_tko_why_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetBlame) GetKind() string {
@@ -336,7 +557,7 @@ type Blame struct {
 
 func (x *Blame) Reset() {
 	*x = Blame{}
-	mi := &file_tko_why_proto_msgTypes[4]
+	mi := &file_tko_why_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +569,7 @@ func (x *Blame) String() string {
 func (*Blame) ProtoMessage() {}
 
 func (x *Blame) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[4]
+	mi := &file_tko_why_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +582,7 @@ func (x *Blame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blame.ProtoReflect.Descriptor instead.
 func (*Blame) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{4}
+	return file_tko_why_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Blame) GetKind() string {
@@ -428,7 +649,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_tko_why_proto_msgTypes[5]
+	mi := &file_tko_why_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -440,7 +661,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[5]
+	mi := &file_tko_why_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -453,7 +674,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{5}
+	return file_tko_why_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Origin) GetSource() string {
@@ -567,7 +788,7 @@ type BlamedField struct {
 
 func (x *BlamedField) Reset() {
 	*x = BlamedField{}
-	mi := &file_tko_why_proto_msgTypes[6]
+	mi := &file_tko_why_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +800,7 @@ func (x *BlamedField) String() string {
 func (*BlamedField) ProtoMessage() {}
 
 func (x *BlamedField) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[6]
+	mi := &file_tko_why_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +813,7 @@ func (x *BlamedField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlamedField.ProtoReflect.Descriptor instead.
 func (*BlamedField) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{6}
+	return file_tko_why_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BlamedField) GetResource() string {
@@ -645,7 +866,7 @@ type FieldChange struct {
 
 func (x *FieldChange) Reset() {
 	*x = FieldChange{}
-	mi := &file_tko_why_proto_msgTypes[7]
+	mi := &file_tko_why_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +878,7 @@ func (x *FieldChange) String() string {
 func (*FieldChange) ProtoMessage() {}
 
 func (x *FieldChange) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[7]
+	mi := &file_tko_why_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +891,7 @@ func (x *FieldChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldChange.ProtoReflect.Descriptor instead.
 func (*FieldChange) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{7}
+	return file_tko_why_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FieldChange) GetResource() string {
@@ -734,7 +955,7 @@ type GetSiteExplanation struct {
 
 func (x *GetSiteExplanation) Reset() {
 	*x = GetSiteExplanation{}
-	mi := &file_tko_why_proto_msgTypes[8]
+	mi := &file_tko_why_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +967,7 @@ func (x *GetSiteExplanation) String() string {
 func (*GetSiteExplanation) ProtoMessage() {}
 
 func (x *GetSiteExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[8]
+	mi := &file_tko_why_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +980,7 @@ func (x *GetSiteExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSiteExplanation.ProtoReflect.Descriptor instead.
 func (*GetSiteExplanation) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{8}
+	return file_tko_why_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetSiteExplanation) GetSiteId() string {
@@ -800,7 +1021,7 @@ type SiteExplanation struct {
 
 func (x *SiteExplanation) Reset() {
 	*x = SiteExplanation{}
-	mi := &file_tko_why_proto_msgTypes[9]
+	mi := &file_tko_why_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +1033,7 @@ func (x *SiteExplanation) String() string {
 func (*SiteExplanation) ProtoMessage() {}
 
 func (x *SiteExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[9]
+	mi := &file_tko_why_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +1046,7 @@ func (x *SiteExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteExplanation.ProtoReflect.Descriptor instead.
 func (*SiteExplanation) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{9}
+	return file_tko_why_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SiteExplanation) GetSiteId() string {
@@ -857,7 +1078,7 @@ type PlacementExplanation struct {
 
 func (x *PlacementExplanation) Reset() {
 	*x = PlacementExplanation{}
-	mi := &file_tko_why_proto_msgTypes[10]
+	mi := &file_tko_why_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +1090,7 @@ func (x *PlacementExplanation) String() string {
 func (*PlacementExplanation) ProtoMessage() {}
 
 func (x *PlacementExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[10]
+	mi := &file_tko_why_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1103,7 @@ func (x *PlacementExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementExplanation.ProtoReflect.Descriptor instead.
 func (*PlacementExplanation) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{10}
+	return file_tko_why_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PlacementExplanation) GetPlacement() string {
@@ -946,7 +1167,7 @@ type UnmetCondition struct {
 
 func (x *UnmetCondition) Reset() {
 	*x = UnmetCondition{}
-	mi := &file_tko_why_proto_msgTypes[11]
+	mi := &file_tko_why_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1179,7 @@ func (x *UnmetCondition) String() string {
 func (*UnmetCondition) ProtoMessage() {}
 
 func (x *UnmetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[11]
+	mi := &file_tko_why_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1192,7 @@ func (x *UnmetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmetCondition.ProtoReflect.Descriptor instead.
 func (*UnmetCondition) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{11}
+	return file_tko_why_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UnmetCondition) GetField() string {
@@ -1013,7 +1234,7 @@ type GetTemplateImpact struct {
 
 func (x *GetTemplateImpact) Reset() {
 	*x = GetTemplateImpact{}
-	mi := &file_tko_why_proto_msgTypes[12]
+	mi := &file_tko_why_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1246,7 @@ func (x *GetTemplateImpact) String() string {
 func (*GetTemplateImpact) ProtoMessage() {}
 
 func (x *GetTemplateImpact) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[12]
+	mi := &file_tko_why_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1259,7 @@ func (x *GetTemplateImpact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplateImpact.ProtoReflect.Descriptor instead.
 func (*GetTemplateImpact) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{12}
+	return file_tko_why_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetTemplateImpact) GetTemplateId() string {
@@ -1082,7 +1303,7 @@ type TemplateImpact struct {
 
 func (x *TemplateImpact) Reset() {
 	*x = TemplateImpact{}
-	mi := &file_tko_why_proto_msgTypes[13]
+	mi := &file_tko_why_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1315,7 @@ func (x *TemplateImpact) String() string {
 func (*TemplateImpact) ProtoMessage() {}
 
 func (x *TemplateImpact) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[13]
+	mi := &file_tko_why_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1328,7 @@ func (x *TemplateImpact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateImpact.ProtoReflect.Descriptor instead.
 func (*TemplateImpact) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{13}
+	return file_tko_why_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TemplateImpact) GetTemplateId() string {
@@ -1204,7 +1425,7 @@ type ImpactRevision struct {
 
 func (x *ImpactRevision) Reset() {
 	*x = ImpactRevision{}
-	mi := &file_tko_why_proto_msgTypes[14]
+	mi := &file_tko_why_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1437,7 @@ func (x *ImpactRevision) String() string {
 func (*ImpactRevision) ProtoMessage() {}
 
 func (x *ImpactRevision) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[14]
+	mi := &file_tko_why_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1450,7 @@ func (x *ImpactRevision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpactRevision.ProtoReflect.Descriptor instead.
 func (*ImpactRevision) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{14}
+	return file_tko_why_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ImpactRevision) GetRevision() int64 {
@@ -1258,7 +1479,7 @@ type ImpactTopology struct {
 
 func (x *ImpactTopology) Reset() {
 	*x = ImpactTopology{}
-	mi := &file_tko_why_proto_msgTypes[15]
+	mi := &file_tko_why_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1491,7 @@ func (x *ImpactTopology) String() string {
 func (*ImpactTopology) ProtoMessage() {}
 
 func (x *ImpactTopology) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[15]
+	mi := &file_tko_why_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1504,7 @@ func (x *ImpactTopology) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpactTopology.ProtoReflect.Descriptor instead.
 func (*ImpactTopology) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{15}
+	return file_tko_why_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ImpactTopology) GetKind() string {
@@ -1324,7 +1545,7 @@ type ImpactRollout struct {
 
 func (x *ImpactRollout) Reset() {
 	*x = ImpactRollout{}
-	mi := &file_tko_why_proto_msgTypes[16]
+	mi := &file_tko_why_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1557,7 @@ func (x *ImpactRollout) String() string {
 func (*ImpactRollout) ProtoMessage() {}
 
 func (x *ImpactRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[16]
+	mi := &file_tko_why_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1570,7 @@ func (x *ImpactRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpactRollout.ProtoReflect.Descriptor instead.
 func (*ImpactRollout) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{16}
+	return file_tko_why_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ImpactRollout) GetRolloutId() string {
@@ -1380,7 +1601,7 @@ type ImpactGroup struct {
 
 func (x *ImpactGroup) Reset() {
 	*x = ImpactGroup{}
-	mi := &file_tko_why_proto_msgTypes[17]
+	mi := &file_tko_why_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1613,7 @@ func (x *ImpactGroup) String() string {
 func (*ImpactGroup) ProtoMessage() {}
 
 func (x *ImpactGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[17]
+	mi := &file_tko_why_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1626,7 @@ func (x *ImpactGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpactGroup.ProtoReflect.Descriptor instead.
 func (*ImpactGroup) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{17}
+	return file_tko_why_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ImpactGroup) GetDeployments() int64 {
@@ -1462,7 +1683,7 @@ type ImpactChange struct {
 
 func (x *ImpactChange) Reset() {
 	*x = ImpactChange{}
-	mi := &file_tko_why_proto_msgTypes[18]
+	mi := &file_tko_why_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1695,7 @@ func (x *ImpactChange) String() string {
 func (*ImpactChange) ProtoMessage() {}
 
 func (x *ImpactChange) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_why_proto_msgTypes[18]
+	mi := &file_tko_why_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1708,7 @@ func (x *ImpactChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpactChange.ProtoReflect.Descriptor instead.
 func (*ImpactChange) Descriptor() ([]byte, []int) {
-	return file_tko_why_proto_rawDescGZIP(), []int{18}
+	return file_tko_why_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ImpactChange) GetResource() string {
@@ -1522,7 +1743,25 @@ var File_tko_why_proto protoreflect.FileDescriptor
 
 const file_tko_why_proto_rawDesc = "" +
 	"\n" +
-	"\rtko/why.proto\x12\x03tko\x1a\x1fgoogle/protobuf/timestamp.proto\"%\n" +
+	"\rtko/why.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"5\n" +
+	"\rGetPluginRuns\x12\x13\n" +
+	"\x04kind\x18\xb4\x06 \x01(\tR\x04kind\x12\x0f\n" +
+	"\x02id\x18\xb5\x06 \x01(\tR\x02id\"]\n" +
+	"\n" +
+	"PluginRuns\x12#\n" +
+	"\x04runs\x18\xb4\x06 \x03(\v2\x0e.tko.PluginRunR\x04runs\x12\x15\n" +
+	"\x05lines\x18\xb5\x06 \x01(\bR\x05lines\x12\x13\n" +
+	"\x04more\x18\xb6\x06 \x01(\x03R\x04more\"\x89\x02\n" +
+	"\tPluginRun\x12\x17\n" +
+	"\x06plugin\x18\xb4\x06 \x01(\tR\x06plugin\x12\x13\n" +
+	"\x04kind\x18\xb5\x06 \x01(\tR\x04kind\x12\x0f\n" +
+	"\x02id\x18\xb6\x06 \x01(\tR\x02id\x121\n" +
+	"\x05began\x18\xb7\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x12.\n" +
+	"\x04took\x18\xb8\x06 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x17\n" +
+	"\x06result\x18\xb9\x06 \x01(\tR\x06result\x12\x15\n" +
+	"\x05error\x18\xba\x06 \x01(\tR\x05error\x12\x15\n" +
+	"\x05lines\x18\xbb\x06 \x03(\tR\x05lines\x12\x13\n" +
+	"\x04more\x18\xbc\x06 \x01(\x03R\x04more\"%\n" +
 	"\vCompareSite\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\"\xa3\x02\n" +
 	"\x0eSiteComparison\x12\x16\n" +
@@ -1666,13 +1905,14 @@ const file_tko_why_proto_rawDesc = "" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
 	"\x06before\x18\x03 \x01(\tR\x06before\x12\x14\n" +
-	"\x05after\x18\x04 \x01(\tR\x05after2\xdf\x01\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after2\x95\x02\n" +
 	"\x03Why\x12\"\n" +
 	"\x05blame\x12\r.tko.GetBlame\x1a\n" +
 	".tko.Blame\x12<\n" +
 	"\vexplainSite\x12\x17.tko.GetSiteExplanation\x1a\x14.tko.SiteExplanation\x12@\n" +
 	"\x11getTemplateImpact\x12\x16.tko.GetTemplateImpact\x1a\x13.tko.TemplateImpact\x124\n" +
-	"\vcompareSite\x12\x10.tko.CompareSite\x1a\x13.tko.SiteComparisonB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\vcompareSite\x12\x10.tko.CompareSite\x1a\x13.tko.SiteComparison\x124\n" +
+	"\rgetPluginRuns\x12\x12.tko.GetPluginRuns\x1a\x0f.tko.PluginRunsB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_why_proto_rawDescOnce sync.Once
@@ -1686,59 +1926,68 @@ func file_tko_why_proto_rawDescGZIP() []byte {
 	return file_tko_why_proto_rawDescData
 }
 
-var file_tko_why_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_tko_why_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_tko_why_proto_goTypes = []any{
-	(*CompareSite)(nil),           // 0: tko.CompareSite
-	(*SiteComparison)(nil),        // 1: tko.SiteComparison
-	(*SiteChange)(nil),            // 2: tko.SiteChange
-	(*GetBlame)(nil),              // 3: tko.GetBlame
-	(*Blame)(nil),                 // 4: tko.Blame
-	(*Origin)(nil),                // 5: tko.Origin
-	(*BlamedField)(nil),           // 6: tko.BlamedField
-	(*FieldChange)(nil),           // 7: tko.FieldChange
-	(*GetSiteExplanation)(nil),    // 8: tko.GetSiteExplanation
-	(*SiteExplanation)(nil),       // 9: tko.SiteExplanation
-	(*PlacementExplanation)(nil),  // 10: tko.PlacementExplanation
-	(*UnmetCondition)(nil),        // 11: tko.UnmetCondition
-	(*GetTemplateImpact)(nil),     // 12: tko.GetTemplateImpact
-	(*TemplateImpact)(nil),        // 13: tko.TemplateImpact
-	(*ImpactRevision)(nil),        // 14: tko.ImpactRevision
-	(*ImpactTopology)(nil),        // 15: tko.ImpactTopology
-	(*ImpactRollout)(nil),         // 16: tko.ImpactRollout
-	(*ImpactGroup)(nil),           // 17: tko.ImpactGroup
-	(*ImpactChange)(nil),          // 18: tko.ImpactChange
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*GetPluginRuns)(nil),         // 0: tko.GetPluginRuns
+	(*PluginRuns)(nil),            // 1: tko.PluginRuns
+	(*PluginRun)(nil),             // 2: tko.PluginRun
+	(*CompareSite)(nil),           // 3: tko.CompareSite
+	(*SiteComparison)(nil),        // 4: tko.SiteComparison
+	(*SiteChange)(nil),            // 5: tko.SiteChange
+	(*GetBlame)(nil),              // 6: tko.GetBlame
+	(*Blame)(nil),                 // 7: tko.Blame
+	(*Origin)(nil),                // 8: tko.Origin
+	(*BlamedField)(nil),           // 9: tko.BlamedField
+	(*FieldChange)(nil),           // 10: tko.FieldChange
+	(*GetSiteExplanation)(nil),    // 11: tko.GetSiteExplanation
+	(*SiteExplanation)(nil),       // 12: tko.SiteExplanation
+	(*PlacementExplanation)(nil),  // 13: tko.PlacementExplanation
+	(*UnmetCondition)(nil),        // 14: tko.UnmetCondition
+	(*GetTemplateImpact)(nil),     // 15: tko.GetTemplateImpact
+	(*TemplateImpact)(nil),        // 16: tko.TemplateImpact
+	(*ImpactRevision)(nil),        // 17: tko.ImpactRevision
+	(*ImpactTopology)(nil),        // 18: tko.ImpactTopology
+	(*ImpactRollout)(nil),         // 19: tko.ImpactRollout
+	(*ImpactGroup)(nil),           // 20: tko.ImpactGroup
+	(*ImpactChange)(nil),          // 21: tko.ImpactChange
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
 }
 var file_tko_why_proto_depIdxs = []int32{
-	19, // 0: tko.SiteComparison.time:type_name -> google.protobuf.Timestamp
-	2,  // 1: tko.SiteComparison.changes:type_name -> tko.SiteChange
-	2,  // 2: tko.SiteComparison.orphans:type_name -> tko.SiteChange
-	5,  // 3: tko.Blame.origins:type_name -> tko.Origin
-	6,  // 4: tko.Blame.fields:type_name -> tko.BlamedField
-	7,  // 5: tko.Blame.changes:type_name -> tko.FieldChange
-	19, // 6: tko.Origin.time:type_name -> google.protobuf.Timestamp
-	5,  // 7: tko.FieldChange.origin:type_name -> tko.Origin
-	5,  // 8: tko.FieldChange.upstream:type_name -> tko.Origin
-	10, // 9: tko.SiteExplanation.placements:type_name -> tko.PlacementExplanation
-	11, // 10: tko.PlacementExplanation.unmet:type_name -> tko.UnmetCondition
-	14, // 11: tko.TemplateImpact.revisions:type_name -> tko.ImpactRevision
-	15, // 12: tko.TemplateImpact.topologies:type_name -> tko.ImpactTopology
-	16, // 13: tko.TemplateImpact.rollouts:type_name -> tko.ImpactRollout
-	17, // 14: tko.TemplateImpact.groups:type_name -> tko.ImpactGroup
-	18, // 15: tko.ImpactGroup.changes:type_name -> tko.ImpactChange
-	3,  // 16: tko.Why.blame:input_type -> tko.GetBlame
-	8,  // 17: tko.Why.explainSite:input_type -> tko.GetSiteExplanation
-	12, // 18: tko.Why.getTemplateImpact:input_type -> tko.GetTemplateImpact
-	0,  // 19: tko.Why.compareSite:input_type -> tko.CompareSite
-	4,  // 20: tko.Why.blame:output_type -> tko.Blame
-	9,  // 21: tko.Why.explainSite:output_type -> tko.SiteExplanation
-	13, // 22: tko.Why.getTemplateImpact:output_type -> tko.TemplateImpact
-	1,  // 23: tko.Why.compareSite:output_type -> tko.SiteComparison
-	20, // [20:24] is the sub-list for method output_type
-	16, // [16:20] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	2,  // 0: tko.PluginRuns.runs:type_name -> tko.PluginRun
+	22, // 1: tko.PluginRun.began:type_name -> google.protobuf.Timestamp
+	23, // 2: tko.PluginRun.took:type_name -> google.protobuf.Duration
+	22, // 3: tko.SiteComparison.time:type_name -> google.protobuf.Timestamp
+	5,  // 4: tko.SiteComparison.changes:type_name -> tko.SiteChange
+	5,  // 5: tko.SiteComparison.orphans:type_name -> tko.SiteChange
+	8,  // 6: tko.Blame.origins:type_name -> tko.Origin
+	9,  // 7: tko.Blame.fields:type_name -> tko.BlamedField
+	10, // 8: tko.Blame.changes:type_name -> tko.FieldChange
+	22, // 9: tko.Origin.time:type_name -> google.protobuf.Timestamp
+	8,  // 10: tko.FieldChange.origin:type_name -> tko.Origin
+	8,  // 11: tko.FieldChange.upstream:type_name -> tko.Origin
+	13, // 12: tko.SiteExplanation.placements:type_name -> tko.PlacementExplanation
+	14, // 13: tko.PlacementExplanation.unmet:type_name -> tko.UnmetCondition
+	17, // 14: tko.TemplateImpact.revisions:type_name -> tko.ImpactRevision
+	18, // 15: tko.TemplateImpact.topologies:type_name -> tko.ImpactTopology
+	19, // 16: tko.TemplateImpact.rollouts:type_name -> tko.ImpactRollout
+	20, // 17: tko.TemplateImpact.groups:type_name -> tko.ImpactGroup
+	21, // 18: tko.ImpactGroup.changes:type_name -> tko.ImpactChange
+	6,  // 19: tko.Why.blame:input_type -> tko.GetBlame
+	11, // 20: tko.Why.explainSite:input_type -> tko.GetSiteExplanation
+	15, // 21: tko.Why.getTemplateImpact:input_type -> tko.GetTemplateImpact
+	3,  // 22: tko.Why.compareSite:input_type -> tko.CompareSite
+	0,  // 23: tko.Why.getPluginRuns:input_type -> tko.GetPluginRuns
+	7,  // 24: tko.Why.blame:output_type -> tko.Blame
+	12, // 25: tko.Why.explainSite:output_type -> tko.SiteExplanation
+	16, // 26: tko.Why.getTemplateImpact:output_type -> tko.TemplateImpact
+	4,  // 27: tko.Why.compareSite:output_type -> tko.SiteComparison
+	1,  // 28: tko.Why.getPluginRuns:output_type -> tko.PluginRuns
+	24, // [24:29] is the sub-list for method output_type
+	19, // [19:24] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_tko_why_proto_init() }
@@ -1752,7 +2001,7 @@ func file_tko_why_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_why_proto_rawDesc), len(file_tko_why_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

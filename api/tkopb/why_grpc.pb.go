@@ -27,6 +27,7 @@ const (
 	Why_ExplainSite_FullMethodName       = "/tko.Why/explainSite"
 	Why_GetTemplateImpact_FullMethodName = "/tko.Why/getTemplateImpact"
 	Why_CompareSite_FullMethodName       = "/tko.Why/compareSite"
+	Why_GetPluginRuns_FullMethodName     = "/tko.Why/getPluginRuns"
 )
 
 // WhyClient is the client API for Why service.
@@ -45,6 +46,10 @@ type WhyClient interface {
 	// meta-scheduler compares them: UNAVAILABLE if none does within a minute. Values of
 	// Secrets are left out.
 	CompareSite(ctx context.Context, in *CompareSite, opts ...grpc.CallOption) (*SiteComparison, error)
+	// Returns the newest runs of plugins for a deployment or site, or of a plugin, since this
+	// server has started. Runs for entities that the caller may not read are left out, and what
+	// plugins log is in them only with the right log.
+	GetPluginRuns(ctx context.Context, in *GetPluginRuns, opts ...grpc.CallOption) (*PluginRuns, error)
 }
 
 type whyClient struct {
@@ -95,6 +100,16 @@ func (c *whyClient) CompareSite(ctx context.Context, in *CompareSite, opts ...gr
 	return out, nil
 }
 
+func (c *whyClient) GetPluginRuns(ctx context.Context, in *GetPluginRuns, opts ...grpc.CallOption) (*PluginRuns, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PluginRuns)
+	err := c.cc.Invoke(ctx, Why_GetPluginRuns_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // WhyServer is the server API for Why service.
 // All implementations must embed UnimplementedWhyServer
 // for forward compatibility.
@@ -111,6 +126,10 @@ type WhyServer interface {
 	// meta-scheduler compares them: UNAVAILABLE if none does within a minute. Values of
 	// Secrets are left out.
 	CompareSite(context.Context, *CompareSite) (*SiteComparison, error)
+	// Returns the newest runs of plugins for a deployment or site, or of a plugin, since this
+	// server has started. Runs for entities that the caller may not read are left out, and what
+	// plugins log is in them only with the right log.
+	GetPluginRuns(context.Context, *GetPluginRuns) (*PluginRuns, error)
 	mustEmbedUnimplementedWhyServer()
 }
 
@@ -132,6 +151,9 @@ func (UnimplementedWhyServer) GetTemplateImpact(context.Context, *GetTemplateImp
 }
 func (UnimplementedWhyServer) CompareSite(context.Context, *CompareSite) (*SiteComparison, error) {
 	return nil, status.Error(codes.Unimplemented, "method CompareSite not implemented")
+}
+func (UnimplementedWhyServer) GetPluginRuns(context.Context, *GetPluginRuns) (*PluginRuns, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetPluginRuns not implemented")
 }
 func (UnimplementedWhyServer) mustEmbedUnimplementedWhyServer() {}
 func (UnimplementedWhyServer) testEmbeddedByValue()             {}
@@ -226,6 +248,24 @@ func _Why_CompareSite_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Why_GetPluginRuns_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetPluginRuns)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WhyServer).GetPluginRuns(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Why_GetPluginRuns_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WhyServer).GetPluginRuns(ctx, req.(*GetPluginRuns))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Why_ServiceDesc is the grpc.ServiceDesc for Why service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -248,6 +288,10 @@ var Why_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "compareSite",
 			Handler:    _Why_CompareSite_Handler,
+		},
+		{
+			MethodName: "getPluginRuns",
+			Handler:    _Why_GetPluginRuns_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

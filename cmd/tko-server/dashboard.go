@@ -44,9 +44,9 @@ func (s *server) webHandler(log *slog.Logger, stopping <-chan struct{}) (http.Ha
 	inner := http.NewServeMux()
 	inner.Handle("/api/", webapi.New(s.service, func() []string { return addresses(s.web) }, log))
 	inner.Handle("/api/v1/", webapi.NewLive(webapi.LiveCatalog{
-		Catalog: s.service, Watcher: s.service, Actor: actor{s.service}, LiveRollouts: s.service, Past: s.service, Reasons: s.service, Fleets: s.service,
+		Catalog: s.service, Watcher: s.service, Actor: actor{s.service}, LiveRollouts: s.service, Past: s.service, Reasons: s.service, Fleets: s.service, SavedViews: s.service,
 	}, webapi.LiveOptions{
-		Log: log, Stopping: stopping, Logins: logins.Logins, Runs: &s.runs,
+		Log: log, Stopping: stopping, Logins: logins.Logins,
 	}))
 	inner.Handle("/auth/", sessions.Handler())
 	identified := sessions.Wrap(s.security.identified(inner, log))

@@ -84,7 +84,7 @@ func TestEachRouteStaysInTheScopeOfItsCaller(t *testing.T) {
 	mux := http.NewServeMux()
 	old := webapi.New(s, nil, nil)
 	mux.Handle("/api/", old)
-	live := webapi.NewLive(webapi.LiveCatalog{Catalog: s, Watcher: s, Actor: actor{s}, LiveRollouts: s, Past: s, Reasons: s}, webapi.LiveOptions{Stopping: stopping})
+	live := webapi.NewLive(webapi.LiveCatalog{Catalog: s, Watcher: s, Actor: actor{s}, LiveRollouts: s, Past: s, Reasons: s, SavedViews: s}, webapi.LiveOptions{Stopping: stopping})
 	mux.Handle("/api/v1/", live)
 	call := func(who, method, path, body string) (int, string) {
 		ctx := identity.With(t.Context(), identity.Identity{Subject: "cert:" + who, Authenticator: "cert"})

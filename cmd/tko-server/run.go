@@ -414,7 +414,7 @@ type server struct {
 	inProcess                                                             map[string]*bufconn.Listener // by role; nil without the data controller
 	logServer                                                             plugin.LogServer
 	isolated                                                              *isolate.Isolation
-	runs                                                                  webapi.PluginRuns // of plugins in this process
+	runs                                                                  catalog.PluginRuns // of plugins in this process
 }
 
 // listen opens the sockets first, so that clients can connect as soon as the
@@ -517,7 +517,7 @@ const firstPluginUser = 2_000_000_000
 // ran counts a run of a plugin, and keeps it for the dashboard.
 func (s *server) ran(r plugin.Run) {
 	s.metrics.Ran(r.Type, r.Name, r.Result, r.Took)
-	run := webapi.PluginRun{Plugin: tko.Plugin{Type: r.Type, Name: r.Name}.ID(), ID: r.Entity, Began: r.Began, Took: r.Took, Result: r.Result, Lines: r.Lines, More: r.More}
+	run := tko.PluginRun{Plugin: tko.Plugin{Type: r.Type, Name: r.Name}.ID(), ID: r.Entity, Began: r.Began, Took: r.Took, Result: r.Result, Lines: r.Lines, More: r.More}
 	switch r.Type {
 	case tko.PluginPrepare:
 		run.Kind = tko.KindDeployment
@@ -659,7 +659,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Access: rights.Mode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
 		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(), CheckSource: gitops.CheckDefinition, Leash: s.allowed.Leash, SourceUses: gitops.CredentialUses, OwnerGroups: s.config.Access.OwnerGroups, CheckFunction: runner.CheckFunction, InspectPlugin: inspectorOf(s.config, runner).Condition,
-		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
+		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Runs: &s.runs, Refused: s.metrics.Denied,
 	})
 	s.service.PlanWith(planner.New(planner.OnCatalog(s.service), planner.Options{Runner: runner, ManualApprove: !s.config.PreparerAutoApprove}))
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {

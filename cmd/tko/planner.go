@@ -57,6 +57,14 @@ func (planner) ReadManifests(tree fs.FS, sources bool) (manifests []cli.Manifest
 		manifests = append(manifests, cli.Manifest{File: m.File, Name: m.Name, Put: m.Put})
 	}
 	for _, d := range declared {
+		if d.IsView() {
+			v, err := d.View()
+			if err != nil {
+				return nil, err
+			}
+			manifests = append(manifests, cli.Manifest{File: d.File, Name: d.Name, Put: tko.Put{Kind: cli.KindView}, View: &v})
+			continue
+		}
 		if d.IsSubscription() {
 			s := tko.Subscription{Name: d.Name, Spec: d.Spec}
 			manifests = append(manifests, cli.Manifest{File: d.File, Name: d.Name, Put: tko.Put{Kind: tko.KindSubscription}, Subscription: &s})

@@ -42,6 +42,7 @@ const (
 	Define      Verb = "define"      // GitOps sources in the store, which change entities of all kinds but plugins
 	Emergency   Verb = "emergency"   // approval of waves of rollouts without the ticket that they wait for
 	Subscribe   Verb = "subscribe"   // subscriptions, which send what their owners may read to other hosts
+	Publish     Verb = "publish"     // views of the dashboards, which all who read anything see
 	Bind        Verb = "bind"        // bindings and policies
 	Audit       Verb = "audit"       // the audit log
 	Backup      Verb = "backup"      // whole backups
@@ -54,7 +55,7 @@ const (
 // Scoped reports whether a verb is granted within a scope.
 func (v Verb) Scoped() bool {
 	switch v {
-	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Subscribe, Emergency, Bind, Audit, Backup, Logs, Impersonate, Own, Open:
+	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Subscribe, Publish, Emergency, Bind, Audit, Backup, Logs, Impersonate, Own, Open:
 		return false
 	default:
 		return true
@@ -64,8 +65,8 @@ func (v Verb) Scoped() bool {
 // A Role is a named set of verbs.
 type Role string
 
-// The roles. Each right of its own is a role of the same name: define, subscribe, emergency, secret, audit,
-// backup, impersonate, own and credential.
+// The roles. Each right of its own is a role of the same name: define, subscribe, publish, emergency, secret,
+// audit, backup, impersonate, own and credential.
 const (
 	Viewer    Role = "viewer"
 	Editor    Role = "editor"
@@ -83,6 +84,7 @@ const (
 	DefineRole      Role = "define"
 	SubscribeRole   Role = "subscribe"
 	EmergencyRole   Role = "emergency"
+	PublishRole     Role = "publish"
 	SecretRole      Role = "secret"
 	AuditRole       Role = "audit"
 	BackupRole      Role = "backup"
@@ -124,8 +126,8 @@ var roles = map[Role][]Verb{
 	Viewer:    {Read},
 	Editor:    {Read, Create, Update, Delete},
 	Approver:  {Read, Approve},
-	Operator:  {Read, Call, Purge, Inspect, Credential},
-	Admin:     append(slices.Clone(users), Define, Subscribe, Emergency, Bind, Own, Audit, Backup, Logs, Secret, Credential),
+	Operator:  {Read, Call, Purge, Inspect, Credential, Publish},
+	Admin:     append(slices.Clone(users), Define, Subscribe, Publish, Emergency, Bind, Own, Audit, Backup, Logs, Secret, Credential),
 	Delegated: append(slices.Clone(users), Condition, Secret),
 
 	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret, Credential},
@@ -137,6 +139,7 @@ var roles = map[Role][]Verb{
 	DefineRole:      {Define, Inspect},
 	SubscribeRole:   {Subscribe, Inspect},
 	EmergencyRole:   {Emergency},
+	PublishRole:     {Publish},
 	SecretRole:      {Read, Secret},
 	AuditRole:       {Audit},
 	BackupRole:      {Backup},

@@ -165,6 +165,13 @@ func (w *world) dryRuns(r *rand.Rand) map[string]func() foreseen {
 				return result, err
 			}
 		},
+		"RegisterViews": func() foreseen {
+			v := tko.View{Name: pick(r, "one", "two"), Path: pick(r, "/sites", "/matrix", "/login")}
+			return func(ctx context.Context, dry bool) (any, error) {
+				result, err := w.RegisterViews(ctx, []tko.View{v}, dry)
+				return result, err
+			}
+		},
 		"ReleaseHolds": func() foreseen {
 			return func(ctx context.Context, dry bool) (any, error) {
 				return w.ReleaseHolds(ctx, tko.ReleaseHolds{Queues: true, DryRun: dry})

@@ -97,6 +97,7 @@ type Options struct {
 
 	Log       *slog.Logger // for deletions and approvals; none if nil
 	LogLevels LogLevels    // of the server's log; none if nil
+	Runs      *PluginRuns  // of plugins in this process; none if nil
 	// Refused is called for each request for which the caller has no right (verb, kind),
 	// or no valid credentials (login), with the decision: refuse, or report if the
 	// request is served nevertheless. None if nil.
@@ -142,6 +143,7 @@ type Service struct {
 	*Comparer
 	*source.Keeper
 	*source.SubscriptionKeeper
+	*source.ViewKeeper
 	*enrollment.AgentEnrollments
 	*Administration
 }
@@ -201,7 +203,7 @@ func assemble(store record.Store, validator Validator, options Options, g ground
 		Restorer:       &Restorer{rights: g.rights, store: store, reader: reader, gate: g.gate, moments: moments},
 		Administration: &Administration{rights: g.rights, store: store, gate: g.gate, options: options},
 	}
-	s.Keeper, s.SubscriptionKeeper = source.NewKeepers(g.rights, store, sourceSettings(options, g.gate), changelog.SeenBy(s.ChangeLog))
+	s.Keeper, s.SubscriptionKeeper, s.ViewKeeper = source.NewKeepers(g.rights, store, sourceSettings(options, g.gate), changelog.SeenBy(s.ChangeLog))
 	s.AgentEnrollments = enrollment.New(g.rights, store, func(ctx context.Context, site record.Key, conditions []tko.Condition) error {
 		return s.setConditions(ctx, site, conditions, nil, record.Requirement{})
 	})
@@ -222,7 +224,9 @@ func assemble(store record.Store, validator Validator, options Options, g ground
 		rights: g.rights, store: store, reader: reader, gate: g.gate, references: refers, approvals: approves, ids: ids,
 		registry: s.Registry, deployments: s.DeploymentWriter, statuses: s.Statuses, approver: s.Approver, remover: s.Remover, rollouts: rollouts.Keeper,
 	}
-	s.Explainer = &Explainer{rights: g.rights, store: store, reader: reader, validation: rules, entities: s.Entities, rollouts: rollouts.Keeper, control: s.RolloutControl}
+	s.Explainer = &Explainer{
+		rights: g.rights, store: store, reader: reader, validation: rules, runs: options.Runs, entities: s.Entities, rollouts: rollouts.Keeper, control: s.RolloutControl,
+	}
 	return s
 }
 

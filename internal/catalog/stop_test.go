@@ -249,6 +249,8 @@ var exempt = map[string]string{
 	tkopb.Access_RegisterSubscriptions_FullMethodName:      "messages change nothing at sites",
 	tkopb.Access_DeleteSubscription_FullMethodName:         "messages change nothing at sites",
 	tkopb.Access_TestSubscription_FullMethodName:           "messages change nothing at sites",
+	tkopb.Access_RegisterViews_FullMethodName:              "views change nothing at sites",
+	tkopb.Access_DeleteView_FullMethodName:                 "views change nothing at sites",
 	tkopb.Admin_Backup_FullMethodName:                      "it reads",
 	tkopb.Admin_ReleaseHolds_FullMethodName:                "a stop holds all the same",
 	tkopb.Logs_SetLogLevels_FullMethodName:                 "no entity",

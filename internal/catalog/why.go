@@ -31,6 +31,7 @@ type Explainer struct {
 	store      record.Store
 	reader     record.Lookup
 	validation *validation
+	runs       *PluginRuns // Options.Runs
 
 	entities *Entities
 	rollouts *service.Keeper

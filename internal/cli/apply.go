@@ -84,7 +84,7 @@ of an existing deployment is refused. No entity is ever deleted.
 
 Manifests of GitOps sources (GitOpsSource, Inventory, Catalog) are registered last, all of them or
 none, as tko gitops source register does, with the same right; then those of subscriptions
-(Subscription), as tko subscription register does.`
+(Subscription), as tko subscription register does, and of views (View), as tko view register does.`
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
@@ -325,8 +325,8 @@ func (a *app) planApply(ctx context.Context, s *session, files []string, manager
 	return append(steps, sources...), errors.Join(wrong, err)
 }
 
-// planDeclared checks the manifests of GitOps sources and subscriptions on the server, each
-// together: sources may name each other.
+// planDeclared checks the manifests of GitOps sources, subscriptions and views on the server,
+// each together: sources may name each other.
 func planDeclared(ctx context.Context, s *session, manifests []Manifest) ([]step, error) {
 	steps := make([]step, len(manifests))
 	for i, m := range manifests {
@@ -335,7 +335,46 @@ func planDeclared(ctx context.Context, s *session, manifests []Manifest) ([]step
 	if err := planSources(ctx, s, steps); err != nil {
 		return nil, err
 	}
-	return steps, planSubscriptions(ctx, s, steps)
+	if err := planSubscriptions(ctx, s, steps); err != nil {
+		return nil, err
+	}
+	return steps, planViews(ctx, s, steps)
+}
+
+// planViews checks the views among steps.
+func planViews(ctx context.Context, s *session, steps []step) error {
+	wanted := viewsIn(steps)
+	if len(wanted) == 0 {
+		return nil
+	}
+	results, err := s.registerViews(ctx, wanted, true)
+	if err != nil {
+		return err
+	}
+	there, err := call(ctx, s, s.Views)
+	if err != nil {
+		return err
+	}
+	before := map[string]manifester{}
+	for _, one := range there {
+		before[one.Name] = one
+	}
+	for i, r := range results {
+		if err := planRegistered(steps, func(m Manifest) bool { return m.View != nil && m.Name == r.Name }, registering{r.Created, r.Changed, before[r.Name], wanted[i]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// viewsIn returns the views in steps.
+func viewsIn(steps []step) (all []tko.View) {
+	for _, one := range steps {
+		if one.View != nil {
+			all = append(all, *one.View)
+		}
+	}
+	return all
 }
 
 // planSources checks the GitOps sources among steps.
@@ -423,18 +462,23 @@ func planRegistered(steps []step, is func(Manifest) bool, does registering) erro
 	return nil
 }
 
-// registerDeclared registers the GitOps sources and the subscriptions in steps.
+// registerDeclared registers the GitOps sources, the subscriptions and the views in steps.
 func (s *session) registerDeclared(ctx context.Context, steps []step) error {
 	if definitions := sourcesIn(steps); len(definitions) > 0 {
 		if _, err := s.registerSources(ctx, definitions, false); err != nil {
 			return err
 		}
 	}
-	wanted := subscriptionsIn(steps)
+	if wanted := subscriptionsIn(steps); len(wanted) > 0 {
+		if _, err := s.registerSubscriptions(ctx, wanted, false); err != nil {
+			return err
+		}
+	}
+	wanted := viewsIn(steps)
 	if len(wanted) == 0 {
 		return nil
 	}
-	_, err := s.registerSubscriptions(ctx, wanted, false)
+	_, err := s.registerViews(ctx, wanted, false)
 	return err
 }
 

@@ -28,7 +28,7 @@ import (
 )
 
 // exportedKinds are the kinds in the order in which they are imported.
-var exportedKinds = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout, KindSource, tko.KindSubscription}
+var exportedKinds = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout, KindSource, tko.KindSubscription, KindView}
 
 // exportFlags select what is exported.
 type exportFlags struct {
@@ -44,7 +44,7 @@ func (f *exportFlags) selected() ([]tko.Kind, error) {
 	used := map[string]bool{"id": len(f.ids) > 0, "metadata": len(f.metadata) > 0, "template-id": len(f.templates) > 0, "site-id": len(f.sites) > 0}
 	for _, name := range f.kinds {
 		if !slices.Contains(exportedKinds, tko.Kind(name)) {
-			return nil, tko.Errorf(errUsage, "--kind %s: use plugin, template, site, deployment, rollout, source or subscription", name)
+			return nil, tko.Errorf(errUsage, "--kind %s: use plugin, template, site, deployment, rollout, source, subscription or view", name)
 		}
 	}
 	var kinds []tko.Kind
@@ -72,16 +72,18 @@ func (f *exportFlags) selected() ([]tko.Kind, error) {
 	return kinds, nil
 }
 
-// isDeclaredKind reports whether a kind is declared and is no entity: of GitOps sources and
-// subscriptions.
-func isDeclaredKind(kind tko.Kind) bool { return kind == KindSource || kind == tko.KindSubscription }
+// isDeclaredKind reports whether a kind is declared and is no entity: of GitOps sources,
+// subscriptions and views.
+func isDeclaredKind(kind tko.Kind) bool {
+	return kind == KindSource || kind == tko.KindSubscription || kind == KindView
+}
 
 func (a *app) exportCommand() *cobra.Command {
 	var flags exportFlags
 	cmd := &cobra.Command{
 		Use: "export FOLDER|FILE.tar|-", Short: "Write entities as plain KRM manifests",
-		Long: `Write plugins, templates, sites, deployments, rollouts, registered GitOps sources and subscriptions
-as plain KRM manifests, one file for each, into a new folder, a tar file, or the standard output (-, as tar). The
+		Long: `Write plugins, templates, sites, deployments, rollouts, registered GitOps sources, subscriptions and
+views as plain KRM manifests, one file for each, into a new folder, a tar file, or the standard output (-, as tar). The
 manifests are those of GitOps sources and of kubectl: tko import, a GitOps source or kubectl apply
 can create the entities elsewhere.
 
@@ -92,7 +94,7 @@ again. Metadata and resources of a template that were removed, and the revision 
 that a deployment was made from, are annotations of its manifest. Earlier revisions of templates are
 in the folder .revisions, which only tko import reads. Rollouts are written without their plans and
 progress, so an imported one is planned again and waits for its start. Those that TKO makes itself
-(undos, and rollouts of placements and sources) and sources and subscriptions that others declare
+(undos, and rollouts of placements and sources) and sources, subscriptions and views that others declare
 are left out. A subscription that is imported sends to the same destination: set suspend in that of a
 copy.
 Labels with a prefix and annotations that kubectl or manifests set are written, without those that
@@ -118,7 +120,7 @@ lost elsewhere, such as values of Secrets without the right to read them.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&flags.kinds, "kind", nil, "`kind`: plugin, template, site, deployment, rollout, source or subscription; may be repeated (default: all)")
+	f.StringSliceVar(&flags.kinds, "kind", nil, "`kind`: plugin, template, site, deployment, rollout, source, subscription or view; may be repeated (default: all)")
 	patterns(f, &flags.ids, "id", "", "the ID of a template, site or rollout")
 	metadataPatterns(f, &flags.metadata, "metadata", "m", "")
 	patterns(f, &flags.templates, "template-id", "", "the template's ID")
@@ -317,6 +319,8 @@ func (x *exporter) all(ctx context.Context) (err error) {
 			err = x.sources(ctx)
 		case tko.KindSubscription:
 			err = x.subscriptions(ctx)
+		case KindView:
+			err = x.views(ctx)
 		}
 		if err != nil {
 			return err
@@ -489,6 +493,31 @@ func (x *exporter) subscriptions(ctx context.Context) error {
 			return err
 		}
 		if err := x.declared("subscriptions", one.Name, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// views writes the saved views, without those that sources declare. Servers before them have
+// none.
+func (x *exporter) views(ctx context.Context) error {
+	all, err := call(ctx, x.s, x.s.Views)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil
+	case errors.Is(err, tko.ErrDenied) && !slices.Contains(x.flags.kinds, string(KindView)):
+		x.left.add(true, "views, for which you lack the right to read them", "all")
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, one := range all {
+		if one.Parent != "" {
+			x.left.add(false, "views that sources declare", one.Name)
+			continue
+		}
+		if err := x.declared("views", one.Name, one); err != nil {
 			return err
 		}
 	}

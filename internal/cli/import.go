@@ -19,7 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
-// A Manifest is the desired state of an entity, of a GitOps source, or of a subscription, in a file.
+// A Manifest is the desired state of an entity, a GitOps source, a subscription or a view, in a file.
 type Manifest struct {
 	File   string
 	Name   string // the ID; of a deployment, the name of the manifest
@@ -27,11 +27,15 @@ type Manifest struct {
 	Source *tko.SourceDefinition // of a GitOps source, whose Put has the kind KindSource only; else nil
 	// Subscription is one, and Put has the kind KindSubscription only; else nil.
 	Subscription *tko.Subscription
+	View         *tko.View // is one, and Put has the kind KindView only; else nil
 }
 
-// isDeclared reports whether a manifest is that of a GitOps source or a subscription, which
-// are registered last, and together.
-func (m Manifest) isDeclared() bool { return m.Source != nil || m.Subscription != nil }
+// isDeclared reports whether a manifest is that of a GitOps source, a subscription or a view,
+// which are registered last, and together.
+func (m Manifest) isDeclared() bool { return m.Source != nil || m.Subscription != nil || m.View != nil }
+
+// KindView is the kind of views among manifests.
+const KindView tko.Kind = "view"
 
 // KindSource is the kind of GitOps sources among manifests.
 const KindSource tko.Kind = "source"
@@ -43,8 +47,8 @@ func (a *app) importCommand() *cobra.Command {
 	var tool toolFlag
 	cmd := &cobra.Command{
 		Use: "import FOLDER|FILE.tar", Short: "Create or update entities from plain KRM manifests, another server, or packages of other tools",
-		Long: `Create or update plugins, templates, sites, deployments, rollouts, GitOps sources and subscriptions
-from plain KRM manifests, such as those of tko export. Rollouts are planned, and not started; sources and
+		Long: `Create or update plugins, templates, sites, deployments, rollouts, GitOps sources, subscriptions
+and views from plain KRM manifests, such as those of tko export. Rollouts are planned, and not started; sources and
 subscriptions begin at once. A child is created below the new deployment of its parent. The command first checks all of them, and shows what it will create and update. If
 one is wrong, nothing is changed. Then it asks; without a terminal, it needs --confirm COUNT with
 the number of changes that the plan shows (see --dry-run).

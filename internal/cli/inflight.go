@@ -69,7 +69,7 @@ func orderOf(manifests []Manifest) [][]int {
 // the same time. What there are few of is written one by one, too.
 func isAlone(m Manifest) bool {
 	switch m.Put.Kind {
-	case tko.KindSite, tko.KindDeployment, KindSource, tko.KindSubscription:
+	case tko.KindSite, tko.KindDeployment, KindSource, tko.KindSubscription, KindView:
 		return false
 	case tko.KindTemplate:
 		return m.Put.Package == nil || slices.ContainsFunc(m.Put.Package, isDefinition)

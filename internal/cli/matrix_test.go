@@ -124,6 +124,7 @@ func commandRows() map[string]commandRow {
 		"site.suspend": row(0, "site suspend b/1 --reason x"), "site.resume": row(0, "site resume b/1"),
 		"template.delete": row(0, "template delete b/t --confirm 9"), "template.get": row(0, "template get b/t -o yaml"), "template.impact": row(0, "template impact b/t"), "template.list": row(0, "template list -o json", "template list --id b/** -o yaml"),
 		"template.edit": row(waits, "template edit b/t"), "template.purge": row(0, "template purge --id b/** --confirm 9"), "template.register": row(0, "template register b/new --url DIR/work", "template register b/t --url DIR/work"),
+		"view.delete": row(0, "view delete of-b"), "view.get": row(0, "view get of-b"), "view.list": row(0, "view list -o json"), "view.register": row(0, "view register -f DIR/view"), "view.save": row(0, "view save of-b /matrix"),
 		"wait": row(0, "wait deployment ID --for condition=Prepared --wait-timeout 1s"),
 	}
 }
@@ -215,6 +216,8 @@ func newCommandWorld(t *testing.T) *commandWorld {
 	check(err)
 	_, err = w.service.RegisterSubscriptions(w.root, []tko.Subscription{{Name: "of-b", Spec: []byte(`{"about":[{"of":"changes"}],"to":{"slack":{"url":"https://example.com/marked-b"}}}`)}}, false)
 	check(err)
+	_, err = w.service.RegisterViews(w.root, []tko.View{{Name: "of-b", Path: "/sites", Description: "all may see it"}}, false)
+	check(err)
 	pkg, err := krm.Decode(krm.YAML, []byte("apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: of-b}\nspec: {edits: [{upgrade: {to: b/t2}, select: {siteIdPatterns: [b/**]}}]}\n"), krm.Limits{})
 	check(err)
 	_, err = w.service.RegisterRollout(w.root, tko.Rollout{ID: "of-b", Package: pkg})
@@ -232,6 +235,7 @@ func newCommandWorld(t *testing.T) *commandWorld {
 		"sites/site.yaml":       "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {labels: {new: x}}\nspec: {siteId: b/1}\n",
 		"work/c.yaml":           "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
 		"patch":                 "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {new: x}}",
+		"view/all.yaml":         "apiVersion: tko.nephio.org/v1alpha1\nkind: View\nmetadata: {name: of-b}\nspec: {path: /matrix}\n",
 		"subscription/all.yaml": "apiVersion: tko.nephio.org/v1alpha1\nkind: Subscription\nmetadata: {name: of-b}\nspec: {about: [{of: changes}], to: {slack: {url: 'https://example.com/new'}}}\n",
 		"source/git.yaml":       "apiVersion: tko.nephio.org/v1alpha1\nkind: GitOpsSource\nmetadata: {name: of-b}\nspec: {git: {url: 'https://example.com/x.git'}}\n",
 	} {

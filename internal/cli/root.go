@@ -41,7 +41,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffCommand(), a.patchCommand(), a.labelCommand(), a.setCommand(), a.explainCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(), a.dashboardCommand(),
 		a.historyCommand(), a.blameCommand(), a.restoreCommand(), a.retentionCommand(),
-		a.accessCommand(), a.credentialCommand(), a.auditCommand(), a.freezeCommand(), a.unfreezeCommand(), a.stopCommand(), a.resumeCommand(), a.backupCommand(), a.holdCommand(), a.bundleCommand(), a.queueCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.inventoryCommand(), a.catalogCommand(), a.subscriptionCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
+		a.accessCommand(), a.credentialCommand(), a.auditCommand(), a.freezeCommand(), a.unfreezeCommand(), a.stopCommand(), a.resumeCommand(), a.backupCommand(), a.holdCommand(), a.bundleCommand(), a.queueCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.inventoryCommand(), a.catalogCommand(), a.subscriptionCommand(), a.viewCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
 		manual.Command("1"),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),
 	)

@@ -32,6 +32,7 @@ type (
 	declared interface {
 		sources
 		subscriptions
+		savedViews
 	}
 	services interface {
 		reports
@@ -79,6 +80,11 @@ type (
 		RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error)
 		SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
 		DeleteSource(ctx context.Context, name string, keep bool) error
+	}
+	savedViews interface {
+		RegisterViews(ctx context.Context, all []tko.View, dryRun bool) ([]tko.RegisteredView, error)
+		Views(ctx context.Context) ([]tko.View, error)
+		DeleteView(ctx context.Context, name string) error
 	}
 	subscriptions interface {
 		RegisterSubscriptions(ctx context.Context, all []tko.Subscription, dryRun bool) ([]tko.RegisteredSubscription, error)

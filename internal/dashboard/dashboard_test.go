@@ -54,6 +54,7 @@ func sample() *fake {
 	child.Parent = tko.DeploymentID(name(2))
 	f.special[name(4)] = child
 	f.history = map[int64]krm.Package{1: config("v1"), 2: config("v2"), 3: config("v3")}
+	f.logs = true
 	f.sites = []tko.Site{{ID: "south/edge-1", Template: "edge/v1", Metadata: map[string]string{"region": "south"}, DeploymentCount: 1, Stamp: tko.Stamp{Revision: 1, Created: start, Updated: start}}}
 	return f
 }
@@ -79,6 +80,7 @@ func TestFramesOfAllViews(t *testing.T) {
 		{"diff", []string{"d"}, ""},
 		{"history", []string{"H"}, ""},
 		{"tree", []string{"t"}, ""},
+		{"logs", []string{"l"}, ""},
 		{"delete", []string{"D"}, ""},
 		{"help", []string{"esc", "?"}, ""},
 	}

@@ -26,12 +26,14 @@ const (
 	tabHistory
 	tabDiff
 	tabTree
+	tabRuns
+	tabViews
 )
 
-var tabNames = []string{"why", "yaml", "conditions", "history", "diff", "tree"}
+var tabNames = []string{"why", "yaml", "conditions", "history", "diff", "tree", "runs", "views"}
 
 // tabKeys are the keys that open tabs.
-var tabKeys = map[string]int{"w": tabWhy, "y": tabPackage, "d": tabDiff, "H": tabHistory, "t": tabTree}
+var tabKeys = map[string]int{"w": tabWhy, "y": tabPackage, "d": tabDiff, "H": tabHistory, "t": tabTree, "l": tabRuns}
 
 // tabName returns the name of a tab: rollouts have their waves and their plan.
 func tabName(kind tko.Kind, tab int) string {
@@ -46,10 +48,11 @@ func tabName(kind tko.Kind, tab int) string {
 
 // tabsOf are the tabs of each kind.
 var tabsOf = map[tko.Kind][]int{
-	tko.KindDeployment: {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabTree},
-	tko.KindSite:       {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff},
+	tko.KindDeployment: {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabTree, tabRuns},
+	tko.KindSite:       {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabRuns},
 	tko.KindTemplate:   {tabWhy, tabPackage, tabConditions, tabHistory, tabDiff},
-	tko.KindPlugin:     {tabWhy, tabPackage, tabConditions},
+	tko.KindPlugin:     {tabWhy, tabPackage, tabConditions, tabRuns},
+	kindView:           {tabViews},
 	tko.KindRollout:    {tabWhy, tabDiff, tabPackage, tabConditions, tabHistory},
 }
 
@@ -87,9 +90,10 @@ type line struct {
 	kind   tko.Kind
 	id     string
 	filter string
+	whole  bool // it opens a list without a filter, too
 }
 
-func (l line) opens() bool { return l.id != "" || l.filter != "" }
+func (l line) opens() bool { return l.id != "" || l.filter != "" || l.whole }
 
 // textLines returns the lines of a text, each after a prefix.
 func textLines(prefix, text string, look style) []line {
@@ -239,6 +243,8 @@ type reading struct {
 func (r reading) lines(ctx context.Context) ([]line, error) {
 	s, zone, kind, id := r.server, r.zone, r.kind, r.id
 	switch r.tab {
+	case tabViews:
+		return readViews(ctx, s)
 	case tabHistory:
 		return readHistory(ctx, s, zone, kind, id)
 	case tabWhy:
@@ -252,6 +258,8 @@ func (r reading) lines(ctx context.Context) ([]line, error) {
 		return r.diff(ctx)
 	case tabTree:
 		return readTree(ctx, s, tko.DeploymentID(id))
+	case tabRuns:
+		return readRuns(ctx, s, zone, kind, id)
 	}
 	e, err := readEntity(ctx, s, kind, id, 0)
 	if err != nil {
@@ -340,6 +348,54 @@ func whyLines(e entity, kind tko.Kind, zone *time.Location) []line {
 		line{text: printable.Text(fmt.Sprintf("Revision: %d by %s", e.stamp.Revision, cmp.Or(e.stamp.String(), "-")))},
 		line{text: "Created: " + stampText(e.stamp.Created, zone)}, line{text: "Updated: " + stampText(e.stamp.Updated, zone)}, line{})
 	return append(lines, conditionLines(e.stamp.Conditions, zone)...)
+}
+
+// readRuns returns the newest runs of plugins for an entity, or of a plugin, with the last lines
+// that each has logged.
+func readRuns(ctx context.Context, s Getter, zone *time.Location, kind tko.Kind, id string) ([]line, error) {
+	found, err := s.PluginRuns(ctx, kind, id)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return []line{{text: "This server is of an earlier version, and doesn't tell the runs of plugins.", style: faint}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	lines := []line{
+		{text: "The newest runs of plugins since this server has started. Preparers and", style: faint},
+		{text: "schedulers in processes of their own have theirs in their logs.", style: faint},
+	}
+	if !found.Lines {
+		lines = append(lines, line{text: "What plugins log is shown only with the right to the server's log.", style: faint})
+	}
+	lines = append(lines, line{})
+	if len(found.Runs) == 0 {
+		return append(lines, line{text: "No plugin has run for it."}), nil
+	}
+	for _, run := range found.Runs {
+		title := fmt.Sprintf("%s  %s  %s", stampText(run.Began, zone), run.Result, strings.Replace(run.Plugin, "|", " ", 1))
+		one := line{style: strong}
+		if kind == tko.KindPlugin && run.ID != "" {
+			title += fmt.Sprintf(" for %s %s", run.Kind, run.ID)
+			one.kind, one.id = run.Kind, run.ID
+		}
+		if run.Result != "ok" && run.Result != "canceled" {
+			one.style = failing
+		}
+		one.text = printable.Text(fmt.Sprintf("%s, %d ms", title, run.Took.Milliseconds()))
+		lines = append(lines, one)
+		lines = append(lines, textLines("  ", run.Error, failing)...)
+		if run.More > 0 {
+			lines = append(lines, line{text: fmt.Sprintf("  %s in the server's log", plural(run.More, "earlier line is", "earlier lines are")), style: faint})
+		}
+		for _, text := range run.Lines {
+			lines = append(lines, textLines("  ", text, plain)...)
+		}
+		lines = append(lines, line{})
+	}
+	if found.More > 0 {
+		lines = append(lines, line{text: plural(found.More, "older run is left out.", "older runs are left out."), style: faint})
+	}
+	return lines, nil
 }
 
 func quoted(value string) string {
@@ -612,9 +668,9 @@ func (m *model) detailKey(name string) tea.Cmd {
 	switch name {
 	case "esc", "backspace":
 		m.back()
-	case "tab", "right", "l":
+	case "tab", "right":
 		to = tabs[(at+1)%len(tabs)]
-	case "shift+tab", "left", "h":
+	case "shift+tab", "left":
 		to = tabs[(at+len(tabs)-1)%len(tabs)]
 	case "/":
 		m.line = newInput("/", d.search)
@@ -639,6 +695,10 @@ func (m *model) detailKey(name string) tea.Cmd {
 	case "enter":
 		m.follow()
 	case "A", "D":
+		if d.kind == kindView {
+			m.notice = "views are deleted with tko view delete NAME"
+			return nil
+		}
 		return m.planFor(actionKeys[name], d.kind, []string{d.id})
 	case "R":
 		m.startCommand(d.kind, d.id)
@@ -662,6 +722,9 @@ func command(kind tko.Kind, id string) string {
 	if kind == tko.KindRollout {
 		return "tko rollout status " + id
 	}
+	if kind == kindView {
+		return "tko view list"
+	}
 	return fmt.Sprintf("tko %s get %s", kind, id)
 }
 
@@ -672,7 +735,7 @@ func (m *model) follow() {
 		return
 	}
 	l := d.lines[d.cursor]
-	if l.filter == "" {
+	if l.filter == "" && !l.whole {
 		if l.kind != d.kind || l.id != d.id {
 			m.show(l.kind, l.id, tabWhy)
 		}

@@ -30,6 +30,7 @@ type fake struct {
 	sites   []tko.Site
 	history map[int64]krm.Package // of every deployment
 	fail    error
+	logs    bool // the caller may see what plugins log
 
 	reads     int // rows
 	requests  int // lists
@@ -158,6 +159,34 @@ func (f *fake) Template(_ context.Context, id tko.TemplateID, _ int64) (tko.Temp
 
 func (f *fake) Plugin(_ context.Context, typ, name string) (tko.Plugin, error) {
 	return tko.Plugin{Type: typ, Name: name, Executor: "command", Arguments: []string{"addresses"}}, nil
+}
+
+func (f *fake) Views(context.Context) ([]tko.View, error) {
+	return []tko.View{
+		{Name: "north", Path: "/deployments", Query: "site-id=north%2F**&cols=tier&asOf=2h", Description: "the north", By: tko.Author{Who: "ada"}},
+		{Name: "old", Path: "/sites", Query: "colour=red", Problem: "the parameter \"colour\" is unknown"},
+		{Name: "tiers", Path: "/matrix"},
+	}, f.fail
+}
+
+func (f *fake) PluginRuns(_ context.Context, kind tko.Kind, id string) (tko.PluginRuns, error) {
+	if f.fail != nil {
+		return tko.PluginRuns{}, f.fail
+	}
+	runs := []tko.PluginRun{
+		{Plugin: "prepare|network/addresses", Kind: tko.KindDeployment, ID: name(2), Began: start, Took: 41 * time.Millisecond, Result: "failed", Error: "exit status 1", Lines: []string{"reading pools", "pool north is exhausted\x1b[31m"}, More: 3},
+		{Plugin: "prepare|network/addresses", Kind: tko.KindDeployment, ID: name(1), Began: start.Add(-time.Minute), Took: 38 * time.Millisecond, Result: "ok"},
+	}
+	found := tko.PluginRuns{Lines: f.logs, More: 1}
+	for _, run := range runs {
+		if !f.logs {
+			run.Lines, run.More = nil, 0
+		}
+		if kind == tko.KindPlugin && run.Plugin == id || run.Kind == kind && run.ID == id {
+			found.Runs = append(found.Runs, run)
+		}
+	}
+	return found, nil
 }
 
 func (f *fake) About(context.Context) (tko.About, error) {

@@ -416,7 +416,7 @@ func (m *model) listKey(name string) tea.Cmd {
 		}
 	case "enter":
 		m.show(l.kind, id, tabWhy)
-	case "w", "y", "d", "H", "t":
+	case "w", "y", "d", "H", "t", "l":
 		m.show(l.kind, id, tabKeys[name])
 	case "c":
 		return m.copy(id)
@@ -525,6 +525,8 @@ func (m *model) command(text string) tea.Cmd {
 		}
 	}
 	switch name {
+	case "v", "view", "views":
+		m.detail, m.trail = &detail{kind: kindView, id: "of all", tab: tabViews, shown: -1}, nil
 	case "e", "events":
 		m.open(eventsTab)
 	case "q", "quit":
@@ -538,7 +540,7 @@ func (m *model) command(text string) tea.Cmd {
 			m.notice = err.Error()
 		}
 	default:
-		m.notice = fmt.Sprintf("%q is no command: use deployments, sites, templates, plugins, rollouts (and a filter), columns (and keys of metadata), events, help or quit", name)
+		m.notice = fmt.Sprintf("%q is no command: use deployments, sites, templates, plugins, rollouts (and a filter), columns (and keys of metadata), views, events, help or quit", name)
 	}
 	return nil
 }

@@ -32,6 +32,8 @@ type Getter interface {
 	Self
 	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
 	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
+	PluginRuns(ctx context.Context, kind tko.Kind, id string) (tko.PluginRuns, error)
+	Views(ctx context.Context) ([]tko.View, error)
 }
 
 // Self describes the server and the caller.

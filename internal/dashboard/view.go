@@ -268,7 +268,7 @@ func listKeys(kind tko.Kind) string {
 	if kind == tko.KindRollout {
 		return "enter waves  d plan  y yaml  R command  A approve wave  D delete  / filter  ? help"
 	}
-	return "enter why  y yaml  d diff  t tree  space mark  A approve  D delete  / filter  p problems  ? help"
+	return "enter why  y yaml  d diff  t tree  l logs  space mark  A approve  D delete  / filter  p problems  ? help"
 }
 
 // columnWidths returns the widths of columns, whose shares are of what is left.
@@ -564,7 +564,7 @@ func (m *model) helpLines() []string {
 	help := [][2]string{
 		{"1-6, tab", "deployments, sites, templates, plugins, rollouts, events"},
 		{"j k, arrows, pgup pgdn, ctrl-u ctrl-d, g G", "move; G goes to the last row; with a state, to the last one that was read"},
-		{"enter, y, d, H, t", "why, package, difference, history, tree"},
+		{"enter, y, d, H, t, l", "why, package, difference, history, tree, runs of plugins with their logs"},
 		{"/", "filter a list in the words of the tko command, such as site-id=north/** prepared=false; search in a detail"},
 		{"n N", "next and previous match"},
 		{"p", "only what is failing"},
@@ -573,7 +573,7 @@ func (m *model) helpLines() []string {
 		{"A, D", "approve, delete: both count and ask first"},
 		{"R", "command of a rollout: plan, start, approve, pause, resume, cancel, undo, skip, waive"},
 		{"c, C", "copy the ID, the command"},
-		{":", "command: deployments, sites, templates, plugins, rollouts (and a filter), events, quit; columns KEY KEY shows metadata in columns, columns alone no more"},
+		{":", "command: deployments, sites, templates, plugins, rollouts (and a filter), views, events, quit; columns KEY KEY shows metadata in columns, columns alone no more"},
 		{"m", "let the terminal select text with the mouse, or the dashboard use it"},
 		{"ctrl-l, ctrl-z", "read and draw again; suspend"},
 		{"esc, q", "back, quit"},

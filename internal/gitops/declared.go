@@ -76,6 +76,10 @@ func (l *reconciliation) declare(ctx context.Context, revision string, r reading
 			notes = append(notes, fmt.Sprintf("subscription %q is no longer declared, and stays: delete it with tko subscription delete %s, or declare it again", subscription, subscription))
 			continue
 		}
+		if view, ok := strings.CutPrefix(name, tko.UndeclaredView); ok {
+			notes = append(notes, fmt.Sprintf("view %q is no longer declared, and stays: delete it with tko view delete %s, or declare it again", view, view))
+			continue
+		}
 		notes = append(notes, fmt.Sprintf("source %q is no longer declared, and stays: %s", name, remedy))
 	}
 	for _, name := range done.Removed {

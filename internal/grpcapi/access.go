@@ -50,6 +50,9 @@ type RightsBackend interface { //nolint:interfacebloat // a method for each of t
 	RegisterSubscriptions(ctx context.Context, all []tko.Subscription, dryRun bool) ([]tko.RegisteredSubscription, error)
 	Subscriptions(ctx context.Context) ([]tko.Subscription, error)
 	DeleteSubscription(ctx context.Context, name string) error
+	RegisterViews(ctx context.Context, all []tko.View, dryRun bool) ([]tko.RegisteredView, error)
+	Views(ctx context.Context) ([]tko.View, error)
+	DeleteView(ctx context.Context, name string) error
 	TestSubscription(ctx context.Context, name string) (id string, err error)
 
 	AuditRecords(ctx context.Context, sel audit.Select) iter.Seq2[audit.Stored, error]
@@ -224,6 +227,19 @@ func (r *rights) ListSubscriptions(_ *emptypb.Empty, s grpc.ServerStreamingServe
 
 func (r *rights) DeleteSubscription(ctx context.Context, m *tkopb.DeleteSubscription) (*emptypb.Empty, error) {
 	return &emptypb.Empty{}, r.backend.DeleteSubscription(ctx, m.GetName())
+}
+
+func (r *rights) RegisterViews(ctx context.Context, m *tkopb.RegisterViews) (*tkopb.RegisterViewsResponse, error) {
+	results, err := r.backend.RegisterViews(ctx, wire.Each(m.GetViews(), wire.View.Read), m.GetDryRun())
+	return &tkopb.RegisterViewsResponse{Views: wire.Each(results, wire.RegisteredView.Write)}, err
+}
+
+func (r *rights) ListViews(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.View]) error {
+	return sendAll(s, wire.View.Write)(r.backend.Views(s.Context()))
+}
+
+func (r *rights) DeleteView(ctx context.Context, m *tkopb.DeleteView) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, r.backend.DeleteView(ctx, m.GetName())
 }
 
 func (r *rights) TestSubscription(ctx context.Context, m *tkopb.TestSubscription) (*tkopb.TestSubscriptionResponse, error) {

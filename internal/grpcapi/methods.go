@@ -140,6 +140,7 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Why_ExplainSite_FullMethodName:       right(s, access.Read).again(),
 		tkopb.Why_GetTemplateImpact_FullMethodName: right(t, access.Read).again().large(),
 		tkopb.Why_CompareSite_FullMethodName:       right(s, access.Read).again().noTurn("it waits for a meta-scheduler").plain("CompareSite"),
+		tkopb.Why_GetPluginRuns_FullMethodName:     right("", access.Read).again().plain("PluginRuns"), // of the entity
 
 		tkopb.Past_ListHistory_FullMethodName:  right(s, access.Read).again(), // of the kind that is selected
 		tkopb.Past_DiffPast_FullMethodName:     right(s, access.Read).again(),
@@ -176,6 +177,9 @@ var table = sync.OnceValue(func() map[string]Right {
 		tkopb.Access_ListSubscriptions_FullMethodName:     right("", access.Inspect).again(),
 		tkopb.Access_DeleteSubscription_FullMethodName:    right("", access.Subscribe),
 		tkopb.Access_TestSubscription_FullMethodName:      right("", access.Subscribe),
+		tkopb.Access_RegisterViews_FullMethodName:         right("", access.Publish),
+		tkopb.Access_ListViews_FullMethodName:             right("", access.Read).again(), // of any kind
+		tkopb.Access_DeleteView_FullMethodName:            right("", access.Publish),
 		tkopb.Access_ListCredentials_FullMethodName:       right("", access.Inspect).again(),
 		tkopb.Access_ListAudit_FullMethodName:             right("", access.Audit).again(),
 		tkopb.Access_VerifyAudit_FullMethodName:           right("", access.Audit).again(),

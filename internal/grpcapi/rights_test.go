@@ -260,7 +260,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"registerRollout": &tkopb.Rollout{RolloutId: "r", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "deleteRollout": &tkopb.RolloutID{RolloutId: "missing"},
 		"getRollout": &tkopb.GetRollout{RolloutId: "r"}, "commandRollout": &tkopb.RolloutCommand{RolloutId: "missing", Command: "pause"}, "getRolloutStatus": &tkopb.RolloutID{RolloutId: "missing"},
 		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "getRolloutMeasurements": &tkopb.RolloutID{RolloutId: "missing"}, "reportRolloutMeasurement": &tkopb.RolloutMeasurement{RolloutId: "missing"}, "getRolloutTickets": &tkopb.RolloutID{RolloutId: "missing"}, "reportRolloutTicket": &tkopb.RolloutTicket{RolloutId: "missing"}, "listRolloutEvidence": &tkopb.ListRolloutEvidence{RolloutId: "missing"}, "proposeRollout": &tkopb.ProposeRollout{RolloutId: "placement/x", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment}, "getSiteHold": &tkopb.GetSiteHold{SiteId: site}, "getSiteStagings": &tkopb.GetSiteStagings{SiteId: site}, "reportSiteStaging": &tkopb.SiteStaging{SiteId: site, RolloutId: "missing", Key: "x", State: "Pulled"},
-		"blame": &tkopb.GetBlame{Kind: "deployment", Id: deployment}, "explainSite": &tkopb.GetSiteExplanation{SiteId: site, TemplateId: template}, "compareSite": &tkopb.CompareSite{SiteId: site}, "getTemplateImpact": &tkopb.GetTemplateImpact{TemplateId: template},
+		"blame": &tkopb.GetBlame{Kind: "deployment", Id: deployment}, "explainSite": &tkopb.GetSiteExplanation{SiteId: site, TemplateId: template}, "compareSite": &tkopb.CompareSite{SiteId: site}, "getPluginRuns": &tkopb.GetPluginRuns{Kind: "deployment", Id: deployment}, "getTemplateImpact": &tkopb.GetTemplateImpact{TemplateId: template},
 		"getOwner": &tkopb.GetOwner{Kind: "deployment", Id: deployment}, "setOwner": &tkopb.SetOwner{Kind: "deployment", Id: deployment, Subject: "token:root"},
 		"enrollSite": &tkopb.EnrollSite{SiteId: site}, "revokeSite": &tkopb.RevokeSite{SiteId: site},
 		"enrollSites": &tkopb.EnrollSites{Pattern: site}, "approveAgent": &tkopb.ApproveAgent{SiteId: site},
@@ -271,8 +271,9 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"registerSources": &tkopb.RegisterSources{Sources: []*tkopb.SourceDefinition{{Kind: "Inventory", Name: "x", Spec: []byte("{}")}}}, "deleteSource": &tkopb.DeleteSource{Name: "missing"},
 		"registerSubscriptions": &tkopb.RegisterSubscriptions{Subscriptions: []*tkopb.Subscription{{Name: "x", Spec: []byte("{}")}}}, "deleteSubscription": &tkopb.DeleteSubscription{Name: "missing"},
 		"testSubscription": &tkopb.TestSubscription{Name: "missing"},
-		"declareSources":   &tkopb.DeclareSources{Parent: "x", Claim: "x"},
-		"unbind":           &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
+		"registerViews":    &tkopb.RegisterViews{Views: []*tkopb.View{{Name: "x", Path: "/"}}}, "deleteView": &tkopb.DeleteView{Name: "missing"},
+		"declareSources": &tkopb.DeclareSources{Parent: "x", Claim: "x"},
+		"unbind":         &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
 	}
 }
 
@@ -280,7 +281,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 var unscoped = []string{
 	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listMarks", "getFleet", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
-	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "listStops", "getSiteStop", "listWaitingAgents", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "registerSubscriptions", "listSubscriptions", "deleteSubscription", "testSubscription", "listCredentials", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "listQueues", "releaseHolds", "provisionSite",
+	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "listStops", "getSiteStop", "listWaitingAgents", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "registerSubscriptions", "listSubscriptions", "deleteSubscription", "testSubscription", "registerViews", "listViews", "deleteView", "listCredentials", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "listQueues", "releaseHolds", "provisionSite",
 	"setOwner", "countOwned", "registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "getSiteHold", "getSiteStagings", "reportSiteStaging", "proposeRollout", "listHistory", "diffPast", "getRetention", "getRolloutMeasurements", "reportRolloutMeasurement", "getRolloutTickets", "reportRolloutTicket", "listRolloutEvidence",
 }
 
@@ -385,7 +386,7 @@ func exceptional(name, subject string) bool {
 		return strings.HasSuffix(subject, "controller-prepare") || strings.HasSuffix(subject, "controller-gitops")
 	case "registerPlugin", "deletePlugin", "getPlugin", "purgePlugins", "listPlugins", "callSources", "bind", "addPolicy", "provisionSite", "unbind":
 		return strings.HasPrefix(subject, "token:in-") // plugins have no scope; the others need rights on everything
-	case "getSource", "listSources", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "registerSubscriptions", "listSubscriptions", "deleteSubscription", "testSubscription", "listCredentials", "listAudit", "verifyAudit", "backup", "listHolds", "listQueues", "releaseHolds", "getTargetState", "getSiteHold", "getSiteStagings", "reportSiteStaging", "getSiteStop", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels", "setOwner", "countOwned":
+	case "getSource", "listSources", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "registerSubscriptions", "listSubscriptions", "deleteSubscription", "testSubscription", "registerViews", "deleteView", "listCredentials", "listAudit", "verifyAudit", "backup", "listHolds", "listQueues", "releaseHolds", "getTargetState", "getSiteHold", "getSiteStagings", "reportSiteStaging", "getSiteStop", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels", "setOwner", "countOwned":
 		return strings.HasPrefix(subject, "token:in-") // rights without a scope are bound without one
 	case "registerTemplate", "createDeployment", "createChildren", "registerSite", "purgeTemplates":
 		return role == "prepare"

@@ -29,6 +29,7 @@ type PlainBackend interface { //nolint:interfacebloat // a method for each of th
 	RolloutPlan(ctx context.Context, rolloutID tko.RolloutID) (tko.RolloutPlan, error)
 	RolloutStatus(ctx context.Context, rolloutID tko.RolloutID) (tko.RolloutStatus, error)
 	CompareSite(ctx context.Context, siteID tko.SiteID) (tko.SiteComparison, error)
+	PluginRuns(ctx context.Context, kind tko.Kind, id string) (tko.PluginRuns, error)
 }
 
 func (h *rights) Resume(ctx context.Context, m *tkopb.Resume) (*tkopb.StopStatus, error) {
@@ -81,4 +82,8 @@ func (h *rollouts) GetRolloutStatus(ctx context.Context, m *tkopb.RolloutID) (*t
 
 func (h *why) CompareSite(ctx context.Context, m *tkopb.CompareSite) (*tkopb.SiteComparison, error) {
 	return wire.Then(wire.SiteComparison.Write)(h.backend.CompareSite(ctx, tko.SiteID(m.GetSiteId())))
+}
+
+func (h *why) GetPluginRuns(ctx context.Context, m *tkopb.GetPluginRuns) (*tkopb.PluginRuns, error) {
+	return wire.Then(wire.PluginRuns.Write)(h.backend.PluginRuns(ctx, tko.Kind(m.GetKind()), m.GetId()))
 }

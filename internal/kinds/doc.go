@@ -29,6 +29,11 @@ var Sources []byte
 //go:embed subscriptions.yaml
 var Subscriptions []byte
 
+// Views is the schema of the manifests of saved views of the dashboards.
+//
+//go:embed views.yaml
+var Views []byte
+
 // Descriptions say what the kinds and their fields mean, in YAML: by "GROUP/VERSION KIND",
 // and then by the path of the field; the kind itself has the path "".
 //

@@ -16,7 +16,7 @@ var detailed = []string{"tko.nephio.org/v1alpha1 Template", "tko.nephio.org/v1al
 // descriptions of their fields.
 func Read() (specs map[string]map[string]any, descriptions map[string]map[string]string, err error) {
 	specs = map[string]map[string]any{}
-	for _, data := range [][]byte{Schemas, Entities, Sources, Subscriptions} {
+	for _, data := range [][]byte{Schemas, Entities, Sources, Subscriptions, Views} {
 		var part map[string]map[string]any
 		if err := yaml12.Unmarshal(data, &part); err != nil {
 			return nil, nil, fmt.Errorf("read the kinds: %w", err)

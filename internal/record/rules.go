@@ -17,6 +17,7 @@ var isRight = map[string]bool{
 	RuleBinding: true, RulePolicy: true, RuleApproval: true, RuleSetup: true, RuleEnrollment: true,
 	RuleFreeze: false, RuleSource: false, RuleStop: false,
 	RuleSubscription: false, // it tells what its owner may read
+	RuleView:         false,
 	RuleOwner:        false, // a source that stays without its owner would have more rights
 }
 
@@ -34,6 +35,10 @@ const RuleStop = "stop"
 // RuleSubscription is the kind of subscriptions among the stored rules of access: whether
 // their owners may read what they tell is decided with these.
 const RuleSubscription = "subscription"
+
+// RuleView is the kind of saved views of the dashboards among the stored rules of access: as
+// subscriptions, repositories declare them with the rights of their owners.
+const RuleView = "view"
 
 // RuleSource is the kind of definitions of GitOps sources among the stored rules of access:
 // they decide which repositories may change what is stored.

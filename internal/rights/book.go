@@ -64,6 +64,7 @@ type Book struct {
 	owners      map[string]record.Owner // of sources
 	// Subscriptions are sorted by name.
 	Subscriptions []StoredSubscription
+	Views         []StoredView // by name
 
 	grants *lru.Cache[string, *access.Grant] // by caller
 }
@@ -115,6 +116,8 @@ func (s *Authorizer) RulesOf(ctx context.Context, age time.Duration) (*Book, err
 			book.Sources, err = appendRule(book.Sources, r)
 		case record.RuleSubscription:
 			book.Subscriptions, err = appendRule(book.Subscriptions, r)
+		case record.RuleView:
+			book.Views, err = appendRule(book.Views, r)
 		case record.RuleOwner:
 			err = mapRule(book.owners, r)
 		case record.RuleSetup:
@@ -303,6 +306,14 @@ type StoredSubscription struct {
 	tko.Subscription
 
 	Owns record.Owner `json:"owner"`
+	// Undeclared means that the repository of its parent declares it no longer.
+	Undeclared bool `json:"undeclared,omitempty"`
+}
+
+// A StoredView is one as it is stored.
+type StoredView struct {
+	tko.View
+
 	// Undeclared means that the repository of its parent declares it no longer.
 	Undeclared bool `json:"undeclared,omitempty"`
 }

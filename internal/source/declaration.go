@@ -33,7 +33,7 @@ func (s *Keeper) DeclareSources(ctx context.Context, request tko.DeclareSources,
 	} else if holder != claim.Claim {
 		return done, tko.Errorf(tko.ErrConflict, "source %q: the claim of its work is lost", request.Parent)
 	}
-	sources, subscriptions := splitDeclared(request.Definitions)
+	sources, subscriptions, declaredViews := splitDeclared(request.Definitions)
 	definitions, taken, err := s.checkSources(ctx, sources, request.Parent)
 	if err != nil {
 		return done, err
@@ -53,7 +53,11 @@ func (s *Keeper) DeclareSources(ctx context.Context, request tko.DeclareSources,
 	if err != nil {
 		return done, err
 	}
-	in := declaring{request: request, definitions: definitions, subscriptions: subscribed, taken: taken, applied: applied, by: rights.Author(ctx), now: time.Now().UTC().Truncate(time.Second)}
+	views, err := s.views.declaredViews(ctx, book, request.Parent, declaredViews)
+	if err != nil {
+		return done, err
+	}
+	in := declaring{request: request, definitions: definitions, subscriptions: subscribed, views: views, taken: taken, applied: applied, by: rights.Author(ctx), now: time.Now().UTC().Truncate(time.Second)}
 	d, err := in.decide(book)
 	if err != nil || request.DryRun || len(d.Put)+len(d.Remove) == 0 {
 		return d.done, err
@@ -69,6 +73,7 @@ type declaring struct {
 	request        tko.DeclareSources
 	definitions    []tko.SourceDefinition
 	subscriptions  []rights.StoredSubscription
+	views          []rights.StoredView
 	taken, applied map[string]bool
 	by             tko.Author
 	now            time.Time
@@ -83,7 +88,7 @@ type declaration struct {
 
 // decide returns how a declaration changes the rules.
 func (in declaring) decide(book *rights.Book) (r declaration, err error) {
-	if err := mayDeclare(book, in.request.Parent, len(in.definitions)+len(in.subscriptions)); err != nil {
+	if err := mayDeclare(book, in.request.Parent, len(in.definitions)+len(in.subscriptions)+len(in.views)); err != nil {
 		return r, err
 	}
 	var wrong []error
@@ -144,7 +149,11 @@ func (in declaring) decide(book *rights.Book) (r declaration, err error) {
 		return r, err
 	}
 	kept, err := declareSubscriptions(book, &r.Change, in.subscriptions, in)
-	r.done.Kept = append(r.done.Kept, kept...)
+	if err != nil {
+		return r, err
+	}
+	keptViews, err := declareViews(book, &r.Change, in.views, in)
+	r.done.Kept = append(append(r.done.Kept, kept...), keptViews...)
 	return r, err
 }
 

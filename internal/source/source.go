@@ -54,13 +54,15 @@ type Keeper struct {
 	shared
 
 	subscriptions *SubscriptionKeeper
+	views         *ViewKeeper
 }
 
-// NewKeepers returns the keepers of sources and of subscriptions, which see changes as watchers do.
-func NewKeepers(a *rights.Authorizer, store record.Store, settings Settings, changes Watched) (*Keeper, *SubscriptionKeeper) {
+// NewKeepers returns the keepers of sources, of subscriptions, which see changes as watchers do, and of views.
+func NewKeepers(a *rights.Authorizer, store record.Store, settings Settings, changes Watched) (*Keeper, *SubscriptionKeeper, *ViewKeeper) {
 	b := shared{rights: a, store: store, log: settings.Log, settings: settings}
 	subscriptions := &SubscriptionKeeper{shared: b, changes: changes}
-	return &Keeper{shared: b, subscriptions: subscriptions}, subscriptions
+	views := &ViewKeeper{b}
+	return &Keeper{shared: b, subscriptions: subscriptions, views: views}, subscriptions, views
 }
 
 func checkSourceName(name string) error {

@@ -201,16 +201,19 @@ func declaredBy(s rights.StoredSubscription) string {
 	return s.By.Who + " registered it"
 }
 
-// splitDeclared splits what a repository declares into sources and subscriptions.
-func splitDeclared(all []tko.SourceDefinition) (sources []tko.SourceDefinition, subscriptions []tko.Subscription) {
+// splitDeclared splits what a repository declares into sources, subscriptions and views.
+func splitDeclared(all []tko.SourceDefinition) (sources []tko.SourceDefinition, subscriptions []tko.Subscription, views []tko.SourceDefinition) {
 	for _, d := range all {
-		if d.IsSubscription() {
+		switch {
+		case d.IsSubscription():
 			subscriptions = append(subscriptions, tko.Subscription{Name: d.Name, Spec: d.Spec})
-		} else {
+		case d.IsView():
+			views = append(views, d)
+		default:
 			sources = append(sources, d)
 		}
 	}
-	return sources, subscriptions
+	return sources, subscriptions, views
 }
 
 // declaredSubscriptions completes and checks the subscriptions that the repository of a source

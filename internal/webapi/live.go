@@ -22,7 +22,8 @@ type LiveCatalog struct {
 	LiveRollouts
 	Past
 	Reasons
-	Fleets // nil: no numbers are at hand
+	Fleets     // nil: no numbers are at hand
+	SavedViews // nil: there are none
 }
 
 // LiveRollouts plan, start and observe rollouts.
@@ -40,6 +41,13 @@ type Past interface {
 	Retention(ctx context.Context) (tko.Retention, error)
 }
 
+// A PluginReader returns plugins, and how they ran.
+type PluginReader interface {
+	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+	// PluginRuns returns the newest runs of plugins in this process.
+	PluginRuns(ctx context.Context, kind tko.Kind, id string) (tko.PluginRuns, error)
+}
+
 // A Watcher streams changes.
 type Watcher interface {
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
@@ -47,7 +55,7 @@ type Watcher interface {
 	Changes(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 	// BeforeNewest returns the position after which there are the newest n changes.
 	BeforeNewest(ctx context.Context, n int) (int64, error)
-	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+	PluginReader
 	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
 	// ViewKey returns a text that is equal for callers who see the same.
 	ViewKey(ctx context.Context) (string, error)
@@ -70,7 +78,6 @@ type LiveOptions struct {
 	Log      *slog.Logger
 	Stopping <-chan struct{} // closed when streams must end
 	Logins   []string        // ways to log in that the dashboard offers: token, oidc
-	Runs     *PluginRuns     // of the plugins in this process
 }
 
 // NewLive makes the handler of all paths below /api/v1/: pages of lists, counts,
@@ -116,6 +123,7 @@ func (l *live) routes() map[string]route {
 		"GET /api/v1/diff": routeOf(l, l.diff), "GET /api/v1/retention": routeOf(l, l.retention), "GET /api/v1/blame": routeOf(l, l.liveBlame),
 		"GET /api/v1/history": routeOf(l, l.history), "GET /api/v1/throughput": routeOf(l, l.throughput), "GET /api/v1/runs": routeOf(l, l.runs),
 		"GET /api/v1/wall": {l.wall, reflect.TypeFor[wallBody]()}, "GET /api/v1/fleet": routeOf(l, l.fleet),
+		"GET /api/v1/views": routeOf(l, l.views), "POST /api/v1/views": routeOf(l, l.changeView),
 	}
 	addRows[deploymentRowBody](l, routes, tko.KindDeployment)
 	addRows[siteRowBody](l, routes, tko.KindSite)

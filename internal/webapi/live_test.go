@@ -109,6 +109,10 @@ func (f *liveFake) HistoryOf(context.Context, tko.HistoryRequest) iter.Seq2[tko.
 	panic("not expected")
 }
 
+func (f *liveFake) PluginRuns(context.Context, tko.Kind, string) (tko.PluginRuns, error) {
+	return tko.PluginRuns{}, f.failure
+}
+
 func (f *liveFake) Plugin(context.Context, string, string) (tko.Plugin, error) {
 	return tko.Plugin{}, tko.ErrNotFound
 }

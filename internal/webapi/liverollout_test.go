@@ -196,7 +196,7 @@ func TestDifferencesOfMomentsAreBoundedAndAddUp(t *testing.T) {
 	w := &workFake{head: 60, oldest: 1}
 	w.changes = []tko.Change{{Position: 1, Time: time.UnixMilli(7000)}, {Position: 2, Time: time.UnixMilli(8000)}}
 	var begun struct{ OldestTimestamp int64 }
-	if call(t, workHandler(w, nil), "GET", "/api/v1/retention", "", &begun); begun.OldestTimestamp != 7000 {
+	if call(t, workHandler(w), "GET", "/api/v1/retention", "", &begun); begun.OldestTimestamp != 7000 {
 		t.Errorf("a server that has removed nothing: %+v, want the time of its first change", begun)
 	}
 	for asOf, ago := range map[string]time.Duration{"10m": 10 * time.Minute, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339Nano): time.Hour} {

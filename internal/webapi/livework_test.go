@@ -3,18 +3,14 @@ package webapi_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/webapi"
 )
 
@@ -24,9 +20,9 @@ type workFake struct {
 
 	head, oldest int64
 	after        int64 // of the newest request
-	logs         bool  // the caller has the right to the log
-	hidden       string
 	history      tko.HistoryRequest
+	runs         tko.PluginRuns
+	runsOf       string // kind and ID of the newest request
 }
 
 func (f *workFake) About(context.Context) (tko.About, error) { return tko.About{Position: f.head}, nil }
@@ -61,29 +57,16 @@ func (f *workFake) HistoryOf(_ context.Context, r tko.HistoryRequest) iter.Seq2[
 	}
 }
 
-func (f *workFake) Plugin(_ context.Context, typ, name string) (tko.Plugin, error) {
-	return tko.Plugin{Type: typ, Name: name}, nil
-}
-
-func (f *workFake) Deployment(_ context.Context, id tko.DeploymentID, _ int64) (tko.Deployment, error) {
-	if string(id) == f.hidden {
-		return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
+func (f *workFake) PluginRuns(_ context.Context, kind tko.Kind, id string) (tko.PluginRuns, error) {
+	if id == "gone" {
+		return tko.PluginRuns{}, tko.NotFound(kind, id)
 	}
-	return tko.Deployment{ID: id}, nil
+	f.runsOf = string(kind) + " " + id
+	return f.runs, nil
 }
 
-func (f *workFake) CanI(_ context.Context, verb access.Verb, _ tko.Kind, id string) (bool, error) {
-	switch {
-	case verb == access.Logs:
-		return f.logs, nil
-	case id == "gone":
-		return false, tko.NotFound(tko.KindDeployment, tko.DeploymentID(id))
-	}
-	return id != f.hidden, nil
-}
-
-func workHandler(f *workFake, runs *webapi.PluginRuns) http.Handler {
-	return webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f}, webapi.LiveOptions{Runs: runs})
+func workHandler(f *workFake) http.Handler {
+	return webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f}, webapi.LiveOptions{})
 }
 
 func TestThroughputCountsChangesByTheirMinuteAndAuthor(t *testing.T) {
@@ -108,7 +91,7 @@ func TestThroughputCountsChangesByTheirMinuteAndAuthor(t *testing.T) {
 		Minutes  []minute
 	}
 	var got body
-	if status := call(t, workHandler(f, nil), "GET", "/api/v1/throughput", "", &got); status != http.StatusOK {
+	if status := call(t, workHandler(f), "GET", "/api/v1/throughput", "", &got); status != http.StatusOK {
 		t.Fatalf("status %d", status)
 	}
 	third, first := now.Add(-3*time.Minute).UnixMilli(), now.Add(-time.Minute).UnixMilli()
@@ -116,7 +99,7 @@ func TestThroughputCountsChangesByTheirMinuteAndAuthor(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	got = body{}
-	if call(t, workHandler(f, nil), "GET", "/api/v1/throughput?after=5", "", &got); f.after != 5 || !got.Complete || len(got.Minutes) != 1 {
+	if call(t, workHandler(f), "GET", "/api/v1/throughput?after=5", "", &got); f.after != 5 || !got.Complete || len(got.Minutes) != 1 {
 		t.Errorf("after 5, it has read after %d: %+v", f.after, got)
 	}
 }
@@ -126,7 +109,7 @@ func TestThroughputReadsABoundedNumberOfChangesAndStatesIt(t *testing.T) {
 		f := &workFake{head: 1_000_000, oldest: oldest}
 		f.changes = []tko.Change{{Position: 999_999, Time: time.Now()}}
 		var got struct{ Complete bool }
-		call(t, workHandler(f, nil), "GET", "/api/v1/throughput"+query, "", &got)
+		call(t, workHandler(f), "GET", "/api/v1/throughput"+query, "", &got)
 		if f.after != 600_000 || got.Complete {
 			t.Errorf("%q: it has read after %d, and says that it is complete: %v", query, f.after, got.Complete)
 		}
@@ -136,14 +119,14 @@ func TestThroughputReadsABoundedNumberOfChangesAndStatesIt(t *testing.T) {
 		Position webapi.Position
 		Complete bool
 	}
-	if status := call(t, workHandler(f, nil), "GET", "/api/v1/throughput?after=3", "", &got); status != http.StatusOK || got.Complete || got.Position != 10 {
+	if status := call(t, workHandler(f), "GET", "/api/v1/throughput?after=3", "", &got); status != http.StatusOK || got.Complete || got.Position != 10 {
 		t.Errorf("changes that are no longer retained: status %d, %+v", status, got)
 	}
 	f.failure = errors.New("no database")
-	if status := call(t, workHandler(f, nil), "GET", "/api/v1/throughput", "", nil); status != http.StatusInternalServerError {
+	if status := call(t, workHandler(f), "GET", "/api/v1/throughput", "", nil); status != http.StatusInternalServerError {
 		t.Errorf("a failure: status %d", status)
 	}
-	if status := call(t, workHandler(f, nil), "GET", "/api/v1/throughput?minutes=5", "", nil); status != http.StatusBadRequest {
+	if status := call(t, workHandler(f), "GET", "/api/v1/throughput?minutes=5", "", nil); status != http.StatusBadRequest {
 		t.Errorf("an unknown parameter: status %d", status)
 	}
 }
@@ -153,96 +136,45 @@ func TestHistoryOfAnEntityIsBounded(t *testing.T) {
 	var got struct {
 		Events []struct{ What, Summary, Who, Why string }
 	}
-	if status := call(t, workHandler(f, nil), "GET", "/api/v1/history?kind=site&id=north/1", "", &got); status != http.StatusOK || len(got.Events) != 1 || got.Events[0].Summary != "replicas 2 -> 3" {
+	if status := call(t, workHandler(f), "GET", "/api/v1/history?kind=site&id=north/1", "", &got); status != http.StatusOK || len(got.Events) != 1 || got.Events[0].Summary != "replicas 2 -> 3" {
 		t.Errorf("status %d, %+v", status, got)
 	}
 	if diff := cmp.Diff(tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, ID: "north/1"}, Max: 100}, f.history); diff != "" {
 		t.Errorf("requested (-want +got):\n%s", diff)
 	}
 	for _, query := range []string{"?kind=site", "?kind=site&id=x&limit=0", "?kind=site&id=x&limit=201", "?kind=site&id=x&metadata=a=b"} {
-		if status := call(t, workHandler(f, nil), "GET", "/api/v1/history"+query, "", nil); status != http.StatusBadRequest {
+		if status := call(t, workHandler(f), "GET", "/api/v1/history"+query, "", nil); status != http.StatusBadRequest {
 			t.Errorf("%s: status %d", query, status)
 		}
 	}
 }
 
-type runsBody struct {
-	Lines bool
-	Runs  []struct {
-		ID, Result, Error string
-		Lines             []string
-		More              int
+func TestRunsOfPluginsAreThoseOfTheCatalog(t *testing.T) {
+	began := time.UnixMilli(1_700_000_000_123)
+	f := &workFake{runs: tko.PluginRuns{Lines: true, More: 2, Runs: []tko.PluginRun{
+		{Plugin: "prepare|p", Kind: tko.KindDeployment, ID: "a", Began: began, Took: 41 * time.Millisecond, Result: "failed", Error: "pool exhausted", Lines: []string{"x"}, More: 3},
+	}}}
+	h := workHandler(f)
+	type run struct {
+		Plugin, Kind, ID, Result, Error string
+		Began, Took                     int64
+		Lines                           []string
+		More                            int
 	}
-}
-
-func (b runsBody) ids() string {
-	var ids []string
-	for _, r := range b.Runs {
-		ids = append(ids, r.ID)
+	type body struct {
+		Runs  []run
+		Lines bool
+		More  int
 	}
-	return strings.Join(ids, " ")
-}
-
-func TestRunsOfPluginsAreShownToThoseWhoMayReadWhatTheyWereFor(t *testing.T) {
-	runs := &webapi.PluginRuns{}
-	began := time.Now()
-	for i, id := range []string{"a", "b", "gone"} {
-		runs.Add(webapi.PluginRun{Plugin: "prepare|p", Kind: tko.KindDeployment, ID: id, Began: began.Add(time.Duration(i)), Result: "failed", Error: "pool exhausted", Lines: []string{"password hunter2"}, More: 3})
+	var got body
+	status := call(t, h, "GET", "/api/v1/runs?kind=plugin&id=prepare%7Cp", "", &got)
+	want := body{Lines: true, More: 2, Runs: []run{{Plugin: "prepare|p", Kind: "deployment", ID: "a", Result: "failed", Error: "pool exhausted", Began: began.UnixMilli(), Took: 41, Lines: []string{"x"}, More: 3}}}
+	if diff := cmp.Diff(want, got); status != http.StatusOK || diff != "" || f.runsOf != "plugin prepare|p" {
+		t.Errorf("status %d, of %q, -want +got:\n%s", status, f.runsOf, diff)
 	}
-	runs.Add(webapi.PluginRun{Plugin: "schedule|p", Kind: tko.KindSite, ID: "a", Began: began})
-	f := &workFake{hidden: "b"}
-	h := workHandler(f, runs)
-	get := func(query string, want int) (body runsBody) {
-		t.Helper()
-		if status := call(t, h, "GET", "/api/v1/runs?"+query, "", &body); status != want {
+	for query, want := range map[string]int{"kind=plugin&id=x&after=1": http.StatusBadRequest, "kind=deployment&id=gone": http.StatusNotFound} {
+		if status := call(t, h, "GET", "/api/v1/runs?"+query, "", nil); status != want {
 			t.Errorf("%s: status %d", query, status)
 		}
-		return body
-	}
-	got := get("kind=plugin&id=prepare%7Cp", http.StatusOK)
-	if got.ids() != "a" || got.Lines || got.Runs[0].Lines != nil || got.Runs[0].More != 0 || got.Runs[0].Error != "pool exhausted" {
-		t.Errorf("without the right to the log, runs are %+v", got)
-	}
-	if got := get("kind=deployment&id=a", http.StatusOK); got.ids() != "a" || len(got.Runs) != 1 {
-		t.Errorf("of a deployment, runs are %+v", got)
-	}
-	if got := get("kind=deployment&id=b", http.StatusNotFound); len(got.Runs) > 0 {
-		t.Errorf("of a deployment that is not visible, runs are %+v", got)
-	}
-	f.logs, f.hidden = true, ""
-	if got := get("kind=plugin&id=prepare%7Cp", http.StatusOK); got.ids() != "b a" || !got.Lines || got.Runs[0].Lines == nil || got.Runs[0].More != 3 {
-		t.Errorf("with the right to the log, runs are %+v", got)
-	}
-	get("kind=template&id=x", http.StatusBadRequest)
-	get("kind=plugin&id=x&after=1", http.StatusBadRequest)
-}
-
-func TestRunsThatAreHeldAreBounded(t *testing.T) {
-	runs := &webapi.PluginRuns{}
-	began := time.Now()
-	for i := range 1000 {
-		runs.Add(webapi.PluginRun{Plugin: fmt.Sprintf("validate|%d", i), Began: began.Add(time.Duration(i))})
-		runs.Add(webapi.PluginRun{Plugin: "validate|busy", Kind: tko.KindDeployment, ID: strconv.Itoa(i), Began: began.Add(time.Duration(i))})
-	}
-	h := workHandler(&workFake{}, runs)
-	count := func(plugin string) (n int, ids string) {
-		t.Helper()
-		var body runsBody
-		call(t, h, "GET", "/api/v1/runs?kind=plugin&id=validate%7C"+plugin, "", &body)
-		return len(body.Runs), body.ids()
-	}
-	if n, ids := count("busy"); n != 20 || !strings.HasPrefix(ids, "999 998 ") {
-		t.Errorf("of a plugin, %d runs are held: %s", n, ids)
-	}
-	held := 0
-	for i := range 1000 {
-		n, _ := count(strconv.Itoa(i))
-		held += n
-	}
-	if held != 199 {
-		t.Errorf("runs of %d other plugins are held", held)
-	}
-	if n, _ := count("999"); n != 1 {
-		t.Error("the newest plugin made no room")
 	}
 }

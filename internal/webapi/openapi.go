@@ -98,6 +98,19 @@ func description() object {
 		"/api/v1/runs": object{"get": operation("The newest runs of plugins in this server's process, newest first", []parameter{
 			{"kind", "string", "deployment, site or plugin", false}, {"id", "string", "ID; TYPE|NAME for plugins", false},
 		})},
+		"/api/v1/views": object{
+			"get": operation("The views that are saved for all, and whether the caller may save some", nil),
+			"post": object{
+				"summary": "Save a view for all, or delete one: the response has all views that there are then",
+				"requestBody": object{"required": true, "content": object{"application/json": object{"schema": object{
+					"type": "object", "required": []string{"name"}, "additionalProperties": false,
+					"properties": object{
+						"name": object{"type": "string"}, "address": object{"type": "string", "description": "path and query of a page of the dashboard"},
+						"description": object{"type": "string"}, "delete": object{"type": "boolean"},
+					},
+				}}}},
+			},
+		},
 		"/api/v1/retention": object{"get": operation("Which part of the past can be read, and the time that asOf means", []parameter{
 			{"asOf", "string", "moment of the past: position, time, or duration before now", false},
 		})},

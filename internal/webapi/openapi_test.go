@@ -30,7 +30,7 @@ func TestEveryRouteIsDescribedAndNoOther(t *testing.T) {
 func TestBodiesOfRequestsHaveTheDescribedFields(t *testing.T) {
 	t.Parallel()
 	paths, _ := description()["paths"].(object)
-	for path, body := range map[string]reflect.Type{"/api/v1/actions": reflect.TypeFor[actionBody](), "/api/v1/rollout/command": reflect.TypeFor[commandBody]()} {
+	for path, body := range map[string]reflect.Type{"/api/v1/actions": reflect.TypeFor[actionBody](), "/api/v1/rollout/command": reflect.TypeFor[commandBody](), "/api/v1/views": reflect.TypeFor[viewChangeBody]()} {
 		methods, _ := paths[path].(object)
 		post, _ := methods["post"].(object)
 		request, _ := post["requestBody"].(object)
@@ -66,7 +66,7 @@ func TestALoginReturnsToThisDashboardOnly(t *testing.T) {
 // Requests that write call methods of the catalog, which its matrix calls as each role, in and out of scope
 // (internal/catalog/matrix_test.go). A new one must do so, too, and is named here.
 func TestEachRouteThatWritesCallsTheCatalog(t *testing.T) {
-	want := map[string]bool{"POST /api/v1/actions": true, "POST /api/v1/rollout/command": true}
+	want := map[string]bool{"POST /api/v1/actions": true, "POST /api/v1/rollout/command": true, "POST /api/v1/views": true}
 	for pattern := range new(live).routes() {
 		if method, _, _ := strings.Cut(pattern, " "); method != "GET" && !want[pattern] {
 			t.Errorf("%s writes: let it call a method of the catalog that has a row in the matrix, and name it here", pattern)

@@ -164,7 +164,7 @@ func TestTheTimeOfAPositionIsFromTheLog(t *testing.T) {
 func momentOf(t *testing.T, f *workFake, asOf string) int64 {
 	t.Helper()
 	var moment struct{ AsOfTimestamp int64 }
-	if code := call(t, workHandler(f, nil), "GET", "/api/v1/retention?asOf="+asOf, "", &moment); code != http.StatusOK {
+	if code := call(t, workHandler(f), "GET", "/api/v1/retention?asOf="+asOf, "", &moment); code != http.StatusOK {
 		t.Fatalf("asOf=%s: status %d", asOf, code)
 	}
 	return moment.AsOfTimestamp

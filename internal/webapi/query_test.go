@@ -35,7 +35,6 @@ func TestWrongParametersAreNamed(t *testing.T) {
 		"/api/v1/history?kind=site":                         "there is no ID: add &id=ID",
 		"/api/v1/history?id=a&x=1":                          "the parameter \"x\" is unknown: use kind, id, limit",
 		"/api/v1/runs?x=1":                                  "the parameter \"x\" is unknown: use kind, id",
-		"/api/v1/runs?kind=x":                               "kind=\"x\" is unknown: use deployment, site or plugin",
 		"/api/v1/stream?after=x&kind=y":                     "after=\"x\" is not a number, or too large",
 		"/api/v1/stream?kind=y":                             "the kind \"y\" is unknown: use deployment, site, template or plugin",
 		"/api/v1/blame?x=1":                                 "the parameter \"x\" is unknown: use kind, id, revision, field, history",
@@ -52,7 +51,7 @@ func TestWrongParametersAreNamed(t *testing.T) {
 		"/api/v1/rollout/rows?id=r&limit=0&group=x":         "limit=0 is out of range: use 1 to 500",
 		"/api/v1/rollout/rows?id=r&group=x":                 "group=\"x\" is not a number, or too large",
 	}
-	h := workHandler(&workFake{}, nil)
+	h := workHandler(&workFake{})
 	for target, want := range tests {
 		var body struct {
 			Error string `json:"error"`

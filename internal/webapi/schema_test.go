@@ -168,6 +168,21 @@ func (f *filledFake) TemplateImpact(context.Context, tko.TemplateImpactRequest) 
 	return filled[tko.TemplateImpact](f)
 }
 
+func (f *filledFake) PluginRuns(context.Context, tko.Kind, string) (tko.PluginRuns, error) {
+	return filled[tko.PluginRuns](f)
+}
+
+func (f *filledFake) Views(context.Context) ([]tko.View, error) {
+	v, err := filled[tko.View](f)
+	return []tko.View{v}, err
+}
+
+func (f *filledFake) RegisterViews(context.Context, []tko.View, bool) ([]tko.RegisteredView, error) {
+	return nil, f.err
+}
+
+func (f *filledFake) DeleteView(context.Context, string) error { return f.err }
+
 func (f *filledFake) CompareSite(context.Context, tko.SiteID) (tko.SiteComparison, error) {
 	return filled[tko.SiteComparison](f)
 }
@@ -183,6 +198,7 @@ var queries = map[string]string{
 var bodies = map[string]string{
 	"/api/v1/actions":         `{"verb":"delete","kind":"site","ids":["x"],"dryRun":true}`,
 	"/api/v1/rollout/command": `{"id":"x","command":"pause"}`,
+	"/api/v1/views":           `{"name":"x","address":"/sites"}`,
 }
 
 // Each response has the schema that the description has for its request, whether the entities
@@ -191,10 +207,7 @@ func TestEachResponseHasTheDescribedSchema(t *testing.T) {
 	t.Parallel()
 	for _, full := range []bool{false, true} {
 		f := &filledFake{full: full}
-		runs := &webapi.PluginRuns{}
-		runs.Add(entitytest.Fill[webapi.PluginRun]())
-		runs.Add(webapi.PluginRun{Kind: tko.KindSite, ID: "x"})
-		handler := webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f, Reasons: f}, webapi.LiveOptions{Runs: runs})
+		handler := webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f, Reasons: f, SavedViews: f}, webapi.LiveOptions{})
 		request := func(method, path string) []byte {
 			body := bytes.NewBufferString(bodies[path])
 			r := httptest.NewRequestWithContext(t.Context(), method, path+"?"+queries[path], body)
@@ -234,8 +247,8 @@ func TestEachResponseHasTheDescribedSchema(t *testing.T) {
 				}
 			}
 		}
-		if n != 31 {
-			t.Errorf("%d operations were compared, want 31: count them again", n)
+		if n != 33 {
+			t.Errorf("%d operations were compared, want 33: count them again", n)
 		}
 	}
 }
@@ -271,7 +284,7 @@ func closed(value any) {
 func TestEventsOfAStreamHaveTheDescribedSchemas(t *testing.T) {
 	t.Parallel()
 	f := &filledFake{full: true}
-	handler := webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f, Reasons: f}, webapi.LiveOptions{})
+	handler := webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f, Reasons: f, SavedViews: f}, webapi.LiveOptions{})
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/openapi.json", nil))
 	description := decoded(t, w.Body.Bytes())

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 )
@@ -229,6 +231,7 @@ var conversions = map[pairTypes]conversion{}
 func init() {
 	convertBy(NewTime, Time)
 	convertBy(func(d time.Duration) int64 { return int64(d / time.Second) }, func(n int64) time.Duration { return time.Duration(n) * time.Second })
+	convertBy(durationpb.New, (*durationpb.Duration).AsDuration)
 	convertBy(newStamp, func(m *tkopb.Stamp) tko.Stamp { return stamp(m, nil, nil) })
 	convertBy(NewConditions, Conditions)
 	convertBy(func(o tko.SourceOrigins) *tkopb.SourceOrigins { return &tkopb.SourceOrigins{Parts: o} }, func(m *tkopb.SourceOrigins) tko.SourceOrigins { return m.GetParts() })

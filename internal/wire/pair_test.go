@@ -85,6 +85,8 @@ func TestPairsKeepEveryField(t *testing.T) {
 				own.By.Why = ""
 			case *tko.Subscription:
 				own.By.Why = ""
+			case *tko.View:
+				own.By.Why = ""
 			case *tko.Freeze:
 				own.By.Why = ""
 			case *tko.Stop:

@@ -98,3 +98,9 @@ var Subscription = NewPair[tko.Subscription, tkopb.Subscription](Names{"Register
 
 // RegisteredSubscription converts results of registrations.
 var RegisteredSubscription = NewPair[tko.RegisteredSubscription, tkopb.RegisteredSubscription](nil)
+
+// View converts saved views.
+var View = NewPair[tko.View, tkopb.View](Names{"RegisteredBy": "By.Who", "DeclaredBy": "Parent"})
+
+// RegisteredView converts results of saving views.
+var RegisteredView = NewPair[tko.RegisteredView, tkopb.RegisteredView](nil)

@@ -12,6 +12,7 @@ var (
 	EntityMarks = NewPair[tko.EntityMarks, tkopb.EntityMarks](nil)
 	Fleet       = NewPair[tko.Fleet, tkopb.Fleet](nil)
 	FleetSelect = NewPair[tko.FleetSelect, tkopb.GetFleet](nil)
+	PluginRuns  = NewPair[tko.PluginRuns, tkopb.PluginRuns](nil)
 	QueueState  = NewPair[tko.QueueState, tkopb.QueueState](nil)
 	_           tko.Kind
 	_           *tkopb.Stop

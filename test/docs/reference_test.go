@@ -215,6 +215,8 @@ var examples = map[string]example{
 		replace: []string{"'https://git.example.com/nf.git#main!/smf'", "./smf"},
 	},
 	"tko subscription delete": {whole: ofMessages}, "tko subscription get": {whole: ofMessages}, "tko subscription register": {whole: ofMessages}, "tko subscription test": {whole: ofMessages},
+	"tko view delete": {before: "tko view save failing-north /deployments\n"}, "tko view get": {before: "tko view save failing-north /deployments\n"},
+	"tko view list": {}, "tko view register": {before: "printf 'apiVersion: tko.nephio.org/v1alpha1\\nkind: View\\nmetadata: {name: all}\\nspec: {path: /sites}\\n' >views.yaml\n"}, "tko view save": {},
 	"tko unfreeze": {before: "tko freeze --site-metadata region=emea --until 8h --reason x\n", replace: []string{`"$id"`, "$(tko freeze list -o bare | head -1)"}},
 	"tko wait": {
 		before:  "ID=$(new)\n",

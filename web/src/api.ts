@@ -2,7 +2,7 @@
 import { createContext, useCallback, useContext, useEffect, useRef, useState } from 'react'
 
 import { query, take } from './early'
-import type { Change, Count, DeploymentEntity, DeploymentPage, DeploymentRow, Fleet, Kind, PluginRow, Result, RolloutRow, RolloutStatus, SiteRow, State, TemplateRow, Throughput, Wall } from './schema'
+import type { Change, Count, DeploymentEntity, DeploymentPage, DeploymentRow, Fleet, Kind, PluginRow, Result, RolloutRow, RolloutStatus, SiteRow, State, TemplateRow, Throughput, Views, Wall } from './schema'
 export type {
   Condition, Change, Count, EntityEvent, Group, Kind, Me, Minute, PlanRow, Result, Retention, RolloutChange as FieldChange, RolloutPlan, RolloutStatus, RolloutWave as Wave, Run, State, Stop, Throughput, Wall, WallGroup,
 } from './schema'
@@ -63,6 +63,7 @@ async function getTagged<T>(path: string, signal: AbortSignal, known?: Tagged<T>
 export const get = <T>(path: string, signal?: AbortSignal) => request<T>('GET', path, { signal })
 const post = <T>(path: string, body: object) => request<T>('POST', path, { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })
 export const act = (body: object) => post<Result>('/api/v1/actions', body)
+export const changeView = (body: object) => post<Views>('/api/v1/views', body)
 export const command = (body: object) => post<RolloutStatus>('/api/v1/rollout/command', body)
 export const login = (token: string) => request<object>('POST', '/auth/session', { headers: { Authorization: `Bearer ${token}` } })
 export const logout = () => request<object>('DELETE', '/auth/session')

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState, type KeyboardEvent } from 'react'
 import { get, query, type Entity, type Kind, type Page } from './api'
 import { entityPath, navigate } from './parts'
-import type { SavedView } from './views'
+import { useShared, type SavedView } from './views'
 
 interface Choice { text: string, kind: string, to: string }
 
@@ -23,6 +23,7 @@ export function Palette({ views, saved, close }: { views: [string, string][], sa
   const [text, setText] = useState('')
   const [found, setFound] = useState<Choice[]>([])
   const [at, setAt] = useState(0)
+  const shared = useShared()
   useEffect(() => { dialog.current?.showModal() }, [])
   useEffect(() => {
     setAt(0)
@@ -34,7 +35,7 @@ export function Palette({ views, saved, close }: { views: [string, string][], sa
     return () => { clearTimeout(timer); abort.abort() }
   }, [text])
   const matches = (name: string) => name.toLowerCase().includes(text.trim().toLowerCase())
-  const matching = [...views.filter(([, name]) => matches(name)).map(([to, name]): Choice => ({ text: name, kind: 'view', to })), ...saved.filter(v => matches(v.name)).map((v): Choice => ({ text: v.name, kind: savedKind, to: v.to }))]
+  const matching = [...views.filter(([, name]) => matches(name)).map(([to, name]): Choice => ({ text: name, kind: 'view', to })), ...[...saved, ...shared.filter(v => !saved.some(o => o.name === v.name && o.to === v.to))].filter(v => matches(v.name)).map((v): Choice => ({ text: v.name, kind: savedKind, to: v.to }))]
   const all = [...matching, ...found]
   const open = (c?: Choice) => { if (c) { close(); navigate(c.to, false, c.kind === savedKind) } }
   const keys = (e: KeyboardEvent) => {

@@ -397,6 +397,7 @@ export interface Run {
 export interface Runs {
   runs: Run[]
   lines: boolean // the caller may see what plugins log
+  more?: number // older runs that are left out
 }
 
 export interface SiteEntity {
@@ -491,6 +492,20 @@ export interface Throughput {
   position: string // up to which changes were counted
   complete: boolean // false: earlier changes of the time were not counted
   minutes: Minute[] // those with changes, in their order
+}
+
+export interface View {
+  name: string
+  address: string // path and query of the page
+  description?: string
+  savedBy?: string
+  declaredBy?: string // the GitOps source whose repository declares it
+  problem?: string // why it no longer shows what it did, and what to do
+}
+
+export interface Views {
+  views: View[]
+  save: boolean // the caller may save and delete views
 }
 
 export interface Wall {

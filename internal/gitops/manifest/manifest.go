@@ -60,7 +60,7 @@ type Manifest struct {
 // String names the manifest in messages.
 func (m Manifest) String() string { return fmt.Sprintf("%s: %s %q", m.File, m.Put.Kind, m.Name) }
 
-// A Source is the manifest of a GitOps source, or of a subscription, which are declared alike.
+// A Source is the manifest of a GitOps source, a subscription or a view, which are declared alike.
 type Source struct {
 	File string
 	tko.SourceDefinition
@@ -74,7 +74,7 @@ func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 	manifests, sources, err := ReadAll(fsys, folder)
 	wrong := []error{err}
 	for _, s := range sources {
-		wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: sources and subscriptions can't be declared here: register it with tko gitops source register or tko subscription register, or set allowSources: true in the definition of a git source that is to declare it", s))
+		wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: sources, subscriptions and views can't be declared here: register it with tko gitops source register, tko subscription register or tko view register, or set allowSources: true in the definition of a git source that is to declare it", s))
 	}
 	return manifests, printable.Problems(wrong)
 }
@@ -133,7 +133,7 @@ func ReadAll(fsys fs.FS, folder string) ([]Manifest, []Source, error) {
 	}
 	slices.SortStableFunc(sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	for i := 1; i < len(sources); i++ {
-		if a, b := sources[i-1], sources[i]; a.Name == b.Name && a.IsSubscription() == b.IsSubscription() {
+		if a, b := sources[i-1], sources[i]; a.Name == b.Name && a.IsSubscription() == b.IsSubscription() && a.IsView() == b.IsView() {
 			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: one of this name is in %s, too: remove one", b, a.File))
 		}
 	}
@@ -214,7 +214,7 @@ func readFile(fsys fs.FS, name string) (manifests []Manifest, sources []Source, 
 	return manifests, sources, wrong
 }
 
-// declared returns the definition of a source or a subscription, if a resource is one.
+// declared returns the definition of a source, a subscription or a view, if a resource is one.
 func declared(r krm.Resource) (d tko.SourceDefinition, is bool, err error) {
 	switch {
 	case tko.IsSourceDefinition(r):
@@ -223,6 +223,11 @@ func declared(r krm.Resource) (d tko.SourceDefinition, is bool, err error) {
 		var s tko.Subscription
 		s, err = tko.SubscriptionOf(r)
 		d = s.Declared()
+	case tko.IsView(r):
+		var v tko.View
+		if v, err = tko.ViewOf(r); err == nil {
+			d, err = v.Declared()
+		}
 	default:
 		return d, false, nil
 	}
@@ -281,7 +286,7 @@ func read(r krm.Resource) (*Manifest, error) {
 	case "Rollout":
 		err = m.rollout(r)
 	default:
-		return nil, fmt.Errorf("unknown kind %q: use Template, Site, Deployment, Plugin or Rollout, and GitOpsSource, Inventory, Catalog or Subscription where sources can be declared", gvk.Kind)
+		return nil, fmt.Errorf("unknown kind %q: use Template, Site, Deployment, Plugin or Rollout, and GitOpsSource, Inventory, Catalog, Subscription or View where sources can be declared", gvk.Kind)
 	}
 	if err != nil {
 		return nil, err
