@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,7 @@ type shelf struct {
 	events  []change
 	watches map[chan struct{}]bool
 	refuse  error
+	settles atomic.Bool // nothing changes any more
 }
 
 type change struct {
@@ -271,6 +273,9 @@ func TestChangesAreNeverLost(t *testing.T) {
 						var mu sync.Mutex
 						s := newShelf()
 						s.at = func(point string) {
+							if s.settles.Load() {
+								return
+							}
 							mu.Lock()
 							seen++
 							now := seen == n
@@ -337,6 +342,8 @@ func scenario(t *testing.T, s *shelf) {
 		s.mu.Unlock()
 		time.Sleep(5 * watchTime)
 	}
+	s.settles.Store(true) // a change at the last point has the time that all others have
+	time.Sleep(watchTime)
 	cancel()
 	running.Wait()
 	l.target.watches.close()
