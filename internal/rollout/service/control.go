@@ -19,7 +19,7 @@ import (
 )
 
 // Rollouts are records like others. Each also has a state, a plan, and rows with their
-// progress, which only this file and those that begin with rollout write. Every
+// progress, which only this package writes. Every
 // change of them is decided from a [record.RolloutView] and committed with its version: if
 // anything about any rollout has changed since, it is decided again.
 
