@@ -400,12 +400,11 @@ func (c *connection) take(ctx context.Context, m *agentpb.Report) error {
 		}
 		states = append(states, state)
 	}
-	if len(states) > 0 {
-		if err := c.takeStates(ctx, states); err != nil {
-			return err
-		}
+	// It is heard before what it reports is taken over: who still says that it isn't, is late then.
+	if err := c.isHeard(ctx); err != nil || len(states) == 0 {
+		return err
 	}
-	return c.isHeard(ctx)
+	return c.takeStates(ctx, states)
 }
 
 func (c *connection) takeStates(ctx context.Context, states []bundle.State) error {

@@ -66,7 +66,11 @@ func (s *Statuses) setConditions(ctx context.Context, key record.Key, conditions
 		if err := require.Check(key, current); err != nil {
 			return record.Final(err)
 		}
-		merged := condition.Merge(condition.WithoutAttached(current.Conditions, without), condition.Timely(current.Stamp(), conditions), current.Revision, time.Now())
+		heard, err := s.isHeard(ctx, current, conditions)
+		if err != nil {
+			return err
+		}
+		merged := condition.Merge(condition.WithoutAttached(current.Conditions, without), condition.Timely(current.Stamp(), conditions, heard), current.Revision, time.Now())
 		if err := condition.CheckMerged(key, current.Conditions, merged); err != nil {
 			return err
 		}
@@ -81,6 +85,24 @@ func (s *Statuses) setConditions(ctx context.Context, key record.Key, conditions
 		})
 		return err
 	})
+}
+
+// isHeard reports whether the agent of the site of a record is heard now, if one of changed
+// conditions says that it isn't. The record was read before: a report of the agent after that
+// changes the record, and one before it follows that the agent was heard.
+func (s *Statuses) isHeard(ctx context.Context, current record.Record, changed []tko.Condition) (bool, error) {
+	if !condition.SaysNotHeard(changed) {
+		return false, nil
+	}
+	site := current
+	if current.Kind == tko.KindDeployment {
+		var err error
+		if site, err = s.reader.One(ctx, record.Fields{}, record.Key{Kind: tko.KindSite, ID: current.Site}); err != nil {
+			return false, err
+		}
+	}
+	_, by, ok := tko.HeardAt(tko.FindCondition(site.Conditions, tko.ConditionConnected))
+	return ok && time.Now().Before(by), nil
 }
 
 // permitConditions refuses conditions of our own controllers to users of the Kubernetes

@@ -283,6 +283,50 @@ func TestReportOfAnAgentStaysWhenALateMetaSchedulerSaysThatThereIsNone(t *testin
 	}
 }
 
+// A meta-scheduler that has read a site before its agent was heard again doesn't overwrite what the agent reported then.
+func TestReportOfAnAgentStaysWhenALateMetaSchedulerSaysThatItWasNotHeard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("s", "")
+	w.template("t", "")
+	id := w.create(tko.NewDeployment{Template: "t", Site: "s"})
+	now := time.Now()
+	report := tko.AgentCondition(tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionTrue, Reason: "Healthy"}, now)
+	silent := tko.Condition{Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: tko.ReasonNotHeard, Message: tko.NotHeardText("s", now)}
+	away := tko.Condition{Type: tko.ConditionConnected, Status: tko.ConditionFalse, Reason: tko.ReasonNotHeard, Message: tko.NotHeardText("s", now)}
+	set := func(kind tko.Kind, id string, c ...tko.Condition) {
+		t.Helper()
+		if err := w.SetConditions(w.ctx, kind, id, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	healthy := func(want, why string) {
+		t.Helper()
+		s, err := w.Site(w.ctx, "s", 0)
+		d, dErr := w.Deployment(w.ctx, id, 0)
+		if err := errors.Join(err, dErr); err != nil {
+			t.Fatal(err)
+		}
+		for what, stamp := range map[string]tko.Stamp{"site": s.Stamp, "deployment": d.Stamp} {
+			if got := tko.ConditionIs(stamp.Conditions, tko.ConditionHealthy); got != want {
+				t.Errorf("the %s is %q, want %q: %s", what, got, want, why)
+			}
+		}
+	}
+	set(tko.KindSite, "s", report, tko.HeardCondition(now, now.Add(time.Hour)))
+	set(tko.KindDeployment, string(id), report)
+	set(tko.KindSite, "s", silent, away)
+	set(tko.KindDeployment, string(id), silent)
+	healthy(tko.ConditionTrue, "the agent is heard")
+	if s, err := w.Site(w.ctx, "s", 0); err != nil || tko.ConditionIs(s.Stamp.Conditions, tko.ConditionConnected) != tko.ConditionTrue {
+		t.Errorf("the site is %+v, %v: its agent is connected", s.Stamp.Conditions, err)
+	}
+	set(tko.KindSite, "s", tko.HeardCondition(now.Add(-time.Hour), now.Add(-time.Minute)))
+	set(tko.KindSite, "s", silent, away)
+	set(tko.KindDeployment, string(id), silent)
+	healthy(tko.ConditionUnknown, "the agent was not heard")
+}
+
 func TestSetConditionsReplacesThemByType(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})

@@ -98,11 +98,17 @@ func Merge(current, changed []tko.Condition, revision int64, now time.Time) []tk
 	return tko.MergeConditions(current, changed...)
 }
 
+// SaysNotHeard reports whether one of changed conditions says that the agent of a site was not heard.
+func SaysNotHeard(changed []tko.Condition) bool {
+	return slices.ContainsFunc(changed, func(c tko.Condition) bool { return c.Reason == tko.ReasonNotHeard })
+}
+
 // Timely returns those of changed conditions that aren't outdated: who says that an agent has not
-// reported a revision may have read the entity before the agent reported it.
-func Timely(entity tko.Stamp, changed []tko.Condition) []tko.Condition {
+// reported a revision, or was not heard, may have read the entity before the agent reported it.
+// heard is true if the agent of the site is heard now.
+func Timely(entity tko.Stamp, changed []tko.Condition, heard bool) []tko.Condition {
 	return slices.DeleteFunc(slices.Clone(changed), func(c tko.Condition) bool {
-		return c.Reason == tko.ReasonByAgent && entity.IsReported(c.Type)
+		return c.Reason == tko.ReasonByAgent && entity.IsReported(c.Type) || c.Reason == tko.ReasonNotHeard && heard
 	})
 }
 

@@ -65,18 +65,24 @@ func TestReportsOfAgentsAreNotReplacedByTheStatementThatThereIsNone(t *testing.T
 	report := tko.ReportedCondition(tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: "Applied", ObservedRevision: 3}, time.Now())
 	none := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionUnknown, Reason: tko.ReasonByAgent, ObservedRevision: 3}
 	other := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: "Failed", ObservedRevision: 3}
+	silent := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionUnknown, Reason: tko.ReasonNotHeard, ObservedRevision: 3}
 	for name, test := range map[string]struct {
 		revision int64 // of the entity now
 		before   []tko.Condition
 		changed  tko.Condition
+		heard    bool // the agent is heard now
 		want     int
 	}{
-		"a report of the revision stays": {3, []tko.Condition{report}, none, 0},
-		"that of an earlier one doesn't": {4, []tko.Condition{report}, none, 1},
-		"nothing was reported":           {3, nil, none, 1},
-		"other statements replace it":    {3, []tko.Condition{report}, other, 1},
+		"a report of the revision stays":      {3, []tko.Condition{report}, none, true, 0},
+		"that of an earlier one doesn't":      {4, []tko.Condition{report}, none, true, 1},
+		"nothing was reported":                {3, nil, none, true, 1},
+		"other statements replace it":         {3, []tko.Condition{report}, other, true, 1},
+		"the agent is heard again":            {3, []tko.Condition{report}, silent, true, 0},
+		"it is heard, and nothing reported":   {3, nil, silent, true, 0},
+		"nothing is healthy from memory":      {3, []tko.Condition{report}, silent, false, 1},
+		"a report stays if it is silent, too": {3, []tko.Condition{report}, none, false, 0},
 	} {
-		if got := Timely(tko.Stamp{Revision: test.revision, Conditions: test.before}, []tko.Condition{test.changed}); len(got) != test.want {
+		if got := Timely(tko.Stamp{Revision: test.revision, Conditions: test.before}, []tko.Condition{test.changed}, test.heard); len(got) != test.want {
 			t.Errorf("%s: the conditions that change are %+v", name, got)
 		}
 	}

@@ -8,6 +8,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 )
 
+// askAgain is the time after which the meta-scheduler looks whether what it wrote about a silent
+// agent is there.
+const askAgain = 5 * time.Second
+
 // isDelivered reports whether the site's agent is the only one that applies something.
 func (p plan) isDelivered() bool { return p.agent && len(p.steps) == 0 }
 
@@ -58,9 +62,10 @@ func unreported(e entity, unknown report.Outcome) []conditionOf {
 }
 
 // silence returns what follows from that the agent of a site was not heard: the conditions of the
-// site and of its deployments, none of which is healthy from memory; or, if it was heard lately,
-// the time until that is to be asked again. Sites whose agent never connected have neither. A site
-// that has an agent no longer is not away.
+// site and of its deployments, none of which is healthy from memory; and the time until that is to
+// be asked again, because it was heard lately, or because the server may say that it was: by its
+// own clock, or as the agent is back. Sites whose agent never connected have neither. A site that
+// has an agent no longer is not away.
 func silence(seen snapshot, p plan, now time.Time) (all []conditionOf, again time.Duration) {
 	connected := tko.FindCondition(seen.site.Stamp.Conditions, tko.ConditionConnected)
 	if connected == nil {
@@ -91,5 +96,9 @@ func silence(seen snapshot, p plan, now time.Time) (all []conditionOf, again tim
 			all = append(all, deploymentCondition(d, tko.ConditionHealthy, unknown)...)
 		}
 	}
-	return append(all, siteCondition(seen.site, tko.ConditionHealthy, unknown)...), 0
+	all = append(all, siteCondition(seen.site, tko.ConditionHealthy, unknown)...)
+	if len(all) > 0 {
+		again = askAgain
+	}
+	return all, again
 }

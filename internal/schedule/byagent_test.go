@@ -92,7 +92,7 @@ func TestNothingIsHealthyFromMemory(t *testing.T) {
 		t.Errorf("a site whose agent was heard: %v, %s", all, again)
 	}
 	all, again := quiet(at.Add(time.Minute), heard)
-	if c := all["s Connected"]; c.Status != tko.ConditionFalse || c.Reason != tko.ReasonNotHeard || again != 0 {
+	if c := all["s Connected"]; c.Status != tko.ConditionFalse || c.Reason != tko.ReasonNotHeard || again != askAgain {
 		t.Errorf("the site is %+v, again in %s", c, again)
 	}
 	for _, name := range []string{"d Healthy", "s Healthy"} {
@@ -100,7 +100,12 @@ func TestNothingIsHealthyFromMemory(t *testing.T) {
 			t.Errorf("%s is %+v", name, c)
 		}
 	}
-	silent := all["s Connected"]
+	silent, before := all["s Connected"], d.Stamp.Conditions
+	d.Stamp.Conditions = []tko.Condition{all["d Healthy"]}
+	if all, again := quiet(at.Add(time.Hour), silent, all["s Healthy"]); len(all) != 0 || again != 0 {
+		t.Errorf("what is there is written again in %s: %v", again, all)
+	}
+	d.Stamp.Conditions = before
 	for range 2 { // likewise of a certificate that was revoked, and again
 		all, _ = quiet(at.Add(time.Hour), silent)
 		if c := all["s Connected"]; c.Type != "" || all["d Healthy"].Status != tko.ConditionUnknown {
