@@ -100,7 +100,7 @@ func TestGeneratedCodeIsCurrent(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(sdk, "generate.sh"), dir)
 	cmd.Env = append(os.Environ(), "PYTHON="+filepath.Join(process.Python(t), "bin", "python3"))
 	run(t, cmd)
-	for _, name := range []string{"tko_pb2.py", "tko_pb2.pyi", "admin_pb2.py", "admin_pb2.pyi"} {
+	for _, name := range []string{"tko_pb2.py", "tko_pb2.pyi", "access_pb2.py", "access_pb2.pyi", "admin_pb2.py", "admin_pb2.pyi"} {
 		want, err := os.ReadFile(filepath.Join(dir, "tko", name))
 		if err != nil {
 			t.Fatal(err)

@@ -167,6 +167,33 @@ def test_failing_work_has_its_error_and_next_attempt() -> None:
     assert work.due is not None and work.due.ToJsonString() == "2023-11-14T22:13:20Z"
 
 
+def test_agents_of_sites_are_enrolled_and_revoked(client: tko.Client) -> None:
+    client.register_site("lagos/1")
+    client.register_site("lagos/2")
+    one = client.enroll_site("lagos/1", valid_seconds=600)
+    assert (one.site_id, one.replaces) == ("lagos/1", False) and len(one.token) > 20
+    assert one.expires is not None and 0 < one.expires.timestamp() - time.time() <= 601
+    assert client.enroll_site("lagos/1").token != one.token
+    with pytest.raises(tko.RequestError, match="nowhere") as raised:
+        client.enroll_site("nowhere")
+    assert raised.value.code() == grpc.StatusCode.NOT_FOUND
+    several = client.enroll_sites("lagos/*")
+    assert several.site_id == "lagos/*" and several.token.startswith(one.token[:4])
+    with pytest.raises(tko.RequestError, match="begins with a wildcard"):
+        client.enroll_sites("*/1")
+    client.end_enrollment("lagos/*")
+    client.enroll_sites("*/1", confirm=1)
+    client.enroll_sites("lagos/*")
+    assert list(client.list_waiting_agents()) == []
+    for decide in (client.approve_agent, client.refuse_agent):
+        with pytest.raises(tko.RequestError, match="lagos/1"):
+            decide("lagos/1")
+    client.end_enrollment("lagos/*")
+    with pytest.raises(tko.RequestError):
+        client.end_enrollment("lagos/*")
+    client.revoke_site("lagos/1")
+
+
 def test_who_and_why_are_sent_as_metadata(client: tko.Client) -> None:
     client.register_template("t")
     stamp = client._call("getTemplate", pb.GetTemplate(templateId="t"), pb.Template).stamp

@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from tko import access_pb2 as access
 from tko import client
 from tko import tko_pb2 as pb
 
@@ -72,6 +73,8 @@ def fields_of(message: Message, path: str = "") -> list[tuple[str, Message, str]
         (pb.Deployment, client._deployment),
         (pb.ListedDeployment, client._deployment),
         (pb.Plugin, client._plugin),
+        (access.EnrollmentToken, client._enrollment),
+        (access.WaitingAgent, client._waiting_agent),
     ],
 )
 def test_results_have_each_field(make: Callable[[], Message], read: Callable[[Any], Any]) -> None:

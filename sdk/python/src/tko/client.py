@@ -20,6 +20,7 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
+from . import access_pb2 as access
 from . import admin_pb2 as admin
 from . import tko_pb2 as pb
 from ._details import Details, WrittenDetails
@@ -44,6 +45,7 @@ MAX_MESSAGE = 1 << 30
 _WARNING = "tko-warning-bin"
 _HERE = Path(__file__).parent
 _SERVICE = pb.DESCRIPTOR.services_by_name["Data"]
+_ACCESS = access.DESCRIPTOR.services_by_name["Access"]
 _ADMIN = admin.DESCRIPTOR.services_by_name["Admin"]
 
 M = TypeVar("M", bound=Message)
@@ -349,6 +351,39 @@ class Queue:
     """Seconds since the first of the ready items became due."""
     failing: tuple[FailingWork, ...] = ()
     """What fails, with the most failures first: at most 100, and only what the caller may read."""
+
+
+@dataclass(frozen=True)
+class EnrollmentToken:
+    """A token with which agents of sites get their certificates. It can't be shown again."""
+
+    token: str
+    """What tko-agent run --token-file reads."""
+    expires: Time | None
+    """The time from which it is not valid."""
+    site_id: str = ""
+    """The site of a token for one agent; of one for several, their pattern."""
+    replaces: bool = False
+    """Another agent of the site has a certificate, which ends when the token is used."""
+
+
+@dataclass(frozen=True)
+class WaitingAgent:
+    """An agent that waits until a person approves it."""
+
+    site_id: str
+    """The site that it names."""
+    key: str
+    """SHA-256 of its public key, in hexadecimal digits, as its log has it."""
+    address: str
+    """The network address from which it asks."""
+    pattern: str
+    """The pattern of its token."""
+    since: Time | None
+    expires: Time | None
+    """The time from which it waits no longer."""
+    replaces: bool = False
+    """The site has an agent, which ends when this one is approved."""
 
 
 class ServerWarning(UserWarning):
@@ -861,11 +896,46 @@ class Client:
         """The queues of the controllers' work: how much waits, and what fails. It needs the right to inspect."""
         return map(_queue, self._stream("listQueues", Empty(), admin.QueueState, _ADMIN))
 
+    # Agents of sites
+
+    def enroll_site(self, site_id: str, *, valid_seconds: int = 0) -> EnrollmentToken:
+        """Makes a one-time token for the agent of a site, valid for an hour by default. A token of the site that was
+        not used ends. An agent of the site that has a certificate keeps it until the token is used."""
+        request = access.EnrollSite(siteId=site_id, validSeconds=valid_seconds)
+        return _enrollment(self._call("enrollSite", request, access.EnrollmentToken, _ACCESS))
+
+    def enroll_sites(self, pattern: str, *, valid_seconds: int = 0, confirm: int = 0) -> EnrollmentToken:
+        """Makes a token for the agents of all sites that match a pattern. Each of them waits until it is approved.
+        A pattern that begins with a wildcard needs ``confirm``, the number of sites that match."""
+        request = access.EnrollSites(pattern=pattern, validSeconds=valid_seconds, confirm=confirm)
+        return _enrollment(self._call("enrollSites", request, access.EnrollmentToken, _ACCESS))
+
+    def end_enrollment(self, pattern: str) -> None:
+        """Ends the token for all sites that match a pattern; agents that have a certificate keep it."""
+        self._call("enrollSites", access.EnrollSites(pattern=pattern, end=True), access.EnrollmentToken, _ACCESS)
+
+    def list_waiting_agents(self) -> Iterator[WaitingAgent]:
+        """The agents that wait for an approval, at sites that the caller may update."""
+        return map(_waiting_agent, self._stream("listWaitingAgents", Empty(), access.WaitingAgent, _ACCESS))
+
+    def approve_agent(self, site_id: str, key: str = "", *, replace: bool = False) -> None:
+        """Approves the agent that waits for a site. ``key`` is the beginning of its key, at least 16 digits; it is
+        needed if several wait for the site. ``replace`` permits that it replaces the agent that the site has."""
+        self._call("approveAgent", access.ApproveAgent(siteId=site_id, key=key, replace=replace), Empty, _ACCESS)
+
+    def refuse_agent(self, site_id: str, key: str = "") -> None:
+        """Refuses the agent that waits for a site; ``key`` is as in approve_agent."""
+        self._call("approveAgent", access.ApproveAgent(siteId=site_id, key=key, refuse=True), Empty, _ACCESS)
+
+    def revoke_site(self, site_id: str) -> None:
+        """Revokes the certificate of the agent of a site, and cuts its connection. What the site has stays there."""
+        self._call("revokeSite", access.RevokeSite(siteId=site_id), Empty, _ACCESS)
+
     # Calls
 
-    def _call(self, method: str, request: Message, response: type[M]) -> M:
+    def _call(self, method: str, request: Message, response: type[M], service: Any = _SERVICE) -> M:
         call = self._channel.unary_unary(
-            f"/{_SERVICE.full_name}/{method}",
+            f"/{service.full_name}/{method}",
             request_serializer=lambda m: m.SerializeToString(),
             response_deserializer=response.FromString,
         )
@@ -1206,4 +1276,20 @@ def _queue(message: admin.QueueState) -> Queue:
         waiting=message.waiting,
         oldest=message.oldest,
         failing=tuple(FailingWork(f.key, f.failures, f.error, _time(f, "due")) for f in message.failing),
+    )
+
+
+def _enrollment(message: access.EnrollmentToken) -> EnrollmentToken:
+    return EnrollmentToken(message.token, _time(message, "expires"), message.siteId, message.replaces)
+
+
+def _waiting_agent(message: access.WaitingAgent) -> WaitingAgent:
+    return WaitingAgent(
+        site_id=message.siteId,
+        key=message.key,
+        address=getattr(message, "from"),
+        pattern=message.pattern,
+        since=_time(message, "since"),
+        expires=_time(message, "expires"),
+        replaces=message.replaces,
     )
