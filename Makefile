@@ -37,7 +37,7 @@ build-demo:
 
 .PHONY: build-demo-kubernetes
 build-demo-kubernetes:
-	@$(BUILD) $(DEMO:%=./cmd/%) ./cmd/tko-kubernetes ./examples/plugins/...
+	@$(BUILD) $(DEMO:%=./cmd/%) ./cmd/tko-kubernetes ./cmd/tko-agent ./examples/plugins/...
 
 .PHONY: demo
 demo: build-demo ## start TKO with the example catalog and show what happens (ARGS=--once: check and stop)

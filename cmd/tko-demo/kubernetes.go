@@ -11,15 +11,20 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/demo"
 	"github.com/tko-orchestrator/tko/internal/kube"
 )
 
-// clusterNames are the names of the sites' clusters and of their kubeconfigs.
-var clusterNames = []string{"central", "edge-1"}
+// clusterNames are the names of the sites' clusters and of their kubeconfigs. The server connects to
+// the first one; an agent is at the other one, and connects to the server.
+var clusterNames = []string{"central", atHome}
+
+const atHome = "edge-1"
 
 // runKubernetes runs the demo with Kubernetes clusters as sites. It removes its
 // folder at the end, unless it fails.
@@ -33,25 +38,30 @@ func runKubernetes(ctx context.Context, o options) (err error) {
 			err = os.RemoveAll(o.dir)
 		}
 	}()
-	kubeconfigs := filepath.Join(o.dir, "kubeconfigs")
-	if err := os.Mkdir(kubeconfigs, 0o750); err != nil {
+	kubeconfigs, clusters := filepath.Join(o.dir, "kubeconfigs"), filepath.Join(o.dir, "clusters")
+	if err := errors.Join(os.Mkdir(kubeconfigs, 0o750), os.Mkdir(clusters, 0o750), o.secure(ctx)); err != nil {
 		return err
 	}
 	say("Starting two Kubernetes clusters: etcd, API server, controllers, and a node by kwok for each.")
 	began := time.Now()
-	stop, err := startClusters(o.kubernetes, kubeconfigs) //nolint:contextcheck // they start within seconds, and are stopped in order
+	stop, err := startClusters(o.kubernetes, clusters) //nolint:contextcheck // they start within seconds, and are stopped in order
 	defer stop()
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	indented("ready after " + since(began))
 
-	o.arguments = []string{"--kubeconfigs=" + kubeconfigs}
+	// The server has the kubeconfig of the cluster that it connects to, and no other one.
+	if err := os.Link(filepath.Join(clusters, "central.yaml"), filepath.Join(kubeconfigs, "central.yaml")); err != nil {
+		return err
+	}
+	o.arguments = append(o.arguments, "--kubeconfigs="+kubeconfigs)
 	var s *shell
+	defer func() { s.close() }()
 	return perform(ctx, o, demonstration{
 		why: "make demo-kubernetes", stopping: "Stopping the server and both clusters.",
 		work: func(working context.Context, running *tkoServer, c *client.Client) (err error) {
-			if s, err = newShell(o, running, kubeconfigs); err != nil {
+			if s, err = newShell(o, running, clusters); err != nil {
 				return err
 			}
 			if err = demonstrateKubernetes(working, o, c, s); err != nil {
@@ -68,12 +78,34 @@ Look around (in another terminal; export these first):
   cd %s
   kubectl --kubeconfig edge-1.yaml get all -A -l tko.nephio.org/deployment
   tko site list -o wide
+  tko site list --condition Connected                          # the sites whose agents are heard
 Change something:
   kubectl --kubeconfig edge-1.yaml scale -n core deployment smf --replicas 9   # TKO restores it
   tko deployment delete ID                                     # deletes its objects; the topology recreates it when it changes
-Serving until Ctrl-C.`, o.bin, o.kubernetes, strings.Join(s.tko, " "), kubeconfigs)
+Serving until Ctrl-C.`, o.bin, o.kubernetes, strings.Join(s.tko, " "), clusters)
 		},
 	})
+}
+
+// secure makes the certificate of the server, which agents require, and the authority of their
+// certificates.
+func (o *options) secure(ctx context.Context) error {
+	certificate, key, err := certs.SelfSigned()
+	if err != nil {
+		return err
+	}
+	files := []string{filepath.Join(o.dir, "server.crt"), filepath.Join(o.dir, "server.key")}
+	agents := filepath.Join(o.dir, "agents")
+	if err := errors.Join(os.WriteFile(files[0], certificate, 0o600), os.WriteFile(files[1], key, 0o600)); err != nil {
+		return err
+	}
+	//nolint:gosec // the binary that make built
+	if out, err := exec.CommandContext(ctx, filepath.Join(o.bin, "tko-server"), "agents-ca", agents).CombinedOutput(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("making the authority of agents: %w\n%s", err, out)
+	}
+	o.ca = files[0]
+	o.arguments = append(o.arguments, "--tls-cert="+files[0], "--tls-key="+files[1], "--listen-agents=localhost:0", "--agents-ca="+agents+".crt", "--agents-ca-key="+agents+".key")
+	return nil
 }
 
 // startClusters starts the clusters concurrently, and writes their kubeconfigs into a
@@ -125,6 +157,16 @@ func demonstrateKubernetes(ctx context.Context, o options, c api, s *shell) erro
 		return err
 	}
 	say("catalog %d templates, %d sites, %d plugins from %s", len(catalog.Templates), len(catalog.Sites), len(catalog.Plugins), o.catalog)
+	say("\nThe server has no kubeconfig of the site north/%s: its agent calls. It gets a certificate for a token that is valid once.", atHome)
+	if err := s.demonstrate(ctx, "tko site enroll north/"+atHome+" > "+atHome+".token"); err != nil {
+		return err
+	}
+	if err := s.begin(ctx, fmt.Sprintf("tko-agent run --server %s --ca %s --token-file %[3]s.token --kubeconfig %[3]s.yaml --state %[4]s", s.agents, s.ca, atHome, filepath.Join(s.folder, "tko-agent"))); err != nil {
+		return err
+	}
+	if err := s.demonstrate(ctx, "tko wait site north/"+atHome+" --for condition=Connected"); err != nil {
+		return err
+	}
 	ids, err := catalog.Create(ctx, c)
 	if err != nil {
 		return err
@@ -261,6 +303,10 @@ type shell struct {
 	folder string
 	tko    []string // environment variables for tko with the server's address
 	env    []string
+	agents string // address of the server for agents
+	ca     string // file of the authority of the server's certificate
+
+	background []*exec.Cmd
 }
 
 func newShell(o options, running *tkoServer, folder string) (*shell, error) {
@@ -269,7 +315,13 @@ func newShell(o options, running *tkoServer, folder string) (*shell, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("the server's address %q has no port", address)
 	}
-	s := &shell{folder: folder, tko: []string{"TKO_GRPC_ADDRESS=" + strings.Trim(address[:i], "[]"), "TKO_GRPC_PORT=" + address[i+1:]}}
+	s := &shell{folder: folder, tko: []string{"TKO_GRPC_ADDRESS=" + strings.Trim(address[:i], "[]"), "TKO_GRPC_PORT=" + address[i+1:]}, ca: o.ca}
+	if o.ca != "" {
+		s.tko = append(s.tko, "TKO_TLS_CA="+o.ca)
+	}
+	if len(running.Agents) > 0 {
+		s.agents = running.Agents[0]
+	}
 	path := strings.Join([]string{o.bin, o.kubernetes, os.Getenv("PATH")}, string(filepath.ListSeparator))
 	s.env = append(append(os.Environ(), s.tko...), "PATH="+path, "KUBECACHEDIR="+filepath.Join(o.dir, "kubectl"), "HOME="+o.dir)
 	return s, nil
@@ -288,6 +340,39 @@ func (s *shell) demonstrate(ctx context.Context, commands ...string) error {
 		}
 	}
 	return nil
+}
+
+// begin prints a command, and starts it in the background, until close. Its output is in a file with
+// the name of its program.
+func (s *shell) begin(ctx context.Context, command string) error {
+	say("\n$ %s &", command)
+	name, _, _ := strings.Cut(command, " ")
+	log, err := os.Create(filepath.Join(s.folder, name+".log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	//nolint:gosec // the demo's own command
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "bash", "-c", "exec "+command)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = s.folder, s.env, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to this program only, which stops it
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.background = append(s.background, cmd)
+	return nil
+}
+
+// close ends what begin has started. The shell may be nil.
+func (s *shell) close() {
+	if s == nil {
+		return
+	}
+	for _, cmd := range s.background {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	}
+	s.background = nil
 }
 
 func (s *shell) run(ctx context.Context, command string) (string, error) {

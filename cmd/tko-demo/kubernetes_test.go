@@ -78,8 +78,9 @@ func scripted(t *testing.T, smfs ...string) (s *shell, commands func() []string)
 	t.Helper()
 	dir, bin := t.TempDir(), t.TempDir()
 	for name, text := range map[string]string{
-		"tko":     "#!/bin/sh\necho \"tko $*\" >>" + bin + "/log\n",
-		"kubectl": "#!/bin/sh\necho \"kubectl $*\" >>" + bin + "/log\ncase \"$*\" in *' get deployment smf '*) head -n 1 " + bin + "/smfs; sed -i 1d " + bin + "/smfs;; esac\n",
+		"tko":       "#!/bin/sh\necho \"tko $*\" >>" + bin + "/log\n",
+		"kubectl":   "#!/bin/sh\necho \"kubectl $*\" >>" + bin + "/log\ncase \"$*\" in *' get deployment smf '*) head -n 1 " + bin + "/smfs; sed -i 1d " + bin + "/smfs;; esac\n",
+		"tko-agent": "#!/bin/sh\necho \"tko-agent $*\" >>" + bin + "/log\nexec sleep 600\n",
 	} {
 		if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o700); err != nil {
 			t.Fatal(err)
@@ -88,10 +89,11 @@ func scripted(t *testing.T, smfs ...string) (s *shell, commands func() []string)
 	if err := os.WriteFile(filepath.Join(bin, "smfs"), []byte(strings.Join(smfs, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := newShell(options{dir: dir, bin: bin}, &tkoServer{Server: &server.Server{GRPC: []string{"[::1]:7"}}}, dir)
+	s, err := newShell(options{dir: dir, bin: bin, ca: "/ca.crt"}, &tkoServer{Server: &server.Server{GRPC: []string{"[::1]:7"}, Agents: []string{"[::1]:8"}}}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(s.close)
 	return s, func() []string { return strings.Split(strings.TrimSpace(content(bin, "log")), "\n") }
 }
 
@@ -219,6 +221,14 @@ func TestClustersFollowTheTopology(t *testing.T) { //nolint:paralleltest // repl
 				t.Errorf("%q is not printed:\n%s", want, out)
 			}
 		}
+		for _, want := range []string{
+			"tko site enroll north/edge-1", "tko-agent run --server [::1]:8 --ca /ca.crt --token-file edge-1.token --kubeconfig edge-1.yaml --state " + filepath.Join(s.folder, "tko-agent"),
+			"tko wait site north/edge-1 --for condition=Connected",
+		} {
+			if !slices.Contains(commands(), want) {
+				t.Errorf("%q was not run: %s", want, strings.Join(commands(), "\n"))
+			}
+		}
 		if n := strings.Count(out, "SITE  "); n != 2 {
 			t.Errorf("the table of sites is printed %d times, want twice:\n%s", n, out)
 		}
@@ -234,6 +244,56 @@ func TestClustersFollowTheTopology(t *testing.T) { //nolint:paralleltest // repl
 				}
 			}
 		}
+	}
+}
+
+// What the demo started ends with it.
+func TestAgentsEndWithTheDemo(t *testing.T) { //nolint:paralleltest // replaces the standard output
+	s, _ := scripted(t)
+	out := printed(t, func() {
+		if err := s.begin(t.Context(), "tko-agent run"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	agent := s.background[0]
+	s.close()
+	if agent.ProcessState == nil || out != "\n$ tko-agent run &\n" {
+		t.Errorf("the agent ended as %v, after %q", agent.ProcessState, out)
+	}
+	(*shell)(nil).close()
+}
+
+// The server has a certificate, which agents require, and an authority for theirs.
+func TestServerOfTheDemoIsSecured(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "tko-server"), []byte("#!/bin/sh\ntest \"$1\" = agents-ca && touch \"$2.crt\" \"$2.key\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o := options{dir: t.TempDir(), bin: bin}
+	if err := o.secure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"--tls-cert=", "--tls-key=", "--agents-ca=", "--agents-ca-key="} {
+		i := slices.IndexFunc(o.arguments, func(a string) bool { return strings.HasPrefix(a, flag) })
+		if i < 0 {
+			t.Fatalf("%s is not given: %q", flag, o.arguments)
+		}
+		if _, err := os.Stat(strings.TrimPrefix(o.arguments[i], flag)); err != nil {
+			t.Error(err)
+		}
+	}
+	c, err := client.Dial(client.Options{Address: "localhost:1", TLS: o.tls()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	if (options{}).tls() != nil {
+		t.Error("a server without a certificate is called with TLS")
+	}
+	broken := options{dir: t.TempDir(), bin: t.TempDir()}
+	if err := broken.secure(t.Context()); err == nil || !strings.Contains(err.Error(), "the authority of agents") {
+		t.Errorf("%v, want that the authority can't be made", err)
 	}
 }
 

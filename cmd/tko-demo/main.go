@@ -44,6 +44,7 @@ type options struct {
 
 	kubernetes string   // folder of Kubernetes' programs, for the demo with clusters
 	arguments  []string // additional arguments of the server
+	ca         string   // file of the authority of the server's certificate; it serves plain text if empty
 }
 
 func run(ctx context.Context, args []string) error {
@@ -131,7 +132,7 @@ func perform(ctx context.Context, o options, d demonstration) error {
 	}
 	defer running.Stop()
 	say("server  %s, log in %s", strings.Join(running.GRPC, " and "), running.log)
-	c, err := client.Dial(client.Options{Address: running.GRPC[0], Author: tko.Author{Who: "demo", Why: d.why}})
+	c, err := client.Dial(client.Options{Address: running.GRPC[0], TLS: o.tls(), Author: tko.Author{Who: "demo", Why: d.why}})
 	if err != nil {
 		return err
 	}
@@ -160,6 +161,14 @@ func perform(ctx context.Context, o options, d demonstration) error {
 	case <-running.Done:
 		return fmt.Errorf("the server ended: see %s", running.log)
 	}
+}
+
+// tls returns what secures the connection to the server; nil if nothing does.
+func (o options) tls() *client.TLS {
+	if o.ca == "" {
+		return nil
+	}
+	return &client.TLS{CA: o.ca}
 }
 
 func work(ctx context.Context, o options, catalog *demo.Catalog, c *client.Client) (progress demo.Progress, err error) {

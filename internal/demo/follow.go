@@ -100,8 +100,8 @@ func Observe(ctx context.Context, from Lister) (Progress, error) {
 func (p *Progress) problem(kind, id string, conditions []tko.Condition) {
 	for _, c := range conditions {
 		// A deployment may wait for an approval, and a resource stays unhandled
-		// if its plugin was left out: Register reports that.
-		expected := c.Type == tko.ConditionApproved || c.Type == tko.ConditionHandled
+		// if its plugin was left out: Register reports that. Owners of sites usually hold nothing.
+		expected := c.Type == tko.ConditionApproved || c.Type == tko.ConditionHandled || c.Type == tko.ConditionHeldByOwner
 		if c.Status == tko.ConditionFalse && !expected {
 			p.Problems = append(p.Problems, fmt.Sprintf("%s %s is not %s: %s: %s", kind, id, c.Type, c.Reason, c.Text()))
 		}

@@ -33,6 +33,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
+	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/openapi"
 	"github.com/tko-orchestrator/tko/internal/logging"
 	"github.com/tko-orchestrator/tko/internal/turn"
@@ -273,7 +274,7 @@ func certificate(o Options) (dynamiccertificates.CertKeyContentProvider, error) 
 		}
 		return cert, nil
 	}
-	cert, key, err := selfSigned()
+	cert, key, err := certs.SelfSigned() // the library's function makes two keys of RSA, which takes most of the start of this API
 	if err != nil {
 		return nil, fmt.Errorf("generate a certificate: %w", err)
 	}

@@ -23,7 +23,7 @@ func demoKubernetes(t *testing.T, args ...string) (demo *exec.Cmd, temporary str
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	for _, name := range []string{"tko", "tko-server", "tko-kubernetes", "tko-demo"} {
+	for _, name := range []string{"tko", "tko-server", "tko-kubernetes", "tko-agent", "tko-demo"} {
 		if err := os.Symlink(process.Build(t, name), filepath.Join(bin, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -71,6 +71,7 @@ func TestKubernetesDemoSucceedsAndCleansUp(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, want := range []string{
+		"tko site enroll north/edge-1 > edge-1.token", "Connected", // the server has no kubeconfig of this one
 		"registry.example/5g/smf:v1.4.0", "registry.example/5g/smf:v1.5.0", "were never deleted",
 		"ImagePullBackOff", "smf-v3: Paused (1 deployment of 2 failed", "canary       [!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!] 1 failed", "rest         [..............................] 1 waiting",
 		"smf-v3: Undone", "Both sites run what they ran before",

@@ -19,10 +19,10 @@ var ErrEnded = errors.New("the server did not start")
 
 // A Server is a running tko-server.
 type Server struct {
-	GRPC, Web []string        // its addresses
-	PID       int             `json:"-"`
-	Started   time.Time       `json:"-"`
-	Done      <-chan struct{} `json:"-"` // closed when it has ended
+	GRPC, Web, Agents []string        // its addresses
+	PID               int             `json:"-"`
+	Started           time.Time       `json:"-"`
+	Done              <-chan struct{} `json:"-"` // closed when it has ended
 
 	process *os.Process
 }

@@ -1,4 +1,4 @@
-package kubeapi
+package certs
 
 import (
 	"crypto/ecdsa"
@@ -15,9 +15,9 @@ import (
 // selfSignedAge is the validity of a self-signed certificate.
 const selfSignedAge = 365 * 24 * time.Hour
 
-// selfSigned returns a certificate for this machine and its key, in PEM. Its key is of ECDSA: the
-// library's function makes two of RSA, which takes most of the start of this API.
-func selfSigned() (certificate, key []byte, err error) {
+// SelfSigned returns a certificate for this machine and its key, in PEM. Clients may trust it as an
+// authority. Its key is of ECDSA, which takes less time to make than one of RSA.
+func SelfSigned() (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
