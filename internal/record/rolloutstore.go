@@ -141,6 +141,7 @@ type RolloutView struct {
 	// caller that knows the rows sets them.
 	Execution []execute.Row
 	Of        []int
+	AtSite    map[tko.SiteID][]int // the indexes in Execution of the rows at each site; nil: not known
 }
 
 // A RowFilter selects rows of a plan. A row is selected if one of the fields selects it.

@@ -37,6 +37,8 @@ type knownRows struct {
 	apply []execute.Row            // those that the rollout applies, without metadata
 	of    []int                    // the index in rows of each of them
 	place []int                    // the index in apply of each of rows; -1: none
+
+	atSite map[tko.SiteID][]int // the indexes in apply of the rows at each site
 }
 
 // of returns the known rows of a rollout, which may be none.
@@ -75,19 +77,20 @@ func (k *knownRows) update(v *record.RolloutView) bool {
 	if !v.Changes {
 		k.rows = v.Rows
 		k.index = make(map[tko.DeploymentID]int, len(k.rows))
-		k.place, k.apply, k.of = make([]int, len(k.rows)), nil, nil
+		k.place, k.apply, k.of, k.atSite = make([]int, len(k.rows)), nil, nil, map[tko.SiteID][]int{}
 		for i := range k.rows {
 			r := &k.rows[i]
 			k.index[r.Deployment], k.place[i] = i, -1
 			if r.Kind.Applies() {
 				k.place[i] = len(k.apply)
+				k.atSite[tko.SiteID(r.Site)] = append(k.atSite[tko.SiteID(r.Site)], len(k.apply))
 				k.apply, k.of = append(k.apply, executionRow(r)), append(k.of, i)
 			}
 		}
 	} else {
 		for _, r := range v.Rows {
 			i, ok := k.index[r.Deployment]
-			if !ok || k.rows[i].Kind != r.Kind {
+			if !ok || k.rows[i].Kind != r.Kind || k.rows[i].Site != r.Site {
 				k.at = record.RowsAt{}
 				return false
 			}
@@ -99,6 +102,7 @@ func (k *knownRows) update(v *record.RolloutView) bool {
 	}
 	k.at = record.RowsAt{Set: v.State.Rows, Version: v.Version}
 	v.Rows, v.Changes, v.Execution, v.Of = k.rows, false, k.apply, k.of
+	v.AtSite = k.atSite
 	return true
 }
 

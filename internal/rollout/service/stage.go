@@ -83,16 +83,13 @@ func (s *RolloutRunner) withStaged(ctx context.Context, id tko.RolloutID, do fun
 func pullsOf(v record.RolloutView, sp spec.Rollout, site tko.SiteID) (all []tko.SiteStaging, waiting []int) {
 	to := executionOf(v, sp)
 	rows, index := executionRows(v)
-	seen := map[string]bool{}
+	here, seen := rowsAt(v, rows, site), map[string]bool{}
 	for _, over := range []bool{false, true} {
 		of := to.PullOf
 		if over {
 			of = to.EndOf
 		}
-		for n := range rows {
-			if rows[n].Site != site {
-				continue
-			}
+		for _, n := range here {
 			pull, ok := of(rows[n])
 			if !ok {
 				continue
@@ -109,6 +106,20 @@ func pullsOf(v record.RolloutView, sp spec.Rollout, site tko.SiteID) (all []tko.
 		}
 	}
 	return all, waiting
+}
+
+// rowsAt returns the indexes of the rows at a site. Each reconciliation of a site asks for them, so
+// views of known rows have them.
+func rowsAt(v record.RolloutView, rows []execute.Row, site tko.SiteID) (here []int) {
+	if v.AtSite != nil {
+		return v.AtSite[site]
+	}
+	for n := range rows {
+		if rows[n].Site == site {
+			here = append(here, n)
+		}
+	}
+	return here
 }
 
 // ReportSiteStaging records how far a pull at a site is. One that nothing waits for any more
