@@ -69,7 +69,7 @@ func TestPullsOfASiteAreThoseOfItsRows(t *testing.T) {
 	moved.Site = "s/9"
 	v := record.RolloutView{State: state, Version: 3, Rows: []record.RolloutRow{moved}, Changes: true}
 	if known.update(&v) {
-		t.Error("a row of another site is taken for a change of progress")
+		t.Error("a row of another site is treated as a change of progress")
 	}
 	check(record.RolloutView{State: state, Version: 3, Rows: append([]record.RolloutRow{moved}, rows[6:]...)}, "other rows")
 }
