@@ -72,6 +72,9 @@ func (f File) Open() (content io.ReadCloser, size int64, err error) {
 	return content, blob.Size, err
 }
 
+// Size returns the size of the content in bytes, without reading it.
+func (f File) Size() (int64, error) { return f.repository.Storer.EncodedObjectSize(f.hash) }
+
 // Files returns the regular files of a tree and of the trees in it, without links and submodules. It ends with an error.
 func Files(repository *git.Repository, tree *object.Tree) iter.Seq2[File, error] {
 	return func(yield func(File, error) bool) {

@@ -443,7 +443,7 @@ func TestCatalogLeavesOutTagsWithoutValidSignatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit := git(t, r.dir, "rev-parse", "v2^{commit}")
-	if _, err := session.Tree(t.Context(), "tags/v1", commit, "", string(keys)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "it was moved") {
+	if _, err := session.Files(t.Context(), "tags/v1", commit, "", string(keys)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "it was moved") {
 		t.Errorf("another commit than that of the signed tag: the error is %v", err)
 	}
 }

@@ -9,7 +9,23 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
 )
+
+// ReadFS reads the package in a folder of a file system, as [Read] reads a directory. Errors name
+// the folder.
+func ReadFS(ctx context.Context, files fs.FS, folder string, options Options) (krm.Package, error) {
+	options = options.withDefaults()
+	below, err := fs.Sub(files, folder)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	found, err := readFS(ctx, below, options)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", folder, err)
+	}
+	return decode(folder, found, options)
+}
 
 // readDirectory reads a directory. It follows links to files within it, skips links
 // to directories, and returns an error for links that lead out of it.
@@ -19,8 +35,12 @@ func readDirectory(ctx context.Context, dir string, options Options) ([]file, er
 		return nil, tko.Errorf(tko.ErrInvalid, "%w", plain(err))
 	}
 	defer func() { _ = root.Close() }()
+	return readFS(ctx, root.FS(), options)
+}
+
+func readFS(ctx context.Context, files fs.FS, options Options) ([]file, error) {
 	s := selection{options: options}
-	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -31,7 +51,7 @@ func readDirectory(ctx context.Context, dir string, options Options) ([]file, er
 		case entry.IsDir() || !s.takes(filepath.ToSlash(name)):
 			return nil
 		}
-		return addFile(&s, root, name)
+		return addFile(&s, files, name)
 	})
 	if err != nil {
 		return nil, err
@@ -39,8 +59,8 @@ func readDirectory(ctx context.Context, dir string, options Options) ([]file, er
 	return s.result()
 }
 
-func addFile(s *selection, root *os.Root, name string) error {
-	info, err := root.Stat(name)
+func addFile(s *selection, files fs.FS, name string) error {
+	info, err := fs.Stat(files, name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, plain(err))
 	}
@@ -50,7 +70,7 @@ func addFile(s *selection, root *os.Root, name string) error {
 	if !info.Mode().IsRegular() {
 		return tko.Errorf(tko.ErrInvalid, "%s is not a regular file", name)
 	}
-	f, err := root.Open(name)
+	f, err := files.Open(name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, plain(err))
 	}

@@ -477,3 +477,30 @@ func TestReadFilesReturnsFilesByName(t *testing.T) {
 		t.Errorf("%v: %s", err, diff)
 	}
 }
+
+// A folder of a file system is read as a directory is.
+func TestReadFSReadsAsADirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"p/a.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", "p/deep/b.yml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}",
+		"p/.hidden/c.yaml": "no: [", "p/notes.txt": "x", "other/d.yaml": "no: [", "broken/a.yaml": "no: [",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := location.Read(t.Context(), filepath.Join(dir, "p"), location.Options{})
+	if err != nil || len(want) != 2 {
+		t.Fatalf("%v, %v", want, err)
+	}
+	got, err := location.ReadFS(t.Context(), os.DirFS(dir), "p", location.Options{})
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for folder, says := range map[string]string{"broken": "broken: a.yaml", "none": "read none: ", "../p": "../p"} {
+		if _, err := location.ReadFS(t.Context(), os.DirFS(dir), folder, location.Options{}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", folder, err, says)
+		}
+	}
+}

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
-	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/location"
 )
 
@@ -95,20 +93,24 @@ func (g *gitPublisher) fetch(ctx context.Context, versions ...version) (*reposit
 	return g.repository.FetchAll(ctx, names)
 }
 
-// files returns the files of a version: those of its package, if it is of one only.
-func (g *gitPublisher) files(ctx context.Context, v version) (*tree.Tree, error) {
+// withFiles calls do with the files of a version: those of its package, if it is of one only.
+func (g *gitPublisher) withFiles(ctx context.Context, v version, do func(fs.FS) error) error {
 	keys, err := keysIn(g.keyFile)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	session := g.session
 	if session == nil {
 		if session, err = g.fetch(ctx, v); err != nil {
-			return nil, err
+			return err
 		}
 		defer func() { _ = session.Close() }()
 	}
-	return session.Tree(ctx, v.at, v.Digest, g.folderOf(v), keys)
+	files, err := session.Files(ctx, v.at, v.Digest, g.folderOf(v), keys)
+	if err != nil {
+		return err
+	}
+	return do(files)
 }
 
 // folderOf returns the folder that holds what a version may have; "" for all.
@@ -123,11 +125,15 @@ func (g *gitPublisher) folderOf(v version) string {
 }
 
 func (g *gitPublisher) read(ctx context.Context, v version) (all []published, problems []string, err error) {
-	files, err := g.files(ctx, v)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { _ = files.Close() }()
+	err = g.withFiles(ctx, v, func(files fs.FS) error {
+		all, problems, err = g.packagesOf(ctx, v, files)
+		return err
+	})
+	return all, problems, err
+}
+
+// packagesOf returns the packages of a version.
+func (g *gitPublisher) packagesOf(ctx context.Context, v version, files fs.FS) (all []published, problems []string, err error) {
 	folders, err := packages(files, g.folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, tko.Errorf(tko.ErrInvalid, "it has no folder %q", cmp.Or(g.folderOf(v), g.folder))
@@ -146,27 +152,14 @@ func (g *gitPublisher) read(ctx context.Context, v version) (all []published, pr
 		if g.folder != "." {
 			relative = strings.TrimPrefix(folder, g.folder+"/")
 		}
-		content, err := location.Read(ctx, filepath.Join(files.Dir(), filepath.FromSlash(folder)), location.Options{})
+		content, err := location.ReadFS(ctx, files, folder, location.Options{})
 		if err != nil {
-			problems = append(problems, fmt.Sprintf("%s is left out: %v", folder, shortened(err, files.Dir())))
+			problems = append(problems, fmt.Sprintf("%s is left out: %v", folder, err))
 			continue
 		}
 		all = append(all, published{relative, content})
 	}
 	return all, problems, nil
-}
-
-// shortened returns an error's text without the temporary folder of the files, also if a
-// library names it with its links resolved.
-func shortened(err error, dir string) string {
-	text := err.Error()
-	real, _ := filepath.EvalSymlinks(dir)
-	for _, dir := range []string{dir, real} {
-		if dir != "" {
-			text = strings.ReplaceAll(strings.ReplaceAll(text, dir+"/", ""), dir, "the package")
-		}
-	}
-	return text
 }
 
 // packages returns the folders of packages: those with a Kptfile, without those within

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -347,4 +348,17 @@ func (o *ociPublisher) verify(ctx context.Context, r *registry.Repository, v ver
 		}
 	}
 	return tko.Errorf(tko.ErrInvalid, "none of its %d signatures is valid for cosignKeyFile", len(signatures.Layers))
+}
+
+// shortened returns an error's text without the temporary folder of the files, also if a
+// library names it with its links resolved.
+func shortened(err error, dir string) string {
+	text := err.Error()
+	real, _ := filepath.EvalSymlinks(dir)
+	for _, dir := range []string{dir, real} {
+		if dir != "" {
+			text = strings.ReplaceAll(strings.ReplaceAll(text, dir+"/", ""), dir, "the package")
+		}
+	}
+	return text
 }

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"path"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 
 	"github.com/tko-orchestrator/tko"
@@ -200,7 +198,7 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 	if err := s.transfer(ctx, func(ctx context.Context, from gitclient.Remote) error { return r.fetch(ctx, s.objects, hash, from) }); err != nil {
 		return nil, err
 	}
-	return s.checkout(ctx, hash, "")
+	return s.checkout(ctx, hash)
 }
 
 // FetchHead returns the files of a commit, by its hash, or by a reference if the server serves
@@ -243,7 +241,7 @@ func (r *Repository) fetchCommit(ctx context.Context, commit, ref string, depth 
 	if err != nil {
 		return nil, err
 	}
-	return s.checkout(ctx, hash, "")
+	return s.checkout(ctx, hash)
 }
 
 // fetch gets one commit without its history. If the server serves no commits by
@@ -284,20 +282,13 @@ func (r *Repository) fetch(ctx context.Context, into *gitclient.Objects, hash pl
 	return err
 }
 
-// checkout copies the regular files of a commit, in a folder that may not exist; "" for
-// all.
-func (s *Session) checkout(ctx context.Context, hash plumbing.Hash, folder string) (_ *tree.Tree, err error) {
+// checkout copies the regular files of a commit.
+func (s *Session) checkout(ctx context.Context, hash plumbing.Hash) (_ *tree.Tree, err error) {
 	commit, err := s.objects.CommitObject(hash)
 	if err != nil {
 		return nil, err
 	}
 	files, err := commit.Tree()
-	if err == nil && folder != "" {
-		files, err = files.Tree(folder)
-	}
-	if errors.Is(err, object.ErrDirectoryNotFound) {
-		files, err = &object.Tree{}, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -317,24 +308,21 @@ func (s *Session) checkout(ctx context.Context, hash plumbing.Hash, folder strin
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		name := path.Join(folder, f.Name)
-		if err := add(w, name, f); err != nil {
+		if err := add(w, f); err != nil {
 			return nil, err
-		}
-		if f.Executable {
-			if err := w.Executable(name); err != nil {
-				return nil, err
-			}
 		}
 	}
 	return w.Tree(), nil
 }
 
-func add(w *tree.Writer, name string, f gitclient.File) error {
+func add(w *tree.Writer, f gitclient.File) error {
 	content, _, err := f.Open()
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", f.Name, err)
 	}
-	defer func() { _ = content.Close() }()
-	return w.Add(name, content)
+	err = w.Add(f.Name, content)
+	if err = errors.Join(err, content.Close()); err != nil || !f.Executable {
+		return err
+	}
+	return w.Executable(f.Name)
 }

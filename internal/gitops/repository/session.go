@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 
@@ -12,7 +13,6 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitclient"
-	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
 
 // A Session holds objects that were fetched together.
@@ -85,11 +85,11 @@ func (r *Repository) FetchAll(ctx context.Context, names []string) (*Session, er
 	return nil, errors.Join(err, s.Close())
 }
 
-// Tree returns the files of a fetched tag or branch, which must be at that commit, in a
-// folder; "" for all. The caller closes them. If keys is not empty, the tag, or the commit
-// of the branch, must be signed by one of these PGP keys, in ASCII armor; otherwise the
-// error is an ErrInvalid.
-func (s *Session) Tree(ctx context.Context, name, commit, folder, keys string) (*tree.Tree, error) {
+// Files returns the files of a fetched tag or branch, which must be at that commit, in a folder; ""
+// for all. They are read from the objects when they are opened, until the session is closed. If keys
+// is not empty, the tag, or the commit of the branch, must be signed by one of these PGP keys, in
+// ASCII armor; otherwise the error is an ErrInvalid.
+func (s *Session) Files(ctx context.Context, name, commit, folder, keys string) (fs.FS, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hash := plumbing.NewHash(commit)
@@ -118,7 +118,7 @@ func (s *Session) Tree(ctx context.Context, name, commit, folder, keys string) (
 			return nil, notValid(err)
 		}
 	}
-	return s.checkout(ctx, hash, folder)
+	return s.index(ctx, found, folder)
 }
 
 func notValid(err error) error {
