@@ -14,7 +14,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/go-git/go-git/v5/storage/memory"
 )
 
 // Objects is a repository of limited size for fetched objects, in a folder that Close removes. It is for one goroutine.
@@ -41,11 +43,37 @@ func NewObjects(dir, prefix string, limit int64) (*Objects, error) {
 	o := &Objects{dir: dir, left: new(atomic.Int64)}
 	o.left.Store(limit)
 	o.storage = filesystem.NewStorage(&limitedFS{Filesystem: osfs.New(dir), left: o.left}, cache.NewObjectLRUDefault())
-	if o.Repository, err = git.Init(o.storage, nil); err != nil {
+	if o.Repository, err = git.Init(inMemory{o.storage, memory.ReferenceStorage{}}, nil); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
 	return o, nil
 }
+
+// An inMemory has the objects of a storage, and references in memory: a catalog fetches tens of thousands of them, and each
+// would be a file.
+type inMemory struct {
+	*filesystem.Storage
+
+	references memory.ReferenceStorage
+}
+
+func (i inMemory) SetReference(ref *plumbing.Reference) error { return i.references.SetReference(ref) }
+func (i inMemory) CheckAndSetReference(ref, old *plumbing.Reference) error {
+	return i.references.CheckAndSetReference(ref, old)
+}
+
+func (i inMemory) Reference(name plumbing.ReferenceName) (*plumbing.Reference, error) {
+	return i.references.Reference(name)
+}
+
+func (i inMemory) IterReferences() (storer.ReferenceIter, error) {
+	return i.references.IterReferences()
+}
+func (i inMemory) RemoveReference(name plumbing.ReferenceName) error {
+	return i.references.RemoveReference(name)
+}
+func (i inMemory) CountLooseRefs() (int, error) { return i.references.CountLooseRefs() }
+func (i inMemory) PackRefs() error              { return i.references.PackRefs() }
 
 // Exceeded reports whether a write failed because of the limit.
 func (o *Objects) Exceeded() bool { return o.left.Load() < 0 }

@@ -77,8 +77,9 @@ type publisher interface {
 	versions(ctx context.Context) (all []version, problems []string, err error)
 	// resolve completes the version's digest, if versions doesn't know it.
 	resolve(ctx context.Context, v version) (version, error)
-	// begin prepares to read these versions, and no others before end is called.
-	begin(ctx context.Context, versions []version) (end func(), err error)
+	// begin prepares to read these versions, and no others before end is called. fits is false
+	// if they are too large together: begin with fewer. One alone fits.
+	begin(ctx context.Context, versions []version) (end func(), fits bool, err error)
 	// read returns the packages of a version. A version whose error is an ErrInvalid, an
 	// ErrDenied or an ErrNotFound is left out.
 	read(ctx context.Context, v version) (packages []published, problems []string, err error)
@@ -157,9 +158,10 @@ func newCatalog(s Settings, p publisher) (*Catalog, error) {
 }
 
 const (
-	maxRequests = 8   // concurrent requests
-	together    = 500 // versions that are read at a time
-	maxProblems = 100 // that are shown
+	maxRequests = 8    // concurrent requests
+	together    = 4000 // versions that are read at a time: each transfer begins with a list of all tags
+	fewer       = 8    // of which these parts are tried, if they are too large
+	maxProblems = 100  // that are shown
 
 	// Versions that are left out are read again: so many at a time, after these times.
 	maxAgain   = 100
@@ -221,7 +223,7 @@ func (c *Catalog) readAgain(ctx context.Context, versions []version, results []k
 		before.again = time.Now().Add(before.wait)
 		results[i] = before
 	}
-	end, err := c.publisher.begin(ctx, named)
+	end, _, err := c.publisher.begin(ctx, named) // those that are too large together are read one by one
 	if err != nil {
 		return ctx.Err()
 	}
@@ -334,15 +336,22 @@ func (c *Catalog) readAll(ctx context.Context, versions []version) ([]known, err
 			unread = append(unread, i)
 		}
 	}
-	for part := range slices.Chunk(unread, together) {
+	for size := together; len(unread) > 0; {
+		part := unread[:min(size, len(unread))]
 		named := make([]version, len(part))
 		for n, i := range part {
 			named[n] = versions[i]
 		}
-		end, err := c.publisher.begin(ctx, named)
+		end, fits, err := c.publisher.begin(ctx, named)
 		if err != nil {
 			return nil, err
 		}
+		if !fits {
+			end()
+			size = max(len(part)/fewer, 1)
+			continue
+		}
+		unread = unread[len(part):]
 		read := make([]bool, len(part))
 		err = concurrently(ctx, len(part), func(ctx context.Context, n int) (err error) {
 			i := part[n]

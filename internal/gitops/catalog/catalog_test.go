@@ -41,7 +41,9 @@ func (s *shelf) versions(context.Context) ([]version, []string, error) { return 
 
 func (s *shelf) resolve(_ context.Context, v version) (version, error) { return v, nil }
 
-func (s *shelf) begin(context.Context, []version) (end func(), err error) { return func() {}, nil }
+func (s *shelf) begin(context.Context, []version) (end func(), fits bool, err error) {
+	return func() {}, true, nil
+}
 
 func (s *shelf) read(_ context.Context, v version) ([]published, []string, error) {
 	s.mu.Lock()

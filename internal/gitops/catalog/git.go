@@ -74,15 +74,19 @@ func (g *gitPublisher) versions(ctx context.Context) (all []version, problems []
 
 func (*gitPublisher) resolve(_ context.Context, v version) (version, error) { return v, nil }
 
-// begin fetches all tags and branches together.
-func (g *gitPublisher) begin(ctx context.Context, versions []version) (end func(), err error) {
-	g.session, err = g.fetch(ctx, versions...)
+// begin fetches all tags and branches together; one alone when it is read, as its error concerns no
+// others.
+func (g *gitPublisher) begin(ctx context.Context, versions []version) (end func(), fits bool, err error) {
+	if len(versions) > 1 {
+		g.session, err = g.fetch(ctx, versions...)
+		fits = g.session != nil
+	}
 	return func() {
 		if g.session != nil {
 			_ = g.session.Close()
 		}
 		g.session = nil
-	}, err
+	}, fits || len(versions) < 2, err
 }
 
 func (g *gitPublisher) fetch(ctx context.Context, versions ...version) (*repository.Session, error) {

@@ -99,8 +99,8 @@ func (h *helmPublisher) versions(ctx context.Context) (all []version, problems [
 
 func (*helmPublisher) resolve(_ context.Context, v version) (version, error) { return v, nil }
 
-func (*helmPublisher) begin(context.Context, []version) (end func(), err error) {
-	return func() {}, nil
+func (*helmPublisher) begin(context.Context, []version) (end func(), fits bool, err error) {
+	return func() {}, true, nil
 }
 
 func (h *helmPublisher) read(ctx context.Context, v version) (all []published, problems []string, err error) {

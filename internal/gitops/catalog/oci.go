@@ -221,8 +221,8 @@ func (o *ociPublisher) resolve(ctx context.Context, v version) (version, error) 
 	return v, explain(err)
 }
 
-func (*ociPublisher) begin(context.Context, []version) (end func(), err error) {
-	return func() {}, nil
+func (*ociPublisher) begin(context.Context, []version) (end func(), fits bool, err error) {
+	return func() {}, true, nil
 }
 
 func (o *ociPublisher) read(ctx context.Context, v version) (all []published, problems []string, err error) {

@@ -73,13 +73,7 @@ func (i info) Sys() any           { return nil }
 // index returns the files of a commit, in a folder that may not exist; "" for all. The caller holds
 // the mutex of the session.
 func (s *Session) index(ctx context.Context, commit *object.Commit, folder string) (*files, error) {
-	found, err := commit.Tree()
-	if err == nil && folder != "" {
-		found, err = found.Tree(folder)
-	}
-	if errors.Is(err, object.ErrDirectoryNotFound) {
-		found, err = &object.Tree{}, nil
-	}
+	found, err := s.tree(commit, folder)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+	"github.com/go-git/go-git/v5/plumbing/object"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitclient"
@@ -21,12 +23,13 @@ type Session struct {
 
 	mu      sync.Mutex // the objects are for one reader
 	objects *gitclient.Objects
+	trees   map[plumbing.Hash]*object.Tree // that were read: tags of the same folders have the same ones above
 }
 
 // open returns a Session without objects.
 func (r *Repository) open() (*Session, error) {
 	objects, err := gitclient.NewObjects(r.options.Dir, "tko-gitops-objects-", 2*r.options.Limits.OrDefault().Bytes)
-	return &Session{repository: r, objects: objects}, err
+	return &Session{repository: r, objects: objects, trees: map[plumbing.Hash]*object.Tree{}}, err
 }
 
 // Close removes the objects.
@@ -149,4 +152,44 @@ func (s *Session) verify(name string, at, commit plumbing.Hash, keys string) err
 		return notValid(err)
 	}
 	return nil
+}
+
+// maxTrees limits the trees in memory; a tree of a thousand folders takes some 200 KB.
+const maxTrees = 64
+
+// tree returns a folder of a commit; "" for all. It has no files if there is no such folder. The
+// caller holds the mutex.
+func (s *Session) tree(commit *object.Commit, folder string) (*object.Tree, error) {
+	here, err := s.treeAt(commit.TreeHash)
+	if err != nil || folder == "" {
+		return here, err
+	}
+	for part := range strings.SplitSeq(folder, "/") {
+		entry, err := here.FindEntry(part)
+		if errors.Is(err, object.ErrEntryNotFound) || err == nil && entry.Mode != filemode.Dir {
+			return &object.Tree{}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if here, err = s.treeAt(entry.Hash); err != nil {
+			return nil, err
+		}
+	}
+	return here, nil
+}
+
+func (s *Session) treeAt(hash plumbing.Hash) (*object.Tree, error) {
+	if known, ok := s.trees[hash]; ok {
+		return known, nil
+	}
+	found, err := s.objects.TreeObject(hash)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.trees) >= maxTrees {
+		clear(s.trees)
+	}
+	s.trees[hash] = found
+	return found, nil
 }
