@@ -347,7 +347,7 @@ func (s *shell) demonstrate(ctx context.Context, commands ...string) error {
 func (s *shell) begin(ctx context.Context, command string) error {
 	say("\n$ %s &", command)
 	name, _, _ := strings.Cut(command, " ")
-	log, err := os.Create(filepath.Join(s.folder, name+".log"))
+	log, err := os.Create(filepath.Join(s.folder, name+".log")) //nolint:gosec // the folder is ours
 	if err != nil {
 		return err
 	}

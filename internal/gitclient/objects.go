@@ -58,6 +58,7 @@ type inMemory struct {
 }
 
 func (i inMemory) SetReference(ref *plumbing.Reference) error { return i.references.SetReference(ref) }
+
 func (i inMemory) CheckAndSetReference(ref, old *plumbing.Reference) error {
 	return i.references.CheckAndSetReference(ref, old)
 }
@@ -69,6 +70,7 @@ func (i inMemory) Reference(name plumbing.ReferenceName) (*plumbing.Reference, e
 func (i inMemory) IterReferences() (storer.ReferenceIter, error) {
 	return i.references.IterReferences()
 }
+
 func (i inMemory) RemoveReference(name plumbing.ReferenceName) error {
 	return i.references.RemoveReference(name)
 }

@@ -88,7 +88,8 @@ func (s *Session) index(ctx context.Context, commit *object.Commit, folder strin
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if count++; count > limits.Files {
+		count++
+		if count > limits.Files {
 			return nil, tko.Errorf(tko.ErrInvalid, "the revision has more than %d files", limits.Files)
 		}
 		name := path.Join(folder, f.Name)
@@ -180,7 +181,8 @@ func (f *files) read(name string, e *entry) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer func() { _ = content.Close() }()
-	if f.left -= size; f.left < 0 {
+	f.left -= size
+	if f.left < 0 {
 		return nil, tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", f.most)
 	}
 	data := make([]byte, size)

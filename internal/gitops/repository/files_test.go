@@ -4,11 +4,12 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"testing/fstest"
 
+	gogit "github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
@@ -92,29 +93,27 @@ func TestFilesStayInTheirFolder(t *testing.T) {
 	for name, mode := range map[string]string{"..": "040000 tree", "../x": "100644 blob", ".": "040000 tree"} {
 		dir := hostile(t)
 		object := git(t, dir, "rev-parse", map[bool]string{true: "main:deep", false: "main:a.yaml"}[strings.HasSuffix(mode, "tree")])
-		make := exec.Command("git", "hash-object", "-t", "tree", "--literally", "-w", "--stdin")
-		make.Dir = dir
-		raw := []byte(strings.TrimPrefix(strings.Fields(mode)[0], "0") + " " + name + "\x00")
-		for i := 0; i < len(object); i += 2 {
-			raw = append(raw, hexDigit(object[i])<<4|hexDigit(object[i+1]))
-		}
-		make.Stdin = strings.NewReader(string(raw))
-		hash, err := make.Output()
+		stored, err := gogit.PlainOpen(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		commit := git(t, dir, "commit-tree", strings.TrimSpace(string(hash)), "-m", "x")
+		raw := stored.Storer.NewEncodedObject()
+		raw.SetType(plumbing.TreeObject)
+		w, err := raw.Writer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := plumbing.NewHash(object)
+		_, err = w.Write(append([]byte(strings.TrimPrefix(strings.Fields(mode)[0], "0")+" "+name+"\x00"), to[:]...))
+		hash, storeErr := stored.Storer.SetEncodedObject(raw)
+		if err := errors.Join(err, storeErr); err != nil {
+			t.Fatal(err)
+		}
+		commit := git(t, dir, "commit-tree", hash.String(), "-m", "x")
 		git(t, dir, "update-ref", "refs/heads/main", commit)
 		found, err := session(t, dir, tree.Limits{}).Files(t.Context(), repository.Branches+"main", commit, "", "")
 		if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "leads out of") {
 			t.Errorf("a file below %q: %v, %v", name, found, err)
 		}
 	}
-}
-
-func hexDigit(c byte) byte {
-	if c >= 'a' {
-		return c - 'a' + 10
-	}
-	return c - '0'
 }

@@ -108,8 +108,8 @@ func (s *Session) Files(ctx context.Context, name, commit, folder, keys string) 
 	}
 	found, err := s.objects.CommitObject(hash)
 	if err != nil {
-		if object, err := s.objects.Storer.EncodedObject(plumbing.AnyObject, hash); err == nil && object.Type() != plumbing.CommitObject {
-			return nil, tko.Errorf(tko.ErrInvalid, "it is the tag of a %s, and not of a commit", object.Type())
+		if other, err := s.objects.Storer.EncodedObject(plumbing.AnyObject, hash); err == nil && other.Type() != plumbing.CommitObject {
+			return nil, tko.Errorf(tko.ErrInvalid, "it is the tag of a %s, and not of a commit", other.Type())
 		}
 		return nil, errMoved
 	}
