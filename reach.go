@@ -28,6 +28,10 @@ const ReachFew = 10
 // or delete more deployments than it may without consent: see [Waiting].
 const ReasonWaitsForApproval = "WaitsForApproval"
 
+// ReasonConsented is the reason of the condition of a deployment that waited for consent, until it
+// is reconciled.
+const ReasonConsented = "Consented"
+
 // A Waiting is what a deployment would change and waits to: the deployments that it
 // would create and remove.
 type Waiting struct{ Create, Remove int }

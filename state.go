@@ -35,7 +35,7 @@ type Summary struct {
 // Reasons of conditions that aren't True, and still no failure.
 var (
 	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended, ReasonApart, ReasonWaitsForSharers, ReasonDeliveredPartly, ReasonPullSuspended, ReasonWaitsForReferences}
-	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New", ReasonNotYetApplied, ReasonSuperseded}
+	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New", ReasonNotYetApplied, ReasonSuperseded, ReasonConsented}
 )
 
 // Summary returns the state of a deployment: its most urgent condition decides.

@@ -23,6 +23,8 @@ func TestStateOfADeploymentIsItsMostUrgentCondition(t *testing.T) {
 		"waits for another":  {"the other one is the problem, if there is one", tko.Deployment{}, []tko.Condition{condition("Prepared", "False", "Waiting")}, tko.StateWaiting},
 		"unapproved":         {"an approver must act", tko.Deployment{Prepared: true, Site: "s"}, nil, tko.StateWaiting},
 		"withdrawn":          {"it runs, and the change waits", tko.Deployment{Prepared: true, Site: "s"}, []tko.Condition{scheduled, condition("Approved", "False", tko.ReasonApprovalWithdrawn)}, tko.StateWaiting},
+		"consented":          {"its children are being created", tko.Deployment{}, []tko.Condition{condition("Prepared", "False", tko.ReasonConsented)}, tko.StateWorking},
+		"waits for consent":  {"a person is next", tko.Deployment{}, []tko.Condition{condition("Prepared", "False", tko.ReasonWaitsForApproval)}, tko.StateWaiting},
 		"unscheduled yet":    {"the meta-scheduler is next", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, nil, tko.StateWorking},
 		"unreachable":        {"its site does not respond", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{condition("Scheduled", "False", "Unreachable")}, tko.StateFailing},
 		"in progress":        {"its objects come up", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "False", "InProgress")}, tko.StateWorking},

@@ -35,7 +35,10 @@ type Options struct {
 	Catalog     int    // packages of a catalog
 	Planned     int    // deployments of a rollout that is planned
 	Statuses    int    // sites whose status is read
-	StreamSites int    // sites of a list
+	Network     int    // sites of a network that is placed, prepared and delivered as a whole
+	// NetworkTemplates is the number of templates at each of its sites.
+	NetworkTemplates int
+	StreamSites      int // sites of a list
 	// StreamDeployments is the number of deployments of a list; those of the fleet if
 	// fewer.
 	StreamDeployments int
@@ -190,6 +193,7 @@ func (r *run) steps() []step {
 		step{rowsInventory(r.Inventory), r.inventory},
 		step{rowsCatalog(r.Catalog), r.catalog},
 		step{rowsStatus(r.Statuses), r.statuses},
+		step{rowsNetwork(r.Network, r.NetworkTemplates), r.network},
 	)
 }
 

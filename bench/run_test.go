@@ -20,7 +20,7 @@ import (
 func tiny() bench.Options {
 	return bench.Options{
 		Clients: 4, Register: 20, Create: 20, Deployments: 500, Sites: 40, Seed: 1, Placements: []int{10}, Samples: 3, Watchers: 10,
-		Dependents: 50, Missed: 100, Backlog: 20, Planned: 30, Statuses: 5, StreamSites: 60, StreamDeployments: 40, Idle: 50 * time.Millisecond, PreparerWait: 200 * time.Millisecond,
+		Dependents: 50, Missed: 100, Backlog: 20, Planned: 30, Statuses: 5, Network: 6, NetworkTemplates: 3, StreamSites: 60, StreamDeployments: 40, Idle: 50 * time.Millisecond, PreparerWait: 200 * time.Millisecond,
 	}
 }
 

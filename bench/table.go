@@ -20,6 +20,7 @@ const (
 	Bytes     Unit = "B"     // less is better
 	Percent   Unit = "%"     // less is better
 	Frequency Unit = "per s" // less is better
+	Count     Unit = "count" // less is better
 )
 
 // A Row is one line of the result.
@@ -83,6 +84,8 @@ func (u Unit) format(v float64) string {
 		return fmt.Sprintf("%.2f %%", v)
 	case Frequency:
 		return fmt.Sprintf("%.2f/s", v)
+	case Count:
+		return fmt.Sprintf("%.0f", v)
 	case Bytes:
 		if v < 0 {
 			return "-" + u.format(-v)

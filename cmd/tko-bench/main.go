@@ -112,6 +112,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.Applied, "applied", 20_000, "number of sites whose manifests tko apply applies")
 	flags.IntVar(&o.Catalog, "catalog", 1000, "number of packages of the catalog, which has 50 versions of each")
 	flags.IntVar(&o.Statuses, "statuses", 500, "number of sites whose status Flux reports")
+	flags.IntVar(&o.Network, "network", 2000, "number of sites of a network that is placed, prepared and delivered to git as a whole")
+	flags.IntVar(&o.NetworkTemplates, "network-templates", 50, "number of deployments at each of these sites")
 	flags.IntVar(&o.StreamSites, "stream-sites", 90_000, "number of sites of a list")
 	flags.IntVar(&o.StreamDeployments, "stream-deployments", 20_000, "number of deployments of a list; those of the fleet if there are fewer")
 	flags.StringVar(&o.Python, "python", "", "without -address: Python environment of plugins in Python, with the SDK in it or in PYTHONPATH")

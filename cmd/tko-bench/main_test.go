@@ -26,7 +26,7 @@ func TestMeasuresBothStores(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), []string{
 		"-bin", process.Folder(t, "tko", "tko-server", "tko-kubernetes"), "-json", "-deployments", "1000", "-register", "40", "-create", "40", "-placements", "20",
-		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "1200", "-planned", "300", "-missed", "2000", "-stream-sites", "60", "-stream-deployments", "1200", "-inventory", "700", "-applied", "60", "-catalog", "3", "-statuses", "30", "-python", process.Python(t),
+		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "1200", "-planned", "300", "-missed", "2000", "-stream-sites", "60", "-stream-deployments", "1200", "-inventory", "700", "-applied", "60", "-catalog", "3", "-statuses", "30", "-network", "6", "-network-templates", "3", "-python", process.Python(t),
 	}, &stdout, &stderr)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
@@ -81,6 +81,9 @@ func checkRows(t *testing.T, table bench.Table) {
 		"inventory: 700 sites of NetBox, until registered", "inventory: 700 sites of NetBox, unchanged",
 		"30 sites with the status of Flux: created to all healthy", "30 sites with the status of Flux: commit to healthy seen", "30 sites with the status of Flux, idle: processor time",
 		"catalog: 3 packages with 50 versions in git, until registered", "catalog: 3 packages with 50 versions in git, unchanged",
+		"a network of 6 sites and 3 templates: sites registered", "a network of 6 sites and 3 templates: all prepared", "a network of 6 sites and 3 templates: all delivered",
+		"a network of 6 sites and 3 templates: commits", "a network of 6 sites and 3 templates: memory of the server",
+		"a network of 6 sites and 3 templates: the same topology, unchanged", "a network of 6 sites and 3 templates: one template upgraded at all sites by a rollout",
 	} {
 		row, ok := table.Row(want)
 		if !ok || row.Missing != "" {
@@ -105,6 +108,8 @@ func checkRows(t *testing.T, table bench.Table) {
 			most = 1e9
 		case bench.Percent, bench.Frequency:
 			most = 400
+		case bench.Count:
+			least, most = 1, 1000
 		}
 		if row.Missing == "" && (row.Value < least || row.Value > most) {
 			t.Errorf("%s: %q is %g %s, which can't be", table.Backend, row.What, row.Value, row.Unit)

@@ -151,7 +151,7 @@ func (s *Approver) consent(ctx context.Context, c *rights.Caller, r *record.Reco
 	w.Conditions = slices.Clone(r.Conditions)
 	for i := range w.Conditions {
 		if c := &w.Conditions[i]; c.Reason == tko.ReasonWaitsForApproval && c.Type != tko.ConditionApproved {
-			c.Reason, c.Message, c.ObservedRevision = reasonConsented, fmt.Sprintf("%s consented to %d changes", w.Author.Who, count), r.Revision+1
+			c.Reason, c.Message, c.ObservedRevision = tko.ReasonConsented, fmt.Sprintf("%s consented to %d changes", w.Author.Who, count), r.Revision+1
 		}
 	}
 	outcomes, err := s.rights.Commit(gate.WithGrant(ctx, root, grant), record.Write{Op: tko.OpWritten, Record: w, Expect: r.Revision, Position: r.Position})
@@ -162,10 +162,6 @@ func (s *Approver) consent(ctx context.Context, c *rights.Caller, r *record.Reco
 	s.log.InfoContext(ctx, "consented", "deployment", r.ID, "create", waiting.Create, "remove", waiting.Remove, "who", w.Author.Who)
 	return true, nil
 }
-
-// reasonConsented is the reason of the condition of a deployment that waited for consent
-// until it is reconciled.
-const reasonConsented = "Consented"
 
 // confirmsProposal returns an error if the caller confirms another number of changes than the
 // placements of a deployment propose.
