@@ -189,7 +189,7 @@ func (n *network) measure(ctx context.Context) (rows []Row, err error) {
 	if err != nil {
 		return rows, err
 	}
-	return append(rows, duration(what[6], took, n.scaled(networkDelivered), fmt.Sprintf("%.0f/s; processor time %s each; %d commits", float64(n.Network)/took.Seconds(), short((processorTime(n.PID)-before)/time.Duration(n.Network)), after-now))), nil
+	return append(rows, duration(what[6], took, 0, fmt.Sprintf("%.0f/s; processor time %s each; %d commits", float64(n.Network)/took.Seconds(), short((processorTime(n.PID)-before)/time.Duration(n.Network)), after-now))), nil
 }
 
 // create creates the topology, and consents to its deployments if they are so many that they wait
