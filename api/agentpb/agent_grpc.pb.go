@@ -41,7 +41,8 @@ type AgentsClient interface {
 	// Gives a new certificate to the holder of one that is valid.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*CertificateResponse, error)
 	// Says whether Connect would serve the agent, without ending a connection of it: an agent that is
-	// connected to another server asks those that it prefers. It fails as Connect would.
+	// connected to another server asks those that it prefers. It fails as Connect would. A Welcome with
+	// a lower epoch than that of the request means no.
 	Greet(ctx context.Context, in *GreetRequest, opts ...grpc.CallOption) (*Welcome, error)
 	// Connects the agent of a site: the server sends what the site shall have, the agent what it
 	// has. A second connection of the same agent ends the first one.
@@ -109,7 +110,8 @@ type AgentsServer interface {
 	// Gives a new certificate to the holder of one that is valid.
 	Renew(context.Context, *RenewRequest) (*CertificateResponse, error)
 	// Says whether Connect would serve the agent, without ending a connection of it: an agent that is
-	// connected to another server asks those that it prefers. It fails as Connect would.
+	// connected to another server asks those that it prefers. It fails as Connect would. A Welcome with
+	// a lower epoch than that of the request means no.
 	Greet(context.Context, *GreetRequest) (*Welcome, error)
 	// Connects the agent of a site: the server sends what the site shall have, the agent what it
 	// has. A second connection of the same agent ends the first one.

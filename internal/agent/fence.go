@@ -23,6 +23,9 @@ const (
 	// DefaultReturn is the default time after which an agent that is connected to a server asks those
 	// that it prefers whether they serve it again; it is spread.
 	DefaultReturn = 5 * time.Minute
+	// othersEvery is the number of such times after which it also asks those that it doesn't prefer
+	// whether they were promoted.
+	othersEvery = 6
 	// welcomeTimeout is the time in which a server must send its first message.
 	welcomeTimeout = 30 * time.Second
 	maxServers     = 16
@@ -81,30 +84,36 @@ func (e *fencedError) Error() string {
 
 func (e *fencedError) Is(target error) bool { return errors.Is(tko.ErrConflict, target) }
 
-// A preferredError ends a connection because a server is preferred that serves the agent again.
-type preferredError struct{ index int }
+// A betterError ends a connection because another server is to be obeyed.
+type betterError struct{ index int }
 
-func (e *preferredError) Error() string { return "a preferred server serves the agent again" }
+func (e *betterError) Error() string { return "another server is preferred, or was promoted" }
 
-// prefer waits until one of the servers before that with an index serves the agent, and returns a
-// preferredError.
-func (r *runner) prefer(ctx context.Context, index int) error {
+// better waits until one of the servers before that with an index serves the agent, or one of those
+// after it has a greater fencing epoch, and returns a betterError.
+func (r *runner) better(ctx context.Context, index int) error {
 	failing := map[int]string{}
-	for {
+	for round := 1; ; round++ {
 		if err := pause.For(ctx, pause.Between(r.options.Return/2, r.options.Return)); err != nil {
 			return err
 		}
-		for i, s := range r.servers[:index] {
-			err := r.greet(ctx, s)
+		for i, s := range r.servers {
+			if i == index || i > index && round%othersEvery != 0 {
+				continue
+			}
+			promoted, err := r.greet(ctx, s)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
+			if err == nil && (i < index || promoted) {
+				r.agent.log.InfoContext(ctx, "calling another server, which is preferred, or was promoted", "server", s.Address, "promoted", promoted)
+				return &betterError{i}
+			}
 			if err == nil {
-				r.agent.log.InfoContext(ctx, "a preferred server serves the agent again", "server", s.Address)
-				return &preferredError{i}
+				continue
 			}
 			r.note(s, err)
-			if text := stable(err); text != failing[i] {
+			if text := stable(err); i < index && text != failing[i] {
 				r.agent.log.WarnContext(ctx, "a preferred server does not serve the agent", "server", s.Address, "err", err)
 				failing[i] = text
 			}
@@ -112,19 +121,20 @@ func (r *runner) prefer(ctx context.Context, index int) error {
 	}
 }
 
-// greet returns nil if a server would serve the agent.
-func (r *runner) greet(ctx context.Context, s Server) error {
+// greet asks a server whether it would serve the agent. promoted reports that its store has a greater
+// fencing epoch than the agent has seen.
+func (r *runner) greet(ctx context.Context, s Server) (promoted bool, err error) {
 	cert, err := r.agent.folder.certificate()
 	if err != nil {
-		return err
+		return false, err
 	}
 	seen, err := r.agent.folder.epoch()
 	if err != nil {
-		return err
+		return false, err
 	}
 	conn, err := s.dial(cert)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, welcomeTimeout)
@@ -134,12 +144,12 @@ func (r *runner) greet(ctx context.Context, s Server) error {
 		m, err = &agentpb.Welcome{}, nil
 	}
 	if err != nil {
-		return s.aboutClock(wire.Error(err), cert)
+		return false, s.aboutClock(wire.Error(err), cert)
 	}
 	if m.GetEpoch() < seen {
-		return &fencedError{s.Address, m.GetEpoch(), seen}
+		return false, &fencedError{s.Address, m.GetEpoch(), seen}
 	}
-	return nil
+	return m.GetEpoch() > seen, nil
 }
 
 // A Connection is how the agent is connected.

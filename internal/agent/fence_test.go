@@ -82,6 +82,24 @@ func TestAgentReturnsToThePreferredServer(t *testing.T) {
 	}
 }
 
+// An agent that its preferred server serves follows the promotion of another one.
+func TestAgentFollowsAPromotion(t *testing.T) {
+	t.Parallel()
+	authority := certstest.New(t, "authority")
+	a, b := newRegion(t, authority, "a", 0), newRegion(t, authority, "b", 0)
+	dir := enrolled(t, a)
+	var log eventually.Buffer
+	a.startWith(dir, &log, agent.RunOptions{Others: []agent.Server{b.server}, Return: 50 * time.Millisecond})
+	obeys(t, dir, a)
+	time.Sleep(time.Second) // it is asked, and not obeyed, which has no end
+	if n, _ := b.counts(); n != 0 {
+		t.Errorf("the agent has connected %d times to a server that was not promoted", n)
+	}
+	b.epoch.Store(9)
+	obeys(t, dir, b)
+	refuses(t, dir, a)
+}
+
 // A server with a lower epoch is refused: nothing is taken over from it, and it learns why. That
 // survives the agent.
 func TestServerWithALowerEpochIsRefused(t *testing.T) {

@@ -114,8 +114,7 @@ func (l *link) run(ctx context.Context) error {
 	return err
 }
 
-// watch ends the connection if the server doesn't say who it is, and when one that is preferred serves
-// the agent again.
+// watch ends the connection if the server doesn't say who it is, and when another one is to be obeyed.
 func (l *link) watch(ctx context.Context) error {
 	timer := time.NewTimer(welcomeTimeout)
 	defer timer.Stop()
@@ -126,10 +125,10 @@ func (l *link) watch(ctx context.Context) error {
 		return tko.Errorf(tko.ErrUnavailable, "the server %s has sent nothing for %s", l.server.Address, welcomeTimeout)
 	case <-l.first:
 	}
-	if l.index == 0 {
+	if len(l.runner.servers) == 1 {
 		return nil
 	}
-	return l.runner.prefer(ctx, l.index)
+	return l.runner.better(ctx, l.index)
 }
 
 // send sends the first message, requests and reports. It alone sends.

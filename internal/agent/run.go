@@ -219,8 +219,8 @@ func (r *runner) call(ctx context.Context) error {
 		if errors.Is(err, errRenewed) {
 			continue
 		}
-		if preferred, ok := errors.AsType[*preferredError](err); ok {
-			i = preferred.index
+		if better, ok := errors.AsType[*betterError](err); ok {
+			i = better.index
 			continue
 		}
 		if isUnenrolled(err) && s.TokenFile != "" {

@@ -151,7 +151,10 @@ func (c *connection) hello(ctx context.Context, inbox <-chan *agentpb.ConnectReq
 		return err
 	}
 	if hello.GetEpoch() > c.seat.epoch {
-		return c.fenced(ctx, hello.GetEpoch())
+		if err := c.fenced(ctx, hello.GetEpoch()); err != nil {
+			return err
+		}
+		return tko.Errorf(tko.ErrConflict, "%s", tko.FencedText(c.site, hello.GetEpoch(), c.seat.epoch))
 	}
 	return c.isHeard(ctx)
 }

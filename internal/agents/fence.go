@@ -54,7 +54,9 @@ func (s *Server) Greet(ctx context.Context, m *agentpb.GreetRequest) (*agentpb.W
 	}
 	if m.GetEpoch() > epoch {
 		c := &connection{server: s, seat: &seat{enrollment: e, epoch: epoch}, site: e.Site, uid: e.SiteUID}
-		return nil, c.fenced(own(ctx), m.GetEpoch())
+		if err := c.fenced(own(ctx), m.GetEpoch()); err != nil {
+			return nil, err
+		}
 	}
 	return s.welcome(epoch), nil
 }
@@ -66,13 +68,11 @@ func (s *Server) welcome(epoch int64) *agentpb.Welcome {
 }
 
 // fenced writes that the agent refuses this server, because it has seen a greater fencing epoch than
-// that of the store, and returns the error that ends its call. It is about this agent only: an agent
-// may say what it likes.
+// that of the store. It is about this agent only: an agent may say what it likes.
 func (c *connection) fenced(ctx context.Context, seen int64) error {
 	c.server.options.Observer.Connection(ConnectionFenced)
 	text := tko.FencedText(c.site, seen, c.seat.epoch)
 	c.server.options.Log.WarnContext(ctx, "an agent refuses this server: it has seen a greater fencing epoch", "site", c.site, "seen", seen, "epoch", c.seat.epoch)
-	fenced := tko.Errorf(tko.ErrConflict, "%s", text)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencedTimeout) // the agent ends the connection
 	defer cancel()
 	if err := c.permit(ctx); err != nil {
@@ -80,7 +80,7 @@ func (c *connection) fenced(ctx context.Context, seen int64) error {
 	}
 	site, err := c.server.backend.Site(ctx, c.site, 0)
 	if errors.Is(err, tko.ErrNotFound) || err == nil && site.Stamp.UID != c.uid {
-		return fenced
+		return nil
 	}
 	if err != nil {
 		return err
@@ -90,13 +90,10 @@ func (c *connection) fenced(ctx context.Context, seen int64) error {
 		ObservedRevision: site.Stamp.Revision, LastTransition: time.Now(),
 	}
 	if was := tko.FindCondition(site.Stamp.Conditions, tko.ConditionConnected); was != nil && isSame(*was, next) && was.ObservedRevision == next.ObservedRevision {
-		return fenced
+		return nil
 	}
 	if err := c.write(ctx, tko.KindSite, string(c.site), []tko.Condition{next}); err != nil {
 		return err
 	}
-	if err := c.server.backend.EnqueueSites(ctx, []tko.SiteID{c.site}); err != nil { // nothing there is healthy from memory
-		return err
-	}
-	return fenced
+	return c.server.backend.EnqueueSites(ctx, []tko.SiteID{c.site}) // nothing there is healthy from memory
 }
