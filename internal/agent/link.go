@@ -140,7 +140,7 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[agentpb
 	if err := stream.Send(&agentpb.ConnectRequest{Message: &agentpb.ConnectRequest_Hello{Hello: hello}}); err != nil {
 		return ended(ctx, err)
 	}
-	select { // a server that is refused is told nothing else
+	select { // nothing else is sent to a server that is refused
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-l.first:

@@ -12,7 +12,7 @@ import (
 // fencedTimeout is the time in which it is written that an agent refuses this server.
 const fencedTimeout = 10 * time.Second
 
-// errPromoted ends the connections of agents that were told a former epoch.
+// errPromoted ends the connections of agents that got a former epoch.
 var errPromoted = tko.Errorf(tko.ErrUnavailable, "the store of the server was promoted, or restored: connect again")
 
 // epoch returns the fencing epoch of the store. ErrUnavailable if it is on standby: the store that
@@ -26,7 +26,7 @@ func (s *Server) epoch(ctx context.Context) (int64, error) {
 	return f.Epoch, err
 }
 
-// readFence ends the connections of agents that were told another epoch than that of the store now.
+// readFence ends the connections of agents that got another epoch than that of the store now.
 func (s *Server) readFence(ctx context.Context) error {
 	f, err := s.backend.Fence(ctx)
 	if err != nil {

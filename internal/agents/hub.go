@@ -27,7 +27,7 @@ const (
 // A seat is the place of a connected agent.
 type seat struct {
 	enrollment tko.AgentEnrollment
-	epoch      int64         // the fencing epoch that the agent is told
+	epoch      int64         // the fencing epoch that the agent gets
 	wake       chan struct{} // has an element if what the site shall have may have changed
 	ended      chan error    // why the connection must end
 	follows    []tko.DeploymentID

@@ -1039,7 +1039,7 @@ func TestActionsOfAdministratorsAreAudited(t *testing.T) {
 	}
 }
 
-// Whoever makes a bundle of a site reads its Secrets, and needs the rights of a meta-scheduler.
+// A user who makes a bundle of a site reads its Secrets, and needs the rights of a meta-scheduler.
 func TestBundlesAreRecorded(t *testing.T) {
 	t.Parallel()
 	w := newGuarded(t, catalog.Options{})

@@ -111,7 +111,7 @@ func (w *world) metric(name string) string {
 
 // A region takes over from another one with a backup of its store. From then on the agents of sites
 // refuse the former one, which knows nothing of it: it neither changes nor removes anything at a
-// site, whoever is killed when. Before, the copy commands nothing.
+// site, at whatever moment agent and servers are killed. Before, the copy commands nothing.
 func TestStaleRegionCommandsNoAgent(t *testing.T) { //nolint:funlen // one story
 	t.Parallel()
 	a := newWorld(t, "--agents-silence=8s", "--listen-metrics=localhost:0")

@@ -97,6 +97,7 @@ func TestWaitingRolloutNamesTheSitesThatAreAway(t *testing.T) {
 	t.Parallel()
 	r, all := rollout(), rows(6)
 	for i := range all {
+		all[i].Wave = 0
 		all[i].Site = []tko.SiteID{"a/1", "a/1", "b/2", "c", "d", "e"}[i]
 	}
 	for n, want := range map[int]string{
