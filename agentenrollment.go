@@ -104,12 +104,16 @@ const (
 	ReasonHeard    = "Heard"    // the message states when, and until when that is enough
 	ReasonNotHeard = "NotHeard" // the agent of the site was not heard for too long
 	ReasonRevoked  = "Revoked"  // the certificate of the agent was revoked
+	ReasonFenced   = "Fenced"   // the agent has seen a greater fencing epoch, and refuses this server
 	ReasonNoAgent  = "NoAgent"  // the site has an agent no longer; the status is Unknown
 )
 
 const (
 	heardPrefix = "its agent was heard at "
 	heardUntil  = ", and must be heard again by "
+
+	notHeardSince = " was not heard since "
+	notHeardEnd   = ": "
 )
 
 // HeardCondition returns the Connected condition of a site whose agent was heard at a time, and
@@ -138,7 +142,7 @@ func HeardAt(c *Condition) (at, by time.Time, ok bool) {
 
 // NotHeardText says for users that the agent of a site was not heard since a time.
 func NotHeardText(site SiteID, since time.Time) string {
-	return fmt.Sprintf("the agent of site %q was not heard since %s: what the site has is not known", site, since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the agent of site %q%s%s%swhat the site has is not known", site, notHeardSince, since.UTC().Format(time.RFC3339), notHeardEnd)
 }
 
 // AgentAway returns why the agent of a site with conditions counts as away at a time: it must have
@@ -157,6 +161,25 @@ func AgentAway(site SiteID, conditions []Condition, now time.Time) (why string, 
 		return NotHeardText(site, at), true
 	}
 	return cmp.Or(c.Message, fmt.Sprintf("the agent of site %q is not connected", site)), true
+}
+
+// AwaySince returns since when the agent of a site with conditions, which is away, was not heard, or
+// its certificate is revoked; zero if that isn't known.
+func AwaySince(conditions []Condition) time.Time {
+	c := FindCondition(conditions, ConditionConnected)
+	if c == nil {
+		return time.Time{}
+	}
+	if at, _, heard := HeardAt(c); heard {
+		return at
+	}
+	if _, text, found := strings.Cut(c.Message, notHeardSince); found && c.Reason == ReasonNotHeard {
+		text, _, _ = strings.Cut(text, notHeardEnd)
+		if at, err := time.Parse(time.RFC3339, text); err == nil {
+			return at
+		}
+	}
+	return c.LastTransition
 }
 
 // ConditionHeldByOwner reports whether the owner of a site holds back changes there, with a file

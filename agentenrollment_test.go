@@ -32,3 +32,27 @@ func TestSitesAreAwayWhenTheirTimeIsOver(t *testing.T) {
 		}
 	}
 }
+
+func TestAwaySinceTheAgentWasHeard(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	noticed := at.Add(10 * time.Minute)
+	for name, test := range map[string]struct {
+		condition tko.Condition
+		want      time.Time
+	}{
+		"overdue": {tko.HeardCondition(at, at.Add(time.Minute)), at},
+		"silent":  {tko.Condition{Reason: tko.ReasonNotHeard, Message: tko.NotHeardText("s", at), LastTransition: noticed}, at},
+		"other":   {tko.Condition{Reason: tko.ReasonNotHeard, Message: "it was not heard since noon: it seems", LastTransition: noticed}, noticed},
+		"revoked": {tko.Condition{Reason: tko.ReasonRevoked, LastTransition: noticed}, noticed},
+		"fenced":  {tko.Condition{Reason: tko.ReasonFenced, LastTransition: noticed}, noticed},
+	} {
+		test.condition.Type = tko.ConditionConnected
+		if got := tko.AwaySince([]tko.Condition{test.condition}); !got.Equal(test.want) {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+	if got := tko.AwaySince(nil); !got.IsZero() {
+		t.Errorf("without a condition: %s, want none", got)
+	}
+}

@@ -90,6 +90,16 @@ func (c *Client) SiteHold(ctx context.Context, id tko.SiteID) (reason string, er
 	return m.GetReason(), err
 }
 
+// BundleHold is SiteHold for a caller that writes what the site shall have into a file: the audit log
+// records who does, and why. ErrUnavailable if the server doesn't record it.
+func (c *Client) BundleHold(ctx context.Context, id tko.SiteID) (reason string, err error) {
+	m, err := call(ctx, c, c.rollouts.GetSiteHold, &tkopb.GetSiteHold{SiteId: string(id), Bundle: true})
+	if errors.Is(err, errors.ErrUnsupported) || err == nil && !m.GetRecorded() {
+		return "", tko.Errorf(tko.ErrUnavailable, "the server is of an earlier version, which doesn't record in its audit log that a bundle is made: update it")
+	}
+	return m.GetReason(), err
+}
+
 // SiteStagings returns the pulls of images that rollouts want at a site now, for the
 // meta-scheduler. A data controller that is too old to stage returns none.
 func (c *Client) SiteStagings(ctx context.Context, id tko.SiteID) ([]tko.SiteStaging, error) {

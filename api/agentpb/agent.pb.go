@@ -34,6 +34,7 @@ type EnrollRequest struct {
 	// With a token for a pattern: the ID of the site that the agent claims to be of. The call fails
 	// with UNAVAILABLE until the agent is approved, and is repeated.
 	ClaimedSite   string `protobuf:"bytes,780,opt,name=claimed_site,json=claimedSite,proto3" json:"claimed_site,omitempty"`
+	Epoch         int64  `protobuf:"varint,840,opt,name=epoch,proto3" json:"epoch,omitempty"` // the greatest that the agent has seen: a server with a lower one refuses it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -89,6 +90,13 @@ func (x *EnrollRequest) GetClaimedSite() string {
 	return ""
 }
 
+func (x *EnrollRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 type RenewRequest struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	CertificateRequest []byte                 `protobuf:"bytes,1,opt,name=certificate_request,json=certificateRequest,proto3" json:"certificate_request,omitempty"` // as of EnrollRequest; the key may be another one
@@ -137,6 +145,7 @@ type CertificateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SiteId        string                 `protobuf:"bytes,1,opt,name=site_id,json=siteId,proto3" json:"site_id,omitempty"`
 	Certificates  [][]byte               `protobuf:"bytes,2,rep,name=certificates,proto3" json:"certificates,omitempty"` // in DER: that of the agent, and that of its authority
+	Epoch         int64                  `protobuf:"varint,840,opt,name=epoch,proto3" json:"epoch,omitempty"`            // the fencing epoch of the server's store; 0: it was never promoted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -185,6 +194,57 @@ func (x *CertificateResponse) GetCertificates() [][]byte {
 	return nil
 }
 
+func (x *CertificateResponse) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+type GreetRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         int64                  `protobuf:"varint,840,opt,name=epoch,proto3" json:"epoch,omitempty"` // as in Hello
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GreetRequest) Reset() {
+	*x = GreetRequest{}
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GreetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GreetRequest) ProtoMessage() {}
+
+func (x *GreetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GreetRequest.ProtoReflect.Descriptor instead.
+func (*GreetRequest) Descriptor() ([]byte, []int) {
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GreetRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 type ConnectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -199,7 +259,7 @@ type ConnectRequest struct {
 
 func (x *ConnectRequest) Reset() {
 	*x = ConnectRequest{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -211,7 +271,7 @@ func (x *ConnectRequest) String() string {
 func (*ConnectRequest) ProtoMessage() {}
 
 func (x *ConnectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -224,7 +284,7 @@ func (x *ConnectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectRequest.ProtoReflect.Descriptor instead.
 func (*ConnectRequest) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ConnectRequest) GetMessage() isConnectRequest_Message {
@@ -298,7 +358,7 @@ type ConnectResponse struct {
 
 func (x *ConnectResponse) Reset() {
 	*x = ConnectResponse{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[4]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -310,7 +370,7 @@ func (x *ConnectResponse) String() string {
 func (*ConnectResponse) ProtoMessage() {}
 
 func (x *ConnectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[4]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -323,7 +383,7 @@ func (x *ConnectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectResponse.ProtoReflect.Descriptor instead.
 func (*ConnectResponse) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ConnectResponse) GetMessage() isConnectResponse_Message {
@@ -399,18 +459,21 @@ func (*ConnectResponse_Welcome) isConnectResponse_Message() {}
 
 // What the agent has: the server sends only what differs.
 type Hello struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`                         // of the program
-	Cursor        int64                  `protobuf:"varint,2,opt,name=cursor,proto3" json:"cursor,omitempty"`                          // of the newest Update that it accepted; 0: of none
-	Entries       []*Entry               `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`                         // that it has: only their IDs and digests
-	ClockUnix     int64                  `protobuf:"varint,780,opt,name=clock_unix,json=clockUnix,proto3" json:"clock_unix,omitempty"` // the time by the clock of the agent, in seconds since 1970; 0: unknown
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Version   string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`                         // of the program
+	Cursor    int64                  `protobuf:"varint,2,opt,name=cursor,proto3" json:"cursor,omitempty"`                          // of the newest Update that it accepted; 0: of none
+	Entries   []*Entry               `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`                         // that it has: only their IDs and digests
+	ClockUnix int64                  `protobuf:"varint,780,opt,name=clock_unix,json=clockUnix,proto3" json:"clock_unix,omitempty"` // the time by the clock of the agent, in seconds since 1970; 0: unknown
+	// The greatest fencing epoch that the agent has seen. A server whose store has a lower one sends
+	// nothing after its Welcome, and ends the connection with ABORTED.
+	Epoch         int64 `protobuf:"varint,840,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[5]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -422,7 +485,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[5]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -435,7 +498,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Hello) GetVersion() string {
@@ -466,18 +529,28 @@ func (x *Hello) GetClockUnix() int64 {
 	return 0
 }
 
+func (x *Hello) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 type Welcome struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`                                // of the program
-	AliveSeconds  uint32                 `protobuf:"varint,2,opt,name=alive_seconds,json=aliveSeconds,proto3" json:"alive_seconds,omitempty"` // the agent reports that it is alive in at most this time
-	ClockUnix     int64                  `protobuf:"varint,780,opt,name=clock_unix,json=clockUnix,proto3" json:"clock_unix,omitempty"`        // the time by the clock of the server, in seconds since 1970; 0: unknown
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Version      string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`                                // of the program
+	AliveSeconds uint32                 `protobuf:"varint,2,opt,name=alive_seconds,json=aliveSeconds,proto3" json:"alive_seconds,omitempty"` // the agent reports that it is alive in at most this time
+	ClockUnix    int64                  `protobuf:"varint,780,opt,name=clock_unix,json=clockUnix,proto3" json:"clock_unix,omitempty"`        // the time by the clock of the server, in seconds since 1970; 0: unknown
+	// The fencing epoch of the server's store; 0: it was never promoted. An agent that has seen a
+	// greater one takes over nothing from this server.
+	Epoch         int64 `protobuf:"varint,840,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +562,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +575,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Welcome) GetVersion() string {
@@ -526,6 +599,13 @@ func (x *Welcome) GetClockUnix() int64 {
 	return 0
 }
 
+func (x *Welcome) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // An entry of what a site shall have: the site itself, or a deployment.
 type Entry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -539,7 +619,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +631,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +644,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Entry) GetId() string {
@@ -610,7 +690,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +702,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +715,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Update) GetCursor() int64 {
@@ -691,7 +771,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +783,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +796,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Hold) GetReason() string {
@@ -736,7 +816,7 @@ type Need struct {
 
 func (x *Need) Reset() {
 	*x = Need{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +828,7 @@ func (x *Need) String() string {
 func (*Need) ProtoMessage() {}
 
 func (x *Need) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +841,7 @@ func (x *Need) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Need.ProtoReflect.Descriptor instead.
 func (*Need) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Need) GetPackages() []string {
@@ -785,7 +865,7 @@ type Package struct {
 
 func (x *Package) Reset() {
 	*x = Package{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +877,7 @@ func (x *Package) String() string {
 func (*Package) ProtoMessage() {}
 
 func (x *Package) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +890,7 @@ func (x *Package) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Package.ProtoReflect.Descriptor instead.
 func (*Package) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Package) GetDigest() string {
@@ -853,7 +933,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +945,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +958,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Report) GetCursor() int64 {
@@ -914,7 +994,7 @@ type OwnerHold struct {
 
 func (x *OwnerHold) Reset() {
 	*x = OwnerHold{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1006,7 @@ func (x *OwnerHold) String() string {
 func (*OwnerHold) ProtoMessage() {}
 
 func (x *OwnerHold) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1019,7 @@ func (x *OwnerHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerHold.ProtoReflect.Descriptor instead.
 func (*OwnerHold) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OwnerHold) GetReason() string {
@@ -968,7 +1048,7 @@ type State struct {
 
 func (x *State) Reset() {
 	*x = State{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1060,7 @@ func (x *State) String() string {
 func (*State) ProtoMessage() {}
 
 func (x *State) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1073,7 @@ func (x *State) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use State.ProtoReflect.Descriptor instead.
 func (*State) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *State) GetKind() string {
@@ -1036,7 +1116,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1128,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_tko_agent_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1141,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_tko_agent_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Condition) GetType() string {
@@ -1096,16 +1176,20 @@ var File_tko_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_tko_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x18tko/agent/v1/agent.proto\x12\ftko.agent.v1\"z\n" +
+	"\x18tko/agent/v1/agent.proto\x12\ftko.agent.v1\"\x91\x01\n" +
 	"\rEnrollRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12/\n" +
 	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\x12\"\n" +
-	"\fclaimed_site\x18\x8c\x06 \x01(\tR\vclaimedSite\"?\n" +
+	"\fclaimed_site\x18\x8c\x06 \x01(\tR\vclaimedSite\x12\x15\n" +
+	"\x05epoch\x18\xc8\x06 \x01(\x03R\x05epoch\"?\n" +
 	"\fRenewRequest\x12/\n" +
-	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"R\n" +
+	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"i\n" +
 	"\x13CertificateResponse\x12\x17\n" +
 	"\asite_id\x18\x01 \x01(\tR\x06siteId\x12\"\n" +
-	"\fcertificates\x18\x02 \x03(\fR\fcertificates\"\xa2\x01\n" +
+	"\fcertificates\x18\x02 \x03(\fR\fcertificates\x12\x15\n" +
+	"\x05epoch\x18\xc8\x06 \x01(\x03R\x05epoch\"%\n" +
+	"\fGreetRequest\x12\x15\n" +
+	"\x05epoch\x18\xc8\x06 \x01(\x03R\x05epoch\"\xa2\x01\n" +
 	"\x0eConnectRequest\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tko.agent.v1.HelloH\x00R\x05hello\x12(\n" +
 	"\x04need\x18\x02 \x01(\v2\x12.tko.agent.v1.NeedH\x00R\x04need\x12.\n" +
@@ -1116,18 +1200,20 @@ const file_tko_agent_v1_agent_proto_rawDesc = "" +
 	"\x06update\x18\x02 \x01(\v2\x14.tko.agent.v1.UpdateH\x00R\x06update\x121\n" +
 	"\apackage\x18\x03 \x01(\v2\x15.tko.agent.v1.PackageH\x00R\apackage\x121\n" +
 	"\awelcome\x18\x04 \x01(\v2\x15.tko.agent.v1.WelcomeH\x00R\awelcomeB\t\n" +
-	"\amessage\"\x88\x01\n" +
+	"\amessage\"\x9f\x01\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\x03R\x06cursor\x12-\n" +
 	"\aentries\x18\x03 \x03(\v2\x13.tko.agent.v1.EntryR\aentries\x12\x1e\n" +
 	"\n" +
-	"clock_unix\x18\x8c\x06 \x01(\x03R\tclockUnix\"h\n" +
+	"clock_unix\x18\x8c\x06 \x01(\x03R\tclockUnix\x12\x15\n" +
+	"\x05epoch\x18\xc8\x06 \x01(\x03R\x05epoch\"\x7f\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12#\n" +
 	"\ralive_seconds\x18\x02 \x01(\rR\faliveSeconds\x12\x1e\n" +
 	"\n" +
-	"clock_unix\x18\x8c\x06 \x01(\x03R\tclockUnix\"e\n" +
+	"clock_unix\x18\x8c\x06 \x01(\x03R\tclockUnix\x12\x15\n" +
+	"\x05epoch\x18\xc8\x06 \x01(\x03R\x05epoch\"e\n" +
 	"\x05Entry\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x1a\n" +
@@ -1168,10 +1254,11 @@ const file_tko_agent_v1_agent_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage2\xe6\x01\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage2\xa2\x02\n" +
 	"\x06Agents\x12H\n" +
 	"\x06Enroll\x12\x1b.tko.agent.v1.EnrollRequest\x1a!.tko.agent.v1.CertificateResponse\x12F\n" +
-	"\x05Renew\x12\x1a.tko.agent.v1.RenewRequest\x1a!.tko.agent.v1.CertificateResponse\x12J\n" +
+	"\x05Renew\x12\x1a.tko.agent.v1.RenewRequest\x1a!.tko.agent.v1.CertificateResponse\x12:\n" +
+	"\x05Greet\x12\x1a.tko.agent.v1.GreetRequest\x1a\x15.tko.agent.v1.Welcome\x12J\n" +
 	"\aConnect\x12\x1c.tko.agent.v1.ConnectRequest\x1a\x1d.tko.agent.v1.ConnectResponse(\x010\x01B-Z+github.com/tko-orchestrator/tko/api/agentpbb\x06proto3"
 
 var (
@@ -1186,46 +1273,49 @@ func file_tko_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_tko_agent_v1_agent_proto_rawDescData
 }
 
-var file_tko_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_tko_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_tko_agent_v1_agent_proto_goTypes = []any{
 	(*EnrollRequest)(nil),       // 0: tko.agent.v1.EnrollRequest
 	(*RenewRequest)(nil),        // 1: tko.agent.v1.RenewRequest
 	(*CertificateResponse)(nil), // 2: tko.agent.v1.CertificateResponse
-	(*ConnectRequest)(nil),      // 3: tko.agent.v1.ConnectRequest
-	(*ConnectResponse)(nil),     // 4: tko.agent.v1.ConnectResponse
-	(*Hello)(nil),               // 5: tko.agent.v1.Hello
-	(*Welcome)(nil),             // 6: tko.agent.v1.Welcome
-	(*Entry)(nil),               // 7: tko.agent.v1.Entry
-	(*Update)(nil),              // 8: tko.agent.v1.Update
-	(*Hold)(nil),                // 9: tko.agent.v1.Hold
-	(*Need)(nil),                // 10: tko.agent.v1.Need
-	(*Package)(nil),             // 11: tko.agent.v1.Package
-	(*Report)(nil),              // 12: tko.agent.v1.Report
-	(*OwnerHold)(nil),           // 13: tko.agent.v1.OwnerHold
-	(*State)(nil),               // 14: tko.agent.v1.State
-	(*Condition)(nil),           // 15: tko.agent.v1.Condition
+	(*GreetRequest)(nil),        // 3: tko.agent.v1.GreetRequest
+	(*ConnectRequest)(nil),      // 4: tko.agent.v1.ConnectRequest
+	(*ConnectResponse)(nil),     // 5: tko.agent.v1.ConnectResponse
+	(*Hello)(nil),               // 6: tko.agent.v1.Hello
+	(*Welcome)(nil),             // 7: tko.agent.v1.Welcome
+	(*Entry)(nil),               // 8: tko.agent.v1.Entry
+	(*Update)(nil),              // 9: tko.agent.v1.Update
+	(*Hold)(nil),                // 10: tko.agent.v1.Hold
+	(*Need)(nil),                // 11: tko.agent.v1.Need
+	(*Package)(nil),             // 12: tko.agent.v1.Package
+	(*Report)(nil),              // 13: tko.agent.v1.Report
+	(*OwnerHold)(nil),           // 14: tko.agent.v1.OwnerHold
+	(*State)(nil),               // 15: tko.agent.v1.State
+	(*Condition)(nil),           // 16: tko.agent.v1.Condition
 }
 var file_tko_agent_v1_agent_proto_depIdxs = []int32{
-	5,  // 0: tko.agent.v1.ConnectRequest.hello:type_name -> tko.agent.v1.Hello
-	10, // 1: tko.agent.v1.ConnectRequest.need:type_name -> tko.agent.v1.Need
-	12, // 2: tko.agent.v1.ConnectRequest.report:type_name -> tko.agent.v1.Report
-	9,  // 3: tko.agent.v1.ConnectResponse.hold:type_name -> tko.agent.v1.Hold
-	8,  // 4: tko.agent.v1.ConnectResponse.update:type_name -> tko.agent.v1.Update
-	11, // 5: tko.agent.v1.ConnectResponse.package:type_name -> tko.agent.v1.Package
-	6,  // 6: tko.agent.v1.ConnectResponse.welcome:type_name -> tko.agent.v1.Welcome
-	7,  // 7: tko.agent.v1.Hello.entries:type_name -> tko.agent.v1.Entry
-	7,  // 8: tko.agent.v1.Update.changed:type_name -> tko.agent.v1.Entry
-	14, // 9: tko.agent.v1.Report.states:type_name -> tko.agent.v1.State
-	13, // 10: tko.agent.v1.Report.owner_hold:type_name -> tko.agent.v1.OwnerHold
-	15, // 11: tko.agent.v1.State.conditions:type_name -> tko.agent.v1.Condition
+	6,  // 0: tko.agent.v1.ConnectRequest.hello:type_name -> tko.agent.v1.Hello
+	11, // 1: tko.agent.v1.ConnectRequest.need:type_name -> tko.agent.v1.Need
+	13, // 2: tko.agent.v1.ConnectRequest.report:type_name -> tko.agent.v1.Report
+	10, // 3: tko.agent.v1.ConnectResponse.hold:type_name -> tko.agent.v1.Hold
+	9,  // 4: tko.agent.v1.ConnectResponse.update:type_name -> tko.agent.v1.Update
+	12, // 5: tko.agent.v1.ConnectResponse.package:type_name -> tko.agent.v1.Package
+	7,  // 6: tko.agent.v1.ConnectResponse.welcome:type_name -> tko.agent.v1.Welcome
+	8,  // 7: tko.agent.v1.Hello.entries:type_name -> tko.agent.v1.Entry
+	8,  // 8: tko.agent.v1.Update.changed:type_name -> tko.agent.v1.Entry
+	15, // 9: tko.agent.v1.Report.states:type_name -> tko.agent.v1.State
+	14, // 10: tko.agent.v1.Report.owner_hold:type_name -> tko.agent.v1.OwnerHold
+	16, // 11: tko.agent.v1.State.conditions:type_name -> tko.agent.v1.Condition
 	0,  // 12: tko.agent.v1.Agents.Enroll:input_type -> tko.agent.v1.EnrollRequest
 	1,  // 13: tko.agent.v1.Agents.Renew:input_type -> tko.agent.v1.RenewRequest
-	3,  // 14: tko.agent.v1.Agents.Connect:input_type -> tko.agent.v1.ConnectRequest
-	2,  // 15: tko.agent.v1.Agents.Enroll:output_type -> tko.agent.v1.CertificateResponse
-	2,  // 16: tko.agent.v1.Agents.Renew:output_type -> tko.agent.v1.CertificateResponse
-	4,  // 17: tko.agent.v1.Agents.Connect:output_type -> tko.agent.v1.ConnectResponse
-	15, // [15:18] is the sub-list for method output_type
-	12, // [12:15] is the sub-list for method input_type
+	3,  // 14: tko.agent.v1.Agents.Greet:input_type -> tko.agent.v1.GreetRequest
+	4,  // 15: tko.agent.v1.Agents.Connect:input_type -> tko.agent.v1.ConnectRequest
+	2,  // 16: tko.agent.v1.Agents.Enroll:output_type -> tko.agent.v1.CertificateResponse
+	2,  // 17: tko.agent.v1.Agents.Renew:output_type -> tko.agent.v1.CertificateResponse
+	7,  // 18: tko.agent.v1.Agents.Greet:output_type -> tko.agent.v1.Welcome
+	5,  // 19: tko.agent.v1.Agents.Connect:output_type -> tko.agent.v1.ConnectResponse
+	16, // [16:20] is the sub-list for method output_type
+	12, // [12:16] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name
@@ -1236,12 +1326,12 @@ func file_tko_agent_v1_agent_proto_init() {
 	if File_tko_agent_v1_agent_proto != nil {
 		return
 	}
-	file_tko_agent_v1_agent_proto_msgTypes[3].OneofWrappers = []any{
+	file_tko_agent_v1_agent_proto_msgTypes[4].OneofWrappers = []any{
 		(*ConnectRequest_Hello)(nil),
 		(*ConnectRequest_Need)(nil),
 		(*ConnectRequest_Report)(nil),
 	}
-	file_tko_agent_v1_agent_proto_msgTypes[4].OneofWrappers = []any{
+	file_tko_agent_v1_agent_proto_msgTypes[5].OneofWrappers = []any{
 		(*ConnectResponse_Hold)(nil),
 		(*ConnectResponse_Update)(nil),
 		(*ConnectResponse_Package)(nil),
@@ -1253,7 +1343,7 @@ func file_tko_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_agent_v1_agent_proto_rawDesc), len(file_tko_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

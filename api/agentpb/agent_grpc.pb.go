@@ -27,6 +27,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Agents_Enroll_FullMethodName  = "/tko.agent.v1.Agents/Enroll"
 	Agents_Renew_FullMethodName   = "/tko.agent.v1.Agents/Renew"
+	Agents_Greet_FullMethodName   = "/tko.agent.v1.Agents/Greet"
 	Agents_Connect_FullMethodName = "/tko.agent.v1.Agents/Connect"
 )
 
@@ -39,6 +40,10 @@ type AgentsClient interface {
 	Enroll(ctx context.Context, in *EnrollRequest, opts ...grpc.CallOption) (*CertificateResponse, error)
 	// Gives a new certificate to the holder of one that is valid.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*CertificateResponse, error)
+	// Says whether Connect would serve the agent, without ending a connection of it: an agent that is
+	// connected to another server asks those that it prefers. It fails as Connect would. A Welcome with
+	// a lower epoch than that of the request means no.
+	Greet(ctx context.Context, in *GreetRequest, opts ...grpc.CallOption) (*Welcome, error)
 	// Connects the agent of a site: the server sends what the site shall have, the agent what it
 	// has. A second connection of the same agent ends the first one.
 	Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConnectRequest, ConnectResponse], error)
@@ -72,6 +77,16 @@ func (c *agentsClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *agentsClient) Greet(ctx context.Context, in *GreetRequest, opts ...grpc.CallOption) (*Welcome, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Welcome)
+	err := c.cc.Invoke(ctx, Agents_Greet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentsClient) Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConnectRequest, ConnectResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Agents_ServiceDesc.Streams[0], Agents_Connect_FullMethodName, cOpts...)
@@ -94,6 +109,10 @@ type AgentsServer interface {
 	Enroll(context.Context, *EnrollRequest) (*CertificateResponse, error)
 	// Gives a new certificate to the holder of one that is valid.
 	Renew(context.Context, *RenewRequest) (*CertificateResponse, error)
+	// Says whether Connect would serve the agent, without ending a connection of it: an agent that is
+	// connected to another server asks those that it prefers. It fails as Connect would. A Welcome with
+	// a lower epoch than that of the request means no.
+	Greet(context.Context, *GreetRequest) (*Welcome, error)
 	// Connects the agent of a site: the server sends what the site shall have, the agent what it
 	// has. A second connection of the same agent ends the first one.
 	Connect(grpc.BidiStreamingServer[ConnectRequest, ConnectResponse]) error
@@ -112,6 +131,9 @@ func (UnimplementedAgentsServer) Enroll(context.Context, *EnrollRequest) (*Certi
 }
 func (UnimplementedAgentsServer) Renew(context.Context, *RenewRequest) (*CertificateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Renew not implemented")
+}
+func (UnimplementedAgentsServer) Greet(context.Context, *GreetRequest) (*Welcome, error) {
+	return nil, status.Error(codes.Unimplemented, "method Greet not implemented")
 }
 func (UnimplementedAgentsServer) Connect(grpc.BidiStreamingServer[ConnectRequest, ConnectResponse]) error {
 	return status.Error(codes.Unimplemented, "method Connect not implemented")
@@ -173,6 +195,24 @@ func _Agents_Renew_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agents_Greet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GreetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentsServer).Greet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agents_Greet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentsServer).Greet(ctx, req.(*GreetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agents_Connect_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(AgentsServer).Connect(&grpc.GenericServerStream[ConnectRequest, ConnectResponse]{ServerStream: stream})
 }
@@ -194,6 +234,10 @@ var Agents_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Renew",
 			Handler:    _Agents_Renew_Handler,
+		},
+		{
+			MethodName: "Greet",
+			Handler:    _Agents_Greet_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1437,8 +1437,11 @@ func (x *ReservedOrigins) GetRolloutIds() map[string]string {
 }
 
 type GetSiteHold struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SiteId        string                 `protobuf:"bytes,1750,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	SiteId string                 `protobuf:"bytes,1750,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	// The caller writes what the site shall have into a file, with the values of Secrets: the audit log
+	// records it before the response.
+	Bundle        bool `protobuf:"varint,841,opt,name=bundle,proto3" json:"bundle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1480,9 +1483,17 @@ func (x *GetSiteHold) GetSiteId() string {
 	return ""
 }
 
+func (x *GetSiteHold) GetBundle() bool {
+	if x != nil {
+		return x.Bundle
+	}
+	return false
+}
+
 type SiteHold struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1750,opt,name=reason,proto3" json:"reason,omitempty"` // in words; empty: nothing keeps the site from being changed
+	Reason        string                 `protobuf:"bytes,1750,opt,name=reason,proto3" json:"reason,omitempty"`     // in words; empty: nothing keeps the site from being changed
+	Recorded      bool                   `protobuf:"varint,841,opt,name=recorded,proto3" json:"recorded,omitempty"` // a bundle was recorded, or there is no audit log; servers of earlier versions don't set it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1522,6 +1533,13 @@ func (x *SiteHold) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *SiteHold) GetRecorded() bool {
+	if x != nil {
+		return x.Recorded
+	}
+	return false
 }
 
 type GetSiteStagings struct {
@@ -2613,11 +2631,13 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"rolloutIds\x1a=\n" +
 	"\x0fRolloutIdsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"&\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
 	"\vGetSiteHold\x12\x17\n" +
-	"\x06siteId\x18\xd6\r \x01(\tR\x06siteId\"#\n" +
+	"\x06siteId\x18\xd6\r \x01(\tR\x06siteId\x12\x17\n" +
+	"\x06bundle\x18\xc9\x06 \x01(\bR\x06bundle\"@\n" +
 	"\bSiteHold\x12\x17\n" +
-	"\x06reason\x18\xd6\r \x01(\tR\x06reason\"*\n" +
+	"\x06reason\x18\xd6\r \x01(\tR\x06reason\x12\x1b\n" +
+	"\brecorded\x18\xc9\x06 \x01(\bR\brecorded\"*\n" +
 	"\x0fGetSiteStagings\x12\x17\n" +
 	"\x06siteId\x18\xe4\x19 \x01(\tR\x06siteId\"=\n" +
 	"\fSiteStagings\x12-\n" +

@@ -49,7 +49,7 @@ func rootCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 	})
 	root.SetVersionTemplate("tko-agent {{.Version}}\n")
 	folder := root.PersistentFlags().String("state", defaultFolder, "`folder` of the agent's keys and state")
-	root.AddCommand(initCommand(folder), applyCommand(folder, log), runCommand(folder, log, level), manual.Command("8"))
+	root.AddCommand(initCommand(folder), applyCommand(folder, log), runCommand(folder, log, level), statusCommand(folder), manual.Command("8"))
 	return root
 }
 

@@ -34,7 +34,7 @@ func (s *server) serveAgents(apis context.Context, serving *errgroup.Group) erro
 	}
 	served := agents.New(s.service, authority, agents.Options{
 		Validity: c.Agents.Certificate, Silence: c.Agents.Silence, Version: version.String(), Log: log,
-		Observer: s.metrics.Agents(agents.ConnectionFirst, agents.ConnectionAgain, agents.ConnectionRefused),
+		Observer: s.metrics.Agents(agents.ConnectionFirst, agents.ConnectionAgain, agents.ConnectionRefused, agents.ConnectionFenced),
 	})
 	api := served.GRPC(secure.Config("h2")) //nolint:contextcheck // each connection has a context of its own
 	following, stop := context.WithCancel(context.WithoutCancel(apis))

@@ -131,8 +131,8 @@ there are any: "backup" restores them, "none" leaves out roles' bindings, polici
 init). Freezes and registered GitOps sources are restored in both cases.
 
 After a restore, clients that watch begin anew, and modification tokens are void. Sites may be newer than the store.
-So nothing is scheduled, prepared or synchronised until an administrator releases it: see tko hold --help. Start
-servers with the same --encryption-key as before if packages were encrypted.`,
+So nothing is scheduled, prepared or synchronised until an administrator releases it: see tko hold --help. Agents of
+sites are refused until the store is promoted, by tko-server promote or the first release of a site. Start servers with the same --encryption-key as before if packages were encrypted.`,
 		Example: "  tko-server restore --store=postgres://tko@db/tko --access=backup tko-2026-01-31.backup",
 		RunE: func(c *cobra.Command, args []string) error {
 			if rights != "" && rights != "backup" && rights != "none" {
@@ -165,7 +165,7 @@ servers with the same --encryption-key as before if packages were encrypted.`,
 			if err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(c.ErrOrStderr(), "restored %s\nNothing is scheduled, prepared or synchronised until it is released: start a server, then see tko hold list and tko hold release --help.\n", describe(summary))
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "restored %s\nNothing is scheduled, prepared or synchronised until it is released: start a server, then see tko hold list and tko hold release --help.\nAgents of sites are refused until tko-server promote, or the first release of a site: from then on they refuse the store that the backup is of.\n", describe(summary))
 			if summary.Manifest.Sealed {
 				_, _ = fmt.Fprintln(c.ErrOrStderr(), "Packages are encrypted: start servers with the --encryption-key of the store that was backed up (check it with tko-server keys check).")
 			}
@@ -177,7 +177,7 @@ servers with the same --encryption-key as before if packages were encrypted.`,
 	return command
 }
 
-// logHolds logs how much work is held after a restore.
+// logHolds logs how much work is held after a restore, and whether agents are refused.
 func (s *server) logHolds(ctx context.Context) {
 	holds, err := s.store.Holds(ctx)
 	if err != nil {
@@ -192,5 +192,10 @@ func (s *server) logHolds(ctx context.Context) {
 	}
 	if held > 0 {
 		s.log.WarnContext(ctx, "the store was restored: sites are not scheduled, or nothing is prepared or synchronised, until tko hold release (see tko hold list)", "held", held)
+	}
+	if f, err := s.store.Fence(ctx); err != nil {
+		s.log.WarnContext(ctx, "the fencing epoch of the store can't be read", "err", err)
+	} else if f.Standby && len(s.agents) > 0 {
+		s.log.WarnContext(ctx, "the store was restored: agents are refused until it is promoted (tko-server promote), or a site is released (tko hold release)")
 	}
 }

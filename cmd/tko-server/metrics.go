@@ -151,7 +151,7 @@ func databaseSampler(store *relational.Store) *metrics.Sampler {
 			values = append(values, metrics.Value{Name: "tko_store_size_bytes", Value: float64(size)})
 		}
 		counts := map[string]int{siteOK: 0, siteUnhealthy: 0, siteUnreachable: 0, siteFailed: 0, siteIdle: 0}
-		called, now := map[string]int{agentHeard: 0, agentSilent: 0, agentRevoked: 0}, time.Now()
+		called, now := map[string]int{agentHeard: 0, agentSilent: 0, agentRevoked: 0, agentFenced: 0}, time.Now()
 		if err := store.SiteConditions(ctx, func(all []tko.Condition) {
 			counts[siteState(all, now)]++
 			if state := agentState(all, now); state != "" {
@@ -171,7 +171,7 @@ func databaseSampler(store *relational.Store) *metrics.Sampler {
 }
 
 func siteState(conditions []tko.Condition, now time.Time) string {
-	if agent := agentState(conditions, now); agent == agentSilent || agent == agentRevoked {
+	if agent := agentState(conditions, now); agent == agentSilent || agent == agentRevoked || agent == agentFenced {
 		return siteUnreachable
 	}
 	state := siteIdle
@@ -197,6 +197,7 @@ const (
 	agentHeard   = "heard"   // lately
 	agentSilent  = "silent"  // not heard since --agents-silence
 	agentRevoked = "revoked" // its certificate was revoked
+	agentFenced  = "fenced"  // it refuses this store, because it has connected to one that was promoted
 )
 
 // agentState returns the state of the agent of a site; "" if it has none, or none has connected. An agent that must
@@ -208,6 +209,9 @@ func agentState(conditions []tko.Condition, now time.Time) string {
 	}
 	if c.Reason == tko.ReasonRevoked {
 		return agentRevoked
+	}
+	if c.Reason == tko.ReasonFenced {
+		return agentFenced
 	}
 	if _, by, ok := tko.HeardAt(c); ok && now.Before(by) {
 		return agentHeard

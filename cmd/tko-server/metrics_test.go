@@ -365,6 +365,7 @@ func TestSitesOfSilentAgentsAreNotOK(t *testing.T) {
 		"silent": {[]tko.Condition{
 			scheduled, {Type: tko.ConditionConnected, Status: tko.ConditionFalse, Reason: tko.ReasonNotHeard}, {Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: tko.ReasonNotHeard},
 		}, agentSilent, siteUnreachable},
+		"fenced":  {[]tko.Condition{scheduled, {Type: tko.ConditionConnected, Status: tko.ConditionFalse, Reason: tko.ReasonFenced}}, agentFenced, siteUnreachable},
 		"revoked": {[]tko.Condition{scheduled, {Type: tko.ConditionConnected, Status: tko.ConditionFalse, Reason: tko.ReasonRevoked}}, agentRevoked, siteUnreachable},
 	}
 	for name, test := range tests {

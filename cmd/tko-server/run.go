@@ -142,7 +142,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
 	command.AddCommand(tokenCommand(), agentsCACommand(), manual.Command("8"))
-	command.AddCommand(backupCommand(), restoreCommand(), schemaCommand(), queryCommand()) //nolint:contextcheck // the command carries the context
+	command.AddCommand(backupCommand(), restoreCommand(), promoteCommand(), schemaCommand(), queryCommand()) //nolint:contextcheck // the command carries the context
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetHelpCommand(&cobra.Command{Hidden: true})
 	command.SetArgs(args)

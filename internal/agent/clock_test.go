@@ -44,6 +44,10 @@ type home struct {
 	authority *certstest.Authority
 	here      skew // clock of the agent
 	there     skew // clock of the server
+	hold      string
+	epoch     atomic.Int64 // of its store
+	seen      atomic.Int64 // that an agent said last
+	down      atomic.Bool
 
 	mutex             sync.Mutex
 	from, until       time.Time // validity of certificates of agents
@@ -52,7 +56,12 @@ type home struct {
 
 func newHome(t *testing.T) *home {
 	t.Helper()
-	h := &home{t: t, authority: certstest.New(t, "authority")}
+	return newHomeOf(t, certstest.New(t, "authority"))
+}
+
+func newHomeOf(t *testing.T, authority *certstest.Authority) *home {
+	t.Helper()
+	h := &home{t: t, authority: authority}
 	h.validity(-10*time.Minute, 30*time.Minute)
 	cert, key, _ := h.authority.Issue("server", func(c *x509.Certificate) {
 		certstest.Localhost(c)
@@ -101,7 +110,7 @@ func (h *home) issue(request []byte) (*agentpb.CertificateResponse, error) {
 	der := h.authority.Certify(r.PublicKey, func(c *x509.Certificate) {
 		c.NotBefore, c.NotAfter, c.URIs = h.from, h.until, []*url.URL{{Scheme: "urn", Opaque: "tko:agent:e"}}
 	})
-	return &agentpb.CertificateResponse{SiteId: "a/1", Certificates: [][]byte{der}}, nil
+	return &agentpb.CertificateResponse{SiteId: "a/1", Certificates: [][]byte{der}, Epoch: h.epoch.Load()}, nil
 }
 
 // Enroll implements the service: the token is valid once.
@@ -126,14 +135,24 @@ func (h *home) Connect(stream grpc.BidiStreamingServer[agentpb.ConnectRequest, a
 	if secure, ok := p.AuthInfo.(credentials.TLSInfo); !ok || len(secure.State.VerifiedChains) == 0 {
 		return grpcstatus.Error(codes.Unauthenticated, "no certificate")
 	}
-	if _, err := stream.Recv(); err != nil {
+	m, err := stream.Recv()
+	if err == nil && h.down.Load() {
+		err = errDown
+	}
+	if err != nil {
 		return err
 	}
+	h.seen.Store(m.GetHello().GetEpoch())
 	h.mutex.Lock()
 	h.connects++
 	h.mutex.Unlock()
-	if err := stream.Send(&agentpb.ConnectResponse{Message: &agentpb.ConnectResponse_Welcome{Welcome: &agentpb.Welcome{AliveSeconds: 60, ClockUnix: h.there.now().Unix()}}}); err != nil {
+	if err := stream.Send(&agentpb.ConnectResponse{Message: &agentpb.ConnectResponse_Welcome{Welcome: &agentpb.Welcome{AliveSeconds: 60, ClockUnix: h.there.now().Unix(), Epoch: h.epoch.Load()}}}); err != nil {
 		return err
+	}
+	if h.hold != "" { // also to an agent that refuses it
+		if err := stream.Send(&agentpb.ConnectResponse{Message: &agentpb.ConnectResponse_Hold{Hold: &agentpb.Hold{Reason: h.hold}}}); err != nil {
+			return err
+		}
 	}
 	for {
 		if _, err := stream.Recv(); err != nil {
@@ -155,18 +174,33 @@ func (h *home) run() *eventually.Buffer {
 	return &log
 }
 
-func (h *home) start(dir string, log io.Writer) {
+func (h *home) start(dir string, log io.Writer) { h.startWith(dir, log, agent.RunOptions{}) }
+
+// Greet implements the service.
+func (h *home) Greet(_ context.Context, m *agentpb.GreetRequest) (*agentpb.Welcome, error) {
+	if h.down.Load() {
+		return nil, errDown
+	}
+	h.seen.Store(m.GetEpoch())
+	return &agentpb.Welcome{Epoch: h.epoch.Load()}, nil
+}
+
+// startWith runs the agent, with h as its preferred server, until the test ends or stop is called.
+func (h *home) startWith(dir string, log io.Writer, o agent.RunOptions) (stop func()) {
 	h.t.Helper()
+	o.Server = h.server
 	a, err := agent.Open(dir, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(h.t.Context())
+	ctx, cancel := context.WithCancel(h.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = a.Run(ctx, agent.Place{Repository: filepath.Join(dir, "site.git")}, agent.RunOptions{Server: h.server})
+		_ = a.Run(ctx, agent.Place{Repository: filepath.Join(dir, "site.git")}, o)
 	})
-	h.t.Cleanup(func() { stop(); running.Wait(); a.Close() })
+	stop = sync.OnceFunc(func() { cancel(); running.Wait(); a.Close() })
+	h.t.Cleanup(stop)
+	return stop
 }
 
 func (h *home) says(log *eventually.Buffer, texts ...string) {

@@ -113,6 +113,10 @@ func (f *folder) enroll(ctx context.Context, s Server) error {
 	if err != nil {
 		return err
 	}
+	seen, err := f.epoch()
+	if err != nil {
+		return err
+	}
 	conn, err := s.dial(nil)
 	if err != nil {
 		return err
@@ -120,7 +124,7 @@ func (f *folder) enroll(ctx context.Context, s Server) error {
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	response, err := agentpb.NewAgentsClient(conn).Enroll(ctx, &agentpb.EnrollRequest{Token: token, CertificateRequest: request, ClaimedSite: string(s.Site)})
+	response, err := agentpb.NewAgentsClient(conn).Enroll(ctx, &agentpb.EnrollRequest{Token: token, CertificateRequest: request, ClaimedSite: string(s.Site), Epoch: seen})
 	if err != nil {
 		return fmt.Errorf("enrolling at %s: %w", s.Address, s.aboutClock(wire.Error(err), nil))
 	}
@@ -128,11 +132,14 @@ func (f *folder) enroll(ctx context.Context, s Server) error {
 	if s.Site != "" && site != s.Site {
 		return tko.Errorf(tko.ErrConflict, "the token is for site %q, and --site is %q: leave it out, or use a token for that site", site, s.Site)
 	}
+	if err := f.admit(s.Address, response.GetEpoch()); err != nil {
+		return err
+	}
 	return f.keepCertificate(site, response.GetCertificates())
 }
 
 // renew exchanges the certificate for a newer one.
-func (f *folder) renew(ctx context.Context, conn *grpc.ClientConn, site tko.SiteID) error {
+func (f *folder) renew(ctx context.Context, conn *grpc.ClientConn, site tko.SiteID, server string) error {
 	request, err := f.request()
 	if err != nil {
 		return err
@@ -142,6 +149,9 @@ func (f *folder) renew(ctx context.Context, conn *grpc.ClientConn, site tko.Site
 	response, err := agentpb.NewAgentsClient(conn).Renew(ctx, &agentpb.RenewRequest{CertificateRequest: request})
 	if err != nil {
 		return wire.Error(err)
+	}
+	if err := f.admit(server, response.GetEpoch()); err != nil {
+		return err
 	}
 	if got := tko.SiteID(response.GetSiteId()); got != site {
 		return tko.Errorf(tko.ErrConflict, "the server renews the certificate for site %q, and this agent is of site %q", got, site)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -32,6 +33,12 @@ type folder struct {
 	step func(name string)
 }
 
+// A folder is locked for a moment also while its status is read.
+const (
+	lockTries = 5
+	lockPause = 20 * time.Millisecond
+)
+
 // openFolder opens a folder, and keeps other processes from it. ErrBusy if one has it.
 func openFolder(path string) (*folder, error) {
 	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the operator names the folder
@@ -41,7 +48,13 @@ func openFolder(path string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	for try := 0; ; try++ {
+		if err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil || try == lockTries {
+			break
+		}
+		time.Sleep(lockPause)
+	}
+	if err != nil {
 		_ = lock.Close()
 		return nil, tko.Errorf(tko.ErrBusy, "another tko-agent works with the folder %s: wait until it ends", path)
 	}

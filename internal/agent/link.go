@@ -51,8 +51,11 @@ type item struct {
 // A link is a connection to the server.
 type link struct {
 	runner  *runner
+	index   int // of the server
+	server  Server
 	conn    *grpc.ClientConn
 	renewal time.Time
+	epoch   int64 // the greatest fencing epoch that the agent has seen before
 
 	cursor  int64
 	missing int
@@ -68,6 +71,7 @@ type link struct {
 	needs []string // to be requested
 	ask   chan struct{}
 	sign  chan welcome
+	first chan struct{} // closed: the server was admitted
 }
 
 // A welcome is the first message of the server.
@@ -77,9 +81,9 @@ type welcome struct {
 	known bool          // ahead is known
 }
 
-func newLink(r *runner, conn *grpc.ClientConn, renewal time.Time) *link {
+func newLink(r *runner, conn *grpc.ClientConn, index int, renewal time.Time) *link {
 	return &link{
-		runner: r, conn: conn, renewal: renewal, have: map[string][]byte{}, partial: map[string][]byte{}, waiting: map[string]bool{},
+		runner: r, index: index, server: r.servers[index], first: make(chan struct{}), conn: conn, renewal: renewal, have: map[string][]byte{}, partial: map[string][]byte{}, waiting: map[string]bool{},
 		ask: make(chan struct{}, 1), sign: make(chan welcome, 1),
 	}
 }
@@ -92,6 +96,9 @@ func (l *link) run(ctx context.Context) error {
 		accepted, cursor = map[string]item{}, 0
 	}
 	l.now, l.cursor, l.wanted, l.since = accepted, cursor, maps.Clone(accepted), len(accepted) == 0
+	if l.epoch, err = l.runner.agent.folder.epoch(); err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	stream, err := agentpb.NewAgentsClient(l.conn).Connect(ctx)
 	if err != nil {
@@ -99,6 +106,7 @@ func (l *link) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return l.send(ctx, stream) })
 	group.Go(func() error { return l.receive(ctx, stream) })
+	group.Go(func() error { return l.watch(ctx) })
 	err = group.Wait()
 	if err == nil || errors.Is(err, io.EOF) {
 		err = tko.Errorf(tko.ErrUnavailable, "the server ended the connection")
@@ -106,14 +114,36 @@ func (l *link) run(ctx context.Context) error {
 	return err
 }
 
+// watch ends the connection if the server doesn't say who it is, and when another one is to be obeyed.
+func (l *link) watch(ctx context.Context) error {
+	timer := time.NewTimer(welcomeTimeout)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return tko.Errorf(tko.ErrUnavailable, "the server %s has sent nothing for %s", l.server.Address, welcomeTimeout)
+	case <-l.first:
+	}
+	if len(l.runner.servers) == 1 {
+		return nil
+	}
+	return l.runner.better(ctx, l.index)
+}
+
 // send sends the first message, requests and reports. It alone sends.
 func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[agentpb.ConnectRequest, agentpb.ConnectResponse]) error {
-	hello := &agentpb.Hello{Version: version.String(), Cursor: l.cursor, ClockUnix: l.clock().Unix()}
+	hello := &agentpb.Hello{Version: version.String(), Cursor: l.cursor, ClockUnix: l.clock().Unix(), Epoch: l.epoch}
 	for _, id := range slices.Sorted(maps.Keys(l.now)) {
 		hello.Entries = append(hello.Entries, &agentpb.Entry{Id: id, Digest: l.now[id].digest})
 	}
 	if err := stream.Send(&agentpb.ConnectRequest{Message: &agentpb.ConnectRequest_Hello{Hello: hello}}); err != nil {
 		return ended(ctx, err)
+	}
+	select { // nothing else is sent to a server that is refused
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-l.first:
 	}
 	renew := time.NewTimer(max(l.renewal.Sub(l.clock()), untilWelcome))
 	defer renew.Stop()
@@ -127,7 +157,7 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[agentpb
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-renew.C:
-			if err := l.runner.agent.folder.renew(ctx, l.conn, l.runner.agent.site); err != nil {
+			if err := l.runner.agent.folder.renew(ctx, l.conn, l.runner.agent.site, l.server.Address); err != nil {
 				l.runner.agent.log.WarnContext(ctx, "can't renew the certificate; trying again", "err", err)
 				renew.Reset(min(time.Minute, max(time.Second, l.clock().Sub(l.renewal))))
 				continue
@@ -241,16 +271,25 @@ func ownerOf(o ownerHold) *agentpb.OwnerHold {
 // its own limit, which is greater.
 const maxOwnerText = 1000
 
-// receive handles what the server sends.
+// receive handles what the server sends, after it was admitted.
 func (l *link) receive(ctx context.Context, stream grpc.BidiStreamingClient[agentpb.ConnectRequest, agentpb.ConnectResponse]) error {
+	m, err := stream.Recv()
+	if err == nil && m.GetWelcome() == nil {
+		return tko.Errorf(tko.ErrInvalid, "the first message of the server %s doesn't say who it is", l.server.Address)
+	}
+	if err == nil {
+		err = l.runner.agent.folder.admit(l.server.Address, m.GetWelcome().GetEpoch())
+	}
+	if err != nil {
+		return wire.Error(err)
+	}
+	l.welcome(ctx, m.GetWelcome())
 	for {
 		m, err := stream.Recv()
 		if err != nil {
 			return wire.Error(err)
 		}
 		switch {
-		case m.GetWelcome() != nil:
-			l.welcome(ctx, m.GetWelcome())
 		case m.GetHold() != nil:
 			err = l.hold(ctx, m.GetHold().GetReason())
 		case m.GetUpdate() != nil:
@@ -277,12 +316,14 @@ func (l *link) nextRenewal() time.Time {
 }
 
 // clock returns the time by the clock of this machine.
-func (l *link) clock() time.Time { return l.runner.options.Server.now() }
+func (l *link) clock() time.Time { return l.server.now() }
 
 // welcome takes over the first message of the server.
 func (l *link) welcome(ctx context.Context, m *agentpb.Welcome) {
 	log := l.runner.agent.log
-	log.InfoContext(ctx, "connected", "server", l.runner.options.Server.Address, "version", m.GetVersion())
+	close(l.first)
+	l.runner.note(l.server, nil)
+	log.InfoContext(ctx, "connected", "server", l.server.Address, "version", m.GetVersion(), "epoch", m.GetEpoch())
 	w := welcome{alive: max(time.Duration(m.GetAliveSeconds())*time.Second, time.Second)}
 	if m.GetClockUnix() != 0 {
 		w.ahead, w.known = time.Unix(m.GetClockUnix(), 0).Sub(l.clock()).Round(time.Second), true

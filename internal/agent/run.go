@@ -30,7 +30,13 @@ const (
 
 // RunOptions are the settings of Run.
 type RunOptions struct {
-	Server   Server
+	Server Server
+	// Others are further servers, in the order of preference, which are called if those before don't
+	// serve the agent. Their tokens are that of Server.
+	Others []Server
+	// Return is the time after which those that are preferred are asked whether they serve the agent
+	// again; DefaultReturn if 0.
+	Return   time.Duration
 	Interval time.Duration // between two corrections; DefaultInterval if 0
 	// Owner is the file with which the owner of the site holds back changes; owner.yaml in the
 	// agent's folder if empty.
@@ -47,9 +53,16 @@ func (a *Agent) Run(ctx context.Context, p Place, o RunOptions) error {
 	if err := a.readHold(); err != nil {
 		return err
 	}
-	o.Interval = cmp.Or(o.Interval, DefaultInterval)
+	if _, err := a.folder.epoch(); err != nil {
+		return err
+	}
+	o.Interval, o.Return = cmp.Or(o.Interval, DefaultInterval), cmp.Or(o.Return, DefaultReturn)
 	a.owner = cmp.Or(o.Owner, a.folder.file(ownerFile))
-	r := &runner{agent: a, place: p, options: o, wake: make(chan struct{}, 1), news: make(chan struct{}, 1), current: make(chan struct{}, 1)}
+	servers := append([]Server{o.Server}, o.Others...)
+	if len(servers) > maxServers {
+		return tko.Errorf(tko.ErrInvalid, "there are %d servers: name at most %d", len(servers), maxServers)
+	}
+	r := &runner{agent: a, place: p, options: o, servers: servers, wake: make(chan struct{}, 1), news: make(chan struct{}, 1), current: make(chan struct{}, 1)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.apply(ctx) })
 	group.Go(func() error { return r.call(ctx) })
@@ -66,12 +79,18 @@ type runner struct {
 	agent   *Agent
 	place   Place
 	options RunOptions
+	servers []Server      // the preferred one first
 	wake    chan struct{} // has an element if there is something new to apply
 	news    chan struct{} // has an element if there is something new to report
 	current chan struct{} // has an element once the agent has what the server says
 
-	mutex   sync.Mutex
-	outcome Outcome // the newest
+	mutex      sync.Mutex
+	outcome    Outcome // the newest
+	connection struct {
+		Connection
+
+		written bool // to the disk
+	}
 }
 
 // own are the keys that sign what the agent accepts: its own, because the connection was verified.
@@ -186,48 +205,60 @@ func (r *runner) newest() Outcome {
 	return r.outcome
 }
 
-// call is connected to the server, and connects again.
+// call is connected to a server, and connects again: to the one that is preferred, or, if it doesn't
+// serve the agent, to the next.
 func (r *runner) call(ctx context.Context) error {
-	delay, failing := firstCall, ""
-	for {
-		began := time.Now()
-		err := r.connected(ctx)
+	delay, failing := firstCall, map[int]string{}
+	for i := 0; ; {
+		began, s := time.Now(), r.servers[i]
+		err := r.connected(ctx, i)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		r.note(s, err)
 		if errors.Is(err, errRenewed) {
 			continue
 		}
-		if isUnenrolled(err) && r.options.Server.TokenFile != "" {
+		if better, ok := errors.AsType[*betterError](err); ok {
+			i = better.index
+			continue
+		}
+		if isUnenrolled(err) && s.TokenFile != "" {
 			// The token may be a new one: of the one that was used, the server knows.
-			again := r.agent.folder.enroll(ctx, r.options.Server)
+			again := r.agent.folder.enroll(ctx, s)
 			if again == nil {
-				r.agent.log.InfoContext(ctx, "enrolled again")
+				r.agent.log.InfoContext(ctx, "enrolled again", "server", s.Address)
 				continue
 			}
 			if errors.Is(again, tko.ErrUnavailable) { // such as an agent that waits until it is approved
 				err = again
 			}
 		}
-		if text := stable(err); text != failing { // once
-			r.agent.log.WarnContext(ctx, "not connected to the server; going on with what the site shall have as of the last connection", "server", r.options.Server.Address, "err", err)
-			failing = text
+		if text := stable(err); text != failing[i] { // once
+			r.agent.log.WarnContext(ctx, "not connected to the server; going on with what the site shall have as of the last connection", "server", s.Address, "err", err)
+			failing[i] = text
 		}
-		if time.Since(began) > lastCall {
-			delay = firstCall
+		wait := delay
+		switch was := time.Since(began) > lastCall; {
+		case was: // it served the agent
+			i, delay, wait = 0, firstCall, firstCall
+		case i+1 < len(r.servers):
+			i, wait = i+1, firstCall
+		default:
+			i, delay = 0, min(2*delay, lastCall)
 		}
-		if err := pause.For(ctx, pause.Between(delay/4, delay)); err != nil {
+		if err := pause.For(ctx, pause.Between(wait/4, wait)); err != nil {
 			return err
 		}
-		delay = min(2*delay, lastCall)
 	}
 }
 
 // errRenewed ends a connection because there is a newer certificate.
 var errRenewed = errors.New("the certificate was renewed")
 
-// connected connects once, and returns why the connection has ended; never nil.
-func (r *runner) connected(ctx context.Context) error {
+// connected connects once to the server with an index, and returns why the connection has ended;
+// never nil.
+func (r *runner) connected(ctx context.Context, index int) error {
 	cert, err := r.agent.folder.certificate()
 	if err != nil {
 		return err
@@ -235,12 +266,13 @@ func (r *runner) connected(ctx context.Context) error {
 	if cert == nil {
 		return tko.Errorf(tko.ErrUnauthenticated, "the agent has no certificate")
 	}
-	conn, err := r.options.Server.dial(cert)
+	s := r.servers[index]
+	conn, err := s.dial(cert)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	return r.options.Server.aboutClock(newLink(r, conn, renewal(cert.Leaf)).run(ctx), cert)
+	return s.aboutClock(newLink(r, conn, index, renewal(cert.Leaf)).run(ctx), cert)
 }
 
 // A holdJSON is the file of a hold.

@@ -147,9 +147,14 @@ func (c *connection) hello(ctx context.Context, inbox <-chan *agentpb.ConnectReq
 			c.server.options.Log.WarnContext(ctx, "the clocks of this machine and of an agent differ: set the one that is wrong", "site", c.site, "agent_ahead", ahead)
 		}
 	}
-	alive := max(c.server.options.Silence/aliveFraction, time.Second)
-	if err := c.send(&agentpb.ConnectResponse{Message: &agentpb.ConnectResponse_Welcome{Welcome: &agentpb.Welcome{Version: c.server.options.Version, AliveSeconds: uint32(alive / time.Second), ClockUnix: time.Now().Unix()}}}); err != nil { //nolint:gosec // settings limit it
+	if err := c.send(&agentpb.ConnectResponse{Message: &agentpb.ConnectResponse_Welcome{Welcome: c.server.welcome(c.seat.epoch)}}); err != nil {
 		return err
+	}
+	if hello.GetEpoch() > c.seat.epoch {
+		if err := c.fenced(ctx, hello.GetEpoch()); err != nil {
+			return err
+		}
+		return tko.Errorf(tko.ErrConflict, "%s", tko.FencedText(c.site, hello.GetEpoch(), c.seat.epoch))
 	}
 	return c.isHeard(ctx)
 }

@@ -27,6 +27,7 @@ const (
 // A seat is the place of a connected agent.
 type seat struct {
 	enrollment tko.AgentEnrollment
+	epoch      int64         // the fencing epoch that the agent gets
 	wake       chan struct{} // has an element if what the site shall have may have changed
 	ended      chan error    // why the connection must end
 	follows    []tko.DeploymentID
@@ -66,8 +67,8 @@ func newHub() *hub {
 // join gives an agent its seat. Another connection of the same site ends: the new one is of the
 // same agent, which lost it, or the catalog has replaced that agent. again is true if an agent of
 // the site has connected before.
-func (h *hub) join(e tko.AgentEnrollment) (s *seat, again bool) {
-	s = &seat{enrollment: e, wake: make(chan struct{}, 1), ended: make(chan error, 1)}
+func (h *hub) join(e tko.AgentEnrollment, epoch int64) (s *seat, again bool) {
+	s = &seat{enrollment: e, epoch: epoch, wake: make(chan struct{}, 1), ended: make(chan error, 1)}
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	if old := h.seats[e.Site]; old != nil {
@@ -217,7 +218,10 @@ func (s *Server) followRules(ctx context.Context) error {
 	var heldAt time.Time
 	failing := false
 	for {
-		err := s.readHolds(ctx, &heldAt)
+		err := s.readFence(ctx)
+		if err == nil {
+			err = s.readHolds(ctx, &heldAt)
+		}
 		if err == nil {
 			last, err = s.readRules(ctx, last)
 		}

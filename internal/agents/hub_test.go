@@ -30,8 +30,8 @@ func TestAgentsAreWokenByChangesOfWhatTheyHave(t *testing.T) {
 	if h.changed("x") {
 		t.Error("there is an agent")
 	}
-	a, again := h.join(tko.AgentEnrollment{ID: "a", Site: "a"})
-	b, alsoAgain := h.join(tko.AgentEnrollment{ID: "b", Site: "b"})
+	a, again := h.join(tko.AgentEnrollment{ID: "a", Site: "a"}, 0)
+	b, alsoAgain := h.join(tko.AgentEnrollment{ID: "b", Site: "b"}, 0)
 	if again || alsoAgain {
 		t.Error("a first connection is a further one")
 	}
@@ -61,7 +61,7 @@ func TestAgentsAreWokenByChangesOfWhatTheyHave(t *testing.T) {
 		t.Error("a change may be lost if there are very many")
 	}
 
-	newer, again := h.join(tko.AgentEnrollment{ID: "a", Site: "a"})
+	newer, again := h.join(tko.AgentEnrollment{ID: "a", Site: "a"}, 0)
 	if !again {
 		t.Error("a further connection is a first one")
 	}

@@ -57,6 +57,7 @@ type Backend interface {
 	enrollments
 	entities
 	holds
+	fences
 	Position(ctx context.Context) (int64, error)
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 	EnqueueSites(ctx context.Context, ids []tko.SiteID) error
@@ -74,6 +75,10 @@ type entities interface {
 	Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error]
 	DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error)
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
+}
+
+type fences interface {
+	Fence(ctx context.Context) (tko.Fence, error)
 }
 
 type holds interface {
@@ -96,7 +101,7 @@ type Options struct {
 type Observer interface {
 	// Connected counts agents that connect (1) and leave (-1).
 	Connected(change int)
-	// Connection counts the connections of agents, by one of the kinds below.
+	// Connection counts the connections of agents, and what they ask for instead, by one of the kinds below.
 	Connection(kind string)
 	// Reported counts reports.
 	Reported()
@@ -108,6 +113,7 @@ type Observer interface {
 const (
 	ConnectionFirst   = "first"   // the first one of an agent since this server started
 	ConnectionAgain   = "again"   // a further one
+	ConnectionFenced  = "fenced"  // one whose agent refuses this server: it has seen a greater fencing epoch
 	ConnectionRefused = "refused" // without a valid certificate
 )
 
@@ -238,6 +244,13 @@ func (s *Server) Enroll(ctx context.Context, m *agentpb.EnrollRequest) (*agentpb
 	if err := s.enrolls.pass(ctx); err != nil {
 		return nil, err
 	}
+	epoch, err := s.epoch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if m.GetEpoch() > epoch { // before the token is used
+		return nil, tko.Errorf(tko.ErrConflict, "the agent has seen a store with the fencing epoch %s, and this one has %s: enroll it there", tko.EpochText(m.GetEpoch()), tko.EpochText(epoch))
+	}
 	r, err := parseRequest(m.GetCertificateRequest()) // before the token is used
 	if err != nil {
 		return nil, err
@@ -257,7 +270,7 @@ func (s *Server) Enroll(ctx context.Context, m *agentpb.EnrollRequest) (*agentpb
 		return nil, err
 	}
 	s.options.Log.InfoContext(ctx, "agent enrolled", "site", e.Site, "peer", peerOf(ctx))
-	return s.issue(e, r)
+	return s.issue(e, r, epoch)
 }
 
 // Renew implements the service.
@@ -270,15 +283,19 @@ func (s *Server) Renew(ctx context.Context, m *agentpb.RenewRequest) (*agentpb.C
 	if err != nil {
 		return nil, err
 	}
-	return s.issue(e, r)
+	epoch, err := s.epoch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.issue(e, r, epoch)
 }
 
-func (s *Server) issue(e tko.AgentEnrollment, r request) (*agentpb.CertificateResponse, error) {
+func (s *Server) issue(e tko.AgentEnrollment, r request, epoch int64) (*agentpb.CertificateResponse, error) {
 	chain, err := s.authority.issue(e, r, time.Now(), s.options.Validity)
 	if err != nil {
 		return nil, err
 	}
-	return &agentpb.CertificateResponse{SiteId: string(e.Site), Certificates: chain}, nil
+	return &agentpb.CertificateResponse{SiteId: string(e.Site), Certificates: chain, Epoch: epoch}, nil
 }
 
 // agentOf returns the enrollment of the agent that calls, and its certificate. ErrUnauthenticated
@@ -317,7 +334,11 @@ func (s *Server) Connect(stream grpc.BidiStreamingServer[agentpb.ConnectRequest,
 	ctx, cancel := context.WithDeadline(own(stream.Context()), cert.NotAfter)
 	defer cancel()
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: fmt.Sprintf("agent of site %q", e.Site)})
-	seat, again := s.hub.join(e)
+	epoch, err := s.epoch(ctx)
+	if err != nil {
+		return err
+	}
+	seat, again := s.hub.join(e, epoch)
 	if _, _, err := s.agentOf(stream.Context()); err != nil { // revoked before the seat was there to be ended
 		s.hub.leave(seat)
 		s.options.Observer.Connection(ConnectionRefused)

@@ -38,7 +38,8 @@ type Manifest struct {
 	Collected int64  `json:"collected"`
 	Access    int64  `json:"access"` // version of the rules of access
 	Audited   int64  `json:"audited"`
-	Chain     []byte `json:"chain"` // hash of the newest audit record
+	Chain     []byte `json:"chain"`           // hash of the newest audit record
+	Fence     int64  `json:"fence,omitempty"` // fencing epoch for agents; absent: the store was never promoted
 
 	Sealed bool `json:"sealed"` // packages are encrypted, with keys that are themselves encrypted
 }

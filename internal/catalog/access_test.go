@@ -1038,3 +1038,24 @@ func TestActionsOfAdministratorsAreAudited(t *testing.T) {
 		t.Errorf("the audit log has %q, want %q", found, want)
 	}
 }
+
+// A user who makes a bundle of a site reads its Secrets, and needs the rights of a meta-scheduler.
+func TestBundlesAreRecorded(t *testing.T) {
+	t.Parallel()
+	w := newGuarded(t, catalog.Options{})
+	ctx := tko.WithAuthor(w.ctx, tko.Author{Why: "the ship is in port"})
+	w.is("without the right", w.RecordBundle(ctx, "ships/7"), tko.ErrDenied)
+	w.bind("cert:root", access.ControllerSchedule, access.Scope{})
+	w.is("with the right", w.RecordBundle(ctx, "ships/7"), nil)
+	w.is("of no site", w.RecordBundle(ctx, ""), tko.ErrInvalid)
+	var found []string
+	for stored, err := range w.AuditRecords(w.ctx, audit.Select{Subject: "cert:root", Site: "ships/7"}) {
+		w.is("read the audit log", err, nil)
+		r, err := stored.Record()
+		w.is("read a record", err, nil)
+		found = append(found, strings.Join([]string{r.Kind, r.ID, r.Op, r.Decision, r.Why}, "|"))
+	}
+	if want := []string{"site|ships/7|bundled|allow|the ship is in port"}; !slices.Equal(found, want) {
+		t.Errorf("the audit log has %q, want %q", found, want)
+	}
+}

@@ -108,6 +108,19 @@ func (s *Administration) Backup(ctx context.Context, w io.Writer) error {
 	return s.store.Backup(ctx, w, s.options.Version)
 }
 
+// RecordBundle records in the audit log that the caller writes what a site shall have into a file, which
+// has what the right secret protects. Call it before that is read.
+func (s *Administration) RecordBundle(ctx context.Context, id tko.SiteID) error {
+	ctx, c, err := s.rights.Enter(ctx, "", access.Schedule)
+	if err != nil {
+		return err
+	}
+	if err := tko.CheckID("site", string(id)); err != nil {
+		return err
+	}
+	return s.record(ctx, c, audit.Record{Kind: string(tko.KindSite), ID: string(id), Op: "bundled", Site: string(id), Why: rights.Author(ctx).Why})
+}
+
 // record records an action of an administrator in the audit log, if there is one.
 func (s *Administration) record(ctx context.Context, c *rights.Caller, r audit.Record) error {
 	if !s.options.Audit {
@@ -127,11 +140,21 @@ func (s *Administration) Holds(ctx context.Context) ([]tko.Hold, error) {
 	return s.store.Holds(ctx)
 }
 
+// Fence returns the fencing epoch of the store, for servers of agents, and whether it is on standby.
+func (s *Administration) Fence(ctx context.Context) (tko.Fence, error) {
+	ctx, _, err := s.rights.Enter(ctx, "", access.Backup)
+	if err != nil {
+		return tko.Fence{}, err
+	}
+	return s.store.Fence(ctx)
+}
+
 // releaseBatch is the number of holds that one transaction releases.
 const releaseBatch = 1000
 
 // ReleaseHolds releases held work, and returns it, also without doing so (DryRun). Work
-// that is released already to the same extent is not part of it.
+// that is released already to the same extent is not part of it. The first release of a site promotes
+// a store that was restored: from then on it commands agents.
 func (s *Administration) ReleaseHolds(ctx context.Context, r tko.ReleaseHolds) ([]tko.Hold, error) {
 	ctx, c, err := s.rights.Enter(ctx, "", access.Backup)
 	if err != nil {
@@ -168,11 +191,19 @@ func (s *Administration) ReleaseHolds(ctx context.Context, r tko.ReleaseHolds) (
 	if r.DryRun || len(released) == 0 {
 		return released, nil
 	}
-	if err := s.record(ctx, c, audit.Record{Kind: "store", Op: "released", Detail: releaseDetail(r)}); err != nil {
-		return nil, err
-	}
 	// Queues have no places from which something could be removed: they are released.
 	whole := slices.DeleteFunc(slices.Clone(released), func(h tko.Hold) bool { return h.Key != "" })
+	fence, err := s.store.Fence(ctx)
+	if err != nil {
+		return nil, err
+	}
+	detail := releaseDetail(r)
+	if fence.Standby && len(whole) < len(released) {
+		detail += "; the store is promoted: from now on it commands agents, which refuse the store that its backup is of"
+	}
+	if err := s.record(ctx, c, audit.Record{Kind: "store", Op: "released", Detail: detail}); err != nil {
+		return nil, err
+	}
 	if err := s.store.ReleaseHolds(ctx, whole, ""); err != nil {
 		return nil, err
 	}

@@ -246,14 +246,14 @@ var elsewhere = map[string]string{
 	"EnrollSites": "TestEveryMethodAsEveryRole", "ApproveAgent": "TestEveryMethodAsEveryRole", "EndEnrollSites": "TestAgentWithATokenForSeveralSitesWaitsForAnApproval", "ClaimSite": "TestAgentWithATokenForSeveralSitesWaitsForAnApproval",
 	"BreakGlass": "TestBreakGlassIsForLocalUsersOfTheServer", "Unbind": "TestEveryMethodAsEveryRole", "Unfreeze": "TestEveryMethodAsEveryRole", "Resume": "TestEveryMethodAsEveryRole", "AdvanceReleases": "TestReleaseOfManySitesGoesInWaves", "ReleaseStops": "TestReleaseOfManySitesGoesInWaves", "DeleteSource": "TestEveryMethodAsEveryRole",
 	"DeclareSources": "TestEveryMethodAsEveryRole", "SaveSource": "TestEveryMethodAsEveryRole", "ForgetSource": "TestEveryMethodAsEveryRole", "SaveTargetState": "TestEveryMethodAsEveryRole",
-	"EnqueueSources": "TestEveryMethodAsEveryRole", "EnqueueSites": "TestEveryMethodAsEveryRole", "ReleaseHolds": "TestEveryMethodAsEveryRole", "BreakModification": "TestEveryMethodAsEveryRole",
+	"EnqueueSources": "TestEveryMethodAsEveryRole", "EnqueueSites": "TestEveryMethodAsEveryRole", "ReleaseHolds": "TestEveryMethodAsEveryRole", "RecordBundle": "TestBundlesAreRecorded", "BreakModification": "TestEveryMethodAsEveryRole",
 	"StartModification": "TestEveryMethodAsEveryRole", "StartEncodedModification": "TestEveryMethodAsEveryRole", "CancelModification": "TestEveryMethodAsEveryRole", "ClaimWork": "TestEveryMethodAsEveryRole",
 	"RenewWork": "TestEveryMethodAsEveryRole", "FinishWork": "TestEveryMethodAsEveryRole", "RegisterSubscriptions": "TestEveryMethodAsEveryRole", "DeleteSubscription": "TestEveryMethodAsEveryRole", "TestSubscription": "TestEveryMethodAsEveryRole", "RegisterViews": "TestEveryMethodAsEveryRole", "DeleteView": "TestEveryMethodAsEveryRole", "ResolveSite": "TestWaitingSiteActsAsItsOwner", "SetLogLevels": "TestEveryMethodAsEveryRole", "CompareSite": "TestEveryMethodAsEveryRole",
 }
 
 // reads are the methods that change no entity and no rule.
 var reads = strings.Fields(`About AccessMode CredentialUses AuditRecords Authorize Backup Before BeforeNewest Bindings Blame CanI Changes CheckPosition CountOwned Deployment Deployments DeploymentsByID DiffPast
-	EncodedDeployment EncodedDeployments EncodedSite EncodedSites EncodedTemplate EncodedTemplates Enrollments EnqueueEvents Events ExplainSite ExportAudit FeedLag Fleet FleetAtHand Freezes HistoryOf Holds KeepAudit LogLevels Marks
+	EncodedDeployment EncodedDeployments EncodedSite EncodedSites EncodedTemplate EncodedTemplates Enrollments EnqueueEvents Events ExplainSite ExportAudit FeedLag Fence Fleet FleetAtHand Freezes HistoryOf Holds KeepAudit LogLevels Marks
 	MayImpersonate Modifications Named Owner PlanWith Plugin PluginRuns Plugins Queues Position PositionOf Record RecordAt RecordRefusal Records ReservedOrigins Retain Retention RevealsSecrets Rights Rollout RolloutPlan RolloutEvidence RolloutMeasurements RolloutTickets
 	RolloutRows RolloutStatus Rollouts SetupToken Site SiteHold SiteStagings SiteStop Sites Snapshot Source SourceDefinitions Sources Stops Subscriptions TargetState Template TemplateImpact Templates Told VerifyAudit ViewKey Views WaitingAgents Watch Watcher WorkClaim`)
 

@@ -32,6 +32,7 @@ type scheduling interface {
 	Freezes(ctx context.Context) ([]tko.Freeze, error)
 	SiteStop(ctx context.Context, id tko.SiteID) (tko.SiteStop, error)
 	SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error)
+	BundleHold(ctx context.Context, id tko.SiteID) (reason string, err error)
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 }
 
@@ -101,7 +102,7 @@ recipient that tko-agent init printed. Otherwise Secrets in it are an error, unl
 writes them in the clear.
 
 It needs the rights of a meta-scheduler (the role controller-schedule): what is in a bundle is as
-good as scheduled.`,
+good as scheduled. The audit log records each bundle before it is made: who, which site, and why (--reason).`,
 		Example: "  tko bundle create ship-7.bundle --site ships/7 --key bundles.key\n  tko bundle create ./stick/ --site 'ships/*' --key env:BUNDLE_KEY",
 		Args:    arguments(1, 1), ValidArgsFunction: fileNames,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
@@ -220,6 +221,10 @@ func (a *app) createBundle(ctx context.Context, s *session, flags createFlags, k
 	made.file = name
 	about, err := call(ctx, s, s.About) // before the site is read: what changes later gets a greater position
 	if err != nil {
+		return made, err
+	}
+	// Before packages are read, which may have Secrets; what holds the site is checked below.
+	if _, err := call(ctx, s, func(ctx context.Context) (string, error) { return s.BundleHold(ctx, id) }); err != nil {
 		return made, err
 	}
 	site, err := call(ctx, s, func(ctx context.Context) (tko.Site, error) { return s.Site(ctx, id, 0) })

@@ -25,6 +25,7 @@ type RolloutBackend interface { //nolint:interfacebloat // a method for each of 
 	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
 	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
 	SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error)
+	RecordBundle(ctx context.Context, id tko.SiteID) error
 	SiteStagings(ctx context.Context, id tko.SiteID) ([]tko.SiteStaging, error)
 	ReportSiteStaging(ctx context.Context, p tko.SiteStaging) error
 	ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error)
@@ -113,8 +114,13 @@ func (r *rollouts) AdvanceRollout(ctx context.Context, m *tkopb.RolloutID) (*tko
 }
 
 func (r *rollouts) GetSiteHold(ctx context.Context, m *tkopb.GetSiteHold) (*tkopb.SiteHold, error) {
+	if m.GetBundle() {
+		if err := r.backend.RecordBundle(ctx, tko.SiteID(m.GetSiteId())); err != nil {
+			return nil, err
+		}
+	}
 	reason, err := r.backend.SiteHold(ctx, tko.SiteID(m.GetSiteId()))
-	return &tkopb.SiteHold{Reason: reason}, err
+	return &tkopb.SiteHold{Reason: reason, Recorded: m.GetBundle()}, err
 }
 
 func (r *rollouts) GetSiteStagings(ctx context.Context, m *tkopb.GetSiteStagings) (*tkopb.SiteStagings, error) {

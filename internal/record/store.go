@@ -671,7 +671,7 @@ type Collector interface {
 	Collect(ctx context.Context, retention Retention) (Collected, error)
 }
 
-// Backups write backups, and hold work after one was restored.
+// Backups write backups, and hold work, and the command of agents, after one was restored.
 type Backups interface {
 	// Backup writes everything in the store to an archive, as of one snapshot, while
 	// others write. program is the version that the archive names. The archive is
@@ -681,7 +681,10 @@ type Backups interface {
 	Holds(ctx context.Context) ([]tko.Hold, error)
 	// ReleaseHolds removes those of the holds that exist, or sets their modes, and
 	// makes their work due.
+	// If sites are released in a store on standby, that promotes it.
 	ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string) error
+	// Fence returns the fencing epoch, and whether the store is on standby.
+	Fence(ctx context.Context) (tko.Fence, error)
 }
 
 // Work is a work item that a change requires.

@@ -194,6 +194,7 @@ type agent struct {
 	token      string
 	site       string // that it claims, for a token for several sites
 	server     string
+	more       []string // arguments
 	cmd        *exec.Cmd
 	output     eventually.Buffer
 	done       chan struct{}
@@ -238,7 +239,7 @@ func (a *agent) command() *exec.Cmd {
 	if a.site != "" {
 		place = append(place, "--site", a.site)
 	}
-	return exec.Command(process.Build(a.w.t, "tko-agent"), append([]string{"run", "--state", a.state, "--server", a.server, "--ca", a.w.ca, "--token-file", a.token, "--interval", "1s"}, place...)...)
+	return exec.Command(process.Build(a.w.t, "tko-agent"), append([]string{"run", "--state", a.state, "--server", a.server, "--ca", a.w.ca, "--token-file", a.token, "--interval", "1s"}, append(place, a.more...)...)...)
 }
 
 func (a *agent) start() {

@@ -120,7 +120,7 @@ func TestRolloutsWithASiteThatIsAway(t *testing.T) {
 		t.Errorf("with Skip, it is %+v", s)
 	}
 	s := w.rollout("wait", "healthy at the other sites", func(s tko.RolloutStatus) bool { return s.Waves[0].Progress["Healthy"] == 2 })
-	if text := strings.Join(s.Blocks, "; "); s.State != "Running" || !strings.Contains(text, "1 deployment waits: the agents of their sites are not heard") {
+	if text := strings.Join(s.Blocks, "; "); s.State != "Running" || !strings.Contains(text, "1 deployment waits: the agents of their sites are not heard (condition Connected): \"a/3\" since 2") {
 		t.Errorf("with Wait, the rollout is %s, and waits for %q", s.State, text)
 	}
 

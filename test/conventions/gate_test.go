@@ -138,7 +138,7 @@ var storeWrites = map[string]string{
 
 // storeReads are the methods of stores that write nothing.
 var storeReads = strings.Fields(`MaxStep Get Revision Revisions List Descendants Derivation Epoch GetAt Past PositionAt HistorySize History Modification
-	Modifications WorkClaim WorkOf QueueStatistics FailingWork WorkSignal Source Sources TargetState Changes Head Signal AccessVersion Access Audited AuditedSince AuditSink Subscriptions Backup Holds Backend
+	Modifications WorkClaim WorkOf QueueStatistics FailingWork WorkSignal Source Sources TargetState Changes Head Signal AccessVersion Access Audited AuditedSince AuditSink Subscriptions Backup Holds Fence Backend
 	Reached Tally BeforeNewest ReservedOrigins ApartFlights RolloutStates RolloutSummary RolloutView RolloutCommandView RolloutRows RolloutPlan RolloutEvidence`)
 
 func TestEachMethodOfStoresThatWritesEntitiesTakesWhatTheGateMakes(t *testing.T) {

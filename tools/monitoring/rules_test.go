@@ -213,6 +213,7 @@ func TestAlertsFire(t *testing.T) {
 		"TKORefusals":              {`tko_access_refusals_total{verb="read"} 0x1440 0+600x60`, `tko_access_refusals_total{verb="read"} 0+600x1500`},
 		"TKOSitesUnreachable":      {`tko_sites{state="unreachable"} 5x60` + "\n" + `tko_sites{state="ok"} 95x60`, `tko_sites{state="unreachable"} 1x60` + "\n" + `tko_sites{state="ok"} 99x60`},
 		"TKOAgentsSilent":          {`tko_site_agents{state="silent"} 5x60` + "\n" + `tko_site_agents{state="heard"} 95x60`, `tko_site_agents{state="silent"} 1x60` + "\n" + `tko_site_agents{state="heard"} 99x60`},
+		"TKOStoreFenced":           {`tko_site_agents{state="fenced"} 0x30 1x30`, `tko_site_agents{state="fenced"} 0x60`},
 		"TKOAgentsReconnect":       {`tko_agent_connections_total{kind="again"} 0+100x60` + "\n" + `tko_agents_connected 100x60`, `tko_agent_connections_total{kind="again"} 0+2x60` + "\n" + `tko_agents_connected 100x60`},
 		"TKOSitesFail":             {`tko_sites{state="failed"} 5x60` + "\n" + `tko_sites{state="ok"} 95x60`, `tko_sites{state="failed"} 1x60` + "\n" + `tko_sites{state="ok"} 99x60`},
 		"TKORolloutFails":          {`tko_rollout_failures{rollout="a"} 0x60` + "\n" + `tko_rollout_failing{rollout="a"} 1x60`, `tko_rollout_failures{rollout="a"} 0x60` + "\n" + `tko_rollout_failing{rollout="a"} 0x60`},

@@ -3,17 +3,20 @@ package execute
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
 // A Contact is what is known of the agent of a site, and of what the owner of the site says by it.
 // The zero value is that of a site that may be changed, or has no agent.
 type Contact struct {
-	Away  string    // why the agent isn't heard, for users; "": it is
-	Held  string    // why the owner holds back changes, for users; "": it doesn't
-	Since time.Time // of Held
+	Away      string    // why the agent isn't heard, for users; "": it is
+	AwaySince time.Time // zero: not known
+	Held      string    // why the owner holds back changes, for users; "": it doesn't
+	Since     time.Time // of Held
 }
 
 // blockAway is the code of a Block by an agent that isn't heard.
@@ -46,11 +49,64 @@ func (e *evaluation) unreachable(i int) *Block {
 	case !ok:
 		return &Block{Code: "Page", Text: "they are examined next"}
 	case c.Away != "":
-		return &Block{Code: blockAway, Text: "the agents of their sites are not heard (condition Connected); to go on without a deployment, pause the rollout and skip it (tko rollout skip " + e.out.Rollout.ID + " --deployment ID)"}
+		return &Block{Code: blockAway, Text: e.away.text(e.out.Rollout.ID)}
 	case c.Held != "":
 		return &Block{Code: "Owner", Key: c.Held, Text: "the owners of their sites hold back changes (condition HeldByOwner): " + c.Held}
 	}
 	return nil
+}
+
+// namedAway is the number of sites that are away which a Block names.
+const namedAway = 3
+
+// An awaySites has the sites that rows wait for because their agents are not heard.
+type awaySites struct {
+	all   map[tko.SiteID]bool
+	named []string // the first ones, each with since when
+}
+
+// add adds a site.
+func (a *awaySites) add(site tko.SiteID, c Contact) {
+	if a.all[site] {
+		return
+	}
+	if a.all == nil {
+		a.all = map[tko.SiteID]bool{}
+	}
+	a.all[site] = true
+	if len(a.named) >= namedAway {
+		return
+	}
+	name := fmt.Sprintf("%q", site)
+	if !c.AwaySince.IsZero() {
+		name += " since " + c.AwaySince.UTC().Format(time.RFC3339)
+	}
+	a.named = append(a.named, name)
+}
+
+// text returns why rows wait for the sites.
+func (a *awaySites) text(rollout string) string {
+	names := strings.Join(a.named, ", ")
+	if more := len(a.all) - len(a.named); more > 0 {
+		names += " and " + count(more, "other site", "other sites")
+	}
+	if names != "" {
+		names = ": " + names
+	}
+	return "the agents of their sites are not heard (condition Connected)" + names + "; to go on without a deployment, pause the rollout and skip it (tko rollout skip " + rollout + " --deployment ID)"
+}
+
+// waitAway counts a row that waits because its site is away: its Block names the first sites.
+func (e *evaluation) waitAway(i int) {
+	c, _ := e.contact(i)
+	e.away.add(e.out.Rows[i].Site, c)
+	text := e.away.text(e.out.Rollout.ID)
+	e.block(Block{Code: blockAway, Text: text}, 1)
+	for j := range e.out.Blocks {
+		if e.out.Blocks[j].Code == blockAway {
+			e.out.Blocks[j].Text = text
+		}
+	}
 }
 
 // leaveOut leaves out a row whose site is away, if spec.unreachable says so, and reports whether it

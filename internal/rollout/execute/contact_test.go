@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
@@ -87,6 +88,40 @@ func TestSitesThatAreAway(t *testing.T) {
 		again := next(out.Rollout, out.Rows, execute.Observation{}, noon, away(1))
 		if again.Rollout.State != test.state {
 			t.Errorf("%s: then it is %s, not %s (%s)", name, again.Rollout.State, test.state, test.why)
+		}
+	}
+}
+
+// What waits names the first sites, each once, since when, and how many there are.
+func TestWaitingRolloutNamesTheSitesThatAreAway(t *testing.T) {
+	t.Parallel()
+	r, all := rollout(), rows(6)
+	for i := range all {
+		all[i].Wave = 0
+		all[i].Site = []tko.SiteID{"a/1", "a/1", "b/2", "c", "d", "e"}[i]
+	}
+	for n, want := range map[int]string{
+		1: `1 deployment waits: the agents of their sites are not heard (condition Connected): "a/1" since 2026-11-22T12:00:00Z; to go on`,
+		3: `3 deployments wait: the agents of their sites are not heard (condition Connected): "a/1" since 2026-11-22T12:00:00Z, "b/2"; to go on`,
+		5: `5 deployments wait: the agents of their sites are not heard (condition Connected): "a/1" since 2026-11-22T12:00:00Z, "b/2", "c" since 2026-11-22T14:00:00Z and 1 other site; to go on`,
+		6: `"c" since 2026-11-22T14:00:00Z and 2 other sites; to go on`,
+	} {
+		out := next(r, all, execute.Observation{}, noon, func(in *execute.Input) {
+			in.Contact = func(row int) (execute.Contact, bool) {
+				c := execute.Contact{Away: "not heard", AwaySince: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}
+				switch {
+				case row >= n:
+					return execute.Contact{}, true
+				case row == 2:
+					c.AwaySince = time.Time{}
+				case row == 3:
+					c.AwaySince = time.Date(2026, 11, 22, 14, 0, 0, 0, time.UTC)
+				}
+				return c, true
+			}
+		})
+		if got := blockTexts(out); !strings.Contains(got, want) {
+			t.Errorf("with %d rows away, it waits for %s, want %s", n, got, want)
 		}
 	}
 }

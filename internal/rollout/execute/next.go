@@ -203,6 +203,7 @@ type evaluation struct {
 	out     *Output
 	applied map[tko.DeploymentID]bool // whether rows were applied; see parentApplied
 	leftOut bool                      // a row was left out: the next evaluation counts it
+	away    awaySites                 // that rows wait for
 }
 
 func (e *evaluation) become(s State, reason Reason) {
@@ -481,6 +482,10 @@ func (e *evaluation) wave(n int) {
 		}
 		b := e.blocked(i)
 		if b != nil && b.Code == blockAway && e.leaveOut(i) {
+			continue
+		}
+		if b != nil && b.Code == blockAway {
+			e.waitAway(i)
 			continue
 		}
 		if b != nil {

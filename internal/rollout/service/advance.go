@@ -378,6 +378,9 @@ func (s *RolloutRunner) factsOf(ctx context.Context, ids []string, now time.Time
 	err := s.reader.EachOf(ctx, tko.KindSite, ids, func(r record.Record) {
 		var c execute.Contact
 		c.Away, _ = tko.AgentAway(tko.SiteID(r.ID), r.Conditions, now)
+		if c.Away != "" {
+			c.AwaySince = tko.AwaySince(r.Conditions)
+		}
 		c.Held, c.Since, _ = tko.HeldByOwner(r.Conditions)
 		out[r.ID] = siteFact{r.Effective(), c}
 	})

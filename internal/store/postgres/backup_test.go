@@ -55,6 +55,11 @@ func TestOlderBackupKeepsSitesApart(t *testing.T) {
 	storetest.OlderBackups(t, archiver(t, "sqlite"), archiver(t, "postgres"))
 }
 
+func TestOnePromotedStoreCommandsAgents(t *testing.T) {
+	t.Parallel()
+	storetest.Fences(t, archiver(t, "postgres"), archiver(t, "sqlite"), archiver(t, "postgres"))
+}
+
 func TestBackupHasEveryColumnOfTheSchema(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)

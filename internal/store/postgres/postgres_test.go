@@ -122,6 +122,8 @@ func (a *alternating) Backup(ctx context.Context, w io.Writer, program string) e
 	return a.next().Backup(ctx, w, program)
 }
 
+func (a *alternating) Fence(ctx context.Context) (tko.Fence, error) { return a.next().Fence(ctx) }
+
 func (a *alternating) Holds(ctx context.Context) ([]tko.Hold, error) { return a.next().Holds(ctx) }
 
 func (a *alternating) ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string) error {

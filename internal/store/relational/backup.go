@@ -134,6 +134,11 @@ func (s *Store) Archive(ctx context.Context, w io.Writer, program string) (archi
 		return archive.Summary{}, fault("back up", err)
 	}
 	m.Created, m.Sealed = moment(now).UTC(), sealed > 0
+	var f tko.Fence
+	if err := tx.Run(ctx, readFence(&f)); err != nil {
+		return archive.Summary{}, fault("back up", err)
+	}
+	m.Fence = f.Epoch
 	if err := s.checkComplete(ctx, tx); err != nil {
 		return archive.Summary{}, err
 	}

@@ -33,7 +33,8 @@ func (s *Store) Holds(ctx context.Context) (holds []tko.Hold, err error) {
 }
 
 // ReleaseHolds removes those of the holds that exist; in the mode [tko.HoldKeep], it
-// sets their modes. The released work is due at once.
+// sets their modes. The released work is due at once. If sites are released in a store that was
+// restored and not promoted since, that promotes it.
 func (s *Store) ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string) error {
 	if len(holds) == 0 {
 		return ctx.Err()
@@ -43,7 +44,7 @@ func (s *Store) ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string)
 	if mode == tko.HoldKeep {
 		change = Statement{SQL: "UPDATE hold SET mode = $1 WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})", Args: []any{mode}, Columns: columns}
 	}
-	news := News{}
+	news, sites := News{}, false
 	enqueued := map[string][]string{}
 	for _, h := range holds {
 		if err := decide.CheckTexts("queue", h.Queue, "key", h.Key); err != nil {
@@ -51,12 +52,18 @@ func (s *Store) ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string)
 		}
 		change.Rows = append(change.Rows, []any{h.Queue, h.Key})
 		news.add(h.Queue)
+		sites = sites || h.Queue == tko.QueueSchedule
 		if h.Key != "" && mode != tko.HoldKeep { // held work is due already
 			enqueued[h.Queue] = append(enqueued[h.Queue], h.Key)
 		}
 	}
-	err := s.write(ctx, func(Tx) ([]Statement, error) {
-		return append([]Statement{change}, s.notify(news)...), nil
+	err := s.write(ctx, func(tx Tx) (statements []Statement, err error) {
+		if sites {
+			if statements, err = s.promoteStandby(ctx, tx); err != nil {
+				return nil, err
+			}
+		}
+		return append(append(statements, change), s.notify(news)...), nil
 	})
 	if err != nil {
 		return fault("release work", err)

@@ -59,7 +59,8 @@ const positionsSkipped = 1_000_000_000
 // store must not be used by others meanwhile. If Restore fails or is interrupted after
 // it has written something, the store is marked as incomplete, until a later Restore
 // succeeds. Readers of the change log and of lists by position start anew. Work is held
-// (see Holds).
+// (see Holds), and the store
+// commands no agents until it is promoted (see Promote).
 func (s *Store) Restore(ctx context.Context, r io.Reader, o Restore) (archive.Summary, error) {
 	tables := map[string]savedTable{}
 	for _, t := range savedTables() {
@@ -208,7 +209,7 @@ func (s *Store) beginRestore(ctx context.Context) error {
 		return append(
 			statements,
 			Statement{SQL: "DELETE FROM hold"},
-			Statement{SQL: "DELETE FROM state WHERE name IN ($1, $2)", Args: []any{stateRestoring, stateRestored}},
+			Statement{SQL: "DELETE FROM state WHERE name IN ($1, $2, $3, $4)", Args: []any{stateRestoring, stateRestored, stateFence, stateStandby}},
 			Statement{SQL: "INSERT INTO state (name, value) VALUES ($1, $2)", Args: []any{stateRestoring, "begun " + g.now.UTC().Format(time.RFC3339)}},
 		), nil
 	})
@@ -309,9 +310,13 @@ func (s *Store) endRestore(ctx context.Context, summary archive.Summary, o Resto
 		for _, queue := range heldQueues {
 			statements = append(statements, Statement{SQL: "INSERT INTO hold (queue, key, mode) VALUES ($1, '', $2)", Args: []any{queue, tko.HoldAll}})
 		}
+		if m.Fence != 0 {
+			statements = append(statements, promoted(m.Fence)...)
+		}
 		return append(
 			statements,
 			Statement{SQL: "DELETE FROM state WHERE name = $1", Args: []any{stateRestoring}},
+			Statement{SQL: "INSERT INTO state (name, value) VALUES ($1, $2)", Args: []any{stateStandby, "since the restore of " + g.now.UTC().Format(time.RFC3339)}},
 			Statement{
 				SQL:  "INSERT INTO state (name, value) VALUES ($1, $2)",
 				Args: []any{stateRestored, fmt.Sprintf("%s from the backup of %s, %s", g.now.UTC().Format(time.RFC3339), m.Created.UTC().Format(time.RFC3339), summary.Digest)},

@@ -43,6 +43,9 @@ func (unsupported) Tally(ctx context.Context) (record.Tally, bool, error) {
 	return record.Tally{}, false, ctx.Err()
 }
 
+// Fence returns the epoch 0: the store is never restored, and can't be promoted.
+func (unsupported) Fence(ctx context.Context) (tko.Fence, error) { return tko.Fence{}, ctx.Err() }
+
 // Holds returns none.
 func (unsupported) Holds(ctx context.Context) ([]tko.Hold, error) { return nil, ctx.Err() }
 

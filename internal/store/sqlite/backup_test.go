@@ -34,6 +34,11 @@ func TestOlderBackupKeepsSitesApart(t *testing.T) {
 	storetest.OlderBackups(t, archiver(t), archiver(t))
 }
 
+func TestOnePromotedStoreCommandsAgents(t *testing.T) {
+	t.Parallel()
+	storetest.Fences(t, archiver(t), archiver(t), archiver(t))
+}
+
 func TestBackupHasEveryColumnOfTheSchema(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")

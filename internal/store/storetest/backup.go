@@ -30,6 +30,7 @@ type Archiver interface {
 	Archive(ctx context.Context, w io.Writer, program string) (archive.Summary, error)
 	Restore(ctx context.Context, r io.Reader, o relational.Restore) (archive.Summary, error)
 	CheckComplete(ctx context.Context) error
+	Promote(ctx context.Context, p relational.Promotion) (tko.Fence, error)
 }
 
 // contents returns everything that callers can read from a store, as text, except for
