@@ -20,6 +20,9 @@ export function StateMark({ state, short }: { state?: State, short?: boolean }) 
 
 export const number = (n: number) => n.toLocaleString('en')
 
+// time24 is a time of the day, in UTC.
+export const time24 = (at: number) => new Date(at).toISOString().slice(11, 16)
+
 export const here = () => new URLSearchParams(location.search)
 
 // sameMoment adds the moment of the current view to an address that has none.
