@@ -105,7 +105,7 @@ type Listener = (changes: Change[] | null) => void // null: too many, read what 
 const maxRecent = 50
 
 // isAfter compares positions of the change log. They are strings, since numbers are rounded from 2^53 on.
-export const isAfter = (a: string, b: string) => BigInt(a) > BigInt(b)
+const isAfter = (a: string, b: string) => BigInt(a) > BigInt(b)
 
 // useFeed follows the changes of all kinds while the page is visible. It begins before the newest change, for what has changed lately;
 // what is read later has these changes, so listeners get only those after it. It stops when a login is needed.

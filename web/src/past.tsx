@@ -1,6 +1,6 @@
 // The past: the slider that moves all views to another moment, and what changed between two moments.
 import { useEffect, useRef, useState, type FormEvent } from 'react'
-import { isAfter, query, useGet, useMoment, type FieldChange, type Kind, type Retention } from './api'
+import { query, useGet, useMoment, type FieldChange, type Kind, type Retention } from './api'
 import { format, parse, quote, words } from './filter'
 import { CopyCommand, entityPath, here, Link, Loading, navigate, number, Problem, seconds } from './parts'
 import { Changes, summary } from './rollout'
@@ -55,8 +55,8 @@ export function Slider({ close }: { close?: () => void }) {
 
 const day = 24 * 3600_000
 
-// firstFrom is the moment that Changes compares with at first: a day ago or, if the server has removed changes since, the oldest that it retains.
-const firstFrom = (kept: Retention) => isAfter(kept.oldestPosition, '1') && kept.oldestTimestamp && kept.oldestTimestamp > kept.now - day ? seconds(kept.oldestTimestamp + 1000) : '1d'
+// firstFrom is the moment that Changes compares with at first: a day ago or, if the server doesn't know so much, the oldest that it does.
+const firstFrom = (kept: Retention) => kept.oldestTimestamp && kept.oldestTimestamp > kept.now - day ? seconds(kept.oldestTimestamp + 1000) : '1d'
 
 interface Group { what: string, count: number, examples: string[], changes: FieldChange[], more?: number, coarse?: boolean }
 

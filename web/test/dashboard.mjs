@@ -539,14 +539,16 @@ await test('a view is saved with a name, opens from the palette, and its link sh
 
 await test('what changed begins with the last day, or with what is retained of it', {}, async page => {
   await open(page, '/changes')
-  await page.getByText(/deployments? differ/).waitFor()
-  same('from', await page.getByLabel('From').inputValue(), '1d')
-  same('command', await page.locator('.command code').innerText(), '$ tko diff deployment --from 1d')
+  await page.getByText(/deployments? differ/).waitFor() // since the second after the first change: the server is younger than a day
+  const from = await page.getByLabel('From').inputValue()
+  same('command', await page.locator('.command code').innerText(), `$ tko diff deployment --from ${from}`)
   const now = Date.parse('2026-11-30T12:00:00Z')
   await page.route('**/api/v1/retention*', route => route.fulfill({ json: { oldestPosition: '7', newestPosition: '9', oldestTimestamp: now - 3600_000, newestTimestamp: now, now } }))
-  const asked = page.waitForRequest(r => r.url().includes('/api/v1/diff'))
-  await page.goto(url + '/changes')
-  same('from, with a shorter retention', new URL((await asked).url()).searchParams.get('from'), '2026-11-30T11:00:01Z')
+  const asked = async () => { const [request] = await Promise.all([page.waitForRequest(r => r.url().includes('/api/v1/diff')), page.goto(url + '/changes')]); return new URL(request.url()).searchParams.get('from') }
+  same('from, with a short past', await asked(), '2026-11-30T11:00:01Z')
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
+  await page.route('**/api/v1/retention*', route => route.fulfill({ json: { oldestPosition: '7', newestPosition: '9', oldestTimestamp: now - 48 * 3600_000, newestTimestamp: now, now } }))
+  same('from', await asked(), '1d')
   await page.unrouteAll({ behavior: 'ignoreErrors' })
 })
 
@@ -850,10 +852,10 @@ await test('numbers have their course over the last day, with gaps where it is n
   await page.route('**/api/v1/fleet/day', route => route.fulfill({ json: { begin: end - 288 * step, end, step, points: [...Array.from({ length: 100 }, (_, i) => point(280 - i, i % 50)), ...Array.from({ length: 30 }, (_, i) => point(30 - i, 3))] } }))
   await page.route('**/api/v1/fleet*', route => route.fulfill({ json: { exact: true, position: '1', sites: { healthy: 3 }, deployments: { failing: 7, healthy: 83, unknown: 1 }, unapproved: 2 } }))
   await page.goto(url + '/')
-  const failing = page.getByRole('img', { name: 'Failing deployments, last day: 0 to 49, 7 now; not known for 13 hours, the first numbers are of 18:26 UTC' })
+  const failing = page.getByRole('img', { name: 'Failing deployments in the last 24 hours: 0 to 49, 7 now; not known for 13 hours' })
   await failing.waitFor()
   same('lines', await failing.locator('path').count(), 2)
-  await page.getByRole('img', { name: /^Healthy deployments, last day: 45\.55 % to 100 %, 92\.22 % now/ }).waitFor()
+  await page.getByRole('img', { name: /^Healthy deployments in the last 24 hours: 45\.55 % to 100 %, 92\.22 % now/ }).waitFor()
   for (const colorScheme of ['light', 'dark']) {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
     const [line, number] = await Promise.all(['.spark path', 'b'].map(of => page.locator(`[data-number=failing] ${of}`).first().evaluate((e, of) => getComputedStyle(e)[of === 'b' ? 'color' : 'stroke'], of)))
@@ -865,6 +867,9 @@ await test('numbers have their course over the last day, with gaps where it is n
   const box = await failing.boundingBox()
   check(box && box.width > 60 && box.x + box.width < 390, `on a phone the course is ${JSON.stringify(box)}`)
   await page.screenshot({ path: `${shots}/course-phone.png` })
+  await page.route('**/api/v1/fleet/day', route => route.fulfill({ json: { begin: end - 288 * step, end, step, points: [point(3, 5), point(2, 6), point(1, 7)] } }))
+  await page.goto(url + '/')
+  await page.getByRole('img', { name: 'Failing deployments in the last hour: 5 to 7, 7 now; not known for 45 minutes' }).waitFor()
   await page.goto(url + '/?asOf=1s')
   await page.locator('[data-number=failing] b').waitFor()
   same('the course in the past', await page.locator('.spark').count(), 0)
