@@ -37,6 +37,12 @@ func (f *dayFake) FleetAtHand(ctx context.Context) (tko.Fleet, bool, error) {
 	return tko.Fleet{Deployments: tko.FleetCounts{Total: 100, Failing: f.failing, Healthy: 90 - f.failing, Unknown: 10}}, f.atHand && !part, f.broken
 }
 
+func (f *dayFake) reads() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
 func (f *dayFake) set(failing int, atHand bool, broken error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,9 +95,9 @@ func TestTheNumbersOfTheLastDayHaveGapsWhereTheyAreNotKnown(t *testing.T) {
 		if len(numbers) != 3 || numbers[0] != 1 || numbers[1] != 2 || numbers[2] != 5 || got.Points[2].Time-got.Points[1].Time < 2*got.Step {
 			t.Errorf("with gaps: %+v", got)
 		}
-		asked := f.asked
+		asked := f.reads()
 		time.Sleep(time.Hour)
-		if n := f.asked - asked; n != 12 {
+		if n := f.reads() - asked; n != 12 {
 			t.Errorf("the numbers were read %d times in an hour, want 12", n)
 		}
 		time.Sleep(48 * time.Hour)
