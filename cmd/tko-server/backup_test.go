@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/client"
@@ -106,6 +108,14 @@ func TestRestoredServerRemovesNothingFromSitesUntilReleased(t *testing.T) {
 	if _, err := c.RegisterSubscriptions(t.Context(), []tko.Subscription{noc}, false); err != nil {
 		t.Fatal(err)
 	}
+	saved := tko.View{Name: "failing", Path: "/deployments", Query: "state=failing", Description: "What fails"}
+	if _, err := c.RegisterViews(t.Context(), []tko.View{saved}, false); err != nil {
+		t.Fatal(err)
+	}
+	views, err := c.Views(t.Context())
+	if err != nil || len(views) != 1 || views[0].By.Who == "" || views[0].Created.IsZero() {
+		t.Fatalf("%v, views: %+v", err, views)
+	}
 
 	var backup bytes.Buffer
 	if err := c.Admin().Backup(t.Context(), &backup); err != nil {
@@ -165,6 +175,10 @@ func TestRestoredServerRemovesNothingFromSitesUntilReleased(t *testing.T) {
 	}
 	if held != 5 {
 		t.Errorf("%d holds, want four queues and the site", held)
+	}
+	again, err := c.Views(t.Context())
+	if diff := cmp.Diff(views, again); err != nil || diff != "" {
+		t.Errorf("%v, the views of the restored server: %s", err, diff)
 	}
 	accepted := func() (reason, text string) {
 		t.Helper()

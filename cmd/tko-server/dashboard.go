@@ -41,10 +41,11 @@ func (s *server) webHandler(log *slog.Logger, stopping <-chan struct{}) (http.Ha
 	if err != nil {
 		return nil, err
 	}
+	s.day = webapi.NewFleetDay(s.service)
 	inner := http.NewServeMux()
 	inner.Handle("/api/", webapi.New(s.service, func() []string { return addresses(s.web) }, log))
 	inner.Handle("/api/v1/", webapi.NewLive(webapi.LiveCatalog{
-		Catalog: s.service, Watcher: s.service, Actor: actor{s.service}, LiveRollouts: s.service, Past: s.service, Reasons: s.service, Fleets: s.service, SavedViews: s.service,
+		Catalog: s.service, Watcher: s.service, Actor: actor{s.service}, LiveRollouts: s.service, Past: s.service, Reasons: s.service, Fleets: s.service, SavedViews: s.service, Day: s.day,
 	}, webapi.LiveOptions{
 		Log: log, Stopping: stopping, Logins: logins.Logins,
 	}))

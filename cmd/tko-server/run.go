@@ -294,6 +294,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 		controllers.Go(func() error {
 			return s.service.ReleaseStops(identity.With(working, identity.Controller(identity.RoleServer)))
 		})
+		controllers.Go(func() error { return s.day.Run(identity.With(working, identity.Controller(identity.RoleServer))) })
 	}
 	if inspector := inspectorOf(c, runner); len(inspector.Types) > 0 {
 		inspector.Plugins, inspector.Log = data, log.With("component", logging.Plugins)
@@ -415,6 +416,7 @@ type server struct {
 	logServer                                                             plugin.LogServer
 	isolated                                                              *isolate.Isolation
 	runs                                                                  catalog.PluginRuns // of plugins in this process
+	day                                                                   *webapi.FleetDay   // nil without the data controller
 }
 
 // listen opens the sockets first, so that clients can connect as soon as the

@@ -34,7 +34,7 @@ func (a *app) credentialCommand() *cobra.Command {
 		Long: `List how sites, templates, plugins and registered GitOps sources use the credentials of the
 server: the name of the credential, the host that gets it (none for kubeconfigs, which name
 it), how many use it, one of them, and whether the operator declared that in the file of the
-server's flag --credentials. What isn't declared goes on as it is, but only callers with the
+server's flag --credentials. Uses that aren't declared go on as they are, but only callers with the
 role credential can add uses. The credentials themselves are never shown.`,
 		Example: "  tko credential list\n  tko credential list --undeclared",
 		Args:    arguments(0, 0),

@@ -135,7 +135,7 @@ func (a *app) siteRevoke() *cobra.Command {
 	var sites string
 	cmd := &cobra.Command{
 		Use: "revoke {ID | --sites PATTERN}", Short: "End the certificate of a site's agent, and its connection",
-		Long: `End the certificate of a site's agent, its connection, and its tokens. What the site has stays there, and
+		Long: `End the certificate of a site's agent, its connection, and its tokens. The objects at the site stay there, and
 the agent goes on to correct it until it is stopped there. To let another agent connect, use
 tko site enroll.
 

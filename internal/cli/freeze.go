@@ -104,7 +104,7 @@ a freeze earlier, use tko unfreeze.`,
 
 func (a *app) unfreezeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "unfreeze ID...", Short: "End freezes", Long: "End freezes. What waits is scheduled at once.",
+		Use: "unfreeze ID...", Short: "End freezes", Long: "End freezes. Deployments that wait are scheduled at once.",
 		Example: `  tko unfreeze "$id"`, Args: arguments(1, -1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			err := s.do(ctx, func(ctx context.Context) error { return s.Access().Unfreeze(ctx, args...) })

@@ -23,7 +23,7 @@ func (a *app) patchCommand() *cobra.Command {
 YAML or JSON: each document names a resource of the package with apiVersion, kind and
 metadata.name (and metadata.namespace, if it has one), and has the fields to change. Maps are
 merged by key, lists and other values are replaced, and null removes a field (a JSON merge
-patch). What changes in a deployment is prepared again.
+patch). A deployment that changes is prepared again.
 
 If one document is wrong, nothing is changed. Changes that other clients make at the same time
 are kept. A second, equal patch changes nothing.`,

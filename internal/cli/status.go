@@ -90,7 +90,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Short: "Show the fleet in a few lines: what fails, why and since when, and what waits",
 		Long: `Show the fleet in a few lines: counts of sites and deployments, with the states that
 dashboards show, what fails, grouped by the reason, with the oldest example of each, and what waits for an approval or a
-controller. What a user has stopped comes first. The server counts what you may read; of the whole fleet, if you
+controller. Stops by users come first. The server counts what you may read; of the whole fleet, if you
 may read all of it, that takes as long whatever its size. Filters limit it to sites, and to the deployments at them. With
 --exit-code, the exit code is 1 if something fails. With --watch, the status is shown again each time that it
 has changed, at most once a second, until the command is interrupted.`,

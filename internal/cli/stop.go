@@ -69,9 +69,8 @@ restores, until tko resume. It holds from the moment at which this command retur
 sites that are registered later; meta-schedulers end what they do at a site before the next
 object. The clocks of rollouts stand still.
 
-What controllers began before is listed: a request that was sent already can't be taken
-back. tko stop list shows when it has ended. What the orchestrator runs already goes on
-running.
+Requests that controllers began before are listed: a request that was sent already can't be
+taken back. tko stop list shows when they have ended. Workloads that run already go on running.
 
 One of several --site must match, and all --site-metadata. A stop with the same selection as
 another one is the same stop. It needs no confirmation.`,

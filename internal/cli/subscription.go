@@ -201,7 +201,7 @@ func (a *app) showManifest(manifest krm.Resource) error {
 func (a *app) subscriptionDelete() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME", Short: "Delete a subscription",
-		Long:    `Delete a subscription. What it has not told yet is never reported.`,
+		Long:    `Delete a subscription. Messages that were not sent yet are never sent.`,
 		Example: "  tko subscription delete ops", Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			err := s.do(ctx, func(ctx context.Context) error { return s.DeleteSubscription(ctx, args[0]) })

@@ -90,7 +90,8 @@ type line struct {
 	kind   tko.Kind
 	id     string
 	filter string
-	whole  bool // it opens a list without a filter, too
+	whole  bool     // it opens a list without a filter, too
+	keys   []string // of metadata, that the list shows in columns
 }
 
 func (l line) opens() bool { return l.id != "" || l.filter != "" || l.whole }
@@ -741,8 +742,14 @@ func (m *model) follow() {
 		}
 		return
 	}
-	if m.query(l.kind, l.filter) {
-		m.open(slices.Index(kinds, l.kind))
+	if !m.query(l.kind, l.filter) {
+		return
+	}
+	m.open(slices.Index(kinds, l.kind))
+	if l.whole && l.kind != tko.KindPlugin {
+		if err := m.list().setKeys(l.keys[:min(len(l.keys), maxKeys)]); err != nil {
+			m.notice = err.Error()
+		}
 	}
 }
 

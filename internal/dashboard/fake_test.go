@@ -163,7 +163,8 @@ func (f *fake) Plugin(_ context.Context, typ, name string) (tko.Plugin, error) {
 
 func (f *fake) Views(context.Context) ([]tko.View, error) {
 	return []tko.View{
-		{Name: "north", Path: "/deployments", Query: "site-id=north%2F**&cols=tier&asOf=2h", Description: "the north", By: tko.Author{Who: "ada"}},
+		{Name: "north", Path: "/deployments", Query: "site-id=north%2F**&cols=tier&asOf=2h", Description: "the north", By: tko.Author{Who: "ada"}, Updated: start},
+		{Name: "roofless", Path: "/sites", Query: "within=metadata.roof%3D", Parent: "main"},
 		{Name: "old", Path: "/sites", Query: "colour=red", Problem: "the parameter \"colour\" is unknown"},
 		{Name: "tiers", Path: "/matrix"},
 	}, f.fail

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
@@ -32,8 +34,8 @@ func readViews(ctx context.Context, s Getter) ([]line, error) {
 		if v.Description != "" {
 			text += ": " + v.Description
 		}
-		if v.By.Who != "" {
-			text += fmt.Sprintf(" (%s)", v.By.Who)
+		if saved := savedBy(v); saved != "" {
+			text += fmt.Sprintf(" (%s)", saved)
 		}
 		one := line{text: printable.Text(text), style: strong}
 		kind, filters, ok := filter.ListPage(v.Path, v.Query)
@@ -42,16 +44,34 @@ func readViews(ctx context.Context, s Getter) ([]line, error) {
 			lines = append(lines, one)
 			lines = append(lines, textLines("  ", v.Problem, failing)...)
 			continue
-		case !ok:
+		case !ok || filters.Has("within"): // its lists have no such groups
+			ok = false
 			one.text += " (" + printable.Text(v.Address()) + ", only in the web dashboard)"
 			one.style = faint
 		default:
-			one.kind, one.filter, one.whole = kind, filter.Line(kind, filters), true
+			one.kind, one.filter, one.whole, one.keys = kind, filter.Line(kind, filters), true, filter.Columns(v.Query)
 		}
 		lines = append(lines, one)
-		if ok {
-			lines = append(lines, line{text: "  " + printable.Text(fmt.Sprintf("%ss %s", kind, one.filter)), style: faint})
+		if !ok {
+			continue
 		}
+		shows := fmt.Sprintf("%ss %s", kind, one.filter)
+		if moment := filter.Moment(v.Query); moment != "" {
+			shows += fmt.Sprintf(" (now; as of %s in the web dashboard, or with tko %s list --as-of)", moment, kind)
+		}
+		lines = append(lines, line{text: "  " + printable.Text(shows), style: faint})
 	}
-	return append(lines, line{}, line{text: "Lists show the present: the moment and the columns of a view are of the web dashboard.", style: faint}), nil
+	return lines, nil
+}
+
+// savedBy returns who saved a view, or what declares it, and when.
+func savedBy(v tko.View) string {
+	saved := v.By.Who
+	if v.Parent != "" {
+		saved = "source " + v.Parent
+	}
+	if !v.Updated.IsZero() {
+		saved = strings.TrimPrefix(saved+", "+v.Updated.UTC().Format(time.DateTime), ", ")
+	}
+	return saved
 }

@@ -40,6 +40,18 @@ func ListPage(address, query string) (kind tko.Kind, filters url.Values, ok bool
 	return kind, values, true
 }
 
+// Columns returns the keys of metadata that a list shows in columns, from the query of its page.
+func Columns(query string) []string {
+	values, _ := url.ParseQuery(query) // which CheckPage checks
+	return strings.FieldsFunc(values.Get("cols"), func(r rune) bool { return r == ',' })
+}
+
+// Moment returns as of when a page is read, from its query; "" for the present.
+func Moment(query string) string {
+	values, _ := url.ParseQuery(query)
+	return values.Get("asOf")
+}
+
 // CheckPage checks that an address is one of a page of the web dashboard, which leads nowhere
 // else. The error is an ErrInvalid.
 func CheckPage(address, query string) error {
@@ -73,7 +85,10 @@ func CheckShown(address, query string) error {
 	if !ok {
 		return nil
 	}
-	_, err := Parse(kind, filters, "state", "reason")
+	_, err := Parse(kind, filters, "state", "reason", "within")
+	if err == nil {
+		_, err = Groups(kind, filters["within"])
+	}
 	if state := filters.Get("state"); err == nil && state != "" && !slices.Contains(tko.States(), tko.State(state)) {
 		err = tko.Errorf(tko.ErrInvalid, "state=%.40q is unknown: use failing, waiting, working, unknown or healthy", state)
 	}

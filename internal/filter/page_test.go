@@ -14,6 +14,8 @@ func TestPagesLeadNowhereElse(t *testing.T) {
 	for address, why := range map[string]string{
 		"/": "", "/matrix": "", "/matrix?rows=region&cols=tier": "", "/changes?from=2h": "", "/deployments": "", "/sites/north/640?tab=why": "",
 		"/deployments?state=failing&metadata=region%3Dnorth&cols=region&asOf=2h": "", "/rollouts/smf-v2": "", "/sites/a%2Fb": "",
+		"/deployments?parent=core&within=site-metadata.region%3D": "", "/sites?within=metadata.region%3D": "", "/sites?within=site-metadata.region%3D": "use within=NAME=VALUE", "/sites?within=metadata.region": "use within=NAME=VALUE",
+		"/sites?" + strings.Repeat("within=metadata.a%3D&", 9): "use at most 8",
 		"//evil.example": "is not the path", "https://evil.example/": "is not the path", "evil": "is not the path", `/\evil.example`: "is not the path",
 		"/deployments/../login": "is not the path", "/deployments/": "is not the path", "/\tevil": "is not the path", "/sites#x": "is not the path", "": "is not the path",
 		"/login": "there is no page", "/auth/logout": "there is no page", "/api/v1/me": "there is no page", "/deployments?colour=red": `the parameter "colour" is unknown`,
@@ -36,6 +38,9 @@ func TestPagesOfListsHaveTheirFilters(t *testing.T) {
 	kind, filters, ok := filter.ListPage("/sites", "metadata=region%3Dnorth&cols=tier&asOf=2h&state=failing")
 	if !ok || kind != tko.KindSite || filters.Encode() != "metadata=region%3Dnorth&state=failing" {
 		t.Errorf("%s %s %v", kind, filters.Encode(), ok)
+	}
+	if cols, moment := filter.Columns("cols=tier,region&asOf=2h"), filter.Moment("cols=tier&asOf=2h"); len(cols) != 2 || cols[1] != "region" || moment != "2h" || filter.Moment("") != "" || len(filter.Columns("")) > 0 {
+		t.Errorf("columns %q, moment %q", cols, moment)
 	}
 	if _, _, ok := filter.ListPage("/sites/north/1", ""); ok {
 		t.Error("the page of a site is a list")

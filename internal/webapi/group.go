@@ -11,40 +11,13 @@ import (
 	"github.com/tko-orchestrator/tko/internal/filter"
 )
 
-// Prefixes of the names of what groups entities.
-const (
-	byMetadata     = "metadata."
-	bySiteMetadata = "site-metadata."
-)
-
 // Limits of groups.
 const (
-	maxWithin      = 8       // groups that a request names
 	maxJoinedSites = 200_000 // sites whose metadata groups all deployments
 	sitesInBatch   = 100     // sites that one select names: the catalog takes as many patterns
 	firstRows      = 100     // rows whose sites are read at first
 	moreRows       = 1000    // and then
 )
-
-// isGrouping reports whether entities of a kind can be grouped by a name: state, reason,
-// template, site, metadata.KEY, and for deployments site-metadata.KEY.
-func isGrouping(kind tko.Kind, name string) bool {
-	if key, ok := strings.CutPrefix(name, bySiteMetadata); ok {
-		return key != "" && kind == tko.KindDeployment
-	}
-	if key, ok := strings.CutPrefix(name, byMetadata); ok {
-		return key != ""
-	}
-	return slices.Contains([]string{"state", "reason", "template", "site"}, name)
-}
-
-// groupings are the names that [isGrouping] knows, for messages.
-func groupings(kind tko.Kind) string {
-	if kind == tko.KindDeployment {
-		return "state, reason, template, site, metadata.KEY or site-metadata.KEY"
-	}
-	return "state, reason, template, site or metadata.KEY"
-}
 
 // A keyOf returns the key of the group that an entity is in; "" without one.
 type keyOf func(liveRow) string
@@ -63,11 +36,11 @@ func keysOf(names []string, sites join) []keyOf {
 			keys[i] = func(r liveRow) string { return r.template }
 		case name == "site":
 			keys[i] = func(r liveRow) string { return r.site }
-		case strings.HasPrefix(name, bySiteMetadata):
-			values := sites[strings.TrimPrefix(name, bySiteMetadata)]
+		case strings.HasPrefix(name, filter.BySiteMetadata):
+			values := sites[strings.TrimPrefix(name, filter.BySiteMetadata)]
 			keys[i] = func(r liveRow) string { return values[r.site] }
 		default:
-			key := strings.TrimPrefix(name, byMetadata)
+			key := strings.TrimPrefix(name, filter.ByMetadata)
 			keys[i] = func(r liveRow) string { return r.metadata[key] }
 		}
 	}
@@ -79,13 +52,13 @@ func keysOf(names []string, sites join) []keyOf {
 type join map[string]map[string]string
 
 // joinOf returns the empty join for the names of what groups entities, and of groups.
-func joinOf(names []string, groups []within) join {
+func joinOf(names []string, groups []filter.Group) join {
 	j := join{}
 	for _, g := range groups {
-		names = append(slices.Clip(names), g.name)
+		names = append(slices.Clip(names), g.Name)
 	}
 	for _, name := range names {
-		if key, ok := strings.CutPrefix(name, bySiteMetadata); ok {
+		if key, ok := strings.CutPrefix(name, filter.BySiteMetadata); ok {
 			j[key] = map[string]string{}
 		}
 	}
@@ -174,29 +147,19 @@ func (l *live) joinSites(ctx context.Context, j join, known map[string]bool, row
 	return nil
 }
 
-// A within is a group that entities must be in: one of those that a count by its name has.
-type within struct{ name, value string }
-
 // within reads the groups that entities must be in: &within=NAME=VALUE, with a name as in by,
 // and an empty value for the group without one. It returns the query with those that the
 // catalog can select by as filters, and the rest.
-func (q *query) within(kind tko.Kind) (values url.Values, rest []within) {
+func (q *query) within(kind tko.Kind) (values url.Values, rest []filter.Group) {
 	values = url.Values{}
 	for name, list := range q.Values {
 		values[name] = slices.Clone(list)
 	}
-	if len(q.Values["within"]) > maxWithin {
-		q.wrong("there are %d parameters within: use at most %d", len(q.Values["within"]), maxWithin)
-		return values, nil
-	}
-	for _, text := range q.Values["within"] {
-		name, value, ok := strings.Cut(text, "=")
-		if !ok || !isGrouping(kind, name) {
-			q.wrong("within=%.80q is unknown: use within=NAME=VALUE, with %s as NAME", text, groupings(kind))
-			continue
-		}
-		if !addFilter(kind, values, name, value) {
-			rest = append(rest, within{name, value})
+	groups, err := filter.Groups(kind, q.Values["within"])
+	q.check(err)
+	for _, g := range groups {
+		if !addFilter(kind, values, g.Name, g.Value) {
+			rest = append(rest, g)
 		}
 	}
 	return values, rest
@@ -211,10 +174,10 @@ func addFilter(kind tko.Kind, values url.Values, name, value string) bool {
 		word = "template-id"
 	case name == "site":
 		word = "site-id"
-	case strings.HasPrefix(name, bySiteMetadata):
-		word, prefix = "site-metadata", strings.TrimPrefix(name, bySiteMetadata)+"="
-	case strings.HasPrefix(name, byMetadata):
-		word, prefix = "metadata", strings.TrimPrefix(name, byMetadata)+"="
+	case strings.HasPrefix(name, filter.BySiteMetadata):
+		word, prefix = "site-metadata", strings.TrimPrefix(name, filter.BySiteMetadata)+"="
+	case strings.HasPrefix(name, filter.ByMetadata):
+		word, prefix = "metadata", strings.TrimPrefix(name, filter.ByMetadata)+"="
 	}
 	if value == "" || !slices.Contains(filter.Words(kind), word) {
 		return false
@@ -227,15 +190,15 @@ func addFilter(kind tko.Kind, values url.Values, name, value string) bool {
 }
 
 // inGroups returns what reports whether an entity is in all of some groups.
-func inGroups(groups []within, sites join) func(liveRow) bool {
+func inGroups(groups []filter.Group, sites join) func(liveRow) bool {
 	names := make([]string, len(groups))
 	for i, g := range groups {
-		names[i] = g.name
+		names[i] = g.Name
 	}
 	keys := keysOf(names, sites)
 	return func(row liveRow) bool {
 		for i, g := range groups {
-			if keys[i](row) != g.value {
+			if keys[i](row) != g.Value {
 				return false
 			}
 		}

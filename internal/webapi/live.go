@@ -22,8 +22,9 @@ type LiveCatalog struct {
 	LiveRollouts
 	Past
 	Reasons
-	Fleets     // nil: no numbers are at hand
-	SavedViews // nil: there are none
+	Fleets               // nil: no numbers are at hand
+	SavedViews           // nil: there are none
+	Day        *FleetDay // nil: no numbers of the last day are kept
 }
 
 // LiveRollouts plan, start and observe rollouts.
@@ -122,7 +123,7 @@ func (l *live) routes() map[string]route {
 		"GET /api/v1/rollout/rows": routeOf(l, l.rolloutRows), "POST /api/v1/rollout/command": routeOf(l, l.rolloutCommand),
 		"GET /api/v1/diff": routeOf(l, l.diff), "GET /api/v1/retention": routeOf(l, l.retention), "GET /api/v1/blame": routeOf(l, l.liveBlame),
 		"GET /api/v1/history": routeOf(l, l.history), "GET /api/v1/throughput": routeOf(l, l.throughput), "GET /api/v1/runs": routeOf(l, l.runs),
-		"GET /api/v1/wall": {l.wall, reflect.TypeFor[wallBody]()}, "GET /api/v1/fleet": routeOf(l, l.fleet),
+		"GET /api/v1/wall": {l.wall, reflect.TypeFor[wallBody]()}, "GET /api/v1/fleet": routeOf(l, l.fleet), "GET /api/v1/fleet/day": routeOf(l, l.fleetDay),
 		"GET /api/v1/views": routeOf(l, l.views), "POST /api/v1/views": routeOf(l, l.changeView),
 	}
 	addRows[deploymentRowBody](l, routes, tko.KindDeployment)

@@ -137,8 +137,8 @@ func (q *query) count(kind tko.Kind) countQuery {
 		q.wrong("by=%.80q has %d keys: use one or two", q.Get("by"), len(by))
 	}
 	for _, key := range by {
-		if !isGrouping(kind, key) {
-			q.wrong("by=%.80q is unknown: use %s", key, groupings(kind))
+		if !filter.IsGrouping(kind, key) {
+			q.wrong("by=%.80q is unknown: use %s", key, filter.Groupings(kind))
 		}
 	}
 	whole := q.Get("whole")

@@ -20,6 +20,7 @@ type viewBody struct {
 	Address     string `json:"address"` // path and query of the page
 	Description string `json:"description,omitempty"`
 	SavedBy     string `json:"savedBy,omitempty"`
+	Updated     int64  `json:"updated,omitempty"`    // Unix milliseconds: when it was saved or changed last
 	DeclaredBy  string `json:"declaredBy,omitempty"` // the GitOps source whose repository declares it
 	Problem     string `json:"problem,omitempty"`    // why it no longer shows what it did, and what to do
 }
@@ -57,7 +58,7 @@ func (l *live) savedViews(ctx context.Context) (*viewsBody, error) {
 		return nil, err
 	}
 	for _, v := range all {
-		body.Views = append(body.Views, viewBody{v.Name, v.Address(), v.Description, v.By.Who, v.Parent, v.Problem})
+		body.Views = append(body.Views, viewBody{v.Name, v.Address(), v.Description, v.By.Who, milliseconds(v.Updated), v.Parent, v.Problem})
 	}
 	body.Save, err = l.catalog.CanI(ctx, access.Publish, "", "")
 	return body, err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/webapi"
@@ -34,8 +35,11 @@ func TestViewsAreSavedAndDeletedByTheirNames(t *testing.T) {
 	f := &viewFake{}
 	h := webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f, SavedViews: f}, webapi.LiveOptions{})
 	var got struct {
-		Views []struct{ Name, Address, Problem string }
-		Save  bool
+		Views []struct {
+			Name, Address, SavedBy, Problem string
+			Updated                         int64
+		}
+		Save bool
 	}
 	if code := call(t, h, "POST", "/api/v1/views", `{"name":"north","address":"https://tko.example.com/sites?metadata=region%3Dnorth","description":"x"}`, &got); code != http.StatusOK || len(got.Views) != 1 || got.Views[0].Address != "/sites?metadata=region%3Dnorth" || f.views[0].Description != "x" {
 		t.Errorf("%d %+v", code, got)
@@ -45,8 +49,8 @@ func TestViewsAreSavedAndDeletedByTheirNames(t *testing.T) {
 			t.Errorf("%s: %d", body, code)
 		}
 	}
-	f.views[0].Problem = "a filter is unknown"
-	if code := call(t, h, "GET", "/api/v1/views", "", &got); code != http.StatusOK || !strings.Contains(got.Views[0].Problem, "unknown") {
+	f.views[0].Problem, f.views[0].By, f.views[0].Updated = "a filter is unknown", tko.Author{Who: "ada"}, time.UnixMilli(7)
+	if code := call(t, h, "GET", "/api/v1/views", "", &got); code != http.StatusOK || !strings.Contains(got.Views[0].Problem, "unknown") || got.Views[0].SavedBy != "ada" || got.Views[0].Updated != 7 {
 		t.Errorf("%d %+v", code, got)
 	}
 	if code := call(t, h, "POST", "/api/v1/views", `{"name":"north","delete":true}`, &got); code != http.StatusOK || len(got.Views) != 0 {

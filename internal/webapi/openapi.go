@@ -89,6 +89,7 @@ func description() object {
 		"/api/v1/fleet": object{"get": operation("Numbers of all sites and deployments by state, if the server has them at hand and the caller may read everything; otherwise none", []parameter{
 			{"asOf", "string", "moment of the past: position, time, or duration before now", false},
 		})},
+		"/api/v1/fleet/day": object{"get": operation("Numbers of all deployments over the last day, every five minutes, as far as this server has taken them and the caller may read everything; otherwise none", nil)},
 		"/api/v1/wall": object{"get": operation("A picture of all sites: a tile for each in its worst state, in groups; with If-None-Match, 304 if it is the same", []parameter{
 			{"by", "string", "key of metadata that groups the sites; none: one that most sites have", false},
 			{"tiles", "boolean", "false: the numbers of groups only, without IDs and tiles", false},
@@ -133,7 +134,7 @@ func description() object {
 		paths[path+"/list"] = object{"get": operation("A page of "+string(kind)+"s in the order of their IDs",
 			append([]parameter{after, asOf, state, within, {"reason", "string", "only entities whose state has this reason", false}, {"limit", "integer", "rows, 500 at most", false}}, filters...))}
 		paths[path+"/count"] = object{"get": operation("Numbers of "+string(kind)+"s in groups",
-			append([]parameter{after, asOf, state, within, {"by", "string", "one or two of " + groupings(kind) + ", separated by a comma", false}, {"whole", "boolean", "count all in the background", false}}, filters...))}
+			append([]parameter{after, asOf, state, within, {"by", "string", "one or two of " + filter.Groupings(kind) + ", separated by a comma", false}, {"whole", "boolean", "count all in the background", false}}, filters...))}
 	}
 	components := addResponses(paths)
 	return object{

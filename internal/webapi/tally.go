@@ -280,7 +280,7 @@ type countQuery struct {
 	filter filter.Filter
 	by     []string
 	state  tko.State
-	groups []within   // that no filter selects
-	values url.Values // without asOf
+	groups []filter.Group // that no filter selects
+	values url.Values     // without asOf
 	asOf   string
 }

@@ -380,7 +380,7 @@ func TestDashboardInABrowser(t *testing.T) {
 	if err != nil || os.Getenv("TKO_IMAGES") == "" {
 		return
 	}
-	for shot, name := range map[string]string{"overview": "overview", "wall": "wall", "rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix", "graph": "graph"} {
+	for shot, name := range map[string]string{"overview": "overview", "wall": "wall", "rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix", "graph": "graph", "map": "map", "deployment": "deployment", "changes": "changes", "views": "views", "rollout-plan": "rollout-plan"} {
 		data, err := os.ReadFile(filepath.Join(shots, shot+"-light-1440.png"))
 		if err == nil {
 			err = os.WriteFile(filepath.Join("..", "..", "docs", "images", "dashboard-"+name+".png"), data, 0o644)

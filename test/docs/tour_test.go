@@ -44,10 +44,17 @@ func TestReadmeTourWorks(t *testing.T) {
 	for _, b := range blocks {
 		script.WriteString(refusal.ReplaceAllString(b[1], "refused "))
 	}
+	const list = "tko deployment list --template-id 'workload/**' --format table\n"
+	if strings.Count(script.String(), list) != 1 {
+		t.Fatalf("the README doesn't list the deployments once by %s", list)
+	}
+	// Readers are slower than the meta-scheduler.
+	wait := "until [ $(tko deployment list --template-id 'workload/**' --condition Scheduled -o bare | wc -l) = 3 ]; do sleep 0.1; done\n"
+	commands := strings.Replace(script.String(), list, wait+list, 1)
 
-	server := process.StartServer(t, "--store=sqlite::memory:")
-	process.Reads(t, "examples")
 	folder := t.TempDir()
+	server := process.StartServer(t, "--store=sqlite::memory:", "--target-git-local="+filepath.Join(folder, "tour"))
+	process.Reads(t, "examples")
 	for link, to := range map[string]string{"bin": process.Folder(t, "tko", "tko-server"), "examples": filepath.Join(root, "examples")} {
 		if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
 			t.Fatal(err)
@@ -62,15 +69,15 @@ func TestReadmeTourWorks(t *testing.T) {
 	defer trace.Close()
 	bash := exec.CommandContext(t.Context(), "bash", "-x")
 	bash.ExtraFiles = []*os.File{trace} // file descriptor 3
-	bash.Dir, bash.Stdin = folder, strings.NewReader(script.String())
+	bash.Dir, bash.Stdin = folder, strings.NewReader(commands)
 	bash.Env = append(append(os.Environ(), server.Env()...), "BASH_XTRACEFD=3")
 	out, err := bash.CombinedOutput()
-	commands, _ := os.ReadFile(trace.Name())
-	t.Logf("commands:\n%s\noutput:\n%s", commands, out)
+	traced, _ := os.ReadFile(trace.Name())
+	t.Logf("commands:\n%s\noutput:\n%s", traced, out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Contains(commands, []byte("grep replicas")) || bytes.Contains(out, []byte("grep replicas")) {
+	if !bytes.Contains(traced, []byte("grep replicas")) || bytes.Contains(out, []byte("grep replicas")) {
 		t.Fatal("the trace of commands is not separate from their output")
 	}
 	shown := 0
@@ -97,7 +104,7 @@ func TestReadmeTourWorks(t *testing.T) {
 		t.Errorf("the README shows %d lines of output: did their mark change?", shown)
 	}
 	rest := string(out)
-	for _, want := range []string{"NetworkFunction.name", "replicas: 2", "replicas: 3", "spec.replicas"} { // in this order
+	for _, want := range []string{"NetworkFunction.name", "replicas: 2", "replicas: 3", "lagos/edge-2: 1 added", "Nothing fails.", "spec.replicas"} { // in this order
 		_, after, found := strings.Cut(rest, want)
 		if !found {
 			t.Fatalf("the tour does not print %q after what it printed before", want)

@@ -2,7 +2,7 @@
 import { createContext, useCallback, useContext, useEffect, useRef, useState } from 'react'
 
 import { query, take } from './early'
-import type { Change, Count, DeploymentEntity, DeploymentPage, DeploymentRow, Fleet, Kind, PluginRow, Result, RolloutRow, RolloutStatus, SiteRow, State, TemplateRow, Throughput, Views, Wall } from './schema'
+import type { Change, Count, DeploymentEntity, DeploymentPage, DeploymentRow, Fleet, FleetDay, Kind, PluginRow, Result, RolloutRow, RolloutStatus, SiteRow, State, TemplateRow, Throughput, Views, Wall } from './schema'
 export type {
   Condition, Change, Count, EntityEvent, Group, Kind, Me, Minute, PlanRow, Result, Retention, RolloutChange as FieldChange, RolloutPlan, RolloutStatus, RolloutWave as Wave, Run, State, Stop, Throughput, Wall, WallGroup,
 } from './schema'
@@ -241,6 +241,17 @@ export function useWall(parts: Record<string, string>, refresh: number): { wall?
 export function useFleet(refresh: number): Fleet | undefined {
   const { data } = usePolled<Fleet & { behind?: boolean, counting?: boolean }>(`/api/v1/fleet?${query({ asOf: useMoment() })}`, refresh)
   return data?.exact ? data : undefined
+}
+
+// useFleetDay has the numbers of the last day, as far as the server knows them, in steps; none in the past, and for those who may read a part.
+export function useFleetDay(): FleetDay | undefined {
+  const past = useMoment() !== ''
+  const { data, reload } = useGet<FleetDay>(past ? null : '/api/v1/fleet/day')
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden) reload() }, 60_000)
+    return () => clearInterval(timer)
+  }, [reload])
+  return past ? undefined : data
 }
 
 // usePolled reads what the server makes in the background, and again while something may have changed since.

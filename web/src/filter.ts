@@ -32,3 +32,6 @@ export function command(kind: Kind, query: string): string {
   const parts = [...new URLSearchParams(query)].map(([k, v]) => flags.includes(k) ? `--${k}=${quote(v)}` : `--${k} ${quote(v)}`)
   return ['tko', kind, 'list', ...parts].join(' ')
 }
+
+// literal returns the pattern that matches only a text.
+export const literal = (text: string) => text.replaceAll('\\', '\\\\').replaceAll('*', '\\*')

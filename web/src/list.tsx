@@ -114,6 +114,13 @@ function usePages(kind: Kind, filter: string, feed: Feed) {
 
 const maxColumns = 12
 
+// chip is the text of a filter that the filter line doesn't have: a state, a reason, or a group, such as those without a key of metadata.
+function chip(word: string, value: string): string {
+  if (word !== 'within') return `${word}: ${value}`
+  const [name, group = ''] = value.split(/=(.*)/s), what = name.replace(/^site-metadata\.(.*)/s, '$1 at the site').replace(/^metadata\./, '')
+  return group ? `${what}: ${group}` : `without ${what}`
+}
+
 export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter: string, feed: Feed, me: Me, embedded?: boolean }) {
   const moment = useMoment()
   const { pages, error, busy, elsewhere, start, down, up, atStart } = usePages(kind, filter, feed)
@@ -128,7 +135,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
   const [matching, setMatching] = useState(false)
   const [plan, setPlan] = useState<Plan>()
   const words = new URLSearchParams(filter)
-  const derived = ['state', 'reason'].filter(w => words.has(w)).map(w => [w, words.get(w)!])
+  const derived = ['state', 'reason', 'within'].flatMap(w => words.getAll(w).map((v): [string, string] => [w, v]))
   for (const [w] of derived) words.delete(w)
   const plain = words.toString()
   const [line, setLine] = useState(format(plain))
@@ -176,7 +183,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     for (const [k, v] of derived) q.append(k, v)
     open(q)
   }
-  const without = (word: string) => { const q = new URLSearchParams(filter); q.delete(word); open(q) }
+  const without = (word: string, value: string) => { const q = new URLSearchParams(filter); q.delete(word, value); open(q) }
   const mark = (id: string) => { setMatching(false); setMarked(old => { const next = new Set(old); if (!next.delete(id) && next.size < 500) next.add(id); return next }) }
   const ask = (verb: Plan['verb']) => {
     if (!can.includes(verb)) return
@@ -213,7 +220,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     {!embedded && <form role="search" onSubmit={e => { e.preventDefault(); submit() }}>
       <label>Filter <input ref={input} id="filter" value={line} onChange={e => setLine(e.target.value)} placeholder={kind === 'deployment' ? 'template-id=workload/** site-metadata=region=north' : kind === 'plugin' ? 'type=schedule' : 'id=north/** metadata=region=north'} spellCheck={false} aria-invalid={!!wrong} aria-describedby={wrong ? 'filter-error' : undefined} /></label>
       <button>Apply</button>
-      {derived.map(([w, v]) => <button type="button" key={w} className="chip" onClick={() => without(w)} aria-label={`Remove the filter ${w} ${v}`}>{w}: {v} ✕</button>)}
+      {derived.map(([w, v]) => { const text = chip(w, v); return <button type="button" key={`${w} ${v}`} className="chip" onClick={() => without(w, v)} aria-label={`Remove the filter ${text.replace(':', '')}`}>{text} ✕</button> })}
       {wrong && <span id="filter-error" className="wrong" role="alert">{wrong}</span>}
       {kind !== 'plugin' && <details className="columns"><summary>Columns{cols.length > 0 && ` (${cols.length})`}</summary><fieldset><legend>Metadata as columns</legend>
         {[...new Set([...cols, ...keysOf])].map(key => <label key={key}><input type="checkbox" checked={cols.includes(key)} disabled={!cols.includes(key) && cols.length >= maxColumns} onChange={e => showColumn(key, e.target.checked)} /> {key}</label>)}

@@ -4,7 +4,7 @@ import { Component, useCallback, useEffect, useMemo, useRef, useState, type Form
 import { createRoot } from 'react-dom/client'
 import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useMoment, useTurns, type Count, type Feed, type Me, type Stop } from './api'
 import { Detail } from './detail'
-import { setWords } from './filter'
+import { literal, setWords } from './filter'
 import { List, useNarrow } from './list'
 import { Ago, CopyCommand, fromSegment, here, Link, Loading, navigate, number, Problem, setServerTime, StateMark } from './parts'
 import { Palette } from './palette'
@@ -227,10 +227,10 @@ function Matrix({ search, feed }: { search: string, feed: Feed }) {
         if (!g) return <td key={c} className="none"><span className="hidden">no site</span></td>
         const bad = g.states.failing ?? 0
         const share = 100 * bad / g.count, heat = bad ? 1 + steps.filter(s => share >= s).length : 0
-        const to = r && c ? `/sites?${new URLSearchParams([['metadata', `${rows}=${r}`], ['metadata', `${cols}=${c}`]])}` : undefined
+        const to = `/sites?${new URLSearchParams([[rows, r], [cols, c]].map(([key, value]) => value ? ['metadata', `${key}=${literal(value)}`] : ['within', `metadata.${key}=`]))}`
         const text = <><b>{number(bad)}</b> of {number(g.count)} failing</>
         const rest = states.filter(s => s !== 'failing' && s !== 'healthy' && g.states[s]).map(s => `${number(g.states[s]!)} ${s}`).join(', ')
-        return <td key={c} className={`heat${heat}`}>{to ? <Link to={to}>{text}</Link> : text}{bad > 0 && <>, {share < 0.1 ? 'under 0.1' : share < 10 ? share.toFixed(1) : Math.round(share)} %</>}{rest && <div>{rest}</div>}</td>
+        return <td key={c} className={`heat${heat}`}><Link to={to}>{text}</Link>{bad > 0 && <>, {share < 0.1 ? 'under 0.1' : share < 10 ? share.toFixed(1) : Math.round(share)} %</>}{rest && <div>{rest}</div>}</td>
       })}</tr>)}
     </tbody></table></div>}
     {count && <Counted count={count} />}

@@ -20,6 +20,9 @@ export function StateMark({ state, short }: { state?: State, short?: boolean }) 
 
 export const number = (n: number) => n.toLocaleString('en')
 
+// time24 is a time of the day, in UTC.
+export const time24 = (at: number) => new Date(at).toISOString().slice(11, 16)
+
 export const here = () => new URLSearchParams(location.search)
 
 // sameMoment adds the moment of the current view to an address that has none.
@@ -138,11 +141,13 @@ export function CopyText({ text, label }: { text: string, label: string }) {
   return <button onClick={() => navigator.clipboard?.writeText(text).then(() => { setDone(true); setTimeout(() => setDone(false), 2000) })}>{done ? 'Copied' : label}</button>
 }
 
-// nameOfTemplate is the last part of the ID of a template: smf:v1 of workload/smf:v1.
-export const nameOfTemplate = (id: string) => id.slice(id.lastIndexOf('/') + 1)
+const version = /\/v?\d+(\.\d+)*([-+][\w.+-]*)?$/ // at the end of an ID
+
+// nameOfTemplate is the last part of the ID of a template: smf:v1 of workload/smf:v1. A version alone is no name: smf/v1.2 of workload/smf/v1.2.
+export const nameOfTemplate = (id: string) => { const rest = id.replace(version, ''); return id.slice((rest || id).lastIndexOf('/') + 1) }
 
 // nameOf says what a deployment is, in place of its ID: smf at north/640.
-export const nameOf = (row: Pick<Row, 'id' | 'template' | 'site'>) => `${nameOfTemplate(row.template ?? '').replace(/:[^:]*$/, '') || 'deployment'}${row.site ? ` at ${row.site}` : ''}`
+export const nameOf = (row: Pick<Row, 'id' | 'template' | 'site'>) => `${nameOfTemplate(row.template ?? '').replace(version, '').replace(/:[^:]*$/, '') || 'deployment'}${row.site ? ` at ${row.site}` : ''}`
 
 // Tokens of a line of YAML. The text is from packages and is never read as HTML.
 function yamlLine(line: string): ReactNode {
@@ -290,26 +295,29 @@ export function Confirm({ plan, close }: { plan: Plan, close: (result?: Result) 
   </dialog>
 }
 
+// Tail is a text of which the end is shown, if its column is too narrow: IDs begin alike.
+const Tail = ({ children }: { children?: string }) => <span className="tail" title={children}><bdi>{children}</bdi></span>
+
 export const columns: Record<Kind, { name: string, width: string, cell: (r: Row) => ReactNode }[]> = {
   deployment: [
     { name: 'State', width: '7rem', cell: r => <StateMark state={r.state} /> },
-    { name: 'Template', width: 'minmax(9rem, 1.2fr)', cell: r => r.template },
-    { name: 'Site', width: 'minmax(8rem, 1fr)', cell: r => r.site },
+    { name: 'Template', width: 'minmax(9rem, 1.2fr)', cell: r => r.template && <Tail>{r.template}</Tail> },
+    { name: 'Site', width: 'minmax(8rem, 1fr)', cell: r => <Tail>{r.site}</Tail> },
     { name: 'Why', width: 'minmax(8rem, 2fr)', cell: r => r.state === 'healthy' ? '' : [r.reason, r.message].filter(Boolean).join(': ') },
     { name: 'Changed', width: '6rem', cell: r => <Ago at={r.updatedTimestamp} /> },
-    { name: 'ID', width: 'minmax(7rem, 15rem)', cell: r => <code>{r.id}</code> },
+    { name: 'ID', width: 'minmax(7rem, 15rem)', cell: r => <code><Tail>{r.id}</Tail></code> },
   ],
   site: [
     { name: 'State', width: '7rem', cell: r => <StateMark state={r.state} /> },
-    { name: 'ID', width: 'minmax(9rem, 1.2fr)', cell: r => <code>{r.id}</code> },
-    { name: 'Deployments', width: '7rem', cell: r => r.deploymentCount?.toLocaleString('en') },
+    { name: 'ID', width: 'minmax(9rem, 1.2fr)', cell: r => <code><Tail>{r.id}</Tail></code> },
+    { name: 'Deployments', width: '7.6rem', cell: r => r.deploymentCount?.toLocaleString('en') },
     { name: 'Metadata', width: 'minmax(8rem, 1.5fr)', cell: r => Object.entries(r.metadata ?? {}).map(([k, v]) => `${k}=${v}`).join(' ') },
     { name: 'Why', width: 'minmax(8rem, 1.5fr)', cell: r => r.state === 'healthy' ? '' : [r.reason, r.message].filter(Boolean).join(': ') },
     { name: 'Changed', width: '6rem', cell: r => <Ago at={r.updatedTimestamp} /> },
   ],
   template: [
-    { name: 'ID', width: 'minmax(9rem, 1.2fr)', cell: r => <code>{r.id}</code> },
-    { name: 'Deployments', width: '7rem', cell: r => r.deploymentCount?.toLocaleString('en') },
+    { name: 'ID', width: 'minmax(9rem, 1.2fr)', cell: r => <code><Tail>{r.id}</Tail></code> },
+    { name: 'Deployments', width: '7.6rem', cell: r => r.deploymentCount?.toLocaleString('en') },
     { name: 'Metadata', width: 'minmax(8rem, 2fr)', cell: r => Object.entries(r.metadata ?? {}).map(([k, v]) => `${k}=${v}`).join(' ') },
     { name: 'Revision', width: '5rem', cell: r => r.revision },
     { name: 'Changed', width: '6rem', cell: r => <Ago at={r.updatedTimestamp} /> },
@@ -324,7 +332,7 @@ export const columns: Record<Kind, { name: string, width: string, cell: (r: Row)
   ],
   rollout: [
     { name: 'State', width: '9rem', cell: r => <StateMark state={r.state} /> },
-    { name: 'ID', width: 'minmax(9rem, 1.2fr)', cell: r => <code>{r.id}</code> },
+    { name: 'ID', width: 'minmax(9rem, 1.2fr)', cell: r => <code><Tail>{r.id}</Tail></code> },
     { name: 'Progress', width: '7rem', cell: r => r.reason },
     { name: 'Why', width: 'minmax(8rem, 2fr)', cell: r => r.message },
     { name: 'Changed', width: '6rem', cell: r => <Ago at={r.updatedTimestamp} /> },

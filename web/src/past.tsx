@@ -53,12 +53,19 @@ export function Slider({ close }: { close?: () => void }) {
   </section>
 }
 
+const day = 24 * 3600_000
+
+// firstFrom is the moment that Changes compares with at first: a day ago or, if the server doesn't know so much, the oldest that it does.
+const firstFrom = (kept: Retention) => kept.oldestTimestamp && kept.oldestTimestamp > kept.now - day ? seconds(kept.oldestTimestamp + 1000) : '1d'
+
 interface Group { what: string, count: number, examples: string[], changes: FieldChange[], more?: number, coarse?: boolean }
 
 // ChangesView compares two moments.
 export function ChangesView({ search }: { search: string }) {
   const q = new URLSearchParams(search)
-  const kind = (q.get('kind') ?? 'deployment') as Kind, from = q.get('from') ?? '', to = q.get('to') ?? '', entity = q.get('entity') ?? ''
+  const kind = (q.get('kind') ?? 'deployment') as Kind, to = q.get('to') ?? '', entity = q.get('entity') ?? '', asked = q.get('from') ?? ''
+  const { data: kept, error: unknown } = useGet<Retention>(asked ? null : '/api/v1/retention')
+  const from = asked || (kept ? firstFrom(kept) : '')
   for (const name of ['kind', 'from', 'to', 'entity', 'asOf']) q.delete(name)
   const [wrong, setWrong] = useState('')
   const [open, setOpen] = useState<number>()
@@ -74,11 +81,11 @@ export function ChangesView({ search }: { search: string }) {
   }
   return <>
     <h1>What changed</h1>
-    <form className="bar" key={search} onSubmit={submit}><label>Kind <select name="kind" defaultValue={kind}>{(['deployment', 'site', 'template', 'plugin'] as Kind[]).filter(k => words(k).length > 0).map(k => <option key={k}>{k}</option>)}</select></label>
+    <form className="bar" key={`${search} ${from}`} onSubmit={submit}><label>Kind <select name="kind" defaultValue={kind}>{(['deployment', 'site', 'template', 'plugin'] as Kind[]).filter(k => words(k).length > 0).map(k => <option key={k}>{k}</option>)}</select></label>
       <label>From <input name="from" defaultValue={from} placeholder="2h" required /></label> <label>To <input name="to" defaultValue={to} placeholder="now" /></label> <label>Filter <input name="filter" defaultValue={format(q.toString())} /></label> <button>Compare</button></form>
     {wrong && <p className="wrong" role="alert">{wrong}</p>}
     {error && <Problem error={error} retry={reload} />}
-    {!from && <p className="empty">Give the moment to compare with: a position, a time, or a duration before now, such as 2h.</p>}
+    {!from && (unknown ? <p className="empty">Give the moment to compare with: a position, a time, or a duration before now, such as 2h.</p> : <Loading />)}
     {from && loading && <Loading />}
     {data && <>
       <p aria-live="polite">{data.groups.length === 0 ? `No ${kind} differs.` : `${number(data.groups.reduce((n, g) => n + g.count, data.other))} ${kind}s differ, in ${number(data.groups.length)} groups of equal differences${data.other > 0 ? `; ${number(data.other)} in groups that are not shown` : ''}.`}</p>

@@ -93,6 +93,14 @@ export function tile(p: Picture, group: number, index: number): Tile {
   return { group, index, x: b.x + index % b.columns * p.size, y: b.y + Math.floor(index / b.columns) * p.size }
 }
 
+// shortened cuts a text that is wider than its place.
+export function shortened(text: string, width: number, measure: (text: string) => number): string {
+  if (measure(text) <= width) return text
+  let n = text.length - 1
+  while (n > 0 && measure(`${text.slice(0, n)}…`) > width) n--
+  return n > 0 ? `${text.slice(0, n)}…` : ''
+}
+
 export interface Look { colors: string[], strengths: number[], text: string, muted: string, font: string }
 
 // draw draws the picture. The tiles of one state are drawn together, the most urgent last.
@@ -116,18 +124,13 @@ export function draw(c: CanvasRenderingContext2D, p: Picture, groups: WallGroup[
   for (const b of p.blocks) {
     if (!b.label) continue
     const g = groups[b.group], name = g.rest ? 'others' : g.value || 'none', count = g.ids.length.toLocaleString('en')
-    c.save()
-    c.beginPath()
-    c.rect(b.x, b.y - heading, b.width, heading)
-    c.clip()
     c.font = `600 ${look.font}`
     c.fillStyle = look.text
-    c.fillText(name, b.x, b.y - 5)
-    const width = c.measureText(name).width
+    const text = shortened(name, b.width, t => c.measureText(t).width), width = c.measureText(text).width
+    c.fillText(text, b.x, b.y - 5)
     c.font = look.font
     c.fillStyle = look.muted
-    c.fillText(count, b.x + width + 6, b.y - 5)
-    c.restore()
+    if (width + 6 + c.measureText(count).width <= b.width) c.fillText(count, b.x + width + 6, b.y - 5) // a number is whole, or not there
   }
   if (at) {
     const t = tile(p, at.group, at.index), half = p.places ? side / 2 : 0

@@ -146,6 +146,22 @@ export interface Fleet {
   unapproved: number // prepared deployments that wait for an approval
 }
 
+export interface FleetDay {
+  begin: number // Unix milliseconds
+  end: number // Unix milliseconds: now
+  step: number // milliseconds between two points; where more are, the numbers aren't known
+  points: FleetPoint[] // in their order; none for callers who may read a part
+}
+
+export interface FleetPoint {
+  time: number // Unix milliseconds
+  failing: number
+  working: number
+  healthy: number
+  reporting: number // whose health is known
+  unapproved: number // prepared, and wait for an approval
+}
+
 export interface Flight {
   queue: string
   key: string
@@ -499,6 +515,7 @@ export interface View {
   address: string // path and query of the page
   description?: string
   savedBy?: string
+  updated?: number // Unix milliseconds: when it was saved or changed last
   declaredBy?: string // the GitOps source whose repository declares it
   problem?: string // why it no longer shows what it did, and what to do
 }

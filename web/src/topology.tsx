@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState, type ReactNode } from 'react'
 import { ApiError, get, query, states, useGet, useMoment, useTurns, type Count, type Entity, type Feed, type Group, type Me, type Page, type Row, type State, type Wall } from './api'
 import { Graph, inWords, maxNodes, partsOf, useOpening, useSelected, useView, type Item, type Numbers, type Opening } from './graph'
+import { literal } from './filter'
 import { List } from './list'
 import { Ago, changeAddress, CopyText, entityPath, Fact, here, Link, Loading, nameOf, nameOfTemplate, number, Problem, resources } from './parts'
 import { useReads, type Read } from './reads'
@@ -26,8 +27,6 @@ const escaped = (text: string) => text.replaceAll('~', '~0').replaceAll('/', '~1
 const keyOf = (of: Of) => [escaped(of.parent), `t${escaped(of.template)}`, ...of.value === undefined ? [] : [`v${escaped(of.value)}`], ...of.state ? [`s${of.state}`] : []].join('/')
 const rootKey = (root: Root) => root.kind === 'deployment' ? root.row.id : keyOf({ parent: '', template: root.row.id })
 
-const literal = (text: string) => text.replaceAll('\\', '\\\\').replaceAll('*', '\\*')
-
 // within returns the parameters of requests for the deployments of a group.
 const within = (of: Of, grouping: string) => {
   const q = new URLSearchParams()
@@ -38,9 +37,17 @@ const within = (of: Of, grouping: string) => {
   return q
 }
 
-// listOf returns the address of the list of a group; none if no filter selects it.
-const listOf = (of: Of, grouping: string) => !of.template || of.value === '' ? undefined
-  : `/deployments?${query({ parent: of.parent, 'template-id': literal(of.template), 'site-metadata': of.value === undefined ? undefined : `${grouping}=${literal(of.value)}`, state: of.state })}`
+// listOf returns the address of the list of a group. Those without a template, or without a value, are selected as groups.
+function listOf(of: Of, grouping: string): string {
+  const q = new URLSearchParams()
+  if (of.parent) q.append('parent', of.parent)
+  if (of.template) q.append('template-id', literal(of.template))
+  else q.append('within', 'template=')
+  if (of.value) q.append('site-metadata', `${grouping}=${literal(of.value)}`)
+  else if (of.value === '') q.append('within', `site-metadata.${grouping}=`)
+  if (of.state) q.append('state', of.state)
+  return `/deployments?${q}`
+}
 
 // A Found is a deployment that was searched, which is drawn although it is not among the first of its group.
 interface Found { row: Row, value?: string }

@@ -1,7 +1,7 @@
 // Saved views: names for addresses, which say what a view shows. They are kept in this browser, or on the server for all.
 import { useEffect, useRef, useState } from 'react'
 import { changeView, useGet } from './api'
-import { CopyText, Link } from './parts'
+import { Ago, CopyText, Link } from './parts'
 import type { Views as Shared } from './schema'
 
 const store = 'tko-views'
@@ -31,7 +31,7 @@ function SharedViews({ all, failed, close, change }: { all?: Shared, failed?: st
   if (!all) return failed ? <p className="wrong" role="alert">{failed}</p> : <p className="empty">Loading…</p>
   if (all.views.length === 0) return <p className="empty">No view is saved for all yet.</p>
   return <ul className="views" aria-label="Views of all">{all.views.map(v => <li key={v.name}>
-    {ours(v.address) ? <span onClick={close}><Link to={v.address} now>{v.name}</Link></span> : v.name} <span className="muted">{[v.description, v.declaredBy ? `of the source ${v.declaredBy}` : v.savedBy && `by ${v.savedBy}`].filter(Boolean).join(', ')}</span>{' '}
+    {ours(v.address) ? <span onClick={close}><Link to={v.address} now>{v.name}</Link></span> : v.name} <span className="muted">{[v.description, v.declaredBy ? `of the source ${v.declaredBy}` : v.savedBy && `by ${v.savedBy}`].filter(Boolean).join(', ')}{v.updated ? <> <Ago at={v.updated} /></> : null}</span>{' '}
     <CopyText text={location.origin + v.address} label="Copy link" />{all.save && !v.declaredBy && <> <button onClick={() => change({ name: v.name, delete: true })} aria-label={`Remove ${v.name} for all`}>Remove</button></>}
     {v.problem && <p className="why failing">{v.problem}</p>}</li>)}</ul>
 }

@@ -1,10 +1,13 @@
 // The picture of all sites, and the wall mode: one screen with what an operator looks at, which stays open.
 import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent, type ReactNode } from 'react'
-import { get, query, useMoment, useFleet, useTurns, useWall, type ApiError, type Feed, type Me, type Page, type RolloutStatus, type State, type Wall, type WallGroup } from './api'
+import { get, query, useMoment, useFleet, useFleetDay, useTurns, useWall, type ApiError, type Feed, type Me, type Page, type RolloutStatus, type State, type Wall, type WallGroup } from './api'
 import { draw, map, tileAt, tiles, type Look, type Picture, type Tile } from './picture'
-import { Ago, changeAddress, entityPath, here, Link, navigate, number, Problem, StateMark, useTick } from './parts'
+import { Ago, changeAddress, entityPath, here, Link, navigate, number, Problem, StateMark, time24, useTick } from './parts'
+import { literal } from './filter'
 import { Slider } from './past'
 import { Bar } from './rollout'
+import type { FleetPoint } from './schema'
+import { seriesOf, Spark } from './spark'
 
 const strengths: Record<State, number> = { failing: 1, waiting: 1, working: 1, unknown: 0.7, healthy: 0.5 }
 const maxRollouts = 4
@@ -38,22 +41,30 @@ export function useSeen(feed: Feed): Seen {
 
 const sum = (of: Partial<Record<State, number>>) => Object.values(of).reduce((a, b) => a + b, 0)
 
+// shareOf is how many of those that report their health are healthy, in percent; undefined without any.
+const shareOf = (healthy: number, reporting: number) => reporting > 0 ? Math.floor(healthy / reporting * 10_000) / 100 : undefined
+
+// A Big is a number of the fleet, with its course over the last day.
+interface Big { state: State, text: string, name: string, to?: string, of?: (p: FleetPoint) => number | undefined, now?: number, percent?: boolean }
+
 // Numbers are sums of the whole fleet. A number that isn't known yet is not shown.
 export function Numbers({ wall, known, me }: { wall?: Wall, known?: Known, me: Me }) {
+  const day = useFleetDay()
   const counting = !wall || wall.counting
-  const d = known?.deployments ?? {}, reported = sum(d) - (d.unknown ?? 0)
+  const d = known?.deployments ?? {}
   const mine = me.can.deployment?.includes('approve')
-  const share = reported > 0 ? Math.floor((d.healthy ?? 0) / reported * 10_000) / 100 : undefined
-  const all: [string, string, string, string | undefined][] = [
-    ['failing', known ? number(d.failing ?? 0) : '', counting ? 'failing deployments' : `failing deployments; ${number(wall.sites.failing ?? 0)} sites fail`, '/deployments?state=failing'],
-    ['working', known ? number(d.working ?? 0) : '', 'changing now', '/deployments?state=working'],
-    ['waiting', known ? number(known.unapproved) : '', mine ? 'wait for your approval' : 'wait for an approval', '/deployments?prepared=true&approved=false'],
-    ['unknown', counting ? '' : number(wall.sites.unknown ?? 0), 'sites of unknown health', '/sites?state=unknown'],
-    ['healthy', !known ? '' : share === undefined ? 'none' : `${share} %`, 'healthy, of what reports health', undefined],
+  const share = known && shareOf(d.healthy ?? 0, sum(d) - (d.unknown ?? 0))
+  const all: (Big & { known: boolean })[] = [
+    { state: 'failing', known: !!known, now: d.failing ?? 0, text: counting ? 'failing deployments' : `failing deployments; ${number(wall.sites.failing ?? 0)} sites fail`, name: 'Failing deployments', to: '/deployments?state=failing', of: p => p.failing },
+    { state: 'working', known: !!known, now: d.working ?? 0, text: 'changing now', name: 'Deployments that change', to: '/deployments?state=working', of: p => p.working },
+    { state: 'waiting', known: !!known, now: known?.unapproved, text: mine ? 'wait for your approval' : 'wait for an approval', name: 'Deployments that wait for an approval', to: '/deployments?prepared=true&approved=false', of: p => p.unapproved },
+    { state: 'unknown', known: !counting, now: wall?.sites.unknown ?? 0, text: 'sites of unknown health', name: '', to: '/sites?state=unknown' },
+    { state: 'healthy', known: !!known, now: share, text: 'healthy, of what reports health', name: 'Healthy deployments', of: p => shareOf(p.healthy, p.reporting), percent: true },
   ]
-  return <ul className="numbers" aria-label="The fleet in numbers">{all.map(([state, n, text, to]) => {
-    const body = <><b className={state}>{n || 'counting…'}</b><span>{text}</span></>
-    return <li key={state} data-number={state}>{to ? <Link to={to}>{body}</Link> : body}</li>
+  return <ul className="numbers" aria-label="The fleet in numbers">{all.map(({ state, known, now, text, name, to, of, percent }) => {
+    const body = <><b className={state}>{!known ? 'counting…' : now === undefined ? 'none' : `${number(now)}${percent ? ' %' : ''}`}</b><span>{text}</span></>
+    const series = of && seriesOf(day, of, known ? now : undefined)
+    return <li key={state} data-number={state}>{to ? <Link to={to}>{body}</Link> : body}<div className="course">{series && <Spark name={name} series={series} color={state} percent={percent} />}</div></li>
   })}</ul>
 }
 
@@ -134,7 +145,7 @@ export function PictureView({ seen: { wall, error, view } }: { seen: Seen }) {
   const known = wall?.keys ?? [], placed = known.some(k => k.key === 'latitude') && known.some(k => k.key === 'longitude')
   const by = view === onMap ? onMap : wall?.by ?? ''
   const places = view === onMap && wall ? wall.groups.reduce((n, g) => n + (g.places ?? []).filter(p => p.length).length, 0) : 0
-  const link = (g: WallGroup) => g.value && !g.rest ? `/sites?${query({ metadata: `${wall!.by}=${g.value}` })}` : undefined
+  const link = (g: WallGroup) => g.rest || !wall!.by ? undefined : `/sites?${g.value ? query({ metadata: `${wall!.by}=${literal(g.value)}` }) : query({ within: `metadata.${wall!.by}=` })}`
   const total = wall ? sum(wall.sites) + wall.without : 0
   return <section className="picture" aria-labelledby="sites" aria-busy={!wall || !!wall.counting}>
     <div className="bar"><h2 id="sites">{wall ? `${number(total)} sites` : 'Sites: counting…'}</h2>
@@ -195,7 +206,7 @@ export function Running({ feed }: { feed: Feed }) {
   const { all, more, error } = state
   return <section aria-labelledby="running"><h2 id="running">Rollouts{all && `: ${all.length === 0 ? 'none is under way' : `${number(all.length)}${more ? ' or more' : ''} under way`}`}</h2>
     {error && !all && <Problem error={error} />}
-    {all?.map(s => <div key={s.id} className="running"><Link to={entityPath('rollout', s.id)}>{s.id}</Link> <span className={s.state === 'Paused' || s.state === 'Planned' ? 'waiting' : 'muted'}>{s.state}{s.reason && `: ${s.reason}`}{s.until ? `, ends about ${new Date(s.until).toISOString().slice(11, 16)} UTC` : ''}</span>
+    {all?.map(s => <div key={s.id} className="running"><Link to={entityPath('rollout', s.id)}>{s.id}</Link> <span className={s.state === 'Paused' || s.state === 'Planned' ? 'waiting' : 'muted'}>{s.state}{s.reason && `: ${s.reason}`}{s.until ? `, ends about ${time24(s.until)} UTC` : ''}</span>
       {s.waves.map(w => <div key={w.name} className="wave"><span>{w.name}{w.approval === 'Required' && <span className="waiting"> waits for an approval</span>}</span><Bar wave={w} /></div>)}
       {s.blocks.slice(0, 1).map(b => <p key={b} className="muted">{b}</p>)}</div>)}
     {more && <Link to="/rollouts">All rollouts</Link>}

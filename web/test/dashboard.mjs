@@ -488,7 +488,9 @@ await test('a view for all is saved on the server, and opens in the palette of o
   await dialog.getByRole('checkbox', { name: 'for all' }).check()
   await dialog.getByRole('button', { name: 'Save', exact: true }).click()
   await dialog.getByRole('list', { name: 'Views of all' }).getByRole('link', { name: 'shared-south' }).waitFor()
+  await dialog.getByRole('list', { name: 'Views of all' }).getByText(/ago|now/).waitFor()
   await accessible(page, 'views of all')
+  await shot(page, 'views')
   await dialog.getByLabel('Save it as').fill('a wrong name')
   await dialog.getByRole('checkbox', { name: 'for all' }).check()
   await dialog.getByRole('button', { name: 'Save', exact: true }).click()
@@ -533,6 +535,21 @@ await test('a view is saved with a name, opens from the palette, and its link sh
   await page.reload()
   await page.getByRole('button', { name: 'Views' }).click()
   await dialog.getByText('No view is saved in this browser').waitFor()
+})
+
+await test('what changed begins with the last day, or with what is retained of it', {}, async page => {
+  await open(page, '/changes')
+  await page.getByText(/deployments? differ/).waitFor() // since the second after the first change: the server is younger than a day
+  const from = await page.getByLabel('From').inputValue()
+  same('command', await page.locator('.command code').innerText(), `$ tko diff deployment --from ${from}`)
+  const now = Date.parse('2026-11-30T12:00:00Z')
+  await page.route('**/api/v1/retention*', route => route.fulfill({ json: { oldestPosition: '7', newestPosition: '9', oldestTimestamp: now - 3600_000, newestTimestamp: now, now } }))
+  const asked = async () => { const [request] = await Promise.all([page.waitForRequest(r => r.url().includes('/api/v1/diff')), page.goto(url + '/changes')]); return new URL(request.url()).searchParams.get('from') }
+  same('from, with a short past', await asked(), '2026-11-30T11:00:01Z')
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
+  await page.route('**/api/v1/retention*', route => route.fulfill({ json: { oldestPosition: '7', newestPosition: '9', oldestTimestamp: now - 48 * 3600_000, newestTimestamp: now, now } }))
+  same('from', await asked(), '1d')
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
 })
 
 await test('cells of the matrix are as warm as the share that fails', {}, async page => {
@@ -685,6 +702,25 @@ await test('the graph groups by any metadata of the sites, or by none', {}, asyn
   same('below a template', (await nodesOf(page)).filter(n => n.startsWith('3 ')).join(), '3 25 failing,3 75 working')
 })
 
+await test('groups without a value lead to their lists', {}, async page => {
+  await open(page, `/deployments/${facts.core}?tab=tree&group=nosuch`)
+  await page.getByRole('treeitem').getByRole('link', { name: 'no nosuch' }).first().click()
+  const chip = page.getByRole('button', { name: 'Remove the filter without nosuch at the site' })
+  await chip.waitFor()
+  await page.locator('[role=grid] .row').first().waitFor()
+  same('the list', new URL(page.url()).searchParams.getAll('within').join(), 'site-metadata.nosuch=')
+  await page.getByText(/^(At least )?100 deployments/).waitFor()
+  await open(page, '/matrix?rows=latitude&cols=tier')
+  await page.getByRole('row', { name: /^none/ }).getByRole('link').first().click()
+  await page.locator('[role=grid] .row').first().waitFor()
+  await page.goto(`${url}/sites?metadata=region%3Dnorth&within=metadata.latitude%3D&within=state%3Dhealthy`)
+  await page.locator('[data-id="north/edge-10"]').waitFor()
+  same('a site with a latitude', await page.locator('[data-id="north/edge-1"]').count(), 0)
+  await page.getByRole('button', { name: 'Remove the filter without latitude' }).click()
+  await page.locator('[data-id="north/edge-1"]').waitFor()
+  same('the other group', new URL(page.url()).searchParams.getAll('within').join(), 'state=healthy')
+})
+
 await test('numbers of a graph that are not complete are shown as such', {}, async page => {
   await answered(page, '**/api/v1/deployment/count*', count => ({ ...count, counting: true, behind: true }))
   await page.goto(`${url}/deployments/${facts.core}?tab=tree`)
@@ -807,14 +843,47 @@ await test('the wall is one screen, larger, and Escape leaves it', { viewport: {
   await page.locator('header.top').waitFor()
 })
 
+await test('numbers have their course over the last day, with gaps where it is not known', {}, async page => {
+  await open(page, '/')
+  await page.locator('[data-number=failing] .spark path').first().waitFor() // the server has taken numbers since its start
+  same('a number that has no course', await page.locator('[data-number=unknown] .spark').count(), 0)
+  const end = 1_900_000_000_000, step = 300_000
+  const point = (ago, failing) => ({ time: end - ago * step, failing, working: 0, healthy: 90 - failing, reporting: 90, unapproved: 2 })
+  await page.route('**/api/v1/fleet/day', route => route.fulfill({ json: { begin: end - 288 * step, end, step, points: [...Array.from({ length: 100 }, (_, i) => point(280 - i, i % 50)), ...Array.from({ length: 30 }, (_, i) => point(30 - i, 3))] } }))
+  await page.route('**/api/v1/fleet*', route => route.fulfill({ json: { exact: true, position: '1', sites: { healthy: 3 }, deployments: { failing: 7, healthy: 83, unknown: 1 }, unapproved: 2 } }))
+  await page.goto(url + '/')
+  const failing = page.getByRole('img', { name: 'Failing deployments in the last 24 hours: 0 to 49, 7 now; not known for 13 hours' })
+  await failing.waitFor()
+  same('lines', await failing.locator('path').count(), 2)
+  await page.getByRole('img', { name: /^Healthy deployments in the last 24 hours: 45\.55 % to 100 %, 92\.22 % now/ }).waitFor()
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+    const [line, number] = await Promise.all(['.spark path', 'b'].map(of => page.locator(`[data-number=failing] ${of}`).first().evaluate((e, of) => getComputedStyle(e)[of === 'b' ? 'color' : 'stroke'], of)))
+    same(`the color of the line, ${colorScheme}`, line, number)
+    await accessible(page, `numbers with their course, ${colorScheme}`)
+    await page.screenshot({ path: `${shots}/course-${colorScheme}.png` })
+  }
+  await page.setViewportSize({ width: 390, height: 800 })
+  const box = await failing.boundingBox()
+  check(box && box.width > 60 && box.x + box.width < 390, `on a phone the course is ${JSON.stringify(box)}`)
+  await page.screenshot({ path: `${shots}/course-phone.png` })
+  await page.route('**/api/v1/fleet/day', route => route.fulfill({ json: { begin: end - 288 * step, end, step, points: [point(3, 5), point(2, 6), point(1, 7)] } }))
+  await page.goto(url + '/')
+  await page.getByRole('img', { name: 'Failing deployments in the last hour: 5 to 7, 7 now; not known for 45 minutes' }).waitFor()
+  await page.goto(url + '/?asOf=1s')
+  await page.locator('[data-number=failing] b').waitFor()
+  same('the course in the past', await page.locator('.spark').count(), 0)
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
+})
+
 await test('numbers that are not counted yet are not shown', {}, async page => {
   await page.route('**/api/v1/fleet*', route => route.fulfill({ json: { exact: false, sites: {}, deployments: {}, unapproved: 0 } }))
   await answered(page, '**/api/v1/wall*', wall => ({ ...wall, counting: true, behind: true, deployments: {}, failures: [], unapproved: 0 }))
   await page.goto(url + '/')
   await page.getByRole('heading', { name: 'Failing now: counting…' }).waitFor()
   await page.locator('[data-number=failing]').getByText('counting…').waitFor()
-  const shown = await page.locator('.numbers').innerText()
-  check(!/\d/.test(shown), `numbers are shown: ${shown}`)
+  const shown = (await page.locator('.numbers li > :not(.course)').allInnerTexts()).join()
+  check(/counting/.test(shown) && !/\d/.test(shown), `numbers are shown: ${shown}`)
   same('claims', await page.getByText('No deployment fails').count(), 0)
   await page.unrouteAll({ behavior: 'ignoreErrors' }) // a request may be under way
 })
