@@ -85,6 +85,11 @@ func (s *Store) BeforeNewest(ctx context.Context, n int) (int64, error) {
 func (s *Store) newestBut(ctx context.Context, n int) (position int64, err error) {
 	snapshot := s.client.ReadOnlyTransaction()
 	defer snapshot.Close()
+	return s.newestOf(ctx, snapshot, n)
+}
+
+// newestOf is newestBut of a snapshot.
+func (s *Store) newestOf(ctx context.Context, snapshot reader, n int) (position int64, err error) {
 	from := time.Now()
 	if known := s.newest.Load(); known != 0 {
 		from = placeOf(known).At

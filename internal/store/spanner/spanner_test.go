@@ -138,21 +138,10 @@ func TestWhatTheStoreLacksIsRefusedWithASentence(t *testing.T) {
 			t.Errorf("%s: the error is %v, want errors.ErrUnsupported with the remedy", what, err)
 		}
 	}
-	for what, change := range map[string]func(*record.Write){
-		"a rollout": func(w *record.Write) { w.Record.Kind = tko.KindRollout },
-	} {
-		w := site("s", record.Absent)
-		change(&w)
-		_, err := s.Commit(t.Context(), record.Ungated(w))
-		refused(what, err)
-	}
 	_, err := s.Collect(t.Context(), record.Retention{})
 	refused("a collection", err)
 	for _, err := range s.List(t.Context(), record.Query{Kind: tko.KindSite, Scope: access.ScopeAll, AsOf: 1, Limit: -1}) {
 		refused("a list of the past", err)
-	}
-	if head, err := s.Head(t.Context()); head != 0 || err != nil {
-		t.Errorf("after refused writes the head is %d, %v", head, err)
 	}
 }
 

@@ -15,12 +15,11 @@ func (t *transaction) placeOf(change int) place {
 	return place{Slot: t.first + int64(change/perSlot), N: int64(change % perSlot)}
 }
 
-// mutations returns the mutations of the changes.
-func (t *transaction) mutations() (*mutations, error) {
+// put puts the changes, and what they cause.
+func (t *transaction) put(m *mutations) error {
 	if len(t.changes) > maxChanges {
-		return nil, tko.Errorf(tko.ErrInvalid, "the commit has %d changes, more than %d: split it", len(t.changes), maxChanges)
+		return tko.Errorf(tko.ErrInvalid, "the commit has %d changes, more than %d: split it", len(t.changes), maxChanges)
 	}
-	m := new(mutations)
 	t.first = firstSlot(len(t.changes), t.store.random)
 	epoch := -1
 	for i, c := range t.changes {
@@ -28,7 +27,12 @@ func (t *transaction) mutations() (*mutations, error) {
 		m.insert("change", []string{"shard", "committed", "n", "kind", "id", "op", "revision", "who", "why"},
 			at.Slot, spanner.CommitTimestamp, at.N, string(c.after.Kind), c.after.ID, string(c.op), c.after.Revision, c.author.Who, c.author.Why)
 		if err := t.putChange(m, c, at); err != nil {
-			return nil, err
+			return err
+		}
+		if c.caller != nil {
+			if err := putAudit(m, at, decide.AuditRecord(*c.caller, c.op, orNew(c.before), c.after)); err != nil {
+				return err
+			}
 		}
 		if decide.MovesEpoch(c.op, orNew(c.before), c.after) {
 			epoch = i
@@ -38,6 +42,8 @@ func (t *transaction) mutations() (*mutations, error) {
 		at := t.placeOf(epoch)
 		m.put("state", []string{"name", "committed", "slot", "n"}, "epoch", spanner.CommitTimestamp, at.Slot, at.N)
 	}
+	t.putCounts(m)
+	t.putTally(m)
 	for _, token := range t.ended {
 		token.remove(m)
 	}
@@ -47,7 +53,7 @@ func (t *transaction) mutations() (*mutations, error) {
 	for _, queue := range t.woken {
 		putWake(m, queue)
 	}
-	return m, m.check()
+	return m.check()
 }
 
 // putChange puts the record of a change, its references, its revision and its content.
