@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"time"
 
 	"cloud.google.com/go/spanner"
@@ -22,15 +23,19 @@ var errEnough = errors.New("enough")
 // as the caller takes them. A lost connection continues after its last row.
 func (s *Store) List(ctx context.Context, q record.Query) iter.Seq2[record.Record, error] {
 	return func(yield func(record.Record, error) bool) {
-		if q.AsOf != 0 {
-			yield(record.Record{}, &UnsupportedError{What: "lists of the past"})
-			return
-		}
 		if err := checkPatterns(&q); err != nil {
 			yield(record.Record{}, err)
 			return
 		}
-		if err := s.list(ctx, &q, func(r record.Record) bool { return yield(r, nil) }); err != nil {
+		list := s.list
+		if q.AsOf != 0 {
+			list = s.listAt
+		}
+		if err := checkAfter(&q); err != nil {
+			yield(record.Record{}, err)
+			return
+		}
+		if err := list(ctx, &q, func(r record.Record) bool { return yield(r, nil) }); err != nil {
 			yield(record.Record{}, err)
 		}
 	}
@@ -44,12 +49,14 @@ type page struct {
 	rows    []record.Record
 	yield   func(record.Record) bool
 	stopped bool // by the caller
+	// complete adds the deployments of rows, or their numbers.
+	complete func(ctx context.Context, rows []record.Record) error
 }
 
 // flush returns the rows. Its error is errEnough if the caller takes no more.
 func (p *page) flush(ctx context.Context) error {
 	q := p.query
-	if err := addDeployments(ctx, p.from, q.Scope.Of(tko.KindDeployment), q.Fields, p.rows); err != nil {
+	if err := p.complete(ctx, p.rows); err != nil {
 		return err
 	}
 	if q.Fields.Package {
@@ -67,12 +74,17 @@ func (p *page) flush(ctx context.Context) error {
 	return nil
 }
 
+// checkAfter refuses an ID after which no list can begin.
+func checkAfter(q *record.Query) error {
+	if !record.Storable(q.After) || !storable(record.Key{Kind: q.Kind}) {
+		return tko.Errorf(tko.ErrInvalid, "the list can't begin after %.60q: it isn't an ID", q.After)
+	}
+	return nil
+}
+
 func (s *Store) list(ctx context.Context, q *record.Query, yield func(record.Record) bool) error {
 	if q.Limit == 0 {
 		return ctx.Err()
-	}
-	if !record.Storable(q.After) || !storable(record.Key{Kind: q.Kind}) {
-		return tko.Errorf(tko.ErrInvalid, "the list can't begin after %.60q: it isn't an ID", q.After)
 	}
 	snapshot := s.client.ReadOnlyTransaction()
 	defer snapshot.Close()
@@ -80,11 +92,20 @@ func (s *Store) list(ctx context.Context, q *record.Query, yield func(record.Rec
 	if err != nil {
 		return err
 	}
-	p := &page{store: s, from: snapshot, query: q, yield: yield}
-	skip, left := q.Offset, q.Limit
-	err = scan(ctx, snapshot, q, func(r *record.Record) error {
+	p := &page{store: s, from: snapshot, query: q, yield: yield, complete: func(ctx context.Context, rows []record.Record) error {
+		return addDeployments(ctx, snapshot, q.Scope.Of(tko.KindDeployment), q.Fields, rows)
+	}}
+	return p.list(ctx, func(found func(*record.Record, bool) error) error {
+		return scan(ctx, snapshot, q, func(r *record.Record) error { return found(r, q.Matches(*r) && related.match(r)) })
+	})
+}
+
+// list returns the window of the query: scan calls its argument with records in their order, and whether each matches.
+func (p *page) list(ctx context.Context, scan func(found func(r *record.Record, matches bool) error) error) error {
+	skip, left := p.query.Offset, p.query.Limit
+	err := scan(func(r *record.Record, matches bool) error {
 		switch {
-		case !q.Matches(*r) || !related.match(r):
+		case !matches:
 			return nil
 		case skip > 0:
 			skip--
@@ -113,22 +134,23 @@ func (s *Store) list(ctx context.Context, q *record.Query, yield func(record.Rec
 }
 
 // scan calls found with records that include all that match a query, in the order of IDs: that of an origin or ID,
-// those that refer to a record, or all of a kind.
+// those of an access path, or all of a kind.
 func scan(ctx context.Context, from *spanner.ReadOnlyTransaction, q *record.Query, found func(*record.Record) error) error {
 	if key, ok := only(q); ok {
 		return scanOne(ctx, from, q, key, found)
 	}
-	statement := spanner.Statement{
-		SQL: "SELECT e.kind, e.id, e.revision, e.committed, e.slot, e.n, e.created, e.updated, e.doc " +
-			"FROM UNNEST(GENERATE_ARRAY(0, 127)) AS s JOIN entity AS e ON e.shard = s WHERE e.kind = @kind AND e.id > @after ORDER BY e.id",
-		Params: map[string]any{"kind": string(q.Kind), "after": q.After},
+	path, err := pathOf(ctx, from, q)
+	if err != nil {
+		return err
 	}
-	if role, target := referenceOf(q); role != "" {
-		statement.SQL = "SELECT e.kind, e.id, e.revision, e.committed, e.slot, e.n, e.created, e.updated, e.doc " +
-			"FROM UNNEST(GENERATE_ARRAY(0, 127)) AS s JOIN reference AS r ON r.shard = s JOIN entity AS e ON e.shard = r.shard AND e.kind = r.kind AND e.id = r.id " +
-			"WHERE r.role = @role AND r.target = @target AND r.kind = @kind AND r.id > @after ORDER BY e.id"
-		statement.Params["role"], statement.Params["target"] = role, target
+	const columns = "SELECT e.kind, e.id, e.revision, e.committed, e.slot, e.n, e.created, e.updated, e.doc FROM UNNEST(GENERATE_ARRAY(0, 127)) AS s "
+	statement := spanner.Statement{SQL: columns + "JOIN entity AS e ON e.shard = s WHERE e.kind = @kind", Params: map[string]any{}}
+	if path != nil {
+		statement.SQL = columns + path.from + " JOIN entity AS e ON e.shard = p.shard AND e.kind = p.kind AND e.id = p.id WHERE " + path.where
+		maps.Copy(statement.Params, path.parameters)
 	}
+	statement.SQL += " AND e.id > @after AND STARTS_WITH(e.id, @beginning) ORDER BY e.id"
+	statement.Params["kind"], statement.Params["after"], statement.Params["beginning"] = string(q.Kind), q.After, beginningOfIDs(q)
 	return from.Query(ctx, statement).Do(func(row *spanner.Row) error {
 		r, err := scanRow(row)
 		if err != nil {
@@ -168,22 +190,32 @@ func scanOne(ctx context.Context, from reader, q *record.Query, id string, found
 	return found(records[key])
 }
 
-// referenceOf returns the reference that all matches of a query have; "" if there is none.
-func referenceOf(q *record.Query) (role, target string) {
+// A reference is a role and the ID of another record.
+type reference struct{ role, target string }
+
+// referencesOf returns the references that all matches of a query have.
+func referencesOf(q *record.Query) (list []reference) {
 	if q.Parent != "" {
-		return asParent, q.Parent
+		list = append(list, reference{asParent, q.Parent})
 	}
-	for _, p := range q.Sites {
-		if p.Exact() && p.Prefix() != "" {
-			return asSite, p.Prefix()
+	for role, patterns := range map[string][]tko.Pattern{asSite: q.Sites, asTemplate: q.Templates} {
+		for _, p := range patterns {
+			if p.Exact() && p.Prefix() != "" {
+				list = append(list, reference{role, p.Prefix()})
+			}
 		}
 	}
-	for _, p := range q.Templates {
-		if p.Exact() && p.Prefix() != "" {
-			return asTemplate, p.Prefix()
+	return list
+}
+
+// beginningOfIDs returns the longest beginning that the IDs of all matches have.
+func beginningOfIDs(q *record.Query) (longest string) {
+	for _, p := range q.IDs {
+		if len(p.Prefix()) > len(longest) {
+			longest = p.Prefix()
 		}
 	}
-	return "", ""
+	return longest
 }
 
 // checkPatterns refuses patterns that the database can't store, as other stores do.

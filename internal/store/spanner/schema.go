@@ -56,6 +56,11 @@ var schema = []string{
 		created TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
 		updated TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
 		doc BYTES(MAX) NOT NULL,
+		ended TIMESTAMP OPTIONS (allow_commit_timestamp=true),
+		ended_slot INT64,
+		ended_n INT64,
+		ended_who STRING(MAX),
+		ended_why STRING(MAX),
 	) PRIMARY KEY (shard, kind, id, revision DESC)`,
 	`CREATE TABLE IF NOT EXISTS change (
 		shard INT64 NOT NULL,
@@ -75,6 +80,14 @@ var schema = []string{
 		kind STRING(32) NOT NULL,
 		id STRING(MAX) NOT NULL,
 	) PRIMARY KEY (shard, role, target, kind, id)`,
+	`CREATE TABLE IF NOT EXISTS pair (
+		shard INT64 NOT NULL,
+		kind STRING(32) NOT NULL,
+		part STRING(1) NOT NULL,
+		name STRING(MAX) NOT NULL,
+		value STRING(MAX) NOT NULL,
+		id STRING(MAX) NOT NULL,
+	) PRIMARY KEY (shard, kind, part, name, value, id)`,
 	`CREATE TABLE IF NOT EXISTS origin (
 		shard INT64 NOT NULL,
 		kind STRING(32) NOT NULL,
@@ -261,6 +274,22 @@ var schema = []string{
 		since TIMESTAMP NOT NULL,
 		id STRING(MAX) NOT NULL,
 	) PRIMARY KEY (shard, kind, what, since, id)`,
+	`CREATE TABLE IF NOT EXISTS longer (
+		shard INT64 NOT NULL,
+		id STRING(MAX) NOT NULL,
+		policy STRING(MAX) NOT NULL,
+		changes INT64,
+	) PRIMARY KEY (shard, id)`,
+	`CREATE TABLE IF NOT EXISTS content_use (
+		shard INT64 NOT NULL,
+		digest BYTES(32) NOT NULL,
+		kind STRING(32) NOT NULL,
+		id STRING(MAX) NOT NULL,
+		revision INT64 NOT NULL,
+	) PRIMARY KEY (shard, digest, kind, id, revision)`,
+	`CREATE TABLE IF NOT EXISTS content_loose (
+		digest BYTES(32) NOT NULL,
+	) PRIMARY KEY (digest)`,
 	`CREATE TABLE IF NOT EXISTS content (
 		digest BYTES(32) NOT NULL,
 		chunk INT64 NOT NULL,

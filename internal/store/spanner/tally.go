@@ -96,6 +96,16 @@ func (t *transaction) putTally(m *mutations) {
 	}
 }
 
+// changedClass is the number of changes that the log and the revisions have.
+const changedClass = "#changes"
+
+// putChanged puts the difference that a transaction makes to the number of changes.
+func putChanged(m *mutations, slot, n int64) {
+	if n != 0 {
+		m.put("tally_pending", []string{"shard", "committed", "class", "n"}, slot, spanner.CommitTimestamp, changedClass, n)
+	}
+}
+
 // A pendingTally is a difference that isn't added up yet.
 type pendingTally struct {
 	shard     int64
@@ -188,7 +198,7 @@ func (s *Store) Tally(ctx context.Context) (t record.Tally, ok bool, err error) 
 	}
 	statement := spanner.Statement{
 		SQL:    "SELECT t.class, SUM(t.n) FROM (SELECT class, n FROM tally UNION ALL SELECT class, n FROM tally_pending) AS t GROUP BY t.class HAVING SUM(t.n) != 0 LIMIT @most",
-		Params: map[string]any{"most": int64(maxClasses + 1)},
+		Params: map[string]any{"most": int64(maxClasses + 2)},
 	}
 	ok = true
 	err = snapshot.Query(ctx, statement).Do(func(row *spanner.Row) error {
@@ -196,6 +206,9 @@ func (s *Store) Tally(ctx context.Context) (t record.Tally, ok bool, err error) 
 		var c record.Counted
 		if err := row.Columns(&class, &c.Count); err != nil {
 			return err
+		}
+		if class == changedClass {
+			return nil
 		}
 		if class == unclear {
 			ok = false

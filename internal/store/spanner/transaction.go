@@ -61,8 +61,9 @@ type transaction struct {
 	changed   map[int]int // changes by outcomes
 	first     int64       // slot
 	contents  []content
-	refused   error // of a rule, or of the caller's context
-	sent      bool  // the transaction was about to be committed
+	stored    map[record.Digest]bool // content that the database has
+	refused   error                  // of a rule, or of the caller's context
+	sent      bool                   // the transaction was about to be committed
 }
 
 type content struct {
@@ -202,6 +203,9 @@ func (t *transaction) load(ctx context.Context, writes []record.Write) error {
 	if err := t.loadTokens(ctx, held); err != nil {
 		return err
 	}
+	if err := t.loadContents(ctx, writes); err != nil {
+		return err
+	}
 	if err := t.loadClaims(ctx, writes); err != nil {
 		return err
 	}
@@ -222,6 +226,31 @@ func (t *transaction) loadRecords(ctx context.Context, keys []record.Key) error 
 		t.state[key] = found[key]
 	}
 	return nil
+}
+
+// loadContents reads which of the content that this store has written or read before is still there: old one is collected.
+func (t *transaction) loadContents(ctx context.Context, writes []record.Write) error {
+	var keys []spanner.Key
+	for i := range writes {
+		r := &writes[i].Record
+		for _, c := range []content{{r.Digest, r.Package}, {r.Derivation, r.Derived}, {r.Owner, r.Owned}} {
+			if _, known := t.store.blobs.Get(c.digest); known && c.data != nil {
+				keys = append(keys, spanner.Key{c.digest[:], int64(0)})
+			}
+		}
+	}
+	t.stored = map[record.Digest]bool{}
+	if len(keys) == 0 {
+		return nil
+	}
+	return fault("read which packages are stored", t.tx.Read(ctx, "content", spanner.KeySetFromKeys(keys...), []string{"digest"}).Do(func(row *spanner.Row) error {
+		var digest []byte
+		err := row.Column(0, &digest)
+		if err == nil {
+			t.stored[record.Digest(digest)] = true
+		}
+		return err
+	}))
 }
 
 // loadNewest reads the newest revisions of records that don't exist: revisions are never used

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/record"
 )
 
 // An UnsupportedError reports a part of [record.Store] that this store lacks. It is an
@@ -29,36 +27,6 @@ type unsupported struct{}
 
 // Holds returns none.
 func (unsupported) Holds(ctx context.Context) ([]tko.Hold, error) { return nil, ctx.Err() }
-
-func (unsupported) GetAt(context.Context, int64, record.Fields, ...record.Key) (_ []record.Record, err error) {
-	err = lacks("the past")
-	return
-}
-
-func (unsupported) Past(context.Context) (_ record.Moment, _ record.Moment, err error) {
-	err = lacks("the past")
-	return
-}
-
-func (unsupported) PositionAt(context.Context, time.Time) (_ int64, err error) {
-	err = lacks("the past")
-	return
-}
-
-func (unsupported) HistorySize(context.Context) (_ record.HistorySize, err error) {
-	err = lacks("the past")
-	return
-}
-
-func (unsupported) History(context.Context, record.HistoryQuery) (_ []tko.Change, err error) {
-	err = lacks("the past")
-	return
-}
-
-func (unsupported) Collect(context.Context, record.Retention) (_ record.Collected, err error) {
-	err = lacks("retention")
-	return
-}
 
 func (unsupported) Backup(context.Context, io.Writer, string) error { return lacks("backups") }
 

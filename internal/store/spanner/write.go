@@ -44,6 +44,7 @@ func (t *transaction) put(m *mutations) error {
 	}
 	t.putCounts(m)
 	t.putTally(m)
+	putChanged(m, t.first, int64(len(t.changes)))
 	for _, token := range t.ended {
 		token.remove(m)
 	}
@@ -62,6 +63,9 @@ func (t *transaction) putChange(m *mutations, c logged, at place) error {
 	if c.op == tko.OpDeleted {
 		m.remove("entity", spanner.Key{shardOf(r.ID), string(r.Kind), r.ID})
 		putReferences(m, c.before, nil)
+		putPairs(m, c.before, nil)
+		m.update("revision", []string{"shard", "kind", "id", "revision", "ended", "ended_slot", "ended_n", "ended_who", "ended_why"},
+			shardOf(r.ID), string(r.Kind), r.ID, r.Revision, spanner.CommitTimestamp, at.Slot, at.N, c.author.Who, c.author.Why)
 		if r.Origin != "" {
 			m.remove("origin", spanner.Key{shardOf(r.Origin), string(r.Kind), r.Origin})
 		}
@@ -76,13 +80,14 @@ func (t *transaction) putChange(m *mutations, c logged, at place) error {
 	}
 	if c.op == tko.OpWritten {
 		putReferences(m, c.before, r)
+		putPairs(m, c.before, r)
 		if c.before == nil && r.Origin != "" {
 			m.put("origin", []string{"shard", "kind", "origin", "id"}, shardOf(r.Origin), string(r.Kind), r.Origin, r.ID)
 		}
 	}
 	entity, revision := *r, *r
 	entity.Steps, revision.Conditions = nil, nil
-	revision.Replaces, revision.Replaced, revision.Base = nil, nil, 0
+	revision.Replaces, revision.Replaced = nil, nil
 	encoded, err := encode(&entity)
 	if err != nil {
 		return err
@@ -102,16 +107,22 @@ func (t *transaction) putChange(m *mutations, c logged, at place) error {
 	m.put("revision", append([]string{"shard"}, rowColumns...), append(slices.Clip(key), spanner.CommitTimestamp, at.Slot, at.N, created, updated, encoded)...)
 	for _, c := range []content{{r.Digest, r.Package}, {r.Derivation, r.Derived}, {r.Owner, r.Owned}} {
 		t.putContent(m, c)
+		if c.digest != (record.Digest{}) {
+			m.put("content_use", contentUseColumns, shardOf(r.ID), c.digest[:], string(r.Kind), r.ID, r.Revision)
+		}
 	}
 	return nil
 }
+
+// contentUseColumns are those of the table content_use, which has a row for each content of each revision.
+var contentUseColumns = []string{"shard", "digest", "kind", "id", "revision"}
 
 // putContent puts content that the database may lack, in chunks.
 func (t *transaction) putContent(m *mutations, c content) {
 	if c.digest == (record.Digest{}) || c.data == nil {
 		return
 	}
-	if _, known := t.store.blobs.Get(c.digest); known || slices.ContainsFunc(t.contents, func(o content) bool { return o.digest == c.digest }) {
+	if t.stored[c.digest] || slices.ContainsFunc(t.contents, func(o content) bool { return o.digest == c.digest }) {
 		return
 	}
 	t.contents = append(t.contents, content{c.digest, slices.Clone(c.data)})
