@@ -8,70 +8,154 @@ import (
 	"time"
 
 	"cloud.google.com/go/spanner"
+	"google.golang.org/grpc/codes"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
 )
 
-// pageOfList is the number of records of a list whose packages and deployments are read together.
-const pageOfList = 64
+// A list is read in pages, which grow from firstPage records to mostPage. Between two pages it holds nothing: the next one is read at the
+// timestamp of the first. So lists that aren't read don't block others, and the database needs not sort what is never read.
+const (
+	firstPage = 64
+	mostPage  = 2048
+	// candidates is the maximum number of records of which a page is made, relative to its own.
+	candidates = 4
+)
 
 // errEnough ends a read.
 var errEnough = errors.New("enough")
 
-// List returns the records that match a query, all from one snapshot: the database sorts, and sends rows
-// as the caller takes them. A lost connection continues after its last row.
+// List returns the records that match a query, all as of one timestamp.
 func (s *Store) List(ctx context.Context, q record.Query) iter.Seq2[record.Record, error] {
 	return func(yield func(record.Record, error) bool) {
-		if err := checkPatterns(&q); err != nil {
+		if err := errors.Join(checkPatterns(&q), checkAfter(&q)); err != nil {
 			yield(record.Record{}, err)
 			return
 		}
-		list := s.list
-		if q.AsOf != 0 {
-			list = s.listAt
-		}
-		if err := checkAfter(&q); err != nil {
-			yield(record.Record{}, err)
+		if q.Limit == 0 {
+			if err := ctx.Err(); err != nil {
+				yield(record.Record{}, err)
+			}
 			return
 		}
-		if err := list(ctx, &q, func(r record.Record) bool { return yield(r, nil) }); err != nil {
-			yield(record.Record{}, err)
+		l := &lister{store: s, query: q, skip: q.Offset, left: q.Limit}
+		for size := firstPage; ; size = min(4*size, mostPage) {
+			rows, more, err := l.page(ctx, size)
+			if err != nil {
+				yield(record.Record{}, err)
+				return
+			}
+			for _, r := range rows {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if !more {
+				return
+			}
 		}
 	}
 }
 
-// A page is rows of a list that are read and not yet returned.
-type page struct {
+// A lister reads a list.
+type lister struct {
 	store   *Store
-	from    *spanner.ReadOnlyTransaction
-	query   *record.Query
-	rows    []record.Record
-	yield   func(record.Record) bool
-	stopped bool // by the caller
-	// complete adds the deployments of rows, or their numbers.
-	complete func(ctx context.Context, rows []record.Record) error
+	query   record.Query // After is the ID of the last record that was read
+	at      time.Time    // of the first page; zero: not read yet
+	skip    uint32
+	left    int      // negative: no limit
+	related *related // of the first page
 }
 
-// flush returns the rows. Its error is errEnough if the caller takes no more.
-func (p *page) flush(ctx context.Context) error {
-	q := p.query
-	if err := p.complete(ctx, p.rows); err != nil {
-		return err
+// A source is what a page is read from: the records as they are, or as they were.
+type source interface {
+	// scan calls found with records in the order of IDs that include all that match a query, and whether they do: at most a number of
+	// those as they are. next is the ID after which there may be others; "" if there are none.
+	scan(ctx context.Context, q *record.Query, most int, found func(r *record.Record, matches bool) error) (next string, err error)
+	// complete adds the deployments of records, or their numbers.
+	complete(ctx context.Context, q *record.Query, rows []record.Record) error
+}
+
+// page returns the next records of the list, and whether there may be more.
+func (l *lister) page(ctx context.Context, size int) (rows []record.Record, more bool, err error) {
+	snapshot := l.store.client.ReadOnlyTransaction()
+	defer snapshot.Close()
+	if !l.at.IsZero() {
+		snapshot.WithTimestampBound(spanner.ReadTimestamp(l.at))
 	}
-	if q.Fields.Package {
-		if err := p.store.addPackages(ctx, p.from, p.rows); err != nil {
-			return err
+	from, err := l.open(ctx, snapshot)
+	if err != nil {
+		return nil, false, err
+	}
+	q := l.query
+	last := ""
+	next, err := from.scan(ctx, &q, candidates*size, func(r *record.Record, matches bool) error {
+		last = r.ID
+		switch {
+		case !matches:
+			return nil
+		case l.skip > 0:
+			l.skip--
+			return nil
 		}
-	}
-	for _, r := range p.rows {
-		p.stopped = !p.yield(r)
-		if p.stopped {
+		rows = append(rows, *r)
+		l.left--
+		if l.left == 0 || len(rows) == size {
 			return errEnough
 		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		next, err = last, nil
 	}
-	p.rows = p.rows[:0]
-	return nil
+	more = next != "" && l.left != 0
+	l.query.After = next
+	if err == nil {
+		err = from.complete(ctx, &q, rows)
+	}
+	if err == nil && q.Fields.Package {
+		err = l.store.addPackages(ctx, snapshot, rows)
+	}
+	if err == nil && more && l.at.IsZero() {
+		l.at, err = snapshot.Timestamp()
+	}
+	if spanner.ErrCode(err) == codes.FailedPrecondition && !l.at.IsZero() { // the database no longer has the versions of that time
+		err = tko.Errorf(tko.ErrBusy, "the list of %ss was not read in time: list again after %q: %w", q.Kind, q.After, err)
+	}
+	if isOfDatabase(err) {
+		err = fault("list", err)
+	}
+	return rows, more, err
+}
+
+// open returns the source of the list in a snapshot.
+func (l *lister) open(ctx context.Context, snapshot *spanner.ReadOnlyTransaction) (source, error) {
+	if l.query.AsOf != 0 {
+		return l.openPast(ctx, snapshot)
+	}
+	if l.related == nil {
+		related, err := readRelated(ctx, snapshot, &l.query)
+		if err != nil {
+			return nil, err
+		}
+		l.related = &related
+	}
+	return &present{snapshot, l.related}, nil
+}
+
+// A present is the records as they are.
+type present struct {
+	from    *spanner.ReadOnlyTransaction
+	related *related
+}
+
+func (p *present) scan(ctx context.Context, q *record.Query, most int, found func(r *record.Record, matches bool) error) (next string, err error) {
+	return scan(ctx, p.from, q, most, func(r *record.Record) error { return found(r, q.Matches(*r) && p.related.match(r)) })
+}
+
+func (p *present) complete(ctx context.Context, q *record.Query, rows []record.Record) error {
+	return addDeployments(ctx, p.from, q.Scope.Of(tko.KindDeployment), q.Fields, rows)
 }
 
 // checkAfter refuses an ID after which no list can begin.
@@ -82,66 +166,16 @@ func checkAfter(q *record.Query) error {
 	return nil
 }
 
-func (s *Store) list(ctx context.Context, q *record.Query, yield func(record.Record) bool) error {
-	if q.Limit == 0 {
-		return ctx.Err()
-	}
-	snapshot := s.client.ReadOnlyTransaction()
-	defer snapshot.Close()
-	related, err := readRelated(ctx, snapshot, q)
-	if err != nil {
-		return err
-	}
-	p := &page{store: s, from: snapshot, query: q, yield: yield, complete: func(ctx context.Context, rows []record.Record) error {
-		return addDeployments(ctx, snapshot, q.Scope.Of(tko.KindDeployment), q.Fields, rows)
-	}}
-	return p.list(ctx, func(found func(*record.Record, bool) error) error {
-		return scan(ctx, snapshot, q, func(r *record.Record) error { return found(r, q.Matches(*r) && related.match(r)) })
-	})
-}
-
-// list returns the window of the query: scan calls its argument with records in their order, and whether each matches.
-func (p *page) list(ctx context.Context, scan func(found func(r *record.Record, matches bool) error) error) error {
-	skip, left := p.query.Offset, p.query.Limit
-	err := scan(func(r *record.Record, matches bool) error {
-		switch {
-		case !matches:
-			return nil
-		case skip > 0:
-			skip--
-			return nil
-		}
-		p.rows = append(p.rows, *r)
-		left--
-		if left == 0 {
-			return errEnough
-		}
-		if len(p.rows) >= pageOfList {
-			return p.flush(ctx)
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return fault("list", err)
-	}
-	if p.stopped {
-		return nil
-	}
-	if err := p.flush(ctx); !errors.Is(err, errEnough) {
-		return err
-	}
-	return nil
-}
-
 // scan calls found with records that include all that match a query, in the order of IDs: that of an origin or ID,
-// those of an access path, or all of a kind.
-func scan(ctx context.Context, from *spanner.ReadOnlyTransaction, q *record.Query, found func(*record.Record) error) error {
+// those of an access path, or all of a kind. It reads at most a number of them, or all if that is 0; next is the ID after which there may
+// be others.
+func scan(ctx context.Context, from *spanner.ReadOnlyTransaction, q *record.Query, most int, found func(*record.Record) error) (next string, err error) {
 	if key, ok := only(q); ok {
-		return scanOne(ctx, from, q, key, found)
+		return "", scanOne(ctx, from, q, key, found)
 	}
 	path, err := pathOf(ctx, from, q)
 	if err != nil {
-		return err
+		return "", err
 	}
 	const columns = "SELECT e.kind, e.id, e.revision, e.committed, e.slot, e.n, e.created, e.updated, e.doc FROM UNNEST(GENERATE_ARRAY(0, 127)) AS s "
 	statement := spanner.Statement{SQL: columns + "JOIN entity AS e ON e.shard = s WHERE e.kind = @kind", Params: map[string]any{}}
@@ -151,13 +185,23 @@ func scan(ctx context.Context, from *spanner.ReadOnlyTransaction, q *record.Quer
 	}
 	statement.SQL += " AND e.id > @after AND STARTS_WITH(e.id, @beginning) ORDER BY e.id"
 	statement.Params["kind"], statement.Params["after"], statement.Params["beginning"] = string(q.Kind), q.After, beginningOfIDs(q)
-	return from.Query(ctx, statement).Do(func(row *spanner.Row) error {
+	if most > 0 {
+		statement.SQL += " LIMIT @most"
+		statement.Params["most"] = int64(most)
+	}
+	n := 0
+	err = from.Query(ctx, statement).Do(func(row *spanner.Row) error {
 		r, err := scanRow(row)
 		if err != nil {
 			return err
 		}
+		n++
+		if n == most {
+			next = r.ID
+		}
 		return found(r)
 	})
+	return next, err
 }
 
 // only returns the ID that alone can match a query: "" if it is known by its origin.
@@ -270,7 +314,7 @@ func readRelated(ctx context.Context, from *spanner.ReadOnlyTransaction, q *reco
 func readVersions(ctx context.Context, from *spanner.ReadOnlyTransaction, kind tko.Kind, of *record.Query, metadata map[string]tko.Pattern) (map[string]version, error) {
 	q := &record.Query{Kind: kind, Scope: of.Scope, Metadata: metadata}
 	found := map[string]version{}
-	err := scan(ctx, from, q, func(r *record.Record) error {
+	_, err := scan(ctx, from, q, 0, func(r *record.Record) error {
 		if q.Matches(*r) {
 			found[r.ID] = version{r.Revision, r.Updated}
 		}

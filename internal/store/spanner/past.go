@@ -268,9 +268,9 @@ type pastReader struct {
 	oldest   record.Moment
 }
 
-// openPast begins to read as of a position. With an ErrGone, it returns a reader, too, which can't read everything.
-func (s *Store) openPast(ctx context.Context, position int64) (*pastReader, error) {
-	p := &pastReader{store: s, from: s.client.ReadOnlyTransaction(), position: position}
+// pastIn begins to read as of a position in a snapshot. With an ErrGone, it returns a reader, too, which can't read everything.
+func (s *Store) pastIn(ctx context.Context, snapshot *spanner.ReadOnlyTransaction, position int64) (*pastReader, error) {
+	p := &pastReader{store: s, from: snapshot, position: position}
 	gone, err := readPast(ctx, p.from)
 	if err != nil {
 		return p, err
@@ -297,8 +297,9 @@ func timeOf(m record.Moment) string {
 
 // GetAt returns the records of keys as of a position.
 func (s *Store) GetAt(ctx context.Context, position int64, fields record.Fields, keys ...record.Key) ([]record.Record, error) {
-	p, err := s.openPast(ctx, position)
-	defer p.from.Close()
+	snapshot := s.client.ReadOnlyTransaction()
+	defer snapshot.Close()
+	p, err := s.pastIn(ctx, snapshot, position)
 	others := func(key record.Key) bool { return key.Kind != tko.KindDeployment }
 	var found map[record.Key]*record.Record
 	switch {

@@ -89,8 +89,9 @@ func (c *movedCursor) next(ctx context.Context, up string) ([]pastOne, error) {
 	return next, nil
 }
 
-// scan calls found with records as of the position that include all that matched a query then, in the order of IDs.
-func (p *pastReader) scan(ctx context.Context, q *record.Query, found func(pastOne) error) error {
+// scan calls found with records as of the position that include all that matched a query then, in the order of IDs. Of those that have
+// not changed since, it reads at most a number, or all if that is 0; next is the ID after which there may be others.
+func (p *pastReader) scan(ctx context.Context, q *record.Query, most int, found func(pastOne) error) (next string, err error) {
 	cursor := &movedCursor{past: p, kind: q.Kind, ids: p.movedIDs(ctx, q.Kind, q.After)}
 	defer cursor.ids.Stop()
 	moved := func(up string) error {
@@ -102,46 +103,56 @@ func (p *pastReader) scan(ctx context.Context, q *record.Query, found func(pastO
 		}
 		return err
 	}
-	err := scan(ctx, p.from, q, func(r *record.Record) error {
-		if r.Position > p.position {
-			return nil // the log has its ID
-		}
-		if err := moved(r.ID); err != nil {
-			return err
+	next, err = scan(ctx, p.from, q, most, func(r *record.Record) error {
+		if err := moved(r.ID); err != nil || r.Position > p.position {
+			return err // the log has its ID
 		}
 		return found(pastOne{pastOf(r), r})
 	})
-	if err != nil {
-		return err
+	up := ""
+	if next != "" { // this one, too, may have changed since
+		up = next + "\x00"
 	}
-	return moved("")
+	if err == nil {
+		err = moved(up)
+	}
+	return next, err
 }
 
-// listAt lists the records that matched a query at its position.
-func (s *Store) listAt(ctx context.Context, q *record.Query, yield func(record.Record) bool) error {
-	if q.Limit == 0 {
-		return ctx.Err()
-	}
-	p, err := s.openPast(ctx, q.AsOf)
-	defer p.from.Close()
+// A pastSource is the records that matched a query as of its position.
+type pastSource struct {
+	*pastReader
+
+	related *related
+}
+
+// openPast returns the source of a list as of a position.
+func (l *lister) openPast(ctx context.Context, snapshot *spanner.ReadOnlyTransaction) (source, error) {
+	p, err := l.store.pastIn(ctx, snapshot, l.query.AsOf)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	related, err := p.related(ctx, q)
-	if err != nil {
-		return err
+	if l.related == nil {
+		related, err := p.related(ctx, &l.query)
+		if err != nil {
+			return nil, err
+		}
+		l.related = &related
 	}
+	return &pastSource{pastReader: p, related: l.related}, nil
+}
+
+func (p *pastSource) scan(ctx context.Context, q *record.Query, most int, found func(r *record.Record, matches bool) error) (next string, err error) {
+	scope := q.Scope.Of(q.Kind)
+	return p.pastReader.scan(ctx, q, most, func(state pastOne) error {
+		return found(state.then, state.visible(scope) && q.Matches(*state.then) && p.related.match(state.then))
+	})
+}
+
+func (p *pastSource) complete(ctx context.Context, q *record.Query, rows []record.Record) error {
 	fields := q.Fields
 	fields.Scope = q.Scope
-	lister := &page{store: s, from: p.from, query: q, yield: yield, complete: func(ctx context.Context, rows []record.Record) error {
-		return p.addDeployments(ctx, fields, rows)
-	}}
-	scope := q.Scope.Of(q.Kind)
-	return lister.list(ctx, func(match func(*record.Record, bool) error) error {
-		return p.scan(ctx, q, func(state pastOne) error {
-			return match(state.then, state.visible(scope) && q.Matches(*state.then) && related.match(state.then))
-		})
-	})
+	return p.addDeployments(ctx, fields, rows)
 }
 
 // related returns what a query asks about templates and sites, as of the position.
@@ -151,7 +162,7 @@ func (p *pastReader) related(ctx context.Context, q *record.Query) (r related, e
 		of := &record.Query{Kind: kind, Scope: q.Scope, Metadata: metadata}
 		scope := q.Scope.Of(kind)
 		found := map[string]version{}
-		err := p.scan(ctx, of, func(state pastOne) error {
+		_, err := p.scan(ctx, of, 0, func(state pastOne) error {
 			if state.visible(scope) && of.Matches(*state.then) {
 				found[state.then.ID] = version{state.then.Revision, state.then.Updated}
 			}

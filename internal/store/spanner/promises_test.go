@@ -6,7 +6,7 @@ import (
 )
 
 // fewest is the number of promises that the store kept at its last step: raise it with the list.
-const fewest = 190
+const fewest = 191
 
 // promised are the promises of storetest that the store keeps. The list only grows: the tests of the
 // others need deployments, work or another part that the store lacks.
@@ -120,6 +120,7 @@ var promised = []string{
 	"labels are matched like metadata, and separately from it",
 	"lists count deployments if the fields select it",
 	"lists select by conditions, also after conditions change",
+	"lists that are not read don't block other lists",
 	"long metadata values that differ at the end are distinct",
 	"metadata from the template alone is found like a deployment's own",
 	"metadata of a template or site outside the scope can't be asked for",

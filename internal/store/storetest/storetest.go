@@ -34,7 +34,8 @@ func Run(t *testing.T, open func(t *testing.T) record.Store) {
 }
 
 // RunPart is Run of the promises that a store keeps so far, by name: the list may only grow. The
-// others are logged, so that what a store lacks is in plain sight. The store has the metadata of records within them.
+// others are logged, so that what a store lacks is in plain sight. The store has the metadata of records within them,
+// and lists that hold nothing while they aren't read.
 func RunPart(t *testing.T, open func(t *testing.T) record.Store, keeps []string, elsewhere ...string) {
 	t.Helper()
 	known := map[string]bool{}
@@ -73,7 +74,8 @@ func run(t *testing.T, open func(t *testing.T) record.Store, promises []promise,
 type world struct {
 	*testing.T
 	store record.Store
-	// embedded stores have the metadata of records within them: they don't collect it by itself.
+	// embedded stores have the metadata of records within them: they don't collect it by itself. Their lists hold nothing while
+	// they aren't read.
 	embedded bool
 }
 
