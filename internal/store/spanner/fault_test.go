@@ -2,6 +2,7 @@ package spanner_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/store/spanner"
 	"github.com/tko-orchestrator/tko/internal/store/spanner/spannertest"
@@ -249,6 +251,13 @@ func TestOtherWritesWithAFailureAtEachCall(t *testing.T) {
 		}
 		return v
 	}
+	rollouts := func() int64 {
+		_, v, _, err := store.RolloutStates(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 	records := func() int64 { return int64(len(auditRecords(t, store))) }
 	writes := map[string]struct {
 		why   string
@@ -257,6 +266,15 @@ func TestOtherWritesWithAFailureAtEachCall(t *testing.T) {
 	}{
 		"rules of access": {"the version compares", version, func(ctx context.Context, n int64) error {
 			_, err := store.ChangeAccess(ctx, n, []record.AccessRule{{Kind: "binding", ID: "b", Doc: []byte("{}")}}, nil)
+			return err
+		}},
+		"rollouts": {"the version compares", rollouts, func(ctx context.Context, n int64) error {
+			w := site(fmt.Sprint("s", n), record.Absent)
+			w.Rollout = &record.RolloutWrite{
+				Expect: n, Rollout: "r", Number: 1, States: []record.RolloutState{{ID: "r", Family: "r", State: execute.Running}},
+				Rows: []record.RolloutRow{{Row: plan.Row{Deployment: "d", Revision: n + 1}}}, Flight: []execute.Entry{{Deployment: "d", Rollout: "r"}},
+			}
+			_, err := store.Commit(ctx, record.Ungated(w))
 			return err
 		}},
 		"audit records": {"a second run would write them twice", records, func(ctx context.Context, _ int64) error { return store.Audit(ctx, audit.Record{Kind: "login"}) }},
@@ -325,6 +343,57 @@ func TestPlanWithAFailureAtEachCall(t *testing.T) {
 			t.Errorf("after a failure at call %d the rows are %+v, %v, %v; want those that were written", n, rows, err, readErr)
 		}
 	}
+}
+
+// A collection fails at every third of its calls. The next one continues it, and what is retained is complete.
+func TestCollectionWithAFailureAtManyCalls(t *testing.T) {
+	t.Parallel()
+	store, s := openSabotaged(t, spannertest.Database(t))
+	keep := record.Retention{Changes: time.Nanosecond, Revisions: 2}
+	revision := int64(0)
+	for n, failed := 1, true; failed && !t.Failed(); n += 3 {
+		failed = false
+		for range 3 {
+			w := site("s", revision)
+			w.Record.Package = fmt.Append(nil, "package ", revision)
+			w.Record.Digest = sha256.Sum256(w.Record.Package)
+			gone := site(fmt.Sprintf("gone %d", revision), record.Absent)
+			if _, err := store.Commit(t.Context(), record.Ungated(w, gone)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Commit(t.Context(), record.Ungated(record.Write{Op: tko.OpDeleted, Expect: record.Any, Record: record.Record{Key: gone.Record.Key}})); err != nil {
+				t.Fatal(err)
+			}
+			revision++
+		}
+		s.begin(func(call int, _ string) (codes.Code, bool) {
+			failed = failed || call == n
+			return map[bool]codes.Code{true: codes.Internal}[call == n], n%2 == 0
+		})
+		_, err := store.Collect(t.Context(), keep)
+		s.end()
+		if err != nil {
+			if _, err := store.Collect(t.Context(), keep); err != nil {
+				t.Errorf("after a failure at call %d: %v", n, err)
+			}
+		}
+		key := record.Key{Kind: tko.KindSite, ID: "s"}
+		for r := int64(1); r <= revision; r++ {
+			got, err := store.Revision(t.Context(), key, r)
+			if retained := r > revision-2; retained != (err == nil) || retained && string(got.Package) != fmt.Sprint("package ", r-1) {
+				t.Errorf("after a failure at call %d, revision %d of %d: %q, %v", n, r, revision, got.Package, err)
+			}
+		}
+		size, err := store.HistorySize(t.Context())
+		if err != nil || size.Changes != 2 {
+			t.Errorf("after a failure at call %d the history has %d changes, %v; want 2", n, size.Changes, err)
+		}
+		oldest, newest, err := store.Past(t.Context())
+		if err != nil || oldest != newest {
+			t.Errorf("after a failure at call %d the past is from %v to %v, %v", n, oldest, newest, err)
+		}
+	}
+	t.Logf("%d revisions were written", revision)
 }
 
 // A transaction that runs again after its first commit has happened finds what it wrote itself: that is no conflict.
