@@ -2,13 +2,9 @@ package relational
 
 import (
 	"context"
-	"encoding/hex"
-	"strings"
 	"time"
 
-	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
@@ -46,7 +42,9 @@ func (g *group) auditStatements() ([]Statement, error) {
 	}
 	for i := range g.changes {
 		if c := &g.changes[i]; c.caller != nil {
-			if err := add(c.auditRecord()); err != nil {
+			r := decide.AuditRecord(*c.caller, c.op, &c.before.Record, &c.after.Record)
+			r.Position = c.after.Position
+			if err := add(r); err != nil {
 				return nil, err
 			}
 		}
@@ -57,44 +55,6 @@ func (g *group) auditStatements() ([]Statement, error) {
 		}
 	}
 	return []Statement{write}, nil
-}
-
-// auditRecord returns the audit record of a change.
-func (c *change) auditRecord() audit.Record {
-	r := audit.Record{
-		Caller: *c.caller, Kind: string(c.after.Kind), ID: c.after.ID, Op: string(c.op), Site: c.after.Site, Template: c.after.Template,
-		Position: c.after.Position, Revision: c.after.Revision, Why: c.after.Author.Why,
-	}
-	if r.Decision == "" {
-		r.Decision = audit.Allow
-	}
-	switch c.op {
-	case tko.OpWritten:
-		r.Before, r.After, r.Approved = digestText(c.before.Digest), digestText(c.after.Digest), c.after.Approved
-	case tko.OpDeleted:
-		r.Before = digestText(c.before.Digest)
-	case tko.OpStatus:
-		var changed []string
-		for _, now := range c.after.Conditions {
-			if !hasStatus(c.before.Conditions, now) {
-				changed = append(changed, now.Type+"="+now.Status)
-			}
-		}
-		r.Status = strings.Join(changed, ",")
-	}
-	return r
-}
-
-func hasStatus(conditions []tko.Condition, c tko.Condition) bool {
-	was := tko.FindCondition(conditions, c.Type)
-	return was != nil && was.Status == c.Status && was.ObservedRevision == c.ObservedRevision
-}
-
-func digestText(d record.Digest) string {
-	if d == (record.Digest{}) {
-		return ""
-	}
-	return hex.EncodeToString(d[:])
 }
 
 // Audit appends records to the audit log, in a transaction that commits share.

@@ -40,16 +40,12 @@ type group struct {
 	orphans, replacing bool
 	audits             []audit.Record // without changes
 	rollouts           []rolloutChange
-	reach              map[reachKey]*reachRow // counts of the causes of calls
-	// reachSites are the sites that the causes of calls have touched, and when;
-	// newSites those to be written.
-	reachSites map[reachSite]int64
-	newSites   map[reachSite]bool
-	suspended  map[record.Key]*record.Metadata // of records that were suspended, as the database has them
-	dirty      bool                            // statements were already run
-	news       News                            // of the work that the transaction enqueues
-	last       record.Key                      // of the last change of the transaction
-	undo       []func()                        // reverts the decisions of the call under way
+	reach              decide.Counts                   // of the causes of calls
+	suspended          map[record.Key]*record.Metadata // of records that were suspended, as the database has them
+	dirty              bool                            // statements were already run
+	news               News                            // of the work that the transaction enqueues
+	last               record.Key                      // of the last change of the transaction
+	undo               []func()                        // reverts the decisions of the call under way
 
 	recorded bool // the transaction has audit records without changes
 
@@ -102,13 +98,14 @@ type change struct {
 }
 
 func newGroup(s *Store) *group {
-	return &group{
+	g := &group{
 		store: s, remaining: math.MaxInt, state: map[record.Key]*row{}, newest: map[record.Key]int64{}, origins: map[originKey]string{},
 		tokens: map[string]decide.Token{}, held: map[string]holder{}, base: map[record.Key]*row{}, claims: map[claimName]bool{}, written: map[record.Digest]bool{},
 		children: map[string][]string{}, referred: map[record.Key]bool{},
-		reach: map[reachKey]*reachRow{}, reachSites: map[reachSite]int64{}, newSites: map[reachSite]bool{},
 		suspended: map[record.Key]*record.Metadata{},
 	}
+	g.reach.Undo = func(undo func()) { g.undo = append(g.undo, undo) }
+	return g
 }
 
 func (g *group) changed() bool {

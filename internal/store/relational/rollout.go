@@ -1,7 +1,6 @@
 package relational
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,18 +33,13 @@ func (g *group) decideRollout(w *record.Write) {
 	before, count := g.head.rollouts, len(g.rollouts)
 	g.undo = append(g.undo, func() { g.head.rollouts, g.rollouts = before, g.rollouts[:count] })
 	g.head.rollouts++
-	c := rolloutChange{w.Rollout, slices.Clone(w.Rollout.Rows), g.head.rollouts}
-	for i := range c.rows {
-		r := &c.rows[i]
-		if r.Progress != execute.Applied || r.Applied != 0 {
-			continue
+	c := rolloutChange{w.Rollout, nil, g.head.rollouts}
+	c.rows = decide.RolloutRows(w.Rollout, func(id tko.DeploymentID) *record.Record {
+		if now := g.state[record.Key{Kind: tko.KindDeployment, ID: string(id)}]; now != nil {
+			return &now.Record
 		}
-		r.Applied = r.Revision
-		if now := g.state[record.Key{Kind: tko.KindDeployment, ID: string(r.Deployment)}]; now != nil {
-			r.Applied, r.UID = now.Revision, cmp.Or(r.UID, now.UID)
-		}
-		r.Chain = r.Applied
-	}
+		return nil
+	})
 	g.rollouts = append(g.rollouts, c)
 }
 
@@ -542,7 +536,7 @@ func (s *Store) heldRows(state record.RolloutState, found func(deployment, rollo
 			if err := json.Unmarshal([]byte(doc), &h); err != nil {
 				return err
 			}
-			if h.Family != state.Family && h.State.Active() {
+			if decide.Holds(&h, &state) {
 				found(deployment, rollout)
 			}
 			return nil

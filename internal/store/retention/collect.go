@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -262,11 +263,10 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 		switch {
 		case policy != "":
 			longer = append(longer, []any{p.key.ID, policy})
-		case p.current == 0 && p.op == tko.OpDeleted:
-			// Later revisions are of a record that was created again: at the next position, it still existed.
-			limits[p.key] = max(limits[p.key], p.revision)
-		case c.keep.Revisions > 0 && p.current > int64(c.keep.Revisions):
-			limits[p.key] = max(limits[p.key], min(p.current-int64(c.keep.Revisions), p.revision-1))
+		default:
+			if limit := decide.Superseded(p.op, p.revision, p.current, c.keep.Revisions); limit > 0 {
+				limits[p.key] = max(limits[p.key], limit)
+			}
 		}
 	}
 	var rows [][]any

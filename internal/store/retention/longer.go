@@ -6,6 +6,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/decide"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -68,11 +69,8 @@ func (c *collection) judge(ctx context.Context, revisions map[record.Key]int64) 
 		if r.Revision == 0 {
 			continue
 		}
-		longest := int64(-1)
-		for _, l := range c.keep.Longer {
-			if l.Keep.Microseconds() > longest && l.Matches(r, others[2*i], others[2*i+1]) {
-				policies[r.Key], longest = l.Name, l.Keep.Microseconds()
-			}
+		if name := decide.LongestPolicy(c.keep.Longer, r, others[2*i], others[2*i+1]); name != "" {
+			policies[r.Key] = name
 		}
 	}
 	return policies, nil

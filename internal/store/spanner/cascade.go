@@ -48,7 +48,8 @@ func (t *transaction) decideDelete(ctx context.Context, w *record.Write, current
 		return outcome, err
 	}
 	outcome.Deleted++
-	return outcome, t.remove(w, current)
+	t.remove(w, current)
+	return outcome, nil
 }
 
 // referring returns records that refer to one in a role, with the changes so far, sorted: no more than the step may change. all
@@ -113,9 +114,7 @@ func (t *transaction) dissociate(ctx context.Context, w *record.Write, role stri
 		}
 		t.remaining--
 		n++
-		if err := t.change(tko.OpWritten, r, &after, w.Record.Author); err != nil {
-			return n, false, err
-		}
+		t.change(tko.OpWritten, r, &after, w.Record.Author)
 	}
 	return n, all, nil
 }
@@ -196,7 +195,8 @@ func (t *transaction) removeFamily(ctx context.Context, w *record.Write, r *reco
 	if !whole {
 		return n, false, t.markDeleting(ctx, w, r)
 	}
-	return n + 1, true, t.remove(w, r)
+	t.remove(w, r)
+	return n + 1, true, nil
 }
 
 // hasChild reports whether a known deployment is below another one.
@@ -220,15 +220,16 @@ func (t *transaction) markDeleting(ctx context.Context, w *record.Write, before 
 	}
 	after := *before
 	decide.MarkDeleting(&after, now)
-	return t.change(tko.OpStatus, before, &after, w.Record.Author)
+	t.change(tko.OpStatus, before, &after, w.Record.Author)
+	return nil
 }
 
-func (t *transaction) remove(w *record.Write, r *record.Record) error {
+func (t *transaction) remove(w *record.Write, r *record.Record) {
 	after := *r
 	if r.Kind == tko.KindDeployment {
 		t.endTokens(r.ID)
 	}
-	return t.change(tko.OpDeleted, r, &after, w.Record.Author)
+	t.change(tko.OpDeleted, r, &after, w.Record.Author)
 }
 
 // checkSingleStep returns an error if other records depend on one.

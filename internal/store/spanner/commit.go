@@ -32,6 +32,10 @@ func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcom
 	if len(writes) == 0 || ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	reach := gated.Reach()
+	if err := decide.CheckTexts("cause", reach.Cause); err != nil {
+		return nil, err
+	}
 	keys := make(map[record.Key]bool, len(writes))
 	for i := range writes {
 		w := &writes[i]
@@ -46,9 +50,6 @@ func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcom
 			if err := decide.CheckItem(*w.Claim); err != nil {
 				return nil, err
 			}
-		}
-		if err := checkSupported(w); err != nil {
-			return nil, err
 		}
 	}
 	if len(writes) > maxChanges {
@@ -66,7 +67,7 @@ func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcom
 	var at time.Time
 	for range maxCollisions {
 		at, err = s.client.ReadWriteTransaction(work, func(work context.Context, tx *spanner.ReadWriteTransaction) error {
-			t = newTransaction(s, gated.Reach())
+			t = newTransaction(s, &reach)
 			t.refused = ctx.Err() // from here on the transaction decides, even if the caller's context ends
 			if t.refused == nil && certain.lost.Load() {
 				t.refused = &sqldb.UnknownOutcomeError{Err: errRunAgain}
@@ -98,25 +99,6 @@ func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcom
 
 // errRunAgain is why a transaction isn't run again: it would find what it wrote itself.
 var errRunAgain = errors.New("the response of the commit was lost")
-
-// checkSupported refuses what the store lacks.
-func checkSupported(w *record.Write) error {
-	r := &w.Record
-	var what string
-	switch {
-	case w.Audit != nil:
-		what = "audit records"
-	case w.Rollout != nil:
-		what = "rollouts"
-	case w.Op != tko.OpWritten:
-		return nil
-	case r.Kind != tko.KindTemplate && r.Kind != tko.KindSite && r.Kind != tko.KindDeployment && r.Kind != tko.KindPlugin:
-		what = string(r.Kind) + "s"
-	default:
-		return nil
-	}
-	return &UnsupportedError{What: what}
-}
 
 // committed returns the outcomes of a transaction that was committed at a time.
 func (t *transaction) committed(at time.Time) []record.Outcome {
@@ -169,9 +151,12 @@ func isOfDatabase(err error) bool {
 	return isStatus || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// write runs fn in a transaction without changes of records, and writes the mutations that it puts. fn may run more than once. Errors
-// of rules are returned unchanged.
-func (s *Store) write(ctx context.Context, doing string, fn func(ctx context.Context, tx *spanner.ReadWriteTransaction, m *mutations) error) error {
+// A step reads in a transaction, and puts what it writes. It may run more than once.
+type step func(ctx context.Context, tx *spanner.ReadWriteTransaction, m *mutations) error
+
+// write runs a step in a transaction without changes of records. A step that runs again after its first run was committed must find
+// that out. Errors of rules are returned unchanged.
+func (s *Store) write(ctx context.Context, doing string, fn step) error {
 	leave, err := s.enter(ctx)
 	if err != nil {
 		return err
@@ -207,6 +192,22 @@ func (s *Store) write(ctx context.Context, doing string, fn func(ctx context.Con
 		return failure(doing, err, sent)
 	}
 	return nil
+}
+
+// writeOnce is write of a step that can't find out that it was committed: then its outcome is unknown.
+func (s *Store) writeOnce(ctx context.Context, doing string, fn step) error {
+	var certain *certainty
+	ctx, certain = withCertainty(ctx)
+	err := s.write(ctx, doing, func(ctx context.Context, tx *spanner.ReadWriteTransaction, m *mutations) error {
+		if certain.lost.Load() {
+			return &sqldb.UnknownOutcomeError{Err: errRunAgain}
+		}
+		return fn(ctx, tx, m)
+	})
+	if err != nil && certain.lost.Load() {
+		return &sqldb.UnknownOutcomeError{Err: err}
+	}
+	return err
 }
 
 // enter waits until a transaction may begin.

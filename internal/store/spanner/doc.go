@@ -2,8 +2,8 @@
 // of the one head row of the relational core, and positions made from commit timestamps. ADR 35
 // has the reasons.
 //
-// It isn't complete. It stores templates, sites, deployments and plugins with their references, origins and
-// modification tokens, their change log, queues of work, GitOps sources and the states of targets. Everything else is refused by an [UnsupportedError]; no program opens it yet.
+// It isn't complete: it lacks backups, restores, and the encryption of packages. What it lacks is refused by an [UnsupportedError]; no
+// program opens it yet.
 // Databases are for trials: a later version refuses them instead of migrating them.
 //
 // Start reading at [Store], then at [Store.Commit] and [Store.Changes].

@@ -2,14 +2,17 @@ package spanner_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	spannerapi "cloud.google.com/go/spanner/apiv1/spannerpb"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,7 +20,10 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/store/spanner"
 	"github.com/tko-orchestrator/tko/internal/store/spanner/spannertest"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
@@ -128,8 +134,10 @@ func TestCommitWithAFailureAtEachCall(t *testing.T) {
 	write := func(id string) record.Write {
 		w := site(id, record.Absent)
 		w.Record.Kind, w.Record.Origin, w.Record.Parent = tko.KindDeployment, "origin of "+id, "parent"
+		w.Audit, w.Access = &audit.Caller{Subject: "ann"}, new(int64)
 		return w
 	}
+	counted := record.Reach{Cause: "ann", Window: time.Hour, Derived: true}
 	tests := map[string]struct {
 		why   string
 		code  codes.Code
@@ -154,7 +162,7 @@ func TestCommitWithAFailureAtEachCall(t *testing.T) {
 				}
 				return codes.OK, false
 			})
-			outcomes, err := store.Commit(t.Context(), record.Ungated(write(id)))
+			outcomes, err := store.Commit(t.Context(), record.UngatedReach(counted, write(id)))
 			s.end()
 			if failed == "" {
 				if err != nil {
@@ -175,15 +183,217 @@ func TestCommitWithAFailureAtEachCall(t *testing.T) {
 			case err != nil:
 				known++
 			}
-			if _, err := store.Commit(t.Context(), record.Ungated(write(id+" again"))); err != nil {
+			if _, err := store.Commit(t.Context(), record.UngatedReach(counted, write(id+" again"))); err != nil {
 				t.Fatalf("%s: the next commit: %v", id, err)
 			}
 		}
 	}
 	t.Logf("%d failures were injected: %d commits were refused, %d had an unknown outcome", failures, known, unknown)
+	changes, err := store.Changes(t.Context(), 0, 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged, recorded []string
+	for _, c := range changes {
+		logged = append(logged, fmt.Sprint(c.Position, " ", c.ID))
+	}
+	for _, r := range auditRecords(t, store) {
+		recorded = append(recorded, fmt.Sprint(r.Position, " ", r.ID))
+	}
+	if diff := cmp.Diff(logged, recorded); diff != "" {
+		t.Errorf("audit records of the changes (-changes +records):\n%s", diff)
+	}
+	reached, err := store.Reached(t.Context(), "ann", time.Hour, 10)
+	if err != nil || len(reached) != 1 || reached[0].N != len(changes) {
+		t.Errorf("%d deployments were created, and %+v are counted, %v", len(changes), reached, err)
+	}
+	tally, ok, err := store.Tally(t.Context())
+	if err != nil || !ok || len(tally.Classes) != 1 || tally.Classes[0].Count != int64(len(changes)) {
+		t.Errorf("%d deployments were created, and the numbers are %+v, %t, %v", len(changes), tally, ok, err)
+	}
 	if failures < 4*len(tests) {
 		t.Errorf("%d failures were injected, want at least four calls of a commit in each of %d ways", failures, len(tests))
 	}
+}
+
+// auditRecords returns all audit records, and checks their chain.
+func auditRecords(t *testing.T, s record.Store) (list []audit.Record) {
+	t.Helper()
+	stored, head, base, err := s.Audited(t.Context(), 0, 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := audit.NewVerifier(base)
+	for _, one := range stored {
+		if err := v.Next(one); err != nil {
+			t.Fatal(err)
+		}
+		r, err := one.Record()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, r)
+	}
+	if err := v.End(head); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// Each call of other transactions fails once, in each way: what they report is so, and nothing is written twice.
+func TestOtherWritesWithAFailureAtEachCall(t *testing.T) {
+	t.Parallel()
+	store, s := openSabotaged(t, spannertest.Database(t))
+	version := func() int64 {
+		v, err := store.AccessVersion(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	rollouts := func() int64 {
+		_, v, _, err := store.RolloutStates(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	records := func() int64 { return int64(len(auditRecords(t, store))) }
+	writes := map[string]struct {
+		why   string
+		count func() int64 // grows by one with each write
+		write func(ctx context.Context, n int64) error
+	}{
+		"rules of access": {"the version compares", version, func(ctx context.Context, n int64) error {
+			_, err := store.ChangeAccess(ctx, n, []record.AccessRule{{Kind: "binding", ID: "b", Doc: []byte("{}")}}, nil)
+			return err
+		}},
+		"rollouts": {"the version compares", rollouts, func(ctx context.Context, n int64) error {
+			w := site(fmt.Sprint("s", n), record.Absent)
+			w.Rollout = &record.RolloutWrite{
+				Expect: n, Rollout: "r", Number: 1, States: []record.RolloutState{{ID: "r", Family: "r", State: execute.Running}},
+				Rows: []record.RolloutRow{{Row: plan.Row{Deployment: "d", Revision: n + 1}}}, Flight: []execute.Entry{{Deployment: "d", Rollout: "r"}},
+			}
+			_, err := store.Commit(ctx, record.Ungated(w))
+			return err
+		}},
+		"audit records": {"a second run would write them twice", records, func(ctx context.Context, _ int64) error { return store.Audit(ctx, audit.Record{Kind: "login"}) }},
+		"sealed records": {"a lost response is found out by the end of the chain", records, func(ctx context.Context, _ int64) error {
+			if err := store.Audit(context.WithoutCancel(ctx), audit.Record{Kind: "login"}); err != nil {
+				return err
+			}
+			_, _, _, err := store.Audited(ctx, 0, 1)
+			return err
+		}},
+	}
+	failures := 0
+	for name, w := range writes {
+		for _, code := range []codes.Code{codes.Unavailable, codes.Aborted, codes.Internal} {
+			for _, after := range []bool{false, true} {
+				for n := 1; ; n++ {
+					before, failed := w.count(), ""
+					s.begin(func(call int, method string) (codes.Code, bool) {
+						if call == n {
+							failed = method
+							return code, after && code != codes.Aborted
+						}
+						return codes.OK, false
+					})
+					err := w.write(t.Context(), before)
+					s.end()
+					var lost *sqldb.UnknownOutcomeError
+					grown := w.count() - before
+					if grown < 0 || grown > 1 || err == nil && grown != 1 {
+						t.Errorf("%s, %s at call %d, %s: the error is %v, and the count grew by %d: %s", name, code, n, failed, err, grown, w.why)
+					}
+					if err != nil && !errors.As(err, &lost) && grown != 0 && name != "sealed records" { // which are two transactions
+						t.Errorf("%s, %s at call %d, %s: it is reported as not written, %v, and it was: %s", name, code, n, failed, err, w.why)
+					}
+					if failed == "" {
+						break
+					}
+					failures++
+				}
+			}
+		}
+	}
+	t.Logf("%d failures were injected", failures)
+}
+
+// A plan is written by several transactions. If one fails, the plan is written again.
+func TestPlanWithAFailureAtEachCall(t *testing.T) {
+	t.Parallel()
+	store, s := openSabotaged(t, spannertest.Database(t))
+	for n, failed := 1, true; failed; n++ {
+		failed = false
+		write := func() error {
+			return store.WriteRolloutPlan(t.Context(), "r", 1, []record.RolloutRow{{Row: plan.Row{Deployment: tko.DeploymentID(fmt.Sprint("d", n)), Revision: 1}}}, []byte("[]"))
+		}
+		s.begin(func(call int, _ string) (codes.Code, bool) {
+			failed = failed || call == n
+			return map[bool]codes.Code{true: codes.Internal}[call == n], n%2 == 0
+		})
+		err := write()
+		s.end()
+		if err != nil {
+			err = write()
+		}
+		rows, readErr := store.RolloutRows(t.Context(), "r", 1, "", 100)
+		if err != nil || readErr != nil || len(rows) != 1 || rows[0].Deployment != tko.DeploymentID(fmt.Sprint("d", n)) {
+			t.Errorf("after a failure at call %d the rows are %+v, %v, %v; want those that were written", n, rows, err, readErr)
+		}
+	}
+}
+
+// A collection fails at every third of its calls. The next one continues it, and what is retained is complete.
+func TestCollectionWithAFailureAtManyCalls(t *testing.T) {
+	t.Parallel()
+	store, s := openSabotaged(t, spannertest.Database(t))
+	keep := record.Retention{Changes: time.Nanosecond, Revisions: 2}
+	revision := int64(0)
+	for n, failed := 1, true; failed && !t.Failed(); n += 3 {
+		failed = false
+		for range 3 {
+			w := site("s", revision)
+			w.Record.Package = fmt.Append(nil, "package ", revision)
+			w.Record.Digest = sha256.Sum256(w.Record.Package)
+			gone := site(fmt.Sprintf("gone %d", revision), record.Absent)
+			if _, err := store.Commit(t.Context(), record.Ungated(w, gone)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Commit(t.Context(), record.Ungated(record.Write{Op: tko.OpDeleted, Expect: record.Any, Record: record.Record{Key: gone.Record.Key}})); err != nil {
+				t.Fatal(err)
+			}
+			revision++
+		}
+		s.begin(func(call int, _ string) (codes.Code, bool) {
+			failed = failed || call == n
+			return map[bool]codes.Code{true: codes.Internal}[call == n], n%2 == 0
+		})
+		_, err := store.Collect(t.Context(), keep)
+		s.end()
+		if err != nil {
+			if _, err := store.Collect(t.Context(), keep); err != nil {
+				t.Errorf("after a failure at call %d: %v", n, err)
+			}
+		}
+		key := record.Key{Kind: tko.KindSite, ID: "s"}
+		for r := int64(1); r <= revision; r++ {
+			got, err := store.Revision(t.Context(), key, r)
+			if retained := r > revision-2; retained != (err == nil) || retained && string(got.Package) != fmt.Sprint("package ", r-1) {
+				t.Errorf("after a failure at call %d, revision %d of %d: %q, %v", n, r, revision, got.Package, err)
+			}
+		}
+		size, err := store.HistorySize(t.Context())
+		if err != nil || size.Changes != 2 {
+			t.Errorf("after a failure at call %d the history has %d changes, %v; want 2", n, size.Changes, err)
+		}
+		oldest, newest, err := store.Past(t.Context())
+		if err != nil || oldest != newest {
+			t.Errorf("after a failure at call %d the past is from %v to %v, %v", n, oldest, newest, err)
+		}
+	}
+	t.Logf("%d revisions were written", revision)
 }
 
 // A transaction that runs again after its first commit has happened finds what it wrote itself: that is no conflict.

@@ -31,6 +31,13 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 	}
 	snapshot := s.client.ReadOnlyTransaction()
 	defer snapshot.Close()
+	gone, err := readCollected(ctx, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	if after < gone {
+		return nil, tko.Errorf(tko.ErrGone, "changes up to %d are no longer retained: list again", gone)
+	}
 	last := placeOf(after)
 	window := firstWindow
 	for from := last.At; ; {
@@ -80,15 +87,25 @@ func (s *Store) BeforeNewest(ctx context.Context, n int) (int64, error) {
 	return s.newestBut(ctx, max(0, n))
 }
 
-// newestBut returns the position of the newest change but n; 0 if there are fewer. It reads from
-// the end, at first from the newest change that this store knows.
+// newestBut returns the position of the newest change but n; if there are fewer, the one up to which changes were collected. It reads
+// from the end, at first from the newest change that this store knows.
 func (s *Store) newestBut(ctx context.Context, n int) (position int64, err error) {
 	snapshot := s.client.ReadOnlyTransaction()
 	defer snapshot.Close()
+	return s.newestOf(ctx, snapshot, n)
+}
+
+// newestOf is newestBut of a snapshot.
+func (s *Store) newestOf(ctx context.Context, snapshot reader, n int) (position int64, err error) {
+	gone, err := readCollected(ctx, snapshot)
+	if err != nil {
+		return 0, err
+	}
 	from := time.Now()
 	if known := s.newest.Load(); known != 0 {
 		from = placeOf(known).At
 	}
+	begin := placeOf(gone).At
 	for window := firstWindow; ; window *= windowGrowth {
 		statement := spanner.Statement{
 			SQL:    "SELECT c.shard, c.committed, c.n " + changesOf + "WHERE c.committed >= @from ORDER BY c.committed DESC, c.shard DESC, c.n DESC LIMIT 1 OFFSET @skip",
@@ -103,14 +120,15 @@ func (s *Store) newestBut(ctx context.Context, n int) (position int64, err error
 		if err != nil {
 			return 0, fault("read the newest changes", err)
 		}
-		if position != 0 || !from.After(epochStart) {
+		if position != 0 || !from.After(begin) {
 			break
 		}
 		from = from.Add(-window)
-		if from.Before(epochStart) {
-			from = epochStart
+		if from.Before(begin) {
+			from = begin
 		}
 	}
+	position = max(position, gone)
 	if n == 0 {
 		s.seen(position)
 	}

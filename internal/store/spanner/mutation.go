@@ -37,6 +37,12 @@ func (m *mutations) remove(table string, key spanner.Key) {
 	m.count++
 }
 
+// removeRange removes the rows of a range of keys. Spanner counts a range as one.
+func (m *mutations) removeRange(table string, keys spanner.KeyRange) {
+	m.list = append(m.list, spanner.Delete(table, keys))
+	m.count++
+}
+
 func (m *mutations) add(mutation *spanner.Mutation, values []any) {
 	m.list = append(m.list, mutation)
 	m.count += len(values)

@@ -498,6 +498,11 @@ func (t *transaction) enqueue(ctx context.Context) error {
 			}
 		}
 	}
+	for _, key := range t.requests {
+		if !slices.ContainsFunc(items, func(i decide.Enqueued) bool { return i.Queue == key.queue && i.Key == key.key && i.Needed }) {
+			items = append(items, decide.Enqueued{Queue: key.queue, Key: key.key, Needed: true})
+		}
+	}
 	if len(items)+len(t.later) == 0 {
 		return nil
 	}

@@ -155,16 +155,7 @@ func (s *Store) Derivation(ctx context.Context, digest record.Digest) ([]byte, e
 func (s *Store) Epoch(ctx context.Context) (int64, error) { return readEpoch(ctx, s.client.Single()) }
 
 func readEpoch(ctx context.Context, from reader) (int64, error) {
-	row, err := from.ReadRow(ctx, "state", spanner.Key{"epoch"}, []string{"committed", "slot", "n"})
-	if errors.Is(err, spanner.ErrRowNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fault("read the epoch", err)
-	}
-	var at place
-	err = row.Columns(&at.At, &at.Slot, &at.N)
-	return at.position(), fault("read the epoch", err)
+	return readPlace(ctx, from, "epoch")
 }
 
 // Revision returns a record as of a revision.
@@ -192,7 +183,11 @@ func readRevision(ctx context.Context, from reader, key record.Key, revision int
 	if err != nil {
 		return nil, fault("read a revision", err)
 	}
-	return scanRow(row)
+	r, err := scanRow(row)
+	if err == nil {
+		r.Base = 0 // which only reads of the past return
+	}
+	return r, err
 }
 
 // Revisions returns records as of revisions.
@@ -214,6 +209,7 @@ func (s *Store) Revisions(ctx context.Context, fields record.Fields, wanted ...r
 	err := snapshot.Read(ctx, "revision", spanner.KeySetFromKeys(keys...), rowColumns).Do(func(row *spanner.Row) error {
 		r, err := scanRow(row)
 		if err == nil {
+			r.Base = 0
 			found[record.AtRevision{Key: r.Key, Revision: r.Revision}] = r
 		}
 		return err

@@ -21,7 +21,7 @@ type doc struct {
 	Template   string                `json:",omitempty"`
 	Site       string                `json:",omitempty"`
 	Origin     string                `json:",omitempty"`
-	Replaces   []string              `json:",omitempty"` // not of revisions, like the next two
+	Replaces   []string              `json:",omitempty"` // not of revisions, like the next one
 	Replaced   []string              `json:",omitempty"`
 	Base       int64                 `json:",omitempty"`
 	Prepared   bool                  `json:",omitempty"`
@@ -60,15 +60,15 @@ func bytesOf(d record.Digest) []byte {
 	return d[:]
 }
 
-// rowColumns are the columns that scanRow reads, of the tables entity and revision.
+// rowColumns are the columns that scanRow reads at first, of the tables entity and revision.
 var rowColumns = []string{"kind", "id", "revision", "committed", "slot", "n", "created", "updated", "doc"}
 
-func scanRow(row *spanner.Row) (*record.Record, error) {
+func scanRow(row *spanner.Row, more ...any) (*record.Record, error) {
 	var r record.Record
 	var kind string
 	var at place
 	var encoded []byte
-	if err := row.Columns(&kind, &r.ID, &r.Revision, &at.At, &at.Slot, &at.N, &r.Created, &r.Updated, &encoded); err != nil {
+	if err := row.Columns(append([]any{&kind, &r.ID, &r.Revision, &at.At, &at.Slot, &at.N, &r.Created, &r.Updated, &encoded}, more...)...); err != nil {
 		return nil, err
 	}
 	r.Kind, r.Position = tko.Kind(kind), at.position()

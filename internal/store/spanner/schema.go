@@ -19,7 +19,7 @@ import (
 )
 
 // schemaVersion is the version of the schema. There is no migration yet.
-const schemaVersion = 3
+const schemaVersion = 4
 
 // schema creates the tables. Each key that grows with records begins with a shard. Columns that
 // no statement compares are in doc. References and origins are tables, not columns with an index, so that their
@@ -31,6 +31,7 @@ var schema = []string{
 		committed TIMESTAMP OPTIONS (allow_commit_timestamp=true),
 		slot INT64,
 		n INT64,
+		data BYTES(MAX),
 	) PRIMARY KEY (name)`,
 	`CREATE TABLE IF NOT EXISTS entity (
 		shard INT64 NOT NULL,
@@ -55,6 +56,11 @@ var schema = []string{
 		created TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
 		updated TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
 		doc BYTES(MAX) NOT NULL,
+		ended TIMESTAMP OPTIONS (allow_commit_timestamp=true),
+		ended_slot INT64,
+		ended_n INT64,
+		ended_who STRING(MAX),
+		ended_why STRING(MAX),
 	) PRIMARY KEY (shard, kind, id, revision DESC)`,
 	`CREATE TABLE IF NOT EXISTS change (
 		shard INT64 NOT NULL,
@@ -74,6 +80,14 @@ var schema = []string{
 		kind STRING(32) NOT NULL,
 		id STRING(MAX) NOT NULL,
 	) PRIMARY KEY (shard, role, target, kind, id)`,
+	`CREATE TABLE IF NOT EXISTS pair (
+		shard INT64 NOT NULL,
+		kind STRING(32) NOT NULL,
+		part STRING(1) NOT NULL,
+		name STRING(MAX) NOT NULL,
+		value STRING(MAX) NOT NULL,
+		id STRING(MAX) NOT NULL,
+	) PRIMARY KEY (shard, kind, part, name, value, id)`,
 	`CREATE TABLE IF NOT EXISTS origin (
 		shard INT64 NOT NULL,
 		kind STRING(32) NOT NULL,
@@ -136,6 +150,146 @@ var schema = []string{
 		updated TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
 		state BYTES(MAX) NOT NULL,
 	) PRIMARY KEY (shard, site, name)`,
+	`CREATE TABLE IF NOT EXISTS access_rule (
+		kind STRING(64) NOT NULL,
+		id STRING(MAX) NOT NULL,
+		doc STRING(MAX) NOT NULL,
+	) PRIMARY KEY (kind, id)`,
+	`CREATE TABLE IF NOT EXISTS audit_pending (
+		shard INT64 NOT NULL,
+		committed TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
+		n INT64 NOT NULL,
+		doc BYTES(MAX) NOT NULL,
+	) PRIMARY KEY (shard, committed, n)`,
+	`CREATE TABLE IF NOT EXISTS audit (
+		shard INT64 NOT NULL,
+		seq INT64 NOT NULL,
+		happened TIMESTAMP NOT NULL,
+		doc BYTES(MAX) NOT NULL,
+		chain BYTES(32) NOT NULL,
+	) PRIMARY KEY (shard, seq)`,
+	`CREATE TABLE IF NOT EXISTS audit_sink (
+		name STRING(MAX) NOT NULL,
+		seq INT64 NOT NULL,
+	) PRIMARY KEY (name)`,
+	`CREATE TABLE IF NOT EXISTS lease (
+		name STRING(64) NOT NULL,
+		holder STRING(MAX) NOT NULL,
+		until TIMESTAMP NOT NULL,
+	) PRIMARY KEY (name)`,
+	`CREATE TABLE IF NOT EXISTS subscription (
+		name STRING(MAX) NOT NULL,
+		doc BYTES(MAX) NOT NULL,
+	) PRIMARY KEY (name)`,
+	`CREATE TABLE IF NOT EXISTS reach (
+		shard INT64 NOT NULL,
+		cause STRING(MAX) NOT NULL,
+		what STRING(MAX) NOT NULL,
+		used INT64 NOT NULL,
+		granted INT64 NOT NULL,
+		since INT64 NOT NULL,
+		updated INT64 NOT NULL,
+	) PRIMARY KEY (shard, cause, what)`,
+	`CREATE TABLE IF NOT EXISTS reach_part (
+		shard INT64 NOT NULL,
+		cause STRING(MAX) NOT NULL,
+		what STRING(MAX) NOT NULL,
+		part INT64 NOT NULL,
+		n INT64 NOT NULL,
+		consent INT64 NOT NULL,
+		updated INT64 NOT NULL,
+	) PRIMARY KEY (shard, cause, what, part)`,
+	`CREATE TABLE IF NOT EXISTS reach_site (
+		shard INT64 NOT NULL,
+		cause STRING(MAX) NOT NULL,
+		site STRING(MAX) NOT NULL,
+		updated INT64 NOT NULL,
+	) PRIMARY KEY (shard, cause, site)`,
+	`CREATE TABLE IF NOT EXISTS rollout (
+		id STRING(MAX) NOT NULL,
+		active BOOL NOT NULL,
+		undoes STRING(MAX) NOT NULL,
+		doc BYTES(MAX) NOT NULL,
+	) PRIMARY KEY (id)`,
+	`CREATE TABLE IF NOT EXISTS rollout_plan (
+		rollout STRING(MAX) NOT NULL,
+		plan INT64 NOT NULL,
+		chunk INT64 NOT NULL,
+		data BYTES(MAX) NOT NULL,
+	) PRIMARY KEY (rollout, plan, chunk)`,
+	`CREATE TABLE IF NOT EXISTS rollout_row (
+		shard INT64 NOT NULL,
+		rollout STRING(MAX) NOT NULL,
+		deployment STRING(MAX) NOT NULL,
+		plan INT64 NOT NULL,
+		version INT64 NOT NULL,
+		kind INT64 NOT NULL,
+		wave INT64 NOT NULL,
+		rank INT64 NOT NULL,
+		site STRING(MAX) NOT NULL,
+		progress STRING(32) NOT NULL,
+		counted BOOL NOT NULL,
+		since INT64 NOT NULL,
+		reason STRING(MAX) NOT NULL,
+		doc BYTES(MAX) NOT NULL,
+		removed_shard INT64,
+		removed_from STRING(MAX),
+	) PRIMARY KEY (shard, rollout, deployment, plan)`,
+	`CREATE NULL_FILTERED INDEX IF NOT EXISTS rollout_row_removed ON rollout_row (removed_shard, removed_from)`,
+	`CREATE TABLE IF NOT EXISTS rollout_pin (
+		shard INT64 NOT NULL,
+		kind STRING(32) NOT NULL,
+		id STRING(MAX) NOT NULL,
+		revision INT64 NOT NULL,
+		rollout STRING(MAX) NOT NULL,
+		noted TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
+	) PRIMARY KEY (shard, kind, id, revision, rollout)`,
+	`CREATE TABLE IF NOT EXISTS rollout_evidence (
+		shard INT64 NOT NULL,
+		rollout STRING(MAX) NOT NULL,
+		n INT64 NOT NULL,
+		doc BYTES(MAX) NOT NULL,
+	) PRIMARY KEY (shard, rollout, n)`,
+	`CREATE TABLE IF NOT EXISTS flight (
+		shard INT64 NOT NULL,
+		deployment STRING(MAX) NOT NULL,
+		rollout STRING(MAX) NOT NULL,
+		apart BOOL NOT NULL,
+		doc BYTES(MAX) NOT NULL,
+	) PRIMARY KEY (shard, deployment)`,
+	`CREATE TABLE IF NOT EXISTS tally (
+		class STRING(MAX) NOT NULL,
+		n INT64 NOT NULL,
+	) PRIMARY KEY (class)`,
+	`CREATE TABLE IF NOT EXISTS tally_pending (
+		shard INT64 NOT NULL,
+		committed TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
+		class STRING(MAX) NOT NULL,
+		n INT64 NOT NULL,
+	) PRIMARY KEY (shard, committed, class)`,
+	`CREATE TABLE IF NOT EXISTS failure (
+		shard INT64 NOT NULL,
+		kind STRING(32) NOT NULL,
+		what STRING(MAX) NOT NULL,
+		since TIMESTAMP NOT NULL,
+		id STRING(MAX) NOT NULL,
+	) PRIMARY KEY (shard, kind, what, since, id)`,
+	`CREATE TABLE IF NOT EXISTS longer (
+		shard INT64 NOT NULL,
+		id STRING(MAX) NOT NULL,
+		policy STRING(MAX) NOT NULL,
+		changes INT64,
+	) PRIMARY KEY (shard, id)`,
+	`CREATE TABLE IF NOT EXISTS content_use (
+		shard INT64 NOT NULL,
+		digest BYTES(32) NOT NULL,
+		kind STRING(32) NOT NULL,
+		id STRING(MAX) NOT NULL,
+		revision INT64 NOT NULL,
+	) PRIMARY KEY (shard, digest, kind, id, revision)`,
+	`CREATE TABLE IF NOT EXISTS content_loose (
+		digest BYTES(32) NOT NULL,
+	) PRIMARY KEY (digest)`,
 	`CREATE TABLE IF NOT EXISTS content (
 		digest BYTES(32) NOT NULL,
 		chunk INT64 NOT NULL,

@@ -88,6 +88,7 @@ func Open(ctx context.Context, setting string, options ...option.ClientOption) (
 	ended, quit := context.WithCancel(context.WithoutCancel(ctx))
 	s.quit = quit
 	s.wait.Go(func() { s.tail(ended) })
+	s.wait.Go(func() { s.follow(ended) })
 	s.shutdown = sync.OnceFunc(func() {
 		s.quit()
 		s.wait.Wait()

@@ -8,6 +8,7 @@ import (
 	"cloud.google.com/go/spanner"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/decide"
 )
@@ -18,31 +19,41 @@ type logged struct {
 	before *record.Record // nil: new
 	after  *record.Record
 	author tko.Author
-	cause  string // of the write
+	cause  string        // of the write
+	caller *audit.Caller // of the write; nil: the change isn't audited
+
+	orphans   bool // the write is a deletion: it removed the reference of the record
+	replacing bool // the record was deleted because another one replaces it
 }
 
 // A transaction is one attempt of a commit. A column with a commit timestamp can't be read in the
 // transaction that writes it, so writes see those before them in memory.
 type transaction struct {
-	store   *Store
-	tx      *spanner.ReadWriteTransaction
-	counted bool                          // the commit has a cause whose changes are counted
-	now     time.Time                     // of the database; see time
-	state   map[record.Key]*record.Record // as decided so far; nil: doesn't exist; without an entry: not read
-	newest  map[record.Key]int64          // newest revisions, of records that don't exist
-	origins map[origin]string             // IDs
-	tokens  map[string]map[string]issued  // by deployment and token
-	placed  map[record.Key]int            // the newest change of records
-	begun   map[record.Key]bool           // new records
-	wrote   map[record.Key]bool           // records with a new revision
-	ended   []issued                      // tokens
-	claims  map[itemKey]*item             // that writes need
-	cause   string                        // of the write that is being decided
-	items   []*item                       // of work, as they become
-	later   []itemKey                     // of sites that are all due soon
-	woken   []string                      // queues whose waiting items are due soon
-	due     map[string]bool               // queues with items that are due
+	store    *Store
+	tx       *spanner.ReadWriteTransaction
+	reach    *record.Reach                 // how the commit is counted
+	now      time.Time                     // of the database; see time
+	state    map[record.Key]*record.Record // as decided so far; nil: doesn't exist; without an entry: not read
+	newest   map[record.Key]int64          // newest revisions, of records that don't exist
+	origins  map[origin]string             // IDs
+	tokens   map[string]map[string]issued  // by deployment and token
+	placed   map[record.Key]int            // the newest change of records
+	begun    map[record.Key]bool           // new records
+	wrote    map[record.Key]bool           // records with a new revision
+	ended    []issued                      // tokens
+	claims   map[itemKey]*item             // that writes need
+	cause    string                        // of the write that is being decided, as caller is
+	caller   *audit.Caller
+	deletes  bool // the write is a deletion; and one of a record that another one replaces
+	single   bool
+	items    []*item   // of work, as they become
+	later    []itemKey // of sites that are all due soon
+	requests []itemKey // further work that is due
+	rollouts []rolloutChange
+	woken    []string        // queues whose waiting items are due soon
+	due      map[string]bool // queues with items that are due
 
+	counts    decide.Counts // of the commit's cause
 	versions  decide.Versions
 	remaining int // records that the commit may change in addition to those of its writes
 	changes   []logged
@@ -50,8 +61,9 @@ type transaction struct {
 	changed   map[int]int // changes by outcomes
 	first     int64       // slot
 	contents  []content
-	refused   error // of a rule, or of the caller's context
-	sent      bool  // the transaction was about to be committed
+	stored    map[record.Digest]bool // content that the database has
+	refused   error                  // of a rule, or of the caller's context
+	sent      bool                   // the transaction was about to be committed
 }
 
 type content struct {
@@ -62,9 +74,9 @@ type content struct {
 // unplaced is the position of a record, or of an epoch, that the transaction itself writes.
 const unplaced = -1
 
-func newTransaction(s *Store, reach record.Reach) *transaction {
+func newTransaction(s *Store, reach *record.Reach) *transaction {
 	return &transaction{
-		store: s, counted: reach.Cause != "", remaining: maxStep, changed: map[int]int{},
+		store: s, reach: reach, remaining: maxStep, changed: map[int]int{},
 		state: map[record.Key]*record.Record{}, newest: map[record.Key]int64{}, origins: map[origin]string{}, tokens: map[string]map[string]issued{},
 		placed: map[record.Key]int{}, begun: map[record.Key]bool{}, wrote: map[record.Key]bool{}, due: map[string]bool{},
 	}
@@ -82,11 +94,19 @@ func (t *transaction) run(ctx context.Context, writes []record.Write) error {
 		}
 		t.outcomes = append(t.outcomes, outcome)
 	}
+	if err := t.count(ctx); err != nil {
+		t.refuse(err)
+		return err
+	}
+	m := new(mutations)
+	if err := t.changeRollouts(ctx, m); err != nil {
+		t.refuse(err)
+		return err
+	}
 	if err := t.enqueue(ctx); err != nil {
 		return err
 	}
-	m, err := t.mutations()
-	if err != nil {
+	if err := t.put(m); err != nil {
 		t.refused = err
 		return err
 	}
@@ -115,7 +135,7 @@ func (t *transaction) load(ctx context.Context, writes []record.Write) error {
 	var keys, renewed, reattached []record.Key
 	var origins []origin
 	var held []string
-	epoch := false
+	epoch, rules, rollouts := false, false, false
 	for i := range writes {
 		w := &writes[i]
 		key := w.Record.Key
@@ -138,7 +158,13 @@ func (t *transaction) load(ctx context.Context, writes []record.Write) error {
 		if key.Kind == tko.KindDeployment && w.Op != tko.OpStatus && w.Expect != record.Absent || w.Token != "" {
 			held = append(held, key.ID)
 		}
-		epoch = epoch || w.Epoch != nil
+		epoch, rules = epoch || w.Epoch != nil, rules || w.Access != nil
+		if w.Rollout != nil {
+			rollouts = true
+			for _, r := range w.Rollout.Rows { // which get the revisions of their deployments
+				keys = append(keys, record.Key{Kind: tko.KindDeployment, ID: string(r.Deployment)})
+			}
+		}
 	}
 	var err error
 	if t.origins, err = readOrigins(ctx, t.tx, origins); err != nil {
@@ -149,6 +175,16 @@ func (t *transaction) load(ctx context.Context, writes []record.Write) error {
 	}
 	if err := t.loadRecords(ctx, keys); err != nil {
 		return err
+	}
+	if rules {
+		if t.versions.Access, err = readAccessVersion(ctx, t.tx); err != nil {
+			return err
+		}
+	}
+	if rollouts {
+		if t.versions.Rollouts, err = readState(ctx, t.tx, rolloutState); err != nil {
+			return err
+		}
 	}
 	if epoch {
 		if t.versions.Epoch, err = readEpoch(ctx, t.tx); err != nil {
@@ -165,6 +201,9 @@ func (t *transaction) load(ctx context.Context, writes []record.Write) error {
 		}
 	}
 	if err := t.loadTokens(ctx, held); err != nil {
+		return err
+	}
+	if err := t.loadContents(ctx, writes); err != nil {
 		return err
 	}
 	if err := t.loadClaims(ctx, writes); err != nil {
@@ -187,6 +226,31 @@ func (t *transaction) loadRecords(ctx context.Context, keys []record.Key) error 
 		t.state[key] = found[key]
 	}
 	return nil
+}
+
+// loadContents reads which of the content that this store has written or read before is still there: old one is collected.
+func (t *transaction) loadContents(ctx context.Context, writes []record.Write) error {
+	var keys []spanner.Key
+	for i := range writes {
+		r := &writes[i].Record
+		for _, c := range []content{{r.Digest, r.Package}, {r.Derivation, r.Derived}, {r.Owner, r.Owned}} {
+			if _, known := t.store.blobs.Get(c.digest); known && c.data != nil {
+				keys = append(keys, spanner.Key{c.digest[:], int64(0)})
+			}
+		}
+	}
+	t.stored = map[record.Digest]bool{}
+	if len(keys) == 0 {
+		return nil
+	}
+	return fault("read which packages are stored", t.tx.Read(ctx, "content", spanner.KeySetFromKeys(keys...), []string{"digest"}).Do(func(row *spanner.Row) error {
+		var digest []byte
+		err := row.Column(0, &digest)
+		if err == nil {
+			t.stored[record.Digest(digest)] = true
+		}
+		return err
+	}))
 }
 
 // loadNewest reads the newest revisions of records that don't exist: revisions are never used
@@ -225,7 +289,7 @@ func (t *transaction) existing(w *record.Write) *record.Record {
 // decide decides a write, after those before it.
 func (t *transaction) decide(ctx context.Context, i int, w *record.Write) (record.Outcome, error) {
 	key := w.Record.Key
-	t.cause = w.Cause
+	t.cause, t.caller, t.deletes, t.single = w.Cause, w.Audit, w.Op == tko.OpDeleted, w.SingleStep
 	if r := t.existing(w); r != nil {
 		if change, ok := t.placed[r.Key]; ok {
 			t.changed[i] = change
@@ -234,6 +298,10 @@ func (t *transaction) decide(ctx context.Context, i int, w *record.Write) (recor
 	}
 	if err := t.check(ctx, w); err != nil {
 		return record.Outcome{}, err
+	}
+	if w.Rollout != nil {
+		t.versions.Rollouts++
+		t.rollouts = append(t.rollouts, rolloutChange{w.Rollout, t.versions.Rollouts})
 	}
 	current := t.state[key]
 	outcome := record.Outcome{Key: key}
@@ -255,7 +323,7 @@ func (t *transaction) decide(ctx context.Context, i int, w *record.Write) (recor
 		if w.Record.Metadata != nil {
 			after.Metadata = w.Record.Metadata
 		}
-		err = t.change(tko.OpStatus, current, &after, w.Record.Author)
+		t.change(tko.OpStatus, current, &after, w.Record.Author)
 		outcome.Revision = after.Revision
 	default:
 		after := w.Record
@@ -267,7 +335,7 @@ func (t *transaction) decide(ctx context.Context, i int, w *record.Write) (recor
 		} else {
 			after.UID, after.Created, after.Origin, after.Revision = current.UID, current.Created, current.Origin, current.Revision+1
 		}
-		err = t.change(tko.OpWritten, current, &after, after.Author)
+		t.change(tko.OpWritten, current, &after, after.Author)
 		if w.Token != "" {
 			t.endToken(key.ID, w.Token)
 		}
@@ -301,11 +369,11 @@ func (t *transaction) check(ctx context.Context, w *record.Write) error {
 }
 
 // change decides a change, and the state of its record.
-func (t *transaction) change(op tko.Op, before, after *record.Record, author tko.Author) error {
+func (t *transaction) change(op tko.Op, before, after *record.Record, author tko.Author) {
 	key := after.Key
 	after.Position = unplaced
 	t.placed[key] = len(t.changes)
-	t.changes = append(t.changes, logged{op, before, after, author, t.cause})
+	t.changes = append(t.changes, logged{op: op, before: before, after: after, author: author, cause: t.cause, caller: t.caller, orphans: t.deletes, replacing: t.deletes && t.single})
 	switch op {
 	case tko.OpDeleted:
 		t.state[key], t.newest[key] = nil, before.Revision
@@ -319,11 +387,6 @@ func (t *transaction) change(op tko.Op, before, after *record.Record, author tko
 	if decide.MovesEpoch(op, orNew(before), after) {
 		t.versions.Epoch = unplaced
 	}
-	deployment := key.Kind == tko.KindDeployment && op == tko.OpWritten
-	if t.counted && (op == tko.OpDeleted || deployment || len(record.Touched(*orNew(before), *after)) > 0) {
-		return &UnsupportedError{What: "counts of changes by their cause"}
-	}
-	return nil
 }
 
 func orNew(r *record.Record) *record.Record {

@@ -15,12 +15,11 @@ func (t *transaction) placeOf(change int) place {
 	return place{Slot: t.first + int64(change/perSlot), N: int64(change % perSlot)}
 }
 
-// mutations returns the mutations of the changes.
-func (t *transaction) mutations() (*mutations, error) {
+// put puts the changes, and what they cause.
+func (t *transaction) put(m *mutations) error {
 	if len(t.changes) > maxChanges {
-		return nil, tko.Errorf(tko.ErrInvalid, "the commit has %d changes, more than %d: split it", len(t.changes), maxChanges)
+		return tko.Errorf(tko.ErrInvalid, "the commit has %d changes, more than %d: split it", len(t.changes), maxChanges)
 	}
-	m := new(mutations)
 	t.first = firstSlot(len(t.changes), t.store.random)
 	epoch := -1
 	for i, c := range t.changes {
@@ -28,7 +27,12 @@ func (t *transaction) mutations() (*mutations, error) {
 		m.insert("change", []string{"shard", "committed", "n", "kind", "id", "op", "revision", "who", "why"},
 			at.Slot, spanner.CommitTimestamp, at.N, string(c.after.Kind), c.after.ID, string(c.op), c.after.Revision, c.author.Who, c.author.Why)
 		if err := t.putChange(m, c, at); err != nil {
-			return nil, err
+			return err
+		}
+		if c.caller != nil {
+			if err := putAudit(m, at, decide.AuditRecord(*c.caller, c.op, orNew(c.before), c.after)); err != nil {
+				return err
+			}
 		}
 		if decide.MovesEpoch(c.op, orNew(c.before), c.after) {
 			epoch = i
@@ -38,6 +42,9 @@ func (t *transaction) mutations() (*mutations, error) {
 		at := t.placeOf(epoch)
 		m.put("state", []string{"name", "committed", "slot", "n"}, "epoch", spanner.CommitTimestamp, at.Slot, at.N)
 	}
+	t.putCounts(m)
+	t.putTally(m)
+	putChanged(m, t.first, int64(len(t.changes)))
 	for _, token := range t.ended {
 		token.remove(m)
 	}
@@ -47,7 +54,7 @@ func (t *transaction) mutations() (*mutations, error) {
 	for _, queue := range t.woken {
 		putWake(m, queue)
 	}
-	return m, m.check()
+	return m.check()
 }
 
 // putChange puts the record of a change, its references, its revision and its content.
@@ -56,6 +63,9 @@ func (t *transaction) putChange(m *mutations, c logged, at place) error {
 	if c.op == tko.OpDeleted {
 		m.remove("entity", spanner.Key{shardOf(r.ID), string(r.Kind), r.ID})
 		putReferences(m, c.before, nil)
+		putPairs(m, c.before, nil)
+		m.update("revision", []string{"shard", "kind", "id", "revision", "ended", "ended_slot", "ended_n", "ended_who", "ended_why"},
+			shardOf(r.ID), string(r.Kind), r.ID, r.Revision, spanner.CommitTimestamp, at.Slot, at.N, c.author.Who, c.author.Why)
 		if r.Origin != "" {
 			m.remove("origin", spanner.Key{shardOf(r.Origin), string(r.Kind), r.Origin})
 		}
@@ -70,13 +80,14 @@ func (t *transaction) putChange(m *mutations, c logged, at place) error {
 	}
 	if c.op == tko.OpWritten {
 		putReferences(m, c.before, r)
+		putPairs(m, c.before, r)
 		if c.before == nil && r.Origin != "" {
 			m.put("origin", []string{"shard", "kind", "origin", "id"}, shardOf(r.Origin), string(r.Kind), r.Origin, r.ID)
 		}
 	}
 	entity, revision := *r, *r
 	entity.Steps, revision.Conditions = nil, nil
-	revision.Replaces, revision.Replaced, revision.Base = nil, nil, 0
+	revision.Replaces, revision.Replaced = nil, nil
 	encoded, err := encode(&entity)
 	if err != nil {
 		return err
@@ -96,16 +107,22 @@ func (t *transaction) putChange(m *mutations, c logged, at place) error {
 	m.put("revision", append([]string{"shard"}, rowColumns...), append(slices.Clip(key), spanner.CommitTimestamp, at.Slot, at.N, created, updated, encoded)...)
 	for _, c := range []content{{r.Digest, r.Package}, {r.Derivation, r.Derived}, {r.Owner, r.Owned}} {
 		t.putContent(m, c)
+		if c.digest != (record.Digest{}) {
+			m.put("content_use", contentUseColumns, shardOf(r.ID), c.digest[:], string(r.Kind), r.ID, r.Revision)
+		}
 	}
 	return nil
 }
+
+// contentUseColumns are those of the table content_use, which has a row for each content of each revision.
+var contentUseColumns = []string{"shard", "digest", "kind", "id", "revision"}
 
 // putContent puts content that the database may lack, in chunks.
 func (t *transaction) putContent(m *mutations, c content) {
 	if c.digest == (record.Digest{}) || c.data == nil {
 		return
 	}
-	if _, known := t.store.blobs.Get(c.digest); known || slices.ContainsFunc(t.contents, func(o content) bool { return o.digest == c.digest }) {
+	if t.stored[c.digest] || slices.ContainsFunc(t.contents, func(o content) bool { return o.digest == c.digest }) {
 		return
 	}
 	t.contents = append(t.contents, content{c.digest, slices.Clone(c.data)})

@@ -37,9 +37,9 @@ func longerEqualsModel(w *world) {
 		}
 	}
 	now, equal, refused := m.state(), 0, 0
-	for position := int64(1); position < collected && !w.Failed(); position++ {
-		if !m.isChange(position) {
-			continue
+	for _, position := range m.at[1:] {
+		if position >= collected || w.Failed() {
+			break
 		}
 		for _, id := range ids("d%02d", 40) {
 			key := deploymentKey(id + m.suffix[id])
@@ -49,7 +49,7 @@ func longerEqualsModel(w *world) {
 				continue
 			}
 			w.ok(err)
-			want := m.states[position][key]
+			want := m.stateAt(position)[key]
 			want.Key = key
 			w.equal(fmt.Sprintf("%s as of %d", key.ID, position), pastRecordOf(records[0]), pastRecordOf(want))
 			if covered[key] && want.Revision != 0 && want.Revision < now[key].Revision {
@@ -140,7 +140,7 @@ func loneRevisionIsNotLater(w *world) {
 	w.commit(deleted(templateKey("t")))
 	w.collect(retain(1))
 	w.equal("revisions", w.revisions(deploymentKey("d"), 4), []int64{1, 3})
-	for position := first; position <= second; position++ {
+	for _, position := range []int64{first, first + 1, second - 1, second} {
 		if r, err := w.store.GetAt(w.ctx(), position, record.Fields{}, deploymentKey("d")); !isError(err, tko.ErrGone) {
 			w.Errorf("as of %d: %+v, %v", position, r, err)
 		}
