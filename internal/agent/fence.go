@@ -82,7 +82,7 @@ func (e *fencedError) Error() string {
 		e.server, tko.EpochText(e.epoch), tko.EpochText(e.seen), e.seen)
 }
 
-func (e *fencedError) Is(target error) bool { return errors.Is(tko.ErrConflict, target) }
+func (e *fencedError) Is(target error) bool { return target == tko.ErrConflict }
 
 // A betterError ends a connection because another server is to be obeyed.
 type betterError struct{ index int }

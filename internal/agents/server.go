@@ -57,13 +57,13 @@ type Backend interface {
 	enrollments
 	entities
 	holds
-	fences
 	Position(ctx context.Context) (int64, error)
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 	EnqueueSites(ctx context.Context, ids []tko.SiteID) error
 }
 
 type enrollments interface {
+	fences
 	RedeemEnrollment(ctx context.Context, token, key string) (tko.AgentEnrollment, error)
 	ClaimSite(ctx context.Context, claim tko.AgentClaim) (tko.AgentEnrollment, error)
 	Enrollments(ctx context.Context) (all map[string]tko.AgentEnrollment, holds string, err error)

@@ -35,7 +35,7 @@ func ownerHoldsChangesBack(w *world) {
 	if !strings.Contains(c.Message, "refuses changes: at sea") {
 		t.Errorf("the condition is %+v", c)
 	}
-	a.drift("value: first", "value: drifted")
+	a.drift("value: first")
 	w.change(id, "second")
 	n := len(a.commits())
 	for range 2 {

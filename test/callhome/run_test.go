@@ -50,7 +50,7 @@ func TestSiteThatCallsHomeGetsWhatItShallHave(t *testing.T) {
 		}
 		return err
 	})
-	a.drift("value: second", "value: drifted")
+	a.drift("value: second")
 	n := len(a.commits())
 	for range 2 {
 		time.Sleep(3 * time.Second) // nothing happens, which has no end
@@ -68,7 +68,7 @@ func TestSiteThatCallsHomeGetsWhatItShallHave(t *testing.T) {
 
 	// Without the server, the agent corrects what others change.
 	w.server.Stop()
-	a.drift("value: fourth", "value: drifted")
+	a.drift("value: fourth")
 	a.has([]string{"value: fourth"}, []string{"value: drifted"})
 	w.start()
 	w.reported(id, tko.ConditionScheduled, tko.ConditionTrue)
@@ -113,12 +113,12 @@ func stopID(t *testing.T, w *world) string {
 	return strings.TrimSpace(out)
 }
 
-// drift commits a change to the repository.
-func (a *agent) drift(from, to string) {
+// drift commits a change of a value in the repository.
+func (a *agent) drift(from string) {
 	a.w.t.Helper()
 	work := filepath.Join(a.w.t.TempDir(), "clone")
 	script := fmt.Sprintf(`set -e; git clone -q %[1]s %[2]s; cd %[2]s; f=$(grep -rl '%[3]s' --exclude-dir .git .); sed -i 's/%[3]s/%[4]s/' $f
-git -c user.name=x -c user.email=x@example.com commit -qam drift; git push -q origin HEAD`, a.repository, work, from, to)
+git -c user.name=x -c user.email=x@example.com commit -qam drift; git push -q origin HEAD`, a.repository, work, from, "value: drifted")
 	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
 		a.w.t.Fatalf("%v: %s", err, out)
 	}
