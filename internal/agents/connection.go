@@ -225,6 +225,9 @@ func (c *connection) update(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if d.hold == "" && d.keep && len(c.entries) == 0 && !c.sent {
+		d.hold = fmt.Sprintf("the server's store was restored from a backup, and the agent of site %q has a new folder: it can't know what the site has and the store has lost, and would remove it; run it with its former folder, or release the site with tko hold release %s --remove", c.site, c.site)
+	}
 	if d.hold != "" {
 		return c.hold(d.hold)
 	}

@@ -68,6 +68,7 @@ func (w *world) mustProgram(args ...string) string {
 type agentStatus struct {
 	Running    bool
 	Epoch      int64
+	Hold       string
 	Connection *struct {
 		Server  string
 		Refused []struct{ Server string }
@@ -208,20 +209,36 @@ func TestStaleRegionCommandsNoAgent(t *testing.T) { //nolint:funlen // one story
 	}
 	a.condition(tko.KindDeployment, string(id), tko.ConditionHealthy, tko.ConditionUnknown, tko.ReasonNotHeard)
 
-	// An agent with a fresh folder learns the epoch when it is enrolled.
+	// An agent with a fresh folder learns the epoch when it is enrolled. It can't know what the promoted store has lost, and removes nothing.
 	site.kill()
 	fresh := &agent{w: b, state: site.state + ".fresh", repository: site.repository, token: b.token("a/1", time.Hour), server: b.agents}
 	b.run(fresh)
-	fresh.obeys(b)
+	fresh.shows("it is held, and has learned the epoch", func(s agentStatus) bool { return s.Epoch == promoted.Epoch && strings.Contains(s.Hold, "new folder") })
+	fresh.has([]string{"value: v4", "after-the-backup"}, []string{"stale"})
 	fresh.kill()
 	fresh.server = a.agents
 	fresh.start()
-	eventually.Within(t, timeLimit, "the fresh agent is not connected to the former region, which doesn't know it, and has learned the epoch", func() error {
-		s, err := fresh.status()
-		if err == nil && (!s.Running || s.Epoch != promoted.Epoch || s.Connection != nil && s.Connection.Server != "") {
+	fresh.shows("the former region doesn't know it", func(s agentStatus) bool {
+		return s.Running && s.Epoch == promoted.Epoch && (s.Connection == nil || s.Connection.Server == "")
+	})
+	fresh.has([]string{"value: v4", "after-the-backup"}, []string{"stale"})
+	fresh.kill()
+	fresh.server = b.agents
+	fresh.start()
+	if out, stderr, code := b.server.CLI("hold", "release", "a/1", "--remove", "--confirm=1"); code != 0 {
+		t.Fatal(out, stderr)
+	}
+	fresh.has([]string{"value: v4"}, []string{"stale", "after-the-backup"})
+}
+
+// shows waits until the status of the agent is as it should be.
+func (a *agent) shows(what string, is func(agentStatus) bool) {
+	a.w.t.Helper()
+	eventually.Within(a.w.t, timeLimit, what, func() error {
+		s, err := a.status()
+		if err == nil && !is(s) {
 			err = fmt.Errorf("its status is %+v", s)
 		}
 		return err
 	})
-	fresh.has([]string{"value: v4", "after-the-backup"}, []string{"stale"})
 }

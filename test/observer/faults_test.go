@@ -21,7 +21,7 @@ type edit struct{ file, old, new string }
 
 const (
 	fileReach    = "internal/gate/reach.go"
-	fileCounts   = "internal/store/relational/commit_reach.go"
+	fileCounts   = "internal/store/decide/reach.go"
 	fileReceipts = "internal/schedule/receipt.go"
 )
 
@@ -49,7 +49,7 @@ var faults = map[string]fault{
 		{fileCounts, "count(record.CountCreated, *after)", "_ = reach"},
 	}},
 	"sites are not counted": {"changes running deployments at", []edit{
-		{fileCounts, "counts := reach.Counts(record.CountSites, of, site)\n", "counts := reach.Counts(record.CountSites, of, site)[:0]\n"},
+		{fileCounts, "counts := reach.Counts(record.CountSites, at.of, at.site)\n", "counts := reach.Counts(record.CountSites, at.of, at.site)[:0]\n"},
 	}},
 	"topologies have all rights": {"made it from", []edit{
 		{"internal/rights/owner.go", "\tif unlimited {\n\t\tc.Grant = c.Grant.At", "\tif unlimited || true {\n\t\tc.Grant = c.Grant.At"},

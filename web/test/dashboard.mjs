@@ -497,7 +497,7 @@ await test('a view for all is saved on the server, and opens in the palette of o
   await dialog.getByRole('alert').waitFor()
   const other = await browser.newContext()
   const second = await other.newPage()
-  await second.goto(url)
+  await open(second, '/')
   await second.keyboard.press('Control+k')
   await second.getByRole('combobox', { name: /^View/ }).fill('shared')
   await second.getByRole('option', { name: 'saved view shared-south' }).click()
