@@ -115,7 +115,7 @@ part() { # a name for the file of times, packages, and after -- flags; a failure
 	"$root/bin/test/gotestsum" --format pkgname-and-test-fails --hide-summary=skipped \
 		--rerun-fails=2 --rerun-fails-max-failures=20 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
 		--rerun-fails-report="$flaky" "${times[@]}" --packages="${packages[*]}" -- \
-		-vet=off "-ldflags=-s -w" "${order[@]}" -p "$((processors * 2))" -parallel "$((processors * 2))" "$@" || status=$?
+		-vet=off "-ldflags=-s -w" "${order[@]}" -p "$((processors + 1))" -parallel "$((processors * 2))" "$@" || status=$?
 	[ ! -s "$flaky" ] || cat "$flaky" >>"$flaky.all"
 }
 
