@@ -110,23 +110,26 @@ func TestCatalogWithoutVersionsIsAnError(t *testing.T) {
 // out.
 func TestVersionThatIsAwayIsNotLeftOut(t *testing.T) {
 	t.Parallel()
-	var tags []string
-	for i := range 2 * together {
+	var tags, packages []string
+	for i := range maxKeep {
 		tags = append(tags, fmt.Sprintf("v1.%d", i))
 	}
-	s := newShelf([]string{"a"}, tags...)
+	for i := range 2 * together / maxKeep { // several transfers
+		packages = append(packages, string(rune('a'+i)))
+	}
+	s := newShelf(packages, tags...)
 	s.fail["v1.3"], s.fail["v1.5"] = errors.New("502"), tko.Errorf(tko.ErrInvalid, "no package")
 	c := opened(t, Settings{Keep: maxKeep}, s)
-	if _, err := c.Revision(t.Context()); err == nil || !strings.Contains(err.Error(), "a:v1.3: 502") {
+	if _, err := c.Revision(t.Context()); err == nil || !strings.Contains(err.Error(), ":v1.3: 502") {
 		t.Errorf("the error is %v: want that of the version that is away", err)
 	}
 	delete(s.fail, "v1.3")
 	ids, notes := templates(t, c)
-	if len(ids) != len(tags)-1 || len(notes) != 1 || !strings.Contains(notes[0], "a:v1.5 is left out: no package") {
-		t.Errorf("there are %d templates, and the notes are %q: want all but one", len(ids), notes)
+	if len(ids) != len(packages)*(len(tags)-1) || len(notes) != len(packages) || !strings.Contains(notes[0], ":v1.5 is left out: no package") {
+		t.Errorf("there are %d templates, and the notes are %q: want all but one of each package", len(ids), notes)
 	}
-	if n := s.reads["v1.999"]; n != 1 { // the newest, in the first transfer
-		t.Errorf("the newest version is read %d times: want 1", n)
+	if n := s.reads["v1.999"]; n != len(packages) {
+		t.Errorf("the newest versions of %d packages are read %d times: want each once", len(packages), n)
 	}
 }
 
