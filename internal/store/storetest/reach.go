@@ -330,8 +330,11 @@ func sitesSlide(w *world) {
 	again := time.Now()
 	ended := time.After(window * 4 / 10)
 	<-ended
-	if err := touch("s2"); err == nil && time.Since(again) < window {
-		w.Errorf("a third site was changed %s after two others: want that it isn't within %s", time.Since(again), window)
+	if err := touch("s2"); err == nil {
+		if took := time.Since(again); took < window {
+			w.Errorf("a third site was changed %s after two others: want that it isn't within %s", took, window)
+		}
+		return // the store was so slow that the others count no longer
 	}
 	w.counted("x", map[record.Count]string{record.CountSites: "2"})
 }
