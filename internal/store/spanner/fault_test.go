@@ -433,6 +433,9 @@ func TestCollisionsOfSlots(t *testing.T) {
 	for collisions, works := range map[int]bool{1: true, 4: true, 5: false} {
 		id := fmt.Sprintf("s%d", collisions)
 		left := collisions
+		if !works {
+			left = 1000 // the store also commits what it seals and adds up in the background
+		}
 		s.begin(func(_ int, method string) (codes.Code, bool) {
 			if strings.HasSuffix(method, "/Commit") && left > 0 {
 				left--
