@@ -59,8 +59,7 @@ const positionsSkipped = 1_000_000_000
 // store must not be used by others meanwhile. If Restore fails or is interrupted after
 // it has written something, the store is marked as incomplete, until a later Restore
 // succeeds. Readers of the change log and of lists by position start anew. Work is held
-// (see Holds), and the store
-// commands no agents until it is promoted (see Promote).
+// (see Holds), and the store commands no agents until it is promoted (see Promote).
 func (s *Store) Restore(ctx context.Context, r io.Reader, o Restore) (archive.Summary, error) {
 	tables := map[string]savedTable{}
 	for _, t := range savedTables() {
