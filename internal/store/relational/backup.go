@@ -69,7 +69,7 @@ func savedTables() []savedTable {
 		saved(
 			"work", largeChunk, "queue key",
 			textual("queue"), textual("key"), number("generation"), number("due"), number("attempt"), textual("last_error"), number("lease_until"), textual("claim"), number("claimed"),
-			number("claimed_generation"), number("since"), textual("cause"),
+			number("claimed_generation"), number("since"), textual("cause"), number("gathering"),
 		),
 		saved("source", smallChunk, "name", textual("name"), number("version"), number("updated"), content("status"), content("state"), textual("approved")),
 		saved("target_state", smallChunk, "site name", textual("site"), textual("name"), number("version"), number("updated"), content("state")),

@@ -19,7 +19,7 @@ import (
 )
 
 // schemaVersion is the version of the schema. There is no migration yet.
-const schemaVersion = 4
+const schemaVersion = 5
 
 // schema creates the tables. Each key that grows with records begins with a shard. Columns that
 // no statement compares are in doc. References and origins are tables, not columns with an index, so that their
@@ -123,6 +123,7 @@ var schema = []string{
 		claim STRING(MAX) NOT NULL,
 		claimed TIMESTAMP NOT NULL,
 		lease_until TIMESTAMP NOT NULL,
+		gathering BOOL NOT NULL,
 	) PRIMARY KEY (shard, queue, key)`,
 	`CREATE INDEX IF NOT EXISTS work_due ON work (shard, queue, due)`,
 	`CREATE TABLE IF NOT EXISTS wake (
