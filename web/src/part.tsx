@@ -14,9 +14,10 @@ export function part<P extends object>(load: () => Promise<ComponentType<P>>): C
   return Object.assign(function Part(props: P) {
     const [, drawn] = useState(0)
     const [failed, setFailed] = useState(false)
+    const shown = !!Loaded // it may be there when the effect runs, but isn't drawn then
     useEffect(() => {
       let gone = false
-      if (!Loaded) read().then(() => { if (!gone) drawn(1) }, () => { if (!gone) setFailed(true) })
+      if (!shown) read().then(() => { if (!gone) drawn(1) }, () => { if (!gone) setFailed(true) })
       return () => { gone = true }
     }, [])
     if (Loaded) return <Loaded {...props} />

@@ -82,10 +82,10 @@ function useSize() {
   return { ref, ...size }
 }
 
-// looks are the colors of the theme.
-function looks(of: Element, all: State[]): Look {
+// looks are the colors of the theme, and the words of the picture.
+function looks(of: Element, all: State[], by: string): Look {
   const style = getComputedStyle(of), color = (name: string) => style.getPropertyValue(`--${name}`).trim()
-  return { colors: all.map(color), strengths: all.map(s => strengths[s]), text: color('text'), muted: color('muted'), font: `${style.fontSize} system-ui, sans-serif` }
+  return { colors: all.map(color), strengths: all.map(s => strengths[s]), text: color('text'), muted: color('muted'), font: `${style.fontSize} system-ui, sans-serif`, none: by ? `without ${by}` : 'all sites' }
 }
 
 // Canvas is the picture. The arrow keys move through the sites, n to the next that fails; Enter opens one.
@@ -110,7 +110,7 @@ function Canvas({ wall, view }: { wall: Wall, view: string }) {
     if (e.width !== width * scale || e.height !== height * scale) { e.width = width * scale; e.height = height * scale }
     const c = e.getContext('2d')!
     c.setTransform(scale, 0, 0, scale, 0, 0)
-    draw(c, picture, wall.groups, looks(e, wall.states), shown)
+    draw(c, picture, wall.groups, looks(e, wall.states, wall.by), shown)
     e.dataset.drawn = String(wall.groups.reduce((n, g) => n + g.ids.length, 0))
     e.dataset.took = String(Math.round(performance.now() - began))
   }, [picture, wall, shown, theme, width, height])
