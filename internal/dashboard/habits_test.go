@@ -17,6 +17,8 @@ type habit struct {
 	key    string   // as k9s names it; a command begins with ":"
 	before []string // keys that are pressed first
 	sees   string   // on the screen after it
+	at     string   // the row of the cursor after it, if it moves
+	reads  bool     // it reads the list again
 	quits  bool
 }
 
@@ -31,8 +33,8 @@ var habits = []habit{
 	{key: "q", before: []string{"enter"}, sees: "[1 Deployments]"},
 	{key: "Tab", sees: "[2 Sites]"},
 	{key: "Shift-Tab", sees: "[6 Events]"},
-	{key: "Ctrl-r", sees: "[1 Deployments]"},
-	{key: "Ctrl-u", sees: "[1 Deployments]"},
+	{key: "Ctrl-r", sees: "[1 Deployments]", reads: true},
+	{key: "Ctrl-u", before: []string{"j"}, at: name(2)},
 	{key: "Ctrl-e", sees: "the header stays"},
 	{key: "Ctrl-g", sees: "the header stays"},
 	{key: "Shift-t", sees: "--colorize=false"},
@@ -43,7 +45,7 @@ var habits = []habit{
 	{key: "Ctrl-s", sees: "with -o yaml it saves it"},
 	{key: "Ctrl-w", sees: ":columns KEY KEY shows metadata"},
 	{key: "Ctrl-z", sees: "p shows only what is failing"},
-	{key: "Ctrl-l", sees: "[1 Deployments]"},
+	{key: "Ctrl-l", sees: "[1 Deployments]", reads: true},
 	{key: "Enter", sees: "d0000002"},
 	{key: "c", sees: "copied, if the terminal allows it: d0000002"},
 	{key: "n", sees: "/ filters, c copies the ID"},
@@ -58,13 +60,13 @@ var habits = []habit{
 	{key: "8", sees: "1 to 6 open lists"},
 	{key: "9", sees: "1 to 6 open lists"},
 	// navigation
-	{key: "g", sees: "[1 Deployments]"},
-	{key: "Shift-g", sees: "d0000030"},
-	{key: "Ctrl-b", sees: "[1 Deployments]"},
-	{key: "Ctrl-f", sees: "[1 Deployments]"},
+	{key: "g", before: []string{"G"}, at: name(2)},
+	{key: "Shift-g", at: name(30)},
+	{key: "Ctrl-b", before: []string{"j"}, at: name(2)},
+	{key: "Ctrl-f", at: name(30)},
 	{key: "h", sees: "tab and shift-tab change lists"},
-	{key: "j", sees: "[1 Deployments]"},
-	{key: "k", sees: "[1 Deployments]"},
+	{key: "j", at: name(3)},
+	{key: "k", before: []string{"j"}, at: name(2)},
 	{key: "[", sees: "esc goes back"},
 	{key: "]", sees: "esc goes back"},
 	{key: "-", before: []string{"2", "5"}, sees: "[2 Sites]"},
@@ -167,6 +169,7 @@ func TestEachKeyOfK9sDoesTheSameOrSaysWhatDoes(t *testing.T) {
 			f := sample()
 			u := newUser(t, f, 160, 40)
 			u.press(h.before...)
+			requests := f.listed()
 			var cmd tea.Cmd
 			if h.key != ":" && strings.HasPrefix(h.key, ":") {
 				u.press(":")
@@ -183,6 +186,15 @@ func TestEachKeyOfK9sDoesTheSameOrSaysWhatDoes(t *testing.T) {
 			}
 			u.run(cmd)
 			u.sees(h.sees)
+			if id := u.m.lists[0].selected(); h.at != "" && id != h.at {
+				t.Errorf("the cursor is at %s, want %s", id, h.at)
+			}
+			if h.reads && f.listed() == requests {
+				t.Error("the list was not read again")
+			}
+			if slices.Contains(h.before, "space") && len(u.m.lists[0].marks) > 0 {
+				t.Error("a row is still marked")
+			}
 			if len(f.approved)+len(f.removed)+len(f.commands) > 0 {
 				t.Errorf("it has changed something: %v, %v, %v", f.approved, f.removed, f.commands)
 			}
