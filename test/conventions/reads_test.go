@@ -13,7 +13,7 @@ import (
 // startsPrograms are the packages whose tests start programs, and don't say by process.Reads which files of the
 // repository these read, with the reason.
 var startsPrograms = map[string]string{
-	"cmd/tko-server":                 "tar and du of temporary folders",
+	"cmd/internal/tkoserver":         "tar and du of temporary folders",
 	"internal/agent":                 "this test",
 	"internal/child":                 "shells without files",
 	"internal/logging":               "this test",
