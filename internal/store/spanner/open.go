@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 // Environment variables of Spanner's clients.
@@ -106,12 +107,28 @@ func CreateInEmulator(ctx context.Context, setting string) error {
 	if err != nil {
 		return err
 	}
+	for {
+		err := createDatabase(ctx, database)
+		if err == nil {
+			return nil
+		}
+		if status.Code(err) != codes.Unavailable || pause.For(ctx, emulatorPause) != nil { // it may be starting
+			return unusable(ctx, database, err)
+		}
+	}
+}
+
+// emulatorPause is the time between attempts to reach an emulator.
+const emulatorPause = 100 * time.Millisecond
+
+// createDatabase creates an instance and a database in it, unless they exist.
+func createDatabase(ctx context.Context, database string) error {
 	if err := createInstance(ctx, database); err != nil {
-		return unusable(ctx, database, err)
+		return err
 	}
 	c, err := admin.NewDatabaseAdminClient(ctx)
 	if err != nil {
-		return unusable(ctx, database, err)
+		return err
 	}
 	defer func() { _ = c.Close() }()
 	parent, name, _ := strings.Cut(database, "/databases/")
@@ -119,7 +136,7 @@ func CreateInEmulator(ctx context.Context, setting string) error {
 	if err == nil {
 		_, err = made.Wait(ctx)
 	}
-	return unlessExists(ctx, database, err)
+	return unlessExists(err)
 }
 
 func createInstance(ctx context.Context, database string) error {
@@ -137,15 +154,15 @@ func createInstance(ctx context.Context, database string) error {
 	if err == nil {
 		_, err = made.Wait(ctx)
 	}
-	return unlessExists(ctx, database, err)
+	return unlessExists(err)
 }
 
 // unlessExists returns an error that isn't that something exists already.
-func unlessExists(ctx context.Context, database string, err error) error {
-	if err == nil || status.Code(err) == codes.AlreadyExists {
+func unlessExists(err error) error {
+	if status.Code(err) == codes.AlreadyExists {
 		return nil
 	}
-	return unusable(ctx, database, err)
+	return err
 }
 
 // OpenWithin creates what [CreateInEmulator] does, and opens the store once the database responds, within a time.
