@@ -118,14 +118,12 @@ soak: ## break everything at random for FAULTS_TIME (1h), observe 2,000 sites un
 	$(GO) test -count=1 -timeout 20m -tags image -run Image -v $(ARGS) ./test/deploy
 	test/soak/run.sh -v $(ARGS)
 
+# Those of test/e2e whose subject isn't another database, a cluster, or what only other stores have.
 .PHONY: spanner
 spanner: build-programs ## the tests that run with any store, with Spanner's emulator: minutes (ARGS=-run=Kill)
-	test/setup/emulator.sh $(GO) test -count=1 -timeout 60m -run '$(SPANNER_TESTS)' -v $(ARGS) ./test/e2e
+	test/setup/emulator.sh $(GO) test -count=1 -timeout 60m -run "PlacementSurvivesKills|RolloutSurvivesKills|TicketsSurviveKills|DeletionsContinue|DemoCatalog|ScenarioOfTheOriginal|Approval|StopHolds|TraceGoes" -v $(ARGS) ./test/e2e
 	TKO_SOAK=/dev/null $(GO) test -count=1 -timeout 60m -v $(ARGS) ./test/spanner
 	STORE=spanner $(MAKE) --no-print-directory demo ARGS=--once
-
-# The tests of test/e2e whose subject isn't another database, or a cluster.
-SPANNER_TESTS := PlacementSurvivesKills|RolloutSurvivesKills|TicketsSurviveKills|DeletionsContinue|DemoCatalog|ScenarioOfTheOriginal|Approv|Stop|Trace
 
 FUZZTIME ?= 30s
 

@@ -35,6 +35,7 @@ var startsPrograms = map[string]string{
 	"test/network":                   "programs of this repository",
 	"test/observer":                  "git, and programs that process.Build names by their content",
 	"test/rolling":                   "an earlier commit",
+	"test/spanner":                   "git of temporary folders, and programs that process.Build names by their content",
 }
 
 // TestCachedResultsKnowWhatProgramsRead finds packages whose tests start programs and don't say which files these

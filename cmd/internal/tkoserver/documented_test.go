@@ -9,10 +9,10 @@ import (
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// Each command of tko-server in a block of the documentation exists, and has these flags.
+// Each command of tko-server, and of tko-server-spanner, in a block of the documentation exists, and has these flags.
 func TestDocumentedCommandsExist(t *testing.T) {
 	t.Parallel()
-	for _, c := range docs.CommandsOf(t, "tko-server", 15) {
+	for _, c := range slices.Concat(docs.CommandsOf(t, "tko-server", 15), docs.CommandsOf(t, "tko-server-spanner", 1)) {
 		var out eventually.Buffer
 		if code := run(t.Context(), append(slices.Clone(c.Words), "--help"), &out, &out); code != 0 {
 			t.Errorf("%s: exit code %d:\n%s", c, code, &out)

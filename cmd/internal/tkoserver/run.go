@@ -123,7 +123,7 @@ func (p Program) run(ctx context.Context, args []string, stdout, stderr io.Write
 			return err
 		}
 		if os.Geteuid() == 0 && !c.AllowRoot {
-			return tko.Errorf(tko.ErrInvalid, "%s must not run as root, because a fault would then concern the whole machine: start it as an ordinary user, or give --allow-root", p.Name)
+			return tko.Errorf(tko.ErrInvalid, "tko-server must not run as root, because a fault would then concern the whole machine: start it as an ordinary user, or give --allow-root")
 		}
 		if log, err = logging.New(c.Log(stderr)); err != nil {
 			return err

@@ -190,7 +190,8 @@ func siteConditions(ctx context.Context, store record.Store, found func([]tko.Co
 			return err
 		}
 		found(r.Conditions)
-		if left--; left == 0 {
+		left--
+		if left == 0 {
 			break
 		}
 	}

@@ -133,7 +133,7 @@ func TestServerNeedsNothingBeyondTheStore(t *testing.T) {
 	}
 	for _, absent := range []string{"tko_store_disk_full", "tko_store_connections", "tko_store_size_bytes"} {
 		if strings.Contains(text, absent) {
-			t.Errorf("the metrics have %s, which nobody knows", absent)
+			t.Errorf("the metrics have %s, which this store does not report", absent)
 		}
 	}
 	stop()
