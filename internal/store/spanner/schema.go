@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
@@ -326,10 +325,7 @@ func prepareSchema(ctx context.Context, client *spanner.Client, database string,
 			return err
 		}
 	}
-	if version != schemaVersion {
-		return tko.Errorf(tko.ErrInvalid, "database %q has the schema %d, and this program needs %d: create a new database", database, version, schemaVersion)
-	}
-	return nil
+	return checkSchemaVersion(database, version)
 }
 
 // readSchemaVersion returns 0 if there is no complete schema.
