@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"strings"
@@ -51,10 +52,7 @@ func TestTheFirstViewReadsLittle(t *testing.T) {
 		if _, ok := first[name]; ok {
 			continue
 		}
-		all := map[string]int{}
-		for known, n := range first {
-			all[known] = n
-		}
+		all := maps.Clone(first)
 		follow(t, files, name, all)
 		if total := sum(all); total > maxView {
 			t.Errorf("%s reads %d bytes with the first view, want %d at most", name, total, maxView)

@@ -114,11 +114,9 @@ func (a *app) commanded(verb string, s tko.RolloutStatus) error {
 		text += fmt.Sprintf(", undone by rollout %q", s.UndoneBy)
 	}
 	if verb == "approve" { // waves are approved in their order
-		for _, w := range slices.Backward(s.Waves) {
-			if strings.HasPrefix(w.Approval, "by ") {
-				text += fmt.Sprintf("; wave %q is approved", w.Name)
-				break
-			}
+		approved := func(w tko.RolloutWave) bool { return strings.HasPrefix(w.Approval, "by ") }
+		if waves := slices.DeleteFunc(slices.Clone(s.Waves), func(w tko.RolloutWave) bool { return !approved(w) }); len(waves) > 0 {
+			text += fmt.Sprintf("; wave %q is approved", waves[len(waves)-1].Name)
 		}
 	}
 	a.notice("rollout %q is %s", s.ID, text)

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -151,9 +150,10 @@ func (h habit) press() tea.KeyPressMsg {
 		return k
 	}
 	k.Code = []rune(rest)[0]
-	if k.Mod == tea.ModShift {
+	switch k.Mod {
+	case tea.ModShift:
 		k.Text = strings.ToUpper(rest)
-	} else if k.Mod == 0 {
+	case 0:
 		k.Text = rest
 	}
 	return k
@@ -253,7 +253,7 @@ func TestTheTableOfK9sIsComplete(t *testing.T) {
 	}
 	for name := range hints {
 		if !slices.ContainsFunc(habits, func(h habit) bool { return h.press().String() == name }) {
-			t.Error(fmt.Sprintf("the hint of %q is not tried", name))
+			t.Errorf("the hint of %q is not tried", name)
 		}
 	}
 }

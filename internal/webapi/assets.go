@@ -30,7 +30,7 @@ type asset struct {
 func compress(body []byte) []byte {
 	var buffer bytes.Buffer
 	zip, _ := gzip.NewWriterLevel(&buffer, gzip.BestCompression) // fails for unknown levels only
-	_, _ = zip.Write(body) // a buffer takes everything
+	_, _ = zip.Write(body)                                       // a buffer takes everything
 	_ = zip.Close()
 	return buffer.Bytes()
 }

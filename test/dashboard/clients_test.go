@@ -56,7 +56,7 @@ func TestGeneratedClientsCallTheServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		modules := filepath.Join(web, "node_modules")
-		dir, err := os.MkdirTemp(modules, ".client-") // where imports find the packages
+		dir, err := os.MkdirTemp(modules, ".client-") //nolint:usetesting // where imports find the packages
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -95,7 +96,7 @@ func work(t *testing.T, c *client.Client, name string, writes int) model {
 	m := model{site: tko.SiteID(name), acknowledged: map[int]int64{}, unknown: map[int]bool{}, refused: map[int]error{}}
 	for n := range writes {
 		ctx, cancel := context.WithTimeout(t.Context(), eventually.Limit)
-		revision, err := c.RegisterSite(ctx, tko.Site{ID: m.site, Metadata: map[string]string{"write": fmt.Sprint(n)}})
+		revision, err := c.RegisterSite(ctx, tko.Site{ID: m.site, Metadata: map[string]string{"write": strconv.Itoa(n)}})
 		cancel()
 		switch {
 		case err == nil:

@@ -176,10 +176,10 @@ func (f *fleet) children(i int) (map[string]string, []tko.DeploymentID, error) {
 }
 
 // settled waits until each site has one child, which is scheduled, and the repository has that. It returns the children.
-func (f *fleet) settled(version string) (found map[string]string, ids []tko.DeploymentID) {
+func (f *fleet) settled(version string) (found map[string]string) {
 	f.t.Helper()
 	eventually.NoError(f.t, "the schedules of all children", func() (err error) {
-		if found, ids, err = f.children(0); err == nil && len(found) != sites {
+		if found, _, err = f.children(0); err == nil && len(found) != sites {
 			err = fmt.Errorf("%d sites have a child, want %d", len(found), sites)
 		}
 		return err
@@ -197,7 +197,7 @@ func (f *fleet) settled(version string) (found map[string]string, ids []tko.Depl
 	if files := f.git("ls-tree", "-r", "--name-only", "main"); strings.Count(files, "settings") != sites {
 		f.t.Fatalf("the repository has the files\n%s", files)
 	}
-	return found, ids
+	return found
 }
 
 func (f *fleet) git(args ...string) string {
@@ -321,7 +321,7 @@ func TestFleetOnSpannerSurvivesKills(t *testing.T) {
 		if round > 0 {
 			f.kill(round % 2)
 		}
-		got, _ := f.settled("v1")
+		got := f.settled("v1")
 		if want == nil {
 			want = got
 		}
@@ -345,7 +345,7 @@ func TestFleetOnSpannerSurvivesKills(t *testing.T) {
 			f.kill(round % 2)
 		}
 		f.reach(1, id, "Undone")
-		undone, _ := f.settled("v1")
+		undone := f.settled("v1")
 		if d := cmp.Diff(want, undone); d != "" {
 			t.Fatalf("round %d: the undone outcome differs (-before +undone):\n%s", round, d)
 		}

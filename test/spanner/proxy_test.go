@@ -112,7 +112,7 @@ func (p *proxy) set(fail func(method string) (code codes.Code, after bool)) {
 	p.fail = fail
 }
 
-func (p *proxy) next(method string) (err error, after bool) { //nolint:revive // the error is a value
+func (p *proxy) next(method string) (err error, after bool) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if p.fail == nil {

@@ -34,20 +34,26 @@ func keyEncryptor(name string, v config.Vault) (seal.KeyEncryptor, error) {
 	return key, nil
 }
 
+// unencrypted returns an error if a store has encrypted packages.
+func unencrypted(ctx context.Context, store record.Store) error {
+	s, ok := store.(encrypter)
+	if !ok {
+		return nil
+	}
+	_, version, err := s.SealingKey(ctx)
+	if err == nil && version > 0 {
+		err = tko.Errorf(tko.ErrInvalid, "the packages in the store are encrypted: give --encryption-key")
+	}
+	return err
+}
+
 // encrypt makes a store encrypt packages with a key. Without one,
 // it returns an error if the store has encrypted packages.
 func encrypt(ctx context.Context, store record.Store, path string, vault config.Vault) error {
-	s, err := able[encrypter](store, "encrypt packages")
 	if path == "" {
-		if err != nil { // then there are no encrypted ones
-			return nil
-		}
-		_, version, err := s.SealingKey(ctx)
-		if err == nil && version > 0 {
-			err = tko.Errorf(tko.ErrInvalid, "the packages in the store are encrypted: give --encryption-key")
-		}
-		return err
+		return unencrypted(ctx, store)
 	}
+	s, err := able[encrypter](store, "encrypt packages")
 	if err != nil {
 		return err
 	}
