@@ -70,7 +70,7 @@ func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcom
 			t = newTransaction(s, &reach)
 			t.refused = ctx.Err() // from here on the transaction decides, even if the caller's context ends
 			if t.refused == nil && certain.lost.Load() {
-				t.refused = &sqldb.UnknownOutcomeError{Err: errRunAgain}
+				t.refused = unknownOutcome(errRunAgain)
 			}
 			if t.refused != nil {
 				return t.refused
@@ -90,7 +90,7 @@ func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcom
 	case err == nil:
 		return t.committed(at), nil
 	case certain.lost.Load():
-		return nil, &sqldb.UnknownOutcomeError{Err: err}
+		return nil, unknownOutcome(err)
 	case spanner.ErrCode(err) == codes.AlreadyExists && t.refused == nil:
 		return nil, fmt.Errorf("%w: %d transactions in a row had the place of another one in the log: try again: %w", tko.ErrUnavailable, maxCollisions, err)
 	}
@@ -99,6 +99,15 @@ func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcom
 
 // errRunAgain is why a transaction isn't run again: it would find what it wrote itself.
 var errRunAgain = errors.New("the response of the commit was lost")
+
+// unknownOutcome returns the error of a commit of which it isn't known whether it happened: the store was away, and callers read
+// again.
+func unknownOutcome(err error) error {
+	if _, known := errors.AsType[*sqldb.UnknownOutcomeError](err); known {
+		return err
+	}
+	return fmt.Errorf("%w: %w", tko.ErrUnavailable, &sqldb.UnknownOutcomeError{Err: err})
+}
 
 // committed returns the outcomes of a transaction that was committed at a time.
 func (t *transaction) committed(at time.Time) []record.Outcome {
@@ -135,7 +144,7 @@ func failure(doing string, err error, sent bool) error {
 	if sent {
 		switch spanner.ErrCode(err) {
 		case codes.DeadlineExceeded, codes.Canceled, codes.Unavailable, codes.Unknown, codes.Internal:
-			return &sqldb.UnknownOutcomeError{Err: err}
+			return unknownOutcome(err)
 		default:
 		}
 	}
@@ -200,12 +209,12 @@ func (s *Store) writeOnce(ctx context.Context, doing string, fn step) error {
 	ctx, certain = withCertainty(ctx)
 	err := s.write(ctx, doing, func(ctx context.Context, tx *spanner.ReadWriteTransaction, m *mutations) error {
 		if certain.lost.Load() {
-			return &sqldb.UnknownOutcomeError{Err: errRunAgain}
+			return unknownOutcome(errRunAgain)
 		}
 		return fn(ctx, tx, m)
 	})
 	if err != nil && certain.lost.Load() {
-		return &sqldb.UnknownOutcomeError{Err: err}
+		return unknownOutcome(err)
 	}
 	return err
 }
