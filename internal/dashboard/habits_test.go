@@ -150,10 +150,11 @@ func (h habit) press() tea.KeyPressMsg {
 		return k
 	}
 	k.Code = []rune(rest)[0]
-	switch k.Mod {
-	case tea.ModShift:
+	if k.Mod == tea.ModShift {
 		k.Text = strings.ToUpper(rest)
-	case 0:
+		return k
+	}
+	if k.Mod == 0 {
 		k.Text = rest
 	}
 	return k

@@ -146,12 +146,11 @@ func (f *fleet) register() {
 
 // children returns the deployments with a site by their sites, without their IDs: template, state and package. It fails the test if a
 // site has two.
-func (f *fleet) children(i int) (map[string]string, []tko.DeploymentID, error) {
+func (f *fleet) children(i int) (map[string]string, error) {
 	found := map[string]string{}
-	var ids []tko.DeploymentID
 	for d, err := range f.clients[i].Deployments(patient(f.t), tko.DeploymentSelect{}, tko.ListOptions{Packages: true}) {
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if d.Site == "" {
 			continue
@@ -163,28 +162,27 @@ func (f *fleet) children(i int) (map[string]string, []tko.DeploymentID, error) {
 			return c.Type == tko.ConditionScheduled && c.Status == tko.ConditionTrue && c.ObservedRevision == d.Stamp.Revision
 		})
 		if !d.Prepared || !d.Approved || at < 0 {
-			return nil, nil, fmt.Errorf("deployment %s at %s isn't scheduled at revision %d: %+v", d.ID, d.Site, d.Stamp.Revision, d.Stamp.Conditions)
+			return nil, fmt.Errorf("deployment %s at %s isn't scheduled at revision %d: %+v", d.ID, d.Site, d.Stamp.Revision, d.Stamp.Conditions)
 		}
 		text, err := krm.Encode(krm.YAML, d.Package)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		found[string(d.Site)] = fmt.Sprintf("%s\n%s", d.Template, text)
-		ids = append(ids, d.ID)
 	}
-	return found, ids, nil
+	return found, nil
 }
 
 // settled waits until each site has one child, which is scheduled, and the repository has that. It returns the children.
 func (f *fleet) settled(version string) (found map[string]string) {
 	f.t.Helper()
 	eventually.NoError(f.t, "the schedules of all children", func() (err error) {
-		if found, _, err = f.children(0); err == nil && len(found) != sites {
+		if found, err = f.children(0); err == nil && len(found) != sites {
 			err = fmt.Errorf("%d sites have a child, want %d", len(found), sites)
 		}
 		return err
 	})
-	other, _, err := f.children(1)
+	other, err := f.children(1)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -357,7 +355,7 @@ func TestFleetOnSpannerSurvivesKills(t *testing.T) {
 			if files := f.git("ls-tree", "-r", "--name-only", "main"); strings.Contains(files, "settings") {
 				return fmt.Errorf("files are left:\n%s", files)
 			}
-			found, _, err := f.children(0)
+			found, err := f.children(0)
 			if err == nil && len(found) > 0 {
 				err = fmt.Errorf("%d children are left", len(found))
 			}
