@@ -88,18 +88,25 @@ func Encode(sealer Sealer, digest record.Digest, data []byte) (encoding int, sto
 	return encoding | sealedEncoding, stored, nil
 }
 
+// A Stored is content as it is stored.
+type Stored struct {
+	Digest         record.Digest
+	Encoding, Size int // size: of the content; 0: not known
+	Data           []byte
+}
+
 // Decode is the reverse of Encode.
-func Decode(ctx context.Context, sealer Sealer, digest []byte, encoding, size int, stored []byte) ([]byte, error) {
-	if encoding&sealedEncoding != 0 {
+func Decode(ctx context.Context, sealer Sealer, s Stored) ([]byte, error) {
+	if s.Encoding&sealedEncoding != 0 {
 		if sealer == nil {
-			return nil, tko.Errorf(tko.ErrUnavailable, "the package %x is encrypted: start the server with --encryption-key", digest)
+			return nil, tko.Errorf(tko.ErrUnavailable, "the package %x is encrypted: start the server with --encryption-key", s.Digest[:])
 		}
 		var err error
-		if stored, err = sealer.Open(ctx, stored, digest); err != nil {
-			return nil, fmt.Errorf("decrypt the package %x: %w", digest, err)
+		if s.Data, err = sealer.Open(ctx, s.Data, s.Digest[:]); err != nil {
+			return nil, fmt.Errorf("decrypt the package %x: %w", s.Digest[:], err)
 		}
 	}
-	return Decompress(encoding&^sealedEncoding, size, stored)
+	return Decompress(s.Encoding&^sealedEncoding, s.Size, s.Data)
 }
 
 // DerivationOf returns the stored form of the digest of what a revision was made from: the digest,

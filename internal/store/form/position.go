@@ -2,7 +2,7 @@ package form
 
 import "time"
 
-// The positions of stores on Spanner are the microseconds since EpochStart, shifted by PositionBits.
+// PositionBits is by how many bits the positions of stores on Spanner are shifted: they are the microseconds since EpochStart.
 const PositionBits = 13
 
 // EpochStart is the time of the position 0.

@@ -23,7 +23,7 @@ func (s *Store) encode(digest record.Digest, data []byte) (encoding int, stored 
 
 // decode is the reverse of encode.
 func (s *Store) decode(ctx context.Context, digest []byte, encoding, size int, stored []byte) ([]byte, error) {
-	return form.Decode(ctx, s.sealer, digest, encoding, size, stored)
+	return form.Decode(ctx, s.sealer, form.Stored{Digest: record.Digest(digest), Encoding: encoding, Size: size, Data: stored})
 }
 
 // SealingKey returns the wrapped keys of encrypted packages, and their version;

@@ -35,7 +35,7 @@ const (
 	pastState      = "past"
 )
 
-// Milestones are positions of the table state.
+// A milestones has positions of the table state.
 type milestones struct {
 	collected int64
 	past      record.Moment // the oldest state that can be read

@@ -124,7 +124,7 @@ func (s *Store) readContent(ctx context.Context, from reader, digests []record.D
 		return contents, nil
 	}
 	err := readStored(ctx, from, spanner.KeySets(wanted...), func(c storedContent) error {
-		data, err := form.Decode(ctx, s.sealer, c.digest[:], int(c.encoding), int(c.size), c.data)
+		data, err := form.Decode(ctx, s.sealer, c.stored())
 		if err != nil {
 			return err
 		}

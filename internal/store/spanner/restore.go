@@ -29,7 +29,7 @@ const (
 	restoreWait = 10 * time.Second
 )
 
-// tables are those of the schema, except for facts about the store itself, and what its servers write while it is empty.
+// The tables of the schema, except for that of facts about the store itself. Its servers may write the others while it is empty.
 var (
 	restoredTables = []string{
 		"entity", "revision", "change", "reference", "pair", "origin", "work", "source", "target_state", "access_rule", "audit", "audit_sink", "subscription", "reach", "reach_part", "reach_site",

@@ -97,7 +97,7 @@ func (s *Store) resealSome(ctx context.Context, list []storedContent) error {
 	var keys []spanner.Key
 	for i := range list {
 		c := &list[i]
-		data, err := form.Decode(ctx, s.sealer, c.digest[:], int(c.encoding), int(c.size), c.data)
+		data, err := form.Decode(ctx, s.sealer, c.stored())
 		if err != nil {
 			return err
 		}

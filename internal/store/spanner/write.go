@@ -144,6 +144,10 @@ type storedContent struct {
 	data           []byte
 }
 
+func (c *storedContent) stored() form.Stored {
+	return form.Stored{Digest: c.digest, Encoding: int(c.encoding), Size: int(c.size), Data: c.data}
+}
+
 // contentColumns are those of the table content, which has a row for each chunk.
 var contentColumns = []string{"digest", "chunk", "encoding", "size", "data"}
 

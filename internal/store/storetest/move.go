@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/backup"
 )
 
-// The columns that are numbers of metadata and of entries of its index: names that only one archive knows.
+// numbered are the columns that are numbers of metadata and of entries of its index: names that only one archive knows.
 var numbered = map[string]map[string]string{
 	"metaset":      {"id": "metaset"},
 	"entity":       {"metaset": "metaset"},
