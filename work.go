@@ -123,12 +123,19 @@ const (
 	WorkReleased WorkOutcome = "released" // not started: due again after Retry, as if it was never claimed
 )
 
+// MaxGather is the longest Retry of [FinishedWork] that gathers.
+const MaxGather = 10 * time.Minute
+
 // FinishedWork ends the claim of an item.
 type FinishedWork struct {
 	Item    WorkItem
 	Outcome WorkOutcome
 	Error   string        // of WorkFailed
 	Retry   time.Duration // delay of WorkLater and WorkReleased; of WorkFailed in place of the back-off, if not 0
+	// Gather, of WorkLater, lets deployments of a site that become ready meanwhile wait for the
+	// end of Retry, too, in place of making the item due. Anything else makes it due as always.
+	// It needs an item of [QueueSchedule], and a Retry of at most [MaxGather].
+	Gather bool
 }
 
 type claimKey struct{}

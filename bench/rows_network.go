@@ -74,22 +74,13 @@ func (r *run) network(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	address, pid, stop, err := r.Fresh(ctx, true, "--target-git-local="+folder)
-	if err != nil {
+	return r.withFresh(ctx, true, func(fresh *run) error {
+		own := r.scope("network")
+		own.run = fresh
+		rows, err := (&network{scope: own, folder: folder}).measure(ctx)
+		r.add(rows...) // also those before an error
 		return err
-	}
-	defer stop()
-	fresh := *r
-	fresh.Address, fresh.PID, fresh.client, fresh.database = address, pid, nil, nil
-	if err := fresh.dial(); err != nil {
-		return err
-	}
-	defer func() { _ = fresh.client.Close() }()
-	own := r.scope("network")
-	own.run = &fresh
-	rows, err := (&network{scope: own, folder: folder}).measure(ctx)
-	r.add(rows...) // also those before an error
-	return err
+	}, "--target-git-local="+folder)
 }
 
 // A network is the topology of the rows.

@@ -79,22 +79,13 @@ func (r *run) statuses(ctx context.Context) (err error) {
 	if err := os.WriteFile(filepath.Join(kubeconfigs, "hub.yaml"), h.kubeconfig(), 0o600); err != nil {
 		return err
 	}
-	address, pid, stop, err := r.Fresh(ctx, true, "--target-git-local="+folder, "--kubeconfigs="+kubeconfigs)
-	if err != nil {
+	return r.withFresh(ctx, true, func(fresh *run) error {
+		own.run = fresh
+		s := statusFleet{scope: own, hub: h}
+		rows, err := s.measure(ctx, repository)
+		r.add(rows...) // also those before an error
 		return err
-	}
-	defer stop()
-	fresh := *r
-	fresh.Address, fresh.PID, fresh.client, fresh.database = address, pid, nil, nil
-	if err := fresh.dial(); err != nil {
-		return err
-	}
-	defer func() { _ = fresh.client.Close() }()
-	own.run = &fresh
-	s := statusFleet{scope: own, hub: h}
-	rows, err := s.measure(ctx, repository)
-	r.add(rows...) // also those before an error
-	return err
+	}, "--target-git-local="+folder, "--kubeconfigs="+kubeconfigs)
 }
 
 // statusRegion is the number of sites of a region, which is a folder of the repository.

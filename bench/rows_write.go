@@ -77,19 +77,12 @@ func (r *run) register(ctx context.Context) error {
 }
 
 // registerFresh registers sites at a new server with an empty database.
-func (r *run) registerFresh(ctx context.Context, allRoles bool) (measurement, error) {
-	address, pid, stop, err := r.Fresh(ctx, allRoles)
-	if err != nil {
-		return measurement{}, err
-	}
-	defer stop()
-	fresh := *r
-	fresh.Address, fresh.PID, fresh.client = address, pid, nil
-	if err := fresh.dial(); err != nil {
-		return measurement{}, err
-	}
-	defer func() { _ = fresh.client.Close() }()
-	return fresh.registerHere(ctx)
+func (r *run) registerFresh(ctx context.Context, allRoles bool) (m measurement, err error) {
+	err = r.withFresh(ctx, allRoles, func(fresh *run) error {
+		m, err = fresh.registerHere(ctx)
+		return err
+	})
+	return m, err
 }
 
 func (r *run) registerHere(ctx context.Context) (m measurement, err error) {

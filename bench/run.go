@@ -148,6 +148,22 @@ func Run(ctx context.Context, target Target, raw *Raw, o Options, report func(st
 	return r.table, failed
 }
 
+// withFresh does something with a server that has an empty database, of the role data alone or of all roles, and stops it.
+func (r *run) withFresh(ctx context.Context, allRoles bool, do func(fresh *run) error, args ...string) error {
+	address, pid, stop, err := r.Fresh(ctx, allRoles, args...)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	fresh := *r
+	fresh.Address, fresh.PID, fresh.client, fresh.database = address, pid, nil, nil
+	if err := fresh.dial(); err != nil {
+		return err
+	}
+	defer func() { _ = fresh.client.Close() }()
+	return do(&fresh)
+}
+
 func (r *run) dial() (err error) {
 	if r.client != nil {
 		_ = r.client.Close()

@@ -5066,8 +5066,9 @@ type FinishedWork struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Item          *WorkItem              `protobuf:"bytes,1,opt,name=item,proto3" json:"item,omitempty"`
 	Outcome       FinishedWork_Outcome   `protobuf:"varint,2,opt,name=outcome,proto3,enum=tko.FinishedWork_Outcome" json:"outcome,omitempty"`
-	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // of FAILED
-	Retry         *durationpb.Duration   `protobuf:"bytes,4,opt,name=retry,proto3" json:"retry,omitempty"` // delay of LATER and RELEASED, and of FAILED in place of the server's back-off
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`    // of FAILED
+	Retry         *durationpb.Duration   `protobuf:"bytes,4,opt,name=retry,proto3" json:"retry,omitempty"`    // delay of LATER and RELEASED, and of FAILED in place of the server's back-off
+	Gather        bool                   `protobuf:"varint,5,opt,name=gather,proto3" json:"gather,omitempty"` // of LATER: deployments of a site that become ready until then wait, too, in place of making the item due
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5128,6 +5129,13 @@ func (x *FinishedWork) GetRetry() *durationpb.Duration {
 		return x.Retry
 	}
 	return nil
+}
+
+func (x *FinishedWork) GetGather() bool {
+	if x != nil {
+		return x.Gather
+	}
+	return false
 }
 
 type WatchChanges struct {
@@ -7936,12 +7944,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05items\x18\x01 \x03(\v2\r.tko.WorkItemR\x05items\"5\n" +
 	"\n" +
 	"FinishWork\x12'\n" +
-	"\x05items\x18\x01 \x03(\v2\x11.tko.FinishedWorkR\x05items\"\xe7\x01\n" +
+	"\x05items\x18\x01 \x03(\v2\x11.tko.FinishedWorkR\x05items\"\xff\x01\n" +
 	"\fFinishedWork\x12!\n" +
 	"\x04item\x18\x01 \x01(\v2\r.tko.WorkItemR\x04item\x123\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x19.tko.FinishedWork.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12/\n" +
-	"\x05retry\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05retry\"8\n" +
+	"\x05retry\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05retry\x12\x16\n" +
+	"\x06gather\x18\x05 \x01(\bR\x06gather\"8\n" +
 	"\aOutcome\x12\b\n" +
 	"\x04DONE\x10\x00\x12\n" +
 	"\n" +

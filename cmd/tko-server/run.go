@@ -312,7 +312,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	}
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(clients.of(identity.RoleScheduler), runner, schedule.Options{
-			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: wiring.Secrets(c), Leash: allowed.Leash,
+			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Gather: c.SchedulerGather, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: wiring.Secrets(c), Leash: allowed.Leash,
 			Kubernetes: func(enqueue func(...tko.SiteID)) schedule.Clusters {
 				s.clusters.Enqueue(enqueue)
 				return s.clusters

@@ -116,6 +116,7 @@ type Config struct {
 	ClusterProxies  []string // URLs of proxies that kubeconfigs may name
 
 	SchedulerConcurrency int
+	SchedulerGather      time.Duration // how long ready deployments wait for others of their site; not at all if 0
 	GitCache             string
 	GitSecrets           string
 	SecretEnvironment    []string // names of variables that packages may refer to
@@ -295,6 +296,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringSliceVar(&c.RemoteAddresses, "remote-addresses", nil, "loopback and link-local addresses and networks, such as 127.0.0.0/8, that such URLs may lead to (default: none)")
 
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "concurrently scheduled sites; sites that share a repository share commits")
+	flags.DurationVar(&c.SchedulerGather, "scheduler-gather", 30*time.Second, "how long deployments that are ready wait at most for others of their site that are still being prepared, so that they share a reconciliation and a commit; 0: not at all")
 	flags.StringSliceVar(&c.GitLocal, "target-git-local", nil, "local folders that may hold sites' git repositories (default: none)")
 	flags.StringVar(&c.GitCache, "target-git-cache", "", "folder of the cached clones of the sites' repositories (default: in the user's cache folder)")
 
@@ -540,6 +542,9 @@ func (c *Config) Validate() error {
 	}
 	if _, err := c.LongerPolicies(); err != nil {
 		add("%s", err)
+	}
+	if c.SchedulerGather < 0 || c.SchedulerGather > tko.MaxGather {
+		add("--scheduler-gather is %s: use at most %s, or 0 to let nothing wait", c.SchedulerGather, tko.MaxGather)
 	}
 	if c.KeepRevisions < 0 {
 		add("--keep-revisions is %d: use 1 or more, or 0 to keep all", c.KeepRevisions)

@@ -42,7 +42,7 @@ var Groups = []Group{
 		tosca-local-addresses`)},
 	{"Plugins", "Programs, KRM functions and jobs", words(`plugin-programs plugin-isolation plugin-users plugin-files plugin-files-writable plugin-environment plugin-timeout
 		plugin-schedule-timeout plugin-concurrency plugin-memory plugin-kubeconfig python-env awx-secrets kpt-builtin kpt-engine kpt-memory kpt-cpus kpt-fetch-timeout kpt-cache`)},
-	{"Targets", "The role meta-scheduler, and the repositories, clusters and OSMs of sites", words(`scheduler-concurrency target-git-local target-git-cache target-git-secrets osm-secrets kubeconfigs
+	{"Targets", "The role meta-scheduler, and the repositories, clusters and OSMs of sites", words(`scheduler-concurrency scheduler-gather target-git-local target-git-cache target-git-secrets osm-secrets kubeconfigs
 		kubeconfig-secrets kubeconfig-secrets-kubeconfig management-kubeconfig allow-in-cluster cluster-proxies cluster-interval cluster-watches charts chart-credentials chart-timeout`)},
 	{"Remote locations", "Where URLs in packages and plugins may lead", words(`remote-schemes remote-hosts remote-addresses`)},
 	{"GitOps sources", "The role gitops: the repositories that TKO's entities come from", words(`git git-ref git-path git-interval git-prune git-budget-percent git-budget-entities git-rollout

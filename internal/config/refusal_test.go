@@ -167,6 +167,8 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 		"watches of clusters":    {"0 is for none", args{"--cluster-watches=-1"}, args{"--cluster-watches", "0 for none"}, args{"--cluster-watches=0"}},
 		"retention":              {"watchers would list all the time", args{"--keep-changes=9m59s"}, args{"--keep-changes", "at least 10m0s", "or 0"}, args{"--keep-changes=10m"}},
 		"retention of tokens":    {"modifications could not continue", args{"--keep-changes=1h", "--modification-time=61m"}, args{"--keep-changes", "at least 1h1m0s"}, args{"--keep-changes=61m", "--modification-time=61m"}},
+		"gathering, negative":    {"0 is for not at all", args{"--scheduler-gather=-1s"}, args{"--scheduler-gather", "or 0"}, args{"--scheduler-gather=0"}},
+		"gathering, for hours":   {"nothing would seem to happen", args{"--scheduler-gather=11m"}, args{"--scheduler-gather", "at most 10m0s"}, args{"--scheduler-gather=10m"}},
 		"negative retention":     {"0 is for ever", args{"--keep-changes=-1h"}, args{"--keep-changes", "or 0"}, args{"--keep-changes=0"}},
 		"negative revisions":     {"0 is for all", args{"--keep-revisions=-1"}, args{"--keep-revisions", "0 to keep all"}, args{"--keep-revisions=0"}},
 		"longer than for ever":   {"the policies would shorten it", args{"--keep-changes=0", "--keep-longer=testdata/longer.yaml"}, args{"--keep-longer", "--keep-changes is 0"}, args{"--keep-longer=testdata/longer.yaml"}},

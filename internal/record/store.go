@@ -694,6 +694,8 @@ type Work struct {
 	// Again enqueues the item only if the queue has it already: the item may be
 	// claimed by a worker that has read the record before the change.
 	Again bool
+	// MayWait doesn't make the item due earlier while it gathers: see [tko.FinishedWork].
+	MayWait bool
 }
 
 // Orphaned returns the conditions of a deployment whose site was deleted at a
@@ -767,7 +769,7 @@ func workForDeployment(before, after Record) []Work {
 		work = append(work, Work{Queue: tko.QueueSchedule, Key: wasThere})
 	}
 	if isThere != "" {
-		work = append(work, Work{Queue: tko.QueueSchedule, Key: isThere})
+		work = append(work, Work{Queue: tko.QueueSchedule, Key: isThere, MayWait: true})
 	}
 	return work
 }

@@ -112,6 +112,7 @@ type Clusters interface {
 type Options struct {
 	Worker      string         // name of this worker, shown to users
 	Concurrency int            // sites reconciled concurrently; 64 if 0. Those that share a repository share commits
+	Gather      time.Duration  // how long ready deployments wait at most for others of their site that are being prepared; not at all if 0
 	Lease       time.Duration  // of the work; the loop's default if 0
 	Resync      time.Duration  // interval between reconciliations of an unchanged site; none if 0
 	Guard       *guard.Guard   // limits what sites may refer to; no limit if nil
@@ -143,6 +144,8 @@ type Scheduler struct {
 	targets map[krm.GVK]builtin
 	close   func()
 	queue   *enqueuer
+
+	gatherer *gatherer
 }
 
 // New makes a Scheduler.
@@ -151,7 +154,7 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 	o.Interval = cmp.Or(o.Interval, 10*time.Minute)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.OSM.Log, o.OSM.References, o.OSM.Leash = o.Log, o.References, o.Leash
-	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
+	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer(), gatherer: newGatherer(o.Gather)}
 	var tools observer
 	all := []builtin{{place.OSM, osm.New(client, o.OSM)}}
 	s.close = func() {}
@@ -207,6 +210,13 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 // reconcile is Reconcile. If keep is true, nothing is removed from the site that the
 // store doesn't have.
 func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) work.Result {
+	waits, err := s.stillGathers(ctx, id)
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if waits > 0 {
+		return later(waits)
+	}
 	asked := time.Now()
 	stop, err := s.client.SiteStop(ctx, id) // before the site is read: what is stopped later closes the fence
 	if err != nil {
@@ -249,8 +259,13 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 		frozen = heardUntil
 	}
 	if frozen > 0 {
+		s.gatherer.end(id)
 		return work.Result{Outcome: tko.WorkLater, Retry: frozen}
 	}
+	if waits := s.gather(seen, p); waits > 0 {
+		return later(waits)
+	}
+	ctx = s.gathered(ctx, id)
 	if keep {
 		p.keep = true
 		p.held = append(p.held, tko.OtherDeployments)

@@ -101,6 +101,7 @@ func NewFinishWork(items []tko.FinishedWork) (*tkopb.FinishWork, error) {
 			Outcome: tkopb.FinishedWork_Outcome(outcome), //nolint:gosec // an index of outcomes
 			Error:   item.Error,
 			Retry:   newDuration(item.Retry),
+			Gather:  item.Gather,
 		}
 	}
 	return m, nil
@@ -118,7 +119,7 @@ func FinishWork(m *tkopb.FinishWork) ([]tko.FinishedWork, error) {
 		if err != nil {
 			return nil, err
 		}
-		items[i] = tko.FinishedWork{Item: workItem(item.GetItem()), Outcome: outcomes[outcome], Error: item.GetError(), Retry: retry}
+		items[i] = tko.FinishedWork{Item: workItem(item.GetItem()), Outcome: outcomes[outcome], Error: item.GetError(), Retry: retry, Gather: item.GetGather()}
 	}
 	return items, nil
 }

@@ -41,6 +41,7 @@ type Result struct {
 	Outcome tko.WorkOutcome // if "": failed if Err is not nil, else done
 	Err     error           // why it failed
 	Retry   time.Duration   // of WorkLater and WorkReleased; of WorkFailed it replaces the back-off, if not 0
+	Gather  bool            // of WorkLater: see [tko.FinishedWork]
 }
 
 // An Observer counts work, for metrics.
@@ -271,7 +272,7 @@ func (r *run) do(ctx context.Context, h *holding) {
 		r.Log.WarnContext(ctx, "lost the claim of work while it was being done", "queue", r.Queue, "key", h.item.Key)
 		return
 	}
-	done := tko.FinishedWork{Item: h.item, Outcome: result.Outcome, Retry: result.Retry}
+	done := tko.FinishedWork{Item: h.item, Outcome: result.Outcome, Retry: result.Retry, Gather: result.Gather && result.Outcome == tko.WorkLater}
 	if done.Outcome == "" {
 		done.Outcome = tko.WorkDone
 		if result.Err != nil {
@@ -280,7 +281,7 @@ func (r *run) do(ctx context.Context, h *holding) {
 	}
 	if cause != nil && result.Err != nil {
 		// It returned an error because it was interrupted: it has not failed.
-		done.Outcome, done.Retry = tko.WorkReleased, 0
+		done.Outcome, done.Retry, done.Gather = tko.WorkReleased, 0, false
 	}
 	if done.Outcome == tko.WorkFailed && result.Err != nil {
 		done.Error = result.Err.Error()

@@ -309,6 +309,9 @@ func (s *WorkQueue) FinishWork(ctx context.Context, items []tko.FinishedWork) er
 		if f.Retry < 0 {
 			return tko.Errorf(tko.ErrInvalid, "work on %q has the retry delay %s: use 0 or more", f.Item.Key, f.Retry)
 		}
+		if f.Gather && (f.Item.Queue != tko.QueueSchedule || f.Outcome != tko.WorkLater || f.Retry > tko.MaxGather) {
+			return tko.Errorf(tko.ErrInvalid, "work on %q of the queue %q gathers for %s: only that of sites does, with the outcome later, for at most %s", f.Item.Key, f.Item.Queue, f.Retry, tko.MaxGather)
+		}
 		f.Error = printable.Kept(printable.Once(f.Error), maxWorkError)
 		finished[i] = f
 	}

@@ -156,7 +156,8 @@ func (j *judge) summary() string {
 	}
 	for cause, sites := range j.reached {
 		causes[cause] = true
-		reached = max(reached, len(sites))
+		root, _ := strings.CutPrefix(cause, derived)
+		reached = max(reached, len(sites)-j.agreed[tko.DeploymentID(root)])
 	}
 	return fmt.Sprintf("%d causes; most without consent: %d created (limit %d), %d removed or orphaned (limit %d), %d sites changed (limit %d); rollouts: %d in flight at most (limit %d), %d deployments undone; changed by kinds %v; after too many failures %d at most; %d stops and freezes",
 		len(causes), created, j.limits.created, removed, j.limits.removed, reached, j.limits.sites, j.rollouts.most, concurrent, j.rollouts.undone, j.rollouts.changed, j.rollouts.latest, len(j.halts))

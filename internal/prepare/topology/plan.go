@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,34 +19,62 @@ type placed struct {
 	at []tko.SiteID // may hold duplicates
 }
 
+// sitesPerBlock is the least number of sites whose children are created one after the other: a site of a large
+// placement gets all of its children at about the same time.
+const sitesPerBlock = 100
+
 // planChildren returns the children that a placement wants, in batches of one merge
-// package each. slots are the names of their Template resources, by origin.
+// package each. All children of some sites come before those of the next ones. slots
+// are the names of their Template resources, by origin.
 func planChildren(d Deployment, placement krm.Identity, entries []placed) (batches []tko.NewChildren, slots map[string]string) {
 	slots = map[string]string{}
 	times := map[string]int{} // number of earlier children with the same key
-	for _, e := range entries {
-		here := map[tko.SiteID]bool{}
-		batch := tko.NewChildren{Parent: d.ID, Revision: d.Revision, Merge: e.merge}
+	for _, block := range blocksOf(entries) {
+		for i, sites := range block {
+			e := entries[i]
+			for few := range slices.Chunk(sites, childrenPerCall) {
+				batch := tko.NewChildren{Parent: d.ID, Revision: d.Revision, Merge: e.merge}
+				for _, site := range few {
+					key := childKey(placement.Name, e.template.resource.Name, e.id, site)
+					origin := childOrigin(placement, key, times[key])
+					times[key]++
+					slots[origin] = e.template.resource.Name
+					batch.Children = append(batch.Children, tko.NewChild{Origin: origin, Template: e.id, Site: site})
+				}
+				batches = append(batches, batch)
+			}
+		}
+	}
+	return batches, slots
+}
+
+// blocksOf splits the sites of entries into blocks, in the order in which they are first named. A block has the sites of
+// each entry, without duplicates.
+func blocksOf(entries []placed) (blocks [][][]tko.SiteID) {
+	if len(entries) == 0 {
+		return nil
+	}
+	size := max(sitesPerBlock, childrenPerCall/len(entries))
+	ranks := map[tko.SiteID]int{}
+	for i, e := range entries {
+		here := make(map[tko.SiteID]bool, len(e.at))
 		for _, site := range e.at {
 			if here[site] {
 				continue
 			}
 			here[site] = true
-			key := childKey(placement.Name, e.template.resource.Name, e.id, site)
-			origin := childOrigin(placement, key, times[key])
-			times[key]++
-			slots[origin] = e.template.resource.Name
-			batch.Children = append(batch.Children, tko.NewChild{Origin: origin, Template: e.id, Site: site})
-			if len(batch.Children) == childrenPerCall {
-				batches = append(batches, batch)
-				batch.Children = nil
+			rank, known := ranks[site]
+			if !known {
+				rank = len(ranks)
+				ranks[site] = rank
 			}
-		}
-		if len(batch.Children) > 0 {
-			batches = append(batches, batch)
+			for len(blocks) <= rank/size {
+				blocks = append(blocks, make([][]tko.SiteID, len(entries)))
+			}
+			blocks[rank/size][i] = append(blocks[rank/size][i], site)
 		}
 	}
-	return batches, slots
+	return blocks
 }
 
 // childKey identifies a child among all children of a deployment, but for equal

@@ -171,22 +171,29 @@ func (m *match) give(old tko.Deployment, rule int) bool {
 	return false
 }
 
-// siblings returns all children of a deployment that placements created.
+// siblings returns all children of a deployment that placements created, without metadata and conditions: there may be a
+// million.
 func (p *Preparer) siblings(ctx context.Context, d Deployment) ([]tko.Deployment, error) {
 	if p.Children == nil {
 		return nil, nil
 	}
-	var children []tko.Deployment
+	var chunks [][]tko.Deployment // which needs less memory than one that grows
+	var chunk []tko.Deployment
 	limit := -1
 	for child, err := range p.Children.Deployments(ctx, tko.DeploymentSelect{Parent: d.ID}, tko.ListOptions{Window: tko.Window{Max: &limit}}) {
 		if err != nil {
 			return nil, fmt.Errorf("list the children of deployment %q: %w", d.ID, err)
 		}
 		if _, _, ok := madeBy(child); ok {
-			children = append(children, child)
+			child.Metadata, child.Stamp.Conditions = nil, nil
+			if len(chunk) == cap(chunk) {
+				chunks = append(chunks, chunk)
+				chunk = make([]tko.Deployment, 0, max(8, min(2*len(chunk), 1000)))
+			}
+			chunk = append(chunk, child)
 		}
 	}
-	return children, nil
+	return slices.Concat(append(chunks, chunk)...), nil
 }
 
 // findEdits sets edited where a user made the last change of a child that is to be

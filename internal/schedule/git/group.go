@@ -7,9 +7,11 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitclient"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/schedule/fence"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
@@ -17,6 +19,9 @@ import (
 const (
 	maxGroup   = 256 // sites in one commit
 	maxRetries = 20  // of a commit whose branch another writer moved
+
+	patience    = 300 * time.Millisecond // without a further request, after which patient requests are committed
+	maxPatience = 5 * time.Second        // of patient requests
 )
 
 // errAbandoned is the error of a batch whose worker was cancelled.
@@ -29,6 +34,7 @@ type request struct {
 	wanted []rendered
 	held   []tko.DeploymentID // their folders stay unchanged
 
+	patient     bool                       // its commit waits a moment for further requests
 	begin       func() error               // an error if nothing may begin at the site any more
 	deployments []tko.Deployment           // of wanted
 	recorded    map[tko.DeploymentID]int64 // revisions in the inventory of the tip
@@ -41,8 +47,14 @@ type request struct {
 }
 
 func (r *request) again() *request {
-	return &request{site: r.site, path: r.path, wanted: r.wanted, begin: r.begin, deployments: r.deployments, held: r.held, done: make(chan struct{})}
+	return &request{site: r.site, path: r.path, wanted: r.wanted, patient: r.patient, begin: r.begin, deployments: r.deployments, held: r.held, done: make(chan struct{})}
 }
+
+type patientKey struct{}
+
+// Patient returns a context in which the commit of a site waits a moment for those of other sites with the same branch, as
+// long as they come.
+func Patient(ctx context.Context) context.Context { return context.WithValue(ctx, patientKey{}, true) }
 
 // A group is a branch with the requests that wait for it. The goroutine that holds
 // the lock processes all waiting requests.
@@ -73,11 +85,33 @@ func (g *group) submit(ctx context.Context, r *request) (_ []tko.DeploymentID, e
 			return nil, context.Cause(ctx)
 		case g.lock <- struct{}{}:
 		}
+		g.await(ctx)
 		if batch := g.take(); len(batch) > 0 {
 			g.work(ctx, batch)
 		}
 		<-g.lock
 	}
+}
+
+// await waits until no request has come for a moment, if those that wait are patient. The caller holds the lock.
+func (g *group) await(ctx context.Context) {
+	began, last, newest := time.Now(), 0, time.Now()
+	for time.Since(began) < maxPatience {
+		n, patient := g.count()
+		if n > last {
+			last, newest = n, time.Now()
+		}
+		if !patient || n >= maxGroup || time.Since(newest) >= patience || pause.For(ctx, patience/6) != nil {
+			return
+		}
+	}
+}
+
+// count returns the number of waiting requests, and whether all are patient.
+func (g *group) count() (n int, patient bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.waiting), !slices.ContainsFunc(g.waiting, func(r *request) bool { return !r.patient })
 }
 
 func (g *group) forget(r *request) {

@@ -103,6 +103,7 @@ func (t *Target) read(ctx context.Context, trigger krm.Resource, site tko.Site, 
 		return spec{}, nil, fmt.Errorf("%s: spec.url: %w", trigger.Identity(), err)
 	}
 	r := &request{site: site.ID, path: s.Path, deployments: deployments, held: held, begin: func() error { return fence.Check(ctx) }}
+	r.patient = ctx.Value(patientKey{}) != nil
 	r.wanted, err = renderAll(deployments, layout.Written{})
 	return s, r, err
 }

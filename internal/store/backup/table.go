@@ -13,7 +13,7 @@ import (
 
 // Schema is the version of the schema of the relational stores whose tables these are. Other stores
 // write it to their archives.
-const Schema = 106
+const Schema = 110
 
 // A Table is a table of a backup.
 type Table struct {
@@ -91,7 +91,7 @@ func Tables() []Table {
 		saved(
 			"work", largeChunk, "queue key",
 			textual("queue"), textual("key"), number("generation"), number("due"), number("attempt"), textual("last_error"), number("lease_until"), textual("claim"), number("claimed"),
-			number("claimed_generation"), number("since"), textual("cause"),
+			number("claimed_generation"), number("since"), textual("cause"), number("gathering"),
 		),
 		saved("source", smallChunk, "name", textual("name"), number("version"), number("updated"), content("status"), content("state"), textual("approved")),
 		saved("target_state", smallChunk, "site name", textual("site"), textual("name"), number("version"), number("updated"), content("state")),

@@ -54,6 +54,7 @@ type Claimed struct {
 	Attempt int  // the number of failures in a row
 	NewWork bool // it was enqueued again after it was claimed
 	Woken   bool // its queue was woken after it was claimed
+	Urgent  bool // some of the new work doesn't wait for an item that gathers
 }
 
 // A Waiting is the state of an item whose claim has ended.
@@ -63,6 +64,7 @@ type Waiting struct {
 	Attempt  int
 	Error    string
 	Released bool // the request that was claimed is still to be done
+	Gather   bool // work that may wait does so until Due
 }
 
 // Finish decides the state of an item after the end of its claim. now is the database's time; backoff
@@ -77,7 +79,9 @@ func Finish(f tko.FinishedWork, c Claimed, now time.Time, backoff func(attempt i
 		next.Attempt = 0
 	case tko.WorkLater:
 		next.Attempt = 0
-		if !c.NewWork { // the new work may be what the item waits for
+		if f.Gather && !c.Urgent {
+			next.Due, next.Gather = now.Add(f.Retry), true
+		} else if !c.NewWork { // the new work may be what the item waits for
 			next.Due = now.Add(f.Retry)
 		}
 	case tko.WorkFailed:
@@ -108,6 +112,7 @@ func Finish(f tko.FinishedWork, c Claimed, now time.Time, backoff func(attempt i
 type Enqueued struct {
 	Queue, Key string
 	Needed     bool   // otherwise it is enqueued only if the queue has the item
+	Urgent     bool   // otherwise it isn't due earlier than an item that gathers
 	Cause      string // the newest request that is known
 }
 
@@ -134,7 +139,7 @@ func (w *Works) Add(op tko.Op, before, after record.Record, cause string) {
 	for _, of := range record.WorkFor(before, after) {
 		name := [2]string{of.Queue, of.Key}
 		item := w.items[name]
-		item.Queue, item.Key, item.Needed = of.Queue, of.Key, item.Needed || !of.Again
+		item.Queue, item.Key, item.Needed, item.Urgent = of.Queue, of.Key, item.Needed || !of.Again, item.Urgent || !of.MayWait
 		if cause != "" {
 			item.Cause = cause
 		}

@@ -18,6 +18,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func TestWorkIsDueAgainAsItsResultSays(t *testing.T) {
 	t.Parallel()
 	backoff := func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute }
+	const gathers tko.WorkOutcome = "later, gathers"
 	tests := map[string]struct {
 		why     string
 		outcome tko.WorkOutcome
@@ -34,6 +35,8 @@ func TestWorkIsDueAgainAsItsResultSays(t *testing.T) {
 		"later, and requested again":     {"the new work may be what it waits for", tko.WorkLater, time.Hour, decide.Claimed{NewWork: true}, decide.Waiting{Due: now}},
 		"later, and woken":               {"what it waits for may be there", tko.WorkLater, time.Hour, decide.Claimed{Woken: true}, decide.Waiting{Due: now.Add(record.WakeDelay)}},
 		"soon, and woken":                {"it is due earlier anyway", tko.WorkLater, time.Millisecond, decide.Claimed{Woken: true}, decide.Waiting{Due: now.Add(time.Millisecond)}},
+		"gathers, and requested again":   {"a ready deployment waits for others of its site", gathers, time.Hour, decide.Claimed{NewWork: true}, decide.Waiting{Due: now.Add(time.Hour), Gather: true}},
+		"gathers, and urgently needed":   {"a removal doesn't wait", gathers, time.Hour, decide.Claimed{NewWork: true, Urgent: true}, decide.Waiting{Due: now}},
 		"released":                       {"the request, its failures and its error stay", tko.WorkReleased, time.Hour, decide.Claimed{Attempt: 2}, decide.Waiting{Due: now.Add(time.Hour), Attempt: 2, Error: "before", Released: true}},
 		"released, and requested again":  {"", tko.WorkReleased, time.Hour, decide.Claimed{NewWork: true}, decide.Waiting{Due: now, Error: "before", Released: true}},
 		"failed without a back-off":      {"there is a limit by the caller", tko.WorkFailed, 0, decide.Claimed{Attempt: -1}, decide.Waiting{Due: now, Attempt: 0, Error: "no luck\uFFFD"}},
@@ -42,6 +45,9 @@ func TestWorkIsDueAgainAsItsResultSays(t *testing.T) {
 	}
 	for name, test := range tests {
 		f := tko.FinishedWork{Item: tko.WorkItem{LastError: "before"}, Outcome: test.outcome, Error: "no luck\x00", Retry: test.retry}
+		if test.outcome == gathers {
+			f.Outcome, f.Gather = tko.WorkLater, true
+		}
 		if diff := cmp.Diff(test.want, decide.Finish(f, test.claimed, now, backoff)); diff != "" {
 			t.Errorf("%s: %s (-want +got):\n%s", name, test.why, diff)
 		}
@@ -75,11 +81,15 @@ func TestWorkOfChangesIsMergedByItsKey(t *testing.T) {
 	other := r(tko.KindSite, "t", 2, false)
 	other.Untriggered = true
 	works.Add(tko.OpWritten, r(tko.KindSite, "t", 1, false), other, "")
+	ready := r(tko.KindDeployment, "g", 2, true)
+	ready.Site = "u"
+	works.Add(tko.OpWritten, none, ready, "")
 	works.Add(tko.OpWritten, none, r(tko.KindPlugin, "schedule|p", 1, false), "")
 	want := []decide.Enqueued{
-		{Queue: tko.QueuePrepare, Key: "d", Needed: true, Cause: "r-1"},
-		{Queue: tko.QueueSchedule, Key: "s", Needed: true, Cause: "r-4"},
-		{Queue: tko.QueueSchedule, Key: "t"},
+		{Queue: tko.QueuePrepare, Key: "d", Needed: true, Urgent: true, Cause: "r-1"},
+		{Queue: tko.QueueSchedule, Key: "s", Needed: true, Urgent: true, Cause: "r-4"},
+		{Queue: tko.QueueSchedule, Key: "t", Urgent: true},
+		{Queue: tko.QueueSchedule, Key: "u", Needed: true},
 	}
 	if diff := cmp.Diff(want, works.Items()); diff != "" {
 		t.Errorf("items (-want +got):\n%s", diff)

@@ -169,21 +169,19 @@ func (g *group) workStatements() ([]Statement, error) {
 		c := &g.changes[i]
 		works.Add(c.op, c.before.Record, c.after.Record, c.cause)
 	}
-	enqueue := Statement{
-		SQL: enqueueSQL("r.queue, r.key", "r.cause", "{rows}",
+	requested := Statement{
+		SQL: enqueue{"r.queue, r.key", "r.cause", "r.gathers", "{rows}"}.sql(
 			"r.needed = 1 OR EXISTS (SELECT 1 FROM work w WHERE w.queue = r.queue AND w.key = r.key)"),
-		Args: []any{int64(0)}, Columns: []Column{Text.As("queue"), Text.As("key"), Int.As("needed"), Text.As("cause")},
+		Args: []any{int64(0)}, Columns: []Column{Text.As("queue"), Text.As("key"), Int.As("needed"), Text.As("cause"), Int.As("gathers")},
 	}
 	// One statement in the order of the keys, to avoid deadlocks: see lockItems.
 	for _, item := range works.Items() {
-		needed := int64(0)
 		if item.Needed {
-			needed = 1
 			g.news.add(item.Queue)
 		}
-		enqueue.Rows = append(enqueue.Rows, []any{item.Queue, item.Key, needed, item.Cause})
+		requested.Rows = append(requested.Rows, []any{item.Queue, item.Key, bit(item.Needed), item.Cause, bit(!item.Urgent)})
 	}
-	statements := []Statement{enqueue}
+	statements := []Statement{requested}
 	soon := record.WakeDelay.Microseconds()
 	for _, queue := range works.Woken() {
 		g.news.addSoon(queue)
@@ -214,14 +212,22 @@ func (g *group) workStatements() ([]Statement, error) {
 // runs, because they are compared with those of claims. An item that is claimed is
 // processed again when its claim ends. Of several causes, the newest one is kept.
 func enqueueSQL(what, cause, from string, where ...string) string {
+	return enqueue{what, cause, "0", from}.sql(where...)
+}
+
+// An enqueue is what [enqueueSQL] gets. Items for which gathers is 1 aren't due earlier than one that gathers.
+type enqueue struct{ what, cause, gathers, from string }
+
+func (e enqueue) sql(where ...string) string {
 	condition := "true"
 	if len(where) > 0 {
 		condition = where[0]
 	}
-	return "INSERT INTO work (queue, key, generation, due, attempt, last_error, lease_until, claim, claimed, claimed_generation, since, cause) " +
-		"SELECT " + what + ", 1, {now} + CAST($1 AS bigint), 0, '', 0, '', 0, 0, {now}, " + cause + " FROM " + from + " WHERE " + condition +
+	return "INSERT INTO work (queue, key, generation, due, attempt, last_error, lease_until, claim, claimed, claimed_generation, since, cause, gathering) " +
+		"SELECT " + e.what + ", 1, {now} + CAST($1 AS bigint), 0, '', 0, '', 0, 0, {now}, " + e.cause + ", " + e.gathers + " FROM " + e.from + " WHERE " + condition +
 		" ON CONFLICT (queue, key) DO UPDATE SET generation = work.generation + 1, due = CASE " +
-		"WHEN work.lease_until > {now} THEN work.due WHEN work.due < excluded.due THEN work.due ELSE excluded.due END, since = CASE " +
-		"WHEN work.lease_until > {now} THEN work.since WHEN work.due < excluded.due THEN work.since ELSE excluded.since END, " +
+		"WHEN work.lease_until > {now} THEN work.due WHEN work.due < excluded.due OR work.gathering * excluded.gathering = 1 THEN work.due ELSE excluded.due END, since = CASE " +
+		"WHEN work.lease_until > {now} THEN work.since WHEN work.due < excluded.due OR work.gathering * excluded.gathering = 1 THEN work.since ELSE excluded.since END, " +
+		"gathering = work.gathering * excluded.gathering, " +
 		"cause = CASE WHEN excluded.cause = '' THEN work.cause ELSE excluded.cause END"
 }

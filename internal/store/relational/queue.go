@@ -48,7 +48,7 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 		items = nil
 		update := Statement{
 			SQL: "UPDATE work SET claim = $1, claimed = {now}, claimed_generation = generation, " +
-				"lease_until = {now} + $2, due = {now} + $2, since = {now} WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})",
+				"lease_until = {now} + $2, due = {now} + $2, since = {now}, gathering = 1 WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})",
 			Args:    []any{id, claim.Lease.Microseconds()},
 			Columns: []Column{Text.As("queue"), Text.As("key")},
 		}
@@ -233,10 +233,10 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 		var now int64
 		err := tx.Run(
 			ctx,
-			lockItems("w.queue, w.key, w.attempt, w.generation, w.claimed_generation, w.claimed, w.claim, {now}", rows, func(from Row) error {
+			lockItems("w.queue, w.key, w.attempt, w.generation, w.claimed_generation, w.claimed, w.claim, w.gathering, {now}", rows, func(from Row) error {
 				var item tko.WorkItem
 				var c claimed
-				err := from.Scan(&item.Queue, &item.Key, &c.attempt, &c.generation, &c.seen, &c.at, &item.Claim, &now)
+				err := from.Scan(&item.Queue, &item.Key, &c.attempt, &c.generation, &c.seen, &c.at, &item.Claim, &c.gathering, &now)
 				claims[item] = c
 				return err
 			}),
@@ -287,6 +287,7 @@ type claimed struct {
 	attempt          int
 	generation, seen int64
 	at               int64
+	gathering        int64 // 0: some of the new work doesn't wait
 }
 
 var deleteItems = sqldb.Delete("work", itemColumns...)
@@ -299,9 +300,9 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 	remove := deleteItems
 	keep := Statement{
 		SQL: "UPDATE work SET claim = '', lease_until = 0, due = r.due, since = {now}, attempt = r.attempt, last_error = r.error, " +
-			"claimed_generation = claimed_generation - r.released FROM {rows} " +
+			"claimed_generation = claimed_generation - r.released, gathering = r.gathering FROM {rows} " +
 			"WHERE work.queue = r.queue AND work.key = r.key AND work.claim = r.claim",
-		Columns: append(itemColumns[:3:3], Int.As("due"), Int.As("attempt"), Text.As("error"), Int.As("released")),
+		Columns: append(itemColumns[:3:3], Int.As("due"), Int.As("attempt"), Text.As("error"), Int.As("released"), Int.As("gathering")),
 	}
 	for _, f := range items {
 		item := tko.WorkItem{Queue: f.Item.Queue, Key: f.Item.Key, Claim: f.Item.Claim}
@@ -311,17 +312,13 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 		}
 		delete(claims, item)
 		woken := wakes[item.Queue] >= c.at
-		next := decide.Finish(f, decide.Claimed{Attempt: c.attempt, NewWork: c.generation != c.seen, Woken: woken}, now, backoff)
+		next := decide.Finish(f, decide.Claimed{Attempt: c.attempt, NewWork: c.generation != c.seen, Woken: woken, Urgent: c.generation != c.seen && c.gathering == 0}, now, backoff)
 		if next.Gone {
 			remove.Rows = append(remove.Rows, []any{item.Queue, item.Key, item.Claim})
 			continue
 		}
-		released := int64(0)
-		if next.Released {
-			released = 1
-		}
 		wake = true
-		keep.Rows = append(keep.Rows, []any{item.Queue, item.Key, item.Claim, micros(next.Due), int64(next.Attempt), next.Error, released})
+		keep.Rows = append(keep.Rows, []any{item.Queue, item.Key, item.Claim, micros(next.Due), int64(next.Attempt), next.Error, bit(next.Released), bit(next.Gather)})
 	}
 	return []Statement{remove, keep}, wake
 }

@@ -31,3 +31,11 @@ const (
 	Bytes = sqldb.Bytes
 	Bool  = sqldb.Bool
 )
+
+// bit returns 1 for true, and 0 for false.
+func bit(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
+}

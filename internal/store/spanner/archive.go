@@ -675,12 +675,12 @@ var copiedTables = map[string]copiedTable{
 		archived: func(row *spanner.Row) ([]any, error) {
 			i, err := scanItem(row)
 			return []any{
-				i.queue, i.key, i.generation, i.due.UnixMicro(), i.attempt, i.lastError, claimMicros(i.leaseUntil), i.claim, claimMicros(i.claimed), i.seen, i.since.UnixMicro(), i.cause,
+				i.queue, i.key, i.generation, i.due.UnixMicro(), i.attempt, i.lastError, claimMicros(i.leaseUntil), i.claim, claimMicros(i.claimed), i.seen, i.since.UnixMicro(), i.cause, bit(i.gathering),
 			}, err
 		},
 		// Leases and delays are those of another time.
 		put: func(m *mutations, v saved) error {
-			i := item{itemKey: itemKey{v.text("queue"), v.text("key")}, generation: v.number("generation"), attempt: v.number("attempt"), lastError: v.text("last_error"), cause: v.text("cause")}
+			i := item{itemKey: itemKey{v.text("queue"), v.text("key")}, generation: v.number("generation"), attempt: v.number("attempt"), lastError: v.text("last_error"), cause: v.text("cause"), gathering: v.number("gathering") != 0}
 			i.due, i.since = v.now, v.now
 			i.put(m)
 			return nil

@@ -33,13 +33,22 @@ type item struct {
 	claim      string
 	claimed    time.Time
 	leaseUntil time.Time
+	gathering  bool // only work that may wait was enqueued since it was claimed, or since the end of a claim that gathers
 }
 
-var itemColumns = []string{"queue", "key", "generation", "seen", "due", "since", "attempt", "last_error", "cause", "claim", "claimed", "lease_until"}
+var itemColumns = []string{"queue", "key", "generation", "seen", "due", "since", "attempt", "last_error", "cause", "claim", "claimed", "lease_until", "gathering"}
 
 func scanItem(row *spanner.Row, more ...any) (i item, err error) {
-	err = row.Columns(append([]any{&i.queue, &i.key, &i.generation, &i.seen, &i.due, &i.since, &i.attempt, &i.lastError, &i.cause, &i.claim, &i.claimed, &i.leaseUntil}, more...)...)
+	err = row.Columns(append([]any{&i.queue, &i.key, &i.generation, &i.seen, &i.due, &i.since, &i.attempt, &i.lastError, &i.cause, &i.claim, &i.claimed, &i.leaseUntil, &i.gathering}, more...)...)
 	return i, err
+}
+
+// bit returns 1 for true, and 0 for false.
+func bit(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // dueIndex is what the index of due times adds to the mutations of an item: an entry that is removed, and one that is added.
@@ -47,7 +56,7 @@ const dueIndex = 2 * 4
 
 func (i *item) put(m *mutations) {
 	m.put("work", append([]string{"shard"}, itemColumns...),
-		shardOf(i.key), i.queue, i.key, i.generation, i.seen, i.due, i.since, i.attempt, i.lastError, i.cause, i.claim, i.claimed, i.leaseUntil)
+		shardOf(i.key), i.queue, i.key, i.generation, i.seen, i.due, i.since, i.attempt, i.lastError, i.cause, i.claim, i.claimed, i.leaseUntil, i.gathering)
 	m.count += dueIndex
 }
 
@@ -62,12 +71,16 @@ func (i *item) dueAt(woken time.Time) time.Time {
 
 // request enqueues an item, due at a time. One that is claimed is processed again when its claim ends. Of several causes, the
 // newest one is kept.
-func (i *item) request(now, due time.Time, cause string) {
+func (i *item) request(now, due time.Time, cause string) { i.requestAs(now, due, cause, false) }
+
+// requestAs is request. If mayWait is true, an item that gathers isn't due earlier.
+func (i *item) requestAs(now, due time.Time, cause string, mayWait bool) {
 	if i.generation == 0 {
-		i.due, i.since = due, now
-	} else if !i.leaseUntil.After(now) && i.due.After(due) {
+		i.due, i.since, i.gathering = due, now, mayWait
+	} else if !i.leaseUntil.After(now) && i.due.After(due) && !(i.gathering && mayWait) {
 		i.due, i.since = due, now
 	}
+	i.gathering = i.gathering && mayWait
 	i.generation++
 	if cause != "" {
 		i.cause = cause
@@ -167,7 +180,7 @@ func (s *Store) candidates(ctx context.Context, queue string, most int) (items [
 	}
 	v.parameters["most"] = int64(most)
 	statement := spanner.Statement{
-		SQL: "SELECT w.queue, w.key, w.generation, w.seen, w.due, w.since, w.attempt, w.last_error, w.cause, w.claim, w.claimed, w.lease_until, " + kept + " " + ofQueue +
+		SQL: "SELECT w.queue, w.key, w.generation, w.seen, w.due, w.since, w.attempt, w.last_error, w.cause, w.claim, w.claimed, w.lease_until, w.gathering, " + kept + " " + ofQueue +
 			" AND " + dueAt + " <= @now" + released + " ORDER BY " + dueAt + ", w.key LIMIT @most",
 		Params: v.parameters,
 	}
@@ -227,7 +240,7 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 			case i.claim != candidate.claim, !i.since.Equal(candidate.since) && i.due.After(now):
 				continue
 			default:
-				i.claim, i.claimed, i.seen, i.leaseUntil = id, now, i.generation, now.Add(claim.Lease)
+				i.claim, i.claimed, i.seen, i.leaseUntil, i.gathering = id, now, i.generation, now.Add(claim.Lease), true
 				i.due, i.since = i.leaseUntil, now
 				i.put(m)
 			}
@@ -430,7 +443,7 @@ func (s *Store) FinishWork(ctx context.Context, finished []tko.FinishedWork, bac
 				continue
 			}
 			delete(found, i.itemKey)
-			next := decide.Finish(f, decide.Claimed{Attempt: int(i.attempt), NewWork: i.generation != i.seen, Woken: !woken[i.queue].Before(i.claimed)}, now, backoff)
+			next := decide.Finish(f, decide.Claimed{Attempt: int(i.attempt), NewWork: i.generation != i.seen, Woken: !woken[i.queue].Before(i.claimed), Urgent: i.generation != i.seen && !i.gathering}, now, backoff)
 			if next.Gone {
 				m.remove("work", i.spanner())
 				m.count += dueIndex
@@ -440,7 +453,7 @@ func (s *Store) FinishWork(ctx context.Context, finished []tko.FinishedWork, bac
 				i.seen--
 			}
 			i.claim, i.claimed, i.leaseUntil, i.since = "", time.Time{}, time.Time{}, now
-			i.due, i.attempt, i.lastError = next.Due, int64(next.Attempt), next.Error
+			i.due, i.attempt, i.lastError, i.gathering = next.Due, int64(next.Attempt), next.Error, next.Gather
 			i.put(m)
 			due[i.queue] = true
 		}
@@ -528,9 +541,11 @@ func (t *transaction) enqueue(ctx context.Context) error {
 		}
 	}
 	for _, key := range t.requests {
-		if !slices.ContainsFunc(items, func(i decide.Enqueued) bool { return i.Queue == key.queue && i.Key == key.key && i.Needed }) {
-			items = append(items, decide.Enqueued{Queue: key.queue, Key: key.key, Needed: true})
+		if n := slices.IndexFunc(items, func(i decide.Enqueued) bool { return i.Queue == key.queue && i.Key == key.key }); n >= 0 {
+			items[n].Needed, items[n].Urgent = true, true
+			continue
 		}
+		items = append(items, decide.Enqueued{Queue: key.queue, Key: key.key, Needed: true, Urgent: true})
 	}
 	if len(items)+len(t.later) == 0 {
 		return nil
@@ -547,22 +562,22 @@ func (t *transaction) enqueue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	request := func(key itemKey, due time.Time, cause string) {
+	request := func(key itemKey, due time.Time, cause string, mayWait bool) {
 		i := found[key]
 		if i == nil {
 			i = &item{itemKey: key}
 		}
-		i.request(now, due, cause)
+		i.requestAs(now, due, cause, mayWait)
 		t.items = append(t.items, i)
 		t.due[key.queue] = true
 	}
 	for _, i := range items {
 		if key := (itemKey{i.Queue, i.Key}); i.Needed || found[key] != nil {
-			request(key, now, i.Cause)
+			request(key, now, i.Cause, !i.Urgent)
 		}
 	}
 	for _, key := range t.later {
-		request(key, now.Add(record.WakeDelay), "")
+		request(key, now.Add(record.WakeDelay), "", false)
 	}
 	return nil
 }

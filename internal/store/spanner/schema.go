@@ -126,6 +126,7 @@ var schema = []string{
 		claim STRING(MAX) NOT NULL,
 		claimed TIMESTAMP NOT NULL,
 		lease_until TIMESTAMP NOT NULL,
+		gathering BOOL NOT NULL,
 	) PRIMARY KEY (shard, queue, key)`,
 	`CREATE INDEX IF NOT EXISTS work_due ON work (shard, queue, due)`,
 	`CREATE TABLE IF NOT EXISTS wake (

@@ -23,6 +23,7 @@ var queuePromises = []promise{
 	{"only the holder of a claim renews its lease", leaseIsRenewedByOwner},
 	{"failed work is due again after the back-off, with its error", failedIsRetried},
 	{"work for later is due again, and not counted as failed", laterIsRetried},
+	{"deployments that become ready wait for an item that gathers, and all else makes it due", gatheringWaits},
 	{"released work is due after its delay, by default at once", releasedIsDue},
 	{"concurrent renewing, finishing and enqueueing lose no work", func(w *world) { contend(w) }},
 	{"new work since the claim is not lost", newWorkIsNotLost},
@@ -322,6 +323,58 @@ func laterIsRetried(w *world) {
 	w.equal("failures", item.Attempt, 0)
 	w.finish(item, tko.WorkLater, func(f *tko.FinishedWork) { f.Retry = time.Millisecond })
 	eventually.True(w, "the item is due again", func() bool { return len(w.claim(tko.QueuePrepare, 1, time.Minute)) == 1 })
+}
+
+func gatheringWaits(w *world) {
+	w.commit(site("s"), deployment("a", at("s"), ready))
+	claim := func() tko.WorkItem {
+		w.Helper()
+		items := w.claim(tko.QueueSchedule, 10, time.Minute)
+		if len(items) != 1 {
+			w.Fatalf("claimed %v, want the item of the site", items)
+		}
+		return items[0]
+	}
+	gather := func(item tko.WorkItem) {
+		w.Helper()
+		w.finish(item, tko.WorkLater, func(f *tko.FinishedWork) { f.Retry, f.Gather = time.Hour, true })
+	}
+	waits := func(why string) {
+		w.Helper()
+		w.equal(why, len(w.claim(tko.QueueSchedule, 10, time.Minute)), 0)
+	}
+	item := claim()
+	w.commit(deployment("b", at("s"), ready))
+	gather(item)
+	waits("a deployment that became ready while the item was claimed")
+	w.commit(deployment("c", at("s"), ready))
+	w.commit(deployment("c", at("s"), ready, expect(1)))
+	waits("deployments that became ready since")
+
+	left := []string{"a", "b"}
+	revision := int64(0)
+	for why, cause := range map[string]func(){
+		"a change of the site": func() {
+			revision++
+			w.commit(site("s", expect(revision), metadata("n", strconv.FormatInt(revision, 10))))
+		},
+		"a request": func() { w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueSchedule, []string{"s"}, false)) },
+		"a deployment that leaves": func() {
+			w.commit(deleted(deploymentKey(left[0])))
+			left = left[1:]
+		},
+	} {
+		cause()
+		item := claim() // it is due at once
+		cause()
+		gather(item)
+		gather(claim()) // also after what happened while it was claimed
+		waits("after " + why)
+	}
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueSchedule, []string{"s"}, false))
+	w.finish(claim(), tko.WorkLater, func(f *tko.FinishedWork) { f.Retry = time.Hour })
+	w.commit(deployment("d", at("s"), ready))
+	claim() // the item did not gather
 }
 
 func releasedIsDue(w *world) {

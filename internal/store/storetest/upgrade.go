@@ -73,6 +73,7 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 		"DROP TABLE state",
 		"DROP TABLE hold",
 		"ALTER TABLE work DROP COLUMN cause",
+		"ALTER TABLE work DROP COLUMN gathering",
 		"DROP TABLE access_rule",
 		"DROP TABLE audit",
 		"DROP TABLE audit_base",
@@ -179,6 +180,7 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		"DROP TABLE state",
 		"DROP TABLE hold",
 		"ALTER TABLE work DROP COLUMN cause",
+		"ALTER TABLE work DROP COLUMN gathering",
 		"DROP TABLE access_rule",
 		"DROP TABLE audit",
 		"DROP TABLE audit_base",
@@ -244,6 +246,7 @@ func UpgradeOldFlights(t *testing.T, older OldDatabase) {
 	older.Run(t, "ALTER TABLE change DROP COLUMN description")
 	older.Run(t, "DROP TABLE subscription")
 	older.Run(t, "DROP TABLE notifier")
+	older.Run(t, "ALTER TABLE work DROP COLUMN gathering")
 	older.Run(t, "DROP TABLE tally")
 	older.Run(t, "DROP TABLE failure")
 	older.Run(t, "ALTER TABLE head DROP COLUMN tallied")

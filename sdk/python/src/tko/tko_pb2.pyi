@@ -1003,7 +1003,7 @@ class FinishWork(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[FinishedWork, _Mapping]]] = ...) -> None: ...
 
 class FinishedWork(_message.Message):
-    __slots__ = ("item", "outcome", "error", "retry")
+    __slots__ = ("item", "outcome", "error", "retry", "gather")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         DONE: _ClassVar[FinishedWork.Outcome]
@@ -1018,11 +1018,13 @@ class FinishedWork(_message.Message):
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
+    GATHER_FIELD_NUMBER: _ClassVar[int]
     item: WorkItem
     outcome: FinishedWork.Outcome
     error: str
     retry: _duration_pb2.Duration
-    def __init__(self, item: _Optional[_Union[WorkItem, _Mapping]] = ..., outcome: _Optional[_Union[FinishedWork.Outcome, str]] = ..., error: _Optional[str] = ..., retry: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    gather: bool
+    def __init__(self, item: _Optional[_Union[WorkItem, _Mapping]] = ..., outcome: _Optional[_Union[FinishedWork.Outcome, str]] = ..., error: _Optional[str] = ..., retry: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., gather: _Optional[bool] = ...) -> None: ...
 
 class WatchChanges(_message.Message):
     __slots__ = ("after", "kinds", "newest")
