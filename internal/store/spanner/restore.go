@@ -297,18 +297,18 @@ func (r *restorer) end(ctx context.Context, summary archive.Summary, o backup.Re
 		}); err != nil {
 			return fault("read the rules of access", err)
 		}
-		return putRestored(mutations, now, summary, o, rules)
+		if !o.WithoutAccess || rules {
+			mutations.put("state", []string{"name", "value"}, accessState, summary.Manifest.Access)
+		}
+		return putRestored(mutations, now, summary, o)
 	})
 }
 
-// putRestored puts what a restored store begins with. rules reports whether it has rules of access.
-func putRestored(m *mutations, now time.Time, summary archive.Summary, o backup.Restore, rules bool) error {
+// putRestored puts what a restored store begins with, apart from the version of its rules of access.
+func putRestored(m *mutations, now time.Time, summary archive.Summary, o backup.Restore) error {
 	manifest := summary.Manifest
 	for _, name := range []string{goneState, "epoch"} { // of the commit: beyond all positions that clients may know
 		m.put("state", []string{"name", "committed", "slot", "n"}, name, spanner.CommitTimestamp, int64(0), int64(0))
-	}
-	if !o.WithoutAccess || rules {
-		m.put("state", []string{"name", "value"}, accessState, manifest.Access)
 	}
 	// Rows of rollouts keep their versions, so the version of rollouts is beyond them, too.
 	m.put("state", []string{"name", "value"}, rolloutState, place{At: now}.position())

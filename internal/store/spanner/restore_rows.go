@@ -345,7 +345,8 @@ func (r *restorer) putCollector(m *mutations, v saved) error {
 		columns := []string{"name", "committed", "slot", "n", "value"}[:4+len(more)]
 		m.put("state", columns, append([]any{name, at.At, at.Slot, at.N}, more...)...)
 	}
-	if r.examined = v.number("position"); r.examined > 0 {
+	r.examined = v.number("position")
+	if r.examined > 0 {
 		put(collectedState, r.examined)
 	}
 	if past := max(v.number("past"), r.examined); past > 0 {
