@@ -107,3 +107,18 @@ func TestWatcherWithASnapshotForEachSlotMissesChanges(t *testing.T) {
 		t.Error("a watcher with a snapshot for each slot missed nothing: the test of the watcher shows nothing")
 	}
 }
+
+// A transaction that can't begin is an error, not a panic.
+func TestCommitWithoutATransactionIsAnError(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), prefix+spannertest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	s.client.Close()
+	w := record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: "s"}}}
+	if _, err := s.Commit(t.Context(), record.Ungated(w)); err == nil {
+		t.Error("the commit succeeded without a transaction")
+	}
+}
