@@ -32,7 +32,7 @@ import (
 const lastNumber = 1 << 62
 
 func numberOf(digest record.Digest) int64 {
-	return int64(binary.BigEndian.Uint64(digest[:8])>>2) + 1 //nolint:gosec // 62 bits
+	return int64(binary.BigEndian.Uint64(digest[:8])>>2) + 1 // 62 bits
 }
 
 // An archiver writes a snapshot.

@@ -184,7 +184,7 @@ func TestEncryptedStoreMoves(t *testing.T) {
 	t.Parallel()
 	sealer := reverser{}
 	from, to := archiver(t, "spanner"), archiver(t, "sqlite")
-	from.(*spanner.Store).Encrypt(sealer) //nolint:forcetypeassert,errcheck // it is one
+	from.(*spanner.Store).Encrypt(sealer)
 	data := storetest.Filled(t, from)
 	if bytes.Contains(data, []byte("package of")) {
 		t.Error("the archive has a package that isn't encrypted")
@@ -196,7 +196,7 @@ func TestEncryptedStoreMoves(t *testing.T) {
 	if _, err := to.Get(t.Context(), record.Fields{Package: true}, key); !errors.Is(err, tko.ErrUnavailable) {
 		t.Errorf("a package without the key: %v, want ErrUnavailable", err)
 	}
-	to.(*relational.Store).Encrypt(sealer) //nolint:forcetypeassert,errcheck // it is one
+	to.(*relational.Store).Encrypt(sealer)
 	records, err := to.Get(t.Context(), record.Fields{Package: true}, key)
 	if err != nil || string(records[0].Package) != "package of cu" {
 		t.Errorf("the package is %q, %v", records[0].Package, err)
@@ -229,7 +229,7 @@ func TestPackagesAreEncryptedWithANewKey(t *testing.T) {
 	w := site("s", record.Absent)
 	w.Record.Package = bytes.Repeat([]byte("large "), 3<<20) // several chunks, if it isn't compressed
 	for i := range w.Record.Package {
-		w.Record.Package[i] = byte(i * i >> 7) //nolint:gosec // noise
+		w.Record.Package[i] = byte(i * i >> 7)
 	}
 	w.Record.Digest = sha256.Sum256(w.Record.Package)
 	if _, err := s.Commit(t.Context(), record.Ungated(w)); err != nil {

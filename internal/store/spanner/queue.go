@@ -77,7 +77,7 @@ func (i *item) request(now, due time.Time, cause string) { i.requestAs(now, due,
 func (i *item) requestAs(now, due time.Time, cause string, mayWait bool) {
 	if i.generation == 0 {
 		i.due, i.since, i.gathering = due, now, mayWait
-	} else if !i.leaseUntil.After(now) && i.due.After(due) && !(i.gathering && mayWait) {
+	} else if !i.leaseUntil.After(now) && i.due.After(due) && (!i.gathering || !mayWait) {
 		i.due, i.since = due, now
 	}
 	i.gathering = i.gathering && mayWait

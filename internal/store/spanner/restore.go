@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"cloud.google.com/go/spanner"
@@ -124,7 +124,7 @@ func (r *restorer) begin(ctx context.Context, m archive.Manifest) error {
 	if err != nil || !marked {
 		return err
 	}
-	for _, table := range append(restoredTables[:len(restoredTables):len(restoredTables)], otherTables...) {
+	for _, table := range append(slices.Clip(restoredTables), otherTables...) {
 		if err := r.store.deleteFrom(ctx, spanner.Statement{SQL: "DELETE FROM " + table + " WHERE true"}); err != nil {
 			return fault("remove an incomplete restore", err)
 		}
@@ -148,7 +148,7 @@ func isUsed(ctx context.Context, from reader) (used bool, err error) {
 	if version, err := readAccessVersion(ctx, from); err != nil || version != 0 {
 		return true, err
 	}
-	for _, table := range append(restoredTables[:len(restoredTables):len(restoredTables)], "audit_pending") {
+	for _, table := range append(slices.Clip(restoredTables), "audit_pending") {
 		err := from.Query(ctx, spanner.Statement{SQL: "SELECT 1 FROM " + table + " LIMIT 1"}).Do(func(*spanner.Row) error {
 			used = true
 			return nil
@@ -331,7 +331,7 @@ func putRestored(m *mutations, now time.Time, summary archive.Summary, o backup.
 		putFence(m, manifest.Fence)
 	}
 	m.remove("state", spanner.Key{restoringState})
-	since := fmt.Sprintf("since the restore of %s", now.Format(time.RFC3339))
+	since := "since the restore of " + now.Format(time.RFC3339)
 	m.list = append(m.list, spanner.InsertOrUpdate("state", []string{"name", "data"}, []any{standbyState, []byte(since)}))
 	m.put("state", []string{"name", "data"}, restoredState, []byte(backup.Restored(now, summary)))
 	putNews(m)

@@ -210,6 +210,7 @@ func (r *restorer) putChanges(ctx context.Context, n int, of func(int) saved) er
 		case tko.OpDeleted:
 			ends = append(ends, state)
 			return nil
+		case tko.OpStatus:
 		case tko.OpWritten:
 			if err := putRevision(m, state, v); err != nil {
 				return err

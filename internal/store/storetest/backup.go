@@ -272,15 +272,15 @@ func rowsOf(t *testing.T, data []byte) map[string][]string {
 
 // checkRowsRestored checks that a backup of the restored store has each row of the
 // backup that it was restored from.
-func checkRowsRestored(t *testing.T, backup []byte, to Archiver) {
+func checkRowsRestored(t *testing.T, data []byte, to Archiver) {
 	t.Helper()
 	var again bytes.Buffer
 	if _, err := to.Archive(t.Context(), &again, "v1"); err != nil {
 		t.Fatal(err)
 	}
-	want, got := rowsOf(t, backup), rowsOf(t, again.Bytes())
-	if strings.HasPrefix(to.Backend(), "Spanner") || strings.HasPrefix(backendOf(t, backup), "Spanner") { // which name metadata otherwise
-		want, got = namedRows(t, backup), namedRows(t, again.Bytes())
+	want, got := rowsOf(t, data), rowsOf(t, again.Bytes())
+	if strings.HasPrefix(to.Backend(), "Spanner") || strings.HasPrefix(backendOf(t, data), "Spanner") { // which name metadata otherwise
+		want, got = namedRows(t, data), namedRows(t, again.Bytes())
 	}
 	for table, rows := range want {
 		if _, ok := emptyInBackups[table]; ok != (len(rows) == 0) {
