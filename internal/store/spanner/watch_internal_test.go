@@ -19,7 +19,7 @@ func changesBySlot(ctx context.Context, s *Store, after int64) (changes []tko.Ch
 	last := placeOf(after)
 	for slot := range int64(slots) {
 		statement := spanner.Statement{
-			SQL: "SELECT c.shard, c.committed, c.n, c.kind, c.id, c.op, c.revision, c.who, c.why FROM change AS c WHERE c.shard = @shard AND c.committed >= @last " +
+			SQL: "SELECT " + changeColumns + " FROM change AS c WHERE c.shard = @shard AND c.committed >= @last " +
 				"AND (c.committed > @last OR c.shard > @slot OR c.shard = @slot AND c.n > @n)",
 			Params: map[string]any{"shard": slot, "last": last.At, "slot": last.Slot, "n": last.N},
 		}
