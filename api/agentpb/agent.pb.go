@@ -457,7 +457,7 @@ func (*ConnectResponse_Package) isConnectResponse_Message() {}
 
 func (*ConnectResponse_Welcome) isConnectResponse_Message() {}
 
-// What the agent has: the server sends only what differs.
+// A Hello lists the entries of the agent: the server sends only those that differ.
 type Hello struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Version   string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`                         // of the program
@@ -921,7 +921,7 @@ func (x *Package) GetData() []byte {
 	return nil
 }
 
-// What the agent observed. A report without states says that it is alive.
+// A Report has the observations of the agent. A report without states says that it is alive.
 type Report struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cursor        int64                  `protobuf:"varint,1,opt,name=cursor,proto3" json:"cursor,omitempty"` // of the Update that it is about

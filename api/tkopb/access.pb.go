@@ -316,7 +316,7 @@ func (x *Binding) GetCreated() *timestamppb.Timestamp {
 type EnrollSite struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SiteId        string                 `protobuf:"bytes,520,opt,name=siteId,proto3" json:"siteId,omitempty"`
-	ValidSeconds  uint32                 `protobuf:"varint,521,opt,name=validSeconds,proto3" json:"validSeconds,omitempty"` // how long the token is valid; 0: an hour
+	ValidSeconds  uint32                 `protobuf:"varint,521,opt,name=validSeconds,proto3" json:"validSeconds,omitempty"` // validity of the token; 0: an hour
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -480,7 +480,7 @@ func (x *RevokeSite) GetSiteId() string {
 type EnrollSites struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pattern       string                 `protobuf:"bytes,780,opt,name=pattern,proto3" json:"pattern,omitempty"`            // of the IDs of sites
-	ValidSeconds  uint32                 `protobuf:"varint,781,opt,name=validSeconds,proto3" json:"validSeconds,omitempty"` // how long the token is valid; 0: an hour
+	ValidSeconds  uint32                 `protobuf:"varint,781,opt,name=validSeconds,proto3" json:"validSeconds,omitempty"` // validity of the token; 0: an hour
 	Confirm       uint64                 `protobuf:"varint,782,opt,name=confirm,proto3" json:"confirm,omitempty"`           // number of sites that match, for a pattern that begins with a wildcard
 	End           bool                   `protobuf:"varint,783,opt,name=end,proto3" json:"end,omitempty"`                   // no new token is made
 	unknownFields protoimpl.UnknownFields
@@ -1598,7 +1598,7 @@ func (x *Unfreeze) GetIds() []string {
 	return nil
 }
 
-// What nothing may begin at: no creation, change, preparation, scheduling, repair or removal.
+// A Stop selects sites at which nothing begins: no creation, change, preparation, scheduling, repair or removal.
 // One of all, topologyDeploymentId, or siteIds with siteMetadata is set.
 type Stop struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
@@ -2710,10 +2710,10 @@ func (x *DeleteSource) GetConfirm() uint64 {
 type Subscription struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,750,opt,name=name,proto3" json:"name,omitempty"`
-	Spec          []byte                 `protobuf:"bytes,751,opt,name=spec,proto3" json:"spec,omitempty"`                 // what is reported, how, and to whom, in JSON
+	Spec          []byte                 `protobuf:"bytes,751,opt,name=spec,proto3" json:"spec,omitempty"`                 // events, format and destination, in JSON
 	Uid           string                 `protobuf:"bytes,752,opt,name=uid,proto3" json:"uid,omitempty"`                   // read only, as the others; begins the IDs of its messages
 	DeclaredBy    string                 `protobuf:"bytes,753,opt,name=declaredBy,proto3" json:"declaredBy,omitempty"`     // the source whose repository declares it; empty: a user registered it
-	RegisteredBy  string                 `protobuf:"bytes,754,opt,name=registeredBy,proto3" json:"registeredBy,omitempty"` // who changed it last
+	RegisteredBy  string                 `protobuf:"bytes,754,opt,name=registeredBy,proto3" json:"registeredBy,omitempty"` // author of the last change
 	Created       *timestamppb.Timestamp `protobuf:"bytes,755,opt,name=created,proto3" json:"created,omitempty"`
 	Updated       *timestamppb.Timestamp `protobuf:"bytes,756,opt,name=updated,proto3" json:"updated,omitempty"`
 	OwnerSubject  string                 `protobuf:"bytes,757,opt,name=ownerSubject,proto3" json:"ownerSubject,omitempty"`
@@ -2839,7 +2839,7 @@ func (x *Subscription) GetBeginAudit() int64 {
 	return 0
 }
 
-// How far a subscription is.
+// SubscriptionStatus is the progress of a subscription.
 type SubscriptionStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sent          int64                  `protobuf:"varint,750,opt,name=sent,proto3" json:"sent,omitempty"` // messages that the destination accepted
@@ -3233,13 +3233,13 @@ type View struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,820,opt,name=name,proto3" json:"name,omitempty"`
 	Path          string                 `protobuf:"bytes,821,opt,name=path,proto3" json:"path,omitempty"`   // of a page of the web dashboard, such as /deployments
-	Query         string                 `protobuf:"bytes,822,opt,name=query,proto3" json:"query,omitempty"` // what the page shows, as in its address
+	Query         string                 `protobuf:"bytes,822,opt,name=query,proto3" json:"query,omitempty"` // query of the page's address: filters, columns, moment
 	Description   string                 `protobuf:"bytes,823,opt,name=description,proto3" json:"description,omitempty"`
 	DeclaredBy    string                 `protobuf:"bytes,824,opt,name=declaredBy,proto3" json:"declaredBy,omitempty"` // the GitOps source whose repository declares it; only in responses, as are the next ones
 	RegisteredBy  string                 `protobuf:"bytes,825,opt,name=registeredBy,proto3" json:"registeredBy,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,826,opt,name=created,proto3" json:"created,omitempty"`
 	Updated       *timestamppb.Timestamp `protobuf:"bytes,827,opt,name=updated,proto3" json:"updated,omitempty"`
-	Problem       string                 `protobuf:"bytes,828,opt,name=problem,proto3" json:"problem,omitempty"` // why it no longer shows what it did, and what to do
+	Problem       string                 `protobuf:"bytes,828,opt,name=problem,proto3" json:"problem,omitempty"` // reason why it no longer shows the same, and the remedy
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3639,7 +3639,7 @@ type CredentialUse struct {
 	Host          string                 `protobuf:"bytes,581,opt,name=host,proto3" json:"host,omitempty"`             // SCHEME://HOST[:PORT]; empty if the credential names it
 	Kind          string                 `protobuf:"bytes,582,opt,name=kind,proto3" json:"kind,omitempty"`             // site, template, plugin or source
 	Example       string                 `protobuf:"bytes,583,opt,name=example,proto3" json:"example,omitempty"`       // ID of one that uses it
-	Count         uint64                 `protobuf:"varint,584,opt,name=count,proto3" json:"count,omitempty"`          // how many use it
+	Count         uint64                 `protobuf:"varint,584,opt,name=count,proto3" json:"count,omitempty"`          // number of its users
 	Declared      bool                   `protobuf:"varint,585,opt,name=declared,proto3" json:"declared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

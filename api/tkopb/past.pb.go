@@ -212,7 +212,7 @@ type HistoryEntry struct {
 	Time          *timestamppb.Timestamp `protobuf:"bytes,405,opt,name=time,proto3" json:"time,omitempty"`
 	Who           string                 `protobuf:"bytes,406,opt,name=who,proto3" json:"who,omitempty"`
 	Why           string                 `protobuf:"bytes,407,opt,name=why,proto3" json:"why,omitempty"`
-	What          string                 `protobuf:"bytes,408,opt,name=what,proto3" json:"what,omitempty"` // what changed, in one line
+	What          string                 `protobuf:"bytes,408,opt,name=what,proto3" json:"what,omitempty"` // the change, in one line
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -461,7 +461,7 @@ type RolloutStatus struct {
 	Kinds         map[string]int64       `protobuf:"bytes,10,rep,name=kinds,proto3" json:"kinds,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // deployments by kind of change
 	Waves         []*RolloutWave         `protobuf:"bytes,11,rep,name=waves,proto3" json:"waves,omitempty"`
 	Failures      int64                  `protobuf:"varint,12,opt,name=failures,proto3" json:"failures,omitempty"`
-	Blocks        []string               `protobuf:"bytes,13,rep,name=blocks,proto3" json:"blocks,omitempty"`               // what waiting deployments wait for, in words
+	Blocks        []string               `protobuf:"bytes,13,rep,name=blocks,proto3" json:"blocks,omitempty"`               // conditions that waiting deployments wait for, in words
 	Examples      []*RolloutRow          `protobuf:"bytes,14,rep,name=examples,proto3" json:"examples,omitempty"`           // deployments that need attention
 	Until         *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=until,proto3" json:"until,omitempty"`                 // estimated end
 	Commands      []string               `protobuf:"bytes,1950,rep,name=commands,proto3" json:"commands,omitempty"`         // that the state of the rollout allows and that would change something
@@ -718,7 +718,7 @@ type RolloutRow struct {
 	Reason        string                 `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=since,proto3" json:"since,omitempty"`
 	Applied       int64                  `protobuf:"varint,13,opt,name=applied,proto3" json:"applied,omitempty"`  // revision that the rollout wrote
-	Staging       string                 `protobuf:"bytes,3300,opt,name=staging,proto3" json:"staging,omitempty"` // how far the pull of its images is, in words; empty: nothing is pulled
+	Staging       string                 `protobuf:"bytes,3300,opt,name=staging,proto3" json:"staging,omitempty"` // progress of the pull of its images, in words; empty: nothing is pulled
 	Changes       []*RolloutChange       `protobuf:"bytes,190,rep,name=changes,proto3" json:"changes,omitempty"`  // on request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -867,9 +867,9 @@ type RolloutPlan struct {
 	Kinds         map[string]int64       `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Waves         []*RolloutWave         `protobuf:"bytes,5,rep,name=waves,proto3" json:"waves,omitempty"`
 	Groups        []*RolloutGroup        `protobuf:"bytes,6,rep,name=groups,proto3" json:"groups,omitempty"`
-	Warnings      []string               `protobuf:"bytes,3100,rep,name=warnings,proto3" json:"warnings,omitempty"`      // what a reviewer should know of the plan, in words
+	Warnings      []string               `protobuf:"bytes,3100,rep,name=warnings,proto3" json:"warnings,omitempty"`      // warnings for a reviewer of the plan, in words
 	Unreported    int64                  `protobuf:"varint,3101,opt,name=unreported,proto3" json:"unreported,omitempty"` // deployments that change at sites that report no health
-	Images        []*RolloutImage        `protobuf:"bytes,3300,rep,name=images,proto3" json:"images,omitempty"`          // what the deployments need and don't have yet; the most frequent ones
+	Images        []*RolloutImage        `protobuf:"bytes,3300,rep,name=images,proto3" json:"images,omitempty"`          // images that the deployments need and don't have yet; the most frequent ones
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1204,7 +1204,7 @@ type ListRolloutRows struct {
 	Progress      []string               `protobuf:"bytes,5,rep,name=progress,proto3" json:"progress,omitempty"`
 	After         string                 `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`
 	MaxCount      int64                  `protobuf:"varint,7,opt,name=maxCount,proto3" json:"maxCount,omitempty"` // 0: no limit
-	// Whether rows have their changes. At most 100 rows may match then.
+	// If true, rows have their changes. At most 100 rows may match then.
 	Changes       bool   `protobuf:"varint,190,opt,name=changes,proto3" json:"changes,omitempty"`
 	Group         *int32 `protobuf:"varint,1950,opt,name=group,proto3,oneof" json:"group,omitempty"` // index of a group of the plan; none: any
 	unknownFields protoimpl.UnknownFields
@@ -1873,7 +1873,7 @@ type RolloutMeasurement struct {
 	Timeout       int64                  `protobuf:"varint,679,opt,name=timeout,proto3" json:"timeout,omitempty"`  // seconds, of a query
 	Changed       *RolloutQuery          `protobuf:"bytes,680,opt,name=changed,proto3" json:"changed,omitempty"`
 	Compared      *RolloutQuery          `protobuf:"bytes,681,opt,name=compared,proto3" json:"compared,omitempty"`
-	Text          string                 `protobuf:"bytes,682,opt,name=text,proto3" json:"text,omitempty"` // what is special
+	Text          string                 `protobuf:"bytes,682,opt,name=text,proto3" json:"text,omitempty"` // the special condition, in words
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2006,7 +2006,7 @@ type RolloutQuery struct {
 	SiteIds       []string               `protobuf:"bytes,672,rep,name=siteIds,proto3" json:"siteIds,omitempty"` // the first of them
 	At            *timestamppb.Timestamp `protobuf:"bytes,673,opt,name=at,proto3" json:"at,omitempty"`           // as of which; none: now
 	Value         *float64               `protobuf:"fixed64,674,opt,name=value,proto3,oneof" json:"value,omitempty"`
-	Reason        string                 `protobuf:"bytes,675,opt,name=reason,proto3" json:"reason,omitempty"` // why there is no value
+	Reason        string                 `protobuf:"bytes,675,opt,name=reason,proto3" json:"reason,omitempty"` // reason if there is no value
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2157,7 +2157,7 @@ type RolloutEvidence struct {
 	Text          string                 `protobuf:"bytes,679,opt,name=text,proto3" json:"text,omitempty"`
 	System        string                 `protobuf:"bytes,710,opt,name=system,proto3" json:"system,omitempty"` // ticket system; empty: it is about a metric
 	Ticket        string                 `protobuf:"bytes,711,opt,name=ticket,proto3" json:"ticket,omitempty"` // number or ID of the ticket
-	Who           string                 `protobuf:"bytes,712,opt,name=who,proto3" json:"who,omitempty"`       // who decided about the ticket, as the system says
+	Who           string                 `protobuf:"bytes,712,opt,name=who,proto3" json:"who,omitempty"`       // decider about the ticket, as the system says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2342,7 +2342,7 @@ type RolloutTicket struct {
 	Who           string                 `protobuf:"bytes,720,opt,name=who,proto3" json:"who,omitempty"`
 	Until         *timestamppb.Timestamp `protobuf:"bytes,721,opt,name=until,proto3" json:"until,omitempty"`     // until when an approval is valid; none: for the plan
 	Text          string                 `protobuf:"bytes,722,opt,name=text,proto3" json:"text,omitempty"`       // state of the ticket
-	Failure       string                 `protobuf:"bytes,723,opt,name=failure,proto3" json:"failure,omitempty"` // why the action failed
+	Failure       string                 `protobuf:"bytes,723,opt,name=failure,proto3" json:"failure,omitempty"` // reason why the action failed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -147,7 +147,7 @@ type AboutResponse struct {
 	Conditions []*Condition `protobuf:"bytes,500,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// The restrictions of the plugins that this server runs.
 	Isolation []*IsolationLayer `protobuf:"bytes,560,rep,name=isolation,proto3" json:"isolation,omitempty"`
-	// What a source that doesn't exist yet may change without consent.
+	// Limits of the changes that a new source makes without consent.
 	Reach         *SourceReach `protobuf:"bytes,540,opt,name=reach,proto3" json:"reach,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -259,7 +259,7 @@ type IsolationLayer struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// on, missing, off
 	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
-	// What enforces it, or why it is missing.
+	// The mechanism that enforces it, or the reason why it is missing.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -576,11 +576,11 @@ func (x *TemplateID) GetConfirm() uint64 {
 	return 0
 }
 
-// What users write about a template or a site for other readers: TKO doesn't act on it. Writes without details, of clients
-// that don't know them, leave them as they are.
+// Details are texts that users write about a template or a site for other readers: TKO doesn't act on them. Writes without
+// details, of clients that don't know them, leave them as they are.
 type Details struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Description   string                 `protobuf:"bytes,1,opt,name=description,proto3" json:"description,omitempty"` // what it is for, in plain text of at most 1 KiB
+	Description   string                 `protobuf:"bytes,1,opt,name=description,proto3" json:"description,omitempty"` // purpose, in plain text of at most 1 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5316,7 +5316,7 @@ type PutEntity struct {
 	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"`     // the package of an existing deployment was made from the current revision of its template
 	Name               string                 `protobuf:"bytes,240,opt,name=name,proto3" json:"name,omitempty"`                      // of a deployment, instead of id and origin: its name in the Kubernetes API; it is created once
 	ExpectRevision     int64                  `protobuf:"varint,500,opt,name=expectRevision,proto3" json:"expectRevision,omitempty"` // the entity is at this revision, otherwise nothing is changed; 0 for any
-	// Who applies the entity: metadata, the template and resources that the request doesn't name
+	// The client or person that applies the entity: metadata, the template and resources that the request doesn't name
 	// stay, except for those that an earlier request of the same manager named. Empty: they are
 	// removed. Not for deployments.
 	Manager        string   `protobuf:"bytes,530,opt,name=manager,proto3" json:"manager,omitempty"`
@@ -6112,7 +6112,7 @@ func (x *Source) GetReach() *SourceReach {
 	return nil
 }
 
-// What a source may change now without consent.
+// SourceReach has the limits of the changes that a source makes now without consent.
 type SourceReach struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Known bool                   `protobuf:"varint,540,opt,name=known,proto3" json:"known,omitempty"`
@@ -6330,7 +6330,7 @@ func (x *SourceStatus) GetRegistered() bool {
 	return false
 }
 
-// Where the parts of entities come from.
+// SourceOrigins are the origins of the parts of entities.
 type SourceOrigins struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Parts         map[string]string      `protobuf:"bytes,580,rep,name=parts,proto3" json:"parts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // names of origins by part: template, package, metadata.KEY

@@ -297,10 +297,10 @@ type SiteComparison struct {
 	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
 	Changes       []*SiteChange          `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
 	More          int64                  `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`                  // changes that are left out, or not visible to the caller
-	Problems      []string               `protobuf:"bytes,5,rep,name=problems,proto3" json:"problems,omitempty"`           // what couldn't be compared, and why
-	Orphans       []*SiteChange          `protobuf:"bytes,1400,rep,name=orphans,proto3" json:"orphans,omitempty"`          // what is at the site and belongs to none of its deployments
+	Problems      []string               `protobuf:"bytes,5,rep,name=problems,proto3" json:"problems,omitempty"`           // resources that couldn't be compared, with the reason
+	Orphans       []*SiteChange          `protobuf:"bytes,1400,rep,name=orphans,proto3" json:"orphans,omitempty"`          // resources at the site that belong to none of its deployments
 	MoreOrphans   int64                  `protobuf:"varint,1401,opt,name=moreOrphans,proto3" json:"moreOrphans,omitempty"` // orphans that are left out, or not visible to the caller
-	Unsearched    []string               `protobuf:"bytes,1402,rep,name=unsearched,proto3" json:"unsearched,omitempty"`    // where orphans couldn't be looked for, and why
+	Unsearched    []string               `protobuf:"bytes,1402,rep,name=unsearched,proto3" json:"unsearched,omitempty"`    // places where orphans couldn't be looked for, with the reason
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1071,7 +1071,7 @@ type PlacementExplanation struct {
 	Selected      bool                   `protobuf:"varint,4,opt,name=selected,proto3" json:"selected,omitempty"`
 	Unmet         []*UnmetCondition      `protobuf:"bytes,5,rep,name=unmet,proto3" json:"unmet,omitempty"`
 	DeploymentIds []string               `protobuf:"bytes,6,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"` // children at the site
-	Note          string                 `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`                   // what else users should know
+	Note          string                 `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`                   // further facts for users
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.dir, "dir", "demo", "folder for the store and the sites' repository")
 	flags.StringVar(&o.catalog, "catalog", "", "folder of the catalog (default examples, or examples/kubernetes)")
 	flags.StringVar(&o.bin, "bin", "bin", "folder of the binaries")
-	flags.StringVar(&o.store, "store", "", "PostgreSQL DSN of the store (default: an embedded store in the folder)")
+	flags.StringVar(&o.store, "store", "", "store of the server: a PostgreSQL DSN, or a database on Spanner as for tko-server-spanner (default: an embedded store in the folder)")
 	flags.StringVar(&o.kubernetes, "kubernetes", "", "folder of Kubernetes' programs, for the demo with clusters as sites (test/setup/kube.sh prints it)")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "time limit until everything is scheduled")
 	if err := flags.Parse(args); err != nil {

@@ -3,27 +3,9 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
-	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
-	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
+	"github.com/tko-orchestrator/tko/cmd/internal/tkoserver"
 )
 
-func main() { os.Exit(mainCode()) }
-
-func mainCode() int {
-	if code, is := krmfn.Child(os.Args, os.Stdin, os.Stdout, os.Stderr); is {
-		return code
-	}
-	if err := supervise.Hide(); err != nil { // plugins run as the same user, and must not read the server's memory
-		_, _ = fmt.Fprintf(os.Stderr, "tko-server: hide from plugins: %v\n", err)
-		return 1
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	return run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-}
+func main() { os.Exit(tkoserver.Main(tkoserver.Program{Name: "tko-server"})) }

@@ -172,7 +172,8 @@ func (a *app) sourceGet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showManifest(manifest)
+			d := definitions[i]
+			return a.showManifest(manifest, registration{d.By, d.Parent, d.Created, d.Updated})
 		}),
 	}
 }

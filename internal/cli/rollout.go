@@ -35,7 +35,7 @@ func (a *app) rolloutCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.commanded(status)
+				return a.commanded(verb, status)
 			}),
 		}
 		if flags != nil {
@@ -108,10 +108,16 @@ func (s *session) status(ctx context.Context, id tko.RolloutID) (tko.RolloutStat
 	return call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return s.RolloutStatus(ctx, id) })
 }
 
-func (a *app) commanded(s tko.RolloutStatus) error {
+func (a *app) commanded(verb string, s tko.RolloutStatus) error {
 	text := s.State
 	if s.UndoneBy != "" {
 		text += fmt.Sprintf(", undone by rollout %q", s.UndoneBy)
+	}
+	if verb == "approve" { // waves are approved in their order
+		approved := func(w tko.RolloutWave) bool { return strings.HasPrefix(w.Approval, "by ") }
+		if waves := slices.DeleteFunc(slices.Clone(s.Waves), func(w tko.RolloutWave) bool { return !approved(w) }); len(waves) > 0 {
+			text += fmt.Sprintf("; wave %q is approved", waves[len(waves)-1].Name)
+		}
 	}
 	a.notice("rollout %q is %s", s.ID, text)
 	return a.printResult(statusRow(s))

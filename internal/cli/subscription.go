@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/location"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -184,16 +187,47 @@ func (a *app) subscriptionGet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showManifest(manifest)
+			return a.showManifest(manifest, registration{all[i].By, all[i].Parent, all[i].Created, all[i].Updated})
 		}),
 	}
 }
 
-// showManifest writes a manifest, as YAML unless the user wants another format.
-func (a *app) showManifest(manifest krm.Resource) error {
+// A registration is who registered something, and when; parent is the source whose repository declares it.
+type registration struct {
+	by               tko.Author
+	parent           string
+	created, updated time.Time
+}
+
+// String returns a comment of YAML, which manifests may have: a status would be refused when they are registered again.
+func (r registration) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "# Last changed %s", r.updated.UTC().Format(time.RFC3339))
+	if r.by.Who != "" {
+		fmt.Fprintf(&text, " by %s", printable.Text(r.by.Who))
+	}
+	if r.by.Why != "" {
+		fmt.Fprintf(&text, ": %s", printable.Text(r.by.Why))
+	}
+	if !r.created.Equal(r.updated) {
+		fmt.Fprintf(&text, "\n# Created %s", r.created.UTC().Format(time.RFC3339))
+	}
+	if r.parent != "" {
+		fmt.Fprintf(&text, "\n# Declared by the source %s", printable.Text(r.parent))
+	}
+	return text.String() + "\n"
+}
+
+// showManifest writes a manifest, as YAML unless the user wants another format. YAML begins with its registration as a comment.
+func (a *app) showManifest(manifest krm.Resource, r registration) error {
 	f := a.globals.format
 	if f == "" || isForPeople(f) {
 		f = formatYAML
+	}
+	if f == formatYAML {
+		if _, err := io.WriteString(a.out, r.String()); err != nil {
+			return err
+		}
 	}
 	return a.encoder(f).value(a.out, map[string]any(manifest))
 }

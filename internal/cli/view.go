@@ -122,6 +122,7 @@ func (a *app) viewList() *cobra.Command {
 func (a *app) viewGet() *cobra.Command {
 	return &cobra.Command{
 		Use: "get NAME", Short: "Show the manifest of a saved view",
+		Long:    `Show the manifest of a saved view. YAML begins with who saved it and when, as a comment.`,
 		Example: "  tko view get failing-north > view.yaml", Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			all, err := call(ctx, s, s.Views)
@@ -136,7 +137,7 @@ func (a *app) viewGet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showManifest(manifest)
+			return a.showManifest(manifest, registration{all[i].By, all[i].Parent, all[i].Created, all[i].Updated})
 		}),
 	}
 }

@@ -46,7 +46,7 @@ const minKeepChanges = 10 * time.Minute
 // Config holds all settings of tko-server.
 type Config struct {
 	Roles     []string      // roles of this process
-	Store     secret.Text   // sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN
+	Store     secret.Text   // sqlite:PATH, sqlite::memory:, a PostgreSQL DSN, or spanner:DATABASE
 	Replicas  secret.DSNs   // hot standbys of the store, for reads
 	StoreWait time.Duration // time limit for a database that is not available at the start
 	Data      string        // address of the data controller, for roles without RoleData
@@ -224,7 +224,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	c := &Config{Store: "sqlite:tko.db"}
 	flags.SetNormalizeFunc(c.normalize)
 	flags.StringSliceVar(&c.Roles, "roles", Roles, "roles of this process: "+strings.Join(Roles, ", "))
-	flags.Var(&c.Store, "store", `store of the state: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
+	flags.Var(&c.Store, "store", `store of the state: sqlite:PATH, sqlite::memory:, a PostgreSQL DSN (postgres://user@host/db), or, with tko-server-spanner, spanner:projects/P/instances/I/databases/D`)
 	flags.Lookup("store").DefValue = string(c.Store) // without the secret of a value from elsewhere
 	flags.BoolVar(&c.StoreReadable, "store-readable", false, "open a SQLite file that other users of this machine may read")
 	flags.Var(&c.Replicas, "store-replicas", "PostgreSQL DSNs of hot standbys of the store's database, for lists and concurrent gets; a standby that is away or behind is not used (default: none)")
@@ -486,8 +486,10 @@ func (c *Config) Validate() error {
 	if len(c.Replicas) > 0 && !c.Has(RoleData) {
 		add("--store-replicas is set, but --roles lacks %s: only this role uses the store", RoleData)
 	}
-	if len(c.Replicas) > 0 && strings.HasPrefix(string(c.Store), "sqlite:") {
-		add("--store-replicas is set, but --store is SQLite, which has no replicas: use PostgreSQL, or leave it out")
+	for prefix, name := range map[string]string{"sqlite:": "SQLite", "spanner:": "Spanner"} {
+		if len(c.Replicas) > 0 && strings.HasPrefix(string(c.Store), prefix) {
+			add("--store-replicas is set, but --store is %s, which has no replicas: use PostgreSQL, or leave it out", name)
+		}
 	}
 	for _, r := range c.Roles {
 		if !slices.Contains(Roles, r) {

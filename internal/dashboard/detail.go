@@ -658,6 +658,9 @@ func (m *model) detailKey(name string) tea.Cmd {
 	d := m.detail
 	if by, ok := moves(name, m.detailHeight()); ok {
 		d.scroll(by, m.detailHeight())
+		if name == "ctrl+d" {
+			m.notice = halfPage
+		}
 		return nil
 	}
 	tabs := tabsOf[d.kind]
@@ -688,7 +691,9 @@ func (m *model) detailKey(name string) tea.Cmd {
 				d.back = max(0, d.back-1)
 			}
 			d.stale = true
+			break
 		}
+		m.notice = hint(name, "", "")
 	case "c":
 		return m.copy(d.id)
 	case "C":
@@ -704,6 +709,10 @@ func (m *model) detailKey(name string) tea.Cmd {
 	case "R":
 		m.startCommand(d.kind, d.id)
 		return nil
+	default:
+		if to < 0 {
+			m.notice = hint(name, string(d.kind), d.id)
+		}
 	}
 	if to >= 0 {
 		if !slices.Contains(tabs, to) {

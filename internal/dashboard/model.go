@@ -44,6 +44,7 @@ type model struct {
 	position  int64
 
 	tab    int
+	last   int // the tab before, which - opens
 	lists  []*list
 	events []tko.Change // the newest first
 	event  int          // the line of the cursor
@@ -233,8 +234,9 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	case name == "ctrl+c":
 		return tea.Quit
 	case name == "ctrl+z":
+		m.notice = "ctrl-z had suspended the dashboard; p shows only what is failing"
 		return tea.Suspend
-	case name == "ctrl+l":
+	case name == "ctrl+l" || name == "ctrl+r":
 		m.reread()
 		return tea.ClearScreen
 	case m.dialog != nil:
@@ -252,8 +254,11 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 		}
 		m.back()
 		return nil
-	case "?":
+	case "?", "ctrl+a":
 		m.help = true
+		return nil
+	case "-":
+		m.open(m.last)
 		return nil
 	case "m":
 		m.mouse = !m.mouse
@@ -268,6 +273,9 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	case "1", "2", "3", "4", "5", "6":
 		m.open(int(name[0] - '1'))
 		return nil
+	}
+	if name == "v" { // the package, as YAML
+		name = "y"
 	}
 	if m.detail != nil {
 		return m.detailKey(name)
@@ -287,6 +295,9 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 }
 
 func (m *model) open(tab int) {
+	if tab != m.tab {
+		m.last = m.tab
+	}
 	m.tab, m.detail, m.trail = tab, nil, nil
 }
 
@@ -343,7 +354,9 @@ func (m *model) eventKey(name string) tea.Cmd {
 	if name == "enter" && m.event < len(m.events) {
 		c := m.events[m.event]
 		m.show(c.Kind, c.ID, tabWhy)
+		return nil
 	}
+	m.notice = hint(name, "KIND", "ID")
 	return nil
 }
 
@@ -361,6 +374,9 @@ func (m *model) listKey(name string) tea.Cmd {
 			return nil
 		}
 		l.move(by, m.listHeight())
+		if name == "ctrl+d" {
+			m.notice = halfPage
+		}
 		return nil
 	}
 	id := l.selected()
@@ -371,6 +387,8 @@ func (m *model) listKey(name string) tea.Cmd {
 			line += " " // for the next filter
 		}
 		m.line = newInput("/", line)
+	case `ctrl+\`:
+		l.all, l.marks = false, map[string]bool{}
 	case "esc":
 		switch {
 		case l.all || len(l.marks) > 0:
@@ -426,6 +444,8 @@ func (m *model) listKey(name string) tea.Cmd {
 		return m.plan(actionKeys[name], l)
 	case "R":
 		m.startCommand(l.kind, id)
+	default:
+		m.notice = hint(name, string(l.kind), id)
 	}
 	return nil
 }
@@ -512,8 +532,12 @@ func (m *model) enter() tea.Cmd {
 // command carries out a command such as ":deployments site-id=north/**".
 func (m *model) command(text string) tea.Cmd {
 	name, rest, _ := strings.Cut(text, " ")
+	rest = strings.TrimPrefix(strings.TrimSpace(rest), "/")
 	if name == "" {
 		return nil
+	}
+	if full, ok := shortNames[name]; ok {
+		name = full
 	}
 	for i, kind := range kinds {
 		if full := string(kind) + "s"; strings.HasPrefix(full, name) {
@@ -525,6 +549,8 @@ func (m *model) command(text string) tea.Cmd {
 		}
 	}
 	switch name {
+	case "-":
+		m.open(m.last)
 	case "v", "view", "views":
 		m.detail, m.trail = &detail{kind: kindView, id: "of all", tab: tabViews, shown: -1}, nil
 	case "e", "events":
@@ -540,6 +566,10 @@ func (m *model) command(text string) tea.Cmd {
 			m.notice = err.Error()
 		}
 	default:
+		m.notice = commandHints[name]
+		if m.notice != "" {
+			return nil
+		}
 		m.notice = fmt.Sprintf("%q is no command: use deployments, sites, templates, plugins, rollouts (and a filter), columns (and keys of metadata), views, events, help or quit", name)
 	}
 	return nil

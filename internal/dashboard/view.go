@@ -562,9 +562,9 @@ func (m *model) overlay(lines []string) {
 
 func (m *model) helpLines() []string {
 	help := [][2]string{
-		{"1-6, tab", "deployments, sites, templates, plugins, rollouts, events"},
+		{"1-6, tab, -", "deployments, sites, templates, plugins, rollouts, events; the list before"},
 		{"j k, arrows, pgup pgdn, ctrl-u ctrl-d, g G", "move; G goes to the last row; with a state, to the last one that was read"},
-		{"enter, y, d, H, t, l", "why, package, difference, history, tree, runs of plugins with their logs"},
+		{"enter, y or v, d, H, t, l", "why, package, difference, history, tree, runs of plugins with their logs"},
 		{"/", "filter a list in the words of the tko command, such as site-id=north/** prepared=false; search in a detail"},
 		{"n N", "next and previous match"},
 		{"p", "only what is failing"},
@@ -575,7 +575,7 @@ func (m *model) helpLines() []string {
 		{"c, C", "copy the ID, the command"},
 		{":", "command: deployments, sites, templates, plugins, rollouts (and a filter), views, events, quit; columns KEY KEY shows metadata in columns, columns alone no more"},
 		{"m", "let the terminal select text with the mouse, or the dashboard use it"},
-		{"ctrl-l, ctrl-z", "read and draw again; suspend"},
+		{"ctrl-l or ctrl-r, ctrl-z", "read and draw again; suspend"},
 		{"esc, q", "back, quit"},
 	}
 	lines := append(m.header(), m.paint(strong, " Keys"))

@@ -29,8 +29,8 @@ type asset struct {
 // compress returns bytes as gzip has them.
 func compress(body []byte) []byte {
 	var buffer bytes.Buffer
-	zip := gzip.NewWriter(&buffer)
-	_, _ = zip.Write(body) // a buffer takes everything
+	zip, _ := gzip.NewWriterLevel(&buffer, gzip.BestCompression) // fails for unknown levels only
+	_, _ = zip.Write(body)                                       // a buffer takes everything
 	_ = zip.Close()
 	return buffer.Bytes()
 }

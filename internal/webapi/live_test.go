@@ -147,7 +147,7 @@ func (f *liveFake) PurgeDeployments(ctx context.Context, _ tko.DeploymentSelect,
 
 func (f *liveFake) PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
 	f.act(ctx, "purge sites "+strings.Join(sel.IDs, " ")+sel.Metadata["region"], dryRun)
-	return tko.Deleted{Count: 3}, nil
+	return tko.Deleted{Count: 3, Orphaned: 2}, nil
 }
 
 func (f *liveFake) PurgeTemplates(ctx context.Context, _ tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
@@ -300,8 +300,8 @@ func TestActionsNeedASelectionAndTheConfirmedCount(t *testing.T) {
 		}
 	}
 	f := &liveFake{}
-	var result struct{ Count, Descendants int }
-	if code := call(t, liveHandler(f), "POST", "/api/v1/actions", `{"verb":"delete","kind":"site","filter":"metadata=region=north","dryRun":true}`, &result); code != http.StatusOK || result.Count != 3 || f.acted[0] != "purge sites north dry run" {
+	var result struct{ Count, Descendants, Orphaned int }
+	if code := call(t, liveHandler(f), "POST", "/api/v1/actions", `{"verb":"delete","kind":"site","filter":"metadata=region=north","dryRun":true}`, &result); code != http.StatusOK || result.Count != 5 || result.Orphaned != 2 || f.acted[0] != "purge sites north dry run" {
 		t.Errorf("dry run: status %d, %+v, %q", code, result, f.acted)
 	}
 	if code := call(t, liveHandler(f), "POST", "/api/v1/actions", `{"verb":"delete","kind":"site","ids":["a","b"],"reason":"broken","confirm":2}`, &result); code != http.StatusOK || f.acted[1] != "remove site a b" || f.confirm != 2 || f.author.Why != "broken" {

@@ -32,6 +32,7 @@ type actionBody struct {
 type resultBody struct {
 	Count       int      `json:"count"` // all, descendants and those that lose their template or site included
 	Descendants int      `json:"descendants"`
+	Orphaned    int      `json:"orphaned"` // those that lose their template or site, and stay
 	Position    Position `json:"position"`
 }
 
@@ -46,7 +47,7 @@ func (l *live) act(r *http.Request) (*resultBody, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &resultBody{Count: result.Reach(), Descendants: result.Descendants, Position: Position(about.Position)}, nil
+	return &resultBody{Count: result.Reach(), Descendants: result.Descendants, Orphaned: result.Orphaned, Position: Position(about.Position)}, nil
 }
 
 func (l *live) action(r *http.Request) (tko.Deleted, error) {

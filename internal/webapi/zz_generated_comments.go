@@ -70,6 +70,7 @@ var comments = map[string]string{
 	"PluginRow.updatedTimestamp":     "Unix milliseconds",
 	"PluginRow.since":                "Unix milliseconds",
 	"Result.count":                   "all, descendants and those that lose their template or site included",
+	"Result.orphaned":                "those that lose their template or site, and stay",
 	"Retention.oldestTimestamp":      "Unix milliseconds",
 	"Retention.newestTimestamp":      "Unix milliseconds",
 	"Retention.now":                  "Unix milliseconds",

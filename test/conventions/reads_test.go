@@ -13,7 +13,7 @@ import (
 // startsPrograms are the packages whose tests start programs, and don't say by process.Reads which files of the
 // repository these read, with the reason.
 var startsPrograms = map[string]string{
-	"cmd/tko-server":                 "tar and du of temporary folders",
+	"cmd/internal/tkoserver":         "tar and du of temporary folders",
 	"internal/agent":                 "this test",
 	"internal/child":                 "shells without files",
 	"internal/logging":               "this test",
@@ -35,6 +35,7 @@ var startsPrograms = map[string]string{
 	"test/network":                   "programs of this repository",
 	"test/observer":                  "git, and programs that process.Build names by their content",
 	"test/rolling":                   "an earlier commit",
+	"test/spanner":                   "git of temporary folders, and programs that process.Build names by their content",
 }
 
 // TestCachedResultsKnowWhatProgramsRead finds packages whose tests start programs and don't say which files these

@@ -260,3 +260,38 @@ func TestMalformedRuleIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// clause is a comment of the protocol that begins with a clause in place of its subject.
+var clause = regexp.MustCompile(`^//\s*(?:What|Whatever|Who|Whoever|How|Whether|Where|Why|what|who|how|whether|where|why)\s`)
+
+// TestCommentsOfTheProtocolBeginWithTheirSubject reads the comments of proto/, which are in docs/grpc.md and in the
+// generated code, too.
+func TestCommentsOfTheProtocolBeginWithTheirSubject(t *testing.T) {
+	files := 0
+	err := filepath.WalkDir(filepath.Join("..", "..", "proto"), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".proto" {
+			return err
+		}
+		files++
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		sentence := true // the comment before has ended
+		for n, line := range strings.Split(string(content), "\n") {
+			comment := regexp.MustCompile(`//.*`).FindString(line)
+			if sentence && clause.MatchString(comment) {
+				t.Errorf("%s:%d: %q begins with a clause: begin with the thing", path, n+1, comment)
+			}
+			continues := comment != "" && strings.HasPrefix(strings.TrimSpace(line), "//")
+			sentence = !continues || strings.HasSuffix(comment, ".")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files < 5 {
+		t.Errorf("proto/ has %d files: want 5 at least", files)
+	}
+}

@@ -18,7 +18,7 @@ import (
 func TestEditIsLiveOnlyAfterApproval(t *testing.T) {
 	t.Parallel()
 	repository := filepath.Join(t.TempDir(), "sites.git")
-	server := process.StartServer(t, "--store=sqlite::memory:", "--git-cache="+t.TempDir(), "--git-local="+filepath.Dir(repository), "--preparer-auto-approve=false", "--withdraw-approval",
+	server := process.StartServer(t, "--store="+anyStore(t), "--git-cache="+t.TempDir(), "--git-local="+filepath.Dir(repository), "--preparer-auto-approve=false", "--withdraw-approval",
 		"--retry=50ms", "--retry-max=500ms")
 	c, ctx := dial(t, server.GRPC), patient(t)
 	if _, err := c.RegisterSite(ctx, tko.Site{ID: "lagos", Package: krm.Package{{

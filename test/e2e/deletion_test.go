@@ -19,13 +19,13 @@ import (
 // consistent, have the Deleting condition, and the next deletion removes them.
 func TestDeletionsContinueAfterKills(t *testing.T) {
 	const families, children = 3, 600
-	for name, store := range map[string]func(t *testing.T) string{
-		"SQLite":     func(t *testing.T) string { t.Helper(); return "sqlite:" + t.TempDir() + "/tko.db" },
-		"PostgreSQL": func(t *testing.T) string { t.Helper(); return pgtest.NewCluster(t).DSN() },
-	} {
+	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := store(t)
+			if name == "PostgreSQL" {
+				dsn = pgtest.NewCluster(t).DSN()
+			}
 			server := process.StartServer(t, "--roles=data", "--store="+dsn, "--confirm-above=1000000", "--confirm-above-percent=100")
 			c := dial(t, server.GRPC)
 			if _, err := c.RegisterTemplate(patient(t), tko.Template{ID: "workload:v1", Package: parse(t, workloadPackage)}); err != nil {

@@ -42,7 +42,7 @@ func TestRolloutSurvivesKills(t *testing.T) {
 			if rounds, sites := killPlan(t); rounds > 5 {
 				seeds, n = rounds/2, sites/5
 			}
-			f := newFleet(t, name == "PostgreSQL", n)
+			f := newFleet(t, name, n)
 			want := f.rollOut("undisturbed", rand.New(rand.NewPCG(0, 0)), nil)
 			for seed := range seeds {
 				random := rand.New(rand.NewPCG(uint64(seed), 1))
@@ -116,17 +116,18 @@ type fleet struct {
 	ids        []tko.DeploymentID
 }
 
-func newFleet(t *testing.T, postgres bool, n int) *fleet {
+func newFleet(t *testing.T, store string, n int) *fleet {
 	t.Helper()
 	address := freeAddress(t)
 	f := &fleet{
 		t: t, repository: filepath.Join(t.TempDir(), "sites.git"), victims: []string{"data", "preparer", "meta-scheduler", "rollout"},
 		servers: map[string]*process.Server{}, killed: map[string]int{}, edited: map[tko.DeploymentID]bool{},
 	}
-	store := "sqlite:" + filepath.Join(t.TempDir(), "tko.db")
-	if postgres {
+	if store == "PostgreSQL" {
 		f.database = pgtest.NewCluster(t)
 		store, f.victims = f.database.DSN(), append(f.victims, "database")
+	} else {
+		store = stores[store](t)
 	}
 	common := []string{"--confirm-above=1000000", "--confirm-above-percent=100", "--reach-created=0", "--reach-sites=0", "--reach-off-reason=a test", "--work-lease=2s", "--retry=100ms", "--retry-max=1s"}
 	f.flags = map[string][]string{

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -66,7 +65,7 @@ func TestTicketsSurviveKills(t *testing.T) {
 		t.Run(system, func(t *testing.T) {
 			address, reports, tickets := freeAddress(t), freeAddress(t), tickettest.New(t)
 			flags := []string{
-				"--store=sqlite:" + filepath.Join(t.TempDir(), "tko.db"), "--listen-grpc=" + address, "--listen-tickets=" + reports, "--rollout-tickets=" + tickets.File(t), "--secret-environment=TICKETS_KEY,SNOW_PASSWORD",
+				"--store=" + anyStore(t), "--listen-grpc=" + address, "--listen-tickets=" + reports, "--rollout-tickets=" + tickets.File(t), "--secret-environment=TICKETS_KEY,SNOW_PASSWORD",
 				"--remote-addresses=127.0.0.0/8", "--remote-schemes=http", "--work-lease=2s", "--retry=100ms", "--retry-max=1s",
 			}
 			server := process.StartServer(t, flags...)

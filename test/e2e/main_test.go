@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,10 +25,31 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// stores are the stores that each test here runs on, by name.
-var stores = map[string]func(t *testing.T) string{
-	"SQLite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "tko.db") },
-	"PostgreSQL": func(t *testing.T) string { return pgtest.DSN(t) },
+// stores are the stores that tests here run on, by name. With SPANNER_EMULATOR_HOST, it is a database there, which the server creates
+// (make spanner).
+var stores = func() map[string]func(t *testing.T) string {
+	if os.Getenv("SPANNER_EMULATOR_HOST") != "" {
+		return map[string]func(t *testing.T) string{"Spanner": spannerDatabase}
+	}
+	return map[string]func(t *testing.T) string{
+		"SQLite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "tko.db") },
+		"PostgreSQL": func(t *testing.T) string { return pgtest.DSN(t) },
+	}
+}()
+
+// anyStore returns a store for tests to which it doesn't matter which one.
+func anyStore(t *testing.T) string {
+	t.Helper()
+	if os.Getenv("SPANNER_EMULATOR_HOST") != "" {
+		return spannerDatabase(t)
+	}
+	return stores["SQLite"](t)
+}
+
+var spannerDatabases atomic.Int64
+
+func spannerDatabase(*testing.T) string {
+	return fmt.Sprintf("spanner:projects/test/instances/test/databases/e2e-%d", spannerDatabases.Add(1))
 }
 
 // dial connects a client that retries until its server is available.

@@ -32,7 +32,7 @@ func TestSiteIsPublishedInARegistry(t *testing.T) {
 		handler.ServeHTTP(w, r)
 	}))
 	defer hub.Close()
-	arguments := []string{"--store=sqlite:" + t.TempDir() + "/tko.db", "--remote-addresses=127.0.0.0/8"}
+	arguments := []string{"--store=" + anyStore(t), "--remote-addresses=127.0.0.0/8"}
 	s := process.StartServer(t, arguments...)
 	dial := func() *client.Client {
 		c, err := client.Dial(client.Options{Address: s.GRPC})

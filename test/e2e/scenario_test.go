@@ -254,7 +254,7 @@ func TestScenarioOfTheOriginalProject(t *testing.T) {
 	}
 	zipFolder(t, filepath.Join(folder, "csar"), filepath.Join(folder, "du.csar"))
 	t.Setenv("PATH", filepath.Dir(process.Build(t, "tko-tosca"))+string(filepath.ListSeparator)+os.Getenv("PATH"))
-	server := process.StartServer(t, "--store="+stores["SQLite"](t), "--tosca-local="+folder)
+	server := process.StartServer(t, "--store="+anyStore(t), "--tosca-local="+folder)
 	run := func(args ...string) string {
 		t.Helper()
 		for i, a := range args {

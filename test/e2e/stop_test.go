@@ -33,7 +33,7 @@ func (w *world) snapshot() string {
 // After the release, the placement is completed.
 func TestStopHoldsWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, stores["SQLite"](t), 60)
+	w := newWorld(t, anyStore(t), 60)
 	topology := w.place(patient(t), func() {
 		time.Sleep(300 * time.Millisecond) // so that the placement has begun
 		var stop tko.StopStatus

@@ -134,7 +134,7 @@ func TestTraceGoesFromAPICallToAppliedObject(t *testing.T) {
 	t.Parallel()
 	spans := startReceiver(t)
 	repository := filepath.Join(t.TempDir(), "sites.git")
-	server := process.StartServer(t, "--store=sqlite::memory:", "--git-cache="+t.TempDir(), "--git-local="+filepath.Dir(repository),
+	server := process.StartServer(t, "--store="+anyStore(t), "--git-cache="+t.TempDir(), "--git-local="+filepath.Dir(repository),
 		"--kubernetes=localhost:0", "--kubernetes-trust-everybody", "--traces-endpoint="+spans.url, "--log-format=json", "--log-level=info,meta-scheduler=debug")
 	c, ctx := dial(t, server.GRPC), patient(t)
 	if _, err := c.RegisterSite(ctx, tko.Site{ID: "lagos", Package: krm.Package{{

@@ -162,7 +162,11 @@ var kubernetesFlags = []string{"--kubernetes=", "--kubeconfigs", "--kubeconfig-s
 // returns their paths; the first is the server's.
 func Programs(t testing.TB, args ...string) []string {
 	t.Helper()
-	paths := []string{Build(t, "tko-server")}
+	server := "tko-server"
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--store=spanner:") }) {
+		server = "tko-server-spanner"
+	}
+	paths := []string{Build(t, server)}
 	needs := func(arg string) bool {
 		return slices.ContainsFunc(kubernetesFlags, func(flag string) bool { return strings.HasPrefix(arg, flag) })
 	}
@@ -172,7 +176,7 @@ func Programs(t testing.TB, args ...string) []string {
 	return paths
 }
 
-// A Server is a tko-server under test.
+// A Server is a tko-server under test; with a store on Spanner, a tko-server-spanner.
 type Server struct {
 	GRPC string // an address of its gRPC API
 	Web  string // of its HTTP API
@@ -224,6 +228,12 @@ func Environment() []string {
 	return []string{"GOGC=100", "TKO_ALLOW_ROOT=true", "TKO_PLUGIN_PROGRAMS=/", "TKO_PLUGIN_USERS=none", "TKO_PLUGIN_FILES_WRITABLE=" + os.TempDir()}
 }
 
+// StartServerWith is StartServer with additional environment variables.
+func StartServerWith(t testing.TB, env []string, args ...string) *Server {
+	t.Helper()
+	return startServer(t, t.TempDir(), env, nil, args)
+}
+
 // StartOtherServer is StartServer with a program of another version.
 func StartOtherServer(t testing.TB, program string, args ...string) *Server {
 	t.Helper()
@@ -252,7 +262,7 @@ func startProgram(t testing.TB, program, dir string, env []string, as *syscall.C
 		if err := exec.Command("cp", append(programs, dir)...).Run(); err != nil {
 			t.Fatal(err)
 		}
-		s.cmd.Path, s.cmd.Dir = filepath.Join(dir, "tko-server"), dir
+		s.cmd.Path, s.cmd.Dir = filepath.Join(dir, filepath.Base(programs[0])), dir
 		s.cmd.Env = append(s.cmd.Env, "HOME="+dir, "XDG_CACHE_HOME="+dir)
 	}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: as}

@@ -2,14 +2,15 @@
 # Makes the Python environment for the tests of the SDK, and prints its folder. The SDK itself is
 # not installed there: PYTHONPATH names it. The environment is made once for each list of
 # requirements, and cached in the user's cache folder. With the argument "ansible" it is the one for
-# the tests of the Ansible collection.
+# the tests of the Ansible collection, with "clients" the one for generated clients of the HTTP API.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 case "${1:-}" in
 '') requirements=$root/sdk/python/requirements-test.txt minor=10 what='the Python SDK is tested with it' ;;
 ansible) requirements=$root/ansible/tests/requirements.txt minor=11 what='the Ansible collection is tested with it' ;;
+clients) requirements=$root/test/dashboard/testdata/clients/requirements.txt minor=11 what='a generated client of the HTTP API is tested with it' ;;
 *)
-	echo "usage: $0 [ansible]" >&2
+	echo "usage: $0 [ansible|clients]" >&2
 	exit 2
 	;;
 esac

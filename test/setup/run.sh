@@ -68,7 +68,7 @@ if [ -z "${TKO_TEST_PROGRAM_tko_server:-}" ] && needed; then
 		provided=$folder
 	}
 	provideAll() { # the beginning of variables, for the programs in $from
-		local servers=(tko-server tko-kubernetes tko-tosca) name
+		local servers=(tko-server tko-kubernetes tko-tosca) name # with what they start
 		copies=$(mktemp -d "$cache/new-programs.XXXXXX") # go build writes into existing files
 		cp "${all[@]/#/$from/}" "$copies/"
 		provide "${servers[@]}"
@@ -77,6 +77,7 @@ if [ -z "${TKO_TEST_PROGRAM_tko_server:-}" ] && needed; then
 			case $name in
 			tko-server | tko-kubernetes | tko-tosca) continue ;;
 			tko-demo | tko-bench) provide "$name" tko tko-agent "${servers[@]}" ;;
+			tko-server-spanner) provide "$name" tko-kubernetes tko-tosca ;;
 			*) provide "$name" ;;
 			esac
 			export "$1${name//-/_}=$provided/$name"
@@ -133,5 +134,5 @@ if [ -s "$flaky.all" ]; then
 	echo 'Tests that failed at least once (a test with fewer failures than runs is flaky, and a defect to mend):'
 	cat "$flaky.all"
 fi
-case " ${contains[*]} " in *"/internal/store/spanner "*) "$root/test/setup/spanner.sh" ;; esac # in the last lines, too
+case " ${starts[*]} ${contains[*]} " in *"/internal/store/spanner "* | *"/test/spanner "*) "$root/test/setup/spanner.sh" ;; esac # in the last lines, too
 exit "$status"

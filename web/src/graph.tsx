@@ -2,7 +2,7 @@
 // the same. Only nodes that are drawn are given.
 import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from 'react'
 import { states, type State } from './api'
-import { useNarrow } from './list'
+import { useNarrow } from './narrow'
 import { changeAddress, here, Link, navigate, number, StateMark } from './parts'
 
 export const maxNodes = 300 // that are drawn

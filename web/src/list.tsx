@@ -1,18 +1,17 @@
 // Lists: pages of rows around the visible part, filters in the address, marks and actions.
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, useSyncExternalStore, type KeyboardEvent, type ReactNode } from 'react'
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from 'react'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { ApiError, get, query, useMoment, type Feed, type Kind, type Me, type Page, type Row } from './api'
 import { pageOf } from './early'
 import { command, format, parse, quote } from './filter'
-import { columns, Confirm, CopyCommand, entityPath, here, Loading, navigate, Problem, type Plan } from './parts'
+import { useNarrow } from './narrow'
+import { CopyCommand, entityPath, here, Loading, navigate, Problem } from './parts'
+import { columns } from './columns'
+import { Confirm, type Plan } from './confirm'
 
 const maxPages = 20 // that are held at once
 const rowHeight = 32
 const cardHeight = 84 // of a row on a phone
-const narrow = matchMedia('(max-width: 700px)')
-
-// useNarrow reports whether the page is as narrow as a phone: rows are drawn as cards.
-export const useNarrow = () => useSyncExternalStore(changed => { narrow.addEventListener('change', changed); return () => narrow.removeEventListener('change', changed) }, () => narrow.matches)
 
 interface Loaded { after: string, rows: Row[], next?: string }
 

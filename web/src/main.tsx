@@ -1,19 +1,39 @@
 // The dashboard: its frame, overview, matrix and login. Start reading at App.
 import { caller as callerPath, filterOf, kindOf } from './early' // first: it begins what the first view reads
-import { Component, useCallback, useEffect, useMemo, useRef, useState, type FormEvent, type ReactNode } from 'react'
+import { Component, useEffect, useMemo, useRef, useState, type ReactNode } from 'react'
 import { createRoot } from 'react-dom/client'
-import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useMoment, useTurns, type Count, type Feed, type Me, type Stop } from './api'
-import { Detail } from './detail'
-import { literal, setWords } from './filter'
-import { List, useNarrow } from './list'
+import { logout, Moment, states, useFeed, useGet, useMoment, type Feed, type Me, type Stop } from './api'
+import { setWords } from './filter'
+import { useNarrow } from './narrow'
+import { part, readRest } from './part'
 import { Ago, CopyCommand, fromSegment, here, Link, Loading, navigate, number, Problem, setServerTime, StateMark } from './parts'
-import { Palette } from './palette'
-import { savedViews, Views } from './views'
-import { ChangesView, Slider } from './past'
-import { Rollout } from './rollout'
 import { ThroughputView } from './throughput'
-import { Failing, isWall, Numbers, openWall, PictureView, Recent, Running, useSeen, WallMode, Waits } from './wall'
+import { Failing, isWall, Numbers, openWall, PictureView, Recent, Running, useSeen, Waits } from './wall'
 import './style.css'
+
+// Parts of the program that are read when they are shown.
+const List = part(() => import('./list').then(m => m.List))
+const Detail = part(() => import('./detail').then(m => m.Detail))
+const Rollout = part(() => import('./rollout').then(m => m.Rollout))
+const ChangesView = part(() => import('./past').then(m => m.ChangesView))
+const Matrix = part(() => import('./matrix').then(m => m.Matrix))
+const WallMode = part(() => import('./wallmode').then(m => m.WallMode))
+const Login = part(() => import('./login').then(m => m.Login))
+const Slider = part(() => import('./slider').then(m => m.Slider))
+const Help = part(() => import('./help').then(m => m.Help))
+const Views = part(() => import('./views').then(m => m.Views))
+const Palette = part(() => import('./palette').then(m => m.Palette))
+
+// The part of the first view is read while the caller is.
+function readFirst() {
+  const [, first = '', id] = location.pathname.split('/')
+  const parts = first === '' ? isWall() ? WallMode : undefined : first === 'matrix' ? Matrix : first === 'changes' ? ChangesView : first === 'login' ? Login : !kindOf[first] ? undefined : !id ? List : first === 'rollouts' ? Rollout : Detail
+  parts?.read().catch(() => {}) // tried again when it is shown
+  if (parts === Detail && here().get('tab') === 'tree') import('./topology').catch(() => {})
+  if (parts === Rollout && here().get('tab') === 'graph') import('./wavegraph').catch(() => {})
+}
+readFirst()
+const restAfter = 4000
 
 const nav: [string, string, string][] = [['/', 'Overview', 'o'], ['/deployments', 'Deployments', 'd'], ['/sites', 'Sites', 's'], ['/templates', 'Templates', 't'], ['/plugins', 'Plugins', 'p'], ['/rollouts', 'Rollouts', 'r'], ['/matrix', 'Matrix', 'm'], ['/changes', 'Changes', 'c']]
 
@@ -54,6 +74,7 @@ function App() {
   const narrow = useNarrow()
   const feed = useFeed(asked || moment || !caller ? undefined : caller.position)
   useEffect(() => { if (caller) { setServerTime(caller.now); setAsked(false) } }, [caller])
+  useEffect(() => { const timer = setTimeout(readRest, restAfter); return () => clearTimeout(timer) }, [])
   useEffect(() => { const f = () => setAsked(true); window.addEventListener('tko-login', f); return () => window.removeEventListener('tko-login', f) }, [])
   const prefix = useRef(0)
   useEffect(() => {
@@ -113,7 +134,7 @@ function App() {
     </Guard></main>
     {help && <Help close={() => setHelp(false)} />}
     {views && <Views close={() => setViews(false)} />}
-    {palette && <Palette views={nav.map(([to, name]) => [to, name])} saved={savedViews()} close={() => setPalette(false)} />}
+    {palette && <Palette views={nav.map(([to, name]) => [to, name])} close={() => setPalette(false)} />}
   </Moment.Provider>
 }
 
@@ -137,43 +158,6 @@ function Theme() {
   return <label className="theme"><span className="hidden">Colors</span><select value={theme} onChange={e => setTheme(e.target.value)}><option value="auto">Auto</option><option value="light">Light</option><option value="dark">Dark</option></select></label>
 }
 
-function Help({ close }: { close: () => void }) {
-  const dialog = useRef<HTMLDialogElement>(null)
-  const [keys, setKeys] = useState(localStorage.getItem('tko-keys') !== 'off')
-  useEffect(() => { dialog.current?.showModal() }, [])
-  return <dialog ref={dialog} onCancel={e => { e.preventDefault(); close() }} aria-labelledby="help-title"><h2 id="help-title">Keys</h2>
-    <dl>{[['g o, g d, g s, g t, g p, g r, g m, g c', 'overview, deployments, sites, templates, plugins, rollouts, matrix, changes'], ['Ctrl-K', 'go to a view, or to a site, template, rollout or deployment by its ID'], ['/', 'filter'], ['n', 'next site that fails, in the picture of the overview'], ['j k, arrows', 'move'], ['Page up, Page down, Home, End', 'move further'], ['Enter', 'open'], ['Space, x', 'mark'], ['y, d', 'package, history'], ['A, D', 'approve, delete: both ask'], ['Esc', 'clear marks, close'], ['?', 'this help']].map(([k, text]) => <div key={k}><dt><kbd>{k}</kbd></dt><dd>{text}</dd></div>)}</dl>
-    <p><label><input type="checkbox" checked={keys} onChange={e => { setKeys(e.target.checked); localStorage.setItem('tko-keys', e.target.checked ? 'on' : 'off') }} /> Keys of a single letter outside of lists</label></p>
-    <p className="actions"><button autoFocus onClick={close}>Close</button></p></dialog>
-}
-
-const problems: Record<string, string> = {
-  denied: 'The issuer refused the login.', unavailable: 'The issuer can\'t be reached, or is busy: try again.', failed: 'The login has failed or took too long: try again. The log of the server has the reason.',
-}
-
-function Login({ done }: { done: () => void }) {
-  const { data } = useGet<{ logins: string[] }>('/auth/logins')
-  const [error, setError] = useState<ApiError>()
-  const [busy, setBusy] = useState(false)
-  const submit = (e: FormEvent<HTMLFormElement>) => {
-    e.preventDefault()
-    const form = e.currentTarget
-    const token = String(new FormData(form).get('token') ?? '').trim()
-    if (!token) return
-    setBusy(true)
-    login(token).then(() => { form.reset(); done() }, setError).finally(() => setBusy(false))
-  }
-  const here = location.pathname === '/login' ? '/' : location.pathname + location.search
-  const problem = problems[new URLSearchParams(location.search).get('problem') ?? '']
-  return <main className="login"><h1>Log in to TKO</h1>
-    {location.pathname === '/login' && problem && !error && <p className="problem" role="alert">{problem}</p>}
-    {error && <Problem error={error} />}
-    {data?.logins.includes('oidc') && <p><a className="button primary" href={`/auth/login?${query({ return: here })}`}>Log in with single sign-on</a></p>}
-    <form onSubmit={submit}><label>Token <input name="token" type="password" autoComplete="off" autoFocus={!data?.logins.includes('oidc')} required spellCheck={false} /></label>
-      <button className="primary" disabled={busy}>{busy ? 'Checking…' : 'Log in'}</button></form>
-    <p className="muted">A static token, or an ID token of your OpenID Connect issuer. The browser keeps a session cookie that scripts can't read.</p></main>
-}
-
 function Overview({ feed, me }: { feed: Feed, me: Me }) {
   const moment = useMoment()
   const seen = useSeen(feed), { wall, known, error } = seen
@@ -192,48 +176,6 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
       <Recent feed={feed} most={15} />
       <CopyCommand text="tko status" />
       <p className="muted">{me.version}</p></>}
-  </>
-}
-
-// Counted says how complete and how old a count is, if that matters.
-function Counted({ count }: { count: Count }) {
-  if (count.counting) return <p role="status">{count.counted > 0 ? `${count.counted.toLocaleString('en')} were counted so far.` : 'Counting…'}</p>
-  return count.behind && count.time && Date.now() - count.time > 5000 ? <p className="muted">Counted <Ago at={count.time} />.</p> : null
-}
-
-const steps = [1, 2, 5, 10, 20, 35, 60] // percent that fail, from which a cell is warmer
-
-function Matrix({ search, feed }: { search: string, feed: Feed }) {
-  const q = new URLSearchParams(search)
-  const rows = q.get('rows') ?? 'region', cols = q.get('cols') ?? 'tier'
-  const turn = useTurns(feed, ['site'], 1000)
-  const { count, error } = useCount('site', { by: `metadata.${rows},metadata.${cols}` }, turn)
-  const submit = useCallback((e: FormEvent<HTMLFormElement>) => {
-    e.preventDefault()
-    const data = new FormData(e.currentTarget)
-    navigate(`/matrix?${query({ rows: String(data.get('rows')).trim(), cols: String(data.get('cols')).trim() })}`)
-  }, [])
-  const names = (n: number) => [...new Set(count?.groups.map(g => g.keys[n]))].sort()
-  const down = names(0).slice(0, 100), across = names(1).slice(0, 30)
-  return <>
-    <h1>Sites by {rows} and {cols}</h1>
-    <form onSubmit={submit} className="bar" key={`${rows} ${cols}`}><label>Rows <input name="rows" defaultValue={rows} required /></label> <label>Columns <input name="cols" defaultValue={cols} required /></label> <button>Show</button></form>
-    {error && <Problem error={error} />}
-    {!count && !error && <Loading />}
-    {count && !count.counting && count.groups.length === 0 && <p className="empty">There is no site yet, or you may see none.</p>}
-    {count && count.groups.length > 0 && <div className="scroll" tabIndex={0} role="region" aria-label="Matrix of sites"><table className="matrix"><thead><tr><th>{rows}</th>{across.map(c => <th key={c}>{c || 'none'}</th>)}</tr></thead><tbody>
-      {down.map(r => <tr key={r}><th scope="row">{r || 'none'}</th>{across.map(c => {
-        const g = count.groups.find(g => g.keys[0] === r && g.keys[1] === c)
-        if (!g) return <td key={c} className="none"><span className="hidden">no site</span></td>
-        const bad = g.states.failing ?? 0
-        const share = 100 * bad / g.count, heat = bad ? 1 + steps.filter(s => share >= s).length : 0
-        const to = `/sites?${new URLSearchParams([[rows, r], [cols, c]].map(([key, value]) => value ? ['metadata', `${key}=${literal(value)}`] : ['within', `metadata.${key}=`]))}`
-        const text = <><b>{number(bad)}</b> of {number(g.count)} failing</>
-        const rest = states.filter(s => s !== 'failing' && s !== 'healthy' && g.states[s]).map(s => `${number(g.states[s]!)} ${s}`).join(', ')
-        return <td key={c} className={`heat${heat}`}><Link to={to}>{text}</Link>{bad > 0 && <>, {share < 0.1 ? 'under 0.1' : share < 10 ? share.toFixed(1) : Math.round(share)} %</>}{rest && <div>{rest}</div>}</td>
-      })}</tr>)}
-    </tbody></table></div>}
-    {count && <Counted count={count} />}
   </>
 }
 

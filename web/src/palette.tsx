@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState, type KeyboardEvent } from 'react'
 import { get, query, type Entity, type Kind, type Page } from './api'
 import { entityPath, navigate } from './parts'
-import { useShared, type SavedView } from './views'
+import { savedViews, useShared } from './views'
 
 interface Choice { text: string, kind: string, to: string }
 
@@ -18,7 +18,7 @@ async function find(text: string, signal: AbortSignal): Promise<Choice[]> {
   return [...pages.flat(), ...deployment]
 }
 
-export function Palette({ views, saved, close }: { views: [string, string][], saved: SavedView[], close: () => void }) {
+export function Palette({ views, close }: { views: [string, string][], close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const [text, setText] = useState('')
   const [found, setFound] = useState<Choice[]>([])
@@ -35,6 +35,7 @@ export function Palette({ views, saved, close }: { views: [string, string][], sa
     return () => { clearTimeout(timer); abort.abort() }
   }, [text])
   const matches = (name: string) => name.toLowerCase().includes(text.trim().toLowerCase())
+  const saved = savedViews()
   const matching = [...views.filter(([, name]) => matches(name)).map(([to, name]): Choice => ({ text: name, kind: 'view', to })), ...[...saved, ...shared.filter(v => !saved.some(o => o.name === v.name && o.to === v.to))].filter(v => matches(v.name)).map((v): Choice => ({ text: v.name, kind: savedKind, to: v.to }))]
   const all = [...matching, ...found]
   const open = (c?: Choice) => { if (c) { close(); navigate(c.to, false, c.kind === savedKind) } }

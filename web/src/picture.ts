@@ -101,7 +101,7 @@ export function shortened(text: string, width: number, measure: (text: string) =
   return n > 0 ? `${text.slice(0, n)}…` : ''
 }
 
-export interface Look { colors: string[], strengths: number[], text: string, muted: string, font: string }
+export interface Look { colors: string[], strengths: number[], text: string, muted: string, font: string, none: string } // none: the title of sites without a value
 
 // draw draws the picture. The tiles of one state are drawn together, the most urgent last.
 export function draw(c: CanvasRenderingContext2D, p: Picture, groups: WallGroup[], look: Look, at?: Tile) {
@@ -123,7 +123,7 @@ export function draw(c: CanvasRenderingContext2D, p: Picture, groups: WallGroup[
   c.textBaseline = 'alphabetic'
   for (const b of p.blocks) {
     if (!b.label) continue
-    const g = groups[b.group], name = g.rest ? 'others' : g.value || 'none', count = g.ids.length.toLocaleString('en')
+    const g = groups[b.group], name = g.rest ? 'others' : g.value || look.none, count = g.ids.length.toLocaleString('en')
     c.font = `600 ${look.font}`
     c.fillStyle = look.text
     const text = shortened(name, b.width, t => c.measureText(t).width), width = c.measureText(text).width

@@ -1,9 +1,15 @@
 // One rollout: its waves as they go, its plan as groups of equal changes, and its commands.
 import { useEffect, useRef, useState, type ReactNode } from 'react'
-import { ApiError, command as send, get, query, useGet, useTurns, type Command, type Entity, type Feed, type FieldChange, type Me, type PlanRow, type RolloutPlan, type RolloutStatus, type Wave } from './api'
-import { History } from './detail'
-import { progress, progressWords, WaveGraph } from './wavegraph'
-import { Ago, Confirm, CopyCommand, entityPath, Fact, Link, Loading, navigate, number, Problem, seconds, Tabs, Yaml, type Plan } from './parts'
+import { ApiError, command as send, get, query, useGet, useTurns, type Command, type Entity, type Feed, type Me, type PlanRow, type RolloutPlan, type RolloutStatus, type Wave } from './api'
+import { History } from './history'
+import { Bar, progress, progressWords } from './bar'
+import { Changes, summary } from './changes'
+import { part } from './part'
+import { Ago, CopyCommand, entityPath, Fact, Link, Loading, navigate, number, Problem, seconds, Tabs } from './parts'
+import { Confirm, type Plan } from './confirm'
+import { Yaml } from './text'
+
+const WaveGraph = part(() => import('./wavegraph').then(m => m.WaveGraph))
 
 const tabs: [string, string][] = [['waves', 'Waves'], ['graph', 'Graph'], ['plan', 'Plan'], ['rows', 'Deployments'], ['package', 'Package'], ['history', 'History']]
 
@@ -49,15 +55,6 @@ function Package({ id, turn, history }: { id: string, turn: number, history?: bo
   return history ? <History kind="rollout" id={id} newest={data.row.revision} /> : <Yaml text={data.package} />
 }
 
-export function Bar({ wave }: { wave: Wave }) {
-  const parts = progress.filter(([p]) => wave.progress[p]).map(([p, color]) => ({ p, color, n: wave.progress[p] }))
-  const text = parts.map(({ p, n }) => `${number(n)} ${progressWords[p]}`).join(', ') || 'nothing planned'
-  let x = 0
-  return <><svg className="progress" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label={text}>
-    {parts.map(({ p, color, n }) => { const width = 100 * n / wave.deployments, at = x; x += width; return <rect key={p} x={at} y="0" width={width} height="8" className={color} /> })}
-  </svg><span>{text}</span></>
-}
-
 function Waves({ status }: { status: RolloutStatus }) {
   const rows = Object.entries(status.kinds ?? {}).filter(([, n]) => n > 0)
   return <>
@@ -70,14 +67,6 @@ function Waves({ status }: { status: RolloutStatus }) {
     {status.examples.length > 0 && <section aria-labelledby="attention"><h2 id="attention">Need attention</h2><RowTable id={status.id} rows={status.examples} waves={status.waves} /></section>}
     <dl>{status.started ? <Fact name="Started"><time>{seconds(status.started)}</time></Fact> : null}</dl>
   </>
-}
-
-// Changes are the fields that differ, for groups and rows.
-export function Changes({ changes, more }: { changes: FieldChange[], more?: number }) {
-  if (changes.length === 0) return <p className="empty">No field differs.</p>
-  return <div className="scroll" tabIndex={0} role="region" aria-label="Changed fields"><table className="changes"><thead><tr><th>Resource</th><th>Field</th><th>Before</th><th>After</th></tr></thead><tbody>
-    {changes.map((c, i) => <tr key={i}><td>{c.resource}</td><td><code>{c.path}</code></td><td className={c.before ? 'del' : undefined}>{c.before && <b>−</b>}{c.before}</td><td className={c.after ? 'add' : undefined}>{c.after && <b>+</b>}{c.after}</td></tr>)}
-  </tbody></table>{more ? <p className="muted">{number(more)} more fields</p> : null}</div>
 }
 
 function PlanView({ id, digest }: { id: string, digest: string }) {
@@ -97,9 +86,6 @@ function PlanView({ id, digest }: { id: string, digest: string }) {
     </section>)}
   </>
 }
-
-const cut = (text: string) => text.length > 40 ? `${text.slice(0, 40)}…` : text || 'none'
-export const summary = (changes: FieldChange[], more = 0) => changes.length === 0 ? 'as a whole' : `${changes.slice(0, 2).map(c => `${c.path || c.resource} ${cut(c.before)} → ${cut(c.after)}`).join(', ')}${changes.length + more > 2 ? `, and ${number(changes.length + more - 2)} more` : ''}`.slice(0, 200)
 
 // usePlanRows reads pages of rows; more() reads the next one.
 function usePlanRows(parts: Record<string, string | number | undefined>, turn = 0) {

@@ -287,6 +287,7 @@ export interface PluginRow {
 export interface Result {
   count: number // all, descendants and those that lose their template or site included
   descendants: number
+  orphaned: number // those that lose their template or site, and stay
   position: string
 }
 

@@ -5,7 +5,9 @@ import { ApiError, get, query, states, useGet, useMoment, useTurns, type Count, 
 import { Graph, inWords, maxNodes, partsOf, useOpening, useSelected, useView, type Item, type Numbers, type Opening } from './graph'
 import { literal } from './filter'
 import { List } from './list'
-import { Ago, changeAddress, CopyText, entityPath, Fact, here, Link, Loading, nameOf, nameOfTemplate, number, Problem, resources } from './parts'
+import { Ago, changeAddress, CopyText, entityPath, Fact, here, Link, Loading, nameOf, nameOfTemplate, number, Problem } from './parts'
+import { resources } from './text'
+import { ParentName } from './parentname'
 import { useReads, type Read } from './reads'
 
 const few = 12 // deployments that are drawn without groups
@@ -257,12 +259,6 @@ export function Topology({ root, feed, me }: { root: Root, feed: Feed, me: Me })
       {view === 'list' && <><h2>{root.kind === 'deployment' ? 'Children' : 'Deployments'}</h2><List kind="deployment" filter={query(root.kind === 'deployment' ? { parent: root.row.id } : { 'template-id': literal(root.row.id) })} feed={feed} me={me} embedded /></>}
     </>}
   </>
-}
-
-// ParentName is the name of a deployment of which only the ID is known.
-export function ParentName({ id }: { id: string }) {
-  const { data } = useGet<Entity>(`/api/v1/deployment?${query({ id, asOf: useMoment() })}`)
-  return <Link to={entityPath('deployment', id, 'tree')}>{data ? nameOf(data.row) : id}</Link>
 }
 
 // Chosen says more of the selected node, with its ID and its pages.

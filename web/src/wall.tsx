@@ -2,10 +2,9 @@
 import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent, type ReactNode } from 'react'
 import { get, query, useMoment, useFleet, useFleetDay, useTurns, useWall, type ApiError, type Feed, type Me, type Page, type RolloutStatus, type State, type Wall, type WallGroup } from './api'
 import { draw, map, tileAt, tiles, type Look, type Picture, type Tile } from './picture'
-import { Ago, changeAddress, entityPath, here, Link, navigate, number, Problem, StateMark, time24, useTick } from './parts'
+import { Ago, changeAddress, entityPath, here, Link, navigate, number, Problem, StateMark, time24 } from './parts'
 import { literal } from './filter'
-import { Slider } from './past'
-import { Bar } from './rollout'
+import { Bar } from './bar'
 import type { FleetPoint } from './schema'
 import { seriesOf, Spark } from './spark'
 
@@ -83,10 +82,10 @@ function useSize() {
   return { ref, ...size }
 }
 
-// looks are the colors of the theme.
-function looks(of: Element, all: State[]): Look {
+// looks are the colors of the theme, and the words of the picture.
+function looks(of: Element, all: State[], by: string): Look {
   const style = getComputedStyle(of), color = (name: string) => style.getPropertyValue(`--${name}`).trim()
-  return { colors: all.map(color), strengths: all.map(s => strengths[s]), text: color('text'), muted: color('muted'), font: `${style.fontSize} system-ui, sans-serif` }
+  return { colors: all.map(color), strengths: all.map(s => strengths[s]), text: color('text'), muted: color('muted'), font: `${style.fontSize} system-ui, sans-serif`, none: by ? `without ${by}` : 'all sites' }
 }
 
 // Canvas is the picture. The arrow keys move through the sites, n to the next that fails; Enter opens one.
@@ -111,7 +110,7 @@ function Canvas({ wall, view }: { wall: Wall, view: string }) {
     if (e.width !== width * scale || e.height !== height * scale) { e.width = width * scale; e.height = height * scale }
     const c = e.getContext('2d')!
     c.setTransform(scale, 0, 0, scale, 0, 0)
-    draw(c, picture, wall.groups, looks(e, wall.states), shown)
+    draw(c, picture, wall.groups, looks(e, wall.states, wall.by), shown)
     e.dataset.drawn = String(wall.groups.reduce((n, g) => n + g.ids.length, 0))
     e.dataset.took = String(Math.round(performance.now() - began))
   }, [picture, wall, shown, theme, width, height])
@@ -218,27 +217,6 @@ export function Waits({ known, me, children }: { known?: Known, me: Me, children
   const mine = me.can.deployment?.includes('approve')
   return <section aria-labelledby="waits"><h2 id="waits">Waits {mine ? 'for you' : 'for a person'}</h2>
     <p><Link to="/deployments?prepared=true&approved=false">{!known ? 'Prepared and not approved deployments: counting…' : `${number(known.unapproved)} prepared and not approved deployments`}</Link></p>{children}</section>
-}
-
-// WallMode is one screen without anything to scroll, for a wall.
-export function WallMode({ feed, me, children }: { feed: Feed, me: Me, children: ReactNode }) {
-  const seen = useSeen(feed)
-  const moment = useMoment()
-  useTick(1000)
-  useEffect(() => {
-    const leave = (e: globalThis.KeyboardEvent) => { if (e.key === 'Escape' && !document.fullscreenElement && (e.target as HTMLElement).tagName !== 'CANVAS') changeAddress({ wall: undefined }) }
-    window.addEventListener('keydown', leave)
-    return () => window.removeEventListener('keydown', leave)
-  }, [])
-  return <main id="main" tabIndex={-1} className="wallmode" data-live={feed.live && !moment} data-position={feed.position}>
-    <header><h1>TKO</h1> <span className="muted">{me.instance}</span> <span className={feed.live && !moment ? 'live' : 'live off'} role="status">{moment ? `‖ as of ${moment}` : feed.live ? '● live' : `○ not live since ${new Date(feed.since).toLocaleTimeString()}`}</span>
-      <time>{new Date().toISOString().slice(11, 19)} UTC</time>
-      <button onClick={() => document.documentElement.requestFullscreen?.().catch(() => {})}>Full screen</button> <button onClick={() => changeAddress({ wall: undefined })}>Leave the wall</button></header>
-    {children}
-    <Numbers wall={seen.wall} known={seen.known} me={me} />
-    <div className="wallgrid"><PictureView seen={seen} /><div className="side"><Failing wall={seen.wall} known={seen.known} />{!moment && <Running feed={feed} />}<Recent feed={feed} most={6} /></div></div>
-    <Slider />
-  </main>
 }
 
 // Recent are the newest changes.

@@ -1,16 +1,13 @@
 // The graph of a rollout: its waves, what is in them by progress, and the deployments.
 import { useEffect, useRef, useState } from 'react'
 import { query, type PlanRow, type RolloutStatus } from './api'
+import { progress, progressWords } from './bar'
 import { Graph, inWords, maxNodes, useOpening, useSelected, type Item, type Opening, type Part } from './graph'
 import { Ago, CopyText, entityPath, Fact, Link, Loading, number, Problem } from './parts'
 import { useReads, type Read } from './reads'
 
 const rowsFirst = 12 // of a group
 const step = 50 // that are drawn in addition
-
-// The order in which a wave's bar shows progress, with the state whose color it has.
-export const progress: [string, string][] = [['Healthy', 'healthy'], ['Soaking', 'working'], ['Applied', 'working'], ['AsBefore', 'unknown'], ['Waived', 'unknown'], ['Superseded', 'unknown'], ['Skipped', 'unknown'], ['Stale', 'waiting'], ['Failed', 'failing'], ['Waiting', 'rest']]
-export const progressWords: Record<string, string> = { Applied: 'changed, not yet healthy', Soaking: 'soaking', Healthy: 'healthy', Failed: 'failed', Waived: 'waived', AsBefore: 'unhealthy as before', Stale: 'not as planned', Skipped: 'skipped', Superseded: 'changed by others since', Waiting: 'waiting' }
 
 // What needs a person is first, and then what moves.
 const urgent = ['Failed', 'Stale', 'Soaking', 'Applied', 'Waiting', 'AsBefore', 'Superseded', 'Skipped', 'Waived', 'Healthy']

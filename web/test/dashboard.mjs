@@ -261,6 +261,26 @@ await test('a page that loses the server states it and recovers', {}, async (pag
   await page.locator('header.top[data-live=true]').waitFor()
 })
 
+await test('a part of the dashboard that can not be read says so, and is read when the page is loaded again', {}, async page => {
+  await page.route('**/assets/matrix-*', route => route.abort())
+  await open(page, '/')
+  page.removeAllListeners('console')
+  await page.getByRole('link', { name: 'Matrix' }).click()
+  await page.getByRole('alert').getByText('Load the page again').waitFor()
+  await page.unroute('**/assets/matrix-*')
+  await page.getByRole('button', { name: 'Retry' }).click()
+  await page.locator('table.matrix').waitFor()
+})
+
+await test('a part that arrives while it is first drawn is shown', {}, async page => {
+  for (const late of [0, 5, 10, 20, 40, 80]) {
+    await page.route('**/assets/list-*', async route => { await new Promise(done => setTimeout(done, late)); await route.continue() })
+    await open(page, '/sites')
+    await page.locator('.row').first().waitFor()
+    await page.unroute('**/assets/list-*')
+  }
+})
+
 await test('a response that is cut off is read again, and is no empty entity', {}, async page => {
   let cut = 0
   await page.exposeFunction('cutOff', () => cut++ === 0)

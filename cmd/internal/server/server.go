@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -27,7 +29,7 @@ type Server struct {
 	process *os.Process
 }
 
-// Start starts the tko-server in a folder, and waits until it serves. ready is the file in which the server writes that; it
+// Start starts the tko-server in a folder, or the tko-server-spanner if --store among its arguments needs that, and waits until it serves. ready is the file in which the server writes that; it
 // is removed first. The server outlives the context: call Stop.
 func Start(ctx context.Context, folder, ready string, log *os.File, args ...string) (*Server, error) {
 	if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -36,8 +38,12 @@ func Start(ctx context.Context, folder, ready string, log *os.File, args ...stri
 	if os.Geteuid() == 0 { // as in containers; the programs may be in a folder that only root can read
 		args = append(args, "--allow-root", "--plugin-users=none")
 	}
+	program := "tko-server"
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--store=spanner:") }) {
+		program = "tko-server-spanner"
+	}
 	//nolint:gosec // the binary that make built
-	command := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(folder, "tko-server"), append(args, "--ready-file="+ready)...)
+	command := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(folder, program), append(args, "--ready-file="+ready)...)
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to this program only, which stops the server
 	started := time.Now()

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
@@ -347,17 +346,15 @@ func prepareSchema(ctx context.Context, client *spanner.Client, database string,
 			return err
 		}
 	}
-	if version != schemaVersion {
-		return tko.Errorf(tko.ErrInvalid, "database %q has the schema %d, and this program needs %d: create a new database", database, version, schemaVersion)
-	}
-	return nil
+	return checkSchemaVersion(database, version)
 }
 
 // readSchemaVersion returns 0 if there is no complete schema.
 func readSchemaVersion(ctx context.Context, client *spanner.Client) (version int64, err error) {
 	tables := client.Single().Query(ctx, spanner.Statement{SQL: "SELECT 1 FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_NAME = 'state'"})
-	defer tables.Stop()
-	switch _, err := tables.Next(); {
+	_, err = tables.Next()
+	tables.Stop() // it holds a session, and a client may have only one
+	switch {
 	case errors.Is(err, iterator.Done):
 		return 0, nil
 	case err != nil:

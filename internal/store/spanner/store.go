@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -63,9 +62,9 @@ var databaseName = regexp.MustCompile(`^projects/[^/]+/instances/[^/]+/databases
 // creates the schema of an empty database. Credentials are the application default ones; the
 // emulator's address is in SPANNER_EMULATOR_HOST.
 func Open(ctx context.Context, setting string, options ...option.ClientOption) (*Store, error) {
-	database, ok := strings.CutPrefix(setting, prefix)
-	if !ok || !databaseName.MatchString(database) {
-		return nil, tko.Errorf(tko.ErrInvalid, "store %.200q is not spanner:projects/PROJECT/instances/INSTANCE/databases/DATABASE", setting)
+	database, err := nameOf(setting)
+	if err != nil {
+		return nil, err
 	}
 	options = append([]option.ClientOption{option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(noteCommits))}, options...)
 	pool := spanner.DefaultSessionPoolConfig
@@ -79,7 +78,7 @@ func Open(ctx context.Context, setting string, options ...option.ClientOption) (
 		return nil, err
 	}
 	lanes := commitLanes
-	if os.Getenv("SPANNER_EMULATOR_HOST") != "" {
+	if os.Getenv(emulatorVariable) != "" {
 		lanes = emulatorCommitLanes
 	}
 	s := &Store{

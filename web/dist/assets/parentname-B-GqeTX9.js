@@ -1,0 +1,1 @@
+import{$ as e,A as t,J as n,S as r,g as i,q as a,w as o}from"./index-DOGCGyb8.js";var s=t();function c({id:t}){let{data:c}=a(`/api/v1/deployment?${e({id:t,asOf:n()})}`);return(0,s.jsx)(i,{to:r(`deployment`,t,`tree`),children:c?o(c.row):t})}export{c as t};
