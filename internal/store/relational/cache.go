@@ -4,61 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
-
-// The encodings of blobs.
-const (
-	encodingRaw  = 0
-	encodingZstd = 1
-)
-
-// minCompressed is the size, in bytes, below which compression doesn't pay.
-const minCompressed = 256
-
-var (
-	compressor   = sync.OnceValue(func() *zstd.Encoder { return must(zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))) })
-	decompressor = sync.OnceValue(func() *zstd.Decoder {
-		return must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(1<<32)))
-	})
-)
-
-// must is for constant options.
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
-
-func compress(data []byte) (encoding int, stored []byte) {
-	if len(data) >= minCompressed {
-		if small := compressor().EncodeAll(data, nil); len(small) < len(data)*9/10 {
-			return encodingZstd, small
-		}
-	}
-	if data == nil {
-		data = []byte{}
-	}
-	return encodingRaw, data
-}
-
-func decompress(encoding, size int, stored []byte) ([]byte, error) {
-	switch encoding {
-	case encodingRaw:
-		return stored, nil
-	case encodingZstd:
-		data, err := decompressor().DecodeAll(stored, make([]byte, 0, size))
-		return data, fault("decompress a package", err)
-	default:
-		return nil, fmt.Errorf("package of the unknown encoding %d: a newer TKO wrote it", encoding)
-	}
-}
 
 // fillPackages sets the packages of records.
 func (s *Store) fillPackages(ctx context.Context, run sqldb.Runner, records []*record.Record) error {

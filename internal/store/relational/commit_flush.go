@@ -8,6 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/decide"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -136,7 +137,7 @@ func (g *group) logStatements() ([]Statement, error) {
 				Key: r.Key, UID: r.UID, Revision: r.Revision, Position: r.Position, Created: r.Created, Updated: r.Updated, Author: r.Author,
 			}}
 		}
-		steps, err := formatSteps(r.Steps)
+		steps, err := form.FormatSteps(r.Steps)
 		if err != nil {
 			return nil, err
 		}

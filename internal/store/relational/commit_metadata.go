@@ -2,7 +2,6 @@ package relational
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,28 +9,10 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
-
-// Very many deployments have the metadata of their template and nothing else.
-// Such metadata has a negative number and is indexed once, by itself: the records
-// that have it are found by its number. Other metadata is indexed by record,
-// because it may be different for each record.
-
-// isShared reports whether a record's metadata is indexed by itself.
-func isShared(kind tko.Kind, m *record.Metadata) bool {
-	return kind == tko.KindDeployment && len(m.Passed) == 0 && len(m.Labels) == 0 && len(m.Inherited) > 0 && maps.Equal(m.Effective, m.Inherited)
-}
-
-// digestOf returns the digest of encoded metadata. Shared and unshared metadata have
-// different digests, even if they are equal.
-func digestOf(text []byte, shared bool) record.Digest {
-	if shared {
-		text = append([]byte("shared "), text...)
-	}
-	return sha256.Sum256(text)
-}
 
 // numberMetadata sets the metadata numbers of the rows that were written. It returns
 // the statements that write new metadata, and the new shared metadata by number.
@@ -63,7 +44,7 @@ func (g *group) numberMetadata(ctx context.Context, run sqldb.Runner) (statement
 		if m == nil {
 			continue
 		}
-		u := use{m, isShared(c.after.Kind, m)}
+		u := use{m, form.IsShared(c.after.Kind, m)}
 		if _, ok := digests[u]; ok {
 			continue
 		}
@@ -71,7 +52,7 @@ func (g *group) numberMetadata(ctx context.Context, run sqldb.Runner) (statement
 		if err != nil {
 			return nil, nil, fmt.Errorf("encode metadata: %w", err)
 		}
-		digest := digestOf(text, u.shared)
+		digest := form.DigestOfMetadata(text, u.shared)
 		digests[u] = digest
 		if _, ok := docs[digest]; ok {
 			continue
@@ -114,12 +95,12 @@ func (g *group) numberMetadata(ctx context.Context, run sqldb.Runner) (statement
 	}
 	for i := range g.changes {
 		if after := &g.changes[i].after; after.Metadata != nil {
-			after.metaset = known[digests[use{after.Metadata, isShared(after.Kind, after.Metadata)}]]
+			after.metaset = known[digests[use{after.Metadata, form.IsShared(after.Kind, after.Metadata)}]]
 		}
 	}
 	for _, r := range g.state {
 		if r != nil && r.Metadata != nil {
-			r.metaset = known[digests[use{r.Metadata, isShared(r.Kind, r.Metadata)}]]
+			r.metaset = known[digests[use{r.Metadata, form.IsShared(r.Kind, r.Metadata)}]]
 			r.Metadata = nil
 		}
 	}

@@ -2,11 +2,10 @@ package relational
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/store/backup"
 )
 
 // The names of facts in the table state.
@@ -41,11 +40,8 @@ func readFence(f *tko.Fence) Statement {
 	}
 }
 
-// A Promotion has the options of Promote. The zero value works.
-type Promotion struct {
-	After  int64  // the new epoch is greater than this one, too
-	Reason string // for the audit log
-}
+// A Promotion has the options of Promote.
+type Promotion = backup.Promotion
 
 // Promote raises the fencing epoch of the store beyond that of each store that was promoted before,
 // by the clock of the database, and makes a restored store command agents. Agents that have seen it
@@ -57,12 +53,7 @@ func (s *Store) Promote(ctx context.Context, p Promotion) (f tko.Fence, err erro
 	if err := s.CheckComplete(ctx); err != nil {
 		return f, err
 	}
-	detail := fmt.Sprintf("the fencing epoch is raised from %d, or from %d", f.Epoch, p.After)
-	if p.Reason != "" {
-		detail += ": " + p.Reason
-	}
-	r := audit.Record{Caller: audit.Caller{Subject: "process", Action: "promote", Decision: audit.Allow}, Kind: "store", Op: "promoted", Detail: detail}
-	if err := s.Audit(ctx, r); err != nil {
+	if err := s.Audit(ctx, p.Record(f.Epoch)); err != nil {
 		return f, err
 	}
 	made := int64(0) // by a try whose outcome is unknown
@@ -71,7 +62,7 @@ func (s *Store) Promote(ctx context.Context, p Promotion) (f tko.Fence, err erro
 		if err := tx.Run(ctx, s.lockHead(&g.head, &g.now), readFence(&f)); err != nil || made != 0 && f.Epoch == made {
 			return nil, err
 		}
-		f = tko.Fence{Epoch: max(f.Epoch+1, p.After+1, micros(g.now))}
+		f = tko.Fence{Epoch: p.Epoch(f.Epoch, g.now)}
 		made = f.Epoch
 		return promoted(f.Epoch), nil
 	})
@@ -94,5 +85,5 @@ func (s *Store) promoteStandby(ctx context.Context, tx Tx) ([]Statement, error) 
 	if err := tx.Run(ctx, s.lockHead(&g.head, &g.now), readFence(&f)); err != nil || !f.Standby {
 		return nil, err
 	}
-	return promoted(max(f.Epoch+1, micros(g.now))), nil
+	return promoted(Promotion{}.Epoch(f.Epoch, g.now)), nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/decide"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
@@ -27,11 +28,11 @@ import (
 
 // The bits of the column departed: what a change took from its record.
 const (
-	departedRecord = 1 << iota
-	departedSite
-	departedTemplate
-	departedParent
-	departedMetadata
+	departedRecord   = form.DepartedRecord
+	departedSite     = form.DepartedSite
+	departedTemplate = form.DepartedTemplate
+	departedParent   = form.DepartedParent
+	departedMetadata = form.DepartedMetadata
 )
 
 // departed returns what a change takes from its record.
@@ -43,19 +44,7 @@ func (g *group) departed(c *change) int64 {
 	case c.op != tko.OpWritten || before.Revision == 0:
 		return 0
 	}
-	bits := int64(0)
-	for _, column := range []struct {
-		before, after string
-		bit           int64
-	}{
-		{before.Site, after.Site, departedSite},
-		{before.Template, after.Template, departedTemplate},
-		{before.Parent, after.Parent, departedParent},
-	} {
-		if column.before != "" && column.before != column.after {
-			bits |= column.bit
-		}
-	}
+	bits := form.Departed(&before.Record, &after.Record)
 	if g.losesMetadata(before, after) {
 		bits |= departedMetadata
 	}
@@ -78,14 +67,7 @@ func (g *group) losesMetadata(before, after *row) bool {
 	if old == nil || next == nil {
 		return true
 	}
-	for _, pair := range [][2]map[string]string{{old.Effective, next.Effective}, {old.Labels, next.Labels}} {
-		for key, value := range pair[0] {
-			if now, ok := pair[1][key]; !ok || now != value {
-				return true
-			}
-		}
-	}
-	return false
+	return form.LosesMetadata(old, next)
 }
 
 // timeOf returns the time of a moment as the end of a sentence; "" if it isn't known.

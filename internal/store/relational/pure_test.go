@@ -1,7 +1,6 @@
 package relational
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -122,43 +121,6 @@ func TestClockThatIsSetBackIsNoticed(t *testing.T) {
 		if rewound := len(c.rewound) == 1; rewound != test.rewound || c.newest.Load() != test.newest {
 			t.Errorf("%s: set back: %t, newest %d; want %t, %d", name, rewound, c.newest.Load(), test.rewound, test.newest)
 		}
-	}
-}
-
-// Packages are read as they were written, whether compression pays or not.
-func TestCompressedPackagesAreReadAsWritten(t *testing.T) {
-	t.Parallel()
-	random := rand.New(rand.NewPCG(2, 2))
-	noise := make([]byte, 5000)
-	for i := range noise {
-		noise[i] = byte(random.Uint32())
-	}
-	for name, test := range map[string]struct {
-		data     []byte
-		encoding int
-	}{
-		"nothing":       {nil, encodingRaw},
-		"small":         {bytes.Repeat([]byte("a"), minCompressed-1), encodingRaw},
-		"just enough":   {bytes.Repeat([]byte("a"), minCompressed), encodingZstd},
-		"text":          {[]byte(strings.Repeat("apiVersion: v1\n", 1000)), encodingZstd},
-		"random":        {noise, encodingRaw},
-		"partly random": {append(bytes.Repeat([]byte("a"), 2000), noise...), encodingZstd},
-	} {
-		encoding, stored := compress(test.data)
-		if encoding != test.encoding || stored == nil || encoding == encodingZstd && len(stored) >= len(test.data)*9/10 {
-			t.Errorf("%s: encoding %d, %d of %d bytes", name, encoding, len(stored), len(test.data))
-		}
-		for _, size := range []int{0, len(test.data)} { // older rows have no size
-			if got, err := decompress(encoding, size, stored); err != nil || !bytes.Equal(got, test.data) {
-				t.Errorf("%s: %d bytes were read, %v", name, len(got), err)
-			}
-		}
-	}
-	if _, err := decompress(99, 1, []byte("a")); err == nil || !strings.Contains(err.Error(), "a newer TKO wrote it") {
-		t.Errorf("an encoding of the future: %v", err)
-	}
-	if _, err := decompress(encodingZstd, 5, []byte("no zstd")); err == nil {
-		t.Error("damaged content is read")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/decide"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 	"github.com/tko-orchestrator/tko/internal/store/selection"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
@@ -220,7 +221,7 @@ func (s *Store) revisions(ctx context.Context, fields record.Fields, statement S
 	for i := range rows {
 		r := &rows[i]
 		var err error
-		if r.Steps, err = parseSteps(string(steps[i])); err != nil {
+		if r.Steps, err = form.ParseSteps(string(steps[i])); err != nil {
 			return nil, fmt.Errorf("steps of %s %q at revision %d: %w", r.Kind, r.ID, r.Revision, err)
 		}
 		found[record.AtRevision{Key: r.Key, Revision: r.Revision}] = r

@@ -2,7 +2,6 @@ package relational
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -11,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/archive"
 	"github.com/tko-orchestrator/tko/internal/audit"
-	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/backup"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -29,7 +28,7 @@ func (s *Store) checkComplete(ctx context.Context, tx Tx) error {
 		Scan: func(from Row) error { return from.Scan(&since) },
 	})
 	if err == nil && since != "" {
-		err = tko.Errorf(tko.ErrInvalid, "the store holds the beginning of a restore (%s) and can't be used: run tko-server restore again, which begins anew", since)
+		err = backup.Incomplete(since)
 	}
 	return err
 }
@@ -39,21 +38,8 @@ func (s *Store) CheckComplete(ctx context.Context) error {
 	return s.read(ctx, func(tx Tx) error { return s.checkComplete(ctx, tx) })
 }
 
-// A Restore has the options of a restore. The zero value works.
-type Restore struct {
-	// WithoutAccess leaves out the rights of clients. Freezes and definitions of sources,
-	// which are stored with them, are restored.
-	WithoutAccess bool
-	// Progress, if not nil, receives the number of restored rows.
-	Progress func(rows int64)
-	// Started is called once the archive's manifest was read, before anything is
-	// written. If it returns an error, nothing is restored.
-	Started func(archive.Manifest) error
-}
-
-// positionsSkipped is the minimum number of positions that a restore skips: changes
-// after the backup, in the store that was lost, had them.
-const positionsSkipped = 1_000_000_000
+// A Restore has the options of a restore.
+type Restore = backup.Restore
 
 // Restore fills an empty store, or one with an incomplete restore, from an archive. The
 // store must not be used by others meanwhile. If Restore fails or is interrupted after
@@ -61,120 +47,28 @@ const positionsSkipped = 1_000_000_000
 // succeeds. Readers of the change log and of lists by position start anew. Work is held
 // (see Holds), and the store commands no agents until it is promoted (see Promote).
 func (s *Store) Restore(ctx context.Context, r io.Reader, o Restore) (archive.Summary, error) {
-	tables := map[string]savedTable{}
-	for _, t := range savedTables() {
-		tables[t.Name] = t
-	}
-	var manifest archive.Manifest
-	var rows, left, schema int64 // left: rows that are left out
+	var schema int64
 	if err := s.run(ctx, schemaOf(&schema)); err != nil {
 		return archive.Summary{}, fault("restore", err)
 	}
-	summary, err := archive.Read(r, archive.Handlers{
-		Manifest: func(m archive.Manifest) error {
-			manifest = m
-			if m.Schema > schema {
-				return tko.Errorf(tko.ErrInvalid, "the archive has the schema %d of a newer TKO, this one knows %d: use the newer TKO", m.Schema, schema)
-			}
-			if o.Started != nil {
-				if err := o.Started(m); err != nil {
-					return err
-				}
-			}
-			return s.beginRestore(ctx)
-		},
-		Table: func(t archive.Table) error {
-			known, ok := tables[t.Name]
-			if !ok {
-				return tko.Errorf(tko.ErrInvalid, "the archive has the unknown table %q: use the TKO that wrote it (%s)", t.Name, manifest.Program)
-			}
-			return checkColumns(t, known)
-		},
-		Rows: func(t archive.Table, list [][]any) error {
-			if o.WithoutAccess && t.Name == accessRules {
-				all := len(list)
-				list = withoutRights(t, list)
-				left += int64(all - len(list))
-			}
-			known := tables[t.Name]
-			t, list, err := known.complete(t, list)
-			if err == nil {
-				err = s.restoreRows(ctx, t, list)
-			}
-			if err != nil {
-				return fault("restore the table "+t.Name, err)
-			}
-			rows += int64(len(list))
-			if o.Progress != nil {
-				o.Progress(rows)
-			}
-			return nil
-		},
+	summary, left, err := o.Read(r, schema, backup.Target{
+		Begin: func(archive.Manifest) error { return s.beginRestore(ctx) },
+		Put:   func(t archive.Table, rows [][]any) error { return s.restoreRows(ctx, t, rows) },
 	})
 	if err != nil {
 		return summary, err
 	}
 	for name, want := range summary.Rows {
-		if name == accessRules {
-			want -= left
-		}
+		want -= left[name]
 		got := int64(0)
 		if err := s.run(ctx, Statement{SQL: "SELECT count(*) FROM " + name, Scan: func(from Row) error { return from.Scan(&got) }}); err != nil {
 			return summary, fault("count what was restored", err)
 		}
 		if got != want {
-			return summary, tko.Errorf(tko.ErrInvalid, "the table %s has %d rows after the restore, and the archive %d: stop all servers on the store, and restore again", name, got, want)
+			return summary, backup.OtherRows(name, got, want)
 		}
 	}
 	return summary, s.endRestore(ctx, summary, o)
-}
-
-const accessRules = "access_rule"
-
-// withoutRights returns the rows of the rules of access without the rights of clients.
-func withoutRights(t archive.Table, rows [][]any) [][]any {
-	at := slices.IndexFunc(t.Columns, func(c archive.Column) bool { return c.Name == "kind" })
-	return slices.DeleteFunc(rows, func(row []any) bool {
-		kind, _ := row[at].(string)
-		return record.AccessRule{Kind: kind}.IsRight()
-	})
-}
-
-// complete adds the columns to rows that an archive of an earlier version lacks and
-// whose values follow from the others.
-func (t *savedTable) complete(has archive.Table, rows [][]any) (archive.Table, [][]any, error) {
-	positions := map[string]int{}
-	for i, c := range has.Columns {
-		positions[c.Name] = i
-	}
-	for _, c := range t.Columns {
-		value := t.absent[c.Name]
-		if _, ok := positions[c.Name]; ok || value == nil {
-			continue
-		}
-		has.Columns = append(slices.Clip(has.Columns), c)
-		for i, row := range rows {
-			v, err := value(func(name string) any { return row[positions[name]] })
-			if err != nil {
-				return has, nil, err
-			}
-			rows[i] = append(slices.Clip(row), v)
-		}
-	}
-	return has, rows, nil
-}
-
-func checkColumns(t archive.Table, known savedTable) error {
-	types := map[string]archive.Column{}
-	for _, c := range known.Columns {
-		types[c.Name] = c
-	}
-	for _, c := range t.Columns {
-		if types[c.Name] != c {
-			return tko.Errorf(tko.ErrInvalid, "the table %s of the archive has the unknown column %q: use the TKO that wrote it", t.Name, c.Name)
-		}
-	}
-	return nil
 }
 
 // beginRestore marks an empty store as incomplete, and empties one that is so marked.
@@ -186,8 +80,8 @@ func (s *Store) beginRestore(ctx context.Context) error {
 		}
 		var marked, used int64
 		var terms []string
-		for _, t := range savedTables() {
-			if !t.single() {
+		for _, t := range backup.Tables() {
+			if !t.Single() {
 				terms = append(terms, "EXISTS (SELECT 1 FROM "+t.Name+")")
 			}
 		}
@@ -199,10 +93,10 @@ func (s *Store) beginRestore(ctx context.Context) error {
 			return nil, err
 		}
 		if marked == 0 && (used != 0 || g.head.position != 0 || g.head.access != 0) {
-			return nil, tko.Errorf(tko.ErrConflict, "the store is not empty: restore into a new database (PostgreSQL) or a new file (SQLite), and start servers with it instead")
+			return nil, backup.ErrNotEmpty
 		}
 		var statements []Statement
-		for _, t := range savedTables() {
+		for _, t := range backup.Tables() {
 			statements = append(statements, Statement{SQL: "DELETE FROM " + t.Name})
 		}
 		return append(
@@ -232,27 +126,10 @@ func (s *Store) restoreRows(ctx context.Context, t archive.Table, rows [][]any) 
 			return nil, err
 		}
 		if !marked {
-			return nil, tko.Errorf(tko.ErrConflict, "another restore into the store has ended meanwhile")
+			return nil, backup.ErrEnded
 		}
 		return []Statement{insert.With(rows)}, nil
 	})
-}
-
-// The queues that are held as a whole after a restore: their workers change records,
-// run plugins, delete what their sources no longer name, or send tickets and messages to the
-// same destinations as the store that the backup is of, which may still be in use.
-var heldQueues = []string{tko.QueuePrepare, tko.QueueGitOps, tko.QueueRollout, tko.QueueNotify}
-
-// restoreRecord is the audit record of a restore: it names the head of the log that
-// the backup has, because another log may continue from there.
-func restoreRecord(summary archive.Summary, o Restore) audit.Record {
-	m := summary.Manifest
-	detail := fmt.Sprintf("from the backup of %s with the SHA-256 %s, at position %d; the audit log continues after record %d with the hash %x",
-		m.Created.UTC().Format(time.RFC3339), summary.Digest, m.Position, m.Audited, m.Chain)
-	if o.WithoutAccess {
-		detail += "; without the rights of clients"
-	}
-	return audit.Record{Caller: audit.Caller{Subject: "process", Action: "restore", Decision: audit.Allow}, Kind: "store", Op: "restored", Detail: detail}
 }
 
 // endRestore makes a restored store usable.
@@ -274,13 +151,11 @@ func (s *Store) endRestore(ctx context.Context, summary archive.Summary, o Resto
 			return nil, nil
 		}
 		if g.head.position != 0 {
-			return nil, tko.Errorf(tko.ErrConflict, "a server has written to the store during the restore: stop all servers on it, and restore again")
+			return nil, backup.ErrWritten
 		}
-		// Clients may know positions of the lost store, and of an earlier restore of the
-		// same archive. The time in microseconds is beyond both.
-		position := max(m.Position+positionsSkipped, micros(g.now))
+		position := backup.NextPosition(m, g.now)
 		g.head = head{position: position, epoch: position, number: m.Number, audited: m.Audited, chain: hashOf(m.Chain)}
-		g.audits = []audit.Record{restoreRecord(summary, o)}
+		g.audits = []audit.Record{backup.Record(summary, o)}
 		audits, err := g.auditStatements()
 		if err != nil {
 			return nil, err
@@ -306,7 +181,7 @@ func (s *Store) endRestore(ctx context.Context, summary archive.Summary, o Resto
 			},
 			{SQL: "INSERT INTO hold (queue, key, mode) SELECT $1, e.id, $2 FROM entity e WHERE e.kind = 'site'", Args: []any{tko.QueueSchedule, tko.HoldAll}},
 		})
-		for _, queue := range heldQueues {
+		for _, queue := range backup.HeldQueues() {
 			statements = append(statements, Statement{SQL: "INSERT INTO hold (queue, key, mode) VALUES ($1, '', $2)", Args: []any{queue, tko.HoldAll}})
 		}
 		if m.Fence != 0 {
@@ -318,7 +193,7 @@ func (s *Store) endRestore(ctx context.Context, summary archive.Summary, o Resto
 			Statement{SQL: "INSERT INTO state (name, value) VALUES ($1, $2)", Args: []any{stateStandby, "since the restore of " + g.now.UTC().Format(time.RFC3339)}},
 			Statement{
 				SQL:  "INSERT INTO state (name, value) VALUES ($1, $2)",
-				Args: []any{stateRestored, fmt.Sprintf("%s from the backup of %s, %s", g.now.UTC().Format(time.RFC3339), m.Created.UTC().Format(time.RFC3339), summary.Digest)},
+				Args: []any{stateRestored, backup.Restored(g.now, summary)},
 			},
 		), nil
 	})

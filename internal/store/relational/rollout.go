@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	fleetplan "github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/store/decide"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -74,24 +75,10 @@ var rolloutRowColumns = []Column{
 // rolloutRowNames are the columns that scanRolloutRow reads.
 var rolloutRowNames = sqldb.Names(rolloutRowColumns[2:len(rolloutRowColumns)-1], "")
 
-// A rowDoc holds what only few rows have.
-type rowDoc struct {
-	record.RowDetails
-
-	Findings []string         `json:"findings,omitempty"`
-	Unknown  []string         `json:"unknown,omitempty"`
-	Edits    []byte           `json:"edits,omitempty"`
-	Root     tko.DeploymentID `json:"root,omitempty"`
-}
-
 func rolloutRowValues(id string, number, version int64, r record.RolloutRow) ([]any, error) {
-	doc := ""
-	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || d.Approves || !d.Stands.IsZero() || d.Origin != "" || d.Stage.State != "" || len(d.Images)+len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
-		text, err := json.Marshal(d)
-		if err != nil {
-			return nil, fault("encode a row of a rollout", err)
-		}
-		doc = printable.Storable(string(text))
+	doc, err := form.RolloutRowDoc(&r)
+	if err != nil {
+		return nil, err
 	}
 	return []any{
 		id, number, string(r.Deployment), r.UID, r.Revision, int64(r.Kind), int64(r.Wave), int64(r.Rank),
@@ -128,13 +115,7 @@ func scanRolloutRow(from Row) (record.RolloutRow, error) {
 	r.Deployment, r.Kind, r.Wave, r.Rank = tko.DeploymentID(id), fleetplan.Kind(kind), int(wave), int(rank) //nolint:gosec // written as such
 	r.Before, r.After, r.Group, r.Progress = fleetplan.Digest(before), fleetplan.Digest(after), int(group), execute.Progress(progress)
 	r.Since, r.Evaluated, r.Credit = momentOrZero(since), momentOrZero(evaluated), time.Duration(credit)
-	if doc == "" {
-		return r, nil
-	}
-	var d rowDoc
-	err = json.Unmarshal([]byte(doc), &d)
-	r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root = d.RowDetails, d.Findings, d.Unknown, d.Edits, d.Root
-	return r, fault("decode a row of a rollout", err)
+	return r, form.ReadRolloutRowDoc(doc, &r)
 }
 
 var (
@@ -307,12 +288,12 @@ func (s *Store) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (m
 			if err := from.Scan(&row, &rollout); err != nil {
 				return err
 			}
-			var d rowDoc
+			var d record.RolloutRow
 			var h record.RolloutState
 			if row == "" {
 				return nil
 			}
-			if err := errors.Join(json.Unmarshal([]byte(row), &d), json.Unmarshal([]byte(rollout), &h)); err != nil {
+			if err := errors.Join(form.ReadRolloutRowDoc(row, &d), json.Unmarshal([]byte(rollout), &h)); err != nil {
 				return err
 			}
 			if d.Origin != "" && h.State != execute.Undone {

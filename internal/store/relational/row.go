@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/archive"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -20,12 +20,11 @@ type row struct {
 	conditions any // as they are stored, while the row is written
 }
 
-// A stored is a column of records: how it is written and read. Statements, rows, scanners and
-// backups follow the lists of them.
+// A stored is a column of records: how it is written and read. Statements, rows and
+// scanners follow the lists of them; those of backups are in package backup.
 type stored struct {
 	Column
 
-	null  bool                 // it may be NULL
 	value func(r *row) any     // that is written
 	into  func(s *scanner) any // where it is read to
 }
@@ -33,34 +32,34 @@ type stored struct {
 // stateOfRecords are the columns that the tables entity and change share: those of details are the
 // last ones.
 var stateOfRecords = append([]stored{
-	{Text.As("kind"), false, func(r *row) any { return string(r.Kind) }, func(s *scanner) any { return &s.kind }},
-	{Text.As("id"), false, func(r *row) any { return r.ID }, func(s *scanner) any { return &s.id }},
-	{Text.As("uid"), false, func(r *row) any { return r.UID }, func(s *scanner) any { return &s.uid }},
-	{Int.As("revision"), false, func(r *row) any { return r.Revision }, func(s *scanner) any { return &s.row.Revision }},
-	{Int.As("position"), false, func(r *row) any { return r.Position }, func(s *scanner) any { return &s.row.Position }},
-	{Int.As("created"), false, func(r *row) any { return micros(r.Created) }, func(s *scanner) any { return &s.created }},
-	{Int.As("updated"), false, func(r *row) any { return micros(r.Updated) }, func(s *scanner) any { return &s.updated }},
-	{Text.As("parent"), false, func(r *row) any { return r.Parent }, func(s *scanner) any { return &s.parent }},
-	{Text.As("template"), false, func(r *row) any { return r.Template }, func(s *scanner) any { return &s.template }},
-	{Text.As("site"), false, func(r *row) any { return r.Site }, func(s *scanner) any { return &s.site }},
-	{Bool.As("prepared"), false, func(r *row) any { return r.Prepared }, func(s *scanner) any { return &s.row.Prepared }},
-	{Bool.As("approved"), false, func(r *row) any { return r.Approved }, func(s *scanner) any { return &s.row.Approved }},
-	{Text.As("origin"), true, func(r *row) any { return orNull(r.Origin) }, func(s *scanner) any { return &s.origin }},
-	{Bytes.As("digest"), true, func(r *row) any { return digestValue(r.Digest) }, func(s *scanner) any { return &s.digest }},
-	{Int.As("metaset"), false, func(r *row) any { return r.metaset }, func(s *scanner) any { return &s.row.metaset }},
-	{Bytes.As("plugin"), true, func(r *row) any { return r.Plugin }, func(s *scanner) any { return &s.plugin }},
-	{Bool.As("crds"), false, func(r *row) any { return r.CRDs }, func(s *scanner) any { return &s.row.CRDs }},
-	{Text.As("who"), false, func(r *row) any { return r.Author.Who }, func(s *scanner) any { return &s.who }},
-	{Text.As("why"), false, func(r *row) any { return r.Author.Why }, func(s *scanner) any { return &s.why }},
-	{Bytes.As("derivation"), true, func(r *row) any { return derivationValue(r.Derivation, r.Revision) }, func(s *scanner) any { return &s.derivation }},
-	{Bytes.As("owner"), true, func(r *row) any { return digestValue(r.Owner) }, func(s *scanner) any { return &s.owner }},
+	{Text.As("kind"), func(r *row) any { return string(r.Kind) }, func(s *scanner) any { return &s.kind }},
+	{Text.As("id"), func(r *row) any { return r.ID }, func(s *scanner) any { return &s.id }},
+	{Text.As("uid"), func(r *row) any { return r.UID }, func(s *scanner) any { return &s.uid }},
+	{Int.As("revision"), func(r *row) any { return r.Revision }, func(s *scanner) any { return &s.row.Revision }},
+	{Int.As("position"), func(r *row) any { return r.Position }, func(s *scanner) any { return &s.row.Position }},
+	{Int.As("created"), func(r *row) any { return micros(r.Created) }, func(s *scanner) any { return &s.created }},
+	{Int.As("updated"), func(r *row) any { return micros(r.Updated) }, func(s *scanner) any { return &s.updated }},
+	{Text.As("parent"), func(r *row) any { return r.Parent }, func(s *scanner) any { return &s.parent }},
+	{Text.As("template"), func(r *row) any { return r.Template }, func(s *scanner) any { return &s.template }},
+	{Text.As("site"), func(r *row) any { return r.Site }, func(s *scanner) any { return &s.site }},
+	{Bool.As("prepared"), func(r *row) any { return r.Prepared }, func(s *scanner) any { return &s.row.Prepared }},
+	{Bool.As("approved"), func(r *row) any { return r.Approved }, func(s *scanner) any { return &s.row.Approved }},
+	{Text.As("origin"), func(r *row) any { return orNull(r.Origin) }, func(s *scanner) any { return &s.origin }},
+	{Bytes.As("digest"), func(r *row) any { return digestValue(r.Digest) }, func(s *scanner) any { return &s.digest }},
+	{Int.As("metaset"), func(r *row) any { return r.metaset }, func(s *scanner) any { return &s.row.metaset }},
+	{Bytes.As("plugin"), func(r *row) any { return r.Plugin }, func(s *scanner) any { return &s.plugin }},
+	{Bool.As("crds"), func(r *row) any { return r.CRDs }, func(s *scanner) any { return &s.row.CRDs }},
+	{Text.As("who"), func(r *row) any { return r.Author.Who }, func(s *scanner) any { return &s.who }},
+	{Text.As("why"), func(r *row) any { return r.Author.Why }, func(s *scanner) any { return &s.why }},
+	{Bytes.As("derivation"), func(r *row) any { return derivationValue(r.Derivation, r.Revision) }, func(s *scanner) any { return &s.derivation }},
+	{Bytes.As("owner"), func(r *row) any { return digestValue(r.Owner) }, func(s *scanner) any { return &s.owner }},
 }, detailColumns()...)
 
 // detailColumns returns a column for each field of [tko.Details].
 func detailColumns() (columns []stored) {
 	for _, f := range tko.DetailFields() {
 		columns = append(columns, stored{
-			Text.As(f.Name), true,
+			Text.As(f.Name),
 			func(r *row) any { return orNull(*f.In(&r.Details)) }, func(s *scanner) any { return (*text)(f.In(&s.row.Details)) },
 		})
 	}
@@ -69,17 +68,17 @@ func detailColumns() (columns []stored) {
 
 // entityOnly are the columns of the table entity after those of the state.
 var entityOnly = []stored{
-	{Text.As("conditions"), true, func(r *row) any { return r.conditions }, func(s *scanner) any { return &s.conditions }},
-	{Text.As("replaces"), true, func(r *row) any { return orNull(strings.Join(r.Replaces, " ")) }, func(s *scanner) any { return &s.replaces }},
-	{Int.As("base"), false, func(r *row) any { return r.Base }, func(s *scanner) any { return &s.row.Base }},
-	{Text.As("replaced"), true, func(r *row) any { return orNull(strings.Join(r.Replaced, " ")) }, func(s *scanner) any { return &s.replaced }},
+	{Text.As("conditions"), func(r *row) any { return r.conditions }, func(s *scanner) any { return &s.conditions }},
+	{Text.As("replaces"), func(r *row) any { return orNull(strings.Join(r.Replaces, " ")) }, func(s *scanner) any { return &s.replaces }},
+	{Int.As("base"), func(r *row) any { return r.Base }, func(s *scanner) any { return &s.row.Base }},
+	{Text.As("replaced"), func(r *row) any { return orNull(strings.Join(r.Replaced, " ")) }, func(s *scanner) any { return &s.replaced }},
 }
 
 // changeOnly are the columns of the table change after those of the state. Changes have the
 // values; their readers read the ones that they need.
 var changeOnly = []stored{
 	{Column: Text.As("op")},
-	{Column: Text.As("steps"), null: true},
+	{Column: Text.As("steps")},
 	{Column: Int.As("departed")},
 	{Column: Int.As("base")},
 }
@@ -97,17 +96,6 @@ func columnsOf(list []stored) []Column {
 	}
 	return columns
 }
-
-// inBackups returns the columns of lists in a backup.
-func inBackups(lists ...[]stored) []archive.Column {
-	var columns []archive.Column
-	for _, c := range slices.Concat(lists...) {
-		columns = append(columns, archive.Column{Name: c.Name, Type: archivedAs[c.Type], Null: c.null})
-	}
-	return columns
-}
-
-var archivedAs = map[sqldb.Type]archive.Type{Text: archive.Text, Int: archive.Int, Bytes: archive.Bytes, Bool: archive.Bool}
 
 // selectedEntity are the columns that an entity scanner reads.
 var selectedEntity = sqldb.Names(entityColumns, "e.")
@@ -181,7 +169,7 @@ func derivationValue(d record.Digest, revision int64) any {
 	if d == (record.Digest{}) {
 		return nil
 	}
-	return binary.BigEndian.AppendUint64(slices.Clone(d[:]), uint64(revision)) //nolint:gosec // revisions are positive
+	return form.DerivationOf(d, revision)
 }
 
 // of returns the derivation of a revision; zero if it isn't known.
@@ -285,7 +273,7 @@ func (r *row) scanEntity(from Row) (err error) {
 }
 
 func (r *row) readConditions(conditions string) (err error) {
-	if r.Conditions, err = parseConditions(conditions); err != nil {
+	if r.Conditions, err = form.ParseConditions(conditions); err != nil {
 		return fmt.Errorf("conditions of %s %q: %w", r.Kind, r.ID, err)
 	}
 	return nil
@@ -298,7 +286,7 @@ func (r *row) entityValues() (values []any, err error) {
 }
 
 func conditionsValue(conditions []tko.Condition) (any, error) {
-	text, err := formatConditions(conditions)
+	text, err := form.FormatConditions(conditions)
 	return orNull(text), err
 }
 

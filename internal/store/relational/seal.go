@@ -2,22 +2,15 @@ package relational
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 )
 
-// A Sealer encrypts packages. Both methods authenticate the identity, too: a
-// package can't be opened as another one.
-type Sealer interface {
-	Seal(plain, identity []byte) (sealed []byte, err error)
-	Open(ctx context.Context, sealed, identity []byte) (plain []byte, err error)
-}
-
-// encodingSealed is added to the encoding of blobs that are encrypted.
-const encodingSealed = 1 << 4
+// A Sealer encrypts packages.
+type Sealer = form.Sealer
 
 // Encrypt encrypts the packages that are written from now on. It is called
 // before the store is used.
@@ -25,26 +18,12 @@ func (s *Store) Encrypt(sealer Sealer) { s.sealer = sealer }
 
 // encode returns a package as it is stored.
 func (s *Store) encode(digest record.Digest, data []byte) (encoding int, stored []byte, err error) {
-	encoding, stored = compress(data)
-	if s.sealer == nil {
-		return encoding, stored, nil
-	}
-	stored, err = s.sealer.Seal(stored, digest[:])
-	return encoding | encodingSealed, stored, fault("encrypt a package", err)
+	return form.Encode(s.sealer, digest, data)
 }
 
 // decode is the reverse of encode.
 func (s *Store) decode(ctx context.Context, digest []byte, encoding, size int, stored []byte) ([]byte, error) {
-	if encoding&encodingSealed != 0 {
-		if s.sealer == nil {
-			return nil, tko.Errorf(tko.ErrUnavailable, "the package %x is encrypted: start the server with --encryption-key", digest)
-		}
-		var err error
-		if stored, err = s.sealer.Open(ctx, stored, digest); err != nil {
-			return nil, fmt.Errorf("decrypt the package %x: %w", digest, err)
-		}
-	}
-	return decompress(encoding&^encodingSealed, size, stored)
+	return form.Decode(ctx, s.sealer, form.Stored{Digest: record.Digest(digest), Encoding: encoding, Size: size, Data: stored})
 }
 
 // SealingKey returns the wrapped keys of encrypted packages, and their version;
@@ -68,7 +47,7 @@ func (s *Store) SaveSealingKey(ctx context.Context, wrapped []byte, version int6
 	return s.write(ctx, func(tx Tx) ([]Statement, error) {
 		now, same := int64(0), false
 		if err := tx.Run(ctx, Statement{
-			SQL: "SELECT version, wrapped FROM sealing_key WHERE id = 1" + s.dialect.ForUpdate,
+			SQL: "SELECT version, wrapped FROM sealing_key WHERE id = 1 {for update}",
 			Scan: func(from Row) error {
 				var stored []byte
 				err := from.Scan(&now, &stored)

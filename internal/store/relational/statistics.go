@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 )
 
 // maxStatistics limits the items and sites that statistics count, so that they stay
@@ -92,7 +93,7 @@ func (s *Store) SiteConditions(ctx context.Context, found func([]tko.Condition))
 			if err := from.Scan(&encoded); err != nil {
 				return err
 			}
-			conditions, err := parseConditions(string(encoded))
+			conditions, err := form.ParseConditions(string(encoded))
 			if err == nil {
 				found(conditions)
 			}

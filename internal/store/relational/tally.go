@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 	"github.com/tko-orchestrator/tko/internal/store/sqldb"
 )
 
@@ -42,7 +43,7 @@ const (
 const unclear = "?"
 
 // classText encodes a class: the kind, a letter for the flags, and the conditions in the words of
-// formatConditions. Its meaning never changes: servers of several versions add to one number.
+// form.FormatConditions. Its meaning never changes: servers of several versions add to one number.
 func classText(c record.Class) string {
 	kind, flags := kindLetter(c.Kind), byte('@')
 	for i, flag := range [...]bool{c.Prepared, c.Approved, c.AtSite, c.Outdated} {
@@ -52,9 +53,9 @@ func classText(c record.Class) string {
 	}
 	b := []byte{kind, flags}
 	for _, condition := range c.Conditions {
-		b = appendWord(b, condition.Type, "")
-		b = appendWord(b, condition.Status, "")
-		b = appendWord(b, condition.Reason, condition.Type)
+		b = form.AppendWord(b, condition.Type, "")
+		b = form.AppendWord(b, condition.Status, "")
+		b = form.AppendWord(b, condition.Reason, condition.Type)
 	}
 	if len(b) > maxClassText {
 		return string(kind) + unclear
@@ -81,14 +82,14 @@ func parseClass(text string) (c record.Class, ok bool) {
 	for i, flag := range [...]*bool{&c.Prepared, &c.Approved, &c.AtSite, &c.Outdated} {
 		*flag = text[1]&(1<<i) != 0
 	}
-	p := conditionsParser{rest: text[2:]}
-	for p.rest != "" && !p.bad {
-		condition := tko.Condition{Type: p.word("")}
-		condition.Status = p.word("")
-		condition.Reason = p.word(condition.Type)
+	p := form.Words{Rest: text[2:]}
+	for p.Rest != "" && !p.Bad {
+		condition := tko.Condition{Type: p.Word("")}
+		condition.Status = p.Word("")
+		condition.Reason = p.Word(condition.Type)
 		c.Conditions = append(c.Conditions, condition)
 	}
-	return c, !p.bad
+	return c, !p.Bad
 }
 
 // A failureRow is a row of the table failure.
@@ -116,7 +117,7 @@ func failureText(typ, reason string) string {
 
 // sinceOf returns the time of a condition as the table has it.
 func sinceOf(c *tko.Condition) int64 {
-	if t := c.LastTransition; !t.IsZero() && !t.Before(minTransition) && !t.After(maxTransition) {
+	if t := c.LastTransition; !t.IsZero() && !t.Before(form.MinTransition) && !t.After(form.MaxTransition) {
 		return t.UnixNano()
 	}
 	return 0
@@ -319,7 +320,7 @@ func oldestFailure(ctx context.Context, tx Tx, g failureGroup) (found *record.Ol
 			if err := from.Scan(&since, &id, &conditions); err != nil {
 				return err
 			}
-			all, err := parseConditions(string(conditions))
+			all, err := form.ParseConditions(string(conditions))
 			if c := tko.FindCondition(all, g.typ); c != nil && c.Status == tko.ConditionFalse && c.Reason == g.reason && sinceOf(c) == since {
 				found = &record.OldestFailure{Key: record.Key{Kind: g.kind, ID: strings.Clone(id)}, Condition: *c}
 			}

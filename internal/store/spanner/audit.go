@@ -159,25 +159,51 @@ func (s *Store) sealSome(ctx context.Context) (more bool, err error) {
 		if err != nil || end.Head != before.Head {
 			return err // only sealers remove pending records: if the end hasn't moved, all are still there
 		}
-		for i := range list {
-			p := &list[i]
-			r, err := p.record()
-			if err != nil {
-				return err
-			}
-			r.Seq = end.Seq + 1
-			text, err := r.Encode()
-			if err != nil {
-				return err
-			}
-			key, hash := auditKey(r.Seq), audit.Chain(end.Hash, text)
-			m.put("audit", []string{"shard", "seq", "happened", "doc", "chain"}, key[0], key[1], p.at.At, text, hash[:])
-			end = chainEnd{audit.Head{Seq: r.Seq, Hash: hash}, p.at.At}
-			m.remove("audit_pending", p.key())
+		chained, err := chainPending(end, list)
+		if err != nil {
+			return err
+		}
+		for i, r := range chained {
+			r.put(m)
+			end = r.end
+			m.remove("audit_pending", list[i].key())
 		}
 		end.put(m, auditHead)
 		return nil
 	})
+}
+
+// auditColumns are those of the table audit after the shard.
+var auditColumns = []string{"seq", "happened", "doc", "chain"}
+
+// A sealedPending is an audit record of the chain, which is its end. Its committed is the time of the record.
+type sealedPending struct {
+	end  chainEnd
+	text []byte
+}
+
+func (r *sealedPending) put(m *mutations) {
+	key := auditKey(r.end.Seq)
+	m.put("audit", append([]string{"shard"}, auditColumns...), key[0], key[1], r.end.committed, r.text, r.end.Hash[:])
+}
+
+// chainPending numbers and chains records after the end of the chain.
+func chainPending(end chainEnd, list []pending) ([]sealedPending, error) {
+	chained := make([]sealedPending, len(list))
+	for i := range list {
+		r, err := list[i].record()
+		if err != nil {
+			return nil, err
+		}
+		r.Seq = end.Seq + 1
+		text, err := r.Encode()
+		if err != nil {
+			return nil, err
+		}
+		end = chainEnd{audit.Head{Seq: r.Seq, Hash: audit.Chain(end.Hash, text)}, list[i].at.At}
+		chained[i] = sealedPending{end, text}
+	}
+	return chained, nil
 }
 
 // Audited returns audit records after a number.
@@ -216,7 +242,7 @@ func readAudit(ctx context.Context, from reader, first, last int64, found func(r
 	if len(ranges) == 0 {
 		return ctx.Err()
 	}
-	return fault("read audit records", from.Read(ctx, "audit", spanner.KeySets(ranges...), []string{"seq", "happened", "doc", "chain"}).Do(func(row *spanner.Row) error {
+	return fault("read audit records", from.Read(ctx, "audit", spanner.KeySets(ranges...), auditColumns).Do(func(row *spanner.Row) error {
 		var r audit.Stored
 		var at time.Time
 		var hash []byte

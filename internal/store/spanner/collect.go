@@ -193,8 +193,8 @@ type limit struct {
 func (c *collection) readLog(ctx context.Context, from reader) (changes []tko.Change, err error) {
 	last := placeOf(c.at)
 	statement := spanner.Statement{
-		SQL: "SELECT c.shard, c.committed, c.n, c.kind, c.id, c.op, c.revision, c.who, c.why " + changesOf +
-			"WHERE " + afterPlace + " AND c.committed <= @cutoff ORDER BY c.committed, c.shard, c.n LIMIT @most",
+		SQL: "SELECT " + changeColumns + " " + changesOf +
+			"WHERE " + afterPlace + " AND IFNULL(c.happened, c.committed) <= @cutoff ORDER BY c.committed, c.shard, c.n LIMIT @most",
 		Params: last.parameters(),
 	}
 	statement.Params["cutoff"], statement.Params["most"] = c.cutoff, int64(collectBatch)
@@ -242,13 +242,10 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	last := past[len(past)-1].Position
-	at := placeOf(last)
-	put := func(m *mutations, name string) {
-		m.put("state", []string{"name", "committed", "slot", "n"}, name, at.At, at.Slot, at.N)
-	}
+	end := placeOf(last)
 	// At first, the past ends; then the revisions go. What is interrupted is examined again.
 	err = c.commit(ctx, "move the oldest position", func(_ context.Context, _ *spanner.ReadWriteTransaction, m *mutations) error {
-		put(m, pastState)
+		m.put("state", []string{"name", "committed", "slot", "n", "value"}, pastState, end.At, end.Slot, end.N, past[len(past)-1].Time.UnixMicro())
 		return nil
 	})
 	if err == nil {
@@ -262,7 +259,7 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 			at := placeOf(p.Position)
 			m.remove("change", spanner.Key{at.Slot, at.At, at.N})
 		}
-		put(m, collectedState)
+		m.put("state", []string{"name", "committed", "slot", "n"}, collectedState, end.At, end.Slot, end.N)
 		putChanged(m, mathrand.Int64N(slots), -int64(entries)) //nolint:gosec // spreads writers
 		return nil
 	})

@@ -63,7 +63,7 @@ func (s *Store) Commit(ctx context.Context, gated record.Gated) ([]record.Outcom
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxWait)
 	defer cancel()
 	work, certain := withCertainty(work)
-	var t *transaction
+	t := newTransaction(s, &reach) // also if none begins
 	var at time.Time
 	for range maxCollisions {
 		at, err = s.client.ReadWriteTransaction(work, func(work context.Context, tx *spanner.ReadWriteTransaction) error {

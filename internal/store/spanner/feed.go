@@ -31,11 +31,11 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 	}
 	snapshot := s.client.ReadOnlyTransaction()
 	defer snapshot.Close()
-	gone, err := readCollected(ctx, snapshot)
+	m, err := readMilestones(ctx, snapshot)
 	if err != nil {
 		return nil, err
 	}
-	if after < gone {
+	if gone := m.begin(); after < gone {
 		return nil, tko.Errorf(tko.ErrGone, "changes up to %d are no longer retained: list again", gone)
 	}
 	last := placeOf(after)
@@ -43,7 +43,7 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 	for from := last.At; ; {
 		until := from.Add(window)
 		statement := spanner.Statement{
-			SQL: "SELECT c.shard, c.committed, c.n, c.kind, c.id, c.op, c.revision, c.who, c.why " + changesOf +
+			SQL: "SELECT " + changeColumns + " " + changesOf +
 				"WHERE c.committed >= @from AND c.committed < @until AND (c.committed > @last OR c.shard > @slot OR c.shard = @slot AND c.n > @n) " +
 				"ORDER BY c.committed, c.shard, c.n LIMIT @limit",
 			Params: map[string]any{"from": from, "until": until, "last": last.At, "slot": last.Slot, "n": last.N, "limit": int64(limit - len(changes))},
@@ -71,11 +71,18 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 	return changes, nil
 }
 
-func scanChange(row *spanner.Row) (c tko.Change, err error) {
+// changeColumns are the columns that scanChange reads at first.
+const changeColumns = "c.shard, c.committed, c.n, c.kind, c.id, c.op, c.revision, c.who, c.why, c.happened"
+
+func scanChange(row *spanner.Row, more ...any) (c tko.Change, err error) {
 	var at place
 	var kind, op string
-	err = row.Columns(&at.Slot, &at.At, &at.N, &kind, &c.ID, &op, &c.Revision, &c.Author.Who, &c.Author.Why)
+	var happened spanner.NullTime
+	err = row.Columns(append([]any{&at.Slot, &at.At, &at.N, &kind, &c.ID, &op, &c.Revision, &c.Author.Who, &c.Author.Why, &happened}, more...)...)
 	c.Position, c.Kind, c.Op, c.Time = at.position(), tko.Kind(kind), tko.Op(op), at.At.UTC()
+	if happened.Valid { // of a restored change: its position may not tell
+		c.Time = happened.Time.UTC()
+	}
 	return c, err
 }
 
@@ -97,10 +104,11 @@ func (s *Store) newestBut(ctx context.Context, n int) (position int64, err error
 
 // newestOf is newestBut of a snapshot.
 func (s *Store) newestOf(ctx context.Context, snapshot reader, n int) (position int64, err error) {
-	gone, err := readCollected(ctx, snapshot)
-	if err != nil {
+	m, err := readMilestones(ctx, snapshot)
+	if err != nil || m.restoring { // what is restored isn't served before it is complete
 		return 0, err
 	}
+	gone := m.begin()
 	from := time.Now()
 	if known := s.newest.Load(); known != 0 {
 		from = placeOf(known).At

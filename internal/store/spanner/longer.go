@@ -205,7 +205,7 @@ func (c *collection) countHeld(ctx context.Context, from reader, m *mutations, l
 func (c *collection) superseded(ctx context.Context, from reader, h *held) (newest int64, gone bool, err error) {
 	cutoff := c.cutoffOf(h.policy)
 	statement := spanner.Statement{
-		SQL: "SELECT x.revision, x.ended FROM revision AS x WHERE x.shard = @shard AND x.kind = @kind AND x.id = @id AND x.committed <= @cutoff AND " + upTo +
+		SQL: "SELECT x.revision, IFNULL(x.ended_at, x.ended) FROM revision AS x WHERE x.shard = @shard AND x.kind = @kind AND x.id = @id AND x.updated <= @cutoff AND " + upTo +
 			" ORDER BY x.revision DESC LIMIT 1",
 		Params: placeOf(c.at).parameters(),
 	}

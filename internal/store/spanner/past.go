@@ -35,12 +35,67 @@ const (
 	pastState      = "past"
 )
 
-func readCollected(ctx context.Context, from reader) (int64, error) {
-	return readPlace(ctx, from, collectedState)
+// A milestones has positions of the table state.
+type milestones struct {
+	collected int64
+	past      record.Moment // the oldest state that can be read
+	gone      int64         // the last restore
+	restoring bool          // the store has an incomplete restore
 }
 
-func readPast(ctx context.Context, from reader) (int64, error) {
-	return readPlace(ctx, from, pastState)
+// begin returns the position after which the log begins for readers that follow it.
+func (m milestones) begin() int64 { return max(m.collected, m.gone) }
+
+func readMilestones(ctx context.Context, from reader) (m milestones, err error) {
+	keys := spanner.KeySetFromKeys(spanner.Key{collectedState}, spanner.Key{pastState}, spanner.Key{goneState}, spanner.Key{restoringState})
+	err = from.Read(ctx, "state", keys, []string{"name", "committed", "slot", "n", "value"}).Do(func(row *spanner.Row) error {
+		var name string
+		var at spanner.NullTime
+		var slot, n, value spanner.NullInt64
+		err := row.Columns(&name, &at, &slot, &n, &value)
+		position := place{at.Time, slot.Int64, n.Int64}.position()
+		switch name {
+		case collectedState:
+			m.collected = position
+		case pastState:
+			m.past = record.Moment{Position: position, Time: at.Time.UTC()}
+			if value.Valid {
+				m.past.Time = timeOfMicros(value.Int64)
+			}
+		case goneState:
+			m.gone = position
+		case restoringState:
+			m.restoring = true
+		}
+		return err
+	})
+	return m, fault("read the state of the log", err)
+}
+
+// momentOf returns the time of a position. Positions of restored changes may not tell it.
+func (m milestones) momentOf(ctx context.Context, from reader, position int64) (record.Moment, error) {
+	at := record.Moment{Position: position}
+	switch {
+	case position == 0:
+		return at, nil
+	case position >= m.gone:
+		at.Time = placeOf(position).At
+		return at, nil
+	case position == m.past.Position:
+		return m.past, nil
+	}
+	statement := spanner.Statement{
+		SQL: "SELECT IFNULL(c.happened, c.committed) " + changesOf + "WHERE c.committed <= @at AND (c.committed < @at OR c.shard < @slot OR c.shard = @slot AND c.n <= @n) " +
+			"ORDER BY c.committed DESC, c.shard DESC, c.n DESC LIMIT 1",
+		Params: placeOf(position).parameters(),
+	}
+	err := from.Query(ctx, statement).Do(func(row *spanner.Row) error { return row.Column(0, &at.Time) })
+	at.Time = inUTC(at.Time)
+	return at, fault("read the time of a position", err)
+}
+
+func readCollected(ctx context.Context, from reader) (int64, error) {
+	return readPlace(ctx, from, collectedState)
 }
 
 // readPlace returns the position that a row of the table state has; 0 if there is none.
@@ -59,55 +114,69 @@ func readPlace(ctx context.Context, from reader, name string) (int64, error) {
 	return at.position(), nil
 }
 
-func momentOf(position int64) (m record.Moment) {
-	m.Position = position
-	if position != 0 {
-		m.Time = placeOf(position).At
-	}
-	return m
-}
-
 // Past returns the oldest and the newest state that can be read.
 func (s *Store) Past(ctx context.Context) (oldest, newest record.Moment, err error) {
 	snapshot := s.client.ReadOnlyTransaction()
 	defer snapshot.Close()
-	gone, err := readPast(ctx, snapshot)
+	m, err := readMilestones(ctx, snapshot)
 	if err != nil {
 		return oldest, newest, err
 	}
 	head, err := s.newestOf(ctx, snapshot, 0)
-	return momentOf(gone), momentOf(head), err
+	if err == nil {
+		newest, err = m.momentOf(ctx, snapshot, head)
+	}
+	return m.past, newest, err
 }
 
 // PositionAt returns the position of the newest change up to a time.
 func (s *Store) PositionAt(ctx context.Context, t time.Time) (int64, error) {
 	snapshot := s.client.ReadOnlyTransaction()
 	defer snapshot.Close()
-	gone, err := readPast(ctx, snapshot)
+	m, err := readMilestones(ctx, snapshot)
 	if err != nil {
 		return 0, err
 	}
 	head, err := s.newestOf(ctx, snapshot, 0)
-	switch oldest := momentOf(gone); {
+	gone := m.past.Position
+	switch {
 	case err != nil:
 		return 0, err
 	case head == 0 || !t.Before(placeOf(head).At):
 		return head, nil
-	case gone != 0 && t.Before(oldest.Time):
-		return oldestRevision(ctx, snapshot, t, oldest)
+	case gone != 0 && t.Before(m.past.Time):
+		return oldestRevision(ctx, snapshot, t, m.past)
+	case m.gone != 0 && t.Before(placeOf(m.gone).At):
+		position, err := restoredAt(ctx, snapshot, t, m.gone)
+		return max(position, gone), err
 	}
-	position := gone
-	err = logBackwards(ctx, snapshot, logRange{after: gone, until: t.Add(time.Microsecond)}, func(c tko.Change) bool {
+	position := max(gone, m.gone)
+	err = logBackwards(ctx, snapshot, logRange{after: position, until: t.Add(time.Microsecond)}, func(c tko.Change) bool {
 		position = max(position, c.Position)
 		return false
 	})
 	return position, err
 }
 
+// restoredAt returns the position of the newest restored change up to a time.
+func restoredAt(ctx context.Context, from reader, t time.Time, gone int64) (position int64, err error) {
+	statement := spanner.Statement{
+		SQL:    "SELECT c.shard, c.committed, c.n " + changesOf + "WHERE c.committed < @gone AND IFNULL(c.happened, c.committed) <= @until ORDER BY c.committed DESC, c.shard DESC, c.n DESC LIMIT 1",
+		Params: map[string]any{"gone": placeOf(gone).At, "until": t},
+	}
+	err = from.Query(ctx, statement).Do(func(row *spanner.Row) error {
+		var at place
+		err := row.Columns(&at.Slot, &at.At, &at.N)
+		position = at.position()
+		return err
+	})
+	return position, fault("read the restored log", err)
+}
+
 // oldestRevision returns the position of the newest revision up to a time before the log begins.
 func oldestRevision(ctx context.Context, from reader, t time.Time, oldest record.Moment) (position int64, err error) {
 	statement := spanner.Statement{
-		SQL:    "SELECT r.committed, r.slot, r.n FROM revision AS r WHERE r.committed <= @until ORDER BY r.committed DESC, r.slot DESC, r.n DESC LIMIT 1",
+		SQL:    "SELECT r.committed, r.slot, r.n FROM revision AS r WHERE r.updated <= @until ORDER BY r.committed DESC, r.slot DESC, r.n DESC LIMIT 1",
 		Params: map[string]any{"until": t},
 	}
 	err = from.Query(ctx, statement).Do(func(row *spanner.Row) error {
@@ -139,7 +208,7 @@ func logBackwards(ctx context.Context, from reader, r logRange, found func(tko.C
 			begin = after.At
 		}
 		statement := spanner.Statement{
-			SQL: "SELECT c.shard, c.committed, c.n, c.kind, c.id, c.op, c.revision, c.who, c.why " + changesOf +
+			SQL: "SELECT " + changeColumns + " " + changesOf +
 				"WHERE c.committed >= @begin AND c.committed < @until AND " + afterPlace + " AND (@kind = '' OR c.kind = @kind) ORDER BY c.committed DESC, c.shard DESC, c.n DESC",
 			Params: after.parameters(),
 		}
@@ -196,7 +265,7 @@ func (s *Store) History(ctx context.Context, q record.HistoryQuery) (changes []t
 	if q.ID != "" {
 		return historyOf(ctx, snapshot, q, within)
 	}
-	gone, err := readPast(ctx, snapshot)
+	m, err := readMilestones(ctx, snapshot)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +274,7 @@ func (s *Store) History(ctx context.Context, q record.HistoryQuery) (changes []t
 		return nil, err
 	}
 	until := placeOf(min(head, q.Before)).At.Add(time.Microsecond)
-	err = logBackwards(ctx, snapshot, logRange{max(gone, q.After), until, q.Kind}, func(c tko.Change) bool {
+	err = logBackwards(ctx, snapshot, logRange{max(m.past.Position, q.After), until, q.Kind}, func(c tko.Change) bool {
 		if c.Op != tko.OpStatus && within(c.Position) {
 			changes = append(changes, c)
 		}
@@ -222,10 +291,10 @@ func historyOf(ctx context.Context, from reader, q record.HistoryQuery, within f
 			return err
 		}
 		if r.ended != 0 && within(r.ended) {
-			changes = append(changes, tko.Change{Position: r.ended, Kind: r.Kind, ID: r.ID, Op: tko.OpDeleted, Revision: r.Revision, Time: placeOf(r.ended).At, Author: r.endedBy})
+			changes = append(changes, tko.Change{Position: r.ended, Kind: r.Kind, ID: r.ID, Op: tko.OpDeleted, Revision: r.Revision, Time: r.endedAt, Author: r.endedBy})
 		}
 		if within(r.Position) {
-			changes = append(changes, tko.Change{Position: r.Position, Kind: r.Kind, ID: r.ID, Op: tko.OpWritten, Revision: r.Revision, Time: placeOf(r.Position).At, Author: r.Author})
+			changes = append(changes, tko.Change{Position: r.Position, Kind: r.Kind, ID: r.ID, Op: tko.OpWritten, Revision: r.Revision, Time: r.Updated, Author: r.Author})
 		}
 		if len(changes) >= q.Limit {
 			return errEnough
@@ -242,22 +311,47 @@ func historyOf(ctx context.Context, from reader, q record.HistoryQuery, within f
 // A revision is a row of the table revision.
 type revision struct {
 	*record.Record
+	ending
+}
 
+// An ending is the deletion of a record.
+type ending struct {
 	ended   int64 // position at which the record was deleted; 0: the revision isn't the last one of a record that was
+	endedAt time.Time
 	endedBy tko.Author
 }
 
-var revisionColumns = append(slices.Clone(rowColumns), "ended", "ended_slot", "ended_n", "ended_who", "ended_why")
+var revisionColumns = append(slices.Clone(rowColumns), "ended", "ended_slot", "ended_n", "ended_who", "ended_why", "ended_at")
 
-func scanRevision(row *spanner.Row) (r revision, err error) {
-	var ended spanner.NullTime
-	var slot, n spanner.NullInt64
-	var who, why spanner.NullString
-	r.Record, err = scanRow(row, &ended, &slot, &n, &who, &why)
-	if ended.Valid {
-		r.ended, r.endedBy = place{ended.Time, slot.Int64, n.Int64}.position(), tko.Author{Who: who.StringVal, Why: why.StringVal}
+// endColumns are those of revisionColumns that a revisionEnd reads.
+const endColumns = "x.ended, x.ended_slot, x.ended_n, x.ended_who, x.ended_why, x.ended_at"
+
+type revisionEnd struct {
+	at, happened spanner.NullTime
+	slot, n      spanner.NullInt64
+	who, why     spanner.NullString
+}
+
+func (e *revisionEnd) columns() []any {
+	return []any{&e.at, &e.slot, &e.n, &e.who, &e.why, &e.happened}
+}
+
+func (e *revisionEnd) ending() (end ending) {
+	if !e.at.Valid {
+		return end
 	}
-	return r, err
+	end.ended, end.endedAt = place{e.at.Time, e.slot.Int64, e.n.Int64}.position(), e.at.Time.UTC()
+	end.endedBy = tko.Author{Who: e.who.StringVal, Why: e.why.StringVal}
+	if e.happened.Valid { // of a restored change
+		end.endedAt = e.happened.Time.UTC()
+	}
+	return end
+}
+
+func scanRevision(row *spanner.Row) (revision, error) {
+	var e revisionEnd
+	r, err := scanRow(row, e.columns()...)
+	return revision{r, e.ending()}, err
 }
 
 // A pastReader reads records as of a position, in one snapshot.
@@ -265,18 +359,24 @@ type pastReader struct {
 	store    *Store
 	from     *spanner.ReadOnlyTransaction
 	position int64
+	time     time.Time // of the position
 	oldest   record.Moment
 }
 
 // pastIn begins to read as of a position in a snapshot. With an ErrGone, it returns a reader, too, which can't read everything.
 func (s *Store) pastIn(ctx context.Context, snapshot *spanner.ReadOnlyTransaction, position int64) (*pastReader, error) {
 	p := &pastReader{store: s, from: snapshot, position: position}
-	gone, err := readPast(ctx, p.from)
+	m, err := readMilestones(ctx, p.from)
+	if err != nil {
+		return p, err
+	}
+	at, err := m.momentOf(ctx, p.from, position)
 	if err != nil {
 		return p, err
 	}
 	head, err := s.newestOf(ctx, p.from, 0)
-	p.oldest = momentOf(gone)
+	p.oldest, p.time = m.past, at.Time
+	gone := m.past.Position
 	switch {
 	case err != nil:
 	case position > head:
@@ -367,7 +467,7 @@ func pastOf(now *record.Record) *record.Record {
 func (p *pastReader) withConditions(r, now *record.Record) *record.Record {
 	if now != nil && now.UID == r.UID {
 		r.Conditions = slices.DeleteFunc(slices.Clone(now.Conditions), func(c tko.Condition) bool {
-			return c.ObservedRevision > r.Revision || c.LastTransition.After(placeOf(p.position).At)
+			return c.ObservedRevision > r.Revision || c.LastTransition.After(p.time)
 		})
 	}
 	r.Steps = nil
@@ -382,7 +482,7 @@ func (p *pastReader) revisions(ctx context.Context, keys []record.Key) (map[reco
 	}
 	statement := spanner.Statement{
 		SQL: "SELECT r.* FROM UNNEST(@keys) AS k CROSS JOIN UNNEST(ARRAY(SELECT AS STRUCT x.kind, x.id, x.revision, x.committed, x.slot, x.n, x.created, x.updated, x.doc, " +
-			"x.ended, x.ended_slot, x.ended_n, x.ended_who, x.ended_why FROM revision AS x " +
+			endColumns + " FROM revision AS x " +
 			"WHERE x.shard = k.Shard AND x.kind = k.Kind AND x.id = k.ID AND " + upTo + " ORDER BY x.revision DESC LIMIT 1)) AS r",
 		Params: placeOf(p.position).parameters(),
 	}
@@ -428,7 +528,7 @@ func (p *pastReader) before(ctx context.Context, keys []record.Key) (map[record.
 		}
 		of, which := p.oldest, "the oldest position is"
 		if next.Record != nil && next.Position < p.oldest.Position {
-			of, which = momentOf(next.Position), "its oldest position is"
+			of, which = record.Moment{Position: next.Position, Time: next.Updated}, "its oldest position is"
 		}
 		return nil, tko.Errorf(tko.ErrGone, "the state of deployment %q as of position %d is no longer retained: %s %d%s", key.ID, p.position, which, of.Position, timeOf(of))
 	}
@@ -438,7 +538,7 @@ func (p *pastReader) before(ctx context.Context, keys []record.Key) (map[record.
 // nextRevision returns the oldest revision of a record after the position; without a record if there is none.
 func (p *pastReader) nextRevision(ctx context.Context, key record.Key) (r revision, err error) {
 	statement := spanner.Statement{
-		SQL: "SELECT x.kind, x.id, x.revision, x.committed, x.slot, x.n, x.created, x.updated, x.doc, x.ended, x.ended_slot, x.ended_n, x.ended_who, x.ended_why " +
+		SQL: "SELECT x.kind, x.id, x.revision, x.committed, x.slot, x.n, x.created, x.updated, x.doc, " + endColumns + " " +
 			"FROM revision AS x WHERE x.shard = @shard AND x.kind = @kind AND x.id = @id AND NOT (" + upTo + ") ORDER BY x.revision LIMIT 1",
 		Params: placeOf(p.position).parameters(),
 	}

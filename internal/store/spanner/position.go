@@ -3,6 +3,8 @@ package spanner
 import (
 	"hash/fnv"
 	"time"
+
+	"github.com/tko-orchestrator/tko/internal/store/form"
 )
 
 // Each position of the log is unique, and positions ascend in the order of commits: a position
@@ -21,7 +23,10 @@ const (
 )
 
 // epochStart is the time of the position 0. Positions last until 2055.
-var epochStart = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+var epochStart = form.EpochStart
+
+// Archives of other stores continue these positions.
+var _ = [1]struct{}{}[form.PositionBits-slotBits-numberBits]
 
 // A place is a decoded position.
 type place struct {
@@ -31,7 +36,7 @@ type place struct {
 }
 
 func (p place) position() int64 {
-	return p.At.Sub(epochStart).Microseconds()<<(slotBits+numberBits) | p.Slot<<numberBits | p.N
+	return form.PositionAt(p.At) | p.Slot<<numberBits | p.N
 }
 
 // placeOf decodes a position. A negative one is before all changes.

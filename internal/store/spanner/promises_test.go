@@ -199,6 +199,7 @@ var promised = []string{
 	"work for later is due again, and not counted as failed",
 	"work names the newest request that caused it",
 	"work signals the workers of its queue",
+	"deployments that become ready wait for an item that gathers, and all else makes it due",
 	"work that is due again signals",
 	"work that is due soon signals the workers of its queue",
 	"writes of one commit see the writes before them",

@@ -38,9 +38,17 @@ type item struct {
 
 var itemColumns = []string{"queue", "key", "generation", "seen", "due", "since", "attempt", "last_error", "cause", "claim", "claimed", "lease_until", "gathering"}
 
-func scanItem(row *spanner.Row) (i item, err error) {
-	err = row.Columns(&i.queue, &i.key, &i.generation, &i.seen, &i.due, &i.since, &i.attempt, &i.lastError, &i.cause, &i.claim, &i.claimed, &i.leaseUntil, &i.gathering)
+func scanItem(row *spanner.Row, more ...any) (i item, err error) {
+	err = row.Columns(append([]any{&i.queue, &i.key, &i.generation, &i.seen, &i.due, &i.since, &i.attempt, &i.lastError, &i.cause, &i.claim, &i.claimed, &i.leaseUntil, &i.gathering}, more...)...)
 	return i, err
+}
+
+// bit returns 1 for true, and 0 for false.
+func bit(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // dueIndex is what the index of due times adds to the mutations of an item: an entry that is removed, and one that is added.
@@ -135,41 +143,61 @@ const (
 // A queueView is a queue at a moment.
 type queueView struct {
 	now, woken time.Time
+	held       bool // some of its work is held after a restore
 	parameters map[string]any
 }
 
 func readQueue(ctx context.Context, from reader, queue string) (v queueView, err error) {
-	if v.now, err = readNow(ctx, from); err != nil {
-		return v, err
+	statement := spanner.Statement{SQL: "SELECT CURRENT_TIMESTAMP(), EXISTS(SELECT 1 FROM hold AS h WHERE h.queue = @queue)", Params: map[string]any{"queue": queue}}
+	err = from.Query(ctx, statement).Do(func(row *spanner.Row) error { return row.Columns(&v.now, &v.held) })
+	if err != nil {
+		return v, fault("read the time", err)
 	}
+	v.now = v.now.UTC().Truncate(time.Microsecond)
 	v.woken, err = readWoken(ctx, from, queue)
 	v.parameters = map[string]any{"queue": queue, "now": v.now, "woken": v.woken, "soon": v.woken.Add(record.WakeDelay)}
 	return v, err
 }
 
-// candidates returns items that are due, oldest first, or when the next one will be; zero if there is none.
-func (s *Store) candidates(ctx context.Context, queue string, most int) (items []item, next time.Time, err error) {
+// A candidate is an item that is due. Keep says that its work must remove nothing.
+type candidate struct {
+	item
+
+	keep bool
+}
+
+// candidates returns items that are due and not held, oldest first, or when the next one will be; zero if there is none.
+func (s *Store) candidates(ctx context.Context, queue string, most int) (items []candidate, next time.Time, err error) {
 	snapshot := s.client.ReadOnlyTransaction()
 	defer snapshot.Close()
 	v, err := readQueue(ctx, snapshot, queue)
 	if err != nil {
 		return nil, next, err
 	}
+	kept, released := "FALSE", ""
+	if v.held {
+		kept, released = keptItem, notHeld
+	}
 	v.parameters["most"] = int64(most)
 	statement := spanner.Statement{
-		SQL: "SELECT w.queue, w.key, w.generation, w.seen, w.due, w.since, w.attempt, w.last_error, w.cause, w.claim, w.claimed, w.lease_until, w.gathering " + ofQueue +
-			" AND " + dueAt + " <= @now ORDER BY " + dueAt + ", w.key LIMIT @most",
+		SQL: "SELECT w.queue, w.key, w.generation, w.seen, w.due, w.since, w.attempt, w.last_error, w.cause, w.claim, w.claimed, w.lease_until, w.gathering, " + kept + " " + ofQueue +
+			" AND " + dueAt + " <= @now" + released + " ORDER BY " + dueAt + ", w.key LIMIT @most",
 		Params: v.parameters,
 	}
 	if most > 0 {
 		err = snapshot.Query(ctx, statement).Do(func(row *spanner.Row) error {
-			i, err := scanItem(row)
-			items = append(items, i)
+			var c candidate
+			i, err := scanItem(row, &c.keep)
+			c.item = i
+			items = append(items, c)
 			return err
 		})
 	}
 	if err != nil || len(items) > 0 {
 		return items, next, fault("read due work", err)
+	}
+	if v.held { // what is due is held; a release is signalled
+		return nil, v.now.Add(heldPause), nil
 	}
 	var first spanner.NullTime
 	statement.SQL = "SELECT MIN(" + dueAt + ") " + ofQueue
@@ -216,7 +244,7 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 				i.due, i.since = i.leaseUntil, now
 				i.put(m)
 			}
-			items = append(items, tko.WorkItem{Queue: i.queue, Key: i.key, Claim: id, Attempt: int(i.attempt), LastError: i.lastError, Cause: i.cause})
+			items = append(items, tko.WorkItem{Queue: i.queue, Key: i.key, Claim: id, Attempt: int(i.attempt), LastError: i.lastError, Cause: i.cause, Keep: candidate.keep})
 		}
 		return nil
 	})
@@ -454,8 +482,21 @@ func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, mi
 	if len(wanted) == 0 {
 		return nil
 	}
+	for part := range slices.Chunk(wanted, enqueueBatch) {
+		if err := s.enqueueSome(ctx, part, missing); err != nil {
+			return err
+		}
+		s.wake(map[string]bool{queue: true})
+	}
+	return nil
+}
+
+// enqueueBatch is the number of items that one transaction enqueues: each needs 13 mutations and those of an index.
+const enqueueBatch = 3000
+
+func (s *Store) enqueueSome(ctx context.Context, wanted []itemKey, missing bool) error {
 	cause := trail.Cause(ctx)
-	err := s.write(ctx, "enqueue work", func(ctx context.Context, tx *spanner.ReadWriteTransaction, m *mutations) error {
+	return s.write(ctx, "enqueue work", func(ctx context.Context, tx *spanner.ReadWriteTransaction, m *mutations) error {
 		now, err := readNow(ctx, tx)
 		if err != nil {
 			return err
@@ -478,10 +519,6 @@ func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, mi
 		putNews(m)
 		return nil
 	})
-	if err == nil {
-		s.wake(map[string]bool{queue: true})
-	}
-	return err
 }
 
 // enqueue decides the work that the changes cause.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 )
 
 // A reader is a transaction that reads.
@@ -122,24 +123,16 @@ func (s *Store) readContent(ctx context.Context, from reader, digests []record.D
 	if len(wanted) == 0 {
 		return contents, nil
 	}
-	read := map[record.Digest][]byte{}
-	err := from.Read(ctx, "content", spanner.KeySets(wanted...), []string{"digest", "data"}).Do(func(row *spanner.Row) error {
-		var digest, data []byte
-		err := row.Columns(&digest, &data)
-		d := record.Digest(digest)
-		if read[d] == nil {
-			read[d] = []byte{}
+	err := readStored(ctx, from, spanner.KeySets(wanted...), func(c storedContent) error {
+		data, err := form.Decode(ctx, s.sealer, c.stored())
+		if err != nil {
+			return err
 		}
-		read[d] = append(read[d], data...) // the chunks are in their order
-		return err
+		contents[c.digest] = data
+		s.blobs.Put(c.digest, data, len(data))
+		return nil
 	})
-	for d, data := range read {
-		contents[d] = data
-		if err == nil {
-			s.blobs.Put(d, data, len(data))
-		}
-	}
-	return contents, fault("read packages", err)
+	return contents, err
 }
 
 // Derivation returns the content of a digest.

@@ -100,7 +100,8 @@ func putRolloutRow(m *mutations, of planKey, version int64, r *record.RolloutRow
 		m.put("rollout_pin", []string{"shard", "kind", "id", "revision", "rollout", "noted"}, shardOf(id), string(kind), id, revision, of.rollout, spanner.CommitTimestamp)
 	}
 	for _, p := range r.Pins {
-		pin(p.Kind, p.ID, p.Revision)
+		pinned := record.AtRevision{Key: record.Key{Kind: p.Kind, ID: p.ID}, Revision: p.Revision}
+		putPlannedPin(m, of.rollout, pinned)
 	}
 	for _, revision := range []int64{r.Revision, r.Target} {
 		if revision > 0 { // it is needed to apply the row, and to undo it
@@ -111,6 +112,11 @@ func putRolloutRow(m *mutations, of planKey, version int64, r *record.RolloutRow
 		shardOf(id), of.rollout, of.number, version, shard, from,
 		id, int64(r.Kind), int64(r.Wave), int64(r.Rank), r.Site, string(r.Progress), r.Counted, microsOf(r.Since), strings.ToValidUTF8(r.Reason, "\uFFFD"), doc)
 	return nil
+}
+
+// putPlannedPin puts the pin of a revision that a plan names.
+func putPlannedPin(m *mutations, rollout string, at record.AtRevision) {
+	m.put("rollout_pin", []string{"shard", "kind", "id", "revision", "rollout", "noted", "planned"}, shardOf(at.ID), string(at.Kind), at.ID, at.Revision, rollout, spanner.CommitTimestamp, true)
 }
 
 // removedIndex is what an entry of the index of removed children adds to the mutations of a row.

@@ -34,16 +34,34 @@ type doc struct {
 	Owner      []byte                `json:",omitempty"`
 	Plugin     []byte                `json:",omitempty"`
 	Conditions []tko.Condition       `json:",omitempty"` // not of revisions
-	Steps      []tko.PreparationStep `json:",omitempty"` // of revisions only
+	Steps      []tko.PreparationStep `json:",omitempty"` // of revisions only, like the next one
+	Departed   *int64                `json:",omitempty"` // what a restored revision took from its record: see [form.DepartedRecord]
 }
 
 func encode(r *record.Record) ([]byte, error) {
-	d := doc{
+	d := docOf(r)
+	return encodeDoc(r, &d)
+}
+
+func docOf(r *record.Record) doc {
+	return doc{
 		UID: r.UID, Author: r.Author, Details: r.Details, Parent: r.Parent, Template: r.Template, Site: r.Site, Origin: r.Origin,
 		Replaces: r.Replaces, Replaced: r.Replaced, Base: r.Base, Prepared: r.Prepared, Approved: r.Approved, CRDs: r.CRDs,
 		Digest: bytesOf(r.Digest), Derivation: bytesOf(r.Derivation), Owner: bytesOf(r.Owner), Plugin: r.Plugin,
 		Conditions: r.Conditions, Steps: r.Steps,
 	}
+}
+
+// encodeRevision is encode of a restored revision.
+func encodeRevision(r *record.Record, departed *int64) ([]byte, error) {
+	revision := *r
+	revision.Conditions, revision.Replaces, revision.Replaced = nil, nil, nil
+	d := docOf(&revision)
+	d.Departed = departed
+	return encodeDoc(r, &d)
+}
+
+func encodeDoc(r *record.Record, d *doc) ([]byte, error) {
 	if r.Metadata != nil {
 		m := *r.Metadata
 		d.Attached, m.Attached = m.Attached, nil

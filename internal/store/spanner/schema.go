@@ -60,6 +60,7 @@ var schema = []string{
 		ended_n INT64,
 		ended_who STRING(MAX),
 		ended_why STRING(MAX),
+		ended_at TIMESTAMP,
 	) PRIMARY KEY (shard, kind, id, revision DESC)`,
 	`CREATE TABLE IF NOT EXISTS change (
 		shard INT64 NOT NULL,
@@ -71,6 +72,8 @@ var schema = []string{
 		revision INT64 NOT NULL,
 		who STRING(MAX) NOT NULL,
 		why STRING(MAX) NOT NULL,
+		happened TIMESTAMP,
+		doc BYTES(MAX),
 	) PRIMARY KEY (shard, committed, n)`,
 	`CREATE TABLE IF NOT EXISTS reference (
 		shard INT64 NOT NULL,
@@ -243,6 +246,7 @@ var schema = []string{
 		revision INT64 NOT NULL,
 		rollout STRING(MAX) NOT NULL,
 		noted TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true),
+		planned BOOL,
 	) PRIMARY KEY (shard, kind, id, revision, rollout)`,
 	`CREATE TABLE IF NOT EXISTS rollout_evidence (
 		shard INT64 NOT NULL,
@@ -293,8 +297,25 @@ var schema = []string{
 	`CREATE TABLE IF NOT EXISTS content (
 		digest BYTES(32) NOT NULL,
 		chunk INT64 NOT NULL,
+		encoding INT64 NOT NULL,
+		size INT64 NOT NULL,
 		data BYTES(MAX) NOT NULL,
 	) PRIMARY KEY (digest, chunk)`,
+	`CREATE TABLE IF NOT EXISTS sealing_key (
+		id INT64 NOT NULL,
+		version INT64 NOT NULL,
+		wrapped BYTES(MAX) NOT NULL,
+	) PRIMARY KEY (id)`,
+	`CREATE TABLE IF NOT EXISTS hold (
+		queue STRING(64) NOT NULL,
+		key STRING(MAX) NOT NULL,
+		mode STRING(16) NOT NULL,
+	) PRIMARY KEY (queue, key)`,
+	`CREATE TABLE IF NOT EXISTS restored_metadata (
+		shard INT64 NOT NULL,
+		id INT64 NOT NULL,
+		doc BYTES(MAX) NOT NULL,
+	) PRIMARY KEY (shard, id)`,
 }
 
 // The number of times that a store tries to create the schema while another one does, and the pause between them.

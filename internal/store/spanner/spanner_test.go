@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -127,19 +126,6 @@ func TestCommitSignalsReadersOfOtherStores(t *testing.T) {
 	case <-time.After(eventually.Limit):
 		t.Fatal("no signal")
 	}
-}
-
-func TestWhatTheStoreLacksIsRefusedWithASentence(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	refused := func(what string, err error) {
-		t.Helper()
-		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "use SQLite or PostgreSQL") {
-			t.Errorf("%s: the error is %v, want errors.ErrUnsupported with the remedy", what, err)
-		}
-	}
-	refused("a backup", s.Backup(t.Context(), io.Discard, "v1"))
-	refused("a release of work after a restore", s.ReleaseHolds(t.Context(), []tko.Hold{{Queue: tko.QueueSchedule}}, tko.HoldAll))
 }
 
 func TestSettingThatNamesNoDatabaseIsRefused(t *testing.T) {

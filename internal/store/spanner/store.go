@@ -19,14 +19,14 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/internal/record"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 )
 
 // A Store is a [record.Store] on a Spanner database. Several, also in other processes, may share
 // the database.
 type Store struct {
-	unsupported
-
 	client   *spanner.Client
+	sealer   form.Sealer                       // nil if packages are not encrypted
 	blobs    *lru.Cache[record.Digest, []byte] // content that the database has
 	newest   atomic.Int64                      // greatest position that this store has seen: where searches from the end begin
 	lanes    chan struct{}                     // of commits

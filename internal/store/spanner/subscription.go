@@ -36,6 +36,13 @@ func (s *Store) lease(ctx context.Context, name, holder string, length time.Dura
 		}
 		now, err := readNow(ctx, tx)
 		held = by == holder || until.Before(now)
+		if held && name == notifierLease {
+			paused, err := isHeld(ctx, tx, tko.QueueNotify)
+			if err != nil {
+				return err
+			}
+			held = !paused
+		}
 		if held {
 			m.put("lease", []string{"name", "holder", "until"}, name, holder, now.Add(length))
 		}

@@ -19,7 +19,7 @@ func changesBySlot(ctx context.Context, s *Store, after int64) (changes []tko.Ch
 	last := placeOf(after)
 	for slot := range int64(slots) {
 		statement := spanner.Statement{
-			SQL: "SELECT c.shard, c.committed, c.n, c.kind, c.id, c.op, c.revision, c.who, c.why FROM change AS c WHERE c.shard = @shard AND c.committed >= @last " +
+			SQL: "SELECT " + changeColumns + " FROM change AS c WHERE c.shard = @shard AND c.committed >= @last " +
 				"AND (c.committed > @last OR c.shard > @slot OR c.shard = @slot AND c.n > @n)",
 			Params: map[string]any{"shard": slot, "last": last.At, "slot": last.Slot, "n": last.N},
 		}
@@ -105,5 +105,20 @@ func TestWatcherWithASnapshotForEachSlotMissesChanges(t *testing.T) {
 	t.Logf("missed %d of %d", missed, written)
 	if missed == 0 {
 		t.Error("a watcher with a snapshot for each slot missed nothing: the test of the watcher shows nothing")
+	}
+}
+
+// A transaction that can't begin is an error, not a panic.
+func TestCommitWithoutATransactionIsAnError(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), prefix+spannertest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	s.client.Close()
+	w := record.Write{Op: tko.OpWritten, Record: record.Record{Key: record.Key{Kind: tko.KindSite, ID: "s"}}}
+	if _, err := s.Commit(t.Context(), record.Ungated(w)); err == nil {
+		t.Error("the commit succeeded without a transaction")
 	}
 }

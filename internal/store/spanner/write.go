@@ -1,6 +1,7 @@
 package spanner
 
 import (
+	"context"
 	"slices"
 
 	"cloud.google.com/go/spanner"
@@ -8,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/record"
 	"github.com/tko-orchestrator/tko/internal/store/decide"
+	"github.com/tko-orchestrator/tko/internal/store/form"
 )
 
 // placeOf returns where a change will be, without its time.
@@ -106,7 +108,9 @@ func (t *transaction) putChange(m *mutations, c logged, at place) error {
 	}
 	m.put("revision", append([]string{"shard"}, rowColumns...), append(slices.Clip(key), spanner.CommitTimestamp, at.Slot, at.N, created, updated, encoded)...)
 	for _, c := range []content{{r.Digest, r.Package}, {r.Derivation, r.Derived}, {r.Owner, r.Owned}} {
-		t.putContent(m, c)
+		if err := t.putContent(m, c); err != nil {
+			return err
+		}
 		if c.digest != (record.Digest{}) {
 			m.put("content_use", contentUseColumns, shardOf(r.ID), c.digest[:], string(r.Kind), r.ID, r.Revision)
 		}
@@ -117,17 +121,67 @@ func (t *transaction) putChange(m *mutations, c logged, at place) error {
 // contentUseColumns are those of the table content_use, which has a row for each content of each revision.
 var contentUseColumns = []string{"shard", "digest", "kind", "id", "revision"}
 
-// putContent puts content that the database may lack, in chunks.
-func (t *transaction) putContent(m *mutations, c content) {
+// putContent puts content that the database may lack.
+func (t *transaction) putContent(m *mutations, c content) error {
 	if c.digest == (record.Digest{}) || c.data == nil {
-		return
+		return nil
 	}
 	if t.stored[c.digest] || slices.ContainsFunc(t.contents, func(o content) bool { return o.digest == c.digest }) {
-		return
+		return nil
 	}
 	t.contents = append(t.contents, content{c.digest, slices.Clone(c.data)})
+	encoding, stored, err := form.Encode(t.store.sealer, c.digest, c.data)
+	if err == nil {
+		putChunks(m, storedContent{c.digest, int64(encoding), int64(len(c.data)), stored})
+	}
+	return err
+}
+
+// A storedContent is content as it is stored.
+type storedContent struct {
+	digest         record.Digest
+	encoding, size int64
+	data           []byte
+}
+
+func (c *storedContent) stored() form.Stored {
+	return form.Stored{Digest: c.digest, Encoding: int(c.encoding), Size: int(c.size), Data: c.data}
+}
+
+// contentColumns are those of the table content, which has a row for each chunk.
+var contentColumns = []string{"digest", "chunk", "encoding", "size", "data"}
+
+// putChunks puts content, in chunks.
+func putChunks(m *mutations, c storedContent) {
 	for i := 0; i == 0 || i*chunkBytes < len(c.data); i++ {
 		chunk := c.data[i*chunkBytes : min(len(c.data), (i+1)*chunkBytes)]
-		m.put("content", []string{"digest", "chunk", "data"}, c.digest[:], int64(i), append([]byte{}, chunk...))
+		m.put("content", contentColumns, c.digest[:], int64(i), c.encoding, c.size, append([]byte{}, chunk...))
 	}
+}
+
+// readStored calls found with content as it is stored, in the order of digests.
+func readStored(ctx context.Context, from reader, keys spanner.KeySet, found func(storedContent) error) error {
+	var c storedContent
+	begun := false
+	err := from.Read(ctx, "content", keys, contentColumns).Do(func(row *spanner.Row) error {
+		var digest, data []byte
+		var chunk, encoding, size int64
+		if err := row.Columns(&digest, &chunk, &encoding, &size, &data); err != nil {
+			return err
+		}
+		if chunk == 0 {
+			if begun {
+				if err := found(c); err != nil {
+					return err
+				}
+			}
+			c, begun = storedContent{record.Digest(digest), encoding, size, []byte{}}, true
+		}
+		c.data = append(c.data, data...)
+		return nil
+	})
+	if err == nil && begun {
+		err = found(c)
+	}
+	return fault("read packages", err)
 }

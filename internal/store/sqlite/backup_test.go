@@ -2,9 +2,11 @@ package sqlite_test
 
 import (
 	"database/sql"
+	"io"
 	"path/filepath"
 	"testing"
 
+	"github.com/tko-orchestrator/tko/internal/store/backup"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
 )
@@ -69,4 +71,12 @@ func TestBackupHasEveryColumnOfTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.BackupHasEveryColumn(t, s, columns, nil)
+}
+
+func TestArchivesOfOtherStoresHaveTheNewestSchema(t *testing.T) {
+	t.Parallel()
+	summary, err := archiver(t).Archive(t.Context(), io.Discard, "v1")
+	if err != nil || summary.Manifest.Schema != backup.Schema {
+		t.Errorf("the newest schema is %d, %v; backup.Schema is %d: raise it with each migration", summary.Manifest.Schema, err, backup.Schema)
+	}
 }

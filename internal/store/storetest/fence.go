@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/record"
-	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/internal/store/backup"
 )
 
 // Fences checks that a promotion makes a store's fencing epoch greater than all before, that backups
@@ -20,29 +20,29 @@ func Fences(t *testing.T, from, to, again Archiver) {
 	w.fillAll()
 	w.fence(from, tko.Fence{})
 	before := time.Now().Add(-time.Hour).UnixMicro() // clocks of databases differ
-	first, err := from.Promote(t.Context(), relational.Promotion{Reason: "the other region is lost"})
+	first, err := from.Promote(t.Context(), backup.Promotion{Reason: "the other region is lost"})
 	w.ok(err)
 	if first.Epoch < before || first.Standby {
 		t.Errorf("the first promotion gives %+v, want its time", first)
 	}
 	w.fence(from, first)
-	far, err := from.Promote(t.Context(), relational.Promotion{After: first.Epoch + 1e15})
+	far, err := from.Promote(t.Context(), backup.Promotion{After: first.Epoch + 1e15})
 	w.ok(err)
 	if far.Epoch != first.Epoch+1e15+1 {
 		t.Errorf("a promotion beyond an epoch of the future gives %+v", far)
 	}
-	next, err := from.Promote(t.Context(), relational.Promotion{})
+	next, err := from.Promote(t.Context(), backup.Promotion{})
 	w.ok(err)
 	if next.Epoch != far.Epoch+1 {
 		t.Errorf("the promotion after one of the future gives %+v, want one more", next)
 	}
 	w.checkPromotionAudited("the other region is lost")
-	var backup bytes.Buffer
-	_, err = from.Archive(t.Context(), &backup, "v1")
+	var saved bytes.Buffer
+	_, err = from.Archive(t.Context(), &saved, "v1")
 	w.ok(err)
 
 	w = &world{T: t, store: to}
-	_, err = to.Restore(t.Context(), bytes.NewReader(backup.Bytes()), relational.Restore{})
+	_, err = to.Restore(t.Context(), bytes.NewReader(saved.Bytes()), backup.Restore{})
 	w.ok(err)
 	standby := tko.Fence{Epoch: next.Epoch, Standby: true}
 	w.fence(to, standby)
@@ -66,15 +66,15 @@ func Fences(t *testing.T, from, to, again Archiver) {
 	w.fence(from, next)
 
 	w = &world{T: t, store: again}
-	_, err = again.Restore(t.Context(), bytes.NewReader(backup.Bytes()), relational.Restore{})
+	_, err = again.Restore(t.Context(), bytes.NewReader(saved.Bytes()), backup.Restore{})
 	w.ok(err)
-	promoted, err := again.Promote(t.Context(), relational.Promotion{})
+	promoted, err := again.Promote(t.Context(), backup.Promotion{})
 	w.ok(err)
 	w.fence(again, tko.Fence{Epoch: next.Epoch + 1})
 	if promoted.Standby {
 		t.Errorf("the restored store stands by after its promotion: %+v", promoted)
 	}
-	if _, err := again.Restore(t.Context(), bytes.NewReader(backup.Bytes()), relational.Restore{}); !errors.Is(err, tko.ErrConflict) {
+	if _, err := again.Restore(t.Context(), bytes.NewReader(saved.Bytes()), backup.Restore{}); !errors.Is(err, tko.ErrConflict) {
 		t.Errorf("a restore into a promoted store: %v, want ErrConflict", err)
 	}
 }

@@ -350,7 +350,9 @@ func manySharedMetasets(w *world) {
 	for i, id := range ids("d%04d", n) {
 		writes = append(writes, deployment(id, inherited("name", id, "third", strconv.Itoa(i%3))))
 	}
-	w.commit(writes...)
+	for part := range slices.Chunk(writes, 500) {
+		w.commit(part...)
+	}
 	w.equal("any", len(w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values("name", "*"), Limit: -1})), n)
 	w.equal("with another", len(w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values("name", "d*", "third", "1"), Limit: -1})), (n+1)/3)
 	w.equal("few", w.ids(record.Query{Kind: tko.KindDeployment, Metadata: values("name", "d000*"), Limit: -1, Offset: 8}), []string{"d0008", "d0009"})

@@ -1,4 +1,4 @@
-package relational
+package form
 
 import (
 	"encoding/json"
@@ -50,28 +50,28 @@ var conditionLetters = func() map[string]byte {
 
 // The range of times that fit into int64 nanoseconds.
 var (
-	minTransition = time.Unix(0, math.MinInt64)
-	maxTransition = time.Unix(0, math.MaxInt64)
+	MinTransition = time.Unix(0, math.MinInt64)
+	MaxTransition = time.Unix(0, math.MaxInt64)
 )
 
-// formatConditions encodes conditions; none are "".
-func formatConditions(conditions []tko.Condition) (string, error) {
+// FormatConditions encodes conditions; none are "".
+func FormatConditions(conditions []tko.Condition) (string, error) {
 	if len(conditions) == 0 {
 		return "", nil
 	}
 	b := []byte{conditionsMark}
 	for _, c := range conditions {
-		if c.Attached != "" || c.Attempt != 0 || !c.NextTry.IsZero() || !c.LastTransition.IsZero() && (c.LastTransition.Before(minTransition) || c.LastTransition.After(maxTransition)) {
+		if c.Attached != "" || c.Attempt != 0 || !c.NextTry.IsZero() || !c.LastTransition.IsZero() && (c.LastTransition.Before(MinTransition) || c.LastTransition.After(MaxTransition)) {
 			doc, err := json.Marshal(conditions)
 			if err != nil {
 				return "", fmt.Errorf("encode conditions: %w", err)
 			}
 			return string(doc), nil
 		}
-		b = appendWord(b, c.Type, "")
-		b = appendWord(b, c.Status, "")
-		b = appendWord(b, c.Reason, c.Type)
-		b = appendWord(b, c.Message, "")
+		b = AppendWord(b, c.Type, "")
+		b = AppendWord(b, c.Status, "")
+		b = AppendWord(b, c.Reason, c.Type)
+		b = AppendWord(b, c.Message, "")
 		if !c.LastTransition.IsZero() {
 			b = strconv.AppendInt(b, c.LastTransition.UnixNano(), timeBase)
 		}
@@ -81,7 +81,8 @@ func formatConditions(conditions []tko.Condition) (string, error) {
 	return string(b), nil
 }
 
-func appendWord(b []byte, word, before string) []byte {
+// AppendWord appends a word, which follows the word before, as conditions have it.
+func AppendWord(b []byte, word, before string) []byte {
 	if word != "" && word == before {
 		return append(b, sameWord)
 	}
@@ -92,8 +93,8 @@ func appendWord(b []byte, word, before string) []byte {
 	return append(b, word...)
 }
 
-// parseConditions decodes the format of formatConditions, and JSON.
-func parseConditions(text string) ([]tko.Condition, error) {
+// ParseConditions decodes the format of FormatConditions, and JSON.
+func ParseConditions(text string) ([]tko.Condition, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -102,20 +103,20 @@ func parseConditions(text string) ([]tko.Condition, error) {
 		err := json.Unmarshal([]byte(text), &conditions)
 		return conditions, err
 	}
-	p := conditionsParser{rest: text[1:]}
+	p := Words{Rest: text[1:]}
 	conditions := make([]tko.Condition, 0, 2)
-	for p.rest != "" && !p.bad {
-		c := tko.Condition{Type: p.word("")}
-		c.Status = p.word("")
-		c.Reason = p.word(c.Type)
-		c.Message = p.word("")
+	for p.Rest != "" && !p.Bad {
+		c := tko.Condition{Type: p.Word("")}
+		c.Status = p.Word("")
+		c.Reason = p.Word(c.Type)
+		c.Message = p.Word("")
 		if nanos, ok := p.number(timeBase); ok {
 			c.LastTransition = time.Unix(0, nanos).UTC()
 		}
 		c.ObservedRevision, _ = p.number(10)
 		conditions = append(conditions, c)
 	}
-	if p.bad {
+	if p.Bad {
 		return nil, errConditions
 	}
 	return conditions, nil
@@ -123,45 +124,46 @@ func parseConditions(text string) ([]tko.Condition, error) {
 
 var errConditions = errors.New("unknown format: a newer TKO or another program wrote them")
 
-// A conditionsParser reads words and numbers from the beginning of a text.
-type conditionsParser struct {
-	rest string
-	bad  bool
+// Words read words and numbers from the beginning of a text.
+type Words struct {
+	Rest string // what is left
+	Bad  bool   // it isn't what AppendWord writes
 }
 
-func (p *conditionsParser) word(before string) string {
-	if p.rest == "" {
-		p.bad = true
+// Word returns the next word, which follows the word before.
+func (p *Words) Word(before string) string {
+	if p.Rest == "" {
+		p.Bad = true
 		return ""
 	}
-	letter := p.rest[0]
+	letter := p.Rest[0]
 	if letter < '0' || letter > '9' {
 		word := conditionWords[letter]
 		if letter == sameWord {
 			word = before
 		}
-		p.bad = p.bad || word == ""
-		p.rest = p.rest[1:]
+		p.Bad = p.Bad || word == ""
+		p.Rest = p.Rest[1:]
 		return word
 	}
-	size, rest, ok := strings.Cut(p.rest, ":")
+	size, rest, ok := strings.Cut(p.Rest, ":")
 	n, err := strconv.Atoi(size)
 	if !ok || err != nil || n > len(rest) {
-		p.bad, p.rest = true, ""
+		p.Bad, p.Rest = true, ""
 		return ""
 	}
-	p.rest = rest[n:]
+	p.Rest = rest[n:]
 	return rest[:n]
 }
 
 // number reads a number; ok is false if it is empty.
-func (p *conditionsParser) number(base int) (n int64, ok bool) {
-	digits, rest, ended := strings.Cut(p.rest, ";")
-	p.rest = rest
+func (p *Words) number(base int) (n int64, ok bool) {
+	digits, rest, ended := strings.Cut(p.Rest, ";")
+	p.Rest = rest
 	if ended && digits == "" {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(digits, base, 64)
-	p.bad = p.bad || !ended || err != nil
+	p.Bad = p.Bad || !ended || err != nil
 	return n, true
 }

@@ -1,4 +1,4 @@
-package relational
+package form
 
 import (
 	"encoding/json"
@@ -18,8 +18,8 @@ type stepDoc struct {
 	LeftOut   int      `json:"l,omitempty"` // number of notes
 }
 
-// formatSteps writes steps as JSON, and no steps as "".
-func formatSteps(steps []tko.PreparationStep) (string, error) {
+// FormatSteps writes steps as JSON, and no steps as "".
+func FormatSteps(steps []tko.PreparationStep) (string, error) {
 	if len(steps) == 0 {
 		return "", nil
 	}
@@ -34,8 +34,8 @@ func formatSteps(steps []tko.PreparationStep) (string, error) {
 	return string(text), nil
 }
 
-// parseSteps reads what formatSteps wrote.
-func parseSteps(text string) ([]tko.PreparationStep, error) {
+// ParseSteps reads what FormatSteps wrote.
+func ParseSteps(text string) ([]tko.PreparationStep, error) {
 	if text == "" {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package relational
+package form
 
 import (
 	"strings"
@@ -46,14 +46,14 @@ func TestConditionsAreParsedAsFormatted(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text, err := formatConditions(test.conditions)
+			text, err := FormatConditions(test.conditions)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if len(text) > test.most {
 				t.Errorf("%q has %d bytes, want %d at most", text, len(text), test.most)
 			}
-			got, err := parseConditions(text)
+			got, err := ParseConditions(text)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestConditionsAreParsedAsFormatted(t *testing.T) {
 // Earlier versions of TKO stored conditions as JSON.
 func TestConditionsOfEarlierVersionsAreParsed(t *testing.T) {
 	t.Parallel()
-	got, err := parseConditions(`[{"Type":"Approved","Status":"True","Reason":"Approved","Message":"","LastTransition":"2026-11-21T16:32:04.241142328Z","ObservedRevision":1}]`)
+	got, err := ParseConditions(`[{"Type":"Approved","Status":"True","Reason":"Approved","Message":"","LastTransition":"2026-11-21T16:32:04.241142328Z","ObservedRevision":1}]`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +85,11 @@ func TestConditionsOfEarlierVersionsAreParsed(t *testing.T) {
 func TestConditionsWithAttemptAreWrittenAsJSON(t *testing.T) {
 	t.Parallel()
 	for _, c := range []tko.Condition{{Type: "T", Attempt: 1}, {Type: "T", NextTry: time.Unix(1, 0)}} {
-		if text, err := formatConditions([]tko.Condition{c}); err != nil || !strings.HasPrefix(text, `[{"Type":"T"`) {
+		if text, err := FormatConditions([]tko.Condition{c}); err != nil || !strings.HasPrefix(text, `[{"Type":"T"`) {
 			t.Errorf("%+v is stored as %s, %v, want JSON", c, text, err)
 		}
 	}
-	if text, err := formatConditions([]tko.Condition{{Type: "T", Attached: "a"}}); err != nil || strings.Contains(text, "Attempt") || strings.Contains(text, "NextTry") {
+	if text, err := FormatConditions([]tko.Condition{{Type: "T", Attached: "a"}}); err != nil || strings.Contains(text, "Attempt") || strings.Contains(text, "NextTry") {
 		t.Errorf("without an attempt: stored as %s, %v, want no fields of attempts", text, err)
 	}
 }
@@ -99,21 +99,21 @@ func FuzzConditions(f *testing.F) {
 	for _, text := range []string{
 		"!", "!P", "!PT=0:", "!PT=0:1;", "!PT=0:1;1", "!PT=9:1;1;", "!?T=0:1;1;", "!PT=0:zz zz;1;", "!PT=0:;x;", "!99999999999999999999:a", "!PT=-1:;1;", "[", "{}", "!==0:0:;;",
 	} {
-		if _, err := parseConditions(text); err == nil && text != "!" {
+		if _, err := ParseConditions(text); err == nil && text != "!" {
 			f.Errorf("%q was parsed as conditions, want an error", text)
 		}
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		conditions, err := parseConditions(text)
+		conditions, err := ParseConditions(text)
 		if err != nil || !strings.HasPrefix(text, "!") {
 			return
 		}
-		again, err := formatConditions(conditions)
+		again, err := FormatConditions(conditions)
 		if err != nil {
 			t.Fatal(err)
 		}
-		same, err := parseConditions(again)
+		same, err := ParseConditions(again)
 		if err != nil {
 			t.Fatalf("%q, of %q: %v", again, text, err)
 		}
