@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strconv"
@@ -63,6 +64,16 @@ func TestTooMuchWorkInOneCallIsRefused(t *testing.T) {
 	_, err := w.RenewWork(w.ctx, items, time.Second)
 	wantError(t, err, tko.ErrInvalid, "10001", "at most 10000")
 	wantError(t, w.FinishWork(w.ctx, finished), tko.ErrInvalid, "10001", "at most 10000")
+	site := tko.WorkItem{Queue: tko.QueueSchedule, Key: "s", Claim: "c"}
+	for why, f := range map[string]tko.FinishedWork{
+		"another queue":   {Item: tko.WorkItem{Queue: tko.QueuePrepare, Key: "d", Claim: "c"}, Outcome: tko.WorkLater, Retry: time.Second, Gather: true},
+		"another outcome": {Item: site, Outcome: tko.WorkFailed, Retry: time.Second, Gather: true},
+		"for hours":       {Item: site, Outcome: tko.WorkLater, Retry: tko.MaxGather + 1, Gather: true},
+	} {
+		if err := w.FinishWork(w.ctx, []tko.FinishedWork{f}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "gathers") {
+			t.Errorf("gathering, %s: %v", why, err)
+		}
+	}
 	wantError(t, w.EnqueueSources(w.ctx, names, false, ""), tko.ErrInvalid, "10001", "at most 10000")
 }
 

@@ -131,6 +131,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 		{Item: item, Outcome: tko.WorkFailed, Error: "e"},
 		{Item: item, Outcome: tko.WorkLater, Retry: time.Second},
 		{Item: item, Outcome: tko.WorkReleased},
+		{Item: tko.WorkItem{Queue: "schedule", Key: "s", Claim: "c"}, Outcome: tko.WorkLater, Retry: time.Second, Gather: true},
 	}, NewFinishWork, FinishWork)
 	checkRoundTrip(t, "source", tko.Source{
 		Name: "n", Version: 3, Updated: moment, Approved: "a", State: []byte{1}, Status: tko.SourceStatus{
