@@ -153,7 +153,7 @@ func (p Program) run(ctx context.Context, args []string, stdout, stderr io.Write
 	case err == nil:
 		return 0
 	case log != nil && log.Format != logging.Text: // a plain line would not be JSON
-		log.ErrorContext(ctx, "the server failed", "err", err)
+		log.ErrorContext(ctx, "tko-server failed", "err", err)
 		if errors.Is(err, tko.ErrInvalid) {
 			return 2
 		}
