@@ -26,7 +26,6 @@ const clockTolerance = 20 * time.Millisecond
 // The time that a site has waited is known to this process only: after a restart, or in another process, it begins anew.
 type gatherer struct {
 	most time.Duration // nothing waits if 0
-	now  func() time.Time
 
 	mu    sync.Mutex
 	sites map[tko.SiteID]gathering
@@ -40,14 +39,14 @@ type gathering struct {
 }
 
 func newGatherer(most time.Duration) *gatherer {
-	return &gatherer{most: most, now: time.Now, sites: map[tko.SiteID]gathering{}}
+	return &gatherer{most: most, sites: map[tko.SiteID]gathering{}}
 }
 
 // await returns how long a site waits now; 0 if it has waited long enough.
 func (g *gatherer) await(id tko.SiteID, place string) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.now()
+	now := time.Now()
 	of, ok := g.sites[id]
 	if !ok {
 		g.prune(now)
@@ -84,7 +83,7 @@ func (g *gatherer) of(id tko.SiteID) (of gathering, ok bool) {
 }
 
 // isEarly reports whether the work of a site is done before it was to be: something came that doesn't wait.
-func (g *gatherer) isEarly(of gathering) bool { return g.now().Before(of.due.Add(-clockTolerance)) }
+func (g *gatherer) isEarly(of gathering) bool { return time.Now().Before(of.due.Add(-clockTolerance)) }
 
 // end ends the waiting of a site.
 func (g *gatherer) end(id tko.SiteID) {
